@@ -80,7 +80,7 @@ func (b *bench) firstMixing(dir string) (blocks string, err error) {
 		if err != nil {
 			return "", err
 		}
-		plan, err := order.New([]order.Source{{Table: t, Digest: ds.OrderDigest()}}, params)
+		plan, err := order.New([]order.Source{{Table: t, Digest: ds.Info().OrderDigest}}, params)
 		if err != nil {
 			return "", err
 		}

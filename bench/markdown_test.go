@@ -20,12 +20,12 @@ func TestMarkdownOfMixes(t *testing.T) {
 	b := &bench{mixPeersMachine: []string{"a machine"}}
 	p := &peersBench{bench: b}
 	for _, r := range []mixPeerResult{
-		{system: "One", Rates: table.Sample{12_345}, Error: 1.25, Resume: table.Sample{0.05}, Way: "exact", World: "works: the same global batches", Setting: "2 workers"},
-		{system: "Two", Reason: "no module"},
-		{system: "Three", Rates: table.Sample{10}, Way: "failed: a | b"},
+		{peerAnswer{system: "One", Rates: table.Sample{12_345}, Resume: table.Sample{0.05}, Way: "exact", World: "works: the same global batches", Setting: "2 workers"}, 1.25},
+		{peerAnswer: peerAnswer{system: "Two", Reason: "no module"}},
+		{peerAnswer: peerAnswer{system: "Three", Rates: table.Sample{10}, Way: "failed: a | b"}},
 	} {
 		b.mixPeers = append(b.mixPeers, r)
-		p.addMixPeer(r)
+		p.add("mixpeers", &r.peerAnswer, 1, "samples/s", r.detail)
 	}
 	if err := b.writeMarkdown(path, false); err != nil {
 		t.Fatal(err)
@@ -165,13 +165,13 @@ func TestMarkdownOfPacking(t *testing.T) {
 	b := &bench{packPeersMachine: []string{"a machine"}}
 	p := &peersBench{bench: b}
 	for _, r := range []packPeerResult{
-		{system: "One", Rates: table.Sample{12_345_678}, First: table.Sample{0.05}, Fill: 0.9951, Resume: table.Sample{0.06}, Way: "exact", World: "works", Setting: "2 workers",
-			Swept: []string{"2 workers: 12.3 M tokens/s, 99.5 % full"}},
-		{system: "Two", Reason: "no module"},
-		{system: "Three", Rates: table.Sample{1e6}, First: table.Sample{1}, Fill: 0.9, Prepare: 12, Way: "failed: a | b"},
+		{peerAnswer: peerAnswer{system: "One", Rates: table.Sample{12_345_678}, Resume: table.Sample{0.06}, Way: "exact", World: "works", Setting: "2 workers"},
+			First: table.Sample{0.05}, Fill: 0.9951, Swept: []string{"2 workers: 12.3 M tokens/s, 99.5 % full"}},
+		{peerAnswer: peerAnswer{system: "Two", Reason: "no module"}},
+		{peerAnswer: peerAnswer{system: "Three", Rates: table.Sample{1e6}, Way: "failed: a | b"}, First: table.Sample{1}, Fill: 0.9, Prepare: 12},
 	} {
 		b.packPeers = append(b.packPeers, r)
-		p.addPackPeer(r)
+		p.add("packpeers", &r.peerAnswer, 1e6, "M tokens/s", r.detail)
 	}
 	if err := b.writeMarkdown(path, false); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func (b *bench) openMix(dirs []string, workers int, o reader.StreamOptions) (x r
 			return x, err
 		}
 		file.Sources = append(file.Sources, mixfile.Source{Name: fmt.Sprintf("s%03d", i)})
-		data = append(data, mixfile.Data{Table: table, Digest: format.DigestString(ds.Digest()), Tables: ds.Tables()})
+		data = append(data, mixfile.Data{Table: table, Digest: format.DigestString(ds.Digest()), Tables: ds.Info().Tables})
 	}
 	m, err := file.Mix(data, o.Choice(), nil)
 	if err != nil {

@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/bench/corpus"
@@ -26,7 +21,7 @@ var mixPeerPackages = []string{"grain==0.2.18", "array-record==0.8.6", "absl-py"
 	"pandas<3", "pytz", "python-dateutil", "tzdata", "six", "cloudpickle"}
 
 // mixPeers are measured on one mix, in this order.
-var mixPeers = []struct{ id, shown string }{
+var mixPeers = []peerSystem{
 	{"shardtool", "shardtool"},
 	{"litdata", "LitData, CombinedStreamingDataset"},
 	{"mosaicml", "MosaicML Streaming, streams"},
@@ -63,16 +58,8 @@ type mixPeerSource struct {
 
 // mixPeerResult is what it prints.
 type mixPeerResult struct {
-	Reason  string       `json:"reason"` // why there is nothing else
-	Version string       `json:"version"`
-	Setting string       `json:"setting"`
-	Rates   table.Sample `json:"rates"`  // samples a second
-	Error   float64      `json:"error"`  // the largest of a source, in samples, after all batches
-	Resume  table.Sample `json:"resume"` // seconds
-	Way     string       `json:"way"`    // whether the batches after it are right
-	World   string       `json:"world"`  // what two ranks do with the state of one
-
-	system string
+	peerAnswer         // rates in samples
+	Error      float64 `json:"error"` // the largest of a source, in samples, after all batches
 }
 
 // mixPeersGroup reads one mix by other systems and by ours.
@@ -98,21 +85,13 @@ func (b *bench) mixPeersGroup() error {
 		fmt.Sprintf("%d sources of %d MiB of text, samples of 3 KB, shares %v, batches of %d; local files on %s, page cache warm",
 			len(job.Sources), p.mib/8, mixPeerShares, mixPeerBatch, fsKind(p.dir)))
 	for _, system := range mixPeers {
-		fmt.Fprintf(os.Stderr, "bench: mixpeers: %s …\n", system.shown)
 		job.System = system.id
-		r, err := p.callMix(job)
-		if p.ctx.Err() != nil {
-			return p.ctx.Err()
-		}
-		if err != nil {
-			r = mixPeerResult{Reason: err.Error()} // a system that fails is a row that gives the reason
-		}
-		r.system = strings.TrimSpace(system.shown)
-		if r.Version != "" {
-			r.system = strings.Replace(system.shown, ",", " "+r.Version+",", 1)
+		var r mixPeerResult
+		if err := p.ask(system, "mixed.py", 10*time.Minute, job, &r, &r.peerAnswer); err != nil {
+			return err
 		}
 		p.mixPeers = append(p.mixPeers, r)
-		p.addMixPeer(r)
+		p.add("mixpeers", &r.peerAnswer, 1, "samples/s", r.detail)
 	}
 	return nil
 }
@@ -157,43 +136,9 @@ func numbered(source, n int) iter.Seq[corpus.Sample] {
 	}
 }
 
-func (p *peersBench) callMix(job mixPeerJob) (r mixPeerResult, err error) {
-	in, err := json.Marshal(job)
-	if err != nil {
-		return r, err
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.interpreter, filepath.Join(p.dir, "peers", "mixed.py"))
-	cmd.Env, cmd.Stdin = append(p.env, "TMPDIR="+p.temporary), bytes.NewReader(in)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	var messages bytes.Buffer
-	cmd.Stderr = &messages
-	out, err := cmd.Output()
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(messages.String()), "\n")
-		return r, fmt.Errorf("%w: %s", err, lines[len(lines)-1])
-	}
-	return r, json.Unmarshal(out, &r)
-}
-
-// addMixPeer adds a row to the table.
-func (p *peersBench) addMixPeer(r mixPeerResult) {
-	if r.Reason != "" {
-		p.Rows = append(p.Rows, table.Row{Group: "mixpeers", Name: r.system, Missing: r.Reason})
-		return
-	}
-	detail := fmt.Sprintf("share error after %d batches: %.1f samples", mixPeerBatches, r.Error)
-	if len(r.Resume) > 0 {
-		detail += fmt.Sprintf("; resumed after %s", duration(r.Resume.Median()))
-	}
-	for _, more := range []string{r.Way, r.World, r.Setting} {
-		if more != "" {
-			detail += "; " + more
-		}
-	}
-	p.Info("mixpeers", r.system, r.Rates, "samples/s", detail)
+// detail is what the row adds to the rate.
+func (r *mixPeerResult) detail() string {
+	return fmt.Sprintf("share error after %d batches: %.1f samples", mixPeerBatches, r.Error)
 }
 
 // mixPeersMarkdown is the table of a page.

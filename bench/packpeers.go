@@ -2,17 +2,12 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
@@ -26,7 +21,7 @@ var (
 )
 
 // packPeers are measured on the same documents, in this order.
-var packPeers = []struct{ id, shown string }{
+var packPeers = []peerSystem{
 	{"shardtool", "shardtool, Pack"},
 	{"grain", "Grain, packing"},
 	{"trl", "TRL, pack_dataset with bfd_split"},
@@ -51,26 +46,18 @@ type packPeerJob struct {
 
 // packPeerResult is what it prints.
 type packPeerResult struct {
-	Reason  string       `json:"reason"` // why there is nothing else
-	Version string       `json:"version"`
-	Setting string       `json:"setting"`
-	Swept   []string     `json:"swept"`
-	Rates   table.Sample `json:"rates"` // tokens a second, without padding
-	First   table.Sample `json:"first"` // seconds
-	Fill    float64      `json:"fill"`
-	Prepare float64      `json:"prepare"` // seconds before the first batch of all
-	Resume  table.Sample `json:"resume"`  // seconds
-	Way     string       `json:"way"`     // whether the batches after it are right
-	World   string       `json:"world"`   // what two ranks do with the state of one
-
-	system string
+	peerAnswer              // rates in tokens, without padding
+	Swept      []string     `json:"swept"`
+	First      table.Sample `json:"first"` // seconds
+	Fill       float64      `json:"fill"`
+	Prepare    float64      `json:"prepare"` // seconds before the first batch of all
 }
 
 // packPeersGroup packs the same documents by other systems and by ours.
 func (b *bench) packPeersGroup() error {
 	p := &peersBench{bench: b}
-	interpreter, err := p.packingPython()
-	if err != nil {
+	var err error
+	if p.interpreter, err = p.packingPython(); err != nil {
 		return err
 	}
 	if err := p.unpack(); err != nil {
@@ -87,20 +74,13 @@ func (b *bench) packPeersGroup() error {
 			job.Sequences*job.Length, job.Length, job.Batch, fsKind(p.dir)),
 	}
 	for _, system := range packPeers {
-		fmt.Fprintf(os.Stderr, "bench: packpeers: %s …\n", system.shown)
 		job.System = system.id
-		r, err := p.callPacking(interpreter, job)
-		if p.ctx.Err() != nil {
-			return p.ctx.Err()
-		}
-		if err != nil {
-			r = packPeerResult{Reason: err.Error()} // a system that fails is a row that gives the reason
-		}
-		if r.system = system.shown; r.Version != "" {
-			r.system = strings.Replace(system.shown, ",", " "+r.Version+",", 1)
+		var r packPeerResult
+		if err := p.ask(system, "packing.py", 20*time.Minute, job, &r, &r.peerAnswer); err != nil {
+			return err
 		}
 		p.packPeers = append(p.packPeers, r)
-		p.addPackPeer(r)
+		p.add("packpeers", &r.peerAnswer, 1e6, "M tokens/s", r.detail)
 	}
 	return nil
 }
@@ -165,46 +145,13 @@ func arrayFile(path, descr string, n int64, appendValue func([]byte, int64) []by
 	return f.Close()
 }
 
-func (p *peersBench) callPacking(interpreter string, job packPeerJob) (r packPeerResult, err error) {
-	in, err := json.Marshal(job)
-	if err != nil {
-		return r, err
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, 20*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, interpreter, filepath.Join(p.dir, "peers", "packing.py"))
-	cmd.Env, cmd.Stdin = append(p.env, "TMPDIR="+p.temporary), bytes.NewReader(in)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	var messages bytes.Buffer
-	cmd.Stderr = &messages
-	out, err := cmd.Output()
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(messages.String()), "\n")
-		return r, fmt.Errorf("%w: %s", err, lines[len(lines)-1])
-	}
-	return r, json.Unmarshal(out, &r)
-}
-
-// addPackPeer adds a row to the table.
-func (p *peersBench) addPackPeer(r packPeerResult) {
-	if r.Reason != "" {
-		p.Rows = append(p.Rows, table.Row{Group: "packpeers", Name: r.system, Missing: r.Reason})
-		return
-	}
+// detail is what the row adds to the rate.
+func (r *packPeerResult) detail() string {
 	detail := fmt.Sprintf("%.1f %% full; first batch after %s", 100*r.Fill, duration(r.First.Median()))
 	if r.Prepare > 0 {
 		detail += fmt.Sprintf(", and %s to write a packed copy", duration(r.Prepare))
 	}
-	if len(r.Resume) > 0 {
-		detail += "; resumed after " + duration(r.Resume.Median())
-	}
-	for _, more := range []string{r.Way, r.World, r.Setting} {
-		if more != "" {
-			detail += "; " + more
-		}
-	}
-	p.Info("packpeers", r.system, r.Rates.By(1e6), "M tokens/s", detail)
+	return detail
 }
 
 // packPeersMarkdown is the table of a page, and the settings tried.

@@ -199,18 +199,7 @@ func (p *peersBench) stores() []string {
 
 // call runs the script and returns what it has said, also when it fails then.
 func (p *peersBench) call(job peerJob) (results []peerResult, err error) {
-	in, err := json.Marshal(job)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.interpreter, filepath.Join(p.dir, "peers", "main.py"))
-	cmd.Env, cmd.Stdin = append(p.env, "TMPDIR="+p.temporary), bytes.NewReader(in)
-	// It ends what it has started.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	out, err := cmd.Output()
+	out, err := p.script("main.py", 10*time.Minute, job)
 	for line := range bytes.Lines(out) {
 		var r peerResult
 		if err := json.Unmarshal(line, &r); err != nil {
@@ -218,11 +207,29 @@ func (p *peersBench) call(job peerJob) (results []peerResult, err error) {
 		}
 		results = append(results, r)
 	}
+	return results, err
+}
+
+// script runs a script of peers with a job as its input, and returns what it printed, also when it
+// fails then.
+func (p *peersBench) script(name string, most time.Duration, job any) ([]byte, error) {
+	in, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, most)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.interpreter, filepath.Join(p.dir, "peers", name))
+	cmd.Env, cmd.Stdin = append(p.env, "TMPDIR="+p.temporary), bytes.NewReader(in)
+	// It ends what it has started.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		lines := strings.Split(strings.TrimSpace(string(exit.Stderr)), "\n")
-		return results, fmt.Errorf("%w: %s", err, lines[len(lines)-1])
+		err = fmt.Errorf("%w: %s", err, lines[len(lines)-1])
 	}
-	return results, err
+	return out, err
 }
 
 // storeNames are for people.

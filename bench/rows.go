@@ -93,7 +93,7 @@ func (b *bench) rowOrder(d *reader.Dataset, perRow func(what string, took time.D
 	if err != nil {
 		return err
 	}
-	plan, err := order.New([]order.Source{{Table: t, Digest: d.OrderDigest()}}, params)
+	plan, err := order.New([]order.Source{{Table: t, Digest: d.Info().OrderDigest}}, params)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (b *bench) rowStream(d *reader.Dataset, perRow func(what string, took time.
 	if n != b.rows {
 		return fmt.Errorf("a stream of %d rows of %d", n, b.rows)
 	}
-	perRow("a shuffled epoch as samples", time.Since(begin), fmt.Sprintf("a budget of %d MiB for blocks; peak %d MiB", s.Memory()>>20, peakMiB()))
+	perRow("a shuffled epoch as samples", time.Since(begin), fmt.Sprintf("a budget of %d MiB for blocks; peak %d MiB", s.Info().Memory>>20, peakMiB()))
 	return nil
 }
 

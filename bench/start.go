@@ -33,7 +33,7 @@ func (b *bench) start() error {
 	if err != nil {
 		return err
 	}
-	plan := s.Plan()
+	plan := s.Info().Plan
 	defer s.Close()
 	middle, err := plan.Checkpoint(0, plan.Samples()/2)
 	if err != nil {

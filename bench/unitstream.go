@@ -152,11 +152,11 @@ func (b *bench) unitStart(dir string, o, packed reader.StreamOptions) error {
 		return err
 	}
 	defer s.Close()
-	plan, err := s.UnitOrder().Plan(b.ctx, 0)
+	plan, err := s.Info().UnitOrder.Plan(b.ctx, 0)
 	if err != nil {
 		return err
 	}
-	middle, err := s.UnitOrder().Checkpoint(0, plan.Units()/2)
+	middle, err := s.Info().UnitOrder.Checkpoint(0, plan.Units()/2)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (b *bench) unitStart(dir string, o, packed reader.StreamOptions) error {
 		return err
 	}
 	defer plain.Close()
-	half, err := plain.Plan().Checkpoint(0, ds.NumSamples()/2)
+	half, err := plain.Info().Plan.Checkpoint(0, ds.NumSamples()/2)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
@@ -87,8 +87,8 @@ func skewed(x float64) float64 {
 }
 
 // subset is the view of the samples for which chosen holds.
-func subset(ds *reader.Dataset, chosen func(i int) bool) *sections.View {
-	v := &sections.View{Digest: ds.Digest(), Samples: ds.NumSamples(), Chosen: make([]byte, (ds.NumSamples()+7)/8)}
+func subset(ds *reader.Dataset, chosen func(i int) bool) *viewfile.View {
+	v := &viewfile.View{Digest: ds.Digest(), Samples: ds.NumSamples(), Chosen: make([]byte, (ds.NumSamples()+7)/8)}
 	for i := range int(v.Samples) {
 		if chosen(i) {
 			v.Chosen[i/8] |= 1 << (i % 8)
@@ -98,7 +98,7 @@ func subset(ds *reader.Dataset, chosen func(i int) bool) *sections.View {
 }
 
 // readView reads an epoch of a view, or of all samples where v is nil.
-func (b *bench) readView(ds *reader.Dataset, v *sections.View) (stats stats.Stream, err error) {
+func (b *bench) readView(ds *reader.Dataset, v *viewfile.View) (stats stats.Stream, err error) {
 	d, err := b.open(filepath.Join(b.dir, "views"), reader.Options{})
 	if err != nil {
 		return stats, err
@@ -241,7 +241,7 @@ func (b *bench) keyList(ds *reader.Dataset) error {
 func (b *bench) viewFiles(*reader.Dataset) error {
 	const n = 10_000_000
 	rnd := rand.New(rand.NewPCG(7, 8))
-	half, weights := &sections.View{Samples: n, Chosen: make([]byte, n/8)}, &sections.View{Samples: n, Weights: make([]uint32, n), Draws: n}
+	half, weights := &viewfile.View{Samples: n, Chosen: make([]byte, n/8)}, &viewfile.View{Samples: n, Weights: make([]uint32, n), Draws: n}
 	for i := range half.Chosen {
 		half.Chosen[i] = byte(rnd.Uint32())
 	}
@@ -250,7 +250,7 @@ func (b *bench) viewFiles(*reader.Dataset) error {
 	}
 	for _, c := range []struct {
 		name string
-		v    *sections.View
+		v    *viewfile.View
 		goal float64
 	}{{"subset, chosen at random", half, 1. / 8}, {"weights, at random", weights, 4}} {
 		file, err := c.v.Encode()
@@ -336,7 +336,7 @@ func (b *bench) balanced(ds *reader.Dataset) error {
 }
 
 // balancedBatches measures an order of a balanced view.
-func (b *bench) balancedBatches(t order.Table, v *sections.View, class []string, memory uint64) error {
+func (b *bench) balancedBatches(t order.Table, v *viewfile.View, class []string, memory uint64) error {
 	plan, err := newPlan(t, order.Choice{Memory: memory})
 	if err != nil {
 		return err
@@ -385,7 +385,7 @@ func wholeBatches(plan *order.Plan, size int) (batches [][]uint64, opened int, e
 }
 
 // independentDraws are batches of draws with replacement.
-func independentDraws(v *sections.View, n, size int) [][]uint64 {
+func independentDraws(v *viewfile.View, n, size int) [][]uint64 {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	sums := make([]uint64, len(v.Weights))
 	total := uint64(0)

@@ -31,8 +31,9 @@
 //     blocks,
 //   - [github.com/shardtool/shardtool/format/samplekey] finds samples by key: the keys table and
 //     numbered keys,
-//   - [github.com/shardtool/shardtool/format/sections] encodes and decodes what describes samples:
-//     the index of a shard, the tables of a generation, manifest.json and views,
+//   - [github.com/shardtool/shardtool/format/sections] encodes and decodes the index of a shard, the
+//     tables of a generation and manifest.json,
+//   - [github.com/shardtool/shardtool/format/viewfile] does the same for the files of views,
 //   - [github.com/shardtool/shardtool/format/names] has the names of the objects of a data set.
 //
 // A writer adds samples to a tarblock.Builder, compresses each block frame by frame with a

@@ -12,7 +12,9 @@ import json
 import pathlib
 import sys
 
-from format_reader import Corrupt, Tail, Version, need, read_keys, read_shard, read_summary, read_tables, read_view
+from format_sections import Corrupt, Version, need
+from format_shards import Tail, read_shard
+from format_tables import read_keys, read_summary, read_tables, read_view
 
 
 def check_golden(folder):

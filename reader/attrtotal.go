@@ -16,46 +16,26 @@ import (
 // ErrNoAttribute: the data set has no integer attribute of this name.
 var ErrNoAttribute = errors.New("no such integer attribute")
 
-// AttrTotal returns the total of an integer attribute: its sum, least and greatest value, and how
-// many samples have which power of two. An attribute that the data set does not have, or one of
-// another kind, is an error that wraps format.ErrMismatch.
+// AttrTotals returns the totals of integer attributes, in the order of the names: their sums, least
+// and greatest values, and how many samples have which power of two. Without names it returns those
+// of all integer attributes, in ascending order of names. A name of no integer attribute is an error
+// that wraps ErrNoAttribute.
 //
-// The tables have the totals. Where an older program wrote them without, AttrTotal reads the
+// The tables have the totals. Where an older program wrote them without, AttrTotals reads the
 // indexes of all shards, a few at a time.
-func (d *Dataset) AttrTotal(ctx context.Context, name string) (*sections.AttrTotal, error) {
-	var integers []string
-	for _, a := range d.Attributes() {
-		if a.Name == name && a.Kind != format.AttrInteger {
+func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.AttrTotal, error) {
+	integers := d.integers()
+	for _, name := range names {
+		if a, _ := d.HasAttribute(name); a.Name == name && a.Kind != format.AttrInteger {
 			return nil, fmt.Errorf("reader: %w: %q is a %v", ErrNoAttribute, name, a.Kind)
 		}
-		if a.Kind == format.AttrInteger {
-			integers = append(integers, a.Name)
+		if !slices.Contains(integers, name) {
+			return nil, fmt.Errorf("reader: %w: %q, there are %q", ErrNoAttribute, name, integers)
 		}
 	}
-	if !slices.Contains(integers, name) {
-		return nil, fmt.Errorf("reader: %w: %q, there are %q", ErrNoAttribute, name, integers)
+	if names == nil {
+		names = integers
 	}
-	totals, err := d.attrTotals(ctx, []string{name})
-	if err != nil {
-		return nil, err
-	}
-	return &totals[0], nil
-}
-
-// AttrTotals returns the totals of all integer attributes, as AttrTotal does, in ascending order of
-// names.
-func (d *Dataset) AttrTotals(ctx context.Context) ([]sections.AttrTotal, error) {
-	var names []string
-	for _, a := range d.Attributes() {
-		if a.Kind == format.AttrInteger {
-			names = append(names, a.Name)
-		}
-	}
-	return d.attrTotals(ctx, names)
-}
-
-// attrTotals returns the totals of integer attributes, in the order of the names.
-func (d *Dataset) attrTotals(ctx context.Context, names []string) ([]sections.AttrTotal, error) {
 	totals := make([]sections.AttrTotal, len(names))
 	var missing []*sections.AttrTotal
 	for i, name := range names {

@@ -13,7 +13,7 @@ import (
 )
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
-// Release, or until the next call of Next when StreamOptions.Hold is 0. Clone keeps one longer. The
+// Release, or until the next call of Next when StreamOptions.Hold is 0. Sample.Clone keeps one longer. The
 // blocks are in memory of the stream, where they were checked: a file that changes meanwhile does
 // not change them. A Batch is for one goroutine at a time.
 type Batch struct {
@@ -174,7 +174,7 @@ func (b *Batch) Last() bool {
 	if b.Of > 0 {
 		n = b.Of
 	}
-	return b.NextEpoch > b.Epoch || b.s.Tail() == order.TailDrop && n-b.NextPosition < g
+	return b.NextEpoch > b.Epoch || b.s.tail() == order.TailDrop && n-b.NextPosition < g
 }
 
 // Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it
@@ -187,13 +187,4 @@ func (b *Batch) Cut(i int) order.Cut { return b.draft.Cuts[b.Place(i)] }
 func (b *Batch) UnitSource(unit uint32) (source int, epoch uint64) {
 	i := sort.Search(len(b.draft.Cuts), func(i int) bool { return b.draft.Cuts[i].Unit >= unit })
 	return int(b.draft.Refs[i].Source), uint64(b.draft.Refs[i].Epoch)
-}
-
-// Clone returns copies of the samples that stay valid.
-func (b *Batch) Clone() []Sample {
-	out := make([]Sample, len(b.Samples))
-	for i := range b.Samples {
-		out[i] = b.Samples[i].Clone()
-	}
-	return out
 }

@@ -1,8 +1,6 @@
 package reader
 
 import (
-	"errors"
-
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -10,7 +8,7 @@ import (
 
 // Checkpoint returns the place after the last batch that Next returned, whatever has been read
 // ahead. Ranks at the same step have the same place. SkipHash and Skipped are those of this rank;
-// ledger.Merge unites them. Of a mix, use MixCheckpoint.
+// ledger.Merge unites them. That of a mix is AppendCheckpoint alone.
 func (s *Stream) Checkpoint() (order.Checkpoint, error) {
 	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
 }
@@ -33,29 +31,13 @@ func (s *Stream) checkpoint(epoch, position uint64, skipped ledger.Mark) (order.
 	if err != nil {
 		return cp, err
 	}
-	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.Tables()
+	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.catalog.Name
 	cp.SkipHash, cp.Skipped = skipped.Hash, skipped.Samples
 	return cp, nil
 }
 
-// MixCheckpoint is Checkpoint for a mix.
-func (s *Stream) MixCheckpoint() (mix.Checkpoint, error) {
-	return s.mixCheckpoint(s.place.position, s.skippedMark())
-}
-
-// MixCheckpoint is Checkpoint for a mix.
-func (b *Batch) MixCheckpoint() (mix.Checkpoint, error) {
-	return b.s.mixCheckpoint(b.NextPosition, b.skipped)
-}
-
-func (s *Stream) mixCheckpoint(position uint64, skipped ledger.Mark) (mix.Checkpoint, error) {
-	if s.mix == nil {
-		return mix.Checkpoint{}, errors.New("reader: the stream is that of one data set: its checkpoint is Checkpoint or AppendCheckpoint")
-	}
-	return s.mix.checkpoint(position, skipped)
-}
-
-// AppendCheckpoint appends the text of the checkpoint to dst, of a data set or a mix.
+// AppendCheckpoint appends the text of the checkpoint to dst, of a data set or a mix:
+// order.DecodeCheckpoint or mix.DecodeCheckpoint decodes it.
 func (s *Stream) AppendCheckpoint(dst []byte) ([]byte, error) {
 	return s.appendCheckpoint(dst, s.place.epoch, s.place.position, s.skippedMark())
 }

@@ -49,9 +49,19 @@ func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]samplekey.Entry, er
 
 // HasAttribute returns the attribute with that name, and whether samples may have it.
 func (d *Dataset) HasAttribute(name string) (format.Attribute, bool) {
-	i := slices.IndexFunc(d.Attributes(), func(a format.Attribute) bool { return a.Name == name })
+	i := slices.IndexFunc(d.tables.Attributes, func(a format.Attribute) bool { return a.Name == name })
 	if i < 0 {
 		return format.Attribute{}, false
 	}
-	return d.Attributes()[i], true
+	return d.tables.Attributes[i], true
+}
+
+// integers lists the integer attributes.
+func (d *Dataset) integers() (names []string) {
+	for _, a := range d.tables.Attributes {
+		if a.Kind == format.AttrInteger {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }

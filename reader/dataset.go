@@ -48,34 +48,31 @@ func (d *Dataset) NumShards() int { return int(d.tables.Shards) }
 // Digest is the identity of the content: see sections.Digest.
 func (d *Dataset) Digest() format.Hash { return d.tables.Digest }
 
-// Tables is the object name of the generation's tables.
-func (d *Dataset) Tables() string { return d.catalog.Name }
-
-// Fields are the totals of all fields, in ascending order of names. Do not write to them.
-func (d *Dataset) Fields() []format.FieldTotal { return d.tables.Fields }
-
-// Attributes are the attributes that samples may have, in ascending order of names. Do not write to
-// them.
-func (d *Dataset) Attributes() []format.Attribute { return d.tables.Attributes }
-
-// Info is what the tables have about a generation as a whole.
+// Info is what the tables have about a generation as a whole. Do not write to its slices and maps.
 type Info struct {
-	// Generation counts from 1. Parent is the object name of the tables of the one before; empty for
-	// the first.
-	Generation uint64
-	Parent     string
+	// Generation counts from 1. Tables is the object name of its tables, Parent that of the tables of
+	// the one before; empty for the first.
+	Generation     uint64
+	Tables, Parent string
+	// OrderDigest is what checkpoints identify the samples by: the digest, and the ID of the view in
+	// use.
+	OrderDigest string
 	// KeysTable is the object name of the keys table; empty when there is none.
 	KeysTable string
 	Blocks    uint64
 	// Bytes is the length of all shards, sidecars included, DecodedBytes that of all blocks once
 	// decoded: payloads, tar headers and padding.
 	Bytes, DecodedBytes uint64
-	// Removed is how many of the samples were removed, and Purged how many of these have lost their
-	// bytes and keys too.
-	Removed, Purged uint64
+	// Fields are the totals of all fields, and Attributes the attributes that samples may have; both
+	// are in ascending order of names.
+	Fields     []format.FieldTotal
+	Attributes []format.Attribute
+	// Removed are the numbers of the removed samples, and Purged those of them that have lost their
+	// bytes and keys too; both ascend.
+	Removed, Purged []uint64
 	// Format is the version of the format that a reader of the data set needs.
 	Format string
-	// Meta is what the packer noted. Do not write to it.
+	// Meta is what the packer noted.
 	Meta format.Metadata
 }
 
@@ -83,10 +80,19 @@ type Info struct {
 func (d *Dataset) Info() Info {
 	t := d.tables
 	return Info{
-		Generation: t.Generation, Parent: t.Parent, KeysTable: d.keysTable(), Blocks: t.Blocks, Bytes: t.Bytes,
-		DecodedBytes: t.Decoded, Removed: uint64(len(t.Removed)), Purged: uint64(len(t.Purged)),
-		Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()), Meta: t.Meta,
+		Generation: t.Generation, Tables: d.catalog.Name, Parent: t.Parent, OrderDigest: d.orderDigest(), KeysTable: d.keysTable(),
+		Blocks: t.Blocks, Bytes: t.Bytes, DecodedBytes: t.Decoded, Fields: t.Fields, Attributes: t.Attributes,
+		Removed: t.Removed, Purged: t.Purged, Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()), Meta: t.Meta,
 	}
+}
+
+// orderDigest is Info.OrderDigest.
+func (d *Dataset) orderDigest() string {
+	digest := format.DigestString(d.Digest())
+	if id := d.selection.ID(); id != "" {
+		digest += "#" + id
+	}
+	return digest
 }
 
 // keysTable is the object name of the keys table; empty when there is none.

@@ -23,8 +23,12 @@ import (
 func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, error) {
 	at := slices.IndexFunc(d.tables.Attributes, func(a format.Attribute) bool { return a.Name == attribute && a.Kind == format.AttrInteger })
 	if at < 0 {
+		have := "none"
+		if names := d.integers(); names != nil {
+			have = fmt.Sprintf("%q", names)
+		}
 		return nil, optionsError{fmt.Errorf("reader: %v has no integer attribute %q for the lengths of samples, it has %s: pack it with the lengths as an attribute, or name another",
-			d.Store(), attribute, d.integers())}
+			d.Store(), attribute, have)}
 	}
 	out := make([]uint32, d.tables.Samples)
 	failed := make([]error, d.NumShards())
@@ -40,20 +44,6 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 		return nil, err
 	}
 	return out, nil
-}
-
-// integers lists the integer attributes.
-func (d *Dataset) integers() string {
-	var names []string
-	for _, a := range d.tables.Attributes {
-		if a.Kind == format.AttrInteger {
-			names = append(names, a.Name)
-		}
-	}
-	if names == nil {
-		return "none"
-	}
-	return fmt.Sprintf("%q", names)
 }
 
 // shardLengths is readLengths of one shard. A removed sample without a value from 1 to
@@ -113,7 +103,7 @@ func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
 // lengths is readLengths, out of a folder where they are kept there.
 func (d *Dataset) lengths(ctx context.Context, attribute string, o *StreamOptions) ([]uint32, error) {
 	from := kept.Keeper{Folder: kept.Folder(o.Plans), Log: o.Log}
-	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.Tables(), attribute)
+	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.catalog.Name, attribute)
 	size := 4 * int64(d.tables.Samples)
 	if text := from.Folder.Get("lengths", key, size); int64(len(text)) == size && size > 0 {
 		out := make([]uint32, d.tables.Samples)

@@ -39,7 +39,7 @@ func (m *Mix) Continue(c *mix.Checkpoint) {
 }
 
 // errMixed is what asks for one data set get from the stream of a mix.
-var errMixed = errors.New("reader: the stream is that of a mix: its checkpoint is MixCheckpoint or AppendCheckpoint")
+var errMixed = errors.New("reader: the stream is that of a mix: its checkpoint is AppendCheckpoint")
 
 // atOnce is how many data sets are asked for their tables at a time.
 const atOnce = 16

@@ -430,7 +430,7 @@ func TestMixMemory(t *testing.T) {
 			}
 		}
 		stats, blocks := s.Stats(), 2*4*in[0].Info().Blocks
-		t.Logf("budget %d: %+v of %d blocks", s.Memory(), stats, blocks)
+		t.Logf("budget %d: %+v of %d blocks", s.Info().Memory, stats, blocks)
 		switch {
 		case memory == 0 && (stats.Evicted > 0 || stats.Blocks > blocks+2*4*12):
 			t.Errorf("%d blocks were read, %d evicted, of %d", stats.Blocks, stats.Evicted, blocks)

@@ -46,7 +46,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	} else if params, err = order.Choose(in.table, o.Choice()); err != nil {
 		return nil, optionsError{err}
 	}
-	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: d.OrderDigest()}}, params); err != nil {
+	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: d.orderDigest()}}, params); err != nil {
 		return nil, optionsError{err}
 	}
 	if cp := o.Checkpoint; cp != nil {
@@ -200,7 +200,7 @@ func (s *Stream) hand(ctx context.Context, out assembled) bool {
 // skip decides about a sample of a damaged block: nil leaves it out.
 func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 	in := s.inputs[r.Source]
-	if s.opts.OnCorrupt != CorruptSkips || !fetch.Proven(cause) {
+	if !s.opts.SkipCorrupt || !fetch.Proven(cause) {
 		return in.failed(cause)
 	}
 	j := p.Job.Shard.BlockRange(p.Job.Block+int(r.Block)-p.First, 1)

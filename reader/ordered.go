@@ -16,8 +16,12 @@ const measuredView = 1 << 23
 // logOrder describes the order to the log at the start: its parameters, how this rank's share of it
 // is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
-	log, p := s.opts.Log, s.Params()
-	if s.mix != nil || s.UnitOrder() != nil || !p.Shuffle {
+	if s.mix != nil || s.inputs[0].units != nil {
+		return
+	}
+	log, plan := s.opts.Log, s.inputs[0].plan
+	p := plan.Params()
+	if !p.Shuffle {
 		return
 	}
 	if p.MixesLittle(s.split.GlobalBatch) {
@@ -33,12 +37,12 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		log.Warn("stream: there are more ranks than lanes, so ranks read the same blocks: raise ShuffleMemory or set Lanes, or share a cache",
 			"ranks", s.split.World, "lanes", p.Lanes, "reads_of_a_block", round3(float64(s.split.World)/float64(p.Lanes)))
 	}
-	stored := s.Plan().Stored()
-	if s.Plan().Viewed() && stored > measuredView {
+	stored := plan.Stored()
+	if plan.Viewed() && stored > measuredView {
 		return // what the view has of each part of storage is not known without a pass over it
 	}
-	labels := mixing.Parts(stored).In(s.Plan(), min(epoch, lastEpoch))
-	w, samples, err := mixing.Rank(s.Plan(), labels, s.split, mixing.Span{
+	labels := mixing.Parts(stored).In(plan, min(epoch, lastEpoch))
+	w, samples, err := mixing.Rank(plan, labels, s.split, mixing.Span{
 		Epoch: min(epoch, lastEpoch), Most: measuredSamples, Stop: func() error { return context.Cause(ctx) },
 	})
 	if err != nil { // the stream was closed

@@ -95,7 +95,7 @@ func TestStreamJoinsBlocks(t *testing.T) {
 		set := newStreamed(t, store, mixed(c.blocks), testset.Options{BlockSize: 1, ShardSize: 400_000})
 		store.reads.Store(0) // the stream begins to read as soon as it is open
 		s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short"}})
-		if p := s.Params(); p.RunBlocks != c.runs {
+		if p := s.Info().Plan.Params(); p.RunBlocks != c.runs {
 			t.Fatalf("%d blocks: %+v", c.blocks, p)
 		}
 		samples := 0

@@ -150,7 +150,7 @@ func TestRemoteIsDown(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
 	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, GlobalBatch: 16, Epochs: 0}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkippedShare: 1}, Read: Read{Workers: 2}})
+	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, GlobalBatch: 16, Epochs: 0}, Limits: Limits{SkipCorrupt: true, MaxSkippedShare: 1}, Read: Read{Workers: 2}})
 	for i := 0; ; i++ {
 		_, err := s.Next(t.Context())
 		if err == nil {

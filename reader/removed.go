@@ -26,9 +26,6 @@ func (d *Dataset) Removed(number uint64) bool {
 	return len(sections.Within(d.tables.Removed, number, number+1)) > 0
 }
 
-// RemovedSamples returns the numbers of the removed samples, ascending. Do not write to them.
-func (d *Dataset) RemovedSamples() []uint64 { return d.tables.Removed }
-
 // alsoRemove adds samples to those that the generation lists as removed.
 func (d *Dataset) alsoRemove(numbers []uint64) error {
 	if n := len(numbers); n > 0 && (numbers[n-1] >= d.tables.Samples || !slices.IsSorted(numbers)) {

@@ -13,32 +13,6 @@ import (
 	"github.com/shardtool/shardtool/reader/stats"
 )
 
-// Rows is whether batches of stacked data deliver arrays, and who copies them.
-type Rows int
-
-const (
-	// NoRows: batches have Samples.
-	NoRows Rows = iota
-	// RowsReady: the rows of a batch are copied into memory of the batch before Next returns it, by
-	// processors that are idle.
-	RowsReady
-	// RowsInPlace: the rows stay in their blocks until Batch.CopyRows copies them into the caller's
-	// memory, or Batch.Rows into memory of the batch.
-	RowsInPlace
-)
-
-// RowField describes an array of Batch.Rows.
-type RowField struct {
-	// Name is that of the field.
-	Name string
-	// DType is the element type as NumPy writes it, little-endian, such as <u2. Shape is that of one
-	// row.
-	DType string
-	Shape []int64
-	// Stride is the length of a row in bytes.
-	Stride int
-}
-
 // useRows has the stream deliver rows, where its options ask for them.
 func (s *Stream) useRows(ctx context.Context) error {
 	o := &s.opts
@@ -52,26 +26,37 @@ func (s *Stream) useRows(ctx context.Context) error {
 	case o.inUnits():
 		return optionsError{errors.New("reader: units are made of samples, and with Rows a stream delivers none: leave out one of them")}
 	}
+	l, err := s.layout(ctx)
+	if o.RowsIf != nil && (errors.Is(err, ErrFields) || err == nil && !o.RowsIf(rowFields(l))) {
+		o.Rows = NoRows
+		return nil
+	}
+	s.rows = l
+	for _, in := range s.inputs {
+		in.rows = l
+	}
+	return err
+}
+
+// layout returns the layout of the shards of all sources.
+func (s *Stream) layout(ctx context.Context) (*stacked.Layout, error) {
+	all := &stacked.Layout{} // where there are no samples
 	for _, in := range s.inputs {
 		if in.Dataset == nil {
 			continue
 		}
 		l, err := in.layout(ctx)
-		if err == nil && l == nil {
-			continue
-		}
-		if err == nil && s.rows != nil && !l.Equal(s.rows) {
+		if err == nil && l != nil && all.Fields != nil && !l.Equal(all) {
 			err = fmt.Errorf("reader: %w: its rows differ from those of the sources before it: stream samples", ErrFields)
 		}
 		if err != nil {
-			return in.failed(err)
+			return nil, in.failed(err)
 		}
-		s.rows, in.rows = l, l
+		if l != nil {
+			all = l
+		}
 	}
-	if s.rows == nil {
-		s.rows = &stacked.Layout{} // there are no samples
-	}
-	return nil
+	return all, nil
 }
 
 // layout returns the layout that all shards have; nil where there are no samples.
@@ -210,19 +195,6 @@ func (b *Batch) fillRows(ctx context.Context, a *assemble.Assembler) (err error)
 	return nil
 }
 
-// RowFields describes the arrays of the batches, in ascending order of names; nil without
-// StreamOptions.Rows.
-func (s *Stream) RowFields() (fields []RowField) {
-	if s.rows == nil {
-		return nil
-	}
-	for i := range s.rows.Fields {
-		f := &s.rows.Fields[i]
-		fields = append(fields, RowField{f.Name, f.DType, f.Shape, int(f.Row())})
-	}
-	return fields
-}
-
 // Len returns the number of rows, or of Samples without StreamOptions.Rows.
 func (b *Batch) Len() int {
 	if b.s.rows == nil || b.memory == nil {
@@ -245,7 +217,7 @@ func (b *Batch) Seed(i int) uint64 {
 func (b *Batch) AppendKey(dst []byte, i int) []byte { return b.memory.rows.AppendKey(dst, i) }
 
 // Rows returns the rows of a field, one after another: row i is data[i*stride:][:stride], and there
-// are Len of them. It is one array of the type and shape that RowFields states, in the order of the
+// are Len of them. It is one array of the type and shape that StreamInfo.Rows states, in the order of the
 // stream, without the headers that the samples of stacked data have. It is valid until Release, or
 // until the next call of Next when StreamOptions.Hold is 0. data is nil, and stride 0, where there
 // is no such field.

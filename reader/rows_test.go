@@ -148,11 +148,38 @@ func TestRows(t *testing.T) {
 					if both(t, s, mustStream(t, d, o, reader.NoRows)) == 0 {
 						t.Error("no batch")
 					}
-					if f := s.RowFields(); len(f) != 2 || f[0].Name != "x.npy" || f[0].DType != "<u2" || f[0].Stride != 600 || f[1].Stride != 8 {
+					if f := s.Info().Rows; len(f) != 2 || f[0].Name != "x.npy" || f[0].DType != "<u2" || f[0].Stride != 600 || f[1].Stride != 8 {
 						t.Errorf("%+v", f)
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestRowsIf lets a function choose between rows and samples: it gets the fields of the rows, and is
+// not called where the data has none.
+func TestRowsIf(t *testing.T) {
+	wide := openSet(t, wideSet(t, 100, false, stacked))
+	ordinary := openSet(t, wideSet(t, 100, false, writer.Options{}))
+	for _, c := range []struct {
+		of     *reader.Dataset
+		choice bool
+		rows   int
+	}{{wide, true, 2}, {wide, false, 0}, {ordinary, true, 0}} {
+		o := reader.StreamOptions{Order: reader.Order{GlobalBatch: 100}}
+		asked := 0
+		o.RowsIf = func(fields []reader.RowField) bool {
+			asked = len(fields)
+			return c.choice
+		}
+		s := mustStream(t, c.of, o, reader.RowsInPlace)
+		b, err := s.Next(t.Context())
+		if err != nil || b.Len() != 100 || len(s.Info().Rows) != c.rows || (b.Samples == nil) != (c.rows > 0) {
+			t.Errorf("%+v: %d samples, rows %+v, %v", c, len(b.Samples), s.Info().Rows, err)
+		}
+		if (asked > 0) != (c.of == wide) {
+			t.Errorf("%+v: asked about %d fields", c, asked)
 		}
 	}
 }
@@ -175,7 +202,7 @@ func TestRowsHoles(t *testing.T) {
 		}
 		turnBit(t, store, shard.Name, 3000)
 		alone := o.World == 0 // else the block may be another rank's
-		o.Epochs, o.OnCorrupt, o.MaxSkippedShare = 2, reader.CorruptSkips, 0.5
+		o.Epochs, o.SkipCorrupt, o.MaxSkippedShare = 2, true, 0.5
 		for _, rows := range []reader.Rows{reader.RowsReady, reader.RowsInPlace} {
 			s := mustStream(t, d, o, rows)
 			both(t, s, mustStream(t, d, o, reader.NoRows))
@@ -186,7 +213,7 @@ func TestRowsHoles(t *testing.T) {
 		if !alone {
 			continue
 		}
-		o.OnCorrupt, o.MaxSkippedShare = reader.CorruptFails, 0
+		o.SkipCorrupt, o.MaxSkippedShare = false, 0
 		s := mustStream(t, d, o, reader.RowsReady)
 		for err = nil; err == nil; {
 			_, err = s.Next(t.Context())
@@ -371,7 +398,7 @@ func TestRowsMemory(t *testing.T) {
 	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Lanes: 64, RunBlocks: 8, Delay: 64, GlobalBatch: batch}}
 	memory := func(layout writer.Layout, rows reader.Rows) int64 {
 		d := openSet(t, wideSet(t, 2000, false, writer.Options{Layout: layout}))
-		return mustStream(t, d, o, rows).Memory()
+		return mustStream(t, d, o, rows).Info().Memory
 	}
 	made := memory(writer.LayoutStacked, reader.NoRows) - memory(writer.LayoutStacked, reader.RowsInPlace)
 	ordinary := memory(writer.LayoutSamples, reader.NoRows) - memory(writer.LayoutStacked, reader.RowsInPlace)

@@ -57,6 +57,6 @@ func TestNoCopiesOfLargeBatches(t *testing.T) {
 		copied += b.copied()
 	}
 	if st := s.Stats(); copied > 0 || st.Evicted > 0 {
-		t.Errorf("with %d bytes %d batches were copied, and %d blocks were evicted", s.Memory(), copied, st.Evicted)
+		t.Errorf("with %d bytes %d batches were copied, and %d blocks were evicted", s.Info().Memory, copied, st.Evicted)
 	}
 }

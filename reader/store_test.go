@@ -461,7 +461,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := open(t, store, Options{})
-	generation := strings.TrimSuffix(strings.TrimPrefix(d.Tables(), "manifest-"), ".bin")
+	generation := strings.TrimSuffix(strings.TrimPrefix(d.Info().Tables, "manifest-"), ".bin")
 	// The tables are enough for one who names them.
 	if err := readAll(t, left, Options{Generation: generation}, samples); err != nil {
 		t.Fatal(err)
@@ -473,7 +473,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := store.Clone()
-	gone.Delete(ctx, d.Tables())
+	gone.Delete(ctx, d.Info().Tables)
 	if _, err := Open(ctx, gone, Options{}); !errors.Is(err, format.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/reader/stats"
 )
 
@@ -99,48 +98,13 @@ type assembled struct {
 	err error
 }
 
-// Params returns the frozen parameters of the order, as chosen or as in the checkpoint. The zero
-// value for a mix, whose plan has those of its sources.
-func (s *Stream) Params() order.Params {
+// tail returns what happens to the last batch of an epoch.
+func (s *Stream) tail() order.Tail {
 	if s.mix != nil {
-		return order.Params{}
+		return s.mix.Plan.Mix().Tail
 	}
-	return s.inputs[0].plan.Params()
+	return s.inputs[0].plan.Params().Tail
 }
-
-// Plan returns the order itself; nil for a mix.
-func (s *Stream) Plan() *order.Plan {
-	if s.mix != nil {
-		return nil
-	}
-	return s.inputs[0].plan
-}
-
-// MixPlan returns the plan of a mix; nil for one data set.
-func (s *Stream) MixPlan() *mix.Plan {
-	if s.mix == nil {
-		return nil
-	}
-	return s.mix.Plan
-}
-
-// Source returns the data set of a source of a mix by its number in the plan, nil for one that was
-// removed. Source 0 of a stream over one data set is that data set.
-func (s *Stream) Source(number int) *Dataset { return s.inputs[number].Dataset }
-
-// Tail returns what happens to the last batch of an epoch.
-func (s *Stream) Tail() order.Tail {
-	if s.mix == nil {
-		return s.inputs[0].plan.Params().Tail
-	}
-	return s.mix.Plan.Mix().Tail
-}
-
-// GlobalBatch returns the batch size in use.
-func (s *Stream) GlobalBatch() int { return s.split.GlobalBatch }
-
-// Memory returns the budget in use, in bytes.
-func (s *Stream) Memory() int64 { return s.sizes.memory }
 
 // errStreamClosed is what Next returns after Close.
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)

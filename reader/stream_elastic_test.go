@@ -66,7 +66,7 @@ func TestStreamElastic(t *testing.T) {
 			steps := 1 + random.IntN(12)
 			next, batches, size, done := startAll(t, []*streamed{set, other}[starts%2], p, steps, random)
 			if ref == nil {
-				plan := set.stream(t, withBatch(o, size)).Plan()
+				plan := set.stream(t, withBatch(o, size)).Info().Plan
 				var err error
 				if ref, err = plan.Seek(0, 0); err != nil {
 					t.Fatal(err)
@@ -126,7 +126,7 @@ func startAll(t *testing.T, set *streamed, o StreamOptions, steps int, random *r
 	for o.Rank = range o.World {
 		s := set.stream(t, o)
 		streams = append(streams, s)
-		size = s.GlobalBatch()
+		size = s.Info().GlobalBatch
 		for step := range steps {
 			b, err := s.Next(t.Context())
 			if errors.Is(err, io.EOF) {
@@ -168,7 +168,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 	samples := mixed(40)
 	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 2000, ShardSize: 9000})
 	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap}}
-	plan := set.stream(t, o).Plan()
+	plan := set.stream(t, o).Info().Plan
 	for epoch := range uint64(2) {
 		for position := range uint64(len(samples)) {
 			cp, err := plan.Checkpoint(epoch, position)

@@ -93,7 +93,7 @@ func (f *follower) untilNeeded(t testing.TB, bad func(number uint64) bool) error
 var faultOrders = []StreamOptions{
 	{Order: Order{GlobalBatch: 16}},
 	{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 8}},
-	{Order: Order{Shuffle: true, Lanes: 6, RunBlocks: 3, Delay: 2, GlobalBatch: 30, World: 3, Rank: 1}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkippedShare: 1e-9}},
+	{Order: Order{Shuffle: true, Lanes: 6, RunBlocks: 3, Delay: 2, GlobalBatch: 30, World: 3, Rank: 1}, Limits: Limits{SkipCorrupt: true, MaxSkippedShare: 1e-9}},
 }
 
 // TestStreamFindsDamage turns a bit of every block.
@@ -124,7 +124,7 @@ func TestStreamFindsDamage(t *testing.T) {
 				}
 				var at *format.PosError
 				if !errors.As(err, &at) || at.Shard != l.shard.Name || at.Block != l.block || at.Offset < l.offset || at.Offset >= l.offset+int64(l.stored) ||
-					!errors.Is(err, format.ErrCorrupt) || errors.Is(err, ledger.ErrFull) != (so.OnCorrupt == CorruptSkips) {
+					!errors.Is(err, format.ErrCorrupt) || errors.Is(err, ledger.ErrFull) != (so.SkipCorrupt) {
 					t.Fatalf("%s: block %d of %s at %d: %v", kind, l.block, l.shard.Name, l.offset, err)
 				}
 				if n := f.Stats().Rereads; n == 0 {
@@ -197,7 +197,7 @@ func TestStreamReplaced(t *testing.T) {
 	if _, err := set.Get(t.Context(), set.NumSamples()-1); err != nil { // the stream has seen the object
 		t.Fatal(err)
 	}
-	f := set.follow(t, StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkippedShare: 1, Memory: 1 << 20}})
+	f := set.follow(t, StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{SkipCorrupt: true, MaxSkippedShare: 1, Memory: 1 << 20}})
 	f.next(t).check(t)
 	data := slices.Clone(object(t, store, info.Name))
 	for i := range data {
@@ -244,7 +244,7 @@ func TestStreamHeals(t *testing.T) {
 			seen[at] = true
 			return nil
 		}
-		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 2}, Limits: Limits{OnCorrupt: CorruptSkips}})
+		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 2}, Limits: Limits{SkipCorrupt: true}})
 		f.rest(t)
 		if got := f.Stats(); got.Rereads != set.Info().Blocks || got.Skipped != 0 {
 			t.Errorf("the first read of each of %d blocks was wrong: %+v", set.Info().Blocks, got)
@@ -267,7 +267,7 @@ func TestStreamSkips(t *testing.T) {
 		{Order: Order{GlobalBatch: 32}}, {Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16}}, {Order: Order{Shuffle: true, GlobalBatch: 250}, Limits: Limits{Memory: 1 << 20}},
 		{Order: Order{Shuffle: true, Lanes: 6, Delay: 2, GlobalBatch: 40, World: 3, Rank: 1}}, {Order: Order{GlobalBatch: 25, World: 5, Rank: 4, Tail: "pad"}},
 	} {
-		o.Epochs, o.OnCorrupt, o.MaxSkippedShare = 2, CorruptSkips, 1
+		o.Epochs, o.SkipCorrupt, o.MaxSkippedShare = 2, true, 1
 		f := set.follow(t, o)
 		met := map[int]bool{}
 		for e := f.next(t); e != nil; e = f.next(t) {
@@ -309,7 +309,7 @@ func TestStreamSkipCeiling(t *testing.T) {
 	a, b := all[3], all[30]
 	set := clean.flipped(t, store, a, b)
 	both := a.count + b.count
-	o := StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{OnCorrupt: CorruptSkips}}
+	o := StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{SkipCorrupt: true}}
 	run := func(o StreamOptions) (s *Stream, err error) {
 		s = set.stream(t, o)
 		for _, err := range s.Batches(t.Context()) {
@@ -374,7 +374,7 @@ func TestStreamStoreFails(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		inner := build(t, samples, testset.Options{BlockSize: 2500, ShardSize: 12_000, Plain: plain})
 		for _, o := range []StreamOptions{{Order: Order{GlobalBatch: 10}}, {Order: Order{Shuffle: true, Lanes: 3, Delay: 3, GlobalBatch: 10}}} {
-			o.OnCorrupt, o.MaxSkippedShare, o.Epochs, o.Workers = CorruptSkips, 1, 1, 1
+			o.SkipCorrupt, o.MaxSkippedShare, o.Epochs, o.Workers = true, 1, 1, 1
 			healed := 0
 			ops := storetest.EachFault(t, func(*testing.T) objstore.Store { return inner }, storetest.Fault{Short: o.Shuffle},
 				func(t *testing.T, store *storetest.Faulty) {

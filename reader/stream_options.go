@@ -14,17 +14,6 @@ import (
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
-// OnCorrupt is what happens to a block whose damage a second read confirmed.
-type OnCorrupt int
-
-const (
-	// CorruptFails ends the stream with the error, at the batch that needs the block.
-	CorruptFails OnCorrupt = iota
-	// CorruptSkips leaves the block's samples out: holes, which move no other sample. Other errors
-	// (the store fails, an object was replaced) still end the stream.
-	CorruptSkips
-)
-
 // Errors of streams that a caller branches on.
 var (
 	// ErrHeld: the consumer holds as many batches as StreamOptions.Hold allows and asks for one more.
@@ -106,6 +95,9 @@ type Read struct {
 	// of all sources must be stacked and have the same fields, else the error wraps ErrFields. It
 	// excludes Map and Units. Default: samples.
 	Rows Rows
+	// RowsIf, when not nil, chooses between rows and samples when the stream opens: it gets what
+	// StreamInfo.Rows would be. Where it returns false, or the data has no rows, batches have Samples.
+	RowsIf func(fields []RowField) bool
 	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
 	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
 	// had. An error ends the stream at that batch.
@@ -135,9 +127,11 @@ type Limits struct {
 	// and a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of
 	// Next.
 	Hold int
-	// OnCorrupt is what happens to a block whose damage a second read confirmed.
-	OnCorrupt OnCorrupt
-	// MaxSkipped is the most samples that CorruptSkips may leave out, over all epochs, those of
+	// SkipCorrupt leaves out the samples of a block whose damage a second read confirmed: holes, which
+	// move no other sample. Other errors (the store fails, an object was replaced) still end the
+	// stream. Default: the damage ends it, at the batch that needs the block.
+	SkipCorrupt bool
+	// MaxSkipped is the most samples that SkipCorrupt may leave out, over all epochs, those of
 	// Skipped included; MaxSkippedShare is the same as a share of the data set, default 0.001 when
 	// both are zero. A stream with more ends with an error that wraps ledger.ErrFull. It counts what
 	// its own rank skips. For one answer over all ranks, exchange Stream.Skipped after each step,
@@ -155,7 +149,7 @@ type optionsError struct{ error }
 func (e optionsError) Unwrap() error        { return e.error }
 func (e optionsError) Is(target error) bool { return target == ErrOptions }
 
-// mostSkipped returns how many samples CorruptSkips may leave out.
+// mostSkipped returns how many samples SkipCorrupt may leave out.
 func (o *StreamOptions) mostSkipped(in []*input) uint64 {
 	if o.MaxSkippedShare > 0 {
 		return uint64(o.MaxSkippedShare * float64(samples(in)))
@@ -178,7 +172,7 @@ func allRemoved(in []*input) bool {
 		if x.Dataset == nil {
 			continue
 		}
-		if x.Info().Removed < x.NumSamples() {
+		if uint64(len(x.tables.Removed)) < x.NumSamples() {
 			return false
 		}
 		samples += x.NumSamples()

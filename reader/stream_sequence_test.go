@@ -92,8 +92,8 @@ func TestStreamEqualsPlan(t *testing.T) {
 			}
 			stats := f.Stats()
 			evicted += stats.Evicted
-			if stats.Held > f.Memory()+int64(o.GlobalBatch)*4096*int64(max(o.Hold, 1)) {
-				t.Errorf("%+v: %d bytes were held of %d", o, stats.Held, f.Memory())
+			if stats.Held > f.Info().Memory+int64(o.GlobalBatch)*4096*int64(max(o.Hold, 1)) {
+				t.Errorf("%+v: %d bytes were held of %d", o, stats.Held, f.Info().Memory)
 			}
 		})
 	}

@@ -346,7 +346,7 @@ func TestRemoteSmallDataSet(t *testing.T) {
 		n += len(b.Samples)
 	}
 	if st := s.Stats(); st.Evicted > 0 || st.Blocks != set.Info().Blocks || n != len(samples) {
-		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.Info().Blocks, s.Memory())
+		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.Info().Blocks, s.Info().Memory)
 	}
 }
 
@@ -372,6 +372,6 @@ func TestSmallDataSet(t *testing.T) {
 		n += len(b.Samples)
 	}
 	if st := s.Stats(); st.Evicted > 0 || st.Blocks > 3*set.Info().Blocks || n != 3*len(samples) {
-		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.Info().Blocks, s.Memory())
+		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.Info().Blocks, s.Info().Memory)
 	}
 }

@@ -33,7 +33,7 @@ func (d *Dataset) unitOrder(ctx context.Context, table order.Table, o *StreamOpt
 	if err != nil {
 		return nil, err
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: d.OrderDigest()}}, params)
+	plan, err := order.New([]order.Source{{Table: table, Digest: d.orderDigest()}}, params)
 	if err != nil {
 		return nil, optionsError{err}
 	}

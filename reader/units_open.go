@@ -62,31 +62,3 @@ type unitCursor struct {
 func (o unitCursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 	return o.NextBatch(refs, o.split)
 }
-
-// UnitOrder returns the order of the units of the stream; nil where positions hold samples, and of a
-// mix, whose sources have one each. It must not be used after Close.
-func (s *Stream) UnitOrder() *unitplan.Order {
-	if s.mix != nil {
-		return nil
-	}
-	return s.inputs[0].units
-}
-
-// UnitParams returns the parameters of the units of the stream, without a Kind where positions hold
-// samples. Of a mix, whose sources have their own Window, attribute and policy, it has the kind and
-// the size, which are those of all.
-func (s *Stream) UnitParams() units.Params {
-	if s.mix == nil {
-		if u := s.inputs[0].units; u != nil {
-			return u.Units.Params()
-		}
-		return units.Params{}
-	}
-	for _, in := range s.inputs {
-		if in.units != nil && in.share > 0 {
-			p := in.units.Units.Params()
-			return units.Params{Kind: p.Kind, Size: p.Size}
-		}
-	}
-	return units.Params{}
-}

@@ -50,7 +50,7 @@ func (s *UnitSource) Order(ctx context.Context, table order.Table, params order.
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: s.set.OrderDigest()}}, params)
+	plan, err := order.New([]order.Source{{Table: table, Digest: s.set.orderDigest()}}, params)
 	if err != nil {
 		return nil, optionsError{err}
 	}

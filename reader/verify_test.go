@@ -312,7 +312,7 @@ func lie(t *testing.T, second string, edit func(*sections.ShardEntry)) *mem.Stor
 func TestVerifyDigest(t *testing.T) {
 	store := build(t, mixed(50), testset.Options{})
 	d := open(t, store, Options{})
-	raw := slices.Clone(object(t, store, d.Tables()))
+	raw := slices.Clone(object(t, store, d.Info().Tables))
 	digest := d.Digest()
 	at := bytes.Index(raw, digest[:])
 	// SPEC 6: a directory of 16 bytes, then 32 a section; HEAD is the first one, its offset at 12,
@@ -343,9 +343,9 @@ func TestVerifyParts(t *testing.T) {
 	var m *sections.Manifest
 	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(e *sections.Manifest) { m = e }})
 	d := open(t, store, Options{})
-	raw := slices.Clone(object(t, store, d.Tables()))
+	raw := slices.Clone(object(t, store, d.Info().Tables))
 	raw[len(raw)-1] ^= 1 // the last section: checksums of the only part
-	r := verify(t, damaged(t, store, d.Tables(), raw), true)
+	r := verify(t, damaged(t, store, d.Info().Tables, raw), true)
 	if len(r.Faults) != 2 || r.Faults[0].Kind != check.KindManifest || r.Faults[1].Kind != check.KindManifest ||
 		!strings.Contains(r.Faults[1].Detail, fmt.Sprintf("%d shards from number 0", len(m.Shards))) {
 		t.Fatalf("%+v", r)
@@ -392,7 +392,7 @@ func TestAttributesAreBound(t *testing.T) {
 			}
 		}
 		old := build(t, samples, o)
-		if bytes.Contains(object(t, old, open(t, old, Options{}).Tables()), []byte("IHSH")) {
+		if bytes.Contains(object(t, old, open(t, old, Options{}).Info().Tables), []byte("IHSH")) {
 			t.Fatal("the tables have hashes of indexes")
 		}
 		if r := verify(t, old, true); !r.OK() {

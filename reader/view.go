@@ -4,8 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/views"
 )
@@ -13,7 +12,7 @@ import (
 // UseView makes d a view: its orders and streams have the samples of the view alone, as often as it
 // has each. Everything else, such as Samples and Get, still reads the whole data set. Call it right
 // after Open. The view must be of the content of d: the error wraps views.ErrGeneration otherwise.
-func (d *Dataset) UseView(v *sections.View) error {
+func (d *Dataset) UseView(v *viewfile.View) error {
 	s, err := views.Select(v, d.content())
 	if err != nil {
 		return err
@@ -37,16 +36,6 @@ func (d *Dataset) content() views.Content {
 
 // Selection returns the samples that orders and streams have: those of the view in use, or all.
 func (d *Dataset) Selection() *views.Selection { return d.selection }
-
-// OrderDigest is what checkpoints identify the samples by: the digest, and the ID of the view in
-// use.
-func (d *Dataset) OrderDigest() string {
-	digest := format.DigestString(d.Digest())
-	if id := d.selection.ID(); id != "" {
-		digest += "#" + id
-	}
-	return digest
-}
 
 // OrderTable reads what an order needs: the number of samples of every block, and the view in use.
 func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -19,8 +19,8 @@ import (
 )
 
 // subsetOf is a view of the samples for which chosen holds.
-func subsetOf(d *Dataset, chosen func(i int) bool) *sections.View {
-	v := &sections.View{Digest: d.Digest(), Samples: d.NumSamples(), Chosen: make([]byte, (d.NumSamples()+7)/8)}
+func subsetOf(d *Dataset, chosen func(i int) bool) *viewfile.View {
+	v := &viewfile.View{Digest: d.Digest(), Samples: d.NumSamples(), Chosen: make([]byte, (d.NumSamples()+7)/8)}
 	for i := range int(v.Samples) {
 		if chosen(i) {
 			v.Chosen[i/8] |= 1 << (i % 8)
@@ -29,8 +29,8 @@ func subsetOf(d *Dataset, chosen func(i int) bool) *sections.View {
 	return v
 }
 
-func weightsOf(d *Dataset, draws uint64, weight func(i int) uint32) *sections.View {
-	v := &sections.View{Digest: d.Digest(), Samples: d.NumSamples(), Draws: draws}
+func weightsOf(d *Dataset, draws uint64, weight func(i int) uint32) *viewfile.View {
+	v := &viewfile.View{Digest: d.Digest(), Samples: d.NumSamples(), Draws: draws}
 	for i := range int(v.Samples) {
 		v.Weights = append(v.Weights, weight(i))
 	}
@@ -39,10 +39,10 @@ func weightsOf(d *Dataset, draws uint64, weight func(i int) uint32) *sections.Vi
 
 // viewsOf are views of about 3,000 samples: spread over all blocks, in few blocks, in every third
 // block, and by weight.
-func viewsOf(d *Dataset) map[string]*sections.View {
+func viewsOf(d *Dataset) map[string]*viewfile.View {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	n := int(d.NumSamples())
-	return map[string]*sections.View{
+	return map[string]*viewfile.View{
 		"spread":    subsetOf(d, func(int) bool { return rnd.IntN(2) == 0 }),
 		"clustered": subsetOf(d, func(i int) bool { return i > n/3 && i < n/3+n/50 }),
 		"gaps":      subsetOf(d, func(i int) bool { return i/20%5 == 0 }),
@@ -96,7 +96,7 @@ func TestStreamViews(t *testing.T) {
 			} {
 				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}, Log: slog.New(slog.DiscardHandler)})
 				f.rest(t)
-				stats, want := f.Stats(), wantedBlocks(t, f.Plan(), o.Epochs)
+				stats, want := f.Stats(), wantedBlocks(t, f.Info().Plan, o.Epochs)
 				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again, as may two
 				// runs that share one when the first is done before the second begins.
 				if most := want + want/16 + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {
@@ -144,7 +144,7 @@ func TestStreamViewResumes(t *testing.T) {
 	o.Checkpoint = &middle
 	f := set.follow(t, o)
 	f.rest(t)
-	for _, v := range []*sections.View{all["spread"], nil} {
+	for _, v := range []*viewfile.View{all["spread"], nil} {
 		set.selection = views.All(set.NumSamples())
 		if v != nil {
 			if err := set.UseView(v); err != nil {
@@ -168,14 +168,14 @@ func TestLoadView(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store2 := func(v *sections.View, label string) {
+	store2 := func(v *viewfile.View, label string) {
 		t.Helper()
 		file, err := v.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
 		put(names.View(v.ID()), file)
-		put(names.Label(label), (&sections.ViewLabel{Format: sections.ViewLabelFormat, View: names.View(v.ID())}).Encode())
+		put(names.Label(label), (&viewfile.Label{Format: viewfile.LabelFormat, View: names.View(v.ID())}).Encode())
 	}
 	v := subsetOf(set.Dataset, func(i int) bool { return i < 7 })
 	store2(v, "few")
@@ -198,7 +198,7 @@ func TestLoadView(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(names.View("0000000000000000"), file)
-	put("views/gone.json", (&sections.ViewLabel{Format: sections.ViewLabelFormat, View: names.View("1111111111111111")}).Encode())
+	put("views/gone.json", (&viewfile.Label{Format: viewfile.LabelFormat, View: names.View("1111111111111111")}).Encode())
 	put("views/bad.json", []byte("{"))
 	for _, c := range []struct {
 		name string

@@ -31,7 +31,7 @@ func (s *Source) chooseFields(opt Options) error {
 	s.shape = fieldChoice{opt.Fields, opt.Rename}
 	have := map[string]bool{}
 	for _, of := range s.sets {
-		for _, f := range of.Fields() {
+		for _, f := range of.Info().Fields {
 			have[f.Name] = true
 		}
 	}
@@ -127,7 +127,7 @@ var errClasses = fmt.Errorf("%w of class names", format.ErrMismatch)
 func fingerprint(sets []*set, opt Options) string {
 	h := sha256.New()
 	for _, of := range sets {
-		fmt.Fprintf(h, "%s %s\n", of.OrderDigest(), of.Tables())
+		fmt.Fprintf(h, "%s %s\n", of.Info().OrderDigest, of.Info().Tables)
 	}
 	opt.Classes = nil // they change no sample
 	text, err := json.Marshal(opt)

@@ -79,7 +79,7 @@ func (c *condition) bind(sets []*set) error {
 	found := false
 	var names []string
 	for _, of := range sets {
-		for _, a := range of.Attributes() {
+		for _, a := range of.Info().Attributes {
 			if !slices.Contains(names, a.Name) {
 				names = append(names, a.Name)
 			}

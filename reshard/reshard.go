@@ -81,6 +81,7 @@ type set struct {
 	*reader.Dataset
 	path  string // for messages
 	first uint64 // number of its first sample over all sets
+	bare  bool   // no sample has attributes
 	// shard and index are those of the shard of the last sample.
 	shard      int
 	shardFirst uint64
@@ -109,7 +110,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 	}
 	s := &Source{names: map[string]*fieldName{}}
 	for _, d := range sets {
-		path := fmt.Sprintf("%v@%s", d.Store(), names.Generation(d.Tables()))
+		path := fmt.Sprintf("%v@%s", d.Store(), names.Generation(d.Info().Tables))
 		if d.Selection().ID() != "" {
 			path += "#" + d.Selection().ID()
 		}
@@ -118,7 +119,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 				return nil, fmt.Errorf("reshard: %s is given twice: its samples would occur twice", path)
 			}
 		}
-		s.sets = append(s.sets, &set{Dataset: d, path: path, first: s.total, shard: -1})
+		s.sets = append(s.sets, &set{Dataset: d, path: path, first: s.total, bare: len(d.Info().Attributes) == 0, shard: -1})
 		s.total += d.NumSamples()
 	}
 	s.end = s.total
@@ -300,7 +301,7 @@ func (s *Source) attributes(ctx context.Context, of *set, shard int, number uint
 	if !of.Selection().Has(number) {
 		return false, nil
 	}
-	if len(of.Attributes()) == 0 {
+	if of.bare {
 		return s.filter.noAttributes(), nil
 	}
 	if err := of.load(ctx, shard); err != nil {
@@ -377,7 +378,7 @@ func (s *Source) Meta() format.Metadata { return s.meta }
 func (s *Source) Total() (samples, bytes int64) {
 	var all float64
 	for _, of := range s.sets {
-		for _, f := range of.Fields() {
+		for _, f := range of.Info().Fields {
 			if !s.name(f.Name).drop {
 				all += float64(f.Bytes)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -74,14 +75,14 @@ func (s *survey) views(ctx context.Context, store objstore.Store) error {
 		if _, ok := names.ParseLabel(info.Name); !ok {
 			continue
 		}
-		text, _, err := objstore.ReadAll(ctx, store, info.Name, sections.MaxViewLabel)
+		text, _, err := objstore.ReadAll(ctx, store, info.Name, viewfile.MaxLabel)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted since
 		}
 		if err != nil {
 			return err
 		}
-		label, err := sections.DecodeViewLabel(text)
+		label, err := viewfile.DecodeLabel(text)
 		if err != nil {
 			return format.InShard(info.Name, err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -31,9 +31,9 @@ type ViewName struct {
 // is put last, on the condition that it is still free, or what it was before with Replace. A view
 // or a name that is there already with the same content stays. A name that another view has is an
 // error that wraps objstore.ErrExists; one that changed meanwhile, objstore.ErrChanged.
-func PutView(ctx context.Context, store objstore.Store, v *sections.View, name ViewName) error {
+func PutView(ctx context.Context, store objstore.Store, v *viewfile.View, name ViewName) error {
 	if name.Name != "" {
-		if err := sections.CheckViewLabel(name.Name); err != nil {
+		if err := viewfile.CheckLabel(name.Name); err != nil {
 			return err
 		}
 	}
@@ -69,23 +69,23 @@ func putNew(ctx context.Context, store objstore.Store, name string, data []byte)
 	return err
 }
 
-func putLabel(ctx context.Context, store objstore.Store, v *sections.View, object string, name ViewName) error {
-	label := sections.ViewLabel{
-		Format: sections.ViewLabelFormat, View: object, Digest: format.DigestString(v.Digest), Of: v.Samples, Tables: name.Tables,
+func putLabel(ctx context.Context, store objstore.Store, v *viewfile.View, object string, name ViewName) error {
+	label := viewfile.Label{
+		Format: viewfile.LabelFormat, View: object, Digest: format.DigestString(v.Digest), Of: v.Samples, Tables: name.Tables,
 		Kind: "weights", Samples: name.Samples, Made: name.Made,
 	}
 	if v.Subset() {
 		label.Kind = "subset"
 	}
 	at := names.Label(name.Name)
-	text, info, err := objstore.ReadAll(ctx, store, at, sections.MaxViewLabel)
+	text, info, err := objstore.ReadAll(ctx, store, at, viewfile.MaxLabel)
 	condition := objstore.Condition{IfNoneMatch: true}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil && !errors.Is(err, objstore.ErrTooLarge):
 		return err
 	default:
-		if old, err := sections.DecodeViewLabel(text); err == nil && old.View == object {
+		if old, err := viewfile.DecodeLabel(text); err == nil && old.View == object {
 			return nil
 		}
 		if !name.Replace {

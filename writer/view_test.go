@@ -13,7 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
@@ -21,8 +21,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-func aView(bits byte) *sections.View {
-	return &sections.View{Digest: format.Hash{7}, Samples: 8, Chosen: []byte{bits}}
+func aView(bits byte) *viewfile.View {
+	return &viewfile.View{Digest: format.Hash{7}, Samples: 8, Chosen: []byte{bits}}
 }
 
 func TestPutView(t *testing.T) {
@@ -45,7 +45,7 @@ func TestPutView(t *testing.T) {
 	if err := writer.PutView(ctx, st, aView(9), writer.ViewName{Name: "../x"}); !errors.Is(err, format.ErrName) {
 		t.Fatalf("a bad name gives %v", err)
 	}
-	label, err := sections.DecodeViewLabel(objects(t, st)["views/clean.json"])
+	label, err := viewfile.DecodeLabel(objects(t, st)["views/clean.json"])
 	if err != nil || label.View != names.View(aView(5).ID()) || label.Kind != "subset" || label.Of != 8 {
 		t.Fatalf("%+v, %v", label, err)
 	}
@@ -93,7 +93,7 @@ func TestPutViewFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			if text := objects(t, st)["views/clean.json"]; text != nil {
-				label, err := sections.DecodeViewLabel(text)
+				label, err := viewfile.DecodeLabel(text)
 				if err != nil || objects(t, st)[label.View] == nil {
 					t.Fatalf("%v, %q", err, objectNames(t, st))
 				}
@@ -132,7 +132,7 @@ func TestPutViewRaces(t *testing.T) {
 			switch {
 			case err == nil:
 				won++
-				label, err := sections.DecodeViewLabel(objects(t, st)["views/x.json"])
+				label, err := viewfile.DecodeLabel(objects(t, st)["views/x.json"])
 				if err != nil || label.View != names.View(aView(byte(1+i)).ID()) {
 					t.Fatalf("view %d has the name, but it leads to %+v, %v", i, label, err)
 				}
@@ -187,9 +187,9 @@ func TestViewsBesidePacks(t *testing.T) {
 		wg.Wait()
 		cancel()
 		mustLoad(t, st)
-		text, _, err := objstore.ReadAll(t.Context(), st, "views/x.json", sections.MaxViewLabel)
+		text, _, err := objstore.ReadAll(t.Context(), st, "views/x.json", viewfile.MaxLabel)
 		if err == nil {
-			label, err := sections.DecodeViewLabel(text)
+			label, err := viewfile.DecodeLabel(text)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -81,7 +82,7 @@ func isView(ctx context.Context, store objstore.Store, info objstore.Info) (bool
 	}
 	data, _, err := objstore.ReadAll(ctx, store, info.Name, maxProof)
 	if err == nil {
-		_, err = sections.ViewHead(data)
+		_, err = viewfile.Head(data)
 	}
 	return err == nil, err
 }

@@ -43,7 +43,7 @@ func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset) error
 	if err != nil {
 		return err
 	}
-	for _, a := range ds.Attributes() {
+	for _, a := range ds.Info().Attributes {
 		fmt.Fprintf(w, "attribute %s (%v)", shown(a.Name), a.Kind)
 		i := slices.IndexFunc(totals, func(t sections.AttrTotal) bool { return t.Name == a.Name })
 		if i >= 0 && totals[i].Samples > 0 {

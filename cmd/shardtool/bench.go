@@ -283,7 +283,7 @@ func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.D
 		return err
 	}
 	*d = bench.Data{
-		Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: ds.OrderDigest(), Samples: ds.Selection().Len(),
+		Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: ds.Info().OrderDigest, Samples: ds.Selection().Len(),
 		Shards: ds.NumShards(), Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Decoded: ds.Info().DecodedBytes,
 	}
 	d.Requests = objstore.TraitsOf(ds.Store()).Requests
@@ -377,7 +377,7 @@ func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 			in.Close()
 		}
 	}()
-	r, err := bench.Measure(ctx, open, job, began, func(s *reader.Stream) { limitMemory(s.Memory(), 0) })
+	r, err := bench.Measure(ctx, open, job, began, func(s *reader.Stream) { limitMemory(s.Info().Memory, 0) })
 	if errors.Is(err, reader.ErrOptions) {
 		return usage(err)
 	}

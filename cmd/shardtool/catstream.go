@@ -46,7 +46,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	}
 	defer in.Close()
 	s := in.Stream
-	if s.UnitParams().Kind != "" && !f.json {
+	if s.Info().Units.Kind != "" && !f.json {
 		return usagef("%s has sequences or micro-batches, and a tar has samples: give --json", f.order.in)
 	}
 	stop, err := f.stats.watch(ctx, cmd.ErrOrStderr(), s, f.order.opt.Rank)
@@ -54,12 +54,14 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		return err
 	}
 	defer stop()
-	f.order.adviseMix(cmd.ErrOrStderr(), s.Params())
+	if plan := s.Info().Plan; plan != nil {
+		f.order.adviseMix(cmd.ErrOrStderr(), plan.Params())
+	}
 	if f.order.in != "" && f.order.ended(in.epoch) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
 	}
 	if !cmd.Flags().Changed("memory") {
-		limitMemory(s.Memory(), 0)
+		limitMemory(s.Info().Memory, 0)
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
 	out := &batchWriter{in: in, places: make([]placer, len(in.sets)), w: w, json: f.json, left: f.order.limit, saved: -1}
@@ -224,7 +226,7 @@ func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 		return err
 	}
 	epoch, position := uint64(s.Epoch), b.Position+uint64(b.First+b.Place(i))
-	if o.in.MixPlan() == nil {
+	if o.in.Info().Mix == nil {
 		epoch, position = placeInOrder(b.Epoch, position, o.in.samples, s.Padding)
 	}
 	line := orderLine{Source: s.Source(), Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}

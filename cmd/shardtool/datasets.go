@@ -160,7 +160,7 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 			return 0, err
 		}
 		s.sets = append(s.sets, d)
-		for _, a := range d.Attributes() {
+		for _, a := range d.Info().Attributes {
 			if field, ok := f.rows.lengths[a.Name]; ok {
 				return 0, usagef("--attr %s=len(%s): the data set %s has an attribute of this name, which is kept: leave --attr out, or choose another name", a.Name, field, src)
 			}

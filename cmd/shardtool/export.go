@@ -129,7 +129,7 @@ func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options)
 	if !ds.Selection().View().Subset() {
 		return nil, "", usagef("%s: a view with weights has samples more than once, and an archive cannot: choose them with --where or --keys", arg)
 	}
-	opts.Generation = names.Generation(ds.Tables())
+	opts.Generation = names.Generation(ds.Info().Tables)
 	opts.Removed = ds.Selection().LeftOut()
 	only, err := reader.Open(ctx, ds.Store(), opts)
 	return only, ds.Selection().ID(), err

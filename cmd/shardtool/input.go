@@ -44,7 +44,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 		ds.Close()
 		return nil, err
 	}
-	if u := in.UnitOrder(); u != nil {
+	if u := in.Info().UnitOrder; u != nil {
 		plan, err := u.Plan(ctx, min(in.epoch, order.MaxEpochs-1))
 		if err != nil {
 			in.Close()

@@ -146,12 +146,12 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (inspectJSON, error) {
 	in := ds.Info()
 	out := inspectJSON{
-		FormatVersion: ds.Info().Format, Generation: in.Generation, Tables: ds.Tables(), Parent: in.Parent,
+		FormatVersion: in.Format, Generation: in.Generation, Tables: in.Tables, Parent: in.Parent,
 		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes, DecodedBytes: in.DecodedBytes,
-		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: ds.Info().Removed, Purged: in.Purged,
-		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, ShardList: shards,
+		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: uint64(len(in.Removed)), Purged: uint64(len(in.Purged)),
+		Fields: in.Fields, Attributes: []string{}, Meta: in.Meta, ShardList: shards,
 	}
-	for _, a := range ds.Attributes() {
+	for _, a := range in.Attributes {
 		out.Attributes = append(out.Attributes, a.Name)
 	}
 	var err error
@@ -161,7 +161,7 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (insp
 
 // payloadBytes is the length of all fields.
 func payloadBytes(ds *reader.Dataset) (n uint64) {
-	for _, f := range ds.Fields() {
+	for _, f := range ds.Info().Fields {
 		n += f.Bytes
 	}
 	return n
@@ -203,12 +203,12 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]sha
 func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	in := ds.Info()
 	ratio := float64(in.DecodedBytes) / float64(max(in.Bytes, 1))
-	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), in.Generation, ds.Tables())
+	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), in.Generation, in.Tables)
 	fmt.Fprintf(w, "%s in %s, %s\n", plural(ds.NumSamples(), "sample"), plural(ds.NumShards(), "shard"), plural(in.Blocks, "block"))
 	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(payloadBytes(ds)), bytesText(in.Bytes), ratio)
-	if n := ds.Info().Removed; n > 0 {
+	if n := len(in.Removed); n > 0 {
 		fmt.Fprintf(w, "%s removed, holes in every order; the bytes of %s are purged (the other figures include removed samples)\n",
-			plural(n, "sample"), countText(in.Purged))
+			plural(n, "sample"), countText(uint64(len(in.Purged))))
 	}
 	fmt.Fprintf(w, "%s\n\n", format.DigestString(ds.Digest()))
 	sizes, read, err := inspect.Sizes(ctx, ds, 32)
@@ -217,7 +217,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(read, "shard"))
-	for _, f := range ds.Fields() {
+	for _, f := range ds.Info().Fields {
 		name := shown(f.Name)
 		if name == "" {
 			name = `""`

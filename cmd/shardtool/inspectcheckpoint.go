@@ -43,12 +43,12 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	w := cmd.OutOrStdout()
 	if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
 		_, err := fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; it fits %v, %s; %s%s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
-			plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped))
+			plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
 		return err
 	}
 	fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n", shown(f.checkpoint), cp.Epoch, countText(cp.Position),
 		countText(plan.Samples()), 100*float64(cp.Position)/float64(max(plan.Samples(), 1)), cp.GlobalBatch)
-	fmt.Fprintf(w, "it fits %v, %s; %s%s\n", ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped))
+	fmt.Fprintf(w, "it fits %v, %s; %s%s\n", ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\nLANE\tDONE\tOF\tNEXT NUMBER\tINDEX\tBLOCK\tOFFSET\t  SHARD\t")
 	for _, l := range lanes {
@@ -89,7 +89,7 @@ func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags, flags
 		})
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: epoch %d, position %s of %s, batches of %d\nit fits %v, %s; %s%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
-		shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped),
+		shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped),
 		m.Kind, m.Size, shown(m.By), m.Long, m.Window)
 	return nil
 }

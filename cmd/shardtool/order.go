@@ -132,7 +132,7 @@ func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFl
 	if err := plan.CheckSplit(split); err != nil {
 		return usage(err)
 	}
-	if n := ds.NumSamples(); f.opt.Epochs == 0 && n > 0 && ds.Info().Removed == n {
+	if n := ds.NumSamples(); f.opt.Epochs == 0 && n > 0 && uint64(len(ds.Info().Removed)) == n {
 		return usagef("--epochs 0: all samples were removed, and an order without an end would look for one for ever")
 	}
 	enc := json.NewEncoder(w)
@@ -191,7 +191,7 @@ func (f *orderFlags) plan(ctx context.Context, ds *reader.Dataset) (*order.Plan,
 	} else if params, err = order.Choose(table, o.Choice()); err != nil {
 		return nil, nil, usage(err)
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: ds.OrderDigest()}}, params)
+	plan, err := order.New([]order.Source{{Table: table, Digest: ds.Info().OrderDigest}}, params)
 	if err != nil {
 		return nil, nil, usage(err)
 	}

@@ -210,7 +210,7 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 		return reader.Open(ctx, store, opts)
 	}
 	now, nowErr := reader.Open(ctx, store, opts)
-	if nowErr == nil && now.Tables() == cp.Tables {
+	if nowErr == nil && now.Info().Tables == cp.Tables {
 		return now, nil
 	}
 	opts.Generation = named
@@ -222,7 +222,7 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 		// Pruned since, or a copy packed anew: the current generation will do when its content is the
 		// same.
 		return now, nil
-	case err != nil || now.Info().Removed == 0:
+	case err != nil || len(now.Info().Removed) == 0:
 		now.Close()
 		return then, err
 	case then.Digest() == now.Digest():

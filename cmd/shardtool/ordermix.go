@@ -108,7 +108,7 @@ func (o *openedMix) others(expected []string) (names []string) {
 		if ds == nil {
 			continue
 		}
-		for _, f := range ds.Fields() {
+		for _, f := range ds.Info().Fields {
 			if name := f.Name + "?"; !slices.Contains(expected, f.Name) && !slices.Contains(names, name) {
 				names = append(names, name)
 			}

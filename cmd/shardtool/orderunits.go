@@ -211,11 +211,11 @@ func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, e
 			l.add(it, &cut)
 		}
 		l.Position = b.Position + uint64(b.First) + uint64(unit)
-		if p := o.in.MixPlan(); p != nil {
+		if p := o.in.Info().Mix; p != nil {
 			var of int
 			of, l.Epoch = b.UnitSource(unit)
 			l.Source = p.Mix().Sources[of].Name
-		} else if l.Epoch, l.Position, err = unitPlace(ctx, o.in.UnitOrder(), b.Epoch, l.Position, l.Padding); err != nil {
+		} else if l.Epoch, l.Position, err = unitPlace(ctx, o.in.Info().UnitOrder, b.Epoch, l.Position, l.Padding); err != nil {
 			return false, err
 		}
 		text, err := json.Marshal(l)

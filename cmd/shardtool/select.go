@@ -15,7 +15,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/views"
@@ -83,7 +83,7 @@ Exit codes:
 func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 	ctx := cmd.Context()
 	if f.name != "" {
-		if err := sections.CheckViewLabel(f.name); err != nil {
+		if err := viewfile.CheckLabel(f.name); err != nil {
 			return usagef("--name: %w", err)
 		}
 	}
@@ -97,7 +97,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 		return err
 	}
 	made := spec.Made()
-	var v *sections.View
+	var v *viewfile.View
 	var r *curate.Report
 	if f.carry {
 		v, r, made, err = f.carryOver(ctx, cmd, arg, ds, &spec)
@@ -111,7 +111,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 		return explainView(err)
 	}
 	err = writer.PutView(ctx, ds.Store(), v, writer.ViewName{
-		Name: f.name, Replace: f.carry || f.overwrite, Tables: ds.Tables(), Made: made, Samples: r.Samples,
+		Name: f.name, Replace: f.carry || f.overwrite, Tables: ds.Info().Tables, Made: made, Samples: r.Samples,
 	})
 	if errors.Is(err, objstore.ErrExists) {
 		return fmt.Errorf("%w (--overwrite)", err)
@@ -172,7 +172,7 @@ func parseTemperature(text string) (t [2]int, err error) {
 }
 
 // carryOver makes a view of an earlier generation anew.
-func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg string, ds *reader.Dataset, spec *curate.Spec) (*sections.View, *curate.Report, map[string]string, error) {
+func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg string, ds *reader.Dataset, spec *curate.Spec) (*viewfile.View, *curate.Report, map[string]string, error) {
 	label, err := views.Label(ctx, ds.Store(), f.name)
 	if err != nil {
 		return nil, nil, nil, err
@@ -219,7 +219,7 @@ type selectJSON struct {
 	Raised       uint64         `json:"raised,omitempty"`
 }
 
-func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, v *sections.View, r *curate.Report) error {
+func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, v *viewfile.View, r *curate.Report) error {
 	kind := "weights"
 	if v.Subset() {
 		kind = "subset"
@@ -244,7 +244,7 @@ func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, 
 	return f.summary(cmd.OutOrStdout(), addr, v, r)
 }
 
-func (f *selectFlags) summary(w io.Writer, addr string, v *sections.View, r *curate.Report) error {
+func (f *selectFlags) summary(w io.Writer, addr string, v *viewfile.View, r *curate.Report) error {
 	text := fmt.Sprintf("%s of %s", countText(r.Chosen), plural(v.Samples, "sample"))
 	if !v.Subset() {
 		text += fmt.Sprintf(", %s in an epoch", plural(r.Samples, "draw"))

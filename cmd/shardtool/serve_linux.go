@@ -226,26 +226,25 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		return nil, &exitError{exitCheckpoint, err}
 	}
 	f.opt.PlanProgress = f.planLines("planning units")
-	s, err := q.OpenStream(func(rows reader.Rows) (*reader.Stream, error) {
-		f.opt.Rows = rows
-		return f.stream(ctx, o.Dataset)
-	})
+	q.ChooseRows(&f.opt.Read)
+	s, err := f.stream(ctx, o.Dataset)
 	if err != nil {
 		return nil, err
 	}
-	if p := s.Params(); f.opt.Rank == 0 && p.MixesLittle(s.GlobalBatch()) { // in Python's terms
+	at := s.Info()
+	if p := at.Plan.Params(); f.opt.Rank == 0 && p.MixesLittle(at.GlobalBatch) { // in Python's terms
 		remedy := "Give more shuffle_memory, or pack with smaller blocks or in a random order"
 		if p.RunBlocks > 1 { // smaller blocks would be joined again
 			remedy = "Give more shuffle_memory, or a new run run_blocks=1, or pack in a random order"
 		}
 		warnings.Warn(fmt.Sprintf("samples are drawn from %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class "+
-			"by class, the class mix of batches varies more than at random. %s", p.Window(), s.GlobalBatch(), remedy))
+			"by class, the class mix of batches varies more than at random. %s", p.Window(), at.GlobalBatch, remedy))
 	}
 	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
 	if out.Workers == 0 {
 		out.Workers = o.Workers
 	}
-	limitMemory(s.Memory(), 0)
+	limitMemory(at.Memory, 0)
 	return s, nil
 }
 
@@ -339,7 +338,7 @@ func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
 	switch q.OnError {
 	case "", "fail":
 	case "skip":
-		o.OnCorrupt, o.MaxSkipped, o.MaxSkippedShare = reader.CorruptSkips, q.MaxSkipped, q.MaxSkippedShare
+		o.SkipCorrupt, o.MaxSkipped, o.MaxSkippedShare = true, q.MaxSkipped, q.MaxSkippedShare
 	default:
 		return nil, usagef("on_error %q: use fail or skip", q.OnError)
 	}

@@ -123,10 +123,8 @@ func (o *serveMix) stream(ctx context.Context, at *serve.Opened, q *serve.StartR
 	}
 	f.opt.Workers = cmp.Or(f.opt.Workers, at.Workers)
 	f.opt.Expect = append(f.opt.Expect, o.others(f.opt.Expect)...)
-	s, err := q.OpenStream(func(rows reader.Rows) (*reader.Stream, error) {
-		f.opt.Rows = rows
-		return reader.OpenMix(ctx, m, f.opt) // which owns the units from here on
-	})
+	q.ChooseRows(&f.opt.Read)
+	s, err := reader.OpenMix(ctx, m, f.opt) // which owns the units from here on
 	if errors.Is(err, reader.ErrFields) && q.Units != nil && q.Units.Kind == units.Pack {
 		err = usagef("%w: packed sequences need their fields in all sources", err)
 	} else if errors.Is(err, reader.ErrFields) {
@@ -137,7 +135,7 @@ func (o *serveMix) stream(ctx context.Context, at *serve.Opened, q *serve.StartR
 	}
 	opened = true
 	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
-	limitMemory(s.Memory(), 0)
+	limitMemory(s.Info().Memory, 0)
 	return s, nil
 }
 

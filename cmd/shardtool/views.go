@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
@@ -39,7 +39,7 @@ func (f *viewFlags) use(ctx context.Context, ds *reader.Dataset) error {
 }
 
 // make makes the view; nil where the flags ask for none.
-func (f *viewFlags) make(ctx context.Context, ds *reader.Dataset) (*sections.View, error) {
+func (f *viewFlags) make(ctx context.Context, ds *reader.Dataset) (*viewfile.View, error) {
 	if !f.given() {
 		return nil, nil
 	}
@@ -94,7 +94,7 @@ func cutView(arg string) (addr, view string) {
 			return arg, ""
 		}
 	}
-	if name := arg[i+1:]; names.IsViewID(name) || sections.CheckViewLabel(name) == nil {
+	if name := arg[i+1:]; names.IsViewID(name) || viewfile.CheckLabel(name) == nil {
 		return arg[:i], name
 	}
 	return arg, ""

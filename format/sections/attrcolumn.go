@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 )
 
 // AttrColumn holds an attribute's values for all samples of a shard.
@@ -157,16 +158,16 @@ func (b *attrBuilder) finish(samples int) (attrs []format.Attribute, cols []Attr
 	return attrs, cols
 }
 
-func (c *AttrColumn) sections(part uint32) []rawSection {
-	s := []rawSection{columnSection(typeAttr, part, false, c.bits)}
+func (c *AttrColumn) sections(part uint32) []section.Raw {
+	s := []section.Raw{section.Column(typeAttr, part, false, c.bits)}
 	if c.Kind == format.AttrLabel {
-		l := rawSection{kind: typeLabels, part: part}
-		l.raw = appendUint32(nil, uint32(len(c.labels)))
-		l.raw = appendStrings(l.raw, c.labels, &l.cuts)
+		l := section.Raw{Kind: typeLabels, Part: part}
+		l.Raw = appendUint32(nil, uint32(len(c.labels)))
+		l.Raw = section.AppendStrings(l.Raw, c.labels, &l.Cuts)
 		s = append(s, l)
 	}
 	if c.absent != nil {
-		s = append(s, rawSection{kind: typeAbsent, part: part, raw: c.absent})
+		s = append(s, section.Raw{Kind: typeAbsent, Part: part, Raw: c.absent})
 	}
 	return s
 }
@@ -177,7 +178,7 @@ func maxLabels(raw int) int64 { return 1<<20 + 256*int64(raw) }
 
 // decodeAttr makes a column of n samples from their values and the sections that belong to them.
 // get returns nil for a missing section.
-func decodeAttr(a format.Attribute, n int, bits []uint64, get func(kind string) (*section, []byte, error)) (AttrColumn, error) {
+func decodeAttr(a format.Attribute, n int, bits []uint64, get func(kind string) (*section.Section, []byte, error)) (AttrColumn, error) {
 	c := AttrColumn{Attribute: a, bits: bits}
 	s, raw, err := get(typeAbsent)
 	if err != nil {
@@ -195,12 +196,12 @@ func decodeAttr(a format.Attribute, n int, bits []uint64, get func(kind string) 
 	if s, raw, err = get(typeLabels); err != nil {
 		return c, err
 	}
-	r := fieldReader{src: raw}
-	count := r.u32()
-	if s == nil || r.err != nil || uint64(count) > uint64(n) {
+	r := section.Reader{Src: raw}
+	count := r.U32()
+	if s == nil || r.Err != nil || uint64(count) > uint64(n) {
 		return c, damage.Errorf("attribute %q has %d labels for %d samples", a.Name, count, n)
 	}
-	if c.labels, err = decodeStrings(r.src, int(count), maxLabels(len(raw))); err != nil {
+	if c.labels, err = section.DecodeStrings(r.Src, int(count), maxLabels(len(raw))); err != nil {
 		return c, err
 	}
 	for i, x := range c.bits {

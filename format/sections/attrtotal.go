@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 )
 
 // AttrTotal is the sum over one integer attribute of a data set.
@@ -131,8 +132,8 @@ func (t *Tables) decodeAttrTotals(get func(kind string) ([]byte, error)) error {
 
 // decodeAttrTotals decodes what appendAttrTotals appended, for a data set of that many samples.
 func decodeAttrTotals(src []byte, attrs []format.Attribute, samples uint64) ([]AttrTotal, error) {
-	r := fieldReader{src: src}
-	n, last := r.u32(), -1
+	r := section.Reader{Src: src}
+	n, last := r.U32(), -1
 	if uint64(n) > uint64(len(attrs)) {
 		return nil, damage.Errorf("totals of %d attributes, the schema has %d", n, len(attrs))
 	}
@@ -140,24 +141,24 @@ func decodeAttrTotals(src []byte, attrs []format.Attribute, samples uint64) ([]A
 	for range n {
 		totals = append(totals, AttrTotal{}) // one by one: the section justifies their memory
 		t := &totals[len(totals)-1]
-		at := int(r.u32())
-		t.Samples, t.low, t.high = r.u64(), r.u64(), r.u64()
-		t.Min, t.Max, t.Negative = int64(r.u64()), int64(r.u64()), r.u64()
-		counts := int(r.u8())
-		if r.err == nil && (at <= last || at >= len(attrs) || attrs[at].Kind != format.AttrInteger || counts > len(t.Counts)) {
+		at := int(r.U32())
+		t.Samples, t.low, t.high = r.U64(), r.U64(), r.U64()
+		t.Min, t.Max, t.Negative = int64(r.U64()), int64(r.U64()), r.U64()
+		counts := int(r.U8())
+		if r.Err == nil && (at <= last || at >= len(attrs) || attrs[at].Kind != format.AttrInteger || counts > len(t.Counts)) {
 			return nil, damage.Errorf("a total of attribute %d with %d counts", at, counts)
 		}
 		for k := range min(counts, len(t.Counts)) {
-			t.Counts[k] = r.u64()
+			t.Counts[k] = r.U64()
 		}
-		if r.err != nil {
-			return nil, r.err
+		if r.Err != nil {
+			return nil, r.Err
 		}
 		if t.Name, last = attrs[at].Name, at; !t.consistent(samples) {
 			return nil, damage.Errorf("the total of attribute %q contradicts itself", t.Name)
 		}
 	}
-	return totals, r.end()
+	return totals, r.End()
 }
 
 // consistent reports whether a total can be one over some of the samples of a data set.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/testdata"
 )
@@ -184,17 +185,17 @@ func TestIndexSize(t *testing.T) {
 		want, sizes := 0.0, 0
 		for f, name := range ix.Fields {
 			want += entropy(c.medians[name], sigma, n)
-			s := columnSection(typeSize, uint32(f), true, ix.Sizes[f].stored)
-			sizes += s.storedLen()
+			s := section.Column(typeSize, uint32(f), true, ix.Sizes[f].stored)
+			sizes += s.StoredLen()
 		}
 		rows := 0
 		for _, s := range rowSections(0, ix.Rows) {
-			rows += s.storedLen()
+			rows += s.StoredLen()
 		}
 		blocks := len(ix.Rows)
-		names := rawSection{}
-		names.raw = appendStrings(nil, ix.Keys.stored, &names.cuts)
-		keys := names.storedLen()
+		names := section.Raw{}
+		names.Raw = section.AppendStrings(nil, ix.Keys.stored, &names.Cuts)
+		keys := names.StoredLen()
 		rest := len(tail) - keys - 8*(blocks+4)
 		t.Logf("%s: %d samples, %d blocks: tail %.2f bytes a sample; keys %.2f, sizes %.3f (entropy %.3f, ratio %.3f); rows %.2f bytes a block",
 			c.name, n, blocks, float64(len(tail))/float64(n), float64(keys)/float64(n), float64(sizes)/float64(n), want/float64(n),

@@ -9,6 +9,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -56,7 +57,7 @@ func (t *Tail) DecodeColumns(cold []byte, names []string) ([]AttrColumn, error) 
 // decoder checks the header of COLD and notes its hash.
 func (t *Tail) decoder(cold []byte) (*coldDecoder, error) {
 	_, n := t.Cold()
-	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
+	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], section.AppendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
 		return nil, damage.Errorf("header of the cold index")
 	}
 	t.Index.Cold = sha256.Sum256(cold)
@@ -73,8 +74,8 @@ type coldDecoder struct {
 func (d *coldDecoder) decode() (*ShardIndex, error) {
 	// Sections that nothing below reads are compared too, so that a checksum guards every byte.
 	for i := range d.dir {
-		if s := &d.dir[i]; s.off < d.HotOff && codec.Checksum(d.stored(s)) != s.crc {
-			return nil, damage.Errorf("checksum mismatch in section %s, part %d", s.kind, s.part)
+		if s := &d.dir[i]; s.Off < d.HotOff && codec.Checksum(d.stored(s)) != s.Crc {
+			return nil, damage.Errorf("checksum mismatch in section %s, part %d", s.Kind, s.Part)
 		}
 	}
 	ix := &ShardIndex{Schema: d.Schema, Rows: d.Rows, Meta: d.Meta, Foreign: d.Foreign, Layout: d.Layout}
@@ -132,7 +133,7 @@ func (d *coldDecoder) attribute(i int) (c AttrColumn, err error) {
 		err = damage.Errorf("no section %s", typeAttr)
 	}
 	if err == nil {
-		c, err = decodeAttr(a, d.samples, bits, func(kind string) (*section, []byte, error) { return d.get(kind, uint32(i)) })
+		c, err = decodeAttr(a, d.samples, bits, func(kind string) (*section.Section, []byte, error) { return d.get(kind, uint32(i)) })
 	}
 	if err != nil {
 		return c, fmt.Errorf("attribute %q: %w", a.Name, err)
@@ -140,15 +141,15 @@ func (d *coldDecoder) attribute(i int) (c AttrColumn, err error) {
 	return c, nil
 }
 
-func (d *coldDecoder) stored(s *section) []byte { return d.cold[s.off-d.DataSize:][:s.stored] }
+func (d *coldDecoder) stored(s *section.Section) []byte { return d.cold[s.Off-d.DataSize:][:s.Stored] }
 
 // get returns a section and its raw bytes, or nil if COLD has none of that name.
-func (d *coldDecoder) get(kind string, part uint32) (*section, []byte, error) {
+func (d *coldDecoder) get(kind string, part uint32) (*section.Section, []byte, error) {
 	s := d.find(kind, part)
-	if s == nil || s.off >= d.HotOff {
+	if s == nil || s.Off >= d.HotOff {
 		return nil, nil, nil
 	}
-	raw, err := s.payload(d.stored(s))
+	raw, err := s.Payload(d.stored(s))
 	return s, raw, err
 }
 
@@ -158,13 +159,13 @@ func (d *coldDecoder) column(kind string, part uint32, n int) ([]uint64, error) 
 	if s == nil || err != nil {
 		return nil, err
 	}
-	if s.encoding == encodingPlanes && len(raw) == 1 && raw[0] == 0 {
+	if s.Encoding == section.EncodingPlanes && len(raw) == 1 && raw[0] == 0 {
 		if len(d.zero) < n || d.zero == nil {
 			d.zero = make([]uint64, n)
 		}
 		return d.zero[:n:n], nil
 	}
-	return s.column(raw, n)
+	return s.Column(raw, n)
 }
 
 func (d *coldDecoder) keys(ix *ShardIndex) error {
@@ -173,14 +174,14 @@ func (d *coldDecoder) keys(ix *ShardIndex) error {
 		return err
 	}
 	if (s == nil) != (d.Numbered != nil) {
-		return damage.Errorf("%v, and section %s: %v", s != nil, typeKeyNumbers, d.Numbered != nil)
+		return damage.Errorf("%v, and section %s: %v", s != nil, section.KindKeyNumbers, d.Numbered != nil)
 	}
 	if s == nil {
 		ix.Keys = NumberedKeys(d.Numbered)
 		return nil
 	}
 	// Every key is in a tar header or a row, so the blocks bound them.
-	keys, err := decodeStrings(raw, d.samples, int64(d.Total.Decoded))
+	keys, err := section.DecodeStrings(raw, d.samples, int64(d.Total.Decoded))
 	if err != nil {
 		return err
 	}

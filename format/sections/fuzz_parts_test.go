@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -114,12 +115,12 @@ func FuzzWalker(f *testing.F) {
 
 // FuzzMetadata: what decodes is written the same.
 func FuzzMetadata(f *testing.F) {
-	f.Add(appendMetadata(nil, format.Metadata{}))
-	f.Add(appendMetadata(nil, format.Metadata{"a": "b", "": "", "c": strings.Repeat("x", 300)}))
+	f.Add(section.AppendMetadata(nil, format.Metadata{}))
+	f.Add(section.AppendMetadata(nil, format.Metadata{"a": "b", "": "", "c": strings.Repeat("x", 300)}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m, err := decodeMetadata(raw)
-		if err == nil && !bytes.Equal(appendMetadata(nil, m), raw) {
-			t.Fatalf("%x is written %x", raw, appendMetadata(nil, m))
+		m, err := section.DecodeMetadata(raw)
+		if err == nil && !bytes.Equal(section.AppendMetadata(nil, m), raw) {
+			t.Fatalf("%x is written %x", raw, section.AppendMetadata(nil, m))
 		}
 		if err != nil && !sound(err) {
 			t.Fatalf("error %v", err)
@@ -145,27 +146,27 @@ func FuzzSchema(f *testing.F) {
 // FuzzColumns: what decodes is written so that it decodes to the same, in either encoding.
 func FuzzColumns(f *testing.F) {
 	for _, v := range [][]uint64{nil, {0}, {1, 2, 1 << 40}, {5, 5, 5, 5}} {
-		f.Add(appendPlanes(nil, v, nil), uint16(len(v)), false)
+		f.Add(section.AppendPlanes(nil, v, nil), uint16(len(v)), false)
 		if len(v) > 0 {
-			f.Add(appendDictionary(nil, v, dictionary(v)), uint16(len(v)), true)
+			f.Add(section.AppendDictionary(nil, v, section.Dictionary(v)), uint16(len(v)), true)
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, n uint16, dict bool) {
-		s := section{kind: "TEST", encoding: map[bool]encoding{true: encodingDictionary, false: encodingPlanes}[dict]}
-		v, err := s.column(raw, int(n))
+		s := section.Section{Kind: "TEST", Encoding: map[bool]section.Encoding{true: section.EncodingDictionary, false: section.EncodingPlanes}[dict]}
+		v, err := s.Column(raw, int(n))
 		if err != nil {
 			if !sound(err) {
 				t.Fatalf("error %v", err)
 			}
 			return
 		}
-		c := columnSection("TEST", 0, true, v)
-		s.encoding = c.encoding
-		if back, err := s.column(c.raw, int(n)); err != nil || !slices.Equal(back, v) {
+		c := section.Column("TEST", 0, true, v)
+		s.Encoding = c.Encoding
+		if back, err := s.Column(c.Raw, int(n)); err != nil || !slices.Equal(back, v) {
 			t.Fatalf("%d became %d, %v", v, back, err)
 		}
-		if d := dictionary(v); d != nil && len(v) > 0 {
-			if back, err := decodeDictionary(appendDictionary(nil, v, d), int(n)); err != nil || !slices.Equal(back, v) {
+		if d := section.Dictionary(v); d != nil && len(v) > 0 {
+			if back, err := section.DecodeDictionary(section.AppendDictionary(nil, v, d), int(n)); err != nil || !slices.Equal(back, v) {
 				t.Fatalf("%d became %d, %v", v, back, err)
 			}
 		}
@@ -175,13 +176,13 @@ func FuzzColumns(f *testing.F) {
 // FuzzStrings: what decodes is written so that it decodes to the same, and stays inside its limit.
 func FuzzStrings(f *testing.F) {
 	for _, s := range [][]string{nil, {""}, {"a", "ab", "abc", "b"}, {strings.Repeat("x", 300), strings.Repeat("x", 299) + "y"}} {
-		f.Add(appendStrings(nil, s, nil), uint16(len(s)))
+		f.Add(section.AppendStrings(nil, s, nil), uint16(len(s)))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, n uint16) {
 		limit := maxLabels(len(raw))
 		var s []string
 		var err error
-		if used := allocated(func() { s, err = decodeStrings(raw, int(n), limit) }); used > 64<<10+40*uint64(n)+uint64(limit) {
+		if used := allocated(func() { s, err = section.DecodeStrings(raw, int(n), limit) }); used > 64<<10+40*uint64(n)+uint64(limit) {
 			t.Fatalf("%d bytes allocated", used)
 		}
 		if err != nil {
@@ -197,7 +198,7 @@ func FuzzStrings(f *testing.F) {
 		if int64(total) > limit || len(s) != int(n) {
 			t.Fatalf("%d strings of %d bytes", len(s), total)
 		}
-		if back, err := decodeStrings(appendStrings(nil, s, nil), int(n), limit); err != nil || !slices.Equal(back, s) {
+		if back, err := section.DecodeStrings(section.AppendStrings(nil, s, nil), int(n), limit); err != nil || !slices.Equal(back, s) {
 			t.Fatalf("%q became %q, %v", s, back, err)
 		}
 	})

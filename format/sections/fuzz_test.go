@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 )
 
 // fuzzShards are small objects of all kinds to start from.
@@ -93,8 +94,8 @@ func mend(obj []byte) []byte {
 		return obj
 	}
 	loc := obj[size-seek-locatorLen : size-seek]
-	r := fieldReader{src: loc[16:]}
-	base, _, hotOff, hotLen := r.u64(), r.u64(), r.u64(), r.u64()
+	r := section.Reader{Src: loc[16:]}
+	base, _, hotOff, hotLen := r.U64(), r.U64(), r.U64(), r.U64()
 	locAt := size - seek - locatorFrame
 	if from := hotOff - base; from <= locAt && hotLen <= locAt-from {
 		hot := obj[from : from+hotLen]
@@ -115,15 +116,15 @@ func mend(obj []byte) []byte {
 
 // mendDirectory puts right the checksums of the sections in a directory, and its own.
 func mendDirectory(dir []byte, at func(off, n uint64) []byte) {
-	if len(dir) < dirHeaderLen {
+	if len(dir) < section.DirHeaderLen {
 		return
 	}
 	n := uint64(binary.LittleEndian.Uint32(dir[12:]))
-	if dirHeaderLen+n*dirEntryLen+4 > uint64(len(dir)) {
+	if section.DirHeaderLen+n*section.DirEntryLen+4 > uint64(len(dir)) {
 		return
 	}
-	end := dirHeaderLen + n*dirEntryLen
-	for p := dir[dirHeaderLen:end]; len(p) > 0; p = p[dirEntryLen:] {
+	end := section.DirHeaderLen + n*section.DirEntryLen
+	for p := dir[section.DirHeaderLen:end]; len(p) > 0; p = p[section.DirEntryLen:] {
 		stored := at(binary.LittleEndian.Uint64(p[12:]), uint64(binary.LittleEndian.Uint32(p[20:])))
 		if stored != nil {
 			binary.LittleEndian.PutUint32(p[28:], codec.Checksum(stored))
@@ -148,7 +149,7 @@ func TestMend(t *testing.T) {
 		t.Fatal(err)
 	}
 	crc := tail.find(typeCRC, 0)
-	raw[crc.off] ^= 1
+	raw[crc.Off] ^= 1
 	if _, _, err := openIndex(t, raw); err == nil {
 		t.Error("the edited index opens")
 	}

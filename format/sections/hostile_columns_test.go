@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -21,7 +22,7 @@ func TestHostileColumns(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		s := pack(t, small(), packOptions{Block: 1500, Frame: 1024, Plain: plain})
 		base := partsOf(s)
-		try := func(i int, what string, edited rawSection, mayPass bool) {
+		try := func(i int, what string, edited section.Raw, mayPass bool) {
 			p := *base
 			p.cold, p.hot = slices.Clone(base.cold), slices.Clone(base.hot)
 			if i < len(p.cold) {
@@ -37,26 +38,26 @@ func TestHostileColumns(t *testing.T) {
 				_, err = checkShard(obj)
 			}
 			if err == nil && !mayPass {
-				t.Errorf("plain %v: section %s, part %d: %s: passes", plain, edited.kind, edited.part, what)
+				t.Errorf("plain %v: section %s, part %d: %s: passes", plain, edited.Kind, edited.Part, what)
 			}
 			if err != nil && !sound(err) {
-				t.Errorf("plain %v: section %s, part %d: %s: %v", plain, edited.kind, edited.part, what, err)
+				t.Errorf("plain %v: section %s, part %d: %s: %v", plain, edited.Kind, edited.Part, what, err)
 			}
 		}
 		for i, sec := range append(slices.Clone(base.cold), base.hot...) {
 			n := map[string]int{typeStored: len(base.rows), typeDecoded: len(base.rows), typeSamples: len(base.rows), typeCodec: len(base.rows),
-				typeShape: int(base.samples), typeAttr: int(base.samples)}[sec.kind]
-			if sec.kind == typeSize {
-				n = s.Index.Sizes[sec.part].Len()
+				typeShape: int(base.samples), typeAttr: int(base.samples)}[sec.Kind]
+			if sec.Kind == typeSize {
+				n = s.Index.Sizes[sec.Part].Len()
 			}
-			if sec.kind == typeGap {
+			if sec.Kind == typeGap {
 				n = len(s.Index.Gaps)
 			}
 			if n == 0 {
 				continue
 			}
-			src := section{kind: sec.kind, encoding: sec.encoding}
-			v, err := src.column(sec.raw, n)
+			src := section.Section{Kind: sec.Kind, Encoding: sec.Encoding}
+			v, err := src.Column(sec.Raw, n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,15 +68,15 @@ func TestHostileColumns(t *testing.T) {
 						continue
 					}
 					what := fmt.Sprintf("integer %d is %#x, not %#x", at, x, v[at])
-					free := sec.kind == typeAttr || (sec.kind == typeCodec && x == 1)
-					edited := rawSection{kind: sec.kind, part: sec.part, critical: true, raw: appendPlanes(nil, e, nil)}
+					free := sec.Kind == typeAttr || (sec.Kind == typeCodec && x == 1)
+					edited := section.Raw{Kind: sec.Kind, Part: sec.Part, Critical: true, Raw: section.AppendPlanes(nil, e, nil)}
 					try(i, what, edited, free)
-					edited.encoding, edited.raw = encodingDictionary, appendDictionary(nil, e, dictionary(e))
+					edited.Encoding, edited.Raw = section.EncodingDictionary, section.AppendDictionary(nil, e, section.Dictionary(e))
 					try(i, what+" (dictionary)", edited, free)
 				}
 			}
 			if slices.Max(v) > 0 {
-				try(i, "zeros", rawSection{kind: sec.kind, part: sec.part, critical: true, raw: []byte{0}}, sec.kind == typeAttr)
+				try(i, "zeros", section.Raw{Kind: sec.Kind, Part: sec.Part, Critical: true, Raw: []byte{0}}, sec.Kind == typeAttr)
 			}
 		}
 	}
@@ -95,7 +96,7 @@ func TestManyZeroColumns(t *testing.T) {
 		samples = append(samples, s)
 	}
 	p := partsOf(pack(t, samples, packOptions{}))
-	p.cold = slices.DeleteFunc(p.cold, func(s rawSection) bool { return s.kind == typeAbsent })
+	p.cold = slices.DeleteFunc(p.cold, func(s section.Raw) bool { return s.Kind == typeAbsent })
 	obj := p.build()
 	if len(obj) > 300_000 {
 		t.Fatalf("object of %d bytes proves nothing", len(obj))
@@ -113,11 +114,11 @@ func TestManyNames(t *testing.T) {
 		for i := range names {
 			names[i] = long
 		}
-		return appendStrings(nil, names, nil)
+		return section.AppendStrings(nil, names, nil)
 	}
 	raw := hostile(5000)
 	n := allocated(func() {
-		if _, err := decodeStrings(raw, 5000, maxLabels(len(raw))); !errors.Is(err, format.ErrCorrupt) {
+		if _, err := section.DecodeStrings(raw, 5000, maxLabels(len(raw))); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("500 MB of labels out of %d bytes: %v", len(raw), err)
 		}
 	})
@@ -126,8 +127,8 @@ func TestManyNames(t *testing.T) {
 	}
 	p := partsOf(smallShard(t, false))
 	for i := range p.cold {
-		if p.cold[i].kind == typeKeys {
-			p.cold[i].raw = hostile(int(p.samples))
+		if p.cold[i].Kind == typeKeys {
+			p.cold[i].Raw = hostile(int(p.samples))
 		}
 	}
 	if _, _, err := openIndex(t, p.build()); !errors.Is(err, format.ErrCorrupt) {
@@ -138,7 +139,7 @@ func TestManyNames(t *testing.T) {
 // TestContentBound: the size that a section claims is compared with the headers of its zstd blocks
 // before memory is allocated.
 func TestContentBound(t *testing.T) {
-	z := sectionZstd()
+	z := section.Zstd()
 	for _, n := range []int{0, 1, 100, (128 << 10), (128 << 10) + 1, 1 << 20} {
 		for _, data := range [][]byte{noise(1, n), words(1, n), make([]byte, n)} {
 			frames := z.EncodeAll(data, z.EncodeAll(data, nil))
@@ -155,16 +156,16 @@ func TestContentBound(t *testing.T) {
 	if got := codec.ContentBound(codec.EndFrame); got != tarblock.EndLen {
 		t.Errorf("the end-of-archive holds at most %d", got)
 	}
-	s := section{kind: "TEST", codec: format.CodecZstd, stored: uint32(len(codec.EndFrame)), raw: 15 * codec.MaxExpand, crc: codec.Checksum(codec.EndFrame)}
+	s := section.Section{Kind: "TEST", Codec: format.CodecZstd, Stored: uint32(len(codec.EndFrame)), Raw: 15 * codec.MaxExpand, Crc: codec.Checksum(codec.EndFrame)}
 	if n := allocated(func() {
-		if _, err := s.payload(codec.EndFrame); !errors.Is(err, format.ErrCorrupt) {
-			t.Errorf("a section of %d bytes in %d: %v", s.raw, s.stored, err)
+		if _, err := s.Payload(codec.EndFrame); !errors.Is(err, format.ErrCorrupt) {
+			t.Errorf("a section of %d bytes in %d: %v", s.Raw, s.Stored, err)
 		}
 	}); n > 4096 {
 		t.Errorf("%d bytes allocated", n)
 	}
-	s.raw = tarblock.EndLen
-	if got, err := s.payload(codec.EndFrame); err != nil || !damage.AllZero(got) || len(got) != tarblock.EndLen {
+	s.Raw = tarblock.EndLen
+	if got, err := s.Payload(codec.EndFrame); err != nil || !damage.AllZero(got) || len(got) != tarblock.EndLen {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }

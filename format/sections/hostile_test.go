@@ -12,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 )
 
 // hostileValues are what a hostile writer puts where a number is expected.
@@ -21,11 +22,11 @@ var hostileValues = []uint64{0, 1, 2, 255, 1 << 15, 1<<16 - 1, 1<<31 - 1, 1 << 3
 type indexParts struct {
 	data      []byte // blocks and end-of-archive
 	rows      []format.Row
-	cold, hot []rawSection
+	cold, hot []section.Raw
 	samples   uint64
 	plain     bool
 
-	editDir  func(dir []section) []section
+	editDir  func(dir []section.Section) []section.Section
 	editLoc  func(l *locator)
 	editHot  func(hot []byte) []byte
 	editSeek func(seek []byte)
@@ -37,11 +38,11 @@ func partsOf(s *testShard) *indexParts {
 }
 
 // appendHostile stores sections as they are, so that an edit of raw bytes is one of stored bytes.
-func appendHostile(base uint64, secs []rawSection) (out []byte, dir []section) {
+func appendHostile(base uint64, secs []section.Raw) (out []byte, dir []section.Section) {
 	for _, s := range secs {
-		dir = append(dir, section{kind: s.kind, part: s.part, critical: s.critical, encoding: s.encoding,
-			off: base + uint64(len(out)), stored: uint32(len(s.raw)), raw: uint32(len(s.raw)), crc: codec.Checksum(s.raw)})
-		out = append(out, s.raw...)
+		dir = append(dir, section.Section{Kind: s.Kind, Part: s.Part, Critical: s.Critical, Encoding: s.Encoding,
+			Off: base + uint64(len(out)), Stored: uint32(len(s.Raw)), Raw: uint32(len(s.Raw)), Crc: codec.Checksum(s.Raw)})
+		out = append(out, s.Raw...)
 	}
 	return out, dir
 }
@@ -53,14 +54,14 @@ func (p *indexParts) build() []byte {
 	hotOff := size + skipHeader + uint64(len(cold)) + skipHeader
 	n := len(dir) + len(p.hot)
 	if p.editDir != nil {
-		n = len(p.editDir(make([]section, n)))
+		n = len(p.editDir(make([]section.Section, n)))
 	}
-	body, hotDir := appendHostile(hotOff+uint64(directoryLen(n)), p.hot)
+	body, hotDir := appendHostile(hotOff+uint64(section.DirectoryLen(n)), p.hot)
 	dir = append(dir, hotDir...)
 	if p.editDir != nil {
 		dir = p.editDir(dir)
 	}
-	hot := append(appendDirectory(nil, magicHot, dir), body...)
+	hot := append(section.AppendDirectory(nil, magicHot, dir), body...)
 	if p.editHot != nil {
 		hot = p.editHot(hot)
 	}
@@ -76,9 +77,9 @@ func (p *indexParts) build() []byte {
 	if !p.plain {
 		obj = bytes.Clone(p.data)
 	}
-	obj = appendSkippable(obj, skippable, cold)
-	obj = appendSkippable(obj, skippable, hot)
-	obj = appendSkippable(obj, skippable, loc.append(nil))
+	obj = section.AppendSkippable(obj, skippable, cold)
+	obj = section.AppendSkippable(obj, skippable, hot)
+	obj = section.AppendSkippable(obj, skippable, loc.append(nil))
 	seek := seekTable(p.rows, len(EndOfArchive(p.plain)), len(cold), len(hot))
 	if p.editSeek != nil {
 		p.editSeek(seek)
@@ -145,13 +146,13 @@ func held(obj []byte) (n int) {
 
 // heldIn adds up what the sections of a directory hold.
 func heldIn(dir []byte, magic string, at func(off, n uint64) []byte) (n int) {
-	rows, err := decodeDirectory(dir, magic, func(string) bool { return true })
+	rows, err := section.DecodeDirectory(dir, magic, func(string) bool { return true })
 	if err != nil {
 		return 0
 	}
 	for _, s := range rows {
-		if s.codec == format.CodecZstd {
-			n += int(min(uint64(s.raw), codec.ContentBound(at(s.off, uint64(s.stored)))))
+		if s.Codec == format.CodecZstd {
+			n += int(min(uint64(s.Raw), codec.ContentBound(at(s.Off, uint64(s.Stored)))))
 		}
 	}
 	return n
@@ -213,13 +214,13 @@ func TestHostileSections(t *testing.T) {
 		// checksums fit.
 		free := []string{typeMeta, typeAttr, typeLabels, typeAbsent}
 		for i, sec := range append(slices.Clone(base.cold), base.hot...) {
-			edits(sec.raw, func(what string, raw []byte) {
+			edits(sec.Raw, func(what string, raw []byte) {
 				p := *base
 				p.cold, p.hot = slices.Clone(base.cold), slices.Clone(base.hot)
 				if i < len(p.cold) {
-					p.cold[i].raw = raw
+					p.cold[i].Raw = raw
 				} else {
-					p.hot[i-len(p.cold)].raw = raw
+					p.hot[i-len(p.cold)].Raw = raw
 				}
 				obj := p.build()
 				_, ix, err := openIndex(t, obj)
@@ -229,7 +230,7 @@ func TestHostileSections(t *testing.T) {
 							ix.Attrs[a].At(j)
 						}
 					}
-					if slices.Contains(free, sec.kind) {
+					if slices.Contains(free, sec.Kind) {
 						return
 					}
 					if plain {
@@ -237,12 +238,12 @@ func TestHostileSections(t *testing.T) {
 					} else {
 						_, err = checkShard(obj)
 					}
-					if err == nil && sec.kind == typeSchema { // attributes' names and kinds are free too
+					if err == nil && sec.Kind == typeSchema { // attributes' names and kinds are free too
 						return
 					}
 				}
 				if !sound(err) {
-					t.Errorf("plain %v: section %s, part %d: %s: %v", plain, sec.kind, sec.part, what, err)
+					t.Errorf("plain %v: section %s, part %d: %s: %v", plain, sec.Kind, sec.Part, what, err)
 				}
 			})
 		}
@@ -253,7 +254,7 @@ func TestHostileSections(t *testing.T) {
 func TestHostileDirectory(t *testing.T) {
 	base := partsOf(smallShard(t, false))
 	n := len(base.cold) + len(base.hot)
-	try := func(what string, wanted error, edit func(dir []section) []section) {
+	try := func(what string, wanted error, edit func(dir []section.Section) []section.Section) {
 		p := *base
 		p.editDir = edit
 		_, _, err := openIndex(t, p.build())
@@ -263,38 +264,38 @@ func TestHostileDirectory(t *testing.T) {
 	}
 	for i := range n {
 		for _, v := range hostileValues {
-			for field, set := range map[string]func(s *section) bool{
-				"offset": func(s *section) bool { old := s.off; s.off = v; return old != v },
-				"stored": func(s *section) bool { old := s.stored; s.stored = uint32(v); return old != uint32(v) },
-				"raw":    func(s *section) bool { old := s.raw; s.raw = uint32(v); return old != uint32(v) },
-				"crc":    func(s *section) bool { old := s.crc; s.crc = uint32(v); return old != uint32(v) },
+			for field, set := range map[string]func(s *section.Section) bool{
+				"offset": func(s *section.Section) bool { old := s.Off; s.Off = v; return old != v },
+				"stored": func(s *section.Section) bool { old := s.Stored; s.Stored = uint32(v); return old != uint32(v) },
+				"raw":    func(s *section.Section) bool { old := s.Raw; s.Raw = uint32(v); return old != uint32(v) },
+				"crc":    func(s *section.Section) bool { old := s.Crc; s.Crc = uint32(v); return old != uint32(v) },
 			} {
 				changed := false
 				p := *base
-				p.editDir = func(dir []section) []section { changed = set(&dir[i]); return dir }
+				p.editDir = func(dir []section.Section) []section.Section { changed = set(&dir[i]); return dir }
 				if _, _, err := openIndex(t, p.build()); changed && !errors.Is(err, format.ErrCorrupt) {
 					t.Errorf("section %d: %s is %#x: error %v", i, field, v, err)
 				}
 			}
 		}
-		critical := append(slices.Clone(base.cold), base.hot...)[i].critical
+		critical := append(slices.Clone(base.cold), base.hot...)[i].Critical
 		for codec := range format.Codec(4) {
 			want := []error{nil, format.ErrCorrupt, format.ErrVersion, format.ErrVersion}[codec]
 			if want == nil || codec != format.CodecZstd { // a section that is no zstd frame fails when it is read
-				try(fmt.Sprintf("section %d: codec %v", i, codec), want, func(dir []section) []section { dir[i].codec = codec; return dir })
+				try(fmt.Sprintf("section %d: codec %v", i, codec), want, func(dir []section.Section) []section.Section { dir[i].Codec = codec; return dir })
 			}
 		}
-		try(fmt.Sprintf("section %d: encoding 2", i), format.ErrVersion, func(dir []section) []section { dir[i].encoding = 2; return dir })
-		try(fmt.Sprintf("section %d twice", i), format.ErrCorrupt, func(dir []section) []section { return append(dir, dir[i]) })
+		try(fmt.Sprintf("section %d: encoding 2", i), format.ErrVersion, func(dir []section.Section) []section.Section { dir[i].Encoding = 2; return dir })
+		try(fmt.Sprintf("section %d twice", i), format.ErrCorrupt, func(dir []section.Section) []section.Section { return append(dir, dir[i]) })
 		want := map[bool]error{true: format.ErrVersion, false: nil}[critical]
-		if kind := append(slices.Clone(base.cold), base.hot...)[i].kind; kind == typeAttr || kind == typeLabels {
+		if kind := append(slices.Clone(base.cold), base.hot...)[i].Kind; kind == typeAttr || kind == typeLabels {
 			want = format.ErrCorrupt // the schema names the attribute
 		}
-		if kind := append(slices.Clone(base.cold), base.hot...)[i].kind; kind != typeAbsent {
-			try(fmt.Sprintf("section %d unknown", i), want, func(dir []section) []section { dir[i].kind = "XXXX"; return dir })
+		if kind := append(slices.Clone(base.cold), base.hot...)[i].Kind; kind != typeAbsent {
+			try(fmt.Sprintf("section %d unknown", i), want, func(dir []section.Section) []section.Section { dir[i].Kind = "XXXX"; return dir })
 		}
 		if i > 0 {
-			try(fmt.Sprintf("sections %d and %d swapped", i-1, i), format.ErrCorrupt, func(dir []section) []section {
+			try(fmt.Sprintf("sections %d and %d swapped", i-1, i), format.ErrCorrupt, func(dir []section.Section) []section.Section {
 				dir[i-1], dir[i] = dir[i], dir[i-1]
 				return dir
 			})
@@ -302,8 +303,8 @@ func TestHostileDirectory(t *testing.T) {
 	}
 	// An unknown section that is not critical does no harm, but its bytes are guarded.
 	p := *base
-	p.cold = append(slices.Clone(p.cold), rawSection{kind: "NEW1", raw: []byte("cold")})
-	p.hot = append(slices.Clone(p.hot), rawSection{kind: "NEW2", part: 7, raw: []byte("hot")})
+	p.cold = append(slices.Clone(p.cold), section.Raw{Kind: "NEW1", Raw: []byte("cold")})
+	p.hot = append(slices.Clone(p.hot), section.Raw{Kind: "NEW2", Part: 7, Raw: []byte("hot")})
 	obj := p.build()
 	if _, err := checkShard(obj); err != nil {
 		t.Errorf("unknown sections: %v", err)
@@ -374,7 +375,7 @@ func TestVersions(t *testing.T) {
 		p := partsOf(smallShard(t, false))
 		p.editHot = func(hot []byte) []byte {
 			hot[c.at] = byte(c.with)
-			n := directoryLen(int(binary.LittleEndian.Uint32(hot[12:])))
+			n := section.DirectoryLen(int(binary.LittleEndian.Uint32(hot[12:])))
 			binary.LittleEndian.PutUint32(hot[n-4:], codec.Checksum(hot[:n-4]))
 			return hot
 		}

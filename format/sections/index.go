@@ -1,3 +1,13 @@
+// Package sections encodes and decodes what describes samples. Each such file is a directory of
+// sections (SPEC 4.1), each with its own checksum:
+//
+//   - the index of a shard, at its end or in a sidecar: an [IndexBuilder] collects it, [AppendTail]
+//     writes it, [ParseTail] and [Tail.DecodeCold] read it (SPEC 4 and 5),
+//   - the tables of a generation: [EncodeTables] writes a [Manifest], [OpenTables] reads it in parts,
+//     and a [Summary] is the manifest.json that names them (SPEC 6).
+//
+// A [BlockChecker] compares a decoded block with the index of its shard, and a [ShardHasher] computes
+// the identity of a shard (SPEC 7).
 package sections
 
 import (
@@ -10,9 +20,29 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/format/tarblock"
+)
+
+// Section types (SPEC 4.2, 6.2).
+const (
+	typeSchema  = "SCHM" // field names, shapes, attributes
+	typeStored  = "BSTO" // a row a frame: stored length
+	typeDecoded = "BDEC" // decoded length
+	typeSamples = "BSMP" // samples; 0 continues the row before
+	typeCRC     = "BCRC" // CRC-32C of the stored bytes
+	typeCodec   = "BCDC" // codec
+	typeMeta    = "META" // key/values
+	typeSize    = "SIZE" // part = field: payload sizes
+	typeShape   = "SHAP" // shape a sample
+	typeGap     = "GAPS" // bytes before a payload
+	typeKeys    = "KEYS" // keys, front-coded
+	typeAttr    = "ATTR" // part = attribute: a value a sample
+	typeLabels  = "ATTL" // part = attribute: the labels that ATTR numbers
+	typeAbsent  = "ATTN" // part = attribute: a bit a sample, set where there is no value
+	typeSkipped = "SKIP" // list of the samples left out
 )
 
 // Schema names what the samples of a shard or a data set have.
@@ -198,47 +228,47 @@ func (b *IndexBuilder) Finish(meta format.Metadata) *ShardIndex {
 }
 
 // hotSections and coldSections are the sections of the index, in the order of the file.
-func (ix *ShardIndex) hotSections() []rawSection {
-	s := []rawSection{{kind: typeSchema, critical: true, raw: ix.Schema.append(nil)}}
+func (ix *ShardIndex) hotSections() []section.Raw {
+	s := []section.Raw{{Kind: typeSchema, Critical: true, Raw: ix.Schema.append(nil)}}
 	if ix.Layout != nil {
-		s = append(s, rawSection{kind: typeLayout, critical: true, raw: appendLayout(nil, ix.Layout)})
+		s = append(s, section.Raw{Kind: section.KindLayout, Critical: true, Raw: appendLayout(nil, ix.Layout)})
 	}
 	if rs := ix.Keys.Ranges(); rs != nil {
-		s = append(s, rawSection{kind: typeKeyNumbers, critical: true, raw: appendRanges(nil, rs)})
+		s = append(s, section.Raw{Kind: section.KindKeyNumbers, Critical: true, Raw: appendRanges(nil, rs)})
 	}
 	s = append(s, rowSections(0, ix.Rows)...)
-	return append(s, rawSection{kind: typeMeta, raw: appendMetadata(nil, ix.Meta)})
+	return append(s, section.Raw{Kind: typeMeta, Raw: section.AppendMetadata(nil, ix.Meta)})
 }
 
-func (ix *ShardIndex) coldSections() []rawSection {
-	var s []rawSection
+func (ix *ShardIndex) coldSections() []section.Raw {
+	var s []section.Raw
 	for f := range ix.Sizes {
 		if ix.Layout == nil {
-			s = append(s, columnSection(typeSize, uint32(f), true, ix.Sizes[f].stored))
+			s = append(s, section.Column(typeSize, uint32(f), true, ix.Sizes[f].stored))
 		}
 	}
 	if ix.ShapeOf != nil {
-		s = append(s, columnSection(typeShape, 0, true, ix.ShapeOf))
+		s = append(s, section.Column(typeShape, 0, true, ix.ShapeOf))
 	}
 	if ix.Gaps != nil {
-		s = append(s, columnSection(typeGap, 0, true, ix.Gaps))
+		s = append(s, section.Column(typeGap, 0, true, ix.Gaps))
 	}
 	if ix.Keys.Ranges() == nil {
-		keys := rawSection{kind: typeKeys, critical: true}
-		keys.raw = appendStrings(nil, ix.Keys.stored, &keys.cuts)
+		keys := section.Raw{Kind: typeKeys, Critical: true}
+		keys.Raw = section.AppendStrings(nil, ix.Keys.stored, &keys.Cuts)
 		s = append(s, keys)
 	}
 	for i := range ix.Attrs {
 		s = append(s, ix.Attrs[i].sections(uint32(i))...)
 	}
 	if len(ix.Skipped) > 0 {
-		s = append(s, rawSection{kind: typeSkipped, raw: ix.Skipped})
+		s = append(s, section.Raw{Kind: typeSkipped, Raw: ix.Skipped})
 	}
 	return s
 }
 
 // rowSections are the columns of rows, in shard indexes and in tables.
-func rowSections(part uint32, rows []format.Row) []rawSection {
+func rowSections(part uint32, rows []format.Row) []section.Raw {
 	stored, decoded := make([]uint64, len(rows)), make([]uint64, len(rows))
 	samples, codec := make([]uint64, len(rows)), make([]uint64, len(rows))
 	crc := make([]byte, 0, 4*len(rows))
@@ -246,17 +276,17 @@ func rowSections(part uint32, rows []format.Row) []rawSection {
 		stored[i], decoded[i], samples[i], codec[i] = uint64(r.Stored), uint64(r.Decoded), uint64(r.Samples), uint64(r.Codec)
 		crc = binary.LittleEndian.AppendUint32(crc, r.CRC)
 	}
-	return []rawSection{
-		columnSection(typeStored, part, true, stored),
-		columnSection(typeDecoded, part, true, decoded),
-		columnSection(typeSamples, part, true, samples),
-		columnSection(typeCodec, part, true, codec),
-		{kind: typeCRC, part: part, critical: true, raw: crc},
+	return []section.Raw{
+		section.Column(typeStored, part, true, stored),
+		section.Column(typeDecoded, part, true, decoded),
+		section.Column(typeSamples, part, true, samples),
+		section.Column(typeCodec, part, true, codec),
+		{Kind: typeCRC, Part: part, Critical: true, Raw: crc},
 	}
 }
 
 // decodeRows rebuilds rows from their columns. get returns a section and its raw bytes.
-func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]format.Row, error) {
+func decodeRows(n int, get func(kind string) (*section.Section, []byte, error)) ([]format.Row, error) {
 	// The checksums are first: n is compared with their length before anything is allocated.
 	_, crc, err := get(typeCRC)
 	if err != nil {
@@ -281,7 +311,7 @@ func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]forma
 		if err != nil {
 			return nil, err
 		}
-		v, err := s.column(raw, n)
+		v, err := s.Column(raw, n)
 		if err != nil {
 			return nil, err
 		}
@@ -356,7 +386,7 @@ func checkCodecs(rows []format.Row, plain bool) error {
 func (s *Schema) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Fields)))
 	for _, f := range s.Fields {
-		dst = appendString(dst, f)
+		dst = section.AppendString(dst, f)
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Shapes)))
 	for _, shape := range s.Shapes {
@@ -367,17 +397,17 @@ func (s *Schema) append(dst []byte) []byte {
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Attributes)))
 	for _, a := range s.Attributes {
-		dst = append(appendString(dst, a.Name), byte(a.Kind))
+		dst = append(section.AppendString(dst, a.Name), byte(a.Kind))
 	}
 	return dst
 }
 
 func decodeSchema(src []byte) (Schema, error) {
-	r := fieldReader{src: src}
+	r := section.Reader{Src: src}
 	var s Schema
-	for i := range r.u32() {
-		f := r.str()
-		if r.err != nil {
+	for i := range r.U32() {
+		f := r.Str()
+		if r.Err != nil {
 			break
 		}
 		if err := format.CheckField(f); err != nil {
@@ -388,9 +418,9 @@ func decodeSchema(src []byte) (Schema, error) {
 		}
 		s.Fields = append(s.Fields, f)
 	}
-	for range r.u32() {
-		n := r.u32()
-		if r.err != nil {
+	for range r.U32() {
+		n := r.U32()
+		if r.Err != nil {
 			break
 		}
 		if n == 0 || uint64(n) > uint64(len(s.Fields)) {
@@ -398,7 +428,7 @@ func decodeSchema(src []byte) (Schema, error) {
 		}
 		var shape []uint32
 		for i := range int(n) {
-			f := r.u32()
+			f := r.U32()
 			if int(f) >= len(s.Fields) || (i > 0 && f <= shape[i-1]) {
 				return s, damage.Errorf("shape names field %d of %d", f, len(s.Fields))
 			}
@@ -406,9 +436,9 @@ func decodeSchema(src []byte) (Schema, error) {
 		}
 		s.Shapes = append(s.Shapes, shape)
 	}
-	for i := range r.u32() {
-		a := format.Attribute{Name: r.str(), Kind: format.AttrKind(r.u8())}
-		if r.err != nil {
+	for i := range r.U32() {
+		a := format.Attribute{Name: r.Str(), Kind: format.AttrKind(r.U8())}
+		if r.Err != nil {
 			break
 		}
 		if a.Kind > format.AttrNumber {
@@ -419,5 +449,5 @@ func decodeSchema(src []byte) (Schema, error) {
 		}
 		s.Attributes = append(s.Attributes, a)
 	}
-	return s, r.end()
+	return s, r.End()
 }

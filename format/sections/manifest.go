@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/stacked"
@@ -209,7 +210,7 @@ const (
 var tablesSections = map[string]bool{
 	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeAttrTotal: true, typeMeta: true, typeNames: true, typeObjSize: true,
 	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
-	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, typeLayout: true, typeKeyNumbers: true,
+	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, section.KindLayout: true, section.KindKeyNumbers: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -228,7 +229,7 @@ type Part struct {
 func EncodeTables(m *Manifest) (tables []byte, name, digest format.Hash, err error) {
 	digest = m.digest()
 	head := binary.LittleEndian.AppendUint64(nil, m.Generation)
-	head = appendString(head, m.Parent)
+	head = section.AppendString(head, m.Parent)
 	head = append(append(head, digest[:]...), m.Keys[:]...)
 
 	schema := Schema{Attributes: m.Attributes}
@@ -237,12 +238,12 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest format.Hash, err err
 		schema.Fields = append(schema.Fields, f.Name)
 		smp, byt, lo, hi = append(smp, f.Samples), append(byt, f.Bytes), append(lo, f.Min), append(hi, f.Max)
 	}
-	fields := rawSection{kind: typeFields, critical: true}
+	fields := section.Raw{Kind: typeFields, Critical: true}
 	for _, col := range [][]uint64{smp, byt, lo, hi} {
-		fields.raw = appendPlanes(fields.raw, col, &fields.cuts)
+		fields.Raw = section.AppendPlanes(fields.Raw, col, &fields.Cuts)
 	}
 	var partCols [6][]uint64
-	var body []rawSection
+	var body []section.Raw
 	for part, from := uint32(0), 0; from < len(m.Shards); part++ {
 		to, rows := from, 0
 		for to < len(m.Shards) && (to == from || rows+len(m.Shards[to].Rows) <= PartRows) {
@@ -259,36 +260,36 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest format.Hash, err err
 		body = append(body, secs...)
 		from = to
 	}
-	parts := rawSection{kind: typeParts, critical: true, raw: appendUint32(nil, uint32(len(partCols[0])))}
+	parts := section.Raw{Kind: typeParts, Critical: true, Raw: appendUint32(nil, uint32(len(partCols[0])))}
 	for _, col := range partCols {
-		parts.raw = appendPlanes(parts.raw, col, &parts.cuts)
+		parts.Raw = section.AppendPlanes(parts.Raw, col, &parts.Cuts)
 	}
-	secs := append([]rawSection{
-		{kind: typeHead, critical: true, raw: head}, {kind: typeSchema, critical: true, raw: schema.append(nil)},
-		fields, parts, {kind: typeMeta, raw: appendMetadata(nil, m.Meta)},
+	secs := append([]section.Raw{
+		{Kind: typeHead, Critical: true, Raw: head}, {Kind: typeSchema, Critical: true, Raw: schema.append(nil)},
+		fields, parts, {Kind: typeMeta, Raw: section.AppendMetadata(nil, m.Meta)},
 	}, body...)
 	if len(m.AttrTotals) > 0 {
 		raw, err := appendAttrTotals(nil, m.Attributes, m.AttrTotals)
 		if err != nil {
 			return nil, name, digest, err
 		}
-		secs = slices.Insert(secs, 5, rawSection{kind: typeAttrTotal, raw: raw})
+		secs = slices.Insert(secs, 5, section.Raw{Kind: typeAttrTotal, Raw: raw})
 	}
 	if removed, ok, err := m.removedSection(); err != nil {
 		return nil, name, digest, err
 	} else if ok {
 		secs = slices.Insert(secs, 5, removed)
 	}
-	base := uint64(directoryLen(len(secs)))
-	payload, dir, err := appendSections(nil, base, secs)
+	base := uint64(section.DirectoryLen(len(secs)))
+	payload, dir, err := section.Append(nil, base, secs)
 	if err != nil {
 		return nil, name, digest, err
 	}
-	tables = append(appendDirectory(nil, magicTables, dir), payload...)
+	tables = append(section.AppendDirectory(nil, magicTables, dir), payload...)
 	return tables, format.BlockHash(tables), digest, nil
 }
 
-func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) {
+func partSections(part uint32, shards []ShardEntry) ([]section.Raw, Part, error) {
 	var p Part
 	var names, keys []string
 	var size, tail, samples, blocks, nrows []uint64
@@ -315,31 +316,31 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		p.Blocks, p.Samples, p.Decoded = p.Blocks+total.Blocks, p.Samples+total.Samples, p.Decoded+total.Decoded
 	}
 	p.Shards, p.Rows = uint64(len(shards)), uint64(len(rows))
-	name, krng := rawSection{kind: typeNames, part: part, critical: true}, rawSection{kind: typeKeyRange, part: part}
-	name.raw = appendStrings(nil, names, &name.cuts)
-	krng.raw = appendStrings(nil, keys, &krng.cuts)
-	secs := []rawSection{
-		name, columnSection(typeObjSize, part, true, size), columnSection(typeTailLen, part, true, tail),
-		columnSection(typeShardSmp, part, true, samples), columnSection(typeShardBlk, part, true, blocks),
-		columnSection(typeShardRows, part, true, nrows), {kind: typeHashes, part: part, critical: true, raw: hashes}, krng,
+	name, krng := section.Raw{Kind: typeNames, Part: part, Critical: true}, section.Raw{Kind: typeKeyRange, Part: part}
+	name.Raw = section.AppendStrings(nil, names, &name.Cuts)
+	krng.Raw = section.AppendStrings(nil, keys, &krng.Cuts)
+	secs := []section.Raw{
+		name, section.Column(typeObjSize, part, true, size), section.Column(typeTailLen, part, true, tail),
+		section.Column(typeShardSmp, part, true, samples), section.Column(typeShardBlk, part, true, blocks),
+		section.Column(typeShardRows, part, true, nrows), {Kind: typeHashes, Part: part, Critical: true, Raw: hashes}, krng,
 	}
 	if !damage.AllZero(foreign) {
-		secs = append(secs, rawSection{kind: typeForeign, part: part, critical: true, raw: foreign})
+		secs = append(secs, section.Raw{Kind: typeForeign, Part: part, Critical: true, Raw: foreign})
 	}
 	if !damage.AllZero(sidecars) {
-		secs = append(secs, rawSection{kind: typeSidecars, part: part, critical: true, raw: sidecars})
+		secs = append(secs, section.Raw{Kind: typeSidecars, Part: part, Critical: true, Raw: sidecars})
 	}
 	if !damage.AllZero(indexes) {
-		secs = append(secs, rawSection{kind: typeIndexHash, part: part, raw: indexes})
+		secs = append(secs, section.Raw{Kind: typeIndexHash, Part: part, Raw: indexes})
 	}
 	if !damage.AllZero(purged) {
-		secs = append(secs, rawSection{kind: typePurged, part: part, critical: true, raw: purged})
+		secs = append(secs, section.Raw{Kind: typePurged, Part: part, Critical: true, Raw: purged})
 	}
 	if raw, ok := appendLayouts(shards); ok {
-		secs = append(secs, rawSection{kind: typeLayout, part: part, critical: true, raw: raw})
+		secs = append(secs, section.Raw{Kind: section.KindLayout, Part: part, Critical: true, Raw: raw})
 	}
 	if raw, ok := appendNumbered(shards); ok {
-		secs = append(secs, rawSection{kind: typeKeyNumbers, part: part, critical: true, raw: raw})
+		secs = append(secs, section.Raw{Kind: section.KindKeyNumbers, Part: part, Critical: true, Raw: raw})
 	}
 	return append(secs, rowSections(part, rows)...), p, nil
 }

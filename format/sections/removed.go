@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -38,12 +39,12 @@ func Within(numbers []uint64, from, to uint64) []uint64 {
 }
 
 // removedSection is the section of the removed samples; ok is false where there are none.
-func (m *Manifest) removedSection() (s rawSection, ok bool, err error) {
+func (m *Manifest) removedSection() (s section.Raw, ok bool, err error) {
 	samples := uint64(0)
 	for i := range m.Shards {
 		samples += m.Shards[i].Samples
 	}
-	s = rawSection{kind: typeRemoved, critical: true}
+	s = section.Raw{Kind: typeRemoved, Critical: true}
 	for _, numbers := range [][]uint64{m.Removed, m.Purged} {
 		gaps, next := make([]uint64, len(numbers)), uint64(0)
 		for i, n := range numbers {
@@ -52,8 +53,8 @@ func (m *Manifest) removedSection() (s rawSection, ok bool, err error) {
 			}
 			gaps[i], next = n-next+1, n+1
 		}
-		s.raw = binary.LittleEndian.AppendUint64(s.raw, uint64(len(numbers)))
-		s.raw = appendPlanes(s.raw, gaps, &s.cuts)
+		s.Raw = binary.LittleEndian.AppendUint64(s.Raw, uint64(len(numbers)))
+		s.Raw = section.AppendPlanes(s.Raw, gaps, &s.Cuts)
 	}
 	if !subset(m.Purged, m.Removed) {
 		return s, false, fmt.Errorf("format: a purged sample is not removed") // a bug of the caller
@@ -87,7 +88,7 @@ func decodeRemoved(raw []byte, samples uint64) (removed, purged []uint64, err er
 		if n > uint64(len(raw)-1) {
 			return nil, nil, damage.Errorf("section %s lists %d samples in %d bytes", typeRemoved, n, len(raw))
 		}
-		if lists[i], raw, err = decodePlanes(raw, int(n)); err != nil {
+		if lists[i], raw, err = section.DecodePlanes(raw, int(n)); err != nil {
 			return nil, nil, fmt.Errorf("section %s: %w", typeRemoved, err)
 		}
 		next := uint64(0)

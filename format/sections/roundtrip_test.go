@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -155,7 +156,7 @@ func TestSkippedSection(t *testing.T) {
 		t.Fatalf("%d bytes: the list is not compressed", len(p))
 	}
 	at := bytes.Index(p, []byte("SKIP"))
-	if at < 0 || p[at+4]&flagCritical != 0 {
+	if at < 0 || p[at+4]&section.FlagCritical != 0 {
 		t.Fatal("no section, or one that others must know")
 	}
 }

@@ -6,20 +6,14 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
-// typeLayout and typeKeyNumbers are the sections of stacked shards (SPEC 11): what rows are, and the
-// keys where they are numbered; those of a shard in its index, those of the shards of a part in
-// tables.
-const (
-	typeLayout     = "LAYT"
-	typeKeyNumbers = "KNUM"
-	// layoutStacked is the only kind of layout so far.
-	layoutStacked = 1
-)
+// layoutStacked is the only kind of layout so far.
+const layoutStacked = 1
 
 // appendLayouts encodes the layouts of the shards of a part: how many there are, each, and for each
 // shard its number from 1, or 0 for an ordinary one. ok is false where all are ordinary.
@@ -43,28 +37,28 @@ func appendLayouts(shards []ShardEntry) (raw []byte, ok bool) {
 
 // decodeLayouts decodes what appendLayouts encoded.
 func decodeLayouts(raw []byte, shards []ShardInfo) error {
-	r := fieldReader{src: raw}
-	n := r.u32()
+	r := section.Reader{Src: raw}
+	n := r.U32()
 	var list []*stacked.Layout
 	for range n {
 		l, err := readLayout(&r)
 		if err != nil {
-			return fmt.Errorf("section %s: %w", typeLayout, err)
+			return fmt.Errorf("section %s: %w", section.KindLayout, err)
 		}
 		list = append(list, l)
 	}
 	for i := range shards {
-		k := r.u32()
+		k := r.U32()
 		switch {
-		case r.err != nil || uint64(k) > uint64(len(list)):
-			return damage.Errorf("section %s has layout %d of %d", typeLayout, k, len(list))
+		case r.Err != nil || uint64(k) > uint64(len(list)):
+			return damage.Errorf("section %s has layout %d of %d", section.KindLayout, k, len(list))
 		case k > 0 && shards[i].Foreign:
-			return damage.Errorf("section %s: another tool's archive is not stacked", typeLayout)
+			return damage.Errorf("section %s: another tool's archive is not stacked", section.KindLayout)
 		case k > 0:
 			shards[i].Layout = list[k-1]
 		}
 	}
-	return r.end()
+	return r.End()
 }
 
 // appendNumbered encodes the ranges of the shards of a part. ok is false where there are none.
@@ -77,19 +71,19 @@ func appendNumbered(shards []ShardEntry) (raw []byte, ok bool) {
 }
 
 func decodeNumbered(raw []byte, shards []ShardInfo) (err error) {
-	r := fieldReader{src: raw}
+	r := section.Reader{Src: raw}
 	for i := range shards {
 		if shards[i].Numbered, err = readRanges(&r, shards[i].Samples); err != nil {
 			return err
 		}
 	}
-	return r.end()
+	return r.End()
 }
 
 // layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
 // in ascending order.
 func (t *Tables) layoutAt(part int) (func(row int) *stacked.Layout, error) {
-	if t.find(typeLayout, uint32(part)) == nil {
+	if t.find(section.KindLayout, uint32(part)) == nil {
 		return func(int) *stacked.Layout { return nil }, nil
 	}
 	shards, err := t.LoadShards(part)
@@ -109,7 +103,7 @@ func appendLayout(dst []byte, l *stacked.Layout) []byte {
 	dst = appendUint32(dst, uint32(len(l.Fields)))
 	for i := range l.Fields {
 		f := &l.Fields[i]
-		dst = appendString(appendString(dst, f.Name), f.DType)
+		dst = section.AppendString(section.AppendString(dst, f.Name), f.DType)
 		dst = append(dst, byte(len(f.Shape)))
 		for _, d := range f.Shape {
 			dst = binary.LittleEndian.AppendUint64(dst, uint64(d))
@@ -119,28 +113,28 @@ func appendLayout(dst []byte, l *stacked.Layout) []byte {
 }
 
 // readLayout decodes a layout and checks it.
-func readLayout(r *fieldReader) (*stacked.Layout, error) {
-	kind, n := r.u32(), r.u32()
-	if r.err == nil && kind != layoutStacked {
+func readLayout(r *section.Reader) (*stacked.Layout, error) {
+	kind, n := r.U32(), r.U32()
+	if r.Err == nil && kind != layoutStacked {
 		return nil, fmt.Errorf("%w: layout of kind %d: use a newer shardtool", format.ErrVersion, kind)
 	}
 	l := &stacked.Layout{}
 	for range n {
-		f := stacked.Field{Name: r.str(), DType: r.str()}
-		for range r.u8() {
-			d := r.u64()
+		f := stacked.Field{Name: r.Str(), DType: r.Str()}
+		for range r.U8() {
+			d := r.U64()
 			if d > format.MaxFrame {
 				return nil, damage.Errorf("field %q has a dimension of %d", f.Name, d)
 			}
 			f.Shape = append(f.Shape, int64(d))
 		}
-		if r.err != nil {
+		if r.Err != nil {
 			break
 		}
 		l.Fields = append(l.Fields, f)
 	}
-	if r.err != nil {
-		return nil, r.err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	if err := l.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
@@ -150,20 +144,20 @@ func readLayout(r *fieldReader) (*stacked.Layout, error) {
 
 // decodeLayout decodes the section of a shard, whose samples have these fields.
 func decodeLayout(raw []byte, s *Schema) (*stacked.Layout, error) {
-	r := fieldReader{src: raw}
+	r := section.Reader{Src: raw}
 	l, err := readLayout(&r)
 	if err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("section %s: %w", typeLayout, err)
+		return nil, fmt.Errorf("section %s: %w", section.KindLayout, err)
 	}
 	same := len(l.Fields) == len(s.Fields) && len(s.Shapes) == 1 && len(s.Shapes[0]) == len(s.Fields)
 	for i := range l.Fields {
 		same = same && l.Fields[i].Name == s.Fields[i]
 	}
 	if !same {
-		return nil, damage.Errorf("section %s has other fields than section %s", typeLayout, typeSchema)
+		return nil, damage.Errorf("section %s has other fields than section %s", section.KindLayout, typeSchema)
 	}
 	return l, nil
 }
@@ -180,7 +174,7 @@ func appendRanges(dst []byte, rs samplekey.Ranges) []byte {
 	dst = appendUint32(dst, uint32(len(rs)))
 	for i := range rs {
 		r := &rs[i]
-		dst = appendString(dst, r.Prefix)
+		dst = section.AppendString(dst, r.Prefix)
 		dst = binary.LittleEndian.AppendUint64(dst, r.First)
 		dst = append(dst, r.Digits)
 		dst = binary.LittleEndian.AppendUint64(dst, r.Count)
@@ -190,24 +184,24 @@ func appendRanges(dst []byte, rs samplekey.Ranges) []byte {
 
 // readRanges decodes the ranges of a shard of that many samples; none where its keys are not
 // numbered.
-func readRanges(r *fieldReader, samples uint64) (rs samplekey.Ranges, err error) {
-	n := r.u32()
+func readRanges(r *section.Reader, samples uint64) (rs samplekey.Ranges, err error) {
+	n := r.U32()
 	for range n {
-		k := samplekey.Range{Prefix: r.str(), First: r.u64(), Digits: r.u8(), Count: r.u64()}
-		if r.err != nil {
-			return nil, r.err
+		k := samplekey.Range{Prefix: r.Str(), First: r.U64(), Digits: r.U8(), Count: r.U64()}
+		if r.Err != nil {
+			return nil, r.Err
 		}
 		if err := k.Check(); err != nil {
-			return nil, fmt.Errorf("section %s: %w", typeKeyNumbers, err)
+			return nil, fmt.Errorf("section %s: %w", section.KindKeyNumbers, err)
 		}
 		if k.Count > samples {
-			return nil, damage.Errorf("section %s has more than %d keys", typeKeyNumbers, samples)
+			return nil, damage.Errorf("section %s has more than %d keys", section.KindKeyNumbers, samples)
 		}
 		samples -= k.Count
 		rs = append(rs, k)
 	}
-	if r.err == nil && n > 0 && samples > 0 {
-		return nil, damage.Errorf("section %s lacks %d keys", typeKeyNumbers, samples)
+	if r.Err == nil && n > 0 && samples > 0 {
+		return nil, damage.Errorf("section %s lacks %d keys", section.KindKeyNumbers, samples)
 	}
-	return rs, r.err
+	return rs, r.Err
 }

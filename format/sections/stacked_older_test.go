@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/stacked"
 )
 
@@ -26,11 +27,11 @@ func TestStackedOlderReader(t *testing.T) {
 		"shard, keys stored": {stored[bytes.LastIndex(stored, []byte(magicHot)):], magicHot, shardSections},
 		"tables":             {encodeTables(t, m), magicTables, tablesSections},
 	} {
-		if _, err := decodeDirectory(c.raw, c.magic, func(kind string) bool { return c.now[kind] }); err != nil {
+		if _, err := section.DecodeDirectory(c.raw, c.magic, func(kind string) bool { return c.now[kind] }); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		_, err := decodeDirectory(c.raw, c.magic, func(kind string) bool {
-			return c.now[kind] && kind != typeLayout && kind != typeKeyNumbers
+		_, err := section.DecodeDirectory(c.raw, c.magic, func(kind string) bool {
+			return c.now[kind] && kind != section.KindLayout && kind != section.KindKeyNumbers
 		})
 		if !errors.Is(err, format.ErrVersion) || !strings.Contains(err.Error(), `"LAYT"`) && !strings.Contains(err.Error(), `"KNUM"`) || !strings.Contains(err.Error(), "use a newer shardtool") {
 			t.Errorf("%s in a reader of 1.0: %v", name, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/stacked"
 )
@@ -126,12 +127,12 @@ func TestLayoutRefused(t *testing.T) {
 		if err := l.Check(); !errors.Is(err, format.ErrName) && !errors.Is(err, format.ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
-		r := fieldReader{src: appendLayout(nil, l)}
+		r := section.Reader{Src: appendLayout(nil, l)}
 		if _, err := readLayout(&r); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("%s, decoded: %v", name, err)
 		}
 	}
-	r := fieldReader{src: binary.LittleEndian.AppendUint64(nil, 2)}
+	r := section.Reader{Src: binary.LittleEndian.AppendUint64(nil, 2)}
 	if _, err := readLayout(&r); !errors.Is(err, format.ErrVersion) {
 		t.Errorf("another kind: %v", err)
 	}
@@ -196,7 +197,7 @@ func TestKeyRanges(t *testing.T) {
 		if !slices.Equal(listed(again), keys) || !again.Numbered() {
 			t.Fatalf("%+v became %+v", rs, again)
 		}
-		r := fieldReader{src: appendRanges(nil, rs)}
+		r := section.Reader{Src: appendRanges(nil, rs)}
 		back, err := readRanges(&r, uint64(len(keys)))
 		if err != nil || !slices.Equal(back, rs) {
 			t.Fatalf("%+v became %+v: %v", rs, back, err)
@@ -221,7 +222,7 @@ func TestKeyRangesRefused(t *testing.T) {
 		"absolute":  {Prefix: "/a", Digits: 1, Count: 10},
 		"long":      {Prefix: strings.Repeat("a", format.MaxName), Digits: 1, Count: 10},
 	} {
-		src := fieldReader{src: appendRanges(nil, samplekey.Ranges{r})}
+		src := section.Reader{Src: appendRanges(nil, samplekey.Ranges{r})}
 		if _, err := readRanges(&src, 10); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}

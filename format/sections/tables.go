@@ -8,13 +8,14 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
 // Minor returns the minor version of the format that a reader of these tables needs: 1 where a shard
 // is stacked or has numbered keys, else 0.
-func (t *Tables) Minor() int { return int(minorOf(t.dir)) }
+func (t *Tables) Minor() int { return int(section.Minor(t.dir)) }
 
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
 // object and a context.
@@ -44,8 +45,8 @@ type Tables struct {
 
 	read ReadRange
 	size int64
-	dir  []section
-	at   map[sectionID]int
+	dir  []section.Section
+	at   map[section.ID]int
 }
 
 // firstRead is how much of the tables' front is read first: the directory and the totals of a data
@@ -62,33 +63,33 @@ func OpenTables(read ReadRange, size int64) (*Tables, error) {
 }
 
 func (t *Tables) open() error {
-	if t.size < int64(directoryLen(0)) {
+	if t.size < int64(section.DirectoryLen(0)) {
 		return damage.Errorf("tables of %d bytes", t.size)
 	}
 	front := make([]byte, min(firstRead, t.size))
 	if err := t.read(front, 0); err != nil {
 		return err
 	}
-	n, err := decodeDirectoryHeader(front, magicTables)
+	n, err := section.DecodeDirectoryHeader(front, magicTables)
 	if err != nil {
 		return err
 	}
-	if int64(directoryLen(n)) > t.size {
+	if int64(section.DirectoryLen(n)) > t.size {
 		return damage.Errorf("directory of %d sections in %d bytes", n, t.size)
 	}
-	if directoryLen(n) > len(front) {
-		front = make([]byte, directoryLen(n))
+	if section.DirectoryLen(n) > len(front) {
+		front = make([]byte, section.DirectoryLen(n))
 		if err := t.read(front, 0); err != nil {
 			return err
 		}
 	}
-	if t.dir, err = decodeDirectory(front, magicTables, func(k string) bool { return tablesSections[k] }); err != nil {
+	if t.dir, err = section.DecodeDirectory(front, magicTables, func(k string) bool { return tablesSections[k] }); err != nil {
 		return err
 	}
-	if t.at, err = indexSections(t.dir); err != nil {
+	if t.at, err = section.Index(t.dir); err != nil {
 		return err
 	}
-	if err := contiguous(t.dir, uint64(directoryLen(n)), uint64(t.size)); err != nil {
+	if err := section.Contiguous(t.dir, uint64(section.DirectoryLen(n)), uint64(t.size)); err != nil {
 		return err
 	}
 	get := func(kind string) ([]byte, error) {
@@ -96,8 +97,8 @@ func (t *Tables) open() error {
 		if s == nil {
 			return nil, damage.Errorf("no section %s", kind)
 		}
-		if end := s.off + uint64(s.stored); end <= uint64(len(front)) {
-			return s.payload(front[s.off:end])
+		if end := s.Off + uint64(s.Stored); end <= uint64(len(front)) {
+			return s.Payload(front[s.Off:end])
 		}
 		return t.load(s)
 	}
@@ -109,11 +110,11 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if err != nil {
 		return err
 	}
-	r := fieldReader{src: raw}
-	t.Generation, t.Parent = r.u64(), r.str()
-	copy(t.Digest[:], r.take(len(t.Digest)))
-	copy(t.Keys[:], r.take(len(t.Keys)))
-	if err := r.end(); err != nil {
+	r := section.Reader{Src: raw}
+	t.Generation, t.Parent = r.U64(), r.Str()
+	copy(t.Digest[:], r.Take(len(t.Digest)))
+	copy(t.Keys[:], r.Take(len(t.Keys)))
+	if err := r.End(); err != nil {
 		return err
 	}
 	if t.Generation == 0 || (t.Parent != "" && !names.IsTables(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
@@ -123,7 +124,7 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 		if raw, err = get(typeMeta); err != nil {
 			return err
 		}
-		if t.Meta, err = decodeMetadata(raw); err != nil {
+		if t.Meta, err = section.DecodeMetadata(raw); err != nil {
 			return err
 		}
 	}
@@ -162,12 +163,12 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 }
 
 func (t *Tables) decodeParts(raw []byte) error {
-	r := fieldReader{src: raw}
-	n := int(r.u32())
-	if r.err != nil || n > len(t.dir) {
+	r := section.Reader{Src: raw}
+	n := int(r.U32())
+	if r.Err != nil || n > len(t.dir) {
 		return damage.Errorf("%d parts in %d sections", n, len(t.dir))
 	}
-	cols, err := decodeColumns(r.src, 6, n)
+	cols, err := decodeColumns(r.Src, 6, n)
 	if err != nil {
 		return fmt.Errorf("section %s: %w", typeParts, err)
 	}
@@ -193,7 +194,7 @@ func (t *Tables) decodeParts(raw []byte) error {
 func decodeColumns(src []byte, k, n int) (cols [][]uint64, err error) {
 	for range k {
 		var v []uint64
-		if v, src, err = decodePlanes(src, n); err != nil {
+		if v, src, err = section.DecodePlanes(src, n); err != nil {
 			return nil, err
 		}
 		cols = append(cols, v)
@@ -204,25 +205,25 @@ func decodeColumns(src []byte, k, n int) (cols [][]uint64, err error) {
 	return cols, nil
 }
 
-func (t *Tables) find(kind string, part uint32) *section {
-	if i, ok := t.at[sectionID{kind, part}]; ok {
+func (t *Tables) find(kind string, part uint32) *section.Section {
+	if i, ok := t.at[section.ID{Kind: kind, Part: part}]; ok {
 		return &t.dir[i]
 	}
 	return nil
 }
 
-func (t *Tables) load(s *section) ([]byte, error) {
-	stored := make([]byte, s.stored) // contiguous has compared it with the object's size
-	if err := t.read(stored, int64(s.off)); err != nil {
+func (t *Tables) load(s *section.Section) ([]byte, error) {
+	stored := make([]byte, s.Stored) // contiguous has compared it with the object's size
+	if err := t.read(stored, int64(s.Off)); err != nil {
 		return nil, err
 	}
-	raw, err := s.payload(stored)
-	return raw, format.At(int64(s.off), err)
+	raw, err := s.Payload(stored)
+	return raw, format.At(int64(s.Off), err)
 }
 
 // group reads consecutive sections of one part, those of the given kinds, in a single range.
-func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, []byte, error), error) {
-	var secs []*section
+func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.Section, []byte, error), error) {
+	var secs []*section.Section
 	for _, k := range kinds {
 		s := t.find(k, uint32(part))
 		if s == nil {
@@ -230,18 +231,18 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 		}
 		secs = append(secs, s)
 	}
-	begin, end := secs[0].off, uint64(0)
+	begin, end := secs[0].Off, uint64(0)
 	for _, s := range secs {
-		begin, end = min(begin, s.off), max(end, s.off+uint64(s.stored))
+		begin, end = min(begin, s.Off), max(end, s.Off+uint64(s.Stored))
 	}
 	buf := make([]byte, end-begin) // contiguous has compared both with the object's size
 	if err := t.read(buf, int64(begin)); err != nil {
 		return nil, err
 	}
-	return func(kind string) (*section, []byte, error) {
+	return func(kind string) (*section.Section, []byte, error) {
 		s := t.find(kind, uint32(part))
-		raw, err := s.payload(buf[s.off-begin:][:s.stored])
-		return s, raw, format.At(int64(s.off), err)
+		raw, err := s.Payload(buf[s.Off-begin:][:s.Stored])
+		return s, raw, format.At(int64(s.Off), err)
 	}, nil
 }
 
@@ -252,7 +253,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		kind   string
 		decode func(raw []byte, shards []ShardInfo) error
 	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged},
-		{typeLayout, decodeLayouts}, {typeKeyNumbers, decodeNumbered}}
+		{section.KindLayout, decodeLayouts}, {section.KindKeyNumbers, decodeNumbered}}
 	for _, o := range optional {
 		if t.find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
@@ -289,14 +290,14 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := decodeStrings(raw, len(shards), int64(len(shards))*maxShardName)
+	names, err := section.DecodeStrings(raw, len(shards), int64(len(shards))*maxShardName)
 	if err != nil {
 		return nil, err
 	}
 	if _, raw, err = get(typeKeyRange); err != nil {
 		return nil, err
 	}
-	keys, err := decodeStrings(raw, 2*len(shards), 2*int64(len(shards))*format.MaxName)
+	keys, err := section.DecodeStrings(raw, 2*len(shards), 2*int64(len(shards))*format.MaxName)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +326,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 
 // shardColumns reads the lengths and the counts of a part's shards, and compares the sums with
 // those of the part. The order of the columns decides which error damage to several of them gives.
-func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
+func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string) (*section.Section, []byte, error)) error {
 	const (
 		anyLength = math.MaxUint64
 		count     = 1 << 40 // sums over all shards that fit in memory stay inside 64 bits
@@ -346,7 +347,7 @@ func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string
 		if err != nil {
 			return err
 		}
-		v, err := s.column(raw, len(shards))
+		v, err := s.Column(raw, len(shards))
 		if err != nil {
 			return err
 		}
@@ -371,8 +372,8 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]format.Row, error) {
 		return nil, err
 	}
 	n := t.Parts[part].Rows
-	if s := t.find(typeCRC, uint32(part)); uint64(s.raw) != 4*n {
-		return nil, damage.Errorf("part %d has %d bytes of checksums for %d rows", part, s.raw, n)
+	if s := t.find(typeCRC, uint32(part)); uint64(s.Raw) != 4*n {
+		return nil, damage.Errorf("part %d has %d bytes of checksums for %d rows", part, s.Raw, n)
 	}
 	rows, err := decodeRows(int(n), get)
 	if err != nil {
@@ -412,14 +413,14 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 		return nil, err
 	}
 	// The section has at least a byte a row: if all samples are 0 there is no row.
-	if s := t.find(typeSamples, uint32(part)); p.Rows > uint64(s.raw) {
-		return nil, damage.Errorf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.raw)
+	if s := t.find(typeSamples, uint32(part)); p.Rows > uint64(s.Raw) {
+		return nil, damage.Errorf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.Raw)
 	}
 	columns := map[string][]uint64{}
 	for _, kind := range []string{typeDecoded, typeSamples} {
 		s, raw, err := get(kind)
 		if err == nil {
-			columns[kind], err = s.column(raw, int(p.Rows))
+			columns[kind], err = s.Column(raw, int(p.Rows))
 		}
 		if err != nil {
 			return nil, err

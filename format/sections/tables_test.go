@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/names"
 )
 
@@ -229,29 +230,29 @@ func TestTablesDamage(t *testing.T) {
 }
 
 // tableParts takes tables apart and puts them together with faults and fitting checksums.
-func tableParts(t testing.TB, raw []byte) []rawSection {
-	dir, err := decodeDirectory(raw, magicTables, func(string) bool { return true })
+func tableParts(t testing.TB, raw []byte) []section.Raw {
+	dir, err := section.DecodeDirectory(raw, magicTables, func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	var secs []rawSection
+	var secs []section.Raw
 	for i := range dir {
 		s := &dir[i]
-		p, err := s.payload(raw[s.off : s.off+uint64(s.stored)])
+		p, err := s.Payload(raw[s.Off : s.Off+uint64(s.Stored)])
 		if err != nil {
 			t.Fatal(err)
 		}
-		secs = append(secs, rawSection{kind: s.kind, part: s.part, critical: s.critical, encoding: s.encoding, raw: p})
+		secs = append(secs, section.Raw{Kind: s.Kind, Part: s.Part, Critical: s.Critical, Encoding: s.Encoding, Raw: p})
 	}
 	return secs
 }
 
-func buildTables(secs []rawSection, edit func(dir []section)) []byte {
-	payload, dir := appendHostile(uint64(directoryLen(len(secs))), secs)
+func buildTables(secs []section.Raw, edit func(dir []section.Section)) []byte {
+	payload, dir := appendHostile(uint64(section.DirectoryLen(len(secs))), secs)
 	if edit != nil {
 		edit(dir)
 	}
-	return append(appendDirectory(nil, magicTables, dir), payload...)
+	return append(section.AppendDirectory(nil, magicTables, dir), payload...)
 }
 
 // tablesMemory is the documented bound of what loading tables may allocate: names and keys are up
@@ -288,30 +289,30 @@ func TestHostileTables(t *testing.T) {
 	// The tables' own name guards these; nothing else depends on them.
 	free := []string{typeMeta, typeHead, typeSchema, typeFields, typeAttrTotal, typeNames, typeKeyRange, typeCRC}
 	for i, sec := range secs {
-		edits(sec.raw, func(what string, raw []byte) {
+		edits(sec.Raw, func(what string, raw []byte) {
 			e := slices.Clone(secs)
-			e[i].raw = raw
+			e[i].Raw = raw
 			err := loadHostile(t, buildTables(e, nil))
-			if err != nil && !sound(err) || err == nil && !slices.Contains(free, sec.kind) {
+			if err != nil && !sound(err) || err == nil && !slices.Contains(free, sec.Kind) {
 				// A row's stored length may change with another's, and a raw frame be called a
 				// compressed one.
-				if err == nil && (sec.kind == typeStored || sec.kind == typeCodec || sec.kind == typeTailLen || sec.kind == typeObjSize) {
+				if err == nil && (sec.Kind == typeStored || sec.Kind == typeCodec || sec.Kind == typeTailLen || sec.Kind == typeObjSize) {
 					return
 				}
-				t.Errorf("section %s, part %d: %s: %v", sec.kind, sec.part, what, err)
+				t.Errorf("section %s, part %d: %s: %v", sec.Kind, sec.Part, what, err)
 			}
 		})
 		for _, v := range hostileValues {
-			for field, set := range []func(s *section) bool{
-				func(s *section) bool { old := s.off; s.off = v; return old != v },
-				func(s *section) bool { old := s.stored; s.stored = uint32(v); return old != uint32(v) },
-				func(s *section) bool { old := s.raw; s.raw = uint32(v); return old != uint32(v) },
-				func(s *section) bool { old := s.crc; s.crc = uint32(v); return old != uint32(v) },
+			for field, set := range []func(s *section.Section) bool{
+				func(s *section.Section) bool { old := s.Off; s.Off = v; return old != v },
+				func(s *section.Section) bool { old := s.Stored; s.Stored = uint32(v); return old != uint32(v) },
+				func(s *section.Section) bool { old := s.Raw; s.Raw = uint32(v); return old != uint32(v) },
+				func(s *section.Section) bool { old := s.Crc; s.Crc = uint32(v); return old != uint32(v) },
 			} {
 				changed := false
-				raw := buildTables(secs, func(dir []section) { changed = set(&dir[i]) })
+				raw := buildTables(secs, func(dir []section.Section) { changed = set(&dir[i]) })
 				if err := loadHostile(t, raw); changed && !errors.Is(err, format.ErrCorrupt) {
-					t.Errorf("section %s, part %d: field %d is %#x: %v", sec.kind, sec.part, field, v, err)
+					t.Errorf("section %s, part %d: field %d is %#x: %v", sec.Kind, sec.Part, field, v, err)
 				}
 			}
 		}
@@ -325,8 +326,8 @@ func TestHostileTotals(t *testing.T) {
 	replace := func(kind string, raw []byte) []byte {
 		e := slices.Clone(base)
 		for i := range e {
-			if e[i].kind == kind {
-				e[i].raw, e[i].encoding = raw, encodingPlanes
+			if e[i].Kind == kind {
+				e[i].Raw, e[i].Encoding = raw, section.EncodingPlanes
 			}
 		}
 		return buildTables(e, nil)
@@ -338,7 +339,7 @@ func TestHostileTotals(t *testing.T) {
 			e[col] = v
 			raw := appendUint32(nil, 1)
 			for _, x := range e {
-				raw = appendPlanes(raw, []uint64{x}, nil)
+				raw = section.AppendPlanes(raw, []uint64{x}, nil)
 			}
 			if err := loadHostile(t, replace(typeParts, raw)); !errors.Is(err, format.ErrCorrupt) {
 				t.Errorf("total %d is %#x: %v", col, v, err)
@@ -347,7 +348,7 @@ func TestHostileTotals(t *testing.T) {
 	}
 	for _, kind := range []string{typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows} {
 		for _, v := range hostileValues {
-			if err := loadHostile(t, replace(kind, appendPlanes(nil, []uint64{v, v, v}, nil))); !errors.Is(err, format.ErrCorrupt) {
+			if err := loadHostile(t, replace(kind, section.AppendPlanes(nil, []uint64{v, v, v}, nil))); !errors.Is(err, format.ErrCorrupt) {
 				t.Errorf("section %s is %#x: %v", kind, v, err)
 			}
 		}
@@ -367,18 +368,18 @@ func TestHostileTotals(t *testing.T) {
 // TestTablesVersion: another major and unknown critical sections are refused as such, others not.
 func TestTablesVersion(t *testing.T) {
 	base := tableParts(t, encodeTables(t, testManifest(3)))
-	extra := append(slices.Clone(base), rawSection{kind: "NEW1", part: 3, raw: []byte("later")})
+	extra := append(slices.Clone(base), section.Raw{Kind: "NEW1", Part: 3, Raw: []byte("later")})
 	if err := loadHostile(t, buildTables(extra, nil)); err != nil {
 		t.Errorf("unknown section: %v", err)
 	}
-	extra[len(base)].critical = true
+	extra[len(base)].Critical = true
 	if err := loadHostile(t, buildTables(extra, nil)); !errors.Is(err, format.ErrVersion) {
 		t.Errorf("unknown critical section: %v", err)
 	}
 	for at, want := range map[int]error{8: format.ErrVersion, 10: nil} {
 		raw := buildTables(base, nil)
 		raw[at] = 7
-		n := directoryLen(len(base))
+		n := section.DirectoryLen(len(base))
 		binary.LittleEndian.PutUint32(raw[n-4:], codec.Checksum(raw[:n-4]))
 		if err := loadHostile(t, raw); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("byte %d is 7: %v, want %v", at, err, want)
@@ -408,16 +409,18 @@ func manySamples(t *testing.T) []byte {
 	}
 	for i := range secs {
 		p := old.Parts[0]
-		column := func(v ...uint64) { secs[i].raw, secs[i].encoding = appendPlanes(nil, v, nil), encodingPlanes }
-		switch secs[i].kind {
+		column := func(v ...uint64) {
+			secs[i].Raw, secs[i].Encoding = section.AppendPlanes(nil, v, nil), section.EncodingPlanes
+		}
+		switch secs[i].Kind {
 		case typeSamples:
 			column(many, 2)
 		case typeShardSmp:
 			column(many + 2)
 		case typeParts:
-			secs[i].raw = appendUint32(nil, 1)
+			secs[i].Raw = appendUint32(nil, 1)
 			for _, v := range []uint64{p.Shards, p.Rows, p.Blocks, many + 2, p.Bytes, p.Decoded} {
-				secs[i].raw = appendPlanes(secs[i].raw, []uint64{v}, nil)
+				secs[i].Raw = section.AppendPlanes(secs[i].Raw, []uint64{v}, nil)
 			}
 		}
 	}
@@ -433,7 +436,7 @@ func TestTablesFirstDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows} {
-		raw[tables.find(kind, 0).off] ^= 1
+		raw[tables.find(kind, 0).Off] ^= 1
 	}
 	for range 50 {
 		if _, err := tables.LoadShards(0); err == nil || !strings.Contains(err.Error(), "in section "+typeObjSize) {

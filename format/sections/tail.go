@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/format/tarblock"
@@ -70,18 +71,18 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	}
 	dataSize := dataLen + end
 	coldSecs := ix.coldSections()
-	cold, coldDir, err := appendSections(nil, dataSize+skipHeader, coldSecs)
+	cold, coldDir, err := section.Append(nil, dataSize+skipHeader, coldSecs)
 	if err != nil {
 		return dst, err
 	}
 	hotSecs := ix.hotSections()
 	hotOff := dataSize + skipHeader + uint64(len(cold)) + skipHeader
-	hotBase := hotOff + uint64(directoryLen(len(coldDir)+len(hotSecs)))
-	body, hotDir, err := appendSections(nil, hotBase, hotSecs)
+	hotBase := hotOff + uint64(section.DirectoryLen(len(coldDir)+len(hotSecs)))
+	body, hotDir, err := section.Append(nil, hotBase, hotSecs)
 	if err != nil {
 		return dst, err
 	}
-	hot := append(appendDirectory(nil, magicHot, append(coldDir, hotDir...)), body...)
+	hot := append(section.AppendDirectory(nil, magicHot, append(coldDir, hotDir...)), body...)
 	if uint64(len(cold)) > math.MaxUint32 || uint64(len(hot)) > math.MaxUint32 {
 		return dst, fmt.Errorf("%w: index of %d bytes: use smaller shards", format.ErrTooLarge, len(cold)+len(hot))
 	}
@@ -89,12 +90,12 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	if plain {
 		loc.IndexBase = dataSize
 	}
-	loc.hotCRC, loc.minor = codec.Checksum(hot), minorOf(hotDir)
+	loc.hotCRC, loc.minor = codec.Checksum(hot), section.Minor(hotDir)
 
 	at := len(dst)
-	dst = appendSkippable(dst, skippable, cold)
-	dst = appendSkippable(dst, skippable, hot)
-	dst = appendSkippable(dst, skippable, loc.append(nil))
+	dst = section.AppendSkippable(dst, skippable, cold)
+	dst = section.AppendSkippable(dst, skippable, hot)
+	dst = section.AppendSkippable(dst, skippable, loc.append(nil))
 	dst = append(dst, seekTable(ix.Rows, int(end), len(cold), len(hot))...)
 
 	if err := checkTail(dst[at:], ix, append(coldSecs, hotSecs...), plain); err != nil {
@@ -105,7 +106,7 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 
 // checkTail decodes the tail of ix, whose sections a are, and encodes the result again: equal bytes
 // prove that nothing was lost.
-func checkTail(tail []byte, ix *ShardIndex, a []rawSection, plain bool) error {
+func checkTail(tail []byte, ix *ShardIndex, a []section.Raw, plain bool) error {
 	size := int64(len(tail))
 	if !plain {
 		size += int64(sumStored(ix.Rows)) + int64(len(codec.EndFrame))
@@ -133,8 +134,8 @@ func checkTail(tail []byte, ix *ShardIndex, a []rawSection, plain bool) error {
 		return damage.Errorf("%d sections became %d", len(a), len(b))
 	}
 	for i := range a {
-		if a[i].kind != b[i].kind || a[i].part != b[i].part || a[i].encoding != b[i].encoding || !bytes.Equal(a[i].raw, b[i].raw) {
-			return damage.Errorf("section %s, part %d differs", a[i].kind, a[i].part)
+		if a[i].Kind != b[i].Kind || a[i].Part != b[i].Part || a[i].Encoding != b[i].Encoding || !bytes.Equal(a[i].Raw, b[i].Raw) {
+			return damage.Errorf("section %s, part %d differs", a[i].Kind, a[i].Part)
 		}
 	}
 	return nil
@@ -165,7 +166,7 @@ func seekTable(rows []format.Row, end, cold, hot int) []byte {
 	add(skipHeader+hot, 0)
 	add(locatorFrame, 0)
 	p = append(appendUint32(p, uint32(n)), 0)
-	return appendSkippable(nil, seekSkippable, appendUint32(p, seekMagic))
+	return section.AppendSkippable(nil, seekSkippable, appendUint32(p, seekMagic))
 }
 
 func appendUint32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }
@@ -211,13 +212,13 @@ func decodeLocator(src []byte) (l locator, err error) {
 	if codec.Checksum(src[:locatorLen-4]) != binary.LittleEndian.Uint32(src[locatorLen-4:]) {
 		return l, damage.Errorf("checksum mismatch in the locator")
 	}
-	r := fieldReader{src: src[8:]}
-	major, _, flags := r.u16(), r.u16(), r.u32()
+	r := section.Reader{Src: src[8:]}
+	major, _, flags := r.U16(), r.U16(), r.U32()
 	if major != format.Major || flags&flagsCritical&^flagForeign != 0 {
 		return l, fmt.Errorf("%w: shard of version %d with flags %#x: use a newer shardtool", format.ErrVersion, major, flags)
 	}
-	l = locator{IndexBase: r.u64(), DataSize: r.u64(), HotOff: r.u64(), HotLen: r.u64(), DataLen: r.u64(), Samples: r.u64(),
-		Foreign: flags&flagForeign != 0, hotCRC: r.u32()}
+	l = locator{IndexBase: r.U64(), DataSize: r.U64(), HotOff: r.U64(), HotLen: r.U64(), DataLen: r.U64(), Samples: r.U64(),
+		Foreign: flags&flagForeign != 0, hotCRC: r.U32()}
 	return l, nil
 }
 
@@ -240,26 +241,8 @@ type Tail struct {
 	Len int64
 
 	size int64 // of the object that ends with the tail
-	dir  []section
-	at   map[sectionID]int
-}
-
-// sectionID names a section. A directory has each once.
-type sectionID struct {
-	kind string
-	part uint32
-}
-
-func indexSections(dir []section) (map[sectionID]int, error) {
-	at := make(map[sectionID]int, len(dir))
-	for i, s := range dir {
-		id := sectionID{s.kind, s.part}
-		if _, twice := at[id]; twice {
-			return nil, damage.Errorf("section %s, part %d occurs twice", s.kind, s.part)
-		}
-		at[id] = i
-	}
-	return at, nil
+	dir  []section.Section
+	at   map[section.ID]int
 }
 
 // Plain reports whether this is the sidecar of a plain .tar.
@@ -325,8 +308,8 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	if !bytes.Equal(want, tail[have-seekLen:]) {
 		return nil, 0, format.At(size-seekLen, damage.Errorf("the seek table does not agree with the index"))
 	}
-	if !bytes.Equal(frame[:skipHeader], appendSkippable(nil, skippable, frame[skipHeader:])[:skipHeader]) ||
-		!bytes.Equal(hot[:skipHeader], appendSkippable(nil, skippable, hot[skipHeader:])[:skipHeader]) {
+	if !bytes.Equal(frame[:skipHeader], section.AppendSkippable(nil, skippable, frame[skipHeader:])[:skipHeader]) ||
+		!bytes.Equal(hot[:skipHeader], section.AppendSkippable(nil, skippable, hot[skipHeader:])[:skipHeader]) {
 		return nil, 0, format.At(hotAt, damage.Errorf("header of a skippable frame"))
 	}
 	return t, 0, nil
@@ -335,36 +318,36 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 var shardSections = map[string]bool{
 	typeSchema: true, typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true, typeMeta: true,
 	typeSize: true, typeShape: true, typeGap: true, typeKeys: true, typeAttr: true, typeLabels: true, typeAbsent: true, typeSkipped: true,
-	typeLayout: true, typeKeyNumbers: true,
+	section.KindLayout: true, section.KindKeyNumbers: true,
 }
 
 func (t *Tail) decodeHot(hot []byte) (err error) {
 	if codec.Checksum(hot) != t.hotCRC {
 		return damage.Errorf("checksum mismatch in the hot index")
 	}
-	if t.dir, err = decodeDirectory(hot, magicHot, func(k string) bool { return shardSections[k] }); err != nil {
+	if t.dir, err = section.DecodeDirectory(hot, magicHot, func(k string) bool { return shardSections[k] }); err != nil {
 		return err
 	}
-	if t.at, err = indexSections(t.dir); err != nil {
+	if t.at, err = section.Index(t.dir); err != nil {
 		return err
 	}
-	body := t.HotOff + uint64(directoryLen(len(t.dir)))
-	split := slices.IndexFunc(t.dir, func(s section) bool { return s.off >= body })
+	body := t.HotOff + uint64(section.DirectoryLen(len(t.dir)))
+	split := slices.IndexFunc(t.dir, func(s section.Section) bool { return s.Off >= body })
 	if split < 0 {
 		return damage.Errorf("no hot sections")
 	}
-	if err := contiguous(t.dir[:split], t.DataSize+skipHeader, t.HotOff-skipHeader); err != nil {
+	if err := section.Contiguous(t.dir[:split], t.DataSize+skipHeader, t.HotOff-skipHeader); err != nil {
 		return err
 	}
-	if err := contiguous(t.dir[split:], body, t.HotOff+t.HotLen); err != nil {
+	if err := section.Contiguous(t.dir[split:], body, t.HotOff+t.HotLen); err != nil {
 		return err
 	}
-	get := func(kind string) (*section, []byte, error) {
+	get := func(kind string) (*section.Section, []byte, error) {
 		s := t.find(kind, 0)
-		if s == nil || s.off < body {
+		if s == nil || s.Off < body {
 			return nil, nil, damage.Errorf("no section %s", kind)
 		}
-		raw, err := s.payload(hot[s.off-t.HotOff:][:s.stored])
+		raw, err := s.Payload(hot[s.Off-t.HotOff:][:s.Stored])
 		return s, raw, err
 	}
 	_, raw, err := get(typeSchema)
@@ -381,7 +364,7 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if crc == nil {
 		return damage.Errorf("no section %s", typeCRC)
 	}
-	if t.Rows, err = decodeRows(int(crc.raw/4), get); err != nil {
+	if t.Rows, err = decodeRows(int(crc.Raw/4), get); err != nil {
 		return err
 	}
 	if t.Total, err = checkRows(t.Rows, t.Layout); err != nil {
@@ -405,14 +388,14 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if _, raw, err = get(typeMeta); err != nil {
 		return err
 	}
-	t.Meta, err = decodeMetadata(raw)
+	t.Meta, err = section.DecodeMetadata(raw)
 	return err
 }
 
 // decodeLayout reads what rows are and how keys are numbered, as far as the shard has it.
-func (t *Tail) decodeLayout(get func(kind string) (*section, []byte, error)) error {
-	if t.find(typeLayout, 0) != nil {
-		_, raw, err := get(typeLayout)
+func (t *Tail) decodeLayout(get func(kind string) (*section.Section, []byte, error)) error {
+	if t.find(section.KindLayout, 0) != nil {
+		_, raw, err := get(section.KindLayout)
 		if err == nil {
 			t.Layout, err = decodeLayout(raw, &t.Schema)
 		}
@@ -423,25 +406,25 @@ func (t *Tail) decodeLayout(get func(kind string) (*section, []byte, error)) err
 	if t.Layout != nil && t.Foreign {
 		return damage.Errorf("another tool's archive is not stacked")
 	}
-	if t.find(typeKeyNumbers, 0) == nil {
+	if t.find(section.KindKeyNumbers, 0) == nil {
 		return nil
 	}
-	_, raw, err := get(typeKeyNumbers)
+	_, raw, err := get(section.KindKeyNumbers)
 	if err != nil {
 		return err
 	}
-	r := fieldReader{src: raw}
+	r := section.Reader{Src: raw}
 	if t.Numbered, err = readRanges(&r, t.Samples); err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	if err == nil && t.Numbered == nil {
-		err = damage.Errorf("section %s is empty", typeKeyNumbers)
+		err = damage.Errorf("section %s is empty", section.KindKeyNumbers)
 	}
 	return err
 }
 
-func (t *Tail) find(kind string, part uint32) *section {
-	if i, ok := t.at[sectionID{kind, part}]; ok {
+func (t *Tail) find(kind string, part uint32) *section.Section {
+	if i, ok := t.at[section.ID{Kind: kind, Part: part}]; ok {
 		return &t.dir[i]
 	}
 	return nil

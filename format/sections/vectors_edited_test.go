@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
@@ -33,34 +34,34 @@ func editedVectors(t *testing.T) (out []vector) {
 	base := partsOf(shard)
 	add("shard", "stored-sections", "ok", "no section is compressed", 0, base.build())
 	// replace edits a section; one whose bytes are nil is left out.
-	replace := func(kind string, f func(s *rawSection)) []byte {
+	replace := func(kind string, f func(s *section.Raw)) []byte {
 		p := *base
 		p.cold, p.hot = slices.Clone(base.cold), slices.Clone(base.hot)
-		for _, list := range []*[]rawSection{&p.cold, &p.hot} {
+		for _, list := range []*[]section.Raw{&p.cold, &p.hot} {
 			for i := range *list {
-				if s := &(*list)[i]; s.kind == kind {
+				if s := &(*list)[i]; s.Kind == kind {
 					f(s)
 				}
 			}
-			*list = slices.DeleteFunc(*list, func(s rawSection) bool { return s.raw == nil })
+			*list = slices.DeleteFunc(*list, func(s section.Raw) bool { return s.Raw == nil })
 		}
 		return p.build()
 	}
-	raw := func(b ...byte) func(s *rawSection) {
-		return func(s *rawSection) { s.raw, s.encoding = b, encodingPlanes }
+	raw := func(b ...byte) func(s *section.Raw) {
+		return func(s *section.Raw) { s.Raw, s.Encoding = b, section.EncodingPlanes }
 	}
-	column := func(v ...uint64) func(s *rawSection) { return raw(appendPlanes(nil, v, nil)...) }
-	dict := func(b []byte) func(s *rawSection) {
-		return func(s *rawSection) { s.raw, s.encoding = b, encodingDictionary }
+	column := func(v ...uint64) func(s *section.Raw) { return raw(section.AppendPlanes(nil, v, nil)...) }
+	dict := func(b []byte) func(s *section.Raw) {
+		return func(s *section.Raw) { s.Raw, s.Encoding = b, section.EncodingDictionary }
 	}
-	names := func(s ...string) func(s *rawSection) { return raw(appendStrings(nil, s, nil)...) }
+	names := func(s ...string) func(s *section.Raw) { return raw(section.AppendStrings(nil, s, nil)...) }
 	for _, c := range []struct {
 		name, expect, note, kind string
-		edit                     func(s *rawSection)
+		edit                     func(s *section.Raw)
 	}{
-		{"dictionary", "ok", "shapes as a dictionary column", typeShape, dict(appendDictionary(nil, []uint64{0, 0, 1}, []uint64{0, 1}))},
-		{"dictionary-index", "corrupt", "a dictionary index beyond the values", typeShape, dict(append(appendDictionary(nil, []uint64{0, 0}, []uint64{0, 1}), 2))},
-		{"dictionary-order", "corrupt", "dictionary values that do not ascend", typeShape, dict(appendDictionary(nil, []uint64{1, 1, 0}, []uint64{1, 0}))},
+		{"dictionary", "ok", "shapes as a dictionary column", typeShape, dict(section.AppendDictionary(nil, []uint64{0, 0, 1}, []uint64{0, 1}))},
+		{"dictionary-index", "corrupt", "a dictionary index beyond the values", typeShape, dict(append(section.AppendDictionary(nil, []uint64{0, 0}, []uint64{0, 1}), 2))},
+		{"dictionary-order", "corrupt", "dictionary values that do not ascend", typeShape, dict(section.AppendDictionary(nil, []uint64{1, 1, 0}, []uint64{1, 0}))},
 		{"column-short", "corrupt", "a column that lacks a byte", typeShape, raw(1, 0, 0)},
 		{"column-long", "corrupt", "a column with a byte too many", typeShape, raw(1, 0, 0, 1, 0)},
 		{"shape-unknown", "corrupt", "a sample of a shape that is not in the schema", typeShape, column(0, 0, 2)},
@@ -72,18 +73,18 @@ func editedVectors(t *testing.T) (out []vector) {
 		{"keys-missing", "corrupt", "no keys", typeKeys, raw()},
 		{"keys-short", "corrupt", "two keys for three samples", typeKeys, names("a", "b")},
 		{"string-shares", "corrupt", "a string shares more than there is", typeKeys, raw(1, 0, 5, 0, 1, 1, 0, 1, 'a', 'c')},
-		{"size-other", "corrupt", "a size that is not in the tar header", typeSize, func(s *rawSection) {
-			if s.part == 0 {
-				s.raw = appendPlanes(nil, []uint64{2}, nil)
+		{"size-other", "corrupt", "a size that is not in the tar header", typeSize, func(s *section.Raw) {
+			if s.Part == 0 {
+				s.Raw = section.AppendPlanes(nil, []uint64{2}, nil)
 			}
 		}},
-		{"size-huge", "corrupt", "a size of 2^63", typeSize, func(s *rawSection) {
-			if s.part == 0 {
-				s.raw = appendPlanes(nil, []uint64{1 << 63}, nil)
+		{"size-huge", "corrupt", "a size of 2^63", typeSize, func(s *section.Raw) {
+			if s.Part == 0 {
+				s.Raw = section.AppendPlanes(nil, []uint64{1 << 63}, nil)
 			}
 		}},
 		{"label-unknown", "corrupt", "a value beyond the labels", typeAttr, column(0, 0, 2)},
-		{"absent-short", "corrupt", "no bits for the samples without a value", typeAbsent, func(s *rawSection) { s.raw = []byte{} }},
+		{"absent-short", "corrupt", "no bits for the samples without a value", typeAbsent, func(s *section.Raw) { s.Raw = []byte{} }},
 		{"row-codec-3", "version", "a row of an unknown codec", typeCodec, column(3, 1)},
 		{"row-codec-0", "corrupt", "bytes as they are in a compressed shard", typeCodec, column(0, 1)},
 		{"row-empty", "corrupt", "a row that decodes to nothing", typeDecoded, column(0, 2048)},
@@ -92,26 +93,26 @@ func editedVectors(t *testing.T) (out []vector) {
 		{"row-continues", "corrupt", "the first row continues a block", typeSamples, column(0, 3)},
 		{"row-samples", "corrupt", "samples in the wrong block", typeSamples, column(1, 2)},
 		{"row-samples-huge", "corrupt", "more samples than headers fit", typeSamples, column(1<<32-1, 1)},
-		{"attribute-kind-3", "version", "an attribute of an unknown kind", typeSchema, func(s *rawSection) { s.raw = append(bytes.Clone(s.raw[:len(s.raw)-1]), 3) }},
-		{"schema-unsorted", "corrupt", "fields that do not ascend", typeSchema, func(s *rawSection) {
-			s.raw = bytes.Replace(s.raw, []byte("bin"), []byte("zin"), 1)
+		{"attribute-kind-3", "version", "an attribute of an unknown kind", typeSchema, func(s *section.Raw) { s.Raw = append(bytes.Clone(s.Raw[:len(s.Raw)-1]), 3) }},
+		{"schema-unsorted", "corrupt", "fields that do not ascend", typeSchema, func(s *section.Raw) {
+			s.Raw = bytes.Replace(s.Raw, []byte("bin"), []byte("zin"), 1)
 		}},
-		{"schema-shape-field", "corrupt", "a shape names a field that is not there", typeSchema, func(s *rawSection) {
-			s.raw = (&Schema{Fields: []string{"bin", "txt"}, Shapes: [][]uint32{{1}, {0, 2}}, Attributes: shard.Index.Attributes}).append(nil)
+		{"schema-shape-field", "corrupt", "a shape names a field that is not there", typeSchema, func(s *section.Raw) {
+			s.Raw = (&Schema{Fields: []string{"bin", "txt"}, Shapes: [][]uint32{{1}, {0, 2}}, Attributes: shard.Index.Attributes}).append(nil)
 		}},
 	} {
 		add("shard", c.name, c.expect, c.note, 0, replace(c.kind, c.edit))
 	}
 	for _, c := range []struct {
 		name, expect, note string
-		edit               func(s *section)
+		edit               func(s *section.Section)
 	}{
-		{"section-codec-2", "version", "a section of an unknown codec", func(s *section) { s.codec = 2 }},
-		{"section-encoding-2", "version", "a section of an unknown encoding", func(s *section) { s.encoding = 2 }},
-		{"section-raw-other", "corrupt", "a section that is stored as it is in another length", func(s *section) { s.raw++ }},
+		{"section-codec-2", "version", "a section of an unknown codec", func(s *section.Section) { s.Codec = 2 }},
+		{"section-encoding-2", "version", "a section of an unknown encoding", func(s *section.Section) { s.Encoding = 2 }},
+		{"section-raw-other", "corrupt", "a section that is stored as it is in another length", func(s *section.Section) { s.Raw++ }},
 	} {
 		p := *base
-		p.editDir = func(dir []section) []section { c.edit(&dir[0]); return dir }
+		p.editDir = func(dir []section.Section) []section.Section { c.edit(&dir[0]); return dir }
 		add("shard", c.name, c.expect, c.note, 0, p.build())
 	}
 	for _, c := range []struct {
@@ -170,15 +171,15 @@ func addRemoved(t *testing.T, add func(kind, name, expect, note string, extra in
 	with := func(kind string, raw []byte) []byte {
 		secs := slices.Clone(secs)
 		for i := range secs {
-			if secs[i].kind == kind {
-				secs[i].raw, secs[i].encoding = raw, encodingPlanes
+			if secs[i].Kind == kind {
+				secs[i].Raw, secs[i].Encoding = raw, section.EncodingPlanes
 			}
 		}
 		return buildTables(secs, nil)
 	}
 	lists := func(of ...[]uint64) (raw []byte) {
 		for _, gaps := range of {
-			raw = appendPlanes(binary.LittleEndian.AppendUint64(raw, uint64(len(gaps))), gaps, nil)
+			raw = section.AppendPlanes(binary.LittleEndian.AppendUint64(raw, uint64(len(gaps))), gaps, nil)
 		}
 		return raw
 	}
@@ -211,36 +212,36 @@ func editedManifests(t *testing.T) (out []vector) {
 	replace := func(kind string, raw []byte) []byte {
 		e := slices.Clone(secs)
 		for i := range e {
-			if e[i].kind == kind {
-				e[i].raw, e[i].encoding = raw, encodingPlanes
+			if e[i].Kind == kind {
+				e[i].Raw, e[i].Encoding = raw, section.EncodingPlanes
 			}
 		}
 		return buildTables(e, nil)
 	}
 	extra := func(critical bool) []byte {
-		return buildTables(append(slices.Clone(secs), rawSection{kind: "NEW!", part: 9, critical: critical, raw: []byte("x")}), nil)
+		return buildTables(append(slices.Clone(secs), section.Raw{Kind: "NEW!", Part: 9, Critical: critical, Raw: []byte("x")}), nil)
 	}
 	add("tables", "stored-sections", "ok", "no section is compressed; a plain shard, one without samples, one of two codecs", 0, buildTables(secs, nil))
 	add("tables", "section-other", "ok", "an unknown section that is not critical", 0, extra(false))
 	add("tables", "section-critical", "version", "an unknown section that is critical", 0, extra(true))
-	names := func(s ...string) []byte { return appendStrings(nil, s, nil) }
+	names := func(s ...string) []byte { return section.AppendStrings(nil, s, nil) }
 	add("tables", "name-outside", "corrupt", "a shard outside the data set", 0, replace(typeNames, names("a.tar", "b.tar.zst", "../c.tar.zst")))
 	add("tables", "name-absolute", "corrupt", "a shard with an absolute name", 0, replace(typeNames, names("/a.tar", "b.tar.zst", "c.tar.zst")))
 	add("tables", "name-plain", "corrupt", "a compressed shard named as a plain one", 0, replace(typeNames, names("a.tar", "b.tar.zst", "c.tar")))
-	add("tables", "samples-other", "corrupt", "samples of shards that do not add up", 0, replace(typeShardSmp, appendPlanes(nil, []uint64{1, 0, 1}, nil)))
-	add("tables", "size-other", "corrupt", "objects that are longer than their rows", 0, replace(typeObjSize, appendPlanes(nil, []uint64{99999, 500, 99999}, nil)))
+	add("tables", "samples-other", "corrupt", "samples of shards that do not add up", 0, replace(typeShardSmp, section.AppendPlanes(nil, []uint64{1, 0, 1}, nil)))
+	add("tables", "size-other", "corrupt", "objects that are longer than their rows", 0, replace(typeObjSize, section.AppendPlanes(nil, []uint64{99999, 500, 99999}, nil)))
 	add("tables", "hash-other", "corrupt", "shard hashes that do not give the digest", 0, replace(typeHashes, bytes.Repeat([]byte{7}, 96)))
 	add("tables", "hash-short", "corrupt", "a hash too few", 0, replace(typeHashes, bytes.Repeat([]byte{7}, 64)))
 	sidecars := func(tags ...byte) []byte {
 		e := slices.Clone(secs)
-		at := slices.IndexFunc(e, func(s rawSection) bool { return s.kind == typeStored })
-		return buildTables(slices.Insert(e, at, rawSection{kind: typeSidecars, critical: true, raw: tags}), nil)
+		at := slices.IndexFunc(e, func(s section.Raw) bool { return s.Kind == typeStored })
+		return buildTables(slices.Insert(e, at, section.Raw{Kind: typeSidecars, Critical: true, Raw: tags}), nil)
 	}
 	add("tables", "sidecar-tag", "ok", "a plain shard whose sidecar has its hash in its name", 0, sidecars(append([]byte("\x01tagtag\xff"), make([]byte, 16)...)...))
 	add("tables", "sidecar-short", "corrupt", "a tag too few", 0, sidecars(make([]byte, 16)...))
 	add("tables", "sidecar-compressed", "corrupt", "a sidecar of a compressed shard", 0, sidecars(bytes.Repeat([]byte{7}, 24)...))
 	head := binary.LittleEndian.AppendUint64(nil, 2)
-	head = append(appendString(head, ""), make([]byte, 64)...)
+	head = append(section.AppendString(head, ""), make([]byte, 64)...)
 	add("tables", "no-parent", "corrupt", "generation 2 without a parent", 0, replace(typeHead, head))
 
 	add("tables", "samples-huge", "corrupt", "2^32 - 1 samples in a block of 10 KiB; totals agree", 0, manySamples(t))

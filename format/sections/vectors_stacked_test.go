@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/stacked"
 )
@@ -24,14 +25,14 @@ func stackedVectors(t *testing.T) (out []vector) {
 	stored := &testShard{Data: storedObject[:len(storedObject)-len(storedTail)], Tail: storedTail, Index: storedIx}
 	replace := func(of *testShard, kind string, raw []byte) []byte {
 		p := *partsOf(of)
-		for _, list := range []*[]rawSection{&p.cold, &p.hot} {
+		for _, list := range []*[]section.Raw{&p.cold, &p.hot} {
 			*list = slices.Clone(*list)
 			for i := range *list {
-				if s := &(*list)[i]; s.kind == kind {
-					s.raw, s.encoding, s.cuts = raw, encodingPlanes, nil
+				if s := &(*list)[i]; s.Kind == kind {
+					s.Raw, s.Encoding, s.Cuts = raw, section.EncodingPlanes, nil
 				}
 			}
-			*list = slices.DeleteFunc(*list, func(s rawSection) bool { return s.raw == nil })
+			*list = slices.DeleteFunc(*list, func(s section.Raw) bool { return s.Raw == nil })
 		}
 		return p.build()
 	}
@@ -45,30 +46,30 @@ func stackedVectors(t *testing.T) (out []vector) {
 		name, expect, note, kind string
 		raw                      []byte
 	}{
-		{"layout-kind-2", "version", "a layout of an unknown kind", typeLayout, []byte{2, 0, 0, 0, 0, 0, 0, 0}},
-		{"layout-empty", "corrupt", "a layout without fields", typeLayout, layout()},
-		{"layout-type", "corrupt", "elements of an unknown type", typeLayout, with("|O8", 2)},
-		{"layout-big", "corrupt", "big-endian elements", typeLayout, with(">u2", 2)},
-		{"layout-zero", "corrupt", "a dimension of 0", typeLayout, with("<u2", 0)},
-		{"layout-huge", "corrupt", "a row of 16 MiB", typeLayout, with("|u1", 1<<24)},
-		{"layout-fields", "corrupt", "another field than the schema", typeLayout, layout(stacked.Field{Name: "y.npy", DType: "<u2", Shape: []int64{2}})},
-		{"layout-more", "corrupt", "a field more than the schema", typeLayout, layout(x, stacked.Field{Name: "y.npy", DType: "<u2"})},
-		{"layout-shape", "corrupt", "another shape than the block", typeLayout, with("<u2", 1, 2)},
-		{"layout-dtype", "corrupt", "another type than the block", typeLayout, with("<i2", 2)},
-		{"layout-trailing", "corrupt", "a byte after the layout", typeLayout, append(layout(x), 0)},
-		{"layout-missing", "corrupt", "a block of rows without a layout", typeLayout, nil},
-		{"keys-few", "corrupt", "one numbered key for two samples", typeKeyNumbers, keys(samplekey.Range{Prefix: "a/", First: 8, Digits: 1, Count: 1})},
-		{"keys-many", "corrupt", "2^40 numbered keys for two samples", typeKeyNumbers, keys(samplekey.Range{Prefix: "a/", First: 8, Digits: 1, Count: 1 << 40})},
-		{"keys-none", "corrupt", "no range", typeKeyNumbers, keys()},
-		{"keys-digits", "corrupt", "a number of 21 digits", typeKeyNumbers, keys(samplekey.Range{Prefix: "a/", First: 8, Digits: 21, Count: 2})},
-		{"keys-outside", "corrupt", "a prefix that leads outside", typeKeyNumbers, keys(samplekey.Range{Prefix: "../", First: 8, Digits: 1, Count: 2})},
-		{"keys-missing", "corrupt", "neither numbered keys nor others", typeKeyNumbers, nil},
-		{"samples", "corrupt", "three samples in a block of two rows", typeSamples, appendPlanes(nil, []uint64{3}, nil)},
-		{"samples-huge", "corrupt", "more samples than bytes", typeSamples, appendPlanes(nil, []uint64{1 << 30}, nil)},
+		{"layout-kind-2", "version", "a layout of an unknown kind", section.KindLayout, []byte{2, 0, 0, 0, 0, 0, 0, 0}},
+		{"layout-empty", "corrupt", "a layout without fields", section.KindLayout, layout()},
+		{"layout-type", "corrupt", "elements of an unknown type", section.KindLayout, with("|O8", 2)},
+		{"layout-big", "corrupt", "big-endian elements", section.KindLayout, with(">u2", 2)},
+		{"layout-zero", "corrupt", "a dimension of 0", section.KindLayout, with("<u2", 0)},
+		{"layout-huge", "corrupt", "a row of 16 MiB", section.KindLayout, with("|u1", 1<<24)},
+		{"layout-fields", "corrupt", "another field than the schema", section.KindLayout, layout(stacked.Field{Name: "y.npy", DType: "<u2", Shape: []int64{2}})},
+		{"layout-more", "corrupt", "a field more than the schema", section.KindLayout, layout(x, stacked.Field{Name: "y.npy", DType: "<u2"})},
+		{"layout-shape", "corrupt", "another shape than the block", section.KindLayout, with("<u2", 1, 2)},
+		{"layout-dtype", "corrupt", "another type than the block", section.KindLayout, with("<i2", 2)},
+		{"layout-trailing", "corrupt", "a byte after the layout", section.KindLayout, append(layout(x), 0)},
+		{"layout-missing", "corrupt", "a block of rows without a layout", section.KindLayout, nil},
+		{"keys-few", "corrupt", "one numbered key for two samples", section.KindKeyNumbers, keys(samplekey.Range{Prefix: "a/", First: 8, Digits: 1, Count: 1})},
+		{"keys-many", "corrupt", "2^40 numbered keys for two samples", section.KindKeyNumbers, keys(samplekey.Range{Prefix: "a/", First: 8, Digits: 1, Count: 1 << 40})},
+		{"keys-none", "corrupt", "no range", section.KindKeyNumbers, keys()},
+		{"keys-digits", "corrupt", "a number of 21 digits", section.KindKeyNumbers, keys(samplekey.Range{Prefix: "a/", First: 8, Digits: 21, Count: 2})},
+		{"keys-outside", "corrupt", "a prefix that leads outside", section.KindKeyNumbers, keys(samplekey.Range{Prefix: "../", First: 8, Digits: 1, Count: 2})},
+		{"keys-missing", "corrupt", "neither numbered keys nor others", section.KindKeyNumbers, nil},
+		{"samples", "corrupt", "three samples in a block of two rows", typeSamples, section.AppendPlanes(nil, []uint64{3}, nil)},
+		{"samples-huge", "corrupt", "more samples than bytes", typeSamples, section.AppendPlanes(nil, []uint64{1 << 30}, nil)},
 	} {
 		add(c.name, c.expect, c.note, replace(numbered, c.kind, c.raw))
 	}
-	add("key-other", "corrupt", "a key that is not in the block", replace(stored, typeKeys, appendStrings(nil, []string{"a/8", "b/yz"}, nil)))
+	add("key-other", "corrupt", "a key that is not in the block", replace(stored, typeKeys, section.AppendStrings(nil, []string{"a/8", "b/yz"}, nil)))
 	add("key-stored", "corrupt", "the block of stored keys with numbered ones", swapKeys(t, stored))
 	for _, c := range []struct {
 		name, note string
@@ -128,8 +129,8 @@ func stackedTables(t *testing.T) (out []vector) {
 	with := func(kind string, edit func(raw []byte) []byte) []byte {
 		secs := slices.Clone(secs)
 		for i := range secs {
-			if secs[i].kind == kind {
-				secs[i].raw, secs[i].encoding, secs[i].cuts = edit(bytes.Clone(secs[i].raw)), encodingPlanes, nil
+			if secs[i].Kind == kind {
+				secs[i].Raw, secs[i].Encoding, secs[i].Cuts = edit(bytes.Clone(secs[i].Raw)), section.EncodingPlanes, nil
 			}
 		}
 		return buildTables(secs, nil)
@@ -139,13 +140,13 @@ func stackedTables(t *testing.T) (out []vector) {
 		name, expect, note, kind string
 		edit                     func(raw []byte) []byte
 	}{
-		{"ok", "ok", "two stacked shards of three, one with numbered keys", typeLayout, same},
-		{"place", "corrupt", "a layout that is not listed", typeLayout, func(raw []byte) []byte { raw[len(raw)-4] = 2; return raw }},
-		{"kind-2", "version", "a layout of an unknown kind", typeLayout, func(raw []byte) []byte { raw[4] = 2; return raw }},
-		{"short", "corrupt", "a shard without a place", typeLayout, func(raw []byte) []byte { return raw[:len(raw)-4] }},
-		{"list-huge", "corrupt", "2^32 − 1 layouts", typeLayout, func(raw []byte) []byte { copy(raw, "\xff\xff\xff\xff"); return raw }},
-		{"keys-more", "corrupt", "more numbered keys than samples", typeKeyNumbers, func(raw []byte) []byte { raw[4+4+2+8+1]++; return raw }},
-		{"keys-huge", "corrupt", "2^32 − 1 ranges", typeKeyNumbers, func(raw []byte) []byte { copy(raw, "\xff\xff\xff\xff"); return raw }},
+		{"ok", "ok", "two stacked shards of three, one with numbered keys", section.KindLayout, same},
+		{"place", "corrupt", "a layout that is not listed", section.KindLayout, func(raw []byte) []byte { raw[len(raw)-4] = 2; return raw }},
+		{"kind-2", "version", "a layout of an unknown kind", section.KindLayout, func(raw []byte) []byte { raw[4] = 2; return raw }},
+		{"short", "corrupt", "a shard without a place", section.KindLayout, func(raw []byte) []byte { return raw[:len(raw)-4] }},
+		{"list-huge", "corrupt", "2^32 − 1 layouts", section.KindLayout, func(raw []byte) []byte { copy(raw, "\xff\xff\xff\xff"); return raw }},
+		{"keys-more", "corrupt", "more numbered keys than samples", section.KindKeyNumbers, func(raw []byte) []byte { raw[4+4+2+8+1]++; return raw }},
+		{"keys-huge", "corrupt", "2^32 − 1 ranges", section.KindKeyNumbers, func(raw []byte) []byte { copy(raw, "\xff\xff\xff\xff"); return raw }},
 	} {
 		out = append(out, vector{"tables-stacked-" + c.name, "tables", c.expect, c.note, with(c.kind, c.edit), 0})
 	}
@@ -171,9 +172,9 @@ func FuzzStacked(f *testing.F) {
 		var rs samplekey.Ranges
 		var err, kerr error
 		used := allocated(func() {
-			r := fieldReader{src: layout}
+			r := section.Reader{Src: layout}
 			l, err = readLayout(&r)
-			k := fieldReader{src: keys}
+			k := section.Reader{Src: keys}
 			rs, kerr = readRanges(&k, uint64(n))
 		})
 		if limit := uint64(64<<10 + 64*(len(layout)+len(keys))); used > limit {

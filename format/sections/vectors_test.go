@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/format/samplekey"
 )
@@ -200,7 +201,7 @@ func makeVectors(t *testing.T) (out []vector) {
 		return edit(obj, func(b []byte) {
 			h := b[tail.HotOff : tail.HotOff+tail.HotLen]
 			f(h)
-			n := directoryLen(len(tail.dir)) - 4
+			n := section.DirectoryLen(len(tail.dir)) - 4
 			binary.LittleEndian.PutUint32(h[n:], codec.Checksum(h[:n]))
 			l := b[loc : loc+locatorLen]
 			binary.LittleEndian.PutUint32(l[64:], codec.Checksum(h))
@@ -242,8 +243,8 @@ func makeVectors(t *testing.T) (out []vector) {
 	add("shard", "flag-other", "ok", "an unknown flag among those to be ignored", 0, relocate(func(l []byte) { l[15] = 0x40 }))
 	add("shard", "hot-major-2", "version", "directory of major version 2", 0, rehot(func(h []byte) { h[8] = 2 }))
 	row := func(h []byte, kind string) []byte {
-		i := slices.IndexFunc(tail.dir, func(s section) bool { return s.kind == kind })
-		return h[dirHeaderLen+i*dirEntryLen:][:dirEntryLen]
+		i := slices.IndexFunc(tail.dir, func(s section.Section) bool { return s.Kind == kind })
+		return h[section.DirHeaderLen+i*section.DirEntryLen:][:section.DirEntryLen]
 	}
 	add("shard", "section-critical", "version", "an unknown section that is critical", 0, rehot(func(h []byte) { copy(row(h, typeKeys), "NEW!") }))
 	add("shard", "section-other", "ok", "an unknown section that is not critical (META renamed)", 0, rehot(func(h []byte) { copy(row(h, typeMeta), "NEW!") }))
@@ -280,7 +281,7 @@ func manifestVectors(t *testing.T, edit func([]byte, func([]byte)) []byte) (out 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := directoryLen(len(opened.dir)) - 4
+	n := section.DirectoryLen(len(opened.dir)) - 4
 	redir := func(f func(b []byte)) []byte {
 		return edit(tables, func(b []byte) {
 			f(b)

@@ -135,7 +135,7 @@ func TestDataset(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			steps := explain.DatasetSteps(s.Plan())
+			steps := explain.DatasetSteps(s.Info().Plan)
 			for number := uint64(0); ; number++ {
 				b, err := s.Next(t.Context())
 				if errors.Is(err, io.EOF) && number > 15 {
@@ -148,7 +148,7 @@ func TestDataset(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				step, err := explain.Dataset(t.Context(), ds, s.Plan(), at/131, at%131, explain.Options{GlobalBatch: 20, Keys: true})
+				step, err := explain.Dataset(t.Context(), ds, s.Info().Plan, at/131, at%131, explain.Options{GlobalBatch: 20, Keys: true})
 				if err != nil || step.Step != number || len(step.Samples) != len(b.Samples) {
 					t.Fatalf("step %d: %+v, %v", number, step, err)
 				}
@@ -206,7 +206,11 @@ func TestStanding(t *testing.T) {
 		for i := range b.Samples {
 			given[b.Samples[i].Source()]++
 		}
-		cp, err := b.MixCheckpoint()
+		text, err := b.AppendCheckpoint(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cp, err := mix.DecodeCheckpoint(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -115,7 +115,7 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 	if o.Form != Tar && o.Form != DALI && o.Form != WIDS {
 		return nil, fmt.Errorf("export: %w %q: there are %s, %s and %s", ErrForm, o.Form, Tar, DALI, WIDS)
 	}
-	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - d.Info().Removed}}
+	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - uint64(len(d.Info().Removed))}}
 	if o.View != "" {
 		e.res.Digest += "#" + o.View
 	}
@@ -155,14 +155,14 @@ func (e *exporter) names(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		gone := uint64(len(sections.Within(e.d.RemovedSamples(), first, first+info.Samples)))
+		gone := uint64(len(sections.Within(e.d.Info().Removed, first, first+info.Samples)))
 		if gone > 0 && info.Foreign && e.o.Form == DALI {
 			return fmt.Errorf("%s: %w: samples were removed from this archive of another tool, and %s would need an archive without them: "+
 				"pack the data set into another one and export that", info.Name, ErrForm, DALI)
 		}
 		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil})
 	}
-	for _, f := range e.d.Fields() {
+	for _, f := range e.d.Info().Fields {
 		if err := e.o.Form.field(f.Name); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func Sizes(ctx context.Context, d *reader.Dataset, shards int) (fields map[strin
 // samples in the same blocks, and the same ones are removed.
 func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 	if a.Digest() == b.Digest() {
-		return removed(a.RemovedSamples(), b.RemovedSamples()), nil
+		return removed(a.Info().Removed, b.Info().Removed), nil
 	}
 	for i := range min(a.NumShards(), b.NumShards()) {
 		x, err := a.Shard(ctx, i)
@@ -73,8 +73,8 @@ func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 // order: keys and fields, byte for byte. It reads both, unless their totals differ already, or both
 // have the same layouts: then their digests tell.
 func SameContent(ctx context.Context, a, b *reader.Dataset) (bool, error) {
-	if a.Info().Format == b.Info().Format || a.NumSamples() != b.NumSamples() || !slices.Equal(a.Fields(), b.Fields()) ||
-		!slices.Equal(a.RemovedSamples(), b.RemovedSamples()) {
+	if a.Info().Format == b.Info().Format || a.NumSamples() != b.NumSamples() || !slices.Equal(a.Info().Fields, b.Info().Fields) ||
+		!slices.Equal(a.Info().Removed, b.Info().Removed) {
 		return false, nil
 	}
 	next, stop := iter.Pull2(b.Samples(ctx, reader.Range{}))

@@ -31,7 +31,7 @@ func (f *File) Describe(ctx context.Context, sets []*reader.Dataset) ([]Data, er
 	g.SetLimit(atOnce)
 	for i, ds := range sets {
 		g.Go(func() error {
-			data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Tables(), ds.Selection().ID()
+			data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Info().Tables, ds.Selection().ID()
 			data[i].Table, failed[i] = ds.OrderTable(ctx)
 			if failed[i] == nil && f.counts(i) {
 				if ds.Selection().ID() != "" {
@@ -64,13 +64,16 @@ func (f *File) counts(i int) bool {
 // error is a *CountError. Purged samples whose value was cleared count as the mean of the others.
 func Tokens(ctx context.Context, ds *reader.Dataset, attribute string) (uint64, error) {
 	attribute = cmp.Or(attribute, DefaultCount)
-	t, err := ds.AttrTotal(ctx, attribute)
+	totals, err := ds.AttrTotals(ctx, attribute)
 	switch {
 	case errors.Is(err, reader.ErrNoAttribute):
 		return 0, &CountError{attribute, err}
 	case err != nil:
 		return 0, err
-	case t.Samples == 0 || ds.NumSamples()-t.Samples > ds.Info().Purged:
+	}
+	t := &totals[0]
+	switch {
+	case t.Samples == 0 || ds.NumSamples()-t.Samples > uint64(len(ds.Info().Purged)):
 		return 0, &CountError{attribute, fmt.Errorf("%d of %d samples have no attribute %q", ds.NumSamples()-t.Samples, ds.NumSamples(), attribute)}
 	case t.Negative > 0:
 		return 0, &CountError{attribute, fmt.Errorf("the attribute %q is below 0 in %d samples", attribute, t.Negative)}

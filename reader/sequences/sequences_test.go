@@ -199,7 +199,7 @@ func TestSequencesWithHoles(t *testing.T) {
 	whole, store := build(t, samples, small(of(lengths)))
 	broken, bad := damaged(t, whole, store, 2)
 	o := packedOptions(64)
-	o.OnCorrupt, o.MaxSkipped = reader.CorruptSkips, 1000
+	o.SkipCorrupt, o.MaxSkipped = true, 1000
 	q, err := New(64, []Field{{"ids.npy", 7}, {"labels.npy", -100}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"sort"
 	"sync"
 
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/view"
 )
@@ -15,7 +15,7 @@ import (
 // It is safe for concurrent use.
 type Selection struct {
 	samples uint64         // of the data set
-	file    *sections.View // nil: the whole data set
+	file    *viewfile.View // nil: the whole data set
 	id      string
 
 	once sync.Once
@@ -30,7 +30,7 @@ type Selection struct {
 func All(samples uint64) *Selection { return &Selection{samples: samples} }
 
 // Select selects the samples of a view, which must be of this content.
-func Select(v *sections.View, of Content) (*Selection, error) {
+func Select(v *viewfile.View, of Content) (*Selection, error) {
 	if err := of.check(v); err != nil {
 		return nil, fmt.Errorf("reader: %w", err)
 	}
@@ -38,7 +38,7 @@ func Select(v *sections.View, of Content) (*Selection, error) {
 }
 
 // View returns the view, nil for the whole data set.
-func (s *Selection) View() *sections.View { return s.file }
+func (s *Selection) View() *viewfile.View { return s.file }
 
 // ID returns the ID of the view; empty for the whole data set.
 func (s *Selection) ID() string { return s.id }
@@ -129,7 +129,7 @@ type chosenList struct {
 	total uint64
 }
 
-func newChosenList(v *sections.View) *chosenList {
+func newChosenList(v *viewfile.View) *chosenList {
 	l := &chosenList{bits: v.Chosen}
 	if !v.Subset() {
 		l.bits = make([]byte, (len(v.Weights)+7)/8)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 )
 
 // TestSelection compares the samples of views with a list of them.
@@ -22,8 +22,8 @@ func TestSelection(t *testing.T) {
 		"all":       func(int) uint32 { return 1 },
 		"rare":      func(i int) uint32 { return uint32(i % 700 / 699) },
 	} {
-		subset := &sections.View{Digest: of.Digest, Samples: samples, Chosen: make([]byte, (samples+7)/8)}
-		weights := &sections.View{Digest: of.Digest, Samples: samples, Draws: 12_345}
+		subset := &viewfile.View{Digest: of.Digest, Samples: samples, Chosen: make([]byte, (samples+7)/8)}
+		weights := &viewfile.View{Digest: of.Digest, Samples: samples, Draws: 12_345}
 		var want, left []uint64
 		for i := range samples {
 			w := weight(i)
@@ -35,7 +35,7 @@ func TestSelection(t *testing.T) {
 				left = append(left, uint64(i))
 			}
 		}
-		for _, v := range []*sections.View{subset, weights} {
+		for _, v := range []*viewfile.View{subset, weights} {
 			s, err := Select(v, of)
 			if err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestSelection(t *testing.T) {
 	if v, err := whole.Order([]uint32{samples}); v != nil || err != nil {
 		t.Errorf("the whole data set has an order of a view: %v, %v", v, err)
 	}
-	if _, err := Select(&sections.View{Samples: samples, Digest: format.Hash{8}}, of); !errors.Is(err, ErrGeneration) {
+	if _, err := Select(&viewfile.View{Samples: samples, Digest: format.Hash{8}}, of); !errors.Is(err, ErrGeneration) {
 		t.Errorf("a view of other content: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -30,7 +30,7 @@ type Content struct {
 
 // Load reads a view of a data set by its name or ID. The error wraps fs.ErrNotExist where there is
 // none, and ErrGeneration where the view is of other content.
-func Load(ctx context.Context, store objstore.Store, of Content, name string) (*sections.View, error) {
+func Load(ctx context.Context, store objstore.Store, of Content, name string) (*viewfile.View, error) {
 	object := names.View(name)
 	if !names.IsViewID(name) {
 		label, err := Label(ctx, store, name)
@@ -46,14 +46,14 @@ func Load(ctx context.Context, store objstore.Store, of Content, name string) (*
 		}
 		return nil, fmt.Errorf("reader: view %s: %w", name, err)
 	}
-	head, err := sections.ViewHead(file)
+	head, err := viewfile.Head(file)
 	if err != nil {
 		return nil, format.InShard(object, err)
 	}
 	if err := of.check(head); err != nil {
 		return nil, fmt.Errorf("reader: view %s of %v: %w", name, store, err)
 	}
-	v, err := sections.DecodeView(file, of.Digest, of.Samples)
+	v, err := viewfile.Decode(file, of.Digest, of.Samples)
 	if err == nil && names.View(v.ID()) != object {
 		err = fmt.Errorf("%w: its content has the ID %s", format.ErrCorrupt, v.ID())
 	}
@@ -61,19 +61,19 @@ func Load(ctx context.Context, store objstore.Store, of Content, name string) (*
 }
 
 // Label reads the object that names a view.
-func Label(ctx context.Context, store objstore.Store, name string) (*sections.ViewLabel, error) {
-	if err := sections.CheckViewLabel(name); err != nil {
+func Label(ctx context.Context, store objstore.Store, name string) (*viewfile.Label, error) {
+	if err := viewfile.CheckLabel(name); err != nil {
 		return nil, fmt.Errorf("reader: %w", err)
 	}
 	object := names.Label(name)
-	text, _, err := objstore.ReadAll(ctx, store, object, sections.MaxViewLabel)
+	text, _, err := objstore.ReadAll(ctx, store, object, viewfile.MaxLabel)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reader: no view %s in %v: %w%s", name, store, fs.ErrNotExist, someNames(ctx, store))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reader: view %s: %w", name, err)
 	}
-	label, err := sections.DecodeViewLabel(text)
+	label, err := viewfile.DecodeLabel(text)
 	return label, format.InShard(object, err)
 }
 
@@ -112,7 +112,7 @@ func Names(ctx context.Context, store objstore.Store) iter.Seq2[string, error] {
 }
 
 // check refuses a view of other content.
-func (of Content) check(v *sections.View) error {
+func (of Content) check(v *viewfile.View) error {
 	if v.Digest == of.Digest && v.Samples == of.Samples {
 		return nil
 	}

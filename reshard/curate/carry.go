@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -13,7 +14,7 @@ import (
 // with the same keys, and their weights. Of the Spec, AllowMissing, Draws, Memory and Temp are
 // used; without Draws, those of the view stay. Keys that d does not have are an error that wraps
 // ErrMissing, unless they are allowed. Samples that only d has are not chosen.
-func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*sections.View, *Report, error) {
+func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View, *Report, error) {
 	was := old.Selection().View()
 	if was == nil {
 		return nil, nil, errors.New("curate: there is no view to carry over")
@@ -23,7 +24,7 @@ func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*sections.View,
 		return nil, nil, specf("draws go with weights, and the view has none")
 	}
 	m := &maker{d: d, spec: &s, report: &Report{}}
-	v := &sections.View{Digest: d.Digest(), Samples: d.NumSamples()}
+	v := &viewfile.View{Digest: d.Digest(), Samples: d.NumSamples()}
 	if was.Subset() {
 		v.Chosen = make([]byte, (v.Samples+7)/8)
 	} else {

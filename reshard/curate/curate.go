@@ -15,7 +15,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order/view"
 )
@@ -136,7 +136,7 @@ func (s *Spec) check() error {
 // Make makes a view of a data set. With an empty Spec it has all samples. Where d has a view in
 // use, the new one chooses from its samples; without weights in the Spec, it keeps those of the
 // view, and its draws.
-func Make(ctx context.Context, d *reader.Dataset, s Spec) (*sections.View, *Report, error) {
+func Make(ctx context.Context, d *reader.Dataset, s Spec) (*viewfile.View, *Report, error) {
 	if err := s.check(); err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +149,7 @@ func Make(ctx context.Context, d *reader.Dataset, s Spec) (*sections.View, *Repo
 	}
 	base := d.Selection().View()
 	within(chosen, base)
-	v := &sections.View{Digest: d.Digest(), Samples: d.NumSamples(), Chosen: chosen}
+	v := &viewfile.View{Digest: d.Digest(), Samples: d.NumSamples(), Chosen: chosen}
 	if s.Weighted() {
 		if err := m.weigh(ctx, v); err != nil {
 			return nil, r, err
@@ -174,7 +174,7 @@ func Make(ctx context.Context, d *reader.Dataset, s Spec) (*sections.View, *Repo
 }
 
 // fits refuses what an order cannot have.
-func (m *maker) fits(ctx context.Context, v *sections.View) error {
+func (m *maker) fits(ctx context.Context, v *viewfile.View) error {
 	if v.Subset() {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (m *maker) choose(ctx context.Context) ([]byte, error) {
 }
 
 // within leaves out the samples that a view does not have.
-func within(chosen []byte, v *sections.View) {
+func within(chosen []byte, v *viewfile.View) {
 	switch {
 	case v == nil:
 	case v.Subset():

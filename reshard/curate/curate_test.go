@@ -16,7 +16,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/samplekey"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -90,7 +90,7 @@ func lists(keys []string) *KeyList {
 	return &KeyList{Name: "keys.txt", Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(strings.Join(keys, "\n"))), nil }}
 }
 
-func chosenIn(v *sections.View) (numbers []int) {
+func chosenIn(v *viewfile.View) (numbers []int) {
 	for i := range int(v.Samples) {
 		if v.Chosen[i/8]>>(i%8)&1 != 0 {
 			numbers = append(numbers, i)

@@ -51,7 +51,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = writer.PutView(ctx, store, v, writer.ViewName{Name: "even", Samples: r.Samples, Tables: ds.Tables()})
+	err = writer.PutView(ctx, store, v, writer.ViewName{Name: "even", Samples: r.Samples, Tables: ds.Info().Tables})
 	if err := errors.Join(err, ds.Close()); err != nil {
 		log.Fatal(err)
 	}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 )
 
 // maxWeight bounds a weight: larger ones are no weights but mistakes.
 const maxWeight = 1e300
 
 // weigh makes v, a subset, a view with weights. Samples that are not chosen have weight 0.
-func (m *maker) weigh(ctx context.Context, v *sections.View) error {
+func (m *maker) weigh(ctx context.Context, v *viewfile.View) error {
 	s := m.spec
 	var err error
 	if s.Balance != "" {
@@ -91,7 +92,7 @@ func (m *maker) column(ctx context.Context, w []float64) error {
 	name := m.spec.Weight
 	a, ok := m.d.HasAttribute(name)
 	if !ok {
-		return specf("weight: %s", noAttribute(m.d.Attributes(), name))
+		return specf("weight: %s", noAttribute(m.d.Info().Attributes, name))
 	}
 	if a.Kind == format.AttrLabel {
 		return specf("weight: the attribute %s is a label: weights are numbers", name)
@@ -168,7 +169,7 @@ func (m *maker) quantize(w []float64) []uint32 {
 func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 	name := m.spec.Balance
 	if _, ok := m.d.HasAttribute(name); !ok {
-		return nil, specf("balance: %s", noAttribute(m.d.Attributes(), name))
+		return nil, specf("balance: %s", noAttribute(m.d.Info().Attributes, name))
 	}
 	const none = math.MaxUint32
 	class := make([]uint32, m.d.NumSamples()) // of each sample

@@ -28,7 +28,7 @@ func (m *maker) where(ctx context.Context) ([]byte, error) {
 		return all(m.d.NumSamples()), nil
 	}
 	q := &query{expr: e, known: make([]bool, len(e.Conditions)), labels: map[string]map[string]bool{}}
-	if err := q.bind(m.d.Attributes()); err != nil {
+	if err := q.bind(m.d.Info().Attributes); err != nil {
 		return nil, err
 	}
 	chosen := make([]byte, (m.d.NumSamples()+7)/8)

@@ -53,7 +53,7 @@ func published(t testing.TB, store objstore.Store) string {
 		}
 		keys = append(keys, string(s.Key))
 	}
-	return fmt.Sprintf("%d of %d samples, %d purged: %s", len(keys), d.NumSamples(), d.Info().Purged, strings.Join(keys, " "))
+	return fmt.Sprintf("%d of %d samples, %d purged: %s", len(keys), d.NumSamples(), len(d.Info().Purged), strings.Join(keys, " "))
 }
 
 // TestEveryFault lets each operation of the store fail in each way, during each command. The
@@ -263,7 +263,7 @@ func race(t *testing.T, store objstore.Store, random *rand.Rand, grace bool) {
 // has.
 func TestLost(t *testing.T) {
 	store := packed(t, some(0, 20, 100), small)
-	first := open(t, store, reader.Options{}).Tables()
+	first := open(t, store, reader.Options{}).Info().Tables
 	run(t, store, Options{}, 3)
 	was := published(t, store)
 	if _, err := writer.Remove(t.Context(), store, first, []uint64{4}); !errors.Is(err, writer.ErrLost) {
@@ -299,8 +299,8 @@ func TestAppendKeeps(t *testing.T) {
 	if _, err := d.Lookup(t.Context(), key(19)); !errors.Is(err, reader.ErrRemoved) {
 		t.Error(err)
 	}
-	if d.Info().Removed != 2 || d.NumSamples() != 26 {
-		t.Errorf("%d of %d", d.Info().Removed, d.NumSamples())
+	if len(d.Info().Removed) != 2 || d.NumSamples() != 26 {
+		t.Errorf("%d of %d", len(d.Info().Removed), d.NumSamples())
 	}
 	again := small
 	again.Mode = writer.ModeAppend
@@ -337,8 +337,8 @@ func TestAppendMeanwhile(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	d := open(t, store, reader.Options{})
-	if d.Info().Removed != 3 || d.Info().Purged != 2 || d.NumSamples() != first.NumSamples()+20 {
-		t.Errorf("%d of %d, %d purged", d.Info().Removed, d.NumSamples(), d.Info().Purged)
+	if len(d.Info().Removed) != 3 || len(d.Info().Purged) != 2 || d.NumSamples() != first.NumSamples()+20 {
+		t.Errorf("%d of %d, %d purged", len(d.Info().Removed), d.NumSamples(), len(d.Info().Purged))
 	}
 	everyPath(t, d, []int{3, 4, 20})
 	verified(t, store)

@@ -83,8 +83,8 @@ func TestPurge(t *testing.T) {
 				t.Errorf("holding %q, deleted %q", r.Holding, r.Deleted)
 			}
 			d := open(t, store, options)
-			if d.Digest() != before.Digest() || d.Info().Purged != uint64(len(removed)) || d.Info().Removed != d.Info().Purged {
-				t.Errorf("%d purged, %d removed, digest %v", d.Info().Purged, d.Info().Removed, d.Digest())
+			if d.Digest() != before.Digest() || !slices.Equal(d.Info().Purged, d.Info().Removed) || len(d.Info().Purged) != len(removed) {
+				t.Errorf("%d purged, %d removed, digest %v", len(d.Info().Purged), len(d.Info().Removed), d.Digest())
 			}
 			everyPath(t, d, removed)
 			verified(t, store)
@@ -142,8 +142,8 @@ func samePlaces(t *testing.T, a, b *reader.Dataset) {
 	if err != nil || !slices.Equal(x.Samples, y.Samples) || !slices.Equal(x.ShardFirst, y.ShardFirst) || x.Decoded != y.Decoded {
 		t.Errorf("%+v, was %+v, %v", y, x, err)
 	}
-	if !slices.Equal(a.Fields(), b.Fields()) {
-		t.Errorf("fields %+v, were %+v", b.Fields(), a.Fields())
+	if !slices.Equal(a.Info().Fields, b.Info().Fields) {
+		t.Errorf("fields %+v, were %+v", b.Info().Fields, a.Info().Fields)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestPurgeAttributesLater(t *testing.T) {
 	if v, ok := ix.Attrs[1].At(7); ok {
 		t.Errorf("%+v is there", v)
 	}
-	if n := d.Info().Purged; n != 1 {
+	if n := len(d.Info().Purged); n != 1 {
 		t.Errorf("%d samples are purged", n)
 	}
 	after := objects(t, store)

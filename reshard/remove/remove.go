@@ -84,7 +84,7 @@ func Run(ctx context.Context, store objstore.Store, keys []string, o Options) (*
 		if oerr != nil {
 			return r, err
 		}
-		tables := now.Tables()
+		tables := now.Info().Tables
 		if now.Close(); tables == r.Tables { // no other generation explains it
 			return r, err
 		}
@@ -113,8 +113,8 @@ func attempt(ctx context.Context, store objstore.Store, keys []string, o Options
 	}
 	defer d.Close()
 	r := &Report{
-		Keys: len(keys), MissingKeys: []string{}, Removed: d.Info().Removed, Total: d.NumSamples(), Generation: d.Info().Generation,
-		Tables: d.Tables(), Digest: format.DigestString(d.Digest()), DryRun: o.DryRun,
+		Keys: len(keys), MissingKeys: []string{}, Removed: uint64(len(d.Info().Removed)), Total: d.NumSamples(), Generation: d.Info().Generation,
+		Tables: d.Info().Tables, Digest: format.DigestString(d.Digest()), DryRun: o.DryRun,
 	}
 	numbers, err := r.find(ctx, d, keys, o)
 	if err != nil {
@@ -130,7 +130,7 @@ func attempt(ctx context.Context, store objstore.Store, keys []string, o Options
 	if o.Restore {
 		publish = writer.Restore
 	}
-	res, err := publish(ctx, store, d.Tables(), numbers)
+	res, err := publish(ctx, store, d.Info().Tables, numbers)
 	if err != nil {
 		return r, err
 	}

@@ -78,8 +78,8 @@ func removedAre(t *testing.T, store objstore.Store, removed []uint64) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if !slices.Equal(d.RemovedSamples(), removed) {
-		t.Errorf("%v are removed, want %v", d.RemovedSamples(), removed)
+	if !slices.Equal(d.Info().Removed, removed) {
+		t.Errorf("%v are removed, want %v", d.Info().Removed, removed)
 	}
 	for smp, err := range d.Samples(t.Context(), reader.Range{}) {
 		if err != nil {

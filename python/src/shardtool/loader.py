@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import os
@@ -11,7 +10,7 @@ import warnings
 from collections.abc import Mapping as AnyMapping
 from typing import Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
-from . import _config, _group, _mixes, _states, _trainer, _units
+from . import _config, _group, _mixes, _states, _trainer, _units, _upcoming
 from ._ahead import Ahead
 from ._client import Client, logger
 from ._config import Output
@@ -343,84 +342,10 @@ class Loader(Generic[T]):
     def __len__(self) -> int:
         """The number of batches of the epoch under way, or of the next one if none is under way. It
         is the same on all ranks, and includes the batches before a resumed place."""
-        samples, size = int(self._facts()["epoch_samples"]), self._global_batch()
-        it = self._pass
-        running = it is not None and it.under_way and self._begin is None
-        epoch, position = (it.epoch, it.position) if it is not None and running else self._upcoming()
-        mix = self._mix()
-        if mix is not None:
-            return mix.batches(max(position, epoch * mix.epoch))
-        if self._units is not None:
-            samples = it.units if it is not None and running else self._upcoming_units()
-        if self._told("tail") == "drop":
-            return position // size + (samples - position) // size
-        return position // size - (position - samples) // size
-
-    def _upcoming_units(self) -> int:
-        """Returns how many units the epoch of the next iteration has. The child may have to plan
-        it."""
-        run, last, begin = self._run, self._pass, self._begin
-        if begin is None and last is not None and run is not None and last.left:
-            begin = last.epoch + 1
-        if begin is not None:
-            return self._units_of(begin)
-        if run is None:
-            self._start(None)
-            run = self._run
-            assert run is not None
-        return int(run.started.get("units", 0)) if self._following is None else self._following
-
-    def _units_of(self, epoch: int) -> int:
-        """Returns how many units an epoch has. Another child computes it, so that the place of this
-        loader stays what it is."""
-        if epoch not in self._counts:
-            other = copy.copy(self)
-            try:
-                other._start(epoch)
-                assert other._run is not None
-                self._counts[epoch] = int(other._run.started.get("units", 0))
-            finally:
-                other._disconnect()
-        return self._counts[epoch]
+        return _upcoming.batches(self)
 
     def __bool__(self) -> bool:
         return True  # bool() would call len(), which starts the child
-
-    def _upcoming(self) -> Tuple[int, int]:
-        """Returns where the next iteration begins."""
-        it = self._pass
-        if self._begin is not None:
-            return self._begin, 0
-        if self._checkpoint is None or self._place is None:
-            return self._first_epoch, 0
-        if it is not None and it.left and self._run is not None:
-            return it.epoch + 1, 0
-        epoch, position = self._place
-        said = json.loads(self._checkpoint)
-        if _states.of_mix(said):
-            mix = self._mix() if said["tail"] == "drop" or said["left_out"] or "skip_steps" in self._order else None
-            position = position if mix is None else mix.beginning(position)
-            return position // int(said["epoch_length"]), position
-        if self._told("tail") == "drop":
-            samples = said["sources"][0]["N"] if self._units is None else self._upcoming_units()
-            if samples - position < self._global_batch():
-                return epoch + 1, 0  # ``tail`` drops the rest
-        return epoch, position
-
-    def _mix(self) -> Optional[_mixes.Plan]:
-        """Returns the plan of the mix; None for one data set."""
-        said = None if self._checkpoint is None else json.loads(self._checkpoint)
-        if not (_states.of_mix(said) if said else "sources" in self._facts()):
-            return None
-        info: Mapping[str, Any] = self._session.info
-        if self._units is not None:  # units depend on the order, which a start chooses
-            if self._run is None:
-                self._start(None)
-                said = json.loads(self._checkpoint or "null")
-            assert self._run is not None
-            started = self._run.started
-            info = {"epoch_length": started["units"], "end": started.get("end", _mixes.NO_END)}
-        return _mixes.plan_of(said, info, self._told("tail"), self._global_batch(), self._order.get("skip_steps"))
 
     def _told(self, member: str) -> Any:
         """Returns a parameter of the order: the one given, that of the checkpoint, or the
@@ -446,7 +371,7 @@ class Loader(Generic[T]):
         it = self._pass
         if it is not None and it.under_way and self._begin is None:
             return it.epoch
-        return self._upcoming()[0]
+        return _upcoming.place(self)[0]
 
     @property
     def rank(self) -> int:
@@ -489,7 +414,7 @@ class Loader(Generic[T]):
             raise ConfigError(f"epoch={epoch}: epochs are numbered from 0")
         it = self._pass
         leaves = it is not None and it.left and self._run is not None
-        if self._begin is not None or leaves or epoch != self._upcoming()[0]:
+        if self._begin is not None or leaves or epoch != _upcoming.place(self)[0]:
             self._begin = epoch
 
     # The place

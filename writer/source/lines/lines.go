@@ -2,8 +2,6 @@ package lines
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -110,12 +108,10 @@ func (s *Lines) share() {
 
 // measure computes the fingerprint.
 func (s *Lines) measure(opt *Options) error {
-	h := sha256.New()
-	options, err := json.Marshal(opt) // encodes maps in order of keys
+	h, err := inputs.Fingerprint(opt)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(h, "%s\n", options)
 	for _, f := range s.files {
 		fmt.Fprintf(h, "%q %d %q %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.comma, f.coding)
 	}

@@ -2,8 +2,6 @@ package parquet
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -164,12 +162,10 @@ func (p *Parquet) share() {
 
 // measure computes the fingerprint.
 func (p *Parquet) measure(ctx context.Context, opt *Options) error {
-	h := sha256.New()
-	options, err := json.Marshal(opt) // encodes maps in order of keys
+	h, err := inputs.Fingerprint(opt)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(h, "%s\n", options)
 	for _, f := range p.files {
 		fmt.Fprintf(h, "%q %d %q %v %s\n", f.Stem, f.Info.Size, f.Version(f.Info), f.rows, f.schema)
 		if err := ctx.Err(); err != nil {

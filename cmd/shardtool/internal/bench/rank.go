@@ -34,7 +34,7 @@ func Measure(ctx context.Context, open Opener, j Job, began time.Time, opened fu
 	start := time.Now()
 	cpu := processorSeconds()
 	first := s.Stats()
-	r := &Rank{Rank: j.Rank, First: start.Sub(began).Seconds(), FirstWait: first.Wait.Seconds(), FirstStalls: seconds(first.Stalls), Memory: s.Memory()}
+	r := &Rank{Rank: j.Rank, First: start.Sub(began).Seconds(), FirstWait: first.Wait.Seconds(), FirstStalls: seconds(first.Stalls), Memory: s.Info().Memory}
 	m := &meter{s: s, line: newTimeline(j.Duration), start: start, last: first}
 	waits, err := m.run(ctx, j)
 	if err != nil {

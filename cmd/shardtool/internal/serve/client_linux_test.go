@@ -71,12 +71,10 @@ func dial(t *testing.T, store objstore.Store) *client {
 				so.Tail = order.Tail(*q.Tail)
 			}
 			if q.OnError == "skip" {
-				so.OnCorrupt, so.MaxSkippedShare = reader.CorruptSkips, 1
+				so.SkipCorrupt, so.MaxSkippedShare = true, 1
 			}
-			return q.OpenStream(func(rows reader.Rows) (*reader.Stream, error) {
-				so.Rows = rows
-				return o.Dataset.Stream(ctx, so)
-			})
+			q.ChooseRows(&so.Read)
+			return o.Dataset.Stream(ctx, so)
 		},
 		Code: func(err error) int {
 			switch {

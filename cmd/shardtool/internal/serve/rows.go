@@ -2,24 +2,16 @@ package serve
 
 import (
 	"encoding/json"
-	"errors"
 
 	"github.com/shardtool/shardtool/reader"
 )
 
-// OpenStream opens the stream of START. Where the data is stacked and all columns are arrays of it,
-// the stream delivers rows: they are copied once, from their blocks to the segment.
-func (q *StartRequest) OpenStream(open func(reader.Rows) (*reader.Stream, error)) (*reader.Stream, error) {
+// ChooseRows has the stream of START deliver rows where the data is stacked and all columns are
+// arrays of it: they are copied once, from their blocks to the segment.
+func (q *StartRequest) ChooseRows(o *reader.Read) {
 	if q.onlyArrays() {
-		s, err := open(reader.RowsInPlace)
-		if err == nil && q.inRows(s) || err != nil && !errors.Is(err, reader.ErrFields) {
-			return s, err
-		}
-		if err == nil {
-			s.Close()
-		}
+		o.Rows, o.RowsIf = reader.RowsInPlace, q.inRows
 	}
-	return open(reader.NoRows)
 }
 
 // onlyArrays reports whether all columns can be arrays with an NPY header, in every sample: numbers
@@ -36,10 +28,10 @@ func (q *StartRequest) onlyArrays() bool {
 // isNumber reports whether the column has a number of 64 bits for each sample.
 func (c *Column) isNumber() bool { return c.Decode == "int" || c.Decode == "float" }
 
-// inRows reports whether the rows of a stream have all columns.
-func (q *StartRequest) inRows(s *reader.Stream) bool {
+// inRows reports whether rows have all columns.
+func (q *StartRequest) inRows(fields []reader.RowField) bool {
 	have := map[string]reader.RowField{}
-	for _, f := range s.RowFields() {
+	for _, f := range fields {
 		have[f.Name] = f
 	}
 	for i := range q.Columns {

@@ -71,7 +71,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
 	r.parcel.accountSize = accountSize(len(stream.Stats().Sources))
-	if err := cols.rows(stream.RowFields()); err != nil {
+	if err := cols.rows(stream.Info().Rows); err != nil {
 		stream.Close()
 		return err
 	}
@@ -98,17 +98,18 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	if err != nil {
 		return err
 	}
-	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = r.stream.GlobalBatch(), string(r.stream.Tail()), r.stream.Memory(), string(text)
+	at := r.stream.Info()
+	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = at.GlobalBatch, string(at.Tail), at.Memory, string(text)
 	for _, of := range r.stream.Stats().Sources {
 		out.Sources = append(out.Sources, of.Name)
 	}
-	if p := r.stream.MixPlan(); p != nil && r.stream.UnitParams().Kind != "" {
+	if p := at.Mix; p != nil && at.Units.Kind != "" {
 		out.Units = p.Mix().Epoch
 		if out.End, err = p.End(); err != nil {
 			return err
 		}
 	}
-	if u := r.stream.UnitOrder(); u != nil {
+	if u := at.UnitOrder; u != nil {
 		cp, err := r.stream.Checkpoint()
 		if err != nil {
 			return err
@@ -264,7 +265,7 @@ func (r *run) place(ctx context.Context, err error) (placed error) {
 	if stats := r.stream.Stats(); len(stats.Sources) > 0 {
 		defer func() { placed = &mix.SourceError{Source: stats.Sources[of.source].Name, Err: placed} }()
 	}
-	d := r.stream.Source(of.source)
+	d := r.stream.Info().Sources[of.source]
 	at, locateErr := d.Locate(ctx, of.number)
 	if locateErr != nil {
 		return err

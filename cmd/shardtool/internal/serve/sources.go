@@ -52,7 +52,7 @@ func (o *Opened) info() *Info {
 	i := &Info{Fields: []format.FieldTotal{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics}
 	if o.Mix == nil {
 		i.add(o.Dataset)
-		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Tables(), o.Dataset.Info().Generation
+		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Info().Tables, o.Dataset.Info().Generation
 		i.View = o.Dataset.Selection().ID()
 		return i
 	}
@@ -61,7 +61,7 @@ func (o *Opened) info() *Info {
 		i.add(s.Dataset)
 		i.Sources = append(i.Sources, SourceInfo{
 			Name: s.Name, Samples: s.NumSamples(), Shards: s.NumShards(), Blocks: s.Info().Blocks, Bytes: s.Info().Bytes,
-			Digest: format.DigestString(s.Digest()), Tables: s.Tables(), Generation: s.Info().Generation,
+			Digest: format.DigestString(s.Digest()), Tables: s.Info().Tables, Generation: s.Info().Generation,
 		})
 	}
 	return i
@@ -81,7 +81,7 @@ func (o *Opened) samples() (n uint64) {
 // add adds a data set to the sums. Fields stay in ascending order of names.
 func (i *Info) add(ds *reader.Dataset) {
 	i.Samples += ds.NumSamples()
-	i.Removed += ds.Info().Removed
+	i.Removed += uint64(len(ds.Info().Removed))
 	i.Chosen += ds.Selection().Distinct()
 	i.EpochSamples += ds.Selection().Len()
 	i.Shards += ds.NumShards()
@@ -89,14 +89,14 @@ func (i *Info) add(ds *reader.Dataset) {
 	i.Bytes += ds.Info().Bytes
 	i.DecodedBytes += ds.Info().DecodedBytes
 	i.addTypes(ds)
-	i.Fields = joined(i.Fields, ds.Fields())
+	i.Fields = joined(i.Fields, ds.Info().Fields)
 }
 
 // addTypes adds the types of the fields of a data set. A field that several data sets have keeps
 // its type only where all of them agree.
 func (i *Info) addTypes(ds *reader.Dataset) {
 	types := typesOf(ds.Info().Meta)
-	for _, f := range ds.Fields() {
+	for _, f := range ds.Info().Fields {
 		kind, known := types[f.Name]
 		_, before := slices.BinarySearchFunc(i.Fields, f.Name, func(t format.FieldTotal, name string) int { return strings.Compare(t.Name, name) })
 		switch {

@@ -44,7 +44,7 @@ type unitColumns struct {
 // newUnitColumns returns nil where positions hold samples. columns is the number of those that
 // START asks for.
 func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns, error) {
-	p := s.UnitParams()
+	p := s.Info().Units
 	if p.Kind == "" {
 		return nil, nil
 	}
@@ -109,7 +109,7 @@ func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64,
 	if b.NextEpoch == b.Epoch {
 		return b.Of, nil
 	}
-	u := s.UnitOrder()
+	u := s.Info().UnitOrder
 	if u == nil { // a mix: all its epochs are alike
 		return b.Of, nil
 	}

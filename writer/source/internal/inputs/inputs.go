@@ -5,8 +5,11 @@ package inputs
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"math/bits"
 
 	"golang.org/x/sync/errgroup"
@@ -82,6 +85,17 @@ func (f *File) Version(info objstore.Info) string {
 		return info.ETag
 	}
 	return fmt.Sprint(info.ModTime.UnixNano())
+}
+
+// Fingerprint begins the fingerprint of a source with its options.
+func Fingerprint(opt any) (hash.Hash, error) {
+	options, err := json.Marshal(opt) // encodes maps in order of keys
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n", options)
+	return h, nil
 }
 
 // Survey calls look for the numbers 0 to n-1, up to limit of them at a time. When one fails, it

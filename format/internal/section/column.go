@@ -1,4 +1,4 @@
-package sections
+package section
 
 import (
 	"encoding/binary"
@@ -11,20 +11,20 @@ import (
 	"github.com/shardtool/shardtool/format/internal/damage"
 )
 
-// encoding is how the integers of a column are stored in the raw bytes of a section (SPEC 4.3).
-type encoding uint8
+// Encoding is how the integers of a column are stored in the raw bytes of a section (SPEC 4.3).
+type Encoding uint8
 
 const (
-	// encodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest
+	// EncodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest
 	// first.
-	encodingPlanes encoding = 0
-	// encodingDictionary: up to 256 values, then one index byte per integer.
-	encodingDictionary encoding = 1
+	EncodingPlanes Encoding = 0
+	// EncodingDictionary: up to 256 values, then one index byte per integer.
+	EncodingDictionary Encoding = 1
 )
 
-// appendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes
+// AppendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes
 // differ in their statistics and are compressed apart.
-func appendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
+func AppendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
 	var or uint64
 	for _, x := range v {
 		or |= x
@@ -51,8 +51,8 @@ func appendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
 	return dst
 }
 
-// decodePlanes reads n integers from the front of src and returns the rest of src.
-func decodePlanes(src []byte, n int) ([]uint64, []byte, error) {
+// DecodePlanes reads n integers from the front of src and returns the rest of src.
+func DecodePlanes(src []byte, n int) ([]uint64, []byte, error) {
 	if len(src) == 0 {
 		return nil, nil, damage.Errorf("column without its mask")
 	}
@@ -75,9 +75,9 @@ func decodePlanes(src []byte, n int) ([]uint64, []byte, error) {
 	return v, src, nil
 }
 
-// dictionary returns the distinct values of v in ascending order, or nil if there are more than
+// Dictionary returns the distinct values of v in ascending order, or nil if there are more than
 // 256.
-func dictionary(v []uint64) []uint64 {
+func Dictionary(v []uint64) []uint64 {
 	seen := make(map[uint64]struct{}, 257)
 	for _, x := range v {
 		if seen[x] = struct{}{}; len(seen) > 256 {
@@ -87,9 +87,9 @@ func dictionary(v []uint64) []uint64 {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// appendDictionary appends v with the values of dictionary(v): their number less one, the values as
+// AppendDictionary appends v with the values of Dictionary(v): their number less one, the values as
 // u64, then one index a value.
-func appendDictionary(dst []byte, v, dict []uint64) []byte {
+func AppendDictionary(dst []byte, v, dict []uint64) []byte {
 	dst = append(dst, byte(len(dict)-1))
 	index := make(map[uint64]byte, len(dict))
 	for i, x := range dict {
@@ -102,7 +102,8 @@ func appendDictionary(dst []byte, v, dict []uint64) []byte {
 	return dst
 }
 
-func decodeDictionary(src []byte, n int) ([]uint64, error) {
+// DecodeDictionary reads n integers that fill src.
+func DecodeDictionary(src []byte, n int) ([]uint64, error) {
 	if len(src) == 0 {
 		return nil, damage.Errorf("dictionary column without its length")
 	}
@@ -127,9 +128,9 @@ func decodeDictionary(src []byte, n int) ([]uint64, error) {
 	return v, nil
 }
 
-// appendStrings appends front-coded strings: the lengths shared with the string before, the lengths
+// AppendStrings appends front-coded strings: the lengths shared with the string before, the lengths
 // of the rests, the rests (SPEC 4.4).
-func appendStrings(dst []byte, s []string, ends *[]int) []byte {
+func AppendStrings(dst []byte, s []string, ends *[]int) []byte {
 	shared, rest := make([]uint64, len(s)), make([]uint64, len(s))
 	prev := ""
 	for i, x := range s {
@@ -140,22 +141,22 @@ func appendStrings(dst []byte, s []string, ends *[]int) []byte {
 		shared[i], rest[i] = uint64(n), uint64(len(x)-n)
 		prev = x
 	}
-	dst = appendPlanes(dst, shared, ends)
-	dst = appendPlanes(dst, rest, ends)
+	dst = AppendPlanes(dst, shared, ends)
+	dst = AppendPlanes(dst, rest, ends)
 	for i, x := range s {
 		dst = append(dst, x[shared[i]:]...)
 	}
 	return dst
 }
 
-// decodeStrings reads n front-coded strings that fill src. max bounds their total length: shared
+// DecodeStrings reads n front-coded strings that fill src. max bounds their total length: shared
 // prefixes let a small input name much.
-func decodeStrings(src []byte, n int, max int64) ([]string, error) {
-	shared, src, err := decodePlanes(src, n)
+func DecodeStrings(src []byte, n int, max int64) ([]string, error) {
+	shared, src, err := DecodePlanes(src, n)
 	if err != nil {
 		return nil, err
 	}
-	rest, src, err := decodePlanes(src, n)
+	rest, src, err := DecodePlanes(src, n)
 	if err != nil {
 		return nil, err
 	}
@@ -191,22 +192,24 @@ func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 	return out, nil
 }
 
-func appendMetadata(dst []byte, m format.Metadata) []byte {
+// AppendMetadata appends key/values in ascending order of keys.
+func AppendMetadata(dst []byte, m format.Metadata) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(m)))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		dst = appendString(dst, k)
-		dst = appendString(dst, m[k])
+		dst = AppendString(dst, k)
+		dst = AppendString(dst, m[k])
 	}
 	return dst
 }
 
-func decodeMetadata(src []byte) (format.Metadata, error) {
-	r := fieldReader{src: src}
+// DecodeMetadata decodes what AppendMetadata appended.
+func DecodeMetadata(src []byte) (format.Metadata, error) {
+	r := Reader{Src: src}
 	m := format.Metadata{}
 	last := ""
-	for i := range r.u32() {
-		k, v := r.str(), r.str()
-		if r.err != nil {
+	for i := range r.U32() {
+		k, v := r.Str(), r.Str()
+		if r.Err != nil {
 			break
 		}
 		if i > 0 && k <= last {
@@ -214,67 +217,74 @@ func decodeMetadata(src []byte) (format.Metadata, error) {
 		}
 		m[k], last = v, k
 	}
-	return m, r.end()
+	return m, r.End()
 }
 
-func appendString(dst []byte, s string) []byte {
+// AppendString appends the length of a text and the text.
+func AppendString(dst []byte, s string) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s)))
 	return append(dst, s...)
 }
 
-// fieldReader reads fixed fields from the front of src. The first failure sticks.
-type fieldReader struct {
-	src []byte
-	err error
+// Reader reads fixed fields from the front of src. The first failure sticks.
+type Reader struct {
+	Src []byte
+	Err error
 }
 
-func (r *fieldReader) take(n int) []byte {
-	if r.err != nil || n < 0 || n > len(r.src) {
-		if r.err == nil {
-			r.err = damage.Errorf("%d bytes needed, %d are left", n, len(r.src))
+// Take returns the next n bytes.
+func (r *Reader) Take(n int) []byte {
+	if r.Err != nil || n < 0 || n > len(r.Src) {
+		if r.Err == nil {
+			r.Err = damage.Errorf("%d bytes needed, %d are left", n, len(r.Src))
 		}
 		return nil
 	}
-	b := r.src[:n]
-	r.src = r.src[n:]
+	b := r.Src[:n]
+	r.Src = r.Src[n:]
 	return b
 }
 
-func (r *fieldReader) u8() byte {
-	if b := r.take(1); b != nil {
+// U8 reads a byte.
+func (r *Reader) U8() byte {
+	if b := r.Take(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (r *fieldReader) u16() uint16 {
-	if b := r.take(2); b != nil {
+// U16 reads a little-endian integer of 2 bytes.
+func (r *Reader) U16() uint16 {
+	if b := r.Take(2); b != nil {
 		return binary.LittleEndian.Uint16(b)
 	}
 	return 0
 }
 
 // u32 reads a count or a length. After a failure it returns 0, so that a loop over it ends.
-func (r *fieldReader) u32() uint32 {
-	if b := r.take(4); b != nil {
+// U32 reads a little-endian integer of 4 bytes.
+func (r *Reader) U32() uint32 {
+	if b := r.Take(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
 	}
 	return 0
 }
 
-func (r *fieldReader) u64() uint64 {
-	if b := r.take(8); b != nil {
+// U64 reads a little-endian integer of 8 bytes.
+func (r *Reader) U64() uint64 {
+	if b := r.Take(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
 }
 
-func (r *fieldReader) str() string { return string(r.take(int(r.u32()))) }
+// Str reads the length of a text and the text.
+func (r *Reader) Str() string { return string(r.Take(int(r.U32()))) }
 
-// end returns the first failure, or an error if bytes are left.
-func (r *fieldReader) end() error {
-	if r.err == nil && len(r.src) != 0 {
-		return damage.Errorf("%d bytes too many", len(r.src))
+// End returns the first failure, or an error if bytes are left.
+func (r *Reader) End() error {
+	if r.Err == nil && len(r.Src) != 0 {
+		return damage.Errorf("%d bytes too many", len(r.Src))
 	}
-	return r.err
+	return r.Err
 }

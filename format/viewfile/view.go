@@ -1,4 +1,6 @@
-package sections
+// Package viewfile encodes and decodes the files of views (SPEC 10): which samples of a data set an
+// epoch has and how often, and the objects that name them.
+package viewfile
 
 import (
 	"crypto/sha256"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/internal/damage"
+	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/names"
 )
 
@@ -21,13 +24,13 @@ import (
 //	VBIT: part p: a bit for each of the samples from p·2^23 on; in a subset, whose draws are 0
 //	VWGT: part p: a weight for each of the samples from p·2^20 on
 const (
-	magicView    = "SHRDVIW1"
-	typeViewHead = "VHED"
-	typeViewBits = "VBIT"
-	typeWeights  = "VWGT"
+	magic       = "SHRDVIW1"
+	kindHead    = "VHED"
+	kindBits    = "VBIT"
+	kindWeights = "VWGT"
 
-	viewBits    = 1 << 23 // samples of a VBIT
-	viewWeights = 1 << 20 // samples of a VWGT
+	bitsPerPart    = 1 << 23 // samples of a VBIT
+	weightsPerPart = 1 << 20 // samples of a VWGT
 )
 
 // View is the content of a view file. It has either Chosen or Weights.
@@ -42,8 +45,8 @@ type View struct {
 	Draws   uint64
 }
 
-// CheckViewLabel returns an ErrName for what cannot be the name of a view, see names.IsLabel.
-func CheckViewLabel(s string) error {
+// CheckLabel returns an ErrName for what cannot be the name of a view, see names.IsLabel.
+func CheckLabel(s string) error {
 	switch {
 	case names.IsViewID(s):
 		return fmt.Errorf("%w: view %q: 16 hexadecimal digits are the ID of a view", format.ErrName, s)
@@ -84,27 +87,27 @@ func (v *View) Encode() ([]byte, error) {
 	if err := v.check(); err != nil {
 		return nil, err
 	}
-	secs := []rawSection{{kind: typeViewHead, critical: true, raw: v.appendHead(nil)}}
-	for at := 0; at < len(v.Chosen); at += viewBits / 8 {
-		part := v.Chosen[at:min(at+viewBits/8, len(v.Chosen))]
-		secs = append(secs, rawSection{kind: typeViewBits, part: uint32(at / (viewBits / 8)), critical: true, raw: part})
+	secs := []section.Raw{{Kind: kindHead, Critical: true, Raw: v.appendHead(nil)}}
+	for at := 0; at < len(v.Chosen); at += bitsPerPart / 8 {
+		part := v.Chosen[at:min(at+bitsPerPart/8, len(v.Chosen))]
+		secs = append(secs, section.Raw{Kind: kindBits, Part: uint32(at / (bitsPerPart / 8)), Critical: true, Raw: part})
 	}
-	column := make([]uint64, 0, min(viewWeights, len(v.Weights)))
-	for at := 0; at < len(v.Weights); at += viewWeights {
+	column := make([]uint64, 0, min(weightsPerPart, len(v.Weights)))
+	for at := 0; at < len(v.Weights); at += weightsPerPart {
 		column = column[:0]
-		for _, u := range v.Weights[at:min(at+viewWeights, len(v.Weights))] {
+		for _, u := range v.Weights[at:min(at+weightsPerPart, len(v.Weights))] {
 			column = append(column, uint64(u))
 		}
-		secs = append(secs, columnSection(typeWeights, uint32(at/viewWeights), true, column))
+		secs = append(secs, section.Column(kindWeights, uint32(at/weightsPerPart), true, column))
 	}
-	front := directoryLen(len(secs))
-	body, dir, err := appendSections(nil, uint64(front), secs)
+	front := section.DirectoryLen(len(secs))
+	body, dir, err := section.Append(nil, uint64(front), secs)
 	if err != nil {
 		return nil, err
 	}
-	file := append(appendDirectory(make([]byte, 0, front+len(body)), magicView, dir), body...)
+	file := append(section.AppendDirectory(make([]byte, 0, front+len(body)), magic, dir), body...)
 	// Nothing is written that does not decode to what it is to be.
-	if back, err := DecodeView(file, v.Digest, v.Samples); err != nil || back.ID() != v.ID() {
+	if back, err := Decode(file, v.Digest, v.Samples); err != nil || back.ID() != v.ID() {
 		return nil, fmt.Errorf("the view does not decode to itself: %w", err)
 	}
 	return file, nil
@@ -123,23 +126,23 @@ func (v *View) check() error {
 	return nil
 }
 
-// DecodeView decodes the file of a view of the data set with that digest and number of samples. A
+// Decode decodes the file of a view of the data set with that digest and number of samples. A
 // view of other content is ErrMismatch.
-func DecodeView(src []byte, digest format.Hash, samples uint64) (*View, error) {
-	v, err := decodeView(src, digest, samples)
+func Decode(src []byte, digest format.Hash, samples uint64) (*View, error) {
+	v, err := decode(src, digest, samples)
 	if err != nil {
 		return nil, format.At(0, err)
 	}
 	return v, nil
 }
 
-// ViewHead decodes what a view file has of its view, except Chosen and Weights, whose parts are
+// Head decodes what a view file has of its view, except Chosen and Weights, whose parts are
 // not looked at.
-func ViewHead(src []byte) (*View, error) {
+func Head(src []byte) (*View, error) {
 	v := &View{}
-	dir, err := viewDirectory(src)
+	dir, err := directory(src)
 	if err == nil {
-		err = v.decodeHead(&dir[0], src[dir[0].off:][:dir[0].stored])
+		err = v.decodeHead(&dir[0], src[dir[0].Off:][:dir[0].Stored])
 	}
 	if err != nil {
 		return nil, format.At(0, err)
@@ -147,32 +150,32 @@ func ViewHead(src []byte) (*View, error) {
 	return v, nil
 }
 
-// viewDirectory decodes the directory of a view file, which has at least one section.
-func viewDirectory(src []byte) ([]section, error) {
-	dir, err := decodeDirectory(src, magicView, func(kind string) bool {
-		return kind == typeViewHead || kind == typeViewBits || kind == typeWeights
+// directory decodes the directory of a view file, which has at least one section.
+func directory(src []byte) ([]section.Section, error) {
+	dir, err := section.DecodeDirectory(src, magic, func(kind string) bool {
+		return kind == kindHead || kind == kindBits || kind == kindWeights
 	})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := indexSections(dir); err != nil {
+	if _, err := section.Index(dir); err != nil {
 		return nil, err
 	}
 	if len(dir) == 0 {
 		return nil, damage.Errorf("a view without sections")
 	}
-	return dir, contiguous(dir, uint64(directoryLen(len(dir))), uint64(len(src)))
+	return dir, section.Contiguous(dir, uint64(section.DirectoryLen(len(dir))), uint64(len(src)))
 }
 
-func decodeView(src []byte, digest format.Hash, samples uint64) (*View, error) {
-	dir, err := viewDirectory(src)
+func decode(src []byte, digest format.Hash, samples uint64) (*View, error) {
+	dir, err := directory(src)
 	if err != nil {
 		return nil, err
 	}
 	v, at := &View{}, 0
 	for i := range dir {
 		s := &dir[i]
-		stored := src[s.off : s.off+uint64(s.stored)]
+		stored := src[s.Off : s.Off+uint64(s.Stored)]
 		if i == 0 {
 			if err := v.decodeHead(s, stored); err != nil {
 				return nil, err
@@ -183,8 +186,8 @@ func decodeView(src []byte, digest format.Hash, samples uint64) (*View, error) {
 			}
 			continue
 		}
-		switch s.kind {
-		case typeViewHead, typeViewBits, typeWeights:
+		switch s.Kind {
+		case kindHead, kindBits, kindWeights:
 			if err := v.decodePart(s, stored, at); err != nil {
 				return nil, err
 			}
@@ -197,35 +200,35 @@ func decodeView(src []byte, digest format.Hash, samples uint64) (*View, error) {
 	return v, nil
 }
 
-func (v *View) decodeHead(s *section, stored []byte) error {
-	if s.kind != typeViewHead || s.part != 0 {
-		return damage.Errorf("the view begins with section %s, part %d", s.kind, s.part)
+func (v *View) decodeHead(s *section.Section, stored []byte) error {
+	if s.Kind != kindHead || s.Part != 0 {
+		return damage.Errorf("the view begins with section %s, part %d", s.Kind, s.Part)
 	}
-	raw, err := s.payload(stored)
+	raw, err := s.Payload(stored)
 	if err != nil {
 		return err
 	}
-	r := fieldReader{src: raw}
-	copy(v.Digest[:], r.take(len(v.Digest)))
-	v.Samples, v.Draws = r.u64(), r.u64()
-	return r.end()
+	r := section.Reader{Src: raw}
+	copy(v.Digest[:], r.Take(len(v.Digest)))
+	v.Samples, v.Draws = r.U64(), r.U64()
+	return r.End()
 }
 
 // decodePart appends the samples of a part, the at-th of the file.
-func (v *View) decodePart(s *section, stored []byte, at int) error {
-	kind, per := typeWeights, uint64(viewWeights)
+func (v *View) decodePart(s *section.Section, stored []byte, at int) error {
+	kind, per := kindWeights, uint64(weightsPerPart)
 	if v.Subset() {
-		kind, per = typeViewBits, viewBits
+		kind, per = kindBits, bitsPerPart
 	}
 	first := uint64(at) * per
-	if s.kind != kind || s.part != uint32(at) || first >= v.Samples {
-		return damage.Errorf("section %s, part %d, as part %d of a view of %d samples and %d draws", s.kind, s.part, at, v.Samples, v.Draws)
+	if s.Kind != kind || s.Part != uint32(at) || first >= v.Samples {
+		return damage.Errorf("section %s, part %d, as part %d of a view of %d samples and %d draws", s.Kind, s.Part, at, v.Samples, v.Draws)
 	}
 	n := min(per, v.Samples-first)
-	if v.Subset() && uint64(s.raw) != (n+7)/8 {
-		return damage.Errorf("section %s, part %d, has %d bytes for %d samples", s.kind, s.part, s.raw, n)
+	if v.Subset() && uint64(s.Raw) != (n+7)/8 {
+		return damage.Errorf("section %s, part %d, has %d bytes for %d samples", s.Kind, s.Part, s.Raw, n)
 	}
-	raw, err := s.payload(stored)
+	raw, err := s.Payload(stored)
 	if err != nil {
 		return err
 	}
@@ -233,7 +236,7 @@ func (v *View) decodePart(s *section, stored []byte, at int) error {
 		v.Chosen = append(v.Chosen, raw...)
 		return nil
 	}
-	column, err := s.column(raw, int(n))
+	column, err := s.Column(raw, int(n))
 	if err != nil {
 		return err
 	}
@@ -246,12 +249,12 @@ func (v *View) decodePart(s *section, stored []byte, at int) error {
 	return nil
 }
 
-// ViewLabelFormat is the value of member "format" in an object that names a view.
-const ViewLabelFormat = "shardtool-view/1"
+// LabelFormat is the value of member "format" in an object that names a view.
+const LabelFormat = "shardtool-view/1"
 
-// ViewLabel is an object that names a view. Readers rely on Format and View alone; the other
+// Label is an object that names a view. Readers rely on Format and View alone; the other
 // members tell people what the view is and how it was made.
-type ViewLabel struct {
+type Label struct {
 	Format string `json:"format"`
 	// View is the object name of the view.
 	View string `json:"view"`
@@ -268,7 +271,7 @@ type ViewLabel struct {
 }
 
 // Encode returns the only encoding of a label: JSON indented by two spaces, and a newline.
-func (l *ViewLabel) Encode() []byte {
+func (l *Label) Encode() []byte {
 	b, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		panic("format: view: " + err.Error()) // no value in it can fail
@@ -276,19 +279,19 @@ func (l *ViewLabel) Encode() []byte {
 	return append(b, '\n')
 }
 
-// MaxViewLabel bounds the bytes of a label.
-const MaxViewLabel = 1 << 20
+// MaxLabel bounds the bytes of a label.
+const MaxLabel = 1 << 20
 
-// DecodeViewLabel decodes the object that names a view. It ignores unknown members; another major
+// DecodeLabel decodes the object that names a view. It ignores unknown members; another major
 // format is ErrVersion.
-func DecodeViewLabel(src []byte) (*ViewLabel, error) {
-	var l ViewLabel
+func DecodeLabel(src []byte) (*Label, error) {
+	var l Label
 	if err := json.Unmarshal(src, &l); err != nil {
 		return nil, damage.Errorf("not the name of a view: %v", err)
 	}
-	if l.Format != ViewLabelFormat {
+	if l.Format != LabelFormat {
 		if strings.HasPrefix(l.Format, "shardtool-view/") {
-			return nil, fmt.Errorf("%w: it has the format %q, this program reads %q: use a newer shardtool", format.ErrVersion, l.Format, ViewLabelFormat)
+			return nil, fmt.Errorf("%w: it has the format %q, this program reads %q: use a newer shardtool", format.ErrVersion, l.Format, LabelFormat)
 		}
 		return nil, damage.Errorf("not the name of a view: format %q", l.Format)
 	}

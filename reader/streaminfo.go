@@ -1,0 +1,68 @@
+package reader
+
+import (
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
+)
+
+// StreamInfo is what a stream reads, and in which order: its options with their defaults, or what
+// its checkpoint has.
+type StreamInfo struct {
+	// Plan is the order, with its frozen parameters; nil for a mix. Mix is the plan of a mix; nil for
+	// one data set.
+	Plan *order.Plan
+	Mix  *mix.Plan
+	// Sources are the data sets of a mix by the numbers in its plan, nil for one that was removed. A
+	// data set that is read alone is source 0.
+	Sources []*Dataset
+	// GlobalBatch is the size of a batch over all ranks, and Tail what happens to the last one of an
+	// epoch.
+	GlobalBatch int
+	Tail        order.Tail
+	// Units are the parameters of the units, without a Kind where positions hold samples. Of a mix,
+	// whose sources have their own Window, attribute and policy, they are the kind and the size, which
+	// are those of all.
+	Units units.Params
+	// UnitOrder is the order of the units; nil where positions hold samples, and of a mix, whose
+	// sources have one each. It must not be used after Close.
+	UnitOrder *unitplan.Order
+	// Rows describes the arrays of Batch.Rows, in ascending order of names; nil where batches have
+	// samples.
+	Rows []RowField
+	// Memory is the budget in bytes.
+	Memory int64
+}
+
+// Info returns what the stream reads, and in which order.
+func (s *Stream) Info() StreamInfo {
+	i := StreamInfo{GlobalBatch: s.split.GlobalBatch, Tail: s.tail(), Units: s.unitParams(), Memory: s.sizes.memory}
+	for _, in := range s.inputs {
+		i.Sources = append(i.Sources, in.Dataset)
+	}
+	if s.rows != nil {
+		i.Rows = rowFields(s.rows)
+	}
+	if s.mix != nil {
+		i.Mix = s.mix.Plan
+	} else {
+		i.Plan, i.UnitOrder = s.inputs[0].plan, s.inputs[0].units
+	}
+	return i
+}
+
+// unitParams is StreamInfo.Units.
+func (s *Stream) unitParams() units.Params {
+	for _, in := range s.inputs {
+		if in.units == nil || in.share == 0 {
+			continue
+		}
+		p := in.units.Units.Params()
+		if s.mix == nil {
+			return p
+		}
+		return units.Params{Kind: p.Kind, Size: p.Size}
+	}
+	return units.Params{}
+}
