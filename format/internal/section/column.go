@@ -261,8 +261,8 @@ func (r *Reader) U16() uint16 {
 	return 0
 }
 
-// u32 reads a count or a length. After a failure it returns 0, so that a loop over it ends.
-// U32 reads a little-endian integer of 4 bytes.
+// U32 reads a little-endian integer of 4 bytes, such as a count or a length. After a failure it
+// returns 0, so that a loop over it ends.
 func (r *Reader) U32() uint32 {
 	if b := r.Take(4); b != nil {
 		return binary.LittleEndian.Uint32(b)

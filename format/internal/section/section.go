@@ -242,8 +242,8 @@ func Contiguous(dir []Section, begin, end uint64) error {
 	return nil
 }
 
-// sectionUnzstd decodes sections. DecodeAll may be called concurrently.
-var sectionUnzstd = sync.OnceValue(func() *zstd.Decoder {
+// unzstd decodes sections. DecodeAll may be called concurrently.
+var unzstd = sync.OnceValue(func() *zstd.Decoder {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
 		zstd.WithDecoderMaxMemory(math.MaxUint32), zstd.WithDecoderMaxWindow(2*codec.MaxSingle))
 	if err != nil {
@@ -266,7 +266,7 @@ func (s *Section) Payload(stored []byte) ([]byte, error) {
 	if most := codec.ContentBound(stored); uint64(s.Raw) > most {
 		return nil, damage.Errorf("section %s, part %d holds at most %d bytes, not %d", s.Kind, s.Part, most, s.Raw)
 	}
-	raw, err := sectionUnzstd().DecodeAll(stored, make([]byte, 0, int(s.Raw)+16))
+	raw, err := unzstd().DecodeAll(stored, make([]byte, 0, int(s.Raw)+16))
 	if err != nil || len(raw) != int(s.Raw) {
 		return nil, damage.Errorf("section %s, part %d decodes to %d bytes, not %d", s.Kind, s.Part, len(raw), s.Raw)
 	}
