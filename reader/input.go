@@ -66,6 +66,7 @@ func (s *shards) Shard(ctx context.Context, source int, block uint32) (*fetch.Sh
 	if s.known == nil || len(s.known) >= 4096 {
 		s.known = map[shardID]*fetch.Shard{}
 	}
+	sh.Mark()
 	s.known[id] = sh
 	return sh, in.table.ShardFirst[id.number], nil
 }

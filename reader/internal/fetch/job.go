@@ -42,6 +42,8 @@ type Shard struct {
 	Identity string
 	// Unchecked shards are opened whatever their size: verify has reported it already.
 	Unchecked bool
+
+	marks []Job // see Mark
 }
 
 // Gone reports whether a sample was removed from the data set.
@@ -63,11 +65,36 @@ func (s *Shard) GoneOf(first uint64, count uint32) []uint64 {
 	return sections.Within(s.Removed, first, first+uint64(count))
 }
 
+// markEvery is how many blocks are from mark to mark.
+const markEvery = 32
+
+// Mark notes where some blocks begin, for BlockRange to count from: a stream asks for every block,
+// and a shard has a thousand. Call it before others use the shard.
+func (s *Shard) Mark() {
+	j := Job{Shard: s, First: s.First}
+	for i, r := range s.Rows {
+		if r.Samples > 0 {
+			if j.Block%markEvery == 0 {
+				j.From, j.To = i, i
+				s.marks = append(s.marks, j)
+			}
+			j.Block++
+		}
+		j.Offset += int64(r.Stored)
+		j.First += uint64(r.Samples)
+	}
+}
+
 // BlockRange returns the job of consecutive blocks of the shard.
 func (s *Shard) BlockRange(first, count int) Job {
-	j := Job{Shard: s, Block: first, First: s.First}
-	block := -1
-	for i, r := range s.Rows {
+	j, block := Job{Shard: s, First: s.First}, -1
+	if k := first / markEvery; k < len(s.marks) {
+		j = s.marks[k]
+		block = j.Block - 1
+	}
+	j.Block = first
+	for i := j.From; i < len(s.Rows); i++ {
+		r := s.Rows[i]
 		if r.Samples > 0 {
 			block++
 		}
