@@ -107,9 +107,10 @@ func discarding() *storetest.Discard {
 	return storetest.NewDiscard(func(name string) bool { return strings.HasSuffix(name, format.ZstdSuffix) })
 }
 
-// packTiny writes samples of 16 bytes, 5,000 for each MiB of a corpus and at least a million, so that
-// what a pack costs once counts for little. It reports what 20 million take at that rate, in both
-// layouts. The goal is a fifth of the 65 s that they took as samples before shards could be stacked.
+// packTiny writes samples of 16 bytes, 5,000 for each MiB of a corpus and at least a million, so
+// that what a pack costs once counts for little. It reports what 20 million take at that rate, in
+// both layouts. The goal is a fifth of the 65 s that they took as samples before shards could be
+// stacked.
 func (b *bench) packTiny() error {
 	n, all := max(5000*b.mib, 1_000_000), 20e6
 	var text strings.Builder // one string, so that the garbage collector has nothing to scan in it
@@ -172,7 +173,8 @@ func (b *bench) writeTiny(store objstore.Store, c tinySamples, keys string) erro
 	return err
 }
 
-// tinyFloor is the processor time of compressing and hashing the blocks of such samples, in seconds.
+// tinyFloor is the processor time of compressing and hashing the blocks of such samples, in
+// seconds.
 func (b *bench) tinyFloor(c tinySamples, keys string) (seconds float64, err error) {
 	dir := filepath.Join(b.dir, "tiny")
 	defer os.RemoveAll(dir)

@@ -25,9 +25,9 @@ type puts struct {
 	done map[string]placed
 }
 
-// placed is an object that this run put, or found in the store with the same bytes. They are compared
-// by the checksums of a shard's frames, which its rows have, and by a sum of the rest: a sum of all
-// bytes would be one more pass over them.
+// placed is an object that this run put, or found in the store with the same bytes. They are
+// compared by the checksums of a shard's frames, which its rows have, and by a sum of the rest: a
+// sum of all bytes would be one more pass over them.
 type placed struct {
 	size int64
 	rows []format.Row // of the frames that a shard begins with

@@ -12,9 +12,9 @@ import (
 	"github.com/shardtool/shardtool/writer/internal/spill"
 )
 
-// spool collects the bytes of an object that is named by their hash, so that they are produced once:
-// the first room of them in memory, and all of them in a temporary file in dir if there are more. The
-// zero value of the other fields is an empty spool. The caller ends it by close.
+// spool collects the bytes of an object that is named by their hash, so that they are produced
+// once: in memory, or in a temporary file in dir if there are more than room. The zero value of the
+// other fields is an empty spool. The caller ends it by close.
 type spool struct {
 	dir  string
 	room int

@@ -31,7 +31,7 @@ func (b *Builder) Member(name string, size int) int {
 	b.Payloads = append(b.Payloads, at)
 	end := at + size
 	full := end + int(Padding(int64(size)))
-	if full > cap(b.Buf) { // twice as long: append's steps of a quarter would copy large members again and again
+	if full > cap(b.Buf) { // append's steps of a quarter would copy large members again and again
 		b.Buf = append(make([]byte, 0, max(full, 2*cap(b.Buf))), b.Buf...)
 	}
 	b.Buf = b.Buf[:full]
