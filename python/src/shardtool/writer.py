@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import struct
+import threading
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from . import _child, _columns, _config
@@ -139,6 +140,7 @@ class Writer:
         self._rows = Rows(self._slots, prefix)
         self._layouts: Dict[Kind, int] = {}
         self._pending: List[bytes] = []  # of SAMPLES
+        self._sending = threading.Lock()
         self._error: Optional[BaseException] = None
         #: What was published, or this rank's part, once the block was left: the members of
         #: ``shardtool pack --json``.
@@ -384,7 +386,14 @@ class Writer:
     def _send(self, kind: int, parts: Sequence[_child.Buffer]) -> None:
         assert self._child is not None
         try:
-            self._child.send(kind, parts)
+            if not self._sending.acquire(blocking=False):
+                raise ConfigError(
+                    "two threads use the writer at once: give each a writer, with rank and world_size, or let one of them write"
+                )
+            try:
+                self._child.send(kind, parts)
+            finally:
+                self._sending.release()
         except BaseException as err:  # KeyboardInterrupt included: the frame was cut
             self._error = err
             raise
