@@ -215,7 +215,7 @@ func (r *rewrite) copy(ctx context.Context, rows []format.Row) error {
 			return err
 		}
 		sum.Write(r.buf)
-		if err := r.out.write(stored); err != nil {
+		if err := r.out.frame(&frame{pieces: [][]byte{stored}}, &buffers{}); err != nil {
 			return err
 		}
 		r.rows = append(r.rows, row)
@@ -339,7 +339,7 @@ func (r *rewrite) frames(samples uint32) error {
 		n := min(len(src), format.MaxFrame)
 		f, err := enc.encode(src[:n], cuts, payloads)
 		if err == nil {
-			err = r.out.write(f.stored)
+			err = r.out.frame(&f, enc.pool)
 		}
 		if err != nil {
 			return err
@@ -354,6 +354,7 @@ func (r *rewrite) frames(samples uint32) error {
 // finish writes the end of the archive and the index.
 func (r *rewrite) finish() (*sections.ShardEntry, error) {
 	plain, ix := r.was.Plain(), r.index
+	r.out.rows = r.rows
 	if err := r.out.write(sections.EndOfArchive(plain)); err != nil {
 		return nil, err
 	}
