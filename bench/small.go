@@ -30,7 +30,7 @@ type smallRun struct {
 	Decode bool // decode the frames, which are in memory, in place of a stream
 	Sums   bool // read and sum the frames in place of a stream
 	Window bool // and read them to Memory bytes in turn, which no cache holds, not to one buffer
-	Gather int  // in place of a stream gather rows of this many bytes from memory, after Sums where both are set
+	Gather int  // in place of a stream gather rows of this many bytes from memory, after Sums or Decode where both are set
 }
 
 // smallTimes are its seconds: of a clock, and of processors.
@@ -284,11 +284,16 @@ func (r *smallRun) floor(b *bench, ds *reader.Dataset) (func() error, error) {
 		pass, _, err := preadCRC(r.Dir, ds, b, b.cores, window)
 		return pass, err
 	}
-	if r.Gather > 0 {
+	if r.Gather > 0 && !r.Decode {
 		return r.gather(b, ds.NumSamples()), nil
 	}
 	all, _, err := b.frames(ds, r.Dir)
-	return decodeAll(all, b.cores), err
+	decode := decodeAll(all, b.cores)
+	if err != nil || r.Gather == 0 {
+		return decode, err
+	}
+	gather := r.gather(b, ds.NumSamples())
+	return func() error { return errors.Join(decode(), gather()) }, nil
 }
 
 // gather gathers as many rows as the data set has, with all cores, each from a window of its share.

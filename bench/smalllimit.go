@@ -11,6 +11,15 @@ import (
 // smallLimits measures rows against the passes over memory that a shuffled stream of checked rows
 // cannot leave out, and reading the blocks into memory against mapping them from the page cache.
 func (b *bench) smallLimits() error {
+	packed, err := b.tokenRows(100, writer.LayoutStacked, false)
+	if err != nil {
+		return err
+	}
+	ours, floor := b.smallRun(packed), b.smallRun(packed)
+	ours.Rows, floor.Decode, floor.Gather = true, true, 200
+	if err := b.smallRows("rows of 200 B, compressed / DecodeAll of frames in memory, and the gather", ours, floor, smallGoals{coldFloor: smallTimes.steady}); err != nil {
+		return err
+	}
 	for _, c := range []struct {
 		name   string
 		tokens int

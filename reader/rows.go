@@ -97,7 +97,7 @@ func rowBytes(l *stacked.Layout) (rows, fields int64) {
 // rowsCost is what a sample of a batch takes in memory: its reference, and its rows where they are
 // copied ahead.
 func rowsCost(inputs []*input, o *StreamOptions) (n int64) {
-	const reference = 16 + 4
+	const reference = 8 + 4
 	n = reference
 	for _, in := range inputs {
 		if rows, _ := rowBytes(in.rows); o.Rows == RowsReady {

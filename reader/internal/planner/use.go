@@ -52,11 +52,12 @@ func (p *Planner) find(d *Draft) error {
 	}
 	bytes, err := p.pieces(d)
 	if err == nil && p.use.held > p.Share && p.use.batches > 0 { // alone it may hold less
-		p.use.Pieces = p.use.Pieces[:d.known]
+		p.use.Pieces = p.use.Pieces[:d.known] // the others are not pinned
 		p.begin()
 		bytes, err = p.pieces(d)
 	}
 	if err != nil {
+		p.use.Pieces = p.use.Pieces[:d.known]
 		return err
 	}
 	d.number, d.size = p.batch, before
