@@ -95,19 +95,21 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestStreamAllocations: once a stream has its memory, most blocks cost no allocation, also where only
-// its samples are kept, or it is stored raw.
+// TestStreamAllocations: once a stream has its memory, most blocks cost no allocation, also those of
+// which only the samples are kept. Blocks are not compressed: the decoder's pools allocate under the
+// race detector.
 func TestStreamAllocations(t *testing.T) {
 	for name, c := range map[string]struct {
 		size int
-		raw  bool
-	}{"packed": {200, false}, "whole": {2500, false}, "raw": {200, true}} {
+		of   testset.Options
+	}{"packed": {200, testset.Options{Plain: true}}, "whole": {2500, testset.Options{Plain: true}}, "raw": {200, testset.Options{Raw: true}}} {
+		c.of.BlockSize = 8 << 10
 		var samples []testset.Sample
 		for i := range 2_000 {
 			samples = append(samples, testset.Sample{Key: fmt.Sprintf("%06d", i), Fields: []testset.Field{
 				{Name: "cls", Data: []byte("7")}, {Name: "txt", Data: bytes.Repeat([]byte{byte(i), 'x'}, c.size/2)}}})
 		}
-		d := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 8 << 10, Raw: c.raw})
+		d := newStreamed(t, inDir(t), samples, c.of)
 		const epochs = 4
 		s := d.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 500, ShuffleMemory: 1 << 20}, Read: Read{Depth: 2}})
 		var before, after runtime.MemStats

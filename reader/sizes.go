@@ -152,10 +152,10 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 }
 
 // memory returns what the order keeps live for this rank and half as much to run ahead, or twice
-// what a batch draws from; at least 64 MiB, and no more than holds all data with the rest beside it.
-// Batches in hand have half of the window, and a batch may use all blocks: one of very many small
-// samples does, and to copy it out block by block takes twice the time. Where the consumer holds
-// several, that is what happens.
+// what a batch draws from; at least 64 MiB, and no more than holds all data with the rest beside
+// it. Batches in hand have half of the window, and a batch may use all blocks: one of very many
+// small samples does, and to copy it out block by block takes twice the time. Where the consumer
+// holds several, that is what happens.
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
 	inHand := 2*n.drawn(samples)*9/8 + float64(rest)
@@ -164,9 +164,9 @@ func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int6
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
 }
 
-// drawn returns the bytes of the blocks, with tables, that a batch draws from, about: those that the
-// order keeps live, and those that take their place in the course of the batch. Of large samples
-// these are many.
+// drawn returns about how many bytes the blocks have, with tables, that a batch draws from: those
+// that the order keeps live, and those that take their place in the course of the batch. Of large
+// samples these are many.
 func (n *need) drawn(samples float64) float64 {
 	return min(n.held+n.sample*samples, n.block*samples)
 }

@@ -72,8 +72,8 @@ func takeSpare(size int) *arena {
 	return best
 }
 
-// removeSpare removes an arena from the spare ones, and reports whether it was one of them. spare is
-// locked.
+// removeSpare removes an arena from the spare ones, and reports whether it was one of them. spare
+// is locked.
 func removeSpare(a *arena) bool {
 	i := slices.Index(spare.arenas, a)
 	if i < 0 {

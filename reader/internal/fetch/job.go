@@ -10,10 +10,10 @@ import (
 
 const (
 	// joinMost is the most stored bytes of small blocks that are read at once from a local store,
-	// decodedMost the most decoded bytes of such a read, and rowsMost the most rows. So what is decoded
-	// fits the second-level cache, as a block of 1 MiB and a little does alone: of blocks of 256 KiB,
-	// eight together took 5 % more processor time than four. A request to a remote store costs more
-	// than that, so farMost is the most there.
+	// decodedMost the most decoded bytes of such a read, and rowsMost the most rows. What is decoded
+	// then fits the second-level cache, as a block of 1 MiB and a little does alone: of blocks of 256
+	// KiB, eight together took 5 % more processor time than four. A request to a remote store costs
+	// more than that, so farMost is the most there.
 	joinMost    = 1 << 20
 	decodedMost = 1 << 20
 	farMost     = 2 << 20

@@ -78,7 +78,7 @@ type Planner struct {
 type slots struct {
 	first uint64
 	open  []span
-	all   []span // whose end is open: what is before it is closed, and its memory is used again
+	all   []span // open is its end; spans before that are closed, and add overwrites them
 }
 
 // add adds the slot of the next serial number.
