@@ -75,10 +75,7 @@ func TestLengths(t *testing.T) {
 		st := mem.New()
 		opt := small("d")
 		opt.Lengths = map[string]string{"tokens": "ids.npy", "also": "a.npy"}
-		w, err := writer.New(t.Context(), st, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWriter(t, st, opt)
 		for _, s := range samples {
 			if err := w.Write(t.Context(), s); err != nil {
 				t.Fatal(err)
@@ -146,10 +143,8 @@ func checkNoLength(t *testing.T, bad writer.Sample, reason string) {
 			opt.Skipped = func(e *writer.SampleError) { skipped = append(skipped, e.Error()) }
 		}
 		st := mem.New()
-		w, err := writer.New(t.Context(), st, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWriter(t, st, opt)
+		var err error
 		for i := range 9 {
 			s := writer.Sample{Key: fmt.Sprint("k", i), Fields: []writer.Field{{Name: "ids.npy", Data: array(i)}}}
 			if i == 4 {
