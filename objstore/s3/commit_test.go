@@ -160,6 +160,29 @@ func TestUnconditional(t *testing.T) {
 	}
 }
 
+// TestProbeVanishes has a server refuse the test object although there is none, as one does that
+// still has the first of two equal puts in hand and then gives it up. The server honours conditions.
+func TestProbeVanishes(t *testing.T) {
+	s := newServer(t)
+	var left atomic.Int64
+	left.Store(1)
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut || left.Add(-1) < 0 {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		refuse(w, r, http.StatusPreconditionFailed, "PreconditionFailed")
+		return true
+	})
+	store := open(t, s.URL, "p", quick(s.URL))
+	if err := store.CheckConditional(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.objects) != 0 {
+		t.Errorf("left: %v", s.objects)
+	}
+}
+
 // TestUnconditionalParts has a server that honours the conditions of puts and ignores those of
 // completions: it is detected before a multipart upload is published. Small objects still work.
 func TestUnconditionalParts(t *testing.T) {

@@ -119,7 +119,11 @@ func (s *Store) try(ctx context.Context, key string, inParts bool) (noneMatch, m
 	if inParts {
 		overwrite, where = s.completeProbe, " at the completion of an upload in parts"
 	}
-	if noneMatch, err = judge("If-None-Match"+where, overwrite(ctx, key, aws.String("*"), nil)); err != nil {
+	answer := overwrite(ctx, key, aws.String("*"), nil)
+	if answer == nil { // if the first put's answer was lost, its object may not have been there; this one is
+		answer = overwrite(ctx, key, aws.String("*"), nil)
+	}
+	if noneMatch, err = judge("If-None-Match"+where, answer); err != nil {
 		return nil, nil, err
 	}
 	const other = `"00000000000000000000000000000000"`
