@@ -13,9 +13,9 @@ import (
 )
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
-// Release, or until the next call of Next when StreamOptions.Hold is 0. Sample.Clone keeps one longer. The
-// blocks are in memory of the stream, where they were checked: a file that changes meanwhile does
-// not change them. A Batch is for one goroutine at a time.
+// Release, or until the next call of Next when StreamOptions.Hold is 0. Sample.Clone keeps one
+// longer. The blocks are in memory of the stream, where they were checked: a file that changes
+// meanwhile does not change them. A Batch is for one goroutine at a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
 	// them. It is nil with StreamOptions.Rows.

@@ -217,10 +217,10 @@ func (b *Batch) Seed(i int) uint64 {
 func (b *Batch) AppendKey(dst []byte, i int) []byte { return b.memory.rows.AppendKey(dst, i) }
 
 // Rows returns the rows of a field, one after another: row i is data[i*stride:][:stride], and there
-// are Len of them. It is one array of the type and shape that StreamInfo.Rows states, in the order of the
-// stream, without the headers that the samples of stacked data have. It is valid until Release, or
-// until the next call of Next when StreamOptions.Hold is 0. data is nil, and stride 0, where there
-// is no such field.
+// are Len of them. It is one array of the type and shape that StreamInfo.Rows states, in the order
+// of the stream, without the headers that the samples of stacked data have. It is valid until
+// Release, or until the next call of Next when StreamOptions.Hold is 0. data is nil, and stride 0,
+// where there is no such field.
 func (b *Batch) Rows(field string) (data []byte, stride int) {
 	f, stride := b.rowField(field)
 	if f < 0 {

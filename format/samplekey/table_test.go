@@ -8,12 +8,12 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/allocated"
 )
 
 // decodeKeys reads a whole table.
@@ -160,7 +160,7 @@ func TestKeyTableDamage(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	n1 := allocated(func() {
+	n1 := allocated.Bytes(func() {
 		if _, err := (Table{1 << 50}).Decode(nil, raw, 0, 1<<40); err == nil {
 			t.Error("a table of 2^50 entries was read from a few bytes")
 		}
@@ -230,13 +230,4 @@ func each(entries []Entry) iter.Seq2[Entry, error] {
 		for i := 0; i < len(entries) && yield(entries[i], nil); i++ {
 		}
 	}
-}
-
-// allocated is how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }

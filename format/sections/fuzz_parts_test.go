@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/allocated"
 	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
@@ -32,7 +33,7 @@ func FuzzDecoder(f *testing.F) {
 		row := format.Row{Stored: uint32(len(stored)), Decoded: decoded % (1 << 18), Codec: format.Codec(codec % 4)}
 		var got []byte
 		var err error
-		n := allocated(func() { got, err = loose.Decode(nil, stored, row) })
+		n := allocated.Bytes(func() { got, err = loose.Decode(nil, stored, row) })
 		if limit := 1<<20 + 16*uint64(len(stored)) + 4*uint64(row.Decoded); n > limit { // a decoder has buffers too
 			t.Fatalf("%d bytes allocated, limit %d", n, limit)
 		}
@@ -182,7 +183,7 @@ func FuzzStrings(f *testing.F) {
 		limit := maxLabels(len(raw))
 		var s []string
 		var err error
-		if used := allocated(func() { s, err = section.DecodeStrings(raw, int(n), limit) }); used > 64<<10+40*uint64(n)+uint64(limit) {
+		if used := allocated.Bytes(func() { s, err = section.DecodeStrings(raw, int(n), limit) }); used > 64<<10+40*uint64(n)+uint64(limit) {
 			t.Fatalf("%d bytes allocated", used)
 		}
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/allocated"
 	"github.com/shardtool/shardtool/format/internal/damage"
 	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/tarblock"
@@ -117,7 +118,7 @@ func TestManyNames(t *testing.T) {
 		return section.AppendStrings(nil, names, nil)
 	}
 	raw := hostile(5000)
-	n := allocated(func() {
+	n := allocated.Bytes(func() {
 		if _, err := section.DecodeStrings(raw, 5000, maxLabels(len(raw))); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("500 MB of labels out of %d bytes: %v", len(raw), err)
 		}
@@ -157,7 +158,7 @@ func TestContentBound(t *testing.T) {
 		t.Errorf("the end-of-archive holds at most %d", got)
 	}
 	s := section.Section{Kind: "TEST", Codec: format.CodecZstd, Stored: uint32(len(codec.EndFrame)), Raw: 15 * codec.MaxExpand, Crc: codec.Checksum(codec.EndFrame)}
-	if n := allocated(func() {
+	if n := allocated.Bytes(func() {
 		if _, err := s.Payload(codec.EndFrame); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("a section of %d bytes in %d: %v", s.Raw, s.Stored, err)
 		}

@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/allocated"
 	"github.com/shardtool/shardtool/format/internal/damage"
 	"github.com/shardtool/shardtool/format/internal/section"
 )
@@ -93,20 +93,11 @@ func (p *indexParts) build() []byte {
 // of blocks, keys as much as the blocks. The zstd decoder has buffers too.
 func indexMemory(input, decoded int) uint64 { return 512<<10 + 40*uint64(input) + 4*uint64(decoded) }
 
-// allocated is how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // openIndex decodes a whole index and holds the memory it takes against the bound. need is an error
 // here: an object that is there whole can need no more.
 func openIndex(t testing.TB, obj []byte) (tail *Tail, ix *ShardIndex, err error) {
 	decoded := 0
-	n := allocated(func() {
+	n := allocated.Bytes(func() {
 		var need int64
 		if tail, need, err = ParseTail(obj, int64(len(obj))); err != nil || need != 0 {
 			if err == nil {

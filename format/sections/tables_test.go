@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/allocated"
 	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/names"
 )
@@ -260,7 +261,7 @@ func buildTables(secs []section.Raw, edit func(dir []section.Section)) []byte {
 func tablesMemory(input int) uint64 { return 512<<10 + 400*uint64(input) }
 
 func loadHostile(t testing.TB, raw []byte) (err error) {
-	n := allocated(func() {
+	n := allocated.Bytes(func() {
 		var tables *Tables
 		if tables, _, err = openTables(raw); err == nil {
 			for i := range tables.Parts {

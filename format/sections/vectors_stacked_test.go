@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/internal/allocated"
 	"github.com/shardtool/shardtool/format/internal/section"
 	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/format/stacked"
@@ -171,7 +172,7 @@ func FuzzStacked(f *testing.F) {
 		var l *stacked.Layout
 		var rs samplekey.Ranges
 		var err, kerr error
-		used := allocated(func() {
+		used := allocated.Bytes(func() {
 			r := section.Reader{Src: layout}
 			l, err = readLayout(&r)
 			k := section.Reader{Src: keys}
@@ -193,7 +194,7 @@ func FuzzStacked(f *testing.F) {
 			t.Fatalf("%x is written %x", layout, appendLayout(nil, l))
 		}
 		var b stacked.Block
-		used = allocated(func() { err = stacked.OpenBlock(&b, block, l, 0, int(n), numbered) })
+		used = allocated.Bytes(func() { err = stacked.OpenBlock(&b, block, l, 0, int(n), numbered) })
 		if limit := uint64(64<<10 + 4096*len(l.Fields)); used > limit {
 			t.Fatalf("%d bytes allocated for a block, limit %d", used, limit)
 		}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/internal/allocated"
 	"github.com/shardtool/shardtool/format/names"
 )
 
@@ -150,15 +150,6 @@ func TestViewLabel(t *testing.T) {
 }
 
 // FuzzView: no bytes make the decoder of view files panic, hang, or ask for more than the data set
-// allocated is how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // and the bytes justify; what decodes is stored the same.
 func FuzzView(f *testing.F) {
 	for _, v := range []*View{
@@ -175,7 +166,7 @@ func FuzzView(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) {
 		var v *View
 		var err error
-		n := allocated(func() { v, err = Decode(file, format.Hash{}, 20) })
+		n := allocated.Bytes(func() { v, err = Decode(file, format.Hash{}, 20) })
 		if limit := 1<<20 + 64*uint64(len(file)); n > limit {
 			t.Fatalf("%d bytes allocated, limit %d", n, limit)
 		}
