@@ -182,7 +182,7 @@ type Decoder struct {
 // NewDecoder returns a Decoder, which the caller must Close. checkXXH also compares each frame's
 // own xxh64, which is superfluous after CheckFrame.
 func NewDecoder(checkXXH bool) *Decoder {
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(!checkXXH),
+	z, err := newReader(zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(!checkXXH),
 		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(1<<30), zstd.WithDecoderMaxWindow(MaxSingle*2))
 	if err != nil {
 		panic("format: zstd decoder options: " + err.Error()) // constant options
