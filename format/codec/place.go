@@ -27,7 +27,7 @@ func newReader(opts ...zstd.DOption) (*zstd.Decoder, error) {
 		if err != nil || try == placeTries || !crossesPage(statePlace(z)) {
 			return z, err
 		}
-		defer z.Close() // now, its place could be given to the next decoder
+		defer z.Close() // not sooner: the next one could get its place
 	}
 }
 
