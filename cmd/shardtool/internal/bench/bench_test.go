@@ -234,24 +234,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-func TestCgroup(t *testing.T) {
-	root := t.TempDir()
-	write := func(name, text string) {
-		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("a/cpu.max", "400000 100000\n")
-	write("a/memory.max", "max\n")
-	write("a/b/cpu.max", "max 100000\n")
-	write("a/b/memory.max", "1073741824\n")
-	if cpus, memory := cgroup(root, "1:name=x:/z\n0::/a/b\n"); cpus != 4 || memory != 1<<30 {
-		t.Errorf("%v CPUs, %d bytes", cpus, memory)
-	}
-	if cpus, memory := cgroup(root, ""); cpus != 0 || memory != 0 {
-		t.Errorf("%v CPUs, %d bytes", cpus, memory)
-	}
+func TestThisHost(t *testing.T) {
 	if h := ThisHost(); h.CPUs < 1 || h.Usable < 1 || h.System == "" {
 		t.Errorf("%+v", h)
 	}

@@ -1,12 +1,12 @@
 package bench
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/shardtool/shardtool/internal/cgroup"
 )
 
 // Host is the machine of a measurement. Fields that are not known are empty or 0.
@@ -19,8 +19,8 @@ type Host struct {
 	// Usable is the number of CPUs that this process may use, after affinity and cgroup.
 	Usable int   `json:"usable_cpus"`
 	Memory int64 `json:"memory_bytes,omitempty"`
-	// CgroupCPU is the tightest cpu.max, in CPUs, and CgroupMemory the tightest memory.max, of the
-	// group of this process and the groups above it.
+	// CgroupCPU is the tightest limit of the group of this process and the groups above it, in CPUs,
+	// and CgroupMemory that of memory.
 	CgroupCPU    float64 `json:"cgroup_cpus,omitempty"`
 	CgroupMemory int64   `json:"cgroup_memory_bytes,omitempty"`
 	// Load is the load average of the minute before the run.
@@ -37,36 +37,8 @@ func ThisHost() Host {
 		first, _, _ := strings.Cut(string(text), " ")
 		h.Load, _ = strconv.ParseFloat(first, 64)
 	}
-	if text, err := os.ReadFile("/proc/self/cgroup"); err == nil {
-		h.CgroupCPU, h.CgroupMemory = cgroup("/sys/fs/cgroup", string(text))
-	}
+	h.CgroupCPU, h.CgroupMemory = cgroup.Limits()
 	return h
-}
-
-// cgroup returns the tightest limits between the group of this process and the root (cgroup v2).
-func cgroup(root, membership string) (cpus float64, memory int64) {
-	own := "/"
-	for line := range strings.Lines(membership) {
-		if path, ok := strings.CutPrefix(line, "0::"); ok {
-			own = strings.TrimSpace(path)
-		}
-	}
-	for dir := filepath.Clean(own); ; dir = filepath.Dir(dir) {
-		var quota, period float64
-		if text, err := os.ReadFile(filepath.Join(root, dir, "cpu.max")); err == nil {
-			if n, _ := fmt.Sscan(string(text), &quota, &period); n == 2 && period > 0 && (cpus == 0 || quota/period < cpus) {
-				cpus = quota / period
-			}
-		}
-		if text, err := os.ReadFile(filepath.Join(root, dir, "memory.max")); err == nil {
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && (memory == 0 || n < memory) {
-				memory = n
-			}
-		}
-		if dir == filepath.Dir(dir) {
-			return cpus, memory
-		}
-	}
 }
 
 // residentMost returns the peak memory of this process, 0 where the system does not report it. The
