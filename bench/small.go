@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/bench/table"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -27,10 +29,12 @@ type smallRun struct {
 	Batch  int
 	Epochs uint64
 	Rows   bool // take the rows of stacked data
-	Decode bool // decode the frames, which are in memory, in place of a stream
-	Sums   bool // read and sum the frames in place of a stream
-	Window bool // and read them to Memory bytes in turn, which no cache holds, not to one buffer
-	Gather int  // in place of a stream gather rows of this many bytes from memory, after Sums or Decode where both are set
+	// Unmapped reads from a store whose objects cannot be mapped.
+	Unmapped bool
+	Decode   bool // decode the frames, which are in memory, in place of a stream
+	Sums     bool // read and sum the frames in place of a stream
+	Window   bool // and read them to Memory bytes in turn, which no cache holds, not to one buffer
+	Gather   int  // in place of a stream gather rows of this many bytes from memory, after Sums or Decode where both are set
 }
 
 // smallTimes are its seconds: of a clock, and of processors.
@@ -239,10 +243,29 @@ func (t *timer) epoch(n uint64) {
 	t.first, t.at, t.used = false, time.Now(), cpu()
 }
 
+// unmapped is a store whose objects are no objstore.Mapper.
+type unmapped struct{ objstore.Store }
+
+func (s unmapped) Open(ctx context.Context, name string) (objstore.Object, error) {
+	object, err := s.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return struct{ objstore.Object }{object}, nil
+}
+
 func (r *smallRun) run() (t smallTimes, err error) {
 	b := &bench{ctx: context.Background(), cores: runtime.GOMAXPROCS(0)}
 	clock := newTimer()
-	ds, err := b.open(r.Dir, reader.Options{})
+	store, err := local.New(r.Dir, local.Options{})
+	if err != nil {
+		return t, err
+	}
+	var from objstore.Store = store
+	if r.Unmapped {
+		from = unmapped{store}
+	}
+	ds, err := reader.Open(b.ctx, from, reader.Options{})
 	if err != nil {
 		return t, err
 	}

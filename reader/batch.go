@@ -50,7 +50,7 @@ type batchMemory struct {
 	sources []stats.Source // of a mix: what the batch has of each
 	places  []int32        // of samples in this rank's part; empty while no sample was skipped
 	rows    assemble.Rows  // in place of samples, see Read.Rows
-	copied  chan struct{}  // holds a token once copiers have copied the rows
+	copied  chan error     // holds the result once copiers have copied the rows
 	assemble.Memory
 }
 
@@ -68,7 +68,7 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	if n := len(s.count.idle); n > 0 {
 		b.memory, s.count.idle = s.count.idle[n-1], s.count.idle[:n-1]
 	} else {
-		b.memory = &batchMemory{inputs: s.inputs, copied: make(chan struct{}, 1)}
+		b.memory = &batchMemory{inputs: s.inputs, copied: make(chan error, 1)}
 	}
 	return b
 }

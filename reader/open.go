@@ -78,7 +78,7 @@ func (s *Stream) start(ctx context.Context, of planner.Order) {
 	s.count.skipped = s.ledger.Mark()
 	s.flow = flow{
 		fetches: make(chan *window.Piece, max(4*s.opts.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
-		landing: make(chan struct{}, 1), ready: make(chan assembled, 2),
+		landing: make(chan struct{}, 1), ready: make(chan assembled, s.sizes.queue),
 	}
 	if s.sizes.requests > 0 {
 		s.flow.flight = fetch.NewFlight(s.pool(), s.opts.Workers, s.sizes.flight)
@@ -138,7 +138,7 @@ func (s *Stream) work(ctx context.Context, helps bool) {
 	}
 	w := window.Filler{Worker: fetch.Worker{
 		Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
-	}}
+	}, Mapped: s.sizes.inPlace}
 	if w.Flight == nil {
 		w.Scratch = s.pool().Get()
 		defer func() { s.pool().Put(w.Scratch) }()
@@ -173,7 +173,7 @@ func (s *Stream) assemble(ctx context.Context) {
 	}
 	defer close(s.flow.ready)
 	defer end()
-	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip}
+	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip, Own: s.own}
 	for d := range s.flow.drafts {
 		out := assembled{err: d.Err}
 		if d.Err == nil {
@@ -184,6 +184,13 @@ func (s *Stream) assemble(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// own has the blocks of a piece in memory of the stream.
+func (s *Stream) own(ctx context.Context, p *window.Piece) {
+	f := window.Filler{Worker: fetch.Worker{Scratch: s.pool().Get(), KeepGoing: true, Rereads: func() { s.count.rereads.Add(1) }}}
+	defer func() { s.pool().Put(f.Scratch) }()
+	f.Own(ctx, p)
 }
 
 // hand hands a batch to the consumer, who owns it from here on. It returns false when ctx has ended.

@@ -129,20 +129,19 @@ func (o *StreamOptions) copiers() int {
 
 // copyAhead starts the copiers.
 func (s *Stream) copyAhead(ctx context.Context) *copiers {
-	n := s.opts.copiers()
+	n := s.sizes.queue
 	c := &copiers{s: s, found: make(chan *Batch, n), inOrder: make(chan assembled, n)}
-	for range n {
+	for range s.opts.copiers() {
 		c.wg.Go(func() {
 			for b := range c.found {
-				b.memory.rows.MakeAll(s.rows)
-				b.memory.copied <- struct{}{}
+				b.memory.copied <- b.memory.rows.MakeAll(s.rows)
 			}
 		})
 	}
 	c.wg.Go(func() {
 		for out := range c.inOrder {
 			if out.err == nil {
-				<-out.memory.copied
+				out.err = <-out.memory.copied
 			}
 			if !s.hand(ctx, out) {
 				return
@@ -220,24 +219,25 @@ func (b *Batch) AppendKey(dst []byte, i int) []byte { return b.memory.rows.Appen
 // are Len of them. It is one array of the type and shape that StreamInfo.Rows states, in the order
 // of the stream, without the headers that the samples of stacked data have. It is valid until
 // Release, or until the next call of Next when StreamOptions.Hold is 0. data is nil, and stride 0,
-// where there is no such field.
+// where there is no such field. With RowsInPlace, data alone is nil where CopyRows fails.
 func (b *Batch) Rows(field string) (data []byte, stride int) {
 	f, stride := b.rowField(field)
 	if f < 0 {
 		return nil, 0
 	}
-	return b.memory.rows.Make(f, stride), stride
+	data, _ = b.memory.rows.Make(f, stride)
+	return data, stride
 }
 
-// CopyRows is Rows into the caller's memory: dst has Len times the stride bytes. It reports whether
-// there is such a field.
-func (b *Batch) CopyRows(dst []byte, field string) bool {
+// CopyRows is Rows into the caller's memory: dst has Len times the stride bytes. It fails where there
+// is no such field, and, with objstore.ErrChanged, where the rows are those of a file that another
+// program writes to. dst is undefined then.
+func (b *Batch) CopyRows(dst []byte, field string) error {
 	f, stride := b.rowField(field)
 	if f < 0 {
-		return false
+		return fmt.Errorf("reader: %w: rows have no field %q", ErrFields, field)
 	}
-	b.memory.rows.Copy(dst[:b.Len()*stride], f)
-	return true
+	return b.memory.rows.Copy(dst[:b.Len()*stride], f)
 }
 
 // rowField finds a field; -1 where there is none.

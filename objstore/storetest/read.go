@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -145,5 +146,30 @@ func testReadAll(t *testing.T, store objstore.Store, objects map[string][]byte) 
 		}
 		_, _, err = objstore.ReadAll(t.Context(), store, name, int64(len(want))-1)
 		wantError(t, "a limit one short of "+name, err, objstore.ErrTooLarge)
+	}
+}
+
+// testMap compares what Mappers map with the objects.
+func testMap(t *testing.T, store objstore.Store, objects map[string][]byte) {
+	for name, want := range objects {
+		object, ok := open(t, store, name).(objstore.Mapper)
+		if !ok {
+			return // as most stores' are
+		}
+		var got []byte
+		var at, now objstore.Version
+		err := error(objstore.ErrChanged) // a moment ago
+		for end := time.Now().Add(5 * time.Second); errors.Is(err, objstore.ErrChanged) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			got, at, err = object.Map()
+		}
+		if errors.Is(err, errors.ErrUnsupported) {
+			continue
+		}
+		if err == nil {
+			now, err = object.Version()
+		}
+		if err != nil || !bytes.Equal(got, want) || at != now {
+			t.Fatalf("%q: %d bytes, %+v, then %+v: %v", name, len(got), at, now, err)
+		}
 	}
 }

@@ -35,6 +35,8 @@ type Assembler struct {
 	// Skip decides about a sample that cannot be delivered: nil leaves it out, an error ends the
 	// stream.
 	Skip func(p *window.Piece, r *order.Ref, cause error) error
+	// Own reads a mapped piece into memory, see window.Filler.Own.
+	Own func(ctx context.Context, p *window.Piece)
 
 	found []sample
 	order []int32

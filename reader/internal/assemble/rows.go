@@ -7,6 +7,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/block"
+	"github.com/shardtool/shardtool/reader/internal/mapped"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
@@ -21,15 +22,18 @@ type Rows struct {
 	at   []block.RowRef // where the rows are in from; empty where they were copied piece by piece
 	from [][][]byte     // those of block.Arrays
 	of   []*block.Rows
-	data [][]byte // by field: the rows, where they were copied
-	keys []byte   // of rows that were copied piece by piece, and where each ends
+	in   []*mapped.Blocks // those of block.Arrays, as are files
+	data [][]byte         // by field: the rows, where they were copied
+	keys []byte           // of rows that were copied piece by piece, and where each ends
 	ends []int
+
+	files []*mapped.File
 }
 
 // Reset prepares for another batch. What lies idle keeps no block alive.
 func (m *Rows) Reset() {
 	clear(m.from)
-	m.of = nil
+	m.of, m.in, m.files = nil, nil, nil
 	m.Places, m.at, m.keys, m.ends = m.Places[:0], m.at[:0], m.keys[:0], m.ends[:0]
 	for f := range m.data {
 		m.data[f] = m.data[f][:0]
@@ -49,10 +53,11 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
-		d.Arrays.Add(p.Table, p.First, len(l.Fields))
+		a.add(ctx, d, p, l)
 	}
 	m.Places, m.at = slices.Grow(m.Places[:0], len(d.Refs)), slices.Grow(m.at[:0], len(d.Refs))
 	m.from, m.of = append(m.from[:0], make([][][]byte, len(l.Fields))...), d.Arrays.Of
+	m.in, m.files = d.Arrays.InPlace, d.Arrays.Files
 	copy(m.from, d.Arrays.Rows)
 	for i := range d.Refs {
 		r, at := &d.Refs[i], block.Padding
@@ -74,6 +79,16 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 		m.Places, m.at = append(m.Places, int32(i)), append(m.at, at)
 	}
 	return n, nil
+}
+
+// add adds a piece to those that rows are found in.
+func (a *Assembler) add(ctx context.Context, d *planner.Draft, p *window.Piece, l *stacked.Layout) {
+	in := p.Mapped()
+	if in != nil && mapped.Pressed() {
+		a.Own(ctx, p)
+		in = nil
+	}
+	d.Arrays.Add(p.Table, p.First, len(l.Fields), in)
 }
 
 // sized returns a buffer of n bytes, which is the given one if it is large enough.
@@ -102,7 +117,8 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
-		d.Arrays.Add(p.Table, p.First, len(l.Fields))
+		a.add(ctx, d, p, l)
+		mine := rest
 		for ; len(rest) > 0 && d.In[rest[0]] == int32(u); rest = rest[1:] {
 			i := rest[0]
 			r := &d.Refs[i]
@@ -117,10 +133,9 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 			n.Samples++
 			found[i] = true
 			keys.add(int(i), d.Arrays.Of[at.Block], int(at.Index))
-			for f := range l.Fields {
-				stride := int(l.Fields[f].Row())
-				copy(m.data[f][int(i)*stride:], d.Arrays.Rows[f][at.Block][int(at.Index)*stride:][:stride])
-			}
+		}
+		if err := m.copyPiece(d, u, l, mine[:len(mine)-len(rest)], found); err != nil {
+			return n, err
 		}
 		a.Window.Gathered(d.Use, p)
 	}
@@ -129,6 +144,28 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 	}
 	m.close(d, l, found, &keys)
 	return n, nil
+}
+
+// copyPiece copies the rows of those references of a piece that were found.
+func (m *Rows) copyPiece(d *planner.Draft, piece int, l *stacked.Layout, refs []int32, found []bool) error {
+	var files []*mapped.File
+	in := d.Pieces[piece].Mapped()
+	if in != nil {
+		files = append(files, in.File)
+	}
+	return mapped.Copy(files, func() []*mapped.Blocks { return []*mapped.Blocks{in} }, func() {
+		for _, i := range refs {
+			if !found[i] {
+				continue
+			}
+			r := &d.Refs[i]
+			at, _ := d.Arrays.Find(piece, r.Block, r.Index, r.Number)
+			for f := range l.Fields {
+				stride := int(l.Fields[f].Row())
+				copy(m.data[f][int(i)*stride:], d.Arrays.Rows[f][at.Block][int(at.Index)*stride:][:stride])
+			}
+		}
+	})
 }
 
 // byPiece lists the references in the order of their pieces, and counts those of removed samples.
@@ -193,28 +230,61 @@ func (l *keyList) add(i int, of *block.Rows, index int) {
 func (l *keyList) at(i int) []byte { return l.text[l.of[i].from:l.of[i].to] }
 
 // Make returns the rows of a field, which have stride bytes each. It copies them unless they were.
-func (m *Rows) Make(field, stride int) []byte {
+// An error wraps objstore.ErrChanged, and the rows are undefined.
+func (m *Rows) Make(field, stride int) ([]byte, error) {
 	if n := len(m.Places) * stride; len(m.data[field]) != n {
-		m.data[field] = m.Copy(sized(m.data[field], n), field)
+		dst := sized(m.data[field], n)
+		if err := m.Copy(dst, field); err != nil {
+			return nil, err
+		}
+		m.data[field] = dst
 	}
-	return m.data[field]
+	return m.data[field], nil
 }
 
 // MakeAll makes the rows of all fields.
-func (m *Rows) MakeAll(l *stacked.Layout) {
+func (m *Rows) MakeAll(l *stacked.Layout) error {
+	ready := true // they are, where they were copied piece by piece
 	for f := range l.Fields {
-		m.Make(f, int(l.Fields[f].Row()))
+		if n := len(m.Places) * int(l.Fields[f].Row()); len(m.data[f]) != n {
+			m.data[f], ready = sized(m.data[f], n), false
+		}
 	}
+	if ready {
+		return nil
+	}
+	return m.copied(func() {
+		for f := range l.Fields {
+			block.Gather(m.data[f], m.from[f], m.at)
+		}
+	})
 }
 
-// Copy copies the rows of a field to dst and returns it. dst has room for exactly these.
-func (m *Rows) Copy(dst []byte, field int) []byte {
+// Copy copies the rows of a field to dst, which has room for exactly these. Its error is that of Make.
+func (m *Rows) Copy(dst []byte, field int) error {
 	if len(m.data[field]) == len(dst) {
 		copy(dst, m.data[field])
-	} else {
-		block.Gather(dst, m.from[field], m.at)
+		return nil
 	}
-	return dst
+	return m.copied(func() { block.Gather(dst, m.from[field], m.at) })
+}
+
+// copied runs copy, which copies rows from their blocks.
+func (m *Rows) copied(copy func()) error { return mapped.Copy(m.files, m.inPlace, copy) }
+
+// inPlace returns the mapped blocks that the batch has rows of.
+func (m *Rows) inPlace() (blocks []*mapped.Blocks) {
+	seen := map[*mapped.Blocks]bool{nil: true}
+	for _, at := range m.at {
+		if at == block.Padding {
+			continue
+		}
+		if in := m.in[at.Block]; !seen[in] {
+			seen[in] = true
+			blocks = append(blocks, in)
+		}
+	}
+	return blocks
 }
 
 // AppendKey appends the key of row i; padding has none.

@@ -3,9 +3,13 @@ package block
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/mapped"
 )
 
 // RowRef is a row of one of Arrays' blocks. Block is -1 for padding: its row is zero.
@@ -22,6 +26,9 @@ type Arrays struct {
 	// Rows are by field the rows of each block. Of is each block, nil where it is damaged.
 	Rows [][][]byte
 	Of   []*Rows
+	// InPlace are by block those that are mapped, nil for others. Files are their files, each once.
+	InPlace []*mapped.Blocks
+	Files   []*mapped.File
 
 	heads []head
 	first []int // of each table added: the number of its first block, less that in the data set
@@ -30,8 +37,12 @@ type Arrays struct {
 // head is which samples a block has.
 type head struct{ number, count uint64 }
 
-// Add adds the blocks of a table, the first of which has that number in the data set.
-func (a *Arrays) Add(t *Table, first, fields int) {
+// Add adds the blocks of a table, the first of which has that number in the data set. in is where
+// they are mapped; nil where they are in memory of the stream.
+func (a *Arrays) Add(t *Table, first, fields int, in *mapped.Blocks) {
+	if in != nil && !slices.Contains(a.Files, in.File) {
+		a.Files = append(a.Files, in.File)
+	}
 	a.first = append(a.first, len(a.heads)-first)
 	if len(a.Rows) != fields {
 		a.Rows = make([][][]byte, fields)
@@ -51,7 +62,7 @@ func (a *Arrays) Add(t *Table, first, fields int) {
 			}
 			a.Rows[f] = append(a.Rows[f], rows)
 		}
-		a.Of, a.heads = append(a.Of, r), append(a.heads, h)
+		a.Of, a.heads, a.InPlace = append(a.Of, r), append(a.heads, h), append(a.InPlace, in)
 	}
 }
 
@@ -71,7 +82,9 @@ func (a *Arrays) Reset() {
 		a.Rows[f] = a.Rows[f][:0]
 	}
 	clear(a.Of)
-	a.Of, a.heads, a.first = a.Of[:0], a.heads[:0], a.first[:0]
+	clear(a.InPlace)
+	clear(a.Files)
+	a.Of, a.heads, a.first, a.InPlace, a.Files = a.Of[:0], a.heads[:0], a.first[:0], a.InPlace[:0], a.Files[:0]
 }
 
 const (
@@ -79,8 +92,9 @@ const (
 	// has it then, and enough lines for a processor to wait for many at a time.
 	touchedBytes = 16 << 10
 	touchedRows  = 64
-	// largeRow is a row that the processor reads ahead of a copy by itself.
-	largeRow = 16 << 10
+	// largeRow is a row that the processor reads ahead of a copy by itself: touching rows of 4 KB first
+	// made copies to memory that no cache holds a tenth slower.
+	largeRow = 2 << 10
 	// line is the bytes of a line of the cache.
 	line = 64
 	// gatherPart is what is worth a goroutine: some 50 µs of copying.
@@ -88,7 +102,8 @@ const (
 )
 
 // Gather copies rows of a field to dst, which has room for them, one after another. rows are those of
-// Arrays. Large batches are copied by several goroutines.
+// Arrays. Large batches are copied by several goroutines; a panic in one of them becomes the
+// caller's.
 func Gather(dst []byte, rows [][]byte, refs []RowRef) {
 	if len(refs) == 0 {
 		return
@@ -100,11 +115,23 @@ func Gather(dst []byte, rows [][]byte, refs []RowRef) {
 		return
 	}
 	var wg sync.WaitGroup
+	var panicked atomic.Value
 	for i := range parts {
 		from, to := len(refs)*i/parts, len(refs)*(i+1)/parts
-		wg.Go(func() { gather(dst[from*stride:to*stride], rows, stride, refs[from:to]) })
+		wg.Go(func() {
+			defer func() {
+				if r := recover(); r != nil {
+					panicked.CompareAndSwap(nil, &r)
+				}
+			}()
+			debug.SetPanicOnFault(true) // rows may be mapped
+			gather(dst[from*stride:to*stride], rows, stride, refs[from:to])
+		})
 	}
 	wg.Wait()
+	if r, ok := panicked.Load().(*any); ok {
+		panic(*r)
+	}
 }
 
 // gather copies the rows in groups. Each group is found and touched, every line of it, and then

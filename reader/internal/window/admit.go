@@ -181,11 +181,12 @@ func (w *Window) drop(p *Piece) {
 	w.resident[p.place], last.place = last, p.place
 	w.resident = w.resident[:len(w.resident)-1]
 	w.pool.Put(p.Buf)
+	p.InPlace.Release()
 	p.Table.Reset()
 	if len(w.tables)+len(w.resident) < w.most {
 		w.tables = append(w.tables, p.Table)
 	}
-	p.Buf, p.Table, p.here = nil, (*block.Table)(nil), false
+	p.Buf, p.Table, p.InPlace, p.Owned, p.here = nil, (*block.Table)(nil), nil, false, false
 	p.landed.Store(false)
 	w.clock.Move(&p.Piece, account.Unasked)
 }

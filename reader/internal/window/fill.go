@@ -13,6 +13,9 @@ import (
 // Filler fetches the blocks of pieces and finds their samples. It is for one goroutine.
 type Filler struct {
 	fetch.Worker
+	// Mapped allows that blocks of rows stay in the page cache: rows are copied out of them, see
+	// assemble.Rows, and nothing else is read.
+	Mapped bool
 
 	results []fetch.Result
 	packer  block.Packer
@@ -23,6 +26,12 @@ type Filler struct {
 
 // Fill fills a piece that was admitted. What is wrong with a block becomes that block's error.
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
+	if s := p.Job.Shard; f.Mapped && s.Layout != nil && s.Numbered != nil { // keys are made, not read
+		if p.InPlace = f.InPlace(ctx, &p.Job, p.useMapped); p.InPlace != nil {
+			return
+		}
+		p.Table.Reset()
+	}
 	f.Take, f.Segments = nil, p.whole()
 	if p.packs(f.Flight == nil) {
 		f.packed = append(f.packed[:0], make([]packing, p.Blocks)...)
@@ -57,6 +66,32 @@ func (f *Filler) Fill(ctx context.Context, p *Piece) {
 			p.Table.AddError(err)
 		}
 	}
+}
+
+// Own reads the blocks of a piece that a batch has pinned, which is in memory and mapped, into Buf.
+// Batches that use it already keep the mapping.
+func (f *Filler) Own(ctx context.Context, p *Piece) {
+	p.Table, p.Owned = new(block.Table), true
+	f.Mapped = false
+	f.Fill(ctx, p)
+}
+
+// useMapped adds the blocks of the piece, which lie one after the other.
+func (p *Piece) useMapped(decoded []byte) error {
+	s := p.Job.Shard
+	first := p.Job.First
+	for i := p.Job.From; i < p.Job.To; {
+		size, samples := 0, s.Rows[i].Samples
+		for ok := true; ok; ok = i < p.Job.To && s.Rows[i].Samples == 0 { // the rows of one block
+			size += int(s.Rows[i].Decoded)
+			i++
+		}
+		if err := p.Table.Add(decoded[:size:size], first, int(samples), s.Kind(first)); err != nil {
+			return err
+		}
+		decoded, first = decoded[size:], first+uint64(samples)
+	}
+	return nil
 }
 
 // add adds one block, whose rows lie one after the other.

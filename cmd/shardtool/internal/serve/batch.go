@@ -99,7 +99,7 @@ func (m *column) align() int {
 }
 
 // write fills the region.
-func (p *parcel) write(dst []byte) {
+func (p *parcel) write(dst []byte) error {
 	b := p.batch
 	le := binary.LittleEndian
 	clear(dst[:headerSize])
@@ -142,12 +142,15 @@ func (p *parcel) write(dst []byte) {
 	}
 	le.PutUint32(dst[52:], padding)
 	for i := range p.columns.made {
-		p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i], b)
+		if err := p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i], b); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // write puts a column's row, pairs and data.
-func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) {
+func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) error {
 	le := binary.LittleEndian
 	r := dst[row : row+rowSize]
 	clear(r)
@@ -162,11 +165,10 @@ func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) {
 	copy(dst[at.typ:], m.typ)
 	if m.kind == columnWhole {
 		m.fill(dst[at.data : at.data+at.length])
-		return
+		return nil
 	}
-	if m.fill != nil {
-		m.writeRows(dst, at, b)
-		return
+	if m.copyRows != nil {
+		return m.writeRows(dst, at, b)
 	}
 	to, n := m.align(), at.data
 	fixed := m.flags&columnFixed != 0
@@ -187,4 +189,5 @@ func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) {
 		putPair(pair, n, len(v))
 		n += copy(dst[n:], v)
 	}
+	return nil
 }

@@ -48,9 +48,10 @@ type column struct {
 	npySize int  // bytes of data; -1: what has no plain type
 	uniform bool // the batch before was one array
 
-	whole int              // bytes of a columnWhole
-	count int              // rows, which fill copies
-	fill  func(dst []byte) // writes either
+	whole    int                    // bytes of a columnWhole,
+	fill     func(dst []byte)       // which writes it
+	count    int                    // rows,
+	copyRows func(dst []byte) error // which copies them
 }
 
 func newColumns(wanted []Column) (*columns, error) {

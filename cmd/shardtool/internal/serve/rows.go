@@ -79,12 +79,12 @@ func (c *columns) gatherRows(b *reader.Batch) {
 		name := c.wanted[i].Name
 		m := &c.made[i]
 		m.flags, m.count = flags, b.Len()
-		m.fill = func(dst []byte) { b.CopyRows(dst, name) }
+		m.copyRows = func(dst []byte) error { return b.CopyRows(dst, name) }
 	}
 }
 
 // writeRows puts the pairs and the rows of a column into the region.
-func (m *column) writeRows(dst []byte, at *place, b *reader.Batch) {
+func (m *column) writeRows(dst []byte, at *place, b *reader.Batch) error {
 	for i := range m.count {
 		size := m.stride
 		if b.Ref(i).Padding {
@@ -92,7 +92,7 @@ func (m *column) writeRows(dst []byte, at *place, b *reader.Batch) {
 		}
 		putPair(dst[at.pairs+pairSize*i:], at.data+m.stride*i, size)
 	}
-	m.fill(dst[at.data : at.data+at.length])
+	return m.copyRows(dst[at.data : at.data+at.length])
 }
 
 // origin is where a sample of a batch is from.

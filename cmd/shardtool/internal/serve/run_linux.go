@@ -245,7 +245,9 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	}
 	stats := r.account.made()
 	p.account = appendAccount(p.account[:0], &stats)
-	p.write(reg.data)
+	if err := p.write(reg.data); err != nil {
+		return err
+	}
 	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(b.Len()))
 	f = f.set64(40, b.Epoch).set64(48, b.NextEpoch).set64(56, b.NextPosition)
 	b.Release()

@@ -1,0 +1,173 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// mapping is the mapped bytes of a file, and what is asked of its descriptor again and again: these
+// calls allocate nothing.
+type mapping struct {
+	mu     sync.Mutex
+	conn   syscall.RawConn // nil until Map was called
+	kind   int64           // of the file system
+	refuse error           // why the file cannot be mapped at all
+	mem    []byte
+
+	stat   unix.Stat_t
+	failed error
+	fstat  func(fd uintptr) // sets stat and failed
+}
+
+// settled is how long a file must not have changed: the kernel takes times from a clock that ticks
+// a hundred times a second or more often. wholeSeconds is that for file systems that store no
+// fractions.
+const (
+	settled      = 50 * time.Millisecond
+	wholeSeconds = 2 * time.Second
+)
+
+// cachedStep is the distance of the bytes that Cached asks for. Each takes a third of a microsecond,
+// and what was read together mostly leaves the cache together.
+const cachedStep = 256 << 10
+
+// Map implements objstore.Mapper. It supports the local file systems that state the time of every
+// change at once; those of a network learn of changes later.
+func (o *object) Map() ([]byte, objstore.Version, error) {
+	m := &o.mapped
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conn == nil && m.refuse == nil {
+		m.refuse = m.begin(o)
+	}
+	if m.refuse != nil {
+		return nil, objstore.Version{}, o.fail(m.refuse)
+	}
+	v, err := m.version()
+	if err == nil {
+		err = o.settled(v)
+	}
+	if err == nil && m.mem == nil {
+		err = m.control(func(fd int) (err error) {
+			m.mem, err = unix.Mmap(fd, 0, int(o.info.Size), unix.PROT_READ, unix.MAP_SHARED)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, v, o.fail(err)
+	}
+	return m.mem, v, nil
+}
+
+// settled returns an error where a change could get the times that the file has now.
+func (o *object) settled(v objstore.Version) error {
+	wait := settled
+	if v.Changed%int64(time.Second) == 0 {
+		wait = wholeSeconds
+	}
+	if v.Size != o.info.Size || time.Since(time.Unix(0, v.Changed)) < wait {
+		return fmt.Errorf("%w in place, or a moment ago", objstore.ErrChanged)
+	}
+	return nil
+}
+
+// begin prepares m for a file; the error is why that cannot be mapped.
+func (m *mapping) begin(o *object) (err error) {
+	if o.info.Size == 0 || o.info.Size > math.MaxInt {
+		return fmt.Errorf("map %d bytes: %w", o.info.Size, errors.ErrUnsupported)
+	}
+	if m.conn, err = o.file.SyscallConn(); err != nil {
+		return err
+	}
+	m.fstat = func(fd uintptr) { m.failed = unix.Fstat(int(fd), &m.stat) }
+	var of unix.Statfs_t
+	if err := m.control(func(fd int) error { return unix.Fstatfs(fd, &of) }); err != nil {
+		return err
+	}
+	switch m.kind = int64(of.Type); m.kind {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC:
+		return nil
+	}
+	return fmt.Errorf("map a file of a file system of type %#x: %w", m.kind, errors.ErrUnsupported)
+}
+
+// control runs f with the descriptor, which stays open meanwhile.
+func (m *mapping) control(f func(fd int) error) error {
+	var failed error
+	if err := m.conn.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+// version asks for the version that the file has now; m.mu is held.
+func (m *mapping) version() (v objstore.Version, err error) {
+	if err = m.conn.Control(m.fstat); err == nil {
+		err = m.failed
+	}
+	st := &m.stat
+	return objstore.Version{Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, err
+}
+
+// Version implements objstore.Mapper.
+func (o *object) Version() (v objstore.Version, err error) {
+	m := &o.mapped
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err = m.refuse
+	if m.conn == nil && err == nil {
+		err = m.begin(o)
+	}
+	if err == nil {
+		v, err = m.version()
+	}
+	if err != nil {
+		err = o.fail(err)
+	}
+	return v, err
+}
+
+// Cached implements objstore.Mapper. It reads a byte every cachedStep bytes, unless that would wait.
+func (o *object) Cached(off int64, n int) bool {
+	m := &o.mapped
+	m.mu.Lock()
+	conn, kind := m.conn, m.kind
+	m.mu.Unlock()
+	if conn == nil || n <= 0 {
+		return false
+	}
+	cached := true
+	err := conn.Control(func(fd uintptr) {
+		to, last := [][]byte{make([]byte, 1)}, off+int64(n)-1
+		for at := off; cached; at = min(at+cachedStep, last) {
+			n, err := unix.Preadv2(int(fd), to, at, unix.RWF_NOWAIT)
+			cached = n == 1 || kind == unix.TMPFS_MAGIC && err == unix.EOPNOTSUPP
+			if at == last {
+				return
+			}
+		}
+	})
+	return cached && err == nil
+}
+
+// unmap ends the mapping; its bytes must not be used any more.
+func (o *object) unmap() error {
+	m := &o.mapped
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mem := m.mem
+	m.mem, m.refuse = nil, fs.ErrClosed
+	if mem == nil {
+		return nil
+	}
+	return unix.Munmap(mem)
+}
