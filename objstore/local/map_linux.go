@@ -29,11 +29,11 @@ type mapping struct {
 }
 
 // settled is how long a file must not have changed: the kernel takes times from a clock that ticks
-// a hundred times a second or more often. wholeSeconds is that for file systems that store no
+// a hundred times a second or more often. settledCoarse is that for file systems that store no
 // fractions.
 const (
-	settled      = 50 * time.Millisecond
-	wholeSeconds = 2 * time.Second
+	settled       = 50 * time.Millisecond
+	settledCoarse = 2 * time.Second
 )
 
 // cachedStep is the distance of the bytes that Cached asks for. Each takes a third of a microsecond,
@@ -72,7 +72,7 @@ func (o *object) Map() ([]byte, objstore.Version, error) {
 func (o *object) settled(v objstore.Version) error {
 	wait := settled
 	if v.Changed%int64(time.Second) == 0 {
-		wait = wholeSeconds
+		wait = settledCoarse
 	}
 	if v.Size != o.info.Size || time.Since(time.Unix(0, v.Changed)) < wait {
 		return fmt.Errorf("%w in place, or a moment ago", objstore.ErrChanged)
