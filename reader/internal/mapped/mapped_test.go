@@ -202,7 +202,7 @@ func TestOtherPanics(t *testing.T) {
 	_, b := twoBlocks(t)
 	for _, f := range []func(){
 		func() { panic("other") },
-		func() { var p *int; *p = 1 },
+		func() { make([]*Blocks, 1)[0].Block = 1 },
 		func() { _ = b.Bytes()[:1000] },
 	} {
 		func() {
