@@ -32,7 +32,7 @@ func (w *Worker) InPlace(ctx context.Context, j *Job, open func(decoded []byte) 
 		return nil
 	}
 	for _, r := range s.Rows[j.From:j.To] {
-		if r.Codec != format.CodecBytes {
+		if r.Codec != format.CodecBytes || r.Decoded != r.Stored {
 			return nil
 		}
 	}
@@ -68,7 +68,7 @@ func (o *objects) pin(h *handle, rows int) *mapped.File {
 	if h.pins == 0 && o.pinned >= min(o.most/2, maxPinned()) {
 		return nil
 	}
-	if h.mapped == nil || h.mapped.Changed() {
+	if h.mapped == nil || h.mapped.NumRows() != rows || h.mapped.Changed() {
 		file, err := mapped.Open(h.Name, object, rows)
 		if err != nil {
 			return nil

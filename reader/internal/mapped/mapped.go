@@ -33,7 +33,7 @@ type File struct {
 	object  objstore.Mapper
 	mem     []byte
 	version objstore.Version
-	checked []atomic.Uint64 // a bit for each row whose checksum was compared
+	checked []atomic.Uint64 // by row: what was compared with the bytes, see sumOf; 0 where nothing was
 }
 
 // Open maps an object, which stays open as long as the File is used. rows is how many it has.
@@ -42,8 +42,11 @@ func Open(shard string, object objstore.Mapper, rows int) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{shard: shard, object: object, mem: mem, version: version, checked: make([]atomic.Uint64, (rows+63)/64)}, nil
+	return &File{shard: shard, object: object, mem: mem, version: version, checked: make([]atomic.Uint64, rows)}, nil
 }
+
+// NumRows returns how many rows the shard has.
+func (f *File) NumRows() int { return len(f.checked) }
 
 // Blocks are consecutive blocks of a File.
 type Blocks struct {
@@ -108,17 +111,20 @@ func (b *Blocks) sum(all bool) error {
 		if row.Samples > 0 {
 			block++
 		}
-		seen, bit := &b.checked[(b.From+i)/64], uint64(1)<<((b.From+i)%64)
-		if all || seen.Load()&bit == 0 {
+		seen := &b.checked[b.From+i]
+		if all || seen.Load() != sumOf(row) {
 			if err := codec.CheckFrameSum(codec.UpdateChecksum(0, mem[:row.Stored]), row); err != nil {
 				return format.Place{Shard: b.shard, Block: block, Offset: offset}.Wrap(err)
 			}
-			seen.Or(bit)
+			seen.Store(sumOf(row))
 		}
 		mem, offset = mem[row.Stored:], offset+int64(row.Stored)
 	}
 	return nil
 }
+
+// sumOf is the checksum and the length of a row.
+func sumOf(row format.Row) uint64 { return uint64(row.CRC)<<32 | uint64(row.Stored) }
 
 // patience is how long Copy waits for files that change all the time, and pause how long at a time.
 const (
