@@ -14,8 +14,8 @@ import (
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
 // Release, or until the next call of Next when StreamOptions.Hold is 0. Sample.Clone keeps one
-// longer. The blocks are in memory of the stream, where they were checked: a file that changes
-// meanwhile does not change them. A Batch is for one goroutine at a time.
+// longer. Without Read.InPlace the blocks are in memory of the stream, where they were checked: a file
+// that changes meanwhile does not change them. A Batch is for one goroutine at a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
 	// them. It is nil with StreamOptions.Rows.
@@ -121,6 +121,18 @@ func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.F
 		m.places = append(m.places, int32(place))
 	}
 	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.inputs[r.Source]})
+}
+
+// Copy runs f, which reads the samples and copies what it keeps of them. It is the only way to read
+// samples with Read.InPlace. When a shard has changed meanwhile, Copy compares the checksums of the
+// blocks that have samples of the batch, and runs f again; where they differ it returns an error that
+// wraps objstore.ErrChanged. When it returns nil, what the last run of f read is what was packed. The
+// error of that run is returned as it is. f must not hold a lock while it reads.
+func (b *Batch) Copy(f func() error) (err error) {
+	if changed := b.memory.Copied(func() { err = f() }); changed != nil {
+		return changed
+	}
+	return err
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does

@@ -138,7 +138,7 @@ func (s *Stream) work(ctx context.Context, helps bool) {
 	}
 	w := window.Filler{Worker: fetch.Worker{
 		Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
-	}, Mapped: s.sizes.inPlace}
+	}, Mapped: s.sizes.inPlace, Rows: s.rows != nil}
 	if w.Flight == nil {
 		w.Scratch = s.pool().Get()
 		defer func() { s.pool().Put(w.Scratch) }()
@@ -173,7 +173,7 @@ func (s *Stream) assemble(ctx context.Context) {
 	}
 	defer close(s.flow.ready)
 	defer end()
-	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip, Own: s.own}
+	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip, Maps: s.sizes.inPlace, Own: s.own}
 	for d := range s.flow.drafts {
 		out := assembled{err: d.Err}
 		if d.Err == nil {

@@ -22,7 +22,7 @@ type sizes struct {
 	workers  int   // goroutines that fetch
 	ahead    int   // drafts
 	queue    int   // batches that lie ready
-	inPlace  bool  // blocks of rows are used where the page cache has them
+	inPlace  bool  // plain blocks are used where the page cache has them
 	depth    int   // batches that tuning may go ahead
 	pieces   []int // by source: blocks of a piece
 	fields   int64 // bytes of the fields of a sample of rows; 0 without rows
@@ -133,7 +133,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)
 	}
-	z.inPlace = o.Rows != NoRows && all.stored <= mapped.Room()
+	z.inPlace = (o.Rows != NoRows || o.InPlace && o.Map == nil) && all.stored <= mapped.Room()
 	z.workers = o.Workers
 	if z.requests > 0 { // and stored bytes on their way
 		z.most = z.requests

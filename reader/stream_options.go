@@ -98,6 +98,10 @@ type Read struct {
 	// RowsIf, when not nil, chooses between rows and samples when the stream opens: it gets what
 	// StreamInfo.Rows would be. Where it returns false, or the data has no rows, batches have Samples.
 	RowsIf func(fields []RowField) bool
+	// InPlace leaves the samples of plain tars in the page cache of the system, where it has them. Another
+	// program can change them there, or cut them off, so the consumer may read samples only within
+	// Batch.Copy. It has no effect with Map.
+	InPlace bool
 	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
 	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
 	// had. An error ends the stream at that batch.

@@ -83,12 +83,10 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 
 // add adds a piece to those that rows are found in.
 func (a *Assembler) add(ctx context.Context, d *planner.Draft, p *window.Piece, l *stacked.Layout) {
-	in := p.Mapped()
-	if in != nil && mapped.Pressed() {
-		a.Own(ctx, p)
-		in = nil
+	if mapped.Pressed() {
+		a.own(ctx, p)
 	}
-	d.Arrays.Add(p.Table, p.First, len(l.Fields), in)
+	d.Arrays.Add(p.Table, p.First, len(l.Fields), p.Mapped())
 }
 
 // sized returns a buffer of n bytes, which is the given one if it is large enough.

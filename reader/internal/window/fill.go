@@ -13,9 +13,9 @@ import (
 // Filler fetches the blocks of pieces and finds their samples. It is for one goroutine.
 type Filler struct {
 	fetch.Worker
-	// Mapped allows that blocks of rows stay in the page cache: rows are copied out of them, see
-	// assemble.Rows, and nothing else is read.
-	Mapped bool
+	// Mapped allows that plain blocks stay in the page cache: those of rows with Rows, which tells that
+	// rows are copied out of them, see assemble.Rows, and those of tar members without.
+	Mapped, Rows bool
 
 	results []fetch.Result
 	packer  block.Packer
@@ -26,7 +26,7 @@ type Filler struct {
 
 // Fill fills a piece that was admitted. What is wrong with a block becomes that block's error.
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
-	if s := p.Job.Shard; f.Mapped && s.Layout != nil && s.Numbered != nil { // keys are made, not read
+	if f.maps(p) {
 		if p.InPlace = f.InPlace(ctx, &p.Job, p.useMapped); p.InPlace != nil {
 			return
 		}
@@ -66,6 +66,15 @@ func (f *Filler) Fill(ctx context.Context, p *Piece) {
 			p.Table.AddError(err)
 		}
 	}
+}
+
+// maps reports whether the blocks of a piece may stay in the page cache. Keys of rows must be made,
+// not read. Small samples of tars are packed, which is a copy.
+func (f *Filler) maps(p *Piece) bool {
+	if s := p.Job.Shard; f.Rows || s.Layout != nil {
+		return f.Mapped && f.Rows && s.Numbered != nil
+	}
+	return f.Mapped && !p.packs(f.Flight == nil)
 }
 
 // Own reads the blocks of a piece that a batch has pinned, which is in memory and mapped, into Buf.

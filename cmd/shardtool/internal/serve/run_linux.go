@@ -219,9 +219,6 @@ func (r *run) deliver(ctx context.Context) error {
 func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	p := &r.parcel
 	p.batch = b
-	if err := p.gather(ctx, r.stream, b); err != nil {
-		return r.place(ctx, err)
-	}
 	var err error
 	if p.checkpoint, err = b.AppendCheckpoint(p.checkpoint[:0]); err != nil {
 		return err
@@ -236,16 +233,11 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	if b.Last() {
 		flags |= flagLast
 	}
-	if err := p.plan(); err != nil {
+	var reg region
+	if err := b.Copy(func() (err error) {
+		reg, err = r.fill(ctx, b, reg)
 		return err
-	}
-	reg, err := r.room(ctx, p.size)
-	if err != nil {
-		return err
-	}
-	stats := r.account.made()
-	p.account = appendAccount(p.account[:0], &stats)
-	if err := p.write(reg.data); err != nil {
+	}); err != nil {
 		return err
 	}
 	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(b.Len()))
@@ -256,6 +248,30 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	r.account.end()
 	r.account.mu.Unlock()
 	return r.s.send(f, nil)
+}
+
+// fill puts a batch into a region: the given one, where it has room.
+func (r *run) fill(ctx context.Context, b *reader.Batch, reg region) (_ region, err error) {
+	p := &r.parcel
+	if err := p.gather(ctx, r.stream, b); err != nil {
+		return reg, r.place(ctx, err)
+	}
+	if err := p.plan(); err != nil {
+		return reg, err
+	}
+	if len(reg.data) < p.size {
+		if reg.data != nil {
+			if err := r.s.ring.release(reg.segment, reg.offset); err != nil {
+				return region{}, err
+			}
+		}
+		if reg, err = r.room(ctx, p.size); err != nil {
+			return reg, err
+		}
+	}
+	stats := r.account.made()
+	p.account = appendAccount(p.account[:0], &stats)
+	return reg, p.write(reg.data)
 }
 
 // place adds source, shard and block to an error of a sample.
