@@ -13,8 +13,8 @@
 package mapped
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -201,7 +201,7 @@ func (b *Blocks) again() error {
 }
 
 // errFault is what touching bytes that a file no longer has becomes.
-var errFault = errors.New("the file is shorter than when it was opened, or cannot be read")
+var errFault = fmt.Errorf("%w: the file is shorter than when it was opened, or cannot be read: %w", format.ErrCorrupt, io.ErrUnexpectedEOF)
 
 // guard runs f. It returns errFault when f touched bytes of files that the system cannot provide.
 func guard(files []*File, f func()) (err error) {
