@@ -44,6 +44,7 @@ def replace(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [overwrite, cut, mode, replace])
 def test_change(plain: Path, change: Callable[[Path], None]) -> None:
+    """A batch is right, or an error that names the block."""
     tuning = shardtool.Tuning(prefetch=1)
     loader = shardtool.Loader(plain, 10, shuffle=True, seed=1, fields={"bin": "bytes"}, tuning=tuning)
     batches = 0
@@ -53,8 +54,7 @@ def test_change(plain: Path, change: Callable[[Path], None]) -> None:
                 assert bytes(data) == b"%08d" % number * 512
             if (batches := batches + 1) == 3:
                 change(plain / "data-000000.tar")
-        assert change in (mode, replace), "nobody noticed"
-        assert batches == 30
+        assert batches == 30  # of a file that was read, or mapped and not changed
     except shardtool.CorruptError as e:
         assert change in (overwrite, cut), e
         assert "data-000000.tar" in str(e) and "block" in str(e)
