@@ -246,6 +246,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	stats := r.account.made()
 	p.account = appendAccount(p.account[:0], &stats)
 	if err := p.write(reg.data); err != nil {
+		_ = r.s.ring.release(reg.segment, reg.offset) // the next run's batches need the room
 		return err
 	}
 	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(b.Len()))
