@@ -81,10 +81,11 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 	return n, nil
 }
 
-// add adds a piece to those that rows are found in.
+// add adds a piece to those that rows are found in. It has the piece read first where copies from the
+// page cache have become slow.
 func (a *Assembler) add(ctx context.Context, d *planner.Draft, p *window.Piece, l *stacked.Layout) {
 	in := p.Mapped()
-	if in != nil && mapped.Pressed() {
+	if in != nil && (in.Stale() || mapped.Pressed()) {
 		a.Own(ctx, p)
 		in = nil
 	}

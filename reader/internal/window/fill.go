@@ -28,6 +28,7 @@ type Filler struct {
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
 	if s := p.Job.Shard; f.Mapped && s.Layout != nil && s.Numbered != nil { // keys are made, not read
 		if p.InPlace = f.InPlace(ctx, &p.Job, p.useMapped); p.InPlace != nil {
+			p.InPlace.Source = p.ID.Source
 			return
 		}
 		p.Table.Reset()
