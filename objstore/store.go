@@ -113,12 +113,12 @@ type Mapper interface {
 	// it cuts off cannot be touched, which is a fault (see [runtime/debug.SetPanicOnFault]). What was
 	// read is of one content when Version returns an equal version afterwards. Map fails where that
 	// would not show a change: with errors.ErrUnsupported, or with ErrChanged until a moment has passed
-	// since the file was changed.
+	// since the file was changed, and while a program has it open for writing, where the system tells.
 	Map() ([]byte, Version, error)
 	// Cached reports whether a range is in memory, as far as the system tells: reading the rest
 	// through the mapping is slower than ReadAt.
 	Cached(off int64, n int) bool
-	// Version returns the version that the file has now.
+	// Version returns the version that the file has now. Call Map first.
 	Version() (Version, error)
 }
 

@@ -130,7 +130,7 @@ func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.F
 // error of that run is returned as it is. f must not hold a lock while it reads.
 func (b *Batch) Copy(f func() error) (err error) {
 	if changed := b.memory.Copied(func() { err = f() }); changed != nil {
-		return changed
+		return b.s.ofSource(changed)
 	}
 	return err
 }

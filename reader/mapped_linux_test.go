@@ -11,10 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -233,6 +237,42 @@ func TestChangedBeforeCopy(t *testing.T) {
 	}
 }
 
+// TestChangedSource: the error of rows of a mix names the source, because shards of several sources
+// have the same names.
+func TestChangedSource(t *testing.T) {
+	m := mix.Mix{Seed: 1, Shuffle: true, Tail: order.TailWrap, Epoch: 200, Segments: []mix.Segment{{Weights: []uint64{1, 1}}}}
+	var of reader.Mix
+	var dirs []string
+	for _, name := range []string{"a", "b"} {
+		dir, ds := onDisk(t, 100, false, plainRows)
+		mapped(t, dir)
+		dirs, of.Sets = append(dirs, dir), append(of.Sets, ds)
+		m.Sources = append(m.Sources, mix.Source{
+			Name: name, Digest: format.DigestString(ds.Digest()), Units: ds.NumSamples(),
+			Lanes: 4, RunBlocks: 1, Delay: 3, Head: 2, Affinity: order.AffinityEpoch,
+		})
+	}
+	var err error
+	if of.Plan, err = mix.New(m); err != nil {
+		t.Fatal(err)
+	}
+	s, err := reader.OpenMix(t.Context(), of, reader.StreamOptions{Order: reader.Order{GlobalBatch: 50}, Read: reader.Read{Rows: reader.RowsInPlace}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b, err := s.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(t, dirs[1], overwrite)
+	err = b.CopyRows(make([]byte, 600*b.Len()), "x.npy")
+	var source *mix.SourceError
+	if !errors.Is(err, objstore.ErrChanged) || !errors.As(err, &source) || source.Source != "b" {
+		t.Error(err)
+	}
+}
+
 // TestChangedWhileStreamed has another program write to shards, cut them and touch them all the
 // time, at random. A batch is right or an error.
 func TestChangedWhileStreamed(t *testing.T) {
@@ -291,6 +331,61 @@ func TestChangedWhileStreamed(t *testing.T) {
 	}
 	if failed == 0 || batches == 0 {
 		t.Errorf("%d errors and %d batches: nothing was tried", failed, batches)
+	}
+}
+
+// TestSmallBatchesAreRead: where a batch has few bytes of each shard, comparing versions would take longer
+// than reading.
+func TestSmallBatchesAreRead(t *testing.T) {
+	dir, ds := onDisk(t, 3003, false, plainRows)
+	mapped(t, dir)
+	for _, c := range []struct {
+		batch int
+		want  bool
+	}{{3, false}, {1000, true}} { // mappings of the first would stay
+		batch, want := c.batch, c.want
+		s, err := ds.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{GlobalBatch: batch, Shuffle: true, Epochs: 1}, Read: reader.Read{Rows: reader.RowsReady}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := mappings(t, dir) > 0; got != want {
+			t.Errorf("batches of %d rows: mapped %v", batch, got)
+		}
+		s.Close()
+	}
+}
+
+// TestFewDescriptors streams more shards than the process may open, with as few descriptors as do
+// without mappings.
+func TestFewDescriptors(t *testing.T) {
+	dir, ds := onDisk(t, 20_000, false, plainRows)
+	mapped(t, dir)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = uint64(len(open)) + 3
+	s := rowsStream(t, ds, reader.RowsReady, 0)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

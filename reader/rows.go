@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
+	"github.com/shardtool/shardtool/reader/internal/mapped"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/stats"
 )
@@ -134,7 +135,11 @@ func (s *Stream) copyAhead(ctx context.Context) *copiers {
 	for range s.opts.copiers() {
 		c.wg.Go(func() {
 			for b := range c.found {
-				b.memory.copied <- b.memory.rows.MakeAll(s.rows)
+				err := context.Cause(ctx) // else Close would wait for copies that nobody wants
+				if err == nil {
+					err = s.ofSource(b.memory.rows.MakeAll(s.rows))
+				}
+				b.memory.copied <- err
 			}
 		})
 	}
@@ -175,7 +180,7 @@ func (c *copiers) end() {
 func (b *Batch) fillRows(ctx context.Context, a *assemble.Assembler) (err error) {
 	s, m := b.s, &b.memory.rows
 	if b.counts, err = a.FillRows(ctx, b.draft, m, s.rows); err != nil {
-		return err
+		return s.ofSource(err)
 	}
 	size := s.sizes.fields
 	b.counts.Bytes = int64(b.counts.Samples) * size
@@ -237,7 +242,16 @@ func (b *Batch) CopyRows(dst []byte, field string) error {
 	if f < 0 {
 		return fmt.Errorf("reader: %w: rows have no field %q", ErrFields, field)
 	}
-	return b.memory.rows.Copy(dst[:b.Len()*stride], f)
+	return b.s.ofSource(b.memory.rows.Copy(dst[:b.Len()*stride], f))
+}
+
+// ofSource names the source in an error of a copy.
+func (s *Stream) ofSource(err error) error {
+	var at *mapped.Error
+	if !errors.As(err, &at) {
+		return err
+	}
+	return s.inputs[at.Source].failed(err)
 }
 
 // rowField finds a field; -1 where there is none.

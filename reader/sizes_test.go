@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -58,5 +59,21 @@ func TestNoCopiesOfLargeBatches(t *testing.T) {
 	}
 	if st := s.Stats(); copied > 0 || st.Evicted > 0 {
 		t.Errorf("with %d bytes %d batches were copied, and %d blocks were evicted", s.Info().Memory, copied, st.Evicted)
+	}
+}
+
+// TestBatchesReady: small batches lie ready in larger numbers, but in a part of a given memory; and few
+// with Map, since what it makes of a sample counts nowhere.
+func TestBatchesReady(t *testing.T) {
+	var samples []testset.Sample
+	for i := range 100 {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "x", Data: make([]byte, 100)}}})
+	}
+	d := newStreamed(t, inDir(t), samples, testset.Options{})
+	plain := d.stream(t, StreamOptions{Order: Order{GlobalBatch: 8}})
+	small := d.stream(t, StreamOptions{Order: Order{GlobalBatch: 8}, Limits: Limits{Memory: 1 << 20}})
+	made := d.stream(t, StreamOptions{Order: Order{GlobalBatch: 8}, Read: Read{Map: func(context.Context, *Sample) error { return nil }}})
+	if plain.sizes.queue != mostQueued || made.sizes.queue != 2 || small.sizes.queue*8*1024 > 1<<20/queuedPart {
+		t.Errorf("%d batches lie ready, in little memory %d, with Map %d", plain.sizes.queue, small.sizes.queue, made.sizes.queue)
 	}
 }

@@ -14,23 +14,20 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// mapping is the mapped bytes of a file, and what is asked of its descriptor again and again: these
-// calls allocate nothing.
+// mapping is the mapped bytes of a file.
 type mapping struct {
-	mu     sync.Mutex
+	mu     sync.RWMutex    // asking for the version, as goroutines do at each batch, excludes nobody else
 	conn   syscall.RawConn // nil until Map was called
+	fd     int             // open until refuse is set
 	kind   int64           // of the file system
 	refuse error           // why the file cannot be mapped at all
 	mem    []byte
-
-	stat   unix.Stat_t
-	failed error
-	fstat  func(fd uintptr) // sets stat and failed
 }
 
 // settled is how long a file must not have changed: the kernel takes times from a clock that ticks
 // a hundred times a second or more often. settledCoarse is that for file systems that store no
-// fractions.
+// fractions, and where nothing tells whether a program is in the middle of a write: a write sets the
+// times when it begins, and may sleep before it has stored all bytes.
 const (
 	settled       = 50 * time.Millisecond
 	settledCoarse = 2 * time.Second
@@ -71,13 +68,31 @@ func (o *object) Map() ([]byte, objstore.Version, error) {
 // settled returns an error where a change could get the times that the file has now.
 func (o *object) settled(v objstore.Version) error {
 	wait := settled
-	if v.Changed%int64(time.Second) == 0 {
+	switch err := o.mapped.control(unwritten); {
+	case errors.Is(err, unix.EAGAIN):
+		return fmt.Errorf("%w, maybe: a program has it open for writing", objstore.ErrChanged)
+	case err != nil, v.Changed%int64(time.Second) == 0:
 		wait = settledCoarse
 	}
 	if v.Size != o.info.Size || time.Since(time.Unix(0, v.Changed)) < wait {
 		return fmt.Errorf("%w in place, or a moment ago", objstore.ErrChanged)
 	}
 	return nil
+}
+
+// unwritten returns EAGAIN while a program has a file open for writing or has mapped it so: the system
+// grants no lease then. To others than the owner of the file it grants none at all, which is another
+// error. A program that opens the file meanwhile waits for the end of the lease, and has a signal
+// sent here, which does nothing.
+func unwritten(fd int) error {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(unix.SIGURG))
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return err
 }
 
 // begin prepares m for a file; the error is why that cannot be mapped.
@@ -88,9 +103,8 @@ func (m *mapping) begin(o *object) (err error) {
 	if m.conn, err = o.file.SyscallConn(); err != nil {
 		return err
 	}
-	m.fstat = func(fd uintptr) { m.failed = unix.Fstat(int(fd), &m.stat) }
 	var of unix.Statfs_t
-	if err := m.control(func(fd int) error { return unix.Fstatfs(fd, &of) }); err != nil {
+	if err := m.control(func(fd int) error { m.fd = fd; return unix.Fstatfs(fd, &of) }); err != nil {
 		return err
 	}
 	switch m.kind = int64(of.Type); m.kind {
@@ -109,23 +123,21 @@ func (m *mapping) control(f func(fd int) error) error {
 	return failed
 }
 
-// version asks for the version that the file has now; m.mu is held.
+// version asks for the version that the file has now; m.mu is held, for reading at least. It
+// allocates nothing.
 func (m *mapping) version() (v objstore.Version, err error) {
-	if err = m.conn.Control(m.fstat); err == nil {
-		err = m.failed
-	}
-	st := &m.stat
+	var st unix.Stat_t
+	err = unix.Fstat(m.fd, &st)
 	return objstore.Version{Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, err
 }
 
 // Version implements objstore.Mapper.
 func (o *object) Version() (v objstore.Version, err error) {
 	m := &o.mapped
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	err = m.refuse
-	if m.conn == nil && err == nil {
-		err = m.begin(o)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err = m.refuse; err == nil && m.conn == nil {
+		err = fmt.Errorf("the version of what was not mapped: %w", errors.ErrUnsupported)
 	}
 	if err == nil {
 		v, err = m.version()

@@ -97,6 +97,41 @@ func TestMap(t *testing.T) {
 	}
 }
 
+// TestNotMappedWhileWritten: a write sets the times of a file when it begins, and may take long. While a
+// program has the file open for writing, or mapped, no version is that of one content.
+func TestNotMappedWhileWritten(t *testing.T) {
+	dir := t.TempDir()
+	store := newStore(t, dir)
+	put(t, store, "x", "content", objstore.Condition{})
+	m, _, _ := mapped(t, openObject(t, store, "x"))
+	if err := m.(*object).mapped.control(unwritten); err != nil {
+		t.Skip("the system grants no leases: ", err)
+	}
+	time.Sleep(settledCoarse) // so that only a program that writes is in the way
+	f, err := os.OpenFile(filepath.Join(dir, "x"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, _, err := m.Map(); !errors.Is(err, objstore.ErrChanged) {
+		t.Errorf("a file that is open for writing was mapped: %v", err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, 7, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if _, _, err := m.Map(); !errors.Is(err, objstore.ErrChanged) {
+		t.Errorf("a file that is mapped for writing was mapped: %v", err)
+	}
+	if err := unix.Munmap(mem); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := m.Map(); err != nil {
+		t.Errorf("a file that nobody writes to: %v", err)
+	}
+}
+
 // TestCachedIsTrue drops a file from the page cache.
 func TestCachedIsTrue(t *testing.T) {
 	dir := t.TempDir()

@@ -95,9 +95,7 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
-		if mapped.Pressed() {
-			a.own(ctx, p)
-		}
+		a.own(ctx, p)
 	}
 	a.note(d, m)
 	defer clear(a.near[:])
@@ -132,9 +130,9 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 	return n, nil
 }
 
-// own has a piece in memory of the stream.
+// own has a piece in memory of the stream where copies from the page cache have become slow.
 func (a *Assembler) own(ctx context.Context, p *window.Piece) {
-	if p.Mapped() != nil {
+	if in := p.Mapped(); in != nil && (in.Stale() || mapped.Pressed()) {
 		a.Own(ctx, p)
 	}
 }
@@ -250,7 +248,9 @@ func (a *Assembler) copied(ctx context.Context, d *planner.Draft, m *Memory, to 
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
-		a.own(ctx, p)
+		if p.Mapped() != nil { // the piece is not kept until the batch is copied
+			a.Own(ctx, p)
+		}
 		for ; len(rest) > 0 && d.In[rest[0]] == int32(u); rest = rest[1:] {
 			i := rest[0]
 			s, err := a.find(m, &d.Refs[i], p, &n)

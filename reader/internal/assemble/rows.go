@@ -83,9 +83,7 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 
 // add adds a piece to those that rows are found in.
 func (a *Assembler) add(ctx context.Context, d *planner.Draft, p *window.Piece, l *stacked.Layout) {
-	if mapped.Pressed() {
-		a.own(ctx, p)
-	}
+	a.own(ctx, p)
 	d.Arrays.Add(p.Table, p.First, len(l.Fields), p.Mapped())
 }
 

@@ -42,7 +42,7 @@ func (w *Worker) InPlace(ctx context.Context, j *Job, open func(decoded []byte) 
 		return nil
 	}
 	o := s.Source.objects
-	file := o.pin(h, len(s.Rows))
+	file := o.pin(h, s.Rows)
 	if file == nil {
 		o.release(h)
 		return nil
@@ -56,9 +56,9 @@ func (w *Worker) InPlace(ctx context.Context, j *Job, open func(decoded []byte) 
 	return p
 }
 
-// pin maps the object of a handle that the caller uses. It keeps the use until unpin; without a
-// result the caller keeps it.
-func (o *objects) pin(h *handle, rows int) *mapped.File {
+// pin maps the object of a handle that the caller uses, for a shard with these rows. It keeps the
+// use until unpin; without a result the caller keeps it.
+func (o *objects) pin(h *handle, rows []format.Row) *mapped.File {
 	object, ok := h.Object.(objstore.Mapper)
 	if !ok {
 		return nil
@@ -68,7 +68,7 @@ func (o *objects) pin(h *handle, rows int) *mapped.File {
 	if h.pins == 0 && o.pinned >= min(o.most/2, maxPinned()) {
 		return nil
 	}
-	if h.mapped == nil || h.mapped.NumRows() != rows || h.mapped.Changed() {
+	if h.mapped == nil || !h.mapped.Has(rows) || h.mapped.Changed() {
 		file, err := mapped.Open(h.Name, object, rows)
 		if err != nil {
 			return nil

@@ -33,20 +33,25 @@ type File struct {
 	object  objstore.Mapper
 	mem     []byte
 	version objstore.Version
-	checked []atomic.Uint64 // by row: what was compared with the bytes, see sumOf; 0 where nothing was
+	rows    []format.Row
+	checked []atomic.Uint64 // a bit for each of rows whose checksum was compared
+	stale   atomic.Bool
 }
 
-// Open maps an object, which stays open as long as the File is used. rows is how many it has.
-func Open(shard string, object objstore.Mapper, rows int) (*File, error) {
+// Open maps an object, which stays open as long as the File is used. rows are those of the shard.
+func Open(shard string, object objstore.Mapper, rows []format.Row) (*File, error) {
 	mem, version, err := object.Map()
 	if err != nil {
 		return nil, err
 	}
-	return &File{shard: shard, object: object, mem: mem, version: version, checked: make([]atomic.Uint64, rows)}, nil
+	return &File{shard: shard, object: object, mem: mem, version: version, rows: rows, checked: make([]atomic.Uint64, (len(rows)+63)/64)}, nil
 }
 
-// NumRows returns how many rows the shard has.
-func (f *File) NumRows() int { return len(f.checked) }
+// Has reports whether the file was opened with these rows. Tables may name an object twice, with
+// other rows: what was compared of one shard tells nothing of the other.
+func (f *File) Has(rows []format.Row) bool {
+	return len(rows) == len(f.rows) && (len(rows) == 0 || &rows[0] == &f.rows[0] || slices.Equal(rows, f.rows))
+}
 
 // Blocks are consecutive blocks of a File.
 type Blocks struct {
@@ -57,7 +62,17 @@ type Blocks struct {
 	From   int
 	Block  int
 	Offset int64
+	Source int // of the stream, for errors
 }
+
+// Error is that of Copy, with the source of the blocks that it is about.
+type Error struct {
+	Source int
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
 
 // size returns the bytes of the blocks.
 func (b *Blocks) size() (n int) {
@@ -101,6 +116,10 @@ func (f *File) Changed() bool {
 	return err != nil || v != f.version
 }
 
+// Stale reports whether Copy found that the file has changed. Blocks are better read then: Copy
+// compares their checksums each time.
+func (f *File) Stale() bool { return f.stale.Load() }
+
 // sum compares the rows with their checksums: all of them, or those that were not yet compared.
 func (b *Blocks) sum(all bool) error {
 	mem, block, offset := b.Bytes(), b.Block-1, b.Offset
@@ -111,26 +130,22 @@ func (b *Blocks) sum(all bool) error {
 		if row.Samples > 0 {
 			block++
 		}
-		seen := &b.checked[b.From+i]
-		if all || seen.Load() != sumOf(row) {
+		seen, bit := &b.checked[(b.From+i)/64], uint64(1)<<((b.From+i)%64)
+		if all || seen.Load()&bit == 0 {
 			if err := codec.CheckFrameSum(codec.UpdateChecksum(0, mem[:row.Stored]), row); err != nil {
 				return format.Place{Shard: b.shard, Block: block, Offset: offset}.Wrap(err)
 			}
-			seen.Store(sumOf(row))
+			seen.Or(bit)
 		}
 		mem, offset = mem[row.Stored:], offset+int64(row.Stored)
 	}
 	return nil
 }
 
-// sumOf is the checksum and the length of a row.
-func sumOf(row format.Row) uint64 { return uint64(row.CRC)<<32 | uint64(row.Stored) }
+// Copy tries again that often where files change all the time, after a pause each.
+var tries = 250 // fewer in tests
 
-// patience is how long Copy waits for files that change all the time, and pause how long at a time.
-const (
-	patience = 5 * time.Second
-	pause    = 20 * time.Millisecond
-)
+const pause = 20 * time.Millisecond
 
 // Copy runs copy, which copies from files into memory that nothing else uses meanwhile. When it
 // returns nil, the copies are of bytes that were compared with their checksums. from returns the
@@ -145,47 +160,66 @@ func Copy(files []*File, from func() []*Blocks, copy func()) error {
 	if time.Since(begin) > slow {
 		look()
 	}
-	if fault == nil && !slices.ContainsFunc(files, (*File).Changed) {
+	changed := false
+	for _, f := range files {
+		if f.Changed() {
+			changed = true
+			f.stale.Store(true)
+		}
+	}
+	if fault == nil && !changed {
 		return nil
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		versions, err := settled(files)
-		for _, b := range from() {
-			if err := b.again(); err != nil {
-				return err
+	last := files[0]
+	for try := range tries {
+		versions, late := settled(files)
+		if late == nil || try == 0 { // other content is an error at once
+			for _, b := range from() {
+				if err := b.again(); err != nil {
+					return err
+				}
 			}
 		}
-		if err == nil {
-			err = guard(files, copy)
+		if late == nil && guard(files, copy) == nil {
+			if late = other(files, versions); late == nil {
+				return nil
+			}
 		}
-		if err == nil && same(files, versions) {
-			return nil
+		if late != nil {
+			last = late
 		}
 		time.Sleep(pause)
 	}
-	return format.InShard(files[0].shard, fmt.Errorf("%w again and again while it was read", objstore.ErrChanged))
+	err := format.InShard(last.shard, fmt.Errorf("%w again and again while it was read", objstore.ErrChanged))
+	for _, b := range from() {
+		if b.File == last {
+			return &Error{b.Source, err}
+		}
+	}
+	return err
 }
 
-// settled returns the versions of files; the error is that of one that changed a moment ago.
-func settled(files []*File) ([]objstore.Version, error) {
-	versions := make([]objstore.Version, len(files))
+// settled returns the versions of files, and a file that changed a moment ago; nil where all are as
+// they were for a while.
+func settled(files []*File) (versions []objstore.Version, late *File) {
+	versions = make([]objstore.Version, len(files))
 	for i, f := range files {
 		var err error
 		if _, versions[i], err = f.object.Map(); err != nil {
-			return nil, err
+			return nil, f
 		}
 	}
 	return versions, nil
 }
 
-// same reports whether files have these versions.
-func same(files []*File, versions []objstore.Version) bool {
+// other returns a file that has another version; nil where all have these.
+func other(files []*File, versions []objstore.Version) *File {
 	for i, f := range files {
 		if v, err := f.object.Version(); err != nil || v != versions[i] {
-			return false
+			return f
 		}
 	}
-	return true
+	return nil
 }
 
 // again compares all checksums of blocks whose file has changed.
@@ -194,10 +228,11 @@ func (b *Blocks) again() error {
 	if err := guard([]*File{b.File}, func() { failed = b.sum(true) }); err != nil {
 		failed = format.Place{Shard: b.shard, Block: b.Block, Offset: b.Offset}.Wrap(err)
 	}
-	if failed != nil {
-		failed = fmt.Errorf("%w: %w in place while it was read: pack into new files, and put them in place of the old ones by renaming", failed, objstore.ErrChanged)
+	if failed == nil {
+		return nil
 	}
-	return failed
+	failed = fmt.Errorf("%w: %w in place while it was read: pack into new files, and put them in place of the old ones by renaming", failed, objstore.ErrChanged)
+	return &Error{b.Source, failed}
 }
 
 // errFault is what touching bytes that a file no longer has becomes.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,18 +43,18 @@ func (o *object) touch() { o.version.Changed++ }
 func twoBlocks(t *testing.T) (*object, *Blocks) {
 	t.Helper()
 	o := &object{mem: bytes.Repeat([]byte("0123456789"), 40)}
-	file, err := Open("s.tar", o, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := []format.Row{{Stored: 100, Samples: 1}, {Stored: 120}, {Stored: 80, Samples: 2}}
-	at := 100
+	rows := []format.Row{{Stored: 100, Samples: 1}, {Stored: 100, Samples: 1}, {Stored: 120}, {Stored: 80, Samples: 2}}
+	at := 0
 	for i := range rows {
 		n := int(rows[i].Stored)
 		rows[i].Decoded, rows[i].CRC = rows[i].Stored, codec.UpdateChecksum(0, o.mem[at:at+n])
 		at += n
 	}
-	return o, &Blocks{File: file, Rows: rows, From: 1, Block: 1, Offset: 100}
+	file, err := Open("s.tar", o, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o, &Blocks{File: file, Rows: rows[1:], From: 1, Block: 1, Offset: 100}
 }
 
 func usable(b *Blocks) (ok bool, seen string) {
@@ -186,6 +188,39 @@ func TestCopy(t *testing.T) {
 		if calls != c.calls {
 			t.Errorf("%s: copied %d times, want %d", c.name, calls, c.calls)
 		}
+		if b.Stale() != (c.name != "nothing") {
+			t.Errorf("%s: the file is stale: %v", c.name, b.Stale())
+		}
+	}
+}
+
+// TestCopyNamesTheFile: where one of several files changes all the time, the error names that one.
+func TestCopyNamesTheFile(t *testing.T) {
+	defer func(n int) { tries = n }(tries)
+	tries = 3
+	_, first := twoBlocks(t)
+	o, second := twoBlocks(t)
+	second.shard = "t.tar"
+	o.touch()
+	o.unsettled = tries
+	err := Copy([]*File{first.File, second.File}, func() []*Blocks { return []*Blocks{first, second} }, func() {})
+	if !errors.Is(err, objstore.ErrChanged) || !strings.Contains(err.Error(), "t.tar") {
+		t.Error(err)
+	}
+	if first.Stale() || !second.Stale() {
+		t.Error("another file is stale")
+	}
+}
+
+// TestHas: marks are of the rows that a file was opened for.
+func TestHas(t *testing.T) {
+	_, b := twoBlocks(t)
+	other := slices.Clone(b.rows)
+	if !b.Has(b.rows) || !b.Has(other) {
+		t.Error("other rows")
+	}
+	if other[3].CRC++; b.Has(other) || b.Has(other[:3]) || b.Has(nil) {
+		t.Error("the same rows")
 	}
 }
 
@@ -220,19 +255,22 @@ func TestOtherPanics(t *testing.T) {
 func TestPressure(t *testing.T) {
 	defer func(f func() int64) { countFaults = f }(countFaults)
 	defer func(f, u int64) { pressure.faults.Store(f); pressure.until.Store(u) }(pressure.faults.Load(), pressure.until.Load())
+	defer func(at int64) { pressure.at.Store(at) }(pressure.at.Load())
 	pressure.faults.Store(0)
 	pressure.until.Store(0)
 	for _, step := range []struct {
 		faults int64
 		want   bool
 	}{
-		{5000, false}, // of the program's start
+		{5000, false},               // of the program's start
+		{5000 + fewFaults/2, false}, // as when small batches are copied: few at a time
 		{5000 + fewFaults, false},
-		{5000 + 2*fewFaults + 1, true},
-		{5000 + 2*fewFaults + 1, true}, // for a while
+		{5000 + fewFaults + 1, true},
+		{5000 + fewFaults + 1, true}, // for a while
 	} {
 		countFaults = func() int64 { return step.faults }
 		look()
+		pressure.at.Store(math.MaxInt64) // a moment ago, also where the test is slow
 		if got := Pressed(); got != step.want {
 			t.Errorf("after %d faults: %v", step.faults, got)
 		}

@@ -8,14 +8,17 @@ import (
 // pressure is whether this process waits for pages that have left memory, because others need it
 // more. It is of the process, as the count of its faults is.
 var pressure struct {
-	faults atomic.Int64 // those known of
+	faults atomic.Int64 // those known of,
+	at     atomic.Int64 // since when, as until is
 	until  atomic.Int64 // in nanoseconds since 1970
 }
 
 const (
-	// A process that has waited for more than fewFaults pages since it looked last is under pressure
-	// for relief. It looks whenever blocks are to be used, and after a copy that took slow.
+	// A process that has waited for more than fewFaults pages within span is under pressure for relief.
+	// It looks whenever blocks are to be used, and after a copy that took slow: a small batch waits for
+	// few pages.
 	fewFaults = 64
+	span      = time.Second
 	relief    = 30 * time.Second
 	slow      = 3 * time.Millisecond
 )
@@ -30,10 +33,17 @@ func Pressed() bool {
 // countFaults is faults, except in tests.
 var countFaults = faults
 
-// look counts the faults since the last call.
+// look counts the faults of the last moments.
 func look() {
-	all := countFaults()
-	if before := pressure.faults.Swap(all); before > 0 && all-before > fewFaults { // its start is not counted
-		pressure.until.Store(time.Now().Add(relief).UnixNano())
+	all, now := countFaults(), time.Now().UnixNano()
+	if before := pressure.faults.Load(); before > 0 { // its start is not counted
+		switch {
+		case all-before > fewFaults:
+			pressure.until.Store(now + int64(relief))
+		case now-pressure.at.Load() < int64(span):
+			return
+		}
 	}
+	pressure.faults.Store(all)
+	pressure.at.Store(now)
 }

@@ -28,6 +28,7 @@ type Filler struct {
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
 	if f.maps(p) {
 		if p.InPlace = f.InPlace(ctx, &p.Job, p.useMapped); p.InPlace != nil {
+			p.InPlace.Source = p.ID.Source
 			return
 		}
 		p.Table.Reset()

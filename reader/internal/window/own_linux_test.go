@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -47,6 +49,36 @@ func stackedShard(t *testing.T, dir string) *fetch.Shard {
 	t.Cleanup(of.Source.Close)
 	time.Sleep(100 * time.Millisecond) // a file that changed just now is not mapped
 	return of
+}
+
+// TestTwoShardsOfOneObject: tables may name an object twice, with other rows. What was compared of one
+// shard is not taken as compared for the other.
+func TestTwoShardsOfOneObject(t *testing.T) {
+	of := stackedShard(t, t.TempDir())
+	other := &fetch.Shard{ShardInfo: of.ShardInfo, Source: of.Source, Rows: slices.Clone(of.Rows)}
+	other.Rows[1].CRC++
+	many := &fetch.Shard{ShardInfo: of.ShardInfo, Source: of.Source}
+	for range 100 {
+		many.Rows = append(many.Rows, format.Row{Stored: 1, Decoded: 1, Samples: 1})
+	}
+	for i, c := range []struct {
+		of           *fetch.Shard
+		first, count int
+		mapped       bool
+	}{{of, 0, 3, true}, {other, 0, 3, false}, {of, 0, 3, true}, {many, 80, 3, false}} {
+		p := &Piece{Job: c.of.BlockRange(c.first, c.count), Blocks: c.count, Table: new(block.Table)}
+		p.Plan = p.Job.Plan(of.Source.Joined())
+		p.Buf = make([]byte, p.Plan.Size)
+		f := Filler{Worker: fetch.Worker{Scratch: new(fetch.ScratchPool).Get(), KeepGoing: true}, Mapped: true}
+		f.Fill(t.Context(), p)
+		defer p.InPlace.Release()
+		if i == 0 && p.Mapped() == nil {
+			t.Skip("files are not mapped here")
+		}
+		if (p.Mapped() != nil) != c.mapped {
+			t.Fatalf("shard %d: used in place: %v", i, p.Mapped() != nil)
+		}
+	}
 }
 
 // TestOwn fills a piece that is mapped, and has it in memory after that: what a batch has of the

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -17,7 +22,14 @@ import (
 func packRows(t *testing.T, n int) *mem.Store {
 	t.Helper()
 	store := mem.New()
-	w, err := writer.New(t.Context(), store, writer.Options{BlockSize: 4 << 10, ShardSize: 64 << 10, Layout: writer.LayoutStacked})
+	packRowsInto(t, store, n, false)
+	return store
+}
+
+// packRowsInto is packRows in a store.
+func packRowsInto(t *testing.T, store objstore.Store, n int, isPlain bool) {
+	t.Helper()
+	w, err := writer.New(t.Context(), store, writer.Options{BlockSize: 4 << 10, ShardSize: 64 << 10, Layout: writer.LayoutStacked, Plain: isPlain})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +48,45 @@ func packRows(t *testing.T, n int) *mem.Store {
 	if _, err := w.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return store
+}
+
+// TestRowsOfChangedShard cuts a shard between two batches, again and again. Each run ends with an
+// error and leaves all of the ring to the next.
+func TestRowsOfChangedShard(t *testing.T) {
+	dir := t.TempDir()
+	store, err := local.New(dir, local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packRowsInto(t, store, 1000, true)
+	shard := filepath.Join(dir, "data-000000.tar")
+	whole, err := os.ReadFile(shard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, store)
+	c.info()
+	for run := uint64(1); run <= 5; run++ {
+		time.Sleep(100 * time.Millisecond) // a file that changed just now is not mapped
+		c.start(run, `{"batch_size":400,"prefetch":0,"ring":65536,"columns":[{"name":"x.npy","decode":"npy"}]}`)
+		c.ask(run, 0)
+		g := c.batch()
+		c.release(&g.frame)
+		if err := os.Truncate(shard, 0); err != nil {
+			t.Fatal(err)
+		}
+		c.ask(run, 1)
+		f, body := c.next()
+		if f.kind() == kindBatch {
+			t.Skip("files are not mapped here")
+		}
+		if f.kind() != kindError || !bytes.Contains(body, []byte("data-000000.tar")) || !bytes.Contains(body, []byte(objstore.ErrChanged.Error())) {
+			t.Fatalf("a frame of kind %d: %s", f.kind(), body)
+		}
+		if err := os.WriteFile(shard, whole, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestRows compares the batches of rows with those made of samples, which an optional column asks

@@ -238,6 +238,9 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 		reg, err = r.fill(ctx, b, reg)
 		return err
 	}); err != nil {
+		if reg.data != nil {
+			_ = r.s.ring.release(reg.segment, reg.offset) // the next run's batches need the room
+		}
 		return err
 	}
 	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(b.Len()))
