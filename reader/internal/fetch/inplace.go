@@ -32,7 +32,7 @@ func (w *Worker) InPlace(ctx context.Context, j *Job, open func(decoded []byte) 
 		return nil
 	}
 	for _, r := range s.Rows[j.From:j.To] {
-		if r.Codec != format.CodecBytes {
+		if r.Codec != format.CodecBytes || r.Decoded != r.Stored {
 			return nil
 		}
 	}
