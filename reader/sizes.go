@@ -118,7 +118,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		if in.share > 0 { // what has no weight gives nothing
 			needs[i] = in.need(o)
 			all.join(&needs[i])
-			files += float64(min(in.tables.Shards, uint64(2*needs[i].lanes))) // a lane may be between two
+			files += min(float64(in.tables.Shards), max(2*float64(needs[i].lanes), needs[i].live/needs[i].perBlock))
 			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Requests))
 		}
 	}

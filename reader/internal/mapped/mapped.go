@@ -98,7 +98,7 @@ func (b *Blocks) Bytes() []byte {
 func (b *Blocks) Usable(open func(decoded []byte) error) bool {
 	look()
 	mem := b.Bytes()
-	if len(mem) == 0 || Pressed() || !b.object.Cached(b.Offset, len(mem)) {
+	if len(mem) == 0 || Pressed() || !b.cached(len(mem)) {
 		return false
 	}
 	failed := error(nil)
@@ -108,6 +108,17 @@ func (b *Blocks) Usable(open func(decoded []byte) error) bool {
 		}
 	})
 	return err == nil && failed == nil
+}
+
+// cached reports whether the n bytes of the blocks are in the page cache. Of blocks that were used
+// before it asks for the ends: what was read together mostly leaves together, and asking takes time.
+func (b *Blocks) cached(n int) bool {
+	for i := range b.Rows {
+		if at := b.From + i; b.checked[at/64].Load()&(1<<(at%64)) == 0 {
+			return b.object.Cached(b.Offset, n)
+		}
+	}
+	return b.object.Cached(b.Offset, 1) && b.object.Cached(b.Offset+int64(n)-1, 1)
 }
 
 // Changed reports whether the file may have changed since it was opened. Open it again then.

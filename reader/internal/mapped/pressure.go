@@ -17,7 +17,7 @@ const (
 	// A process that has waited for more than fewFaults pages within span is under pressure for relief.
 	// It looks whenever blocks are to be used, and after a copy that took slow: a small batch waits for
 	// few pages.
-	fewFaults = 64
+	fewFaults = 256
 	span      = time.Second
 	relief    = 30 * time.Second
 	slow      = 3 * time.Millisecond
