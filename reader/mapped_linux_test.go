@@ -341,10 +341,11 @@ func TestSmallBatchesAreRead(t *testing.T) {
 	mapped(t, dir)
 	for _, c := range []struct {
 		batch int
+		lanes uint32
 		want  bool
-	}{{3, false}, {1000, true}} { // mappings of the first would stay
+	}{{3, 0, false}, {20, 1, false}, {1000, 0, true}} { // mappings of the first would stay
 		batch, want := c.batch, c.want
-		s, err := ds.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{GlobalBatch: batch, Shuffle: true, Epochs: 1}, Read: reader.Read{Rows: reader.RowsReady}})
+		s, err := ds.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{GlobalBatch: batch, Shuffle: true, Lanes: c.lanes, Epochs: 1}, Read: reader.Read{Rows: reader.RowsReady}})
 		if err != nil {
 			t.Fatal(err)
 		}
