@@ -321,7 +321,6 @@ func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
 		return nil, err
 	}
 	o.Memory, o.Workers, o.FirstWorkers = q.Memory, q.Workers, runtime.GOMAXPROCS(0)
-	o.InPlace = true // batches are copied to the ring, within Batch.Copy
 	tune := tuneFlags{requests: q.Requests, depth: q.Depth, auto: q.Autotune == nil || *q.Autotune}
 	if err := tune.fill(o); err != nil {
 		return nil, err

@@ -7,8 +7,10 @@ import (
 )
 
 // ChooseRows has the stream of START deliver rows where the data is stacked and all columns are
-// arrays of it: they are copied once, from their blocks to the segment.
+// arrays of it. What it delivers is copied once, from its blocks to the segment, so plain ones may
+// stay in the page cache.
 func (q *StartRequest) ChooseRows(o *reader.Read) {
+	o.InPlace = true
 	if q.onlyArrays() {
 		o.Rows, o.RowsIf = reader.RowsInPlace, q.inRows
 	}

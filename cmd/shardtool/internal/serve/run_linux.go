@@ -234,10 +234,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 		flags |= flagLast
 	}
 	var reg region
-	if err := b.Copy(func() (err error) {
-		reg, err = r.fill(ctx, b, reg)
-		return err
-	}); err != nil {
+	if err := b.Copy(func() error { return r.fill(ctx, b, &reg) }); err != nil {
 		if reg.data != nil {
 			_ = r.s.ring.release(reg.segment, reg.offset) // the next run's batches need the room
 		}
@@ -253,28 +250,31 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	return r.s.send(f, nil)
 }
 
-// fill puts a batch into a region: the given one, where it has room.
-func (r *run) fill(ctx context.Context, b *reader.Batch, reg region) (_ region, err error) {
+// fill puts a batch into a region: the given one, or another where that has no room. A fault of a
+// mapped shard may end it anywhere, so what it took is in reg at once.
+func (r *run) fill(ctx context.Context, b *reader.Batch, reg *region) (err error) {
 	p := &r.parcel
 	if err := p.gather(ctx, r.stream, b); err != nil {
-		return reg, r.place(ctx, err)
+		return r.place(ctx, err)
 	}
 	if err := p.plan(); err != nil {
-		return reg, err
+		return err
 	}
 	if len(reg.data) < p.size {
 		if reg.data != nil {
-			if err := r.s.ring.release(reg.segment, reg.offset); err != nil {
-				return region{}, err
+			before := *reg
+			*reg = region{}
+			if err := r.s.ring.release(before.segment, before.offset); err != nil {
+				return err
 			}
 		}
-		if reg, err = r.room(ctx, p.size); err != nil {
-			return reg, err
+		if *reg, err = r.room(ctx, p.size); err != nil {
+			return err
 		}
 	}
 	stats := r.account.made()
 	p.account = appendAccount(p.account[:0], &stats)
-	return reg, p.write(reg.data)
+	return p.write(reg.data)
 }
 
 // place adds source, shard and block to an error of a sample.
