@@ -205,8 +205,7 @@ func TestChangedBeforeCopy(t *testing.T) {
 		"emptied":     {func(f *os.File) error { return f.Truncate(0) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt := plainRows
-			dir, ds := onDisk(t, 100, false, opt)
+			dir, ds := onDisk(t, 100, false, plainRows)
 			mapped(t, dir)
 			s := rowsStream(t, ds, reader.RowsInPlace, 0)
 			b, err := s.Next(t.Context())
@@ -334,8 +333,8 @@ func TestChangedWhileStreamed(t *testing.T) {
 	}
 }
 
-// TestSmallBatchesAreRead: where a batch has few bytes of each shard, comparing versions would take longer
-// than reading.
+// TestSmallBatchesAreRead: where a batch has few bytes of each shard, comparing versions would take
+// longer than reading.
 func TestSmallBatchesAreRead(t *testing.T) {
 	dir, ds := onDisk(t, 3003, false, plainRows)
 	mapped(t, dir)
@@ -392,8 +391,7 @@ func TestFewDescriptors(t *testing.T) {
 
 // TestMappedOverManyShards streams more shards than are mapped at a time.
 func TestMappedOverManyShards(t *testing.T) {
-	opt := plainRows
-	dir, ds := onDisk(t, 30_000, false, opt)
+	dir, ds := onDisk(t, 30_000, false, plainRows)
 	mapped(t, dir)
 	s := rowsStream(t, ds, reader.RowsReady, 0)
 	seen, sum := 0, 0

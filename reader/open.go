@@ -173,7 +173,10 @@ func (s *Stream) assemble(ctx context.Context) {
 	}
 	defer close(s.flow.ready)
 	defer end()
-	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip, Maps: s.sizes.inPlace, Own: s.own}
+	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip}
+	if s.sizes.inPlace {
+		a.Own = s.own
+	}
 	for d := range s.flow.drafts {
 		out := assembled{err: d.Err}
 		if d.Err == nil {

@@ -36,9 +36,8 @@ type Assembler struct {
 	// Skip decides about a sample that cannot be delivered: nil leaves it out, an error ends the
 	// stream.
 	Skip func(p *window.Piece, r *order.Ref, cause error) error
-	// Maps tells that pieces may be mapped. Own reads such a one into memory, see window.Filler.Own.
-	Maps bool
-	Own  func(ctx context.Context, p *window.Piece)
+	// Own reads a mapped piece into memory, see window.Filler.Own. It is nil where no piece is mapped.
+	Own func(ctx context.Context, p *window.Piece)
 
 	found []sample
 	order []int32
@@ -139,7 +138,7 @@ func (a *Assembler) own(ctx context.Context, p *window.Piece) {
 
 // note lists the mapped blocks that a batch has samples of.
 func (a *Assembler) note(d *planner.Draft, m *Memory) {
-	if !a.Maps {
+	if a.Own == nil {
 		return
 	}
 	a.seen = slices.Grow(a.seen[:0], len(d.Pieces))[:len(d.Pieces)]
