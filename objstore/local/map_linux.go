@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +15,11 @@ import (
 
 // mapping is the mapped bytes of a file.
 type mapping struct {
-	mu     sync.RWMutex    // asking for the version, as goroutines do at each batch, excludes nobody else
-	conn   syscall.RawConn // nil until Map was called
-	fd     int             // open until refuse is set
-	kind   int64           // of the file system
-	refuse error           // why the file cannot be mapped at all
+	mu     sync.RWMutex // asking for the version, as goroutines do at each batch, excludes nobody else
+	begun  bool         // Map was called
+	fd     int          // open until refuse is set
+	kind   int64        // of the file system
+	refuse error        // why the file cannot be mapped at all
 	mem    []byte
 }
 
@@ -43,8 +42,8 @@ func (o *object) Map() ([]byte, objstore.Version, error) {
 	m := &o.mapped
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.conn == nil && m.refuse == nil {
-		m.refuse = m.begin(o)
+	if !m.begun && m.refuse == nil {
+		m.begun, m.refuse = true, m.begin(o)
 	}
 	if m.refuse != nil {
 		return nil, objstore.Version{}, o.fail(m.refuse)
@@ -54,10 +53,7 @@ func (o *object) Map() ([]byte, objstore.Version, error) {
 		err = o.settled(v)
 	}
 	if err == nil && m.mem == nil {
-		err = m.control(func(fd int) (err error) {
-			m.mem, err = unix.Mmap(fd, 0, int(o.info.Size), unix.PROT_READ, unix.MAP_SHARED)
-			return err
-		})
+		m.mem, err = unix.Mmap(m.fd, 0, int(o.info.Size), unix.PROT_READ, unix.MAP_SHARED)
 	}
 	if err != nil {
 		return nil, v, o.fail(err)
@@ -68,7 +64,7 @@ func (o *object) Map() ([]byte, objstore.Version, error) {
 // settled returns an error where a change could get the times that the file has now.
 func (o *object) settled(v objstore.Version) error {
 	wait := settled
-	switch err := o.mapped.control(unwritten); {
+	switch err := unwritten(o.mapped.fd); {
 	case errors.Is(err, unix.EAGAIN):
 		return fmt.Errorf("%w, maybe: a program has it open for writing", objstore.ErrChanged)
 	case err != nil, v.Changed%int64(time.Second) == 0:
@@ -100,11 +96,15 @@ func (m *mapping) begin(o *object) (err error) {
 	if o.info.Size == 0 || o.info.Size > math.MaxInt {
 		return fmt.Errorf("map %d bytes: %w", o.info.Size, errors.ErrUnsupported)
 	}
-	if m.conn, err = o.file.SyscallConn(); err != nil {
+	conn, err := o.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := conn.Control(func(fd uintptr) { m.fd = int(fd) }); err != nil {
 		return err
 	}
 	var of unix.Statfs_t
-	if err := m.control(func(fd int) error { m.fd = fd; return unix.Fstatfs(fd, &of) }); err != nil {
+	if err := unix.Fstatfs(m.fd, &of); err != nil {
 		return err
 	}
 	switch m.kind = int64(of.Type); m.kind {
@@ -112,15 +112,6 @@ func (m *mapping) begin(o *object) (err error) {
 		return nil
 	}
 	return fmt.Errorf("map a file of a file system of type %#x: %w", m.kind, errors.ErrUnsupported)
-}
-
-// control runs f with the descriptor, which stays open meanwhile.
-func (m *mapping) control(f func(fd int) error) error {
-	var failed error
-	if err := m.conn.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
-		return err
-	}
-	return failed
 }
 
 // version asks for the version that the file has now; m.mu is held, for reading at least. It
@@ -136,7 +127,7 @@ func (o *object) Version() (v objstore.Version, err error) {
 	m := &o.mapped
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if err = m.refuse; err == nil && m.conn == nil {
+	if err = m.refuse; err == nil && !m.begun {
 		err = fmt.Errorf("the version of what was not mapped: %w", errors.ErrUnsupported)
 	}
 	if err == nil {
@@ -151,24 +142,21 @@ func (o *object) Version() (v objstore.Version, err error) {
 // Cached implements objstore.Mapper. It reads a byte every cachedStep bytes, unless that would wait.
 func (o *object) Cached(off int64, n int) bool {
 	m := &o.mapped
-	m.mu.Lock()
-	conn, kind := m.conn, m.kind
-	m.mu.Unlock()
-	if conn == nil || n <= 0 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if !m.begun || m.refuse != nil || n <= 0 {
 		return false
 	}
-	cached := true
-	err := conn.Control(func(fd uintptr) {
-		to, last := [][]byte{make([]byte, 1)}, off+int64(n)-1
-		for at := off; cached; at = min(at+cachedStep, last) {
-			n, err := unix.Preadv2(int(fd), to, at, unix.RWF_NOWAIT)
-			cached = n == 1 || kind == unix.TMPFS_MAGIC && err == unix.EOPNOTSUPP
-			if at == last {
-				return
-			}
+	to, last := [][]byte{make([]byte, 1)}, off+int64(n)-1
+	for at := off; ; at = min(at+cachedStep, last) {
+		n, err := unix.Preadv2(m.fd, to, at, unix.RWF_NOWAIT)
+		if n != 1 && (m.kind != unix.TMPFS_MAGIC || err != unix.EOPNOTSUPP) {
+			return false
 		}
-	})
-	return cached && err == nil
+		if at == last {
+			return true
+		}
+	}
 }
 
 // unmap ends the mapping; its bytes must not be used any more.

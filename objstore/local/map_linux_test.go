@@ -104,7 +104,7 @@ func TestNotMappedWhileWritten(t *testing.T) {
 	store := newStore(t, dir)
 	put(t, store, "x", "content", objstore.Condition{})
 	m, _, _ := mapped(t, openObject(t, store, "x"))
-	if err := m.(*object).mapped.control(unwritten); err != nil {
+	if err := unwritten(m.(*object).mapped.fd); err != nil {
 		t.Skip("the system grants no leases: ", err)
 	}
 	time.Sleep(settledCoarse) // so that only a program that writes is in the way
