@@ -191,19 +191,31 @@ func overwrite(f *os.File) error {
 	return err
 }
 
+// changes are what another program does to a shard.
+var changes = map[string]struct {
+	change func(*os.File) error
+	whole  bool // the content stays
+}{
+	"mode":        {func(f *os.File) error { return f.Chmod(0o600) }, true},
+	"link":        {func(f *os.File) error { return os.Link(f.Name(), f.Name()+".link") }, true},
+	"removed":     {func(f *os.File) error { return os.Remove(f.Name()) }, true},
+	"overwritten": {overwrite, false},
+	"cut":         {func(f *os.File) error { return f.Truncate(700) }, false},
+	"emptied":     {func(f *os.File) error { return f.Truncate(0) }, false},
+}
+
+// otherContent requires the error of a copy from a shard whose content changed.
+func otherContent(t *testing.T, err error) {
+	t.Helper()
+	var at *format.PosError
+	if !errors.Is(err, objstore.ErrChanged) || !errors.As(err, &at) || at.Shard != "data-000000.tar" {
+		t.Fatalf("copied from a shard that has other content: %v", err)
+	}
+}
+
 // TestChangedBeforeCopy changes a shard after a batch was found and before its rows are copied.
 func TestChangedBeforeCopy(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*os.File) error
-		whole  bool // the content stays
-	}{
-		"mode":        {func(f *os.File) error { return f.Chmod(0o600) }, true},
-		"link":        {func(f *os.File) error { return os.Link(f.Name(), f.Name()+".link") }, true},
-		"removed":     {func(f *os.File) error { return os.Remove(f.Name()) }, true},
-		"overwritten": {overwrite, false},
-		"cut":         {func(f *os.File) error { return f.Truncate(700) }, false},
-		"emptied":     {func(f *os.File) error { return f.Truncate(0) }, false},
-	} {
+	for name, c := range changes {
 		t.Run(name, func(t *testing.T) {
 			dir, ds := onDisk(t, 100, false, plainRows)
 			mapped(t, dir)
@@ -225,10 +237,7 @@ func TestChangedBeforeCopy(t *testing.T) {
 				rightRows(t, x, y)
 				return
 			}
-			var at *format.PosError
-			if !errors.Is(err, objstore.ErrChanged) || !errors.As(err, &at) || at.Shard != "data-000000.tar" {
-				t.Fatalf("copied from a shard that has other content: %v", err)
-			}
+			otherContent(t, err)
 			if data, stride := b.Rows("x.npy"); data != nil || stride != 600 {
 				t.Fatalf("%d bytes of a shard that has other content", len(data))
 			}
