@@ -1,23 +1,38 @@
-// Command house measures the structure of the Go code, with the standard library alone.
+// Command house measures the structure of the code, with the standard library alone, and keeps it
+// from getting worse. Run it in the folder of go.mod.
 //
-//	go run .ci/house.go [-json] [DIR]
+//	go run .ci/house.go           print the figures by package, and the largest structs
+//	go run .ci/house.go -check    fail where a figure is worse than .ci/house.txt records
+//	go run .ci/house.go -record   record the figures that got better
+//	go run .ci/house.go -record -worse    record all figures, also those that got worse
 //
-// For each package it prints the lines of code (no blank lines, no comments), the exported names,
-// and the dependencies between its files that run back up. It then prints the totals, the largest
-// structs by fields, and the blocks of lines that occur twice.
+// Lines of code hold more than a comment; docstrings of Python are comments. The product is all Go
+// code but tests, benchmarks and test support: files that end in _test.go, the folders bench and
+// test, and packages named testdata, storetest or testset.
 //
-// Tests, benchmarks and test support are left out: files that end in _test.go, the folders bench,
-// test and testdata, and packages whose name ends in "test" or "testset".
+// The figures, of which less is better:
 //
-// Dependencies between files: file A depends on file B when A uses a name that B declares. The
-// files of a package are placed in an order that keeps as many of these arrows pointing down as the
-// heuristic of Eades, Lin and Smyth ("A fast and effective heuristic for the feedback arc set
-// problem", 1993) finds; an arrow against that order runs back up. A package without cycles
-// between its files has none.
+//   - product_lines, bench_lines, python_lines: lines of code of the product, of bench (Go without
+//     tests, and Python) and of the Python package.
+//   - public_packages: packages of the product that others can import: not internal, not main.
+//   - exports: the exported functions and types of public packages and the exported methods of
+//     these types; also the methods of a type of another package that a public alias leads to. So
+//     counted, archive/zip has 34. Fields, constants and variables are not counted.
+//   - structs_above_20, largest_struct: a struct has its own fields, and in place of an embedded
+//     struct of the project the fields of that.
+//   - arrows_up: the dependencies between files of a package that run back up; arrows_up:DIR those
+//     of a package that has more than 10. File A depends on file B when A uses a name that B
+//     declares. The files of a package are placed in an order with few arrows that run back up: first
+//     as Eades, Lin and Smyth do ("A fast and effective heuristic for the feedback arc set problem",
+//     1993), then each file moves to its best place until none has a better one.
+//   - conditions: lines of the product that ask whether something is a mix or in units, as the
+//     expression conditions matches them. The files where that question belongs are left out:
+//     reader/order, reader/mixfile and reader/engine.go.
+//   - comments_that_of: lines of comments in the product with "those of" or "that of".
 package main
 
 import (
-	"encoding/json"
+	"cmp"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -28,158 +43,300 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// duplicateLines is how many lines of code in a row must be equal to count as a duplicate.
-const duplicateLines = 6
+const recorded = ".ci/house.txt"
 
-type report struct {
-	Code     int      `json:"code"`
-	Exports  int      `json:"exports"`
-	Up       int      `json:"arrows_up"`
-	Arrows   int      `json:"arrows"`
-	Packages []pkg    `json:"packages"`
-	Structs  []record `json:"largest_structs"`
-	Twice    []record `json:"duplicate_blocks"`
-}
+const (
+	maxFields = 20 // of a struct
+	maxUp     = 10 // arrows of a package
+)
 
-type pkg struct {
-	Dir     string `json:"package"`
-	Files   int    `json:"files"`
-	Code    int    `json:"code"`
-	Exports int    `json:"exports"`
-	Arrows  int    `json:"arrows"`
-	Up      int    `json:"arrows_up"`
-}
-
-type record struct {
-	Place string `json:"place"`
-	Count int    `json:"count"`
-}
+var (
+	conditions = regexp.MustCompile(`isMix\(|[mM]ix (!|=)= nil|[uU]nits (!|=)= nil|[iI]nUnits\(\)|isMixCheckpoint\(|\.IsMix|\.Kind (!|=)= ""`)
+	thatOf     = regexp.MustCompile(`(?i)\bth(at|ose) of\b`)
+)
 
 func main() {
-	asJSON := flag.Bool("json", false, "print one JSON object")
+	check := flag.Bool("check", false, "fail where a figure is worse than recorded")
+	record := flag.Bool("record", false, "record the figures that got better")
+	worse := flag.Bool("worse", false, "with -record: also those that got worse")
 	flag.Parse()
-	root := "."
-	if flag.NArg() > 0 {
-		root = flag.Arg(0)
+	h, err := measure()
+	switch {
+	case err != nil:
+	case *record:
+		err = h.record(*worse)
+	case *check:
+		err = h.check()
+	default:
+		h.print()
 	}
-	r, err := measure(root)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "house:", err)
 		os.Exit(1)
 	}
-	if *asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		enc.Encode(r)
-		return
-	}
-	r.print()
 }
 
-func (r *report) print() {
-	fmt.Printf("%-34s %5s %6s %7s %6s %4s\n", "package", "files", "code", "exports", "arrows", "up")
-	for _, p := range r.Packages {
-		fmt.Printf("%-34s %5d %6d %7d %6d %4d\n", p.Dir, p.Files, p.Code, p.Exports, p.Arrows, p.Up)
+// A figure is a measure of which less is better.
+type figure struct {
+	name  string
+	value int
+}
+
+func (h *house) figures() []figure {
+	found := []figure{
+		{"product_lines", 0}, {"bench_lines", h.bench}, {"python_lines", h.python}, {"public_packages", 0}, {"exports", 0},
+		{"structs_above_20", 0}, {"largest_struct", h.structs[0].fields}, {"arrows_up", 0},
+		{"conditions", h.conditions}, {"comments_that_of", h.thatOf},
 	}
-	fmt.Printf("%-34s %5s %6d %7d %6d %4d\n\n", "all", "", r.Code, r.Exports, r.Arrows, r.Up)
-	fmt.Println("largest structs, by fields")
-	for _, s := range r.Structs {
-		fmt.Printf("%5d  %s\n", s.Count, s.Place)
+	add := func(name string, n int) {
+		i := slices.IndexFunc(found, func(f figure) bool { return f.name == name })
+		found[i].value += n
 	}
-	fmt.Printf("\nblocks of %d or more lines that occur twice: %d\n", duplicateLines, len(r.Twice))
-	for _, d := range r.Twice[:min(len(r.Twice), 20)] {
-		fmt.Printf("%5d  %s\n", d.Count, d.Place)
+	for _, p := range h.packages {
+		add("product_lines", p.code)
+		add("exports", p.exports)
+		add("arrows_up", p.up)
+		if p.public {
+			add("public_packages", 1)
+		}
+		if p.up > maxUp {
+			found = append(found, figure{"arrows_up:" + p.dir, p.up})
+		}
+	}
+	for _, s := range h.structs {
+		if s.fields > maxFields {
+			add("structs_above_20", 1)
+		}
+	}
+	return found
+}
+
+func (h *house) print() {
+	fmt.Printf("%-34s %6s %7s %9s\n", "package", "code", "exports", "arrows up")
+	for _, p := range h.packages {
+		exports := "-"
+		if p.public {
+			exports = fmt.Sprint(p.exports)
+		}
+		fmt.Printf("%-34s %6d %7s %9d\n", p.dir, p.code, exports, p.up)
+	}
+	fmt.Println("\nlargest structs, by fields")
+	for _, s := range h.structs[:min(len(h.structs), 10)] {
+		fmt.Printf("%6d  %s\n", s.fields, s.place)
+	}
+	fmt.Println()
+	for _, f := range h.figures() {
+		fmt.Printf("%6d  %s\n", f.value, f.name)
 	}
 }
 
-func measure(root string) (*report, error) {
+// readRecord returns the recorded figures; none if the file is missing.
+func readRecord() (map[string]int, error) {
+	text, err := os.ReadFile(recorded)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	old := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		var f figure
+		if _, err := fmt.Sscan(line, &f.name, &f.value); err != nil {
+			return nil, fmt.Errorf("%s: %q is not a name and a value", recorded, line)
+		}
+		old[f.name] = f.value
+	}
+	return old, nil
+}
+
+// check compares with the recorded figures. Each may grow by 0.5 %, rounded down, because a fix may
+// need a line; a record takes over only what got better, so this does not add up.
+func (h *house) check() error {
+	old, err := readRecord()
+	if err != nil {
+		return err
+	}
+	var worse []string
+	for _, f := range h.figures() {
+		limit, known := old[f.name]
+		if !known && strings.Contains(f.name, ":") {
+			limit = maxUp // a package that had no more
+		}
+		if limit += limit / 200; f.value > limit {
+			worse = append(worse, fmt.Sprintf("%s is %d, and may be %d at most", f.name, f.value, limit))
+		}
+	}
+	if worse == nil {
+		return nil
+	}
+	return fmt.Errorf(`worse than %s records:
+  %s
+"make house" shows where. Make it better, or record it deliberately: go run .ci/house.go -record -worse`,
+		recorded, strings.Join(worse, "\n  "))
+}
+
+// record writes the figures; without worse, those that got worse keep their recorded values.
+func (h *house) record(worse bool) error {
+	old, err := readRecord()
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, f := range h.figures() {
+		if v, known := old[f.name]; known && v < f.value && !worse {
+			fmt.Printf("%s is worse: %d, recorded is %d\n", f.name, f.value, v)
+			f.value = v
+		}
+		fmt.Fprintln(&text, f.name, f.value)
+	}
+	return os.WriteFile(recorded, []byte(text.String()), 0o644)
+}
+
+type house struct {
+	packages []pkg
+	structs  []structSize
+
+	bench, python, conditions, thatOf int
+}
+
+type pkg struct {
+	dir    string
+	public bool
+
+	code, exports, up int
+}
+
+type structSize struct {
+	place  string
+	fields int
+}
+
+// measure reads the tree below the current folder.
+func measure() (*house, error) {
+	module, err := os.ReadFile("go.mod")
+	if err != nil {
+		return nil, err
+	}
+	h, names := new(house), declared{}
 	dirs := map[string][]string{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	fset := token.NewFileSet()
+	parsed := map[string][]*source{}
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name := d.Name()
-		if d.IsDir() {
-			switch {
-			case path == root:
-				return nil
-			case strings.HasPrefix(name, "."), name == "bench" && filepath.Dir(path) == filepath.Clean(root),
-				name == "testdata", name == "test", name == "storetest", name == "testset":
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
-			dirs[filepath.Dir(path)] = append(dirs[filepath.Dir(path)], path)
+		path = filepath.ToSlash(path)
+		switch name := d.Name(); {
+		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") || slices.Contains([]string{"testdata", "test", "storetest", "testset"}, name)):
+			return fs.SkipDir
+		case d.IsDir(), strings.HasSuffix(name, "_test.go"):
+		case strings.HasSuffix(name, ".go"), strings.HasSuffix(name, ".py"):
+			dirs[filepath.ToSlash(filepath.Dir(path))] = append(dirs[filepath.ToSlash(filepath.Dir(path))], path)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	r := new(report)
-	var lines []codeLine
+	prefix := strings.Fields(string(module))[1] + "/" // the file begins with "module PATH"
 	for dir, paths := range dirs {
-		p := pkg{Dir: dir, Files: len(paths)}
-		fset := token.NewFileSet()
-		var files []*ast.File
+		inBench := dir == "bench" || strings.HasPrefix(dir, "bench/")
+		p := pkg{dir: dir}
 		for _, path := range paths {
 			src, err := os.ReadFile(path)
 			if err != nil {
 				return nil, err
 			}
-			code := codeLines(path, src)
-			lines = append(lines, code...)
-			p.Code += len(code)
+			if strings.HasSuffix(path, ".py") {
+				switch n := pythonLines(string(src)); {
+				case inBench:
+					h.bench += n
+				case strings.HasPrefix(path, "python/src/"):
+					h.python += n
+				}
+				continue
+			}
+			code, comments := lines(src)
+			if inBench {
+				h.bench += len(code)
+				continue
+			}
+			p.code += len(code)
+			if !strings.HasPrefix(dir+"/", "reader/order/") && dir != "reader/mixfile" && path != "reader/engine.go" {
+				h.conditions += matches(conditions, code)
+			}
+			h.thatOf += matches(thatOf, comments)
 			f, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
 			if err != nil {
 				return nil, err
 			}
-			files = append(files, f)
-			p.Exports += exports(f)
-			r.Structs = append(r.Structs, structs(fset, f)...)
+			s := &source{dir: dir, file: f, imports: imports(f, prefix)}
+			parsed[dir] = append(parsed[dir], s)
+			names.add(s)
+			p.public = f.Name.Name != "main" && !strings.Contains("/"+dir+"/", "/internal/")
 		}
-		p.Arrows, p.Up = arrows(fset, files)
-		r.Packages = append(r.Packages, p)
-		r.Code, r.Exports, r.Arrows, r.Up = r.Code+p.Code, r.Exports+p.Exports, r.Arrows+p.Arrows, r.Up+p.Up
-	}
-	slices.SortFunc(r.Packages, func(a, b pkg) int { return strings.Compare(a.Dir, b.Dir) })
-	byCount := func(a, b record) int {
-		if a.Count != b.Count {
-			return b.Count - a.Count
+		if p.code > 0 {
+			h.packages = append(h.packages, p)
 		}
-		return strings.Compare(a.Place, b.Place)
 	}
-	slices.SortFunc(r.Structs, byCount)
-	r.Structs = r.Structs[:min(len(r.Structs), 10)]
-	r.Twice = duplicates(lines)
-	slices.SortFunc(r.Twice, byCount)
-	return r, nil
+	slices.SortFunc(h.packages, func(a, b pkg) int { return strings.Compare(a.dir, b.dir) })
+	public := map[string]bool{}
+	for _, p := range h.packages {
+		public[p.dir] = p.public
+	}
+	reached := map[string]bool{}
+	for i := range h.packages {
+		p := &h.packages[i]
+		var files []*ast.File
+		for _, s := range parsed[p.dir] {
+			files = append(files, s.file)
+			h.structs = append(h.structs, names.structs(fset, s)...)
+			if !p.public {
+				continue
+			}
+			p.exports += exports(s.file)
+			for _, key := range names.aliases(s) {
+				if !reached[key] && !public[names[key].in.dir] {
+					reached[key] = true
+					p.exports += names[key].methods
+				}
+			}
+		}
+		p.up = arrows(fset, files)
+	}
+	slices.SortFunc(h.structs, func(a, b structSize) int {
+		return cmp.Or(b.fields-a.fields, strings.Compare(a.place, b.place))
+	})
+	return h, nil
 }
 
-type codeLine struct {
-	path string
-	line int
-	text string
-
-	imports bool // part of an import declaration, which may be equal anywhere
+func matches(expression *regexp.Regexp, lines []string) (n int) {
+	for _, line := range lines {
+		if expression.MatchString(line) {
+			n++
+		}
+	}
+	return n
 }
 
-// codeLines returns the lines of src that hold a token other than a comment.
-func codeLines(path string, src []byte) []codeLine {
+// lines returns the lines of src that hold a token other than a comment, and those of comments.
+func lines(src []byte) (code, comments []string) {
 	fset := token.NewFileSet()
-	file := fset.AddFile(path, -1, len(src))
+	file := fset.AddFile("", -1, len(src))
 	var s scanner.Scanner
-	s.Init(file, src, nil, 0)
+	s.Init(file, src, nil, scanner.ScanComments)
 	held := map[int]bool{}
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
 			break
+		}
+		if tok == token.COMMENT {
+			comments = append(comments, strings.Split(lit, "\n")...)
+			continue
 		}
 		if tok == token.SEMICOLON && lit == "\n" {
 			continue // inserted by the scanner
@@ -189,19 +346,179 @@ func codeLines(path string, src []byte) []codeLine {
 			held[first+n] = true
 		}
 	}
-	var lines []codeLine
-	imports := false
 	for i, text := range strings.Split(string(src), "\n") {
 		if held[i+1] {
-			imports = imports && text != ")" || text == "import ("
-			lines = append(lines, codeLine{path, i + 1, strings.TrimSpace(text), imports})
+			code = append(code, text)
 		}
 	}
-	return lines
+	return code, comments
+}
+
+// pythonLines counts the lines of code: a string in three quotes that begins a line is a docstring.
+func pythonLines(src string) (n int) {
+	const quotes = `"""`
+	inside, doc := false, false
+	for line := range strings.Lines(src) {
+		line = strings.TrimSpace(line)
+		if !inside {
+			doc = strings.HasPrefix(strings.TrimPrefix(line, "r"), quotes)
+			if line == "" || line[0] == '#' {
+				continue
+			}
+		}
+		if !doc && line != "" {
+			n++
+		}
+		inside = inside != (strings.Count(line, quotes)%2 == 1)
+	}
+	return n
+}
+
+// A source is a file with the folders of the project that it imports, by the names it uses for them.
+type source struct {
+	dir     string
+	file    *ast.File
+	imports map[string]string
+}
+
+func imports(f *ast.File, prefix string) map[string]string {
+	found := map[string]string{}
+	for _, i := range f.Imports {
+		dir, ours := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), prefix)
+		if !ours {
+			continue
+		}
+		name := dir[strings.LastIndex(dir, "/")+1:]
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		found[name] = dir
+	}
+	return found
+}
+
+// declared has the types of the project by folder and name, such as "reader.Stream".
+type declared map[string]*typeDecl
+
+type typeDecl struct {
+	in      *source
+	spec    *ast.TypeSpec
+	methods int // exported
+}
+
+func (d declared) at(key string) *typeDecl {
+	if d[key] == nil {
+		d[key] = new(typeDecl)
+	}
+	return d[key]
+}
+
+func (d declared) add(s *source) {
+	for _, decl := range s.file.Decls {
+		switch decl := decl.(type) {
+		case *ast.FuncDecl:
+			if decl.Recv != nil && decl.Name.IsExported() {
+				d.at(s.key(decl.Recv.List[0].Type)).methods++
+			}
+		case *ast.GenDecl:
+			for _, spec := range decl.Specs {
+				if t, ok := spec.(*ast.TypeSpec); ok {
+					at := d.at(s.dir + "." + t.Name.Name)
+					at.in, at.spec = s, t
+				}
+			}
+		}
+	}
+}
+
+// key is the place in declared of the named type that t is or points to, or else has no entry there.
+func (s *source) key(t ast.Expr) string {
+	switch x := bare(t).(type) {
+	case *ast.Ident:
+		return s.dir + "." + x.Name
+	case *ast.SelectorExpr:
+		if from, ok := x.X.(*ast.Ident); ok && s.imports[from.Name] != "" {
+			return s.imports[from.Name] + "." + x.Sel.Name
+		}
+	}
+	return ""
+}
+
+// bare returns the type that t is or points to, without type arguments.
+func bare(t ast.Expr) ast.Expr {
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		default:
+			return t
+		}
+	}
+}
+
+// aliases returns the types of the project that the exported aliases of a file lead to.
+func (d declared) aliases(s *source) (keys []string) {
+	for _, decl := range s.file.Decls {
+		general, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range general.Specs {
+			t, ok := spec.(*ast.TypeSpec)
+			if !ok || !t.Assign.IsValid() || !t.Name.IsExported() {
+				continue
+			}
+			key := s.key(t.Type)
+			for d[key] != nil && d[key].spec != nil && d[key].spec.Assign.IsValid() {
+				key = d[key].in.key(d[key].spec.Type)
+			}
+			if d[key] != nil && d[key].in != nil {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// structs returns the structs that a file declares, in functions too.
+func (d declared) structs(fset *token.FileSet, s *source) (found []structSize) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if t, ok := n.(*ast.TypeSpec); ok {
+			if _, ok := t.Type.(*ast.StructType); ok {
+				place := filepath.ToSlash(fset.Position(t.Pos()).Filename) + ": " + t.Name.Name
+				found = append(found, structSize{place, d.fields(s, t.Type, 0)})
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// fields counts the fields of t; depth ends the way through types that embed each other by pointers.
+func (d declared) fields(s *source, t ast.Expr, depth int) (n int) {
+	st, ok := t.(*ast.StructType)
+	if !ok {
+		if to := d[s.key(t)]; to != nil && to.spec != nil && depth < 8 {
+			return d.fields(to.in, to.spec.Type, depth+1)
+		}
+		return 0
+	}
+	for _, f := range st.Fields.List {
+		if len(f.Names) > 0 {
+			n += len(f.Names)
+		} else {
+			n += max(1, d.fields(s, f.Type, depth+1))
+		}
+	}
+	return n
 }
 
 // exports counts the exported functions and types of a file, and the exported methods of exported
-// types. So counted, archive/zip has 34. Fields, constants and variables are not counted.
+// types.
 func exports(f *ast.File) (n int) {
 	count := func(name *ast.Ident) {
 		if name.IsExported() {
@@ -227,43 +544,17 @@ func exports(f *ast.File) (n int) {
 
 // receiver is the name of the type that d is a method of.
 func receiver(d *ast.FuncDecl) string {
-	t := d.Recv.List[0].Type
-	for {
-		switch x := t.(type) {
-		case *ast.StarExpr:
-			t = x.X
-		case *ast.IndexExpr:
-			t = x.X
-		case *ast.Ident:
-			return x.Name
-		default:
-			return ""
-		}
+	if name, ok := bare(d.Recv.List[0].Type).(*ast.Ident); ok {
+		return name.Name
 	}
+	return ""
 }
 
-func structs(fset *token.FileSet, f *ast.File) (found []record) {
-	ast.Inspect(f, func(n ast.Node) bool {
-		t, ok := n.(*ast.TypeSpec)
-		if !ok {
-			return true
-		}
-		if s, ok := t.Type.(*ast.StructType); ok {
-			found = append(found, record{fset.Position(t.Pos()).Filename + ": " + t.Name.Name, s.Fields.NumFields()})
-		}
-		return true
-	})
-	return found
-}
-
-// arrows counts the dependencies between the files of a package, and those that run back up.
-func arrows(fset *token.FileSet, files []*ast.File) (all, up int) {
+// arrows counts the dependencies between the files of a package that run back up.
+func arrows(fset *token.FileSet, files []*ast.File) (up int) {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	// Imports are not followed: names of other packages are no arrows here, and errors are expected.
 	conf := types.Config{Error: func(error) {}, FakeImportC: true}
-	if len(files) == 0 {
-		return 0, 0
-	}
 	own, _ := conf.Check(files[0].Name.Name, fset, files, info)
 	edges := map[string]map[string]bool{}
 	for use, object := range info.Uses {
@@ -282,13 +573,12 @@ func arrows(fset *token.FileSet, files []*ast.File) (all, up int) {
 	place := arrange(edges)
 	for from, targets := range edges {
 		for to := range targets {
-			all++
 			if place[from] > place[to] {
 				up++
 			}
 		}
 	}
-	return all, up
+	return up
 }
 
 // arrange places the files so that few edges point from a later place to an earlier one: a file
@@ -338,46 +628,44 @@ func arrange(edges map[string]map[string]bool) map[string]int {
 		}
 	}
 	slices.Reverse(last)
+	files := append(first, last...)
+	for moved := true; moved; {
+		moved = false
+		for _, name := range slices.Sorted(slices.Values(files)) {
+			if better := settle(edges, files, name); better != nil {
+				files, moved = better, true
+			}
+		}
+	}
 	place := map[string]int{}
-	for i, name := range append(first, last...) {
+	for i, name := range files {
 		place[name] = i
 	}
 	return place
 }
 
-// duplicates returns the runs of equal lines in two places, the longest run at each place.
-func duplicates(lines []codeLine) (found []record) {
-	slices.SortFunc(lines, func(a, b codeLine) int {
-		if c := strings.Compare(a.path, b.path); c != 0 {
-			return c
+// settle moves a file to the place where the fewest of its arrows run back up; nil if it is there.
+func settle(edges map[string]map[string]bool, files []string, name string) []string {
+	at := slices.Index(files, name)
+	rest := slices.Delete(slices.Clone(files), at, at+1)
+	up := 0 // at the place before rest[i], beside what it is at the first place
+	least, best, here := 0, 0, 0
+	for i := range len(rest) + 1 {
+		if i == at {
+			here = up
 		}
-		return a.line - b.line
-	})
-	seen := map[string]int{}
-	for i := 0; i+duplicateLines <= len(lines); i++ {
-		key, letters := "", 0
-		for _, l := range lines[i : i+duplicateLines] {
-			key += l.text + "\n"
-			if len(l.text) > 3 {
-				letters++
-			}
+		if up < least {
+			least, best = up, i
 		}
-		if slices.ContainsFunc(lines[i:i+duplicateLines], func(l codeLine) bool { return l.imports }) || lines[i].path != lines[i+duplicateLines-1].path || letters < duplicateLines-1 {
-			continue
+		if i < len(rest) && edges[rest[i]][name] {
+			up--
 		}
-		at, twice := seen[key]
-		if !twice {
-			seen[key] = i
-			continue
+		if i < len(rest) && edges[name][rest[i]] {
+			up++
 		}
-		n := duplicateLines
-		for i+n < len(lines) && lines[i+n].text == lines[at+n].text &&
-			lines[i+n].path == lines[i].path && lines[at+n].path == lines[at].path && at+n < i {
-			n++
-		}
-		found = append(found, record{fmt.Sprintf("%s:%d and %s:%d", lines[at].path, lines[at].line,
-			lines[i].path, lines[i].line), n})
-		i += n - 1
 	}
-	return found
+	if here == least {
+		return nil
+	}
+	return slices.Insert(rest, best, name)
 }

@@ -19,7 +19,7 @@ import (
 const file = "cmd/shardtool/licenses.txt"
 
 // platforms are those that releases are built for: the modules linked differ between them.
-var platforms = []string{"linux", "darwin", "windows"}
+var platforms = []string{"linux", "darwin"}
 
 func main() {
 	check := flag.Bool("check", false, "compare instead of writing")

@@ -16,8 +16,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// samples is a corpus of about mib MiB: 3 KB or 200 bytes of text, 100 KB that cannot be
-// compressed, or three fields a sample.
+// samples is a corpus of about mib MiB: 3 KB of text, 100 KB that cannot be compressed, or tensors.
 func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	size := int64(b.mib) << 20
 	if large, ok := strings.CutPrefix(kind, "large "); ok { // many times what a shuffled stream holds
@@ -26,14 +25,10 @@ func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	switch kind {
 	case "text":
 		return corpus.Text(corpus.Options{Samples: int(size / 4000), Seed: 1})
-	case "tiny text":
-		return corpus.Text(corpus.Options{Samples: int(size / 1536), MeanSize: 200, Seed: 1})
 	case "images":
 		return corpus.Images(corpus.Options{Samples: int(size / 100_000), Seed: 2})
 	case "tensors":
 		return corpus.Tensors(corpus.Options{Samples: int(size / 2 / 150_528), Seed: 4})
-	case "triples":
-		return corpus.Triples(corpus.Options{Samples: int(size / 100_000), Seed: 3})
 	}
 	panic("bench: no corpus " + kind)
 }

@@ -2,10 +2,9 @@
 // tools, in one run: every figure is a ratio of two things measured in turn, so that a noisy
 // machine disturbs both.
 //
-//	go run ./bench                 everything
+//	go run ./bench                 all groups but peers, which takes twenty minutes by itself
 //	go run ./bench -run read,pack  some groups
 //	go run ./bench -mib 64         smaller data, for a quick look
-//	go run ./bench -run paced -long 10m
 //	go run ./bench -markdown docs/benchmarks.md   and put the tables there
 //	go run ./bench -old HEAD~20 -run read,pack    compare with an older revision, in pairs
 package main
@@ -33,11 +32,8 @@ type bench struct {
 	dir   string        // for data sets and files
 	mib   int           // size of a corpus
 	times int           // pairs measured for a ratio
-	rows  int64         // of the group rows
-	long  time.Duration // of a paced run
+	long  time.Duration // of a paced run from S3
 	cores int
-	// cgroups has small measure rows in a limited memory.
-	cgroups bool
 	table.Table
 	data map[string]string
 	bin  string
@@ -48,13 +44,9 @@ type bench struct {
 	// used is the processor time of each run that the last ratio counted, of ours and of the base.
 	used  [2]table.Sample
 	peers []peerResult
-	// mixPeers are the same for mixes.
-	mixPeers []mixPeerResult
-	// packPeers are the same for packed sequences.
-	packPeers []packPeerResult
-	// The machines and header describe where the figures were measured.
-	peersMachine, mixPeersMachine, packPeersMachine []string
-	header                                          string
+	// The machine and header describe where the figures were measured.
+	peersMachine []string
+	header       string
 }
 
 var groups = []struct {
@@ -63,59 +55,27 @@ var groups = []struct {
 }{
 	{"read", (*bench).read},
 	{"stream", (*bench).stream},
-	{"mix", (*bench).mixes},
-	{"views", (*bench).views},
-	{"autotune", (*bench).autotune},
-	{"accounts", (*bench).accounts},
+	{"mixes", (*bench).mixes},
 	{"start", (*bench).start},
-	{"small", (*bench).small},
-	{"first", (*bench).first},
-	{"order", (*bench).order},
-	{"units", (*bench).units},
-	{"verify", (*bench).verify},
-	{"get", (*bench).get},
-	{"index", (*bench).index},
-	{"rows", (*bench).rowsGroup},
 	{"pack", (*bench).pack},
-	{"reshard", (*bench).reshard},
-	{"removal", (*bench).removal},
-	{"foreign", (*bench).foreign},
-	{"parquet", (*bench).parquet},
-	{"lines", (*bench).lines},
-	{"tokens", (*bench).tokens},
-	{"parts", (*bench).parts},
-	{"memory", (*bench).memory},
-	{"paced", (*bench).pacedRows},
-	{"webdataset", (*bench).webdataset},
-	{"packers", (*bench).packers},
 	{"write", (*bench).writes},
 	{"images", (*bench).images},
 	{"python", (*bench).pythonPackage},
 	{"s3", (*bench).s3},
+	{"cache", (*bench).amplification},
 	{"peers", (*bench).peersGroup},
-	{"mixpeers", (*bench).mixPeersGroup},
-	{"packpeers", (*bench).packPeersGroup},
 }
 
 func main() {
-	if asked, err := runSmallChild(os.Args); asked {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	names := make([]string, len(groups))
 	for i, g := range groups {
 		names[i] = g.name
 	}
 	var o options
-	only := flag.String("run", "all", "groups to run, of "+strings.Join(names, ", "))
-	flag.IntVar(&o.mib, "mib", 256, "size of each corpus in MiB")
-	flag.IntVar(&o.times, "times", 7, "pairs measured for a ratio; the median counts")
-	flag.Int64Var(&o.rows, "rows", 1_000_000, "stacked rows of 64 bytes that the group rows packs; 100000000 take 6.4 GB")
-	flag.DurationVar(&o.long, "long", time.Minute, "how long a paced consumer is measured")
-	flag.BoolVar(&o.cgroup, "cgroup", false, "have the group small read 8 GiB of rows in a control group of 2 GiB; takes minutes and 17 GB of disk")
+	only := flag.String("run", "all", "groups to run: all but peers, or some of "+strings.Join(names, ", "))
+	flag.IntVar(&o.mib, "mib", 128, "size of each corpus in MiB")
+	flag.IntVar(&o.times, "times", 5, "pairs measured for a ratio; the median counts")
+	flag.DurationVar(&o.long, "long", time.Minute, "how long a paced consumer of S3 is measured")
 	flag.StringVar(&o.dir, "dir", "", "where data goes (default: the system's folder for temporary files)")
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	flag.StringVar(&o.old, "old", "", "compare with an older `revision` of git, or with a folder that has one checked out: both programs run each group in turn")
@@ -123,7 +83,7 @@ func main() {
 	flag.StringVar(&o.markdown, "markdown", "", "put tables into this Markdown `file`, between the comments that say where")
 	flag.Parse()
 	if o.only = strings.Split(*only, ","); *only == "all" {
-		o.only, o.all = names, true
+		o.only, o.all = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "peers" }), true
 	}
 	for _, name := range o.only {
 		if !slices.Contains(names, name) {
@@ -149,10 +109,8 @@ type options struct {
 	old           string // a folder or a revision to compare with
 	rounds        int    // of the comparison
 	mib, times    int
-	rows          int64
 	long          time.Duration
 	asJSON        bool
-	cgroup        bool
 }
 
 func run(o options) error {
@@ -167,7 +125,7 @@ func run(o options) error {
 	if o.old != "" {
 		return runOld(ctx, tmp, o)
 	}
-	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, rows: o.rows, long: o.long, cores: runtime.GOMAXPROCS(0), cgroups: o.cgroup, data: map[string]string{}}
+	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
 	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
 	head := io.Writer(os.Stdout)
@@ -211,12 +169,6 @@ func (b *bench) print() error {
 	err := b.Print(os.Stdout)
 	for _, line := range b.peersMachine {
 		fmt.Println("peers: " + line)
-	}
-	for _, line := range b.mixPeersMachine {
-		fmt.Println("mixpeers: " + line)
-	}
-	for _, line := range b.packPeersMachine {
-		fmt.Println("packpeers: " + line)
 	}
 	return err
 }

@@ -20,7 +20,7 @@ import (
 func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		old = []byte(begin("peers") + end("peers") + "\n" + begin("mixpeers") + end("mixpeers") + "\n" + begin("packpeers") + end("packpeers") + "\n" + begin("goals") + end("goals"))
+		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals"))
 	} else if err != nil {
 		return err
 	}
@@ -46,32 +46,20 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 			return err
 		}
 	}
-	if len(b.mixPeers) > 0 {
-		if err := put("mixpeers", func(string) (string, error) { return b.mixPeersMarkdown(), nil }); err != nil {
-			return err
-		}
-	}
-	if len(b.packPeers) > 0 {
-		if err := put("packpeers", func(string) (string, error) { return b.packPeersMarkdown(), nil }); err != nil {
-			return err
-		}
-	}
 	if all || slices.ContainsFunc(b.Rows, ofGoals) {
 		if err := put("goals", func(was string) (string, error) { return b.goalsMarkdown(was, all) }); err != nil {
 			return err
 		}
 	}
 	if written == 0 {
-		return fmt.Errorf("%s is as it was: there are tables of the groups peers, mixpeers and packpeers and one of all others, and each goes between lines such as %q and %q",
+		return fmt.Errorf("%s is as it was: there is a table of the group peers and one of all others, and each goes between lines such as %q and %q",
 			path, strings.TrimSpace(begin("peers")), strings.TrimSpace(end("peers")))
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
 // ofGoals reports whether a row is in the table of goals. Other systems have separate tables.
-func ofGoals(r table.Row) bool {
-	return !slices.Contains([]string{"peers", "mixpeers", "packpeers"}, r.Group)
-}
+func ofGoals(r table.Row) bool { return r.Group != "peers" }
 
 // begin and end are the lines around a table.
 func begin(name string) string { return "<!-- table: " + name + " -->\n" }

@@ -9,45 +9,6 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// TestMarkdownOfMixes checks that the mixes of other systems are in a separate table, and not among
-// the goals.
-func TestMarkdownOfMixes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "page.md")
-	page := begin("mixpeers") + "old\n" + end("mixpeers") + begin("goals") + "kept\n" + end("goals")
-	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{mixPeersMachine: []string{"a machine"}}
-	p := &peersBench{bench: b}
-	for _, r := range []mixPeerResult{
-		{peerAnswer{system: "One", Rates: table.Sample{12_345}, Resume: table.Sample{0.05}, Way: "exact", World: "works: the same global batches", Setting: "2 workers"}, 1.25},
-		{peerAnswer: peerAnswer{system: "Two", Reason: "no module"}},
-		{peerAnswer: peerAnswer{system: "Three", Rates: table.Sample{10}, Way: "failed: a | b"}},
-	} {
-		b.mixPeers = append(b.mixPeers, r)
-		p.add("mixpeers", &r.peerAnswer, 1, "samples/s", r.detail)
-	}
-	if err := b.writeMarkdown(path, false); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(data)
-	for _, want := range []string{
-		"- a machine\n", "| One | 12,300 | 1.2 | 50 ms | exact | works: the same global batches | 2 workers |",
-		"| Two | – | – | – | – | – | no module |", `| Three | 10 | 0.0 | – | failed: a \| b |  |  |`, begin("goals") + "kept\n" + end("goals"),
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-	if strings.Contains(text, "old") {
-		t.Errorf("the old table is still there:\n%s", text)
-	}
-}
-
 func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	const page = "# A page\n\n<!-- table: peers -->\nold\n<!-- end: peers -->\nbehind\n"
@@ -152,45 +113,5 @@ func TestDuration(t *testing.T) {
 		if got := duration(v); got != want {
 			t.Errorf("%v s is shown as %s, not %s", v, got, want)
 		}
-	}
-}
-
-// TestMarkdownOfPacking checks the separate table of packing by other systems, with their settings.
-func TestMarkdownOfPacking(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "page.md")
-	page := begin("packpeers") + "old\n" + end("packpeers") + begin("goals") + "kept\n" + end("goals")
-	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{packPeersMachine: []string{"a machine"}}
-	p := &peersBench{bench: b}
-	for _, r := range []packPeerResult{
-		{peerAnswer: peerAnswer{system: "One", Rates: table.Sample{12_345_678}, Resume: table.Sample{0.06}, Way: "exact", World: "works", Setting: "2 workers"},
-			First: table.Sample{0.05}, Fill: 0.9951, Swept: []string{"2 workers: 12.3 M tokens/s, 99.5 % full"}},
-		{peerAnswer: peerAnswer{system: "Two", Reason: "no module"}},
-		{peerAnswer: peerAnswer{system: "Three", Rates: table.Sample{1e6}, Way: "failed: a | b"}, First: table.Sample{1}, Fill: 0.9, Prepare: 12},
-	} {
-		b.packPeers = append(b.packPeers, r)
-		p.add("packpeers", &r.peerAnswer, 1e6, "M tokens/s", r.detail)
-	}
-	if err := b.writeMarkdown(path, false); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(data)
-	for _, want := range []string{
-		"- a machine\n", "| One | 99.5 % | 12.3 | none | 50 ms | 60 ms | exact | works | 2 workers |",
-		"| Two | – | – | – | – | – | – | – | no module |", `| Three | 90.0 % | 1 | 12 s | 1 s | – | failed: a \| b |  |  |`,
-		"- One, 2 workers: 12.3 M tokens/s, 99.5 % full\n", begin("goals") + "kept\n" + end("goals"),
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page lacks %q:\n%s", want, text)
-		}
-	}
-	if strings.Contains(text, "old\n") {
-		t.Errorf("the page has the table before:\n%s", text)
 	}
 }

@@ -11,9 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/format/codec"
@@ -32,42 +29,12 @@ func (b *bench) pack() error {
 			return err
 		}
 	}
-	if err := b.packTars(); err != nil {
-		return err
-	}
 	for _, kind := range []string{"text", "images"} {
 		if err := b.packFiles(kind); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// encodeAll compresses and hashes blocks in memory on all cores: the floor of packing text.
-func (b *bench) encodeAll(blocks [][]byte, level codec.Level) func() error {
-	return func() error {
-		var next atomic.Int64
-		var g errgroup.Group
-		for range b.cores {
-			g.Go(func() error {
-				e := codec.NewEncoder(level)
-				defer e.Close()
-				var out []byte
-				for {
-					i := int(next.Add(1)) - 1
-					if i >= len(blocks) {
-						return nil
-					}
-					sha256.Sum256(blocks[i])
-					var err error
-					if out, _, err = e.AppendFrame(out[:0], blocks[i], nil, nil); err != nil {
-						return err
-					}
-				}
-			})
-		}
-		return g.Wait()
-	}
 }
 
 // blocks decodes a data set.
@@ -148,39 +115,30 @@ func (b *bench) hashFiles(files []string, copyTo string) func() error {
 	run := 0
 	return func() error {
 		run++
-		var next atomic.Int64
-		var g errgroup.Group
-		for core := range b.cores {
-			g.Go(func() error {
-				buf := make([]byte, 1<<20)
-				w := io.Discard
-				if copyTo != "" {
-					f, err := os.Create(filepath.Join(copyTo, fmt.Sprintf("floor-%d-%d", run, core)))
-					if err != nil {
-						return err
-					}
-					defer f.Close()
-					w = f
+		outputs := make([]io.Writer, b.cores)
+		for core := range outputs {
+			outputs[core] = io.Discard
+			if copyTo != "" {
+				f, err := os.Create(filepath.Join(copyTo, fmt.Sprintf("floor-%d-%d", run, core)))
+				if err != nil {
+					return err
 				}
-				for {
-					i := int(next.Add(1)) - 1
-					if i >= len(files) {
-						return nil
-					}
-					f, err := os.Open(files[i])
-					if err != nil {
-						return err
-					}
-					h := sha256.New()
-					_, err = io.CopyBuffer(io.MultiWriter(h, w), struct{ io.Reader }{f}, buf)
-					f.Close()
-					if err != nil {
-						return err
-					}
-				}
-			})
+				defer f.Close()
+				outputs[core] = f
+			}
 		}
-		return g.Wait()
+		return each(len(files), b.cores, func(core int) (func(int) error, func()) {
+			buf := make([]byte, 1<<20)
+			return func(i int) error {
+				f, err := os.Open(files[i])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				_, err = io.CopyBuffer(io.MultiWriter(sha256.New(), outputs[core]), struct{ io.Reader }{f}, buf)
+				return err
+			}, nothing
+		})
 	}
 }
 

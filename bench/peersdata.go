@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"os"
@@ -47,6 +49,24 @@ func tokenRows(n int) iter.Seq[corpus.Sample] {
 			}
 		}
 	}
+}
+
+// textTokens are ids of the words of a text by their first appearance: as with a tokenizer, words
+// that are common have low ids.
+func textTokens(n int) []byte {
+	ids := make([]byte, 0, 2*n)
+	known := map[string]uint16{}
+	for s := range corpus.Text(corpus.Options{Samples: n/300 + 1, Seed: 1}) {
+		for word := range bytes.FieldsSeq(s.Fields[0].Data) {
+			id, ok := known[string(word)]
+			if !ok {
+				id = uint16(len(known) % 50256)
+				known[string(word)] = id
+			}
+			ids = binary.LittleEndian.AppendUint16(ids, id)
+		}
+	}
+	return ids[:min(len(ids), 2*n)]
 }
 
 // prepare writes data of a kind as plain tars, as ours, and as files: eight shards of each.

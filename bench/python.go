@@ -23,16 +23,13 @@ import (
 //go:embed python.py
 var pythonScript string
 
-// litdataVersion is the newest that imports with the torch that Debian 12 has, 1.13.
-const litdataVersion = "0.2.47"
-
 // pythonEpochs is the number of epochs of a reading. An epoch before them is not counted: memory is
 // allocated and workers are started in it.
 const pythonEpochs = 2
 
 // pythonRun is the script's result for one reading.
 type pythonRun struct {
-	Seconds, CPU            table.Sample
+	Seconds, CPU, Ratios    table.Sample
 	Batches, Samples, Bytes int64
 }
 
@@ -40,13 +37,6 @@ type pythonRun struct {
 type pythonBench struct {
 	*bench
 	interpreter, script string
-	peers               []pythonPeer
-}
-
-type pythonPeer struct {
-	id, shown string
-	goals     map[string]float64
-	pack      bool // it has its own format
 }
 
 // pythonKind is data of one kind: in plain tars, and compressed by ours.
@@ -56,14 +46,17 @@ type pythonKind struct {
 	plain, packed     string
 }
 
-// pythonPackage measures the Python package: against other loaders of PyTorch, against the Go
-// reader, and what it costs by itself.
+// pythonPackage measures the Python package against the Go reader, and what it costs by itself. The
+// group peers has other loaders.
 func (b *bench) pythonPackage() error {
 	script := filepath.Join(b.dir, "python.py")
 	if err := os.WriteFile(script, []byte(pythonScript), 0o600); err != nil {
 		return err
 	}
-	interpreter, err := b.pythonWithTorch(peerPackages...)
+	if err := b.pythonDefaults(script); err != nil {
+		return err
+	}
+	interpreter, err := b.pythonWithTorch()
 	if err != nil {
 		return err
 	}
@@ -71,11 +64,7 @@ func (b *bench) pythonPackage() error {
 		b.LeftOut("python", needsTorch)
 		return nil
 	}
-	p := &pythonBench{bench: b, interpreter: interpreter, script: script, peers: []pythonPeer{
-		{"webdataset", "WebDataset " + webdatasetVersion, map[string]float64{"text": 25, "images": 5, "tensors": 5}, false},
-		{"mosaicml", "MosaicML Streaming " + mosaicmlVersion, map[string]float64{"text": 5, "images": 5, "tensors": 5}, true},
-		{"litdata", "LitData " + litdataVersion, map[string]float64{"text": 5, "images": 5, "tensors": 5}, true},
-	}}
+	p := &pythonBench{bench: b, interpreter: interpreter, script: script}
 	for _, k := range []pythonKind{
 		{id: "text", shown: "text 3 KB", corpus: "text", batch: 256},
 		{id: "images", shown: "incompressible 100 KB", corpus: "large images", batch: 64},
@@ -98,11 +87,6 @@ func (p *pythonBench) measure(k pythonKind) (err error) {
 	}
 	defer os.RemoveAll(k.plain)
 	defer os.RemoveAll(k.packed)
-	for _, peer := range p.peers {
-		if err := p.against(k, peer); err != nil {
-			return err
-		}
-	}
 	if err := p.againstGo(k); err != nil {
 		return err
 	}
@@ -121,106 +105,26 @@ func (p *pythonBench) pack(k pythonKind, opt writer.Options) (string, error) {
 }
 
 // call runs the script, with the package of this repository and its binary.
-func (p *pythonBench) call(args ...string) ([]byte, error) {
+func (p *pythonBench) call(args ...string) (r pythonRun, err error) {
 	env, err := p.packageEnv()
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	cmd := exec.CommandContext(p.ctx, p.interpreter, append([]string{p.script}, args...)...)
 	cmd.Env = env
 	out, err := cmd.Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return nil, fmt.Errorf("%v: %w\n%s", args[:3], err, exit.Stderr)
-		}
-		return nil, err
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return r, fmt.Errorf("%v: %w\n%s", args, err, exit.Stderr)
 	}
-	return out, nil
-}
-
-// read has a loader go through a data set.
-func (p *pythonBench) read(loader string, k pythonKind, workers int, from ...string) (r pythonRun, err error) {
-	args := append([]string{"read", loader, k.id, strconv.Itoa(workers), strconv.Itoa(pythonEpochs)}, from...)
-	out, err := p.call(args...)
 	if err != nil {
 		return r, err
 	}
 	return r, json.Unmarshal(out, &r)
 }
 
-// against reads the same samples by another loader, at its best of some settings, and by ours in
-// turn with that.
-func (p *pythonBench) against(k pythonKind, peer pythonPeer) error {
-	from, err := filepath.Glob(filepath.Join(k.plain, "*.tar"))
-	if err != nil {
-		return err
-	}
-	if peer.pack {
-		out := filepath.Join(p.dir, "python-"+peer.id)
-		defer os.RemoveAll(out)
-		if _, err := p.call(append([]string{"pack", peer.id, k.id, out}, from...)...); err != nil {
-			return err
-		}
-		from = []string{out}
-	}
-	best, workers := table.Sample(nil), 0
-	for w := range 3 {
-		r, err := p.read(peer.id, k, w, from...)
-		if err != nil {
-			return err
-		}
-		if best == nil || r.Seconds.Median() < best.Median() {
-			best, workers = r.Seconds, w
-		}
-	}
-	variants := []struct {
-		loader, dir, shown string
-		goal               float64
-		ratios, seconds    table.Sample
-	}{
-		{loader: "views", dir: k.plain, shown: "views, from plain tars", goal: peer.goals[k.id]},
-		{loader: "shardtool", dir: k.plain, shown: "copies, from plain tars"},
-		{loader: "shardtool", dir: k.packed, shown: "copies, compressed"},
-	}
-	var theirs pythonRun
-	for range 3 {
-		if theirs, err = p.read(peer.id, k, workers, from...); err != nil {
-			return err
-		}
-		for i := range variants {
-			v := &variants[i]
-			our, err := p.read(v.loader, k, 2, v.dir)
-			if err != nil {
-				return err
-			}
-			if our.Samples != theirs.Samples || (our.Bytes != theirs.Bytes && v.loader != "views") {
-				return fmt.Errorf("%s read %d samples of %d bytes, ours %d of %d", peer.shown, theirs.Samples, theirs.Bytes, our.Samples, our.Bytes)
-			}
-			v.ratios, v.seconds = append(v.ratios, theirs.Seconds.Median()/our.Seconds.Median()), append(v.seconds, our.Seconds.Median())
-		}
-	}
-	for _, v := range variants {
-		name := fmt.Sprintf("%s: %s / %s", k.shown, v.shown, peer.shown)
-		n := float64(theirs.Samples)
-		detail := fmt.Sprintf("%.0f against %.0f samples/s; ours shuffled and verified", n/v.seconds.Median(), n/theirs.Seconds.Median())
-		if v.goal > 0 {
-			detail += fmt.Sprintf("; its best of 0, 1 and 2 workers is %d (prefetch_factor 4, persistent), from a local disk, no shuffling, no compression, %.0f µs of CPU of the training process for a batch of %d; the first epoch is not counted",
-				workers, 1e6*theirs.CPU.Median()/float64(theirs.Batches), k.batch)
-			p.AtLeast("python", name, v.ratios, "x", v.goal, detail)
-		} else {
-			p.Info("python", name, v.ratios, "x", detail)
-		}
-	}
-	return nil
-}
-
-// count is the number of samples of a kind.
-func (p *pythonBench) count(k pythonKind) (n int) {
-	for range p.bench.samples(k.corpus) {
-		n++
-	}
-	return n
+// read has a loader go through a data set.
+func (p *pythonBench) read(loader string, k pythonKind, workers int, from ...string) (pythonRun, error) {
+	return p.call(append([]string{"read", loader, k.id, strconv.Itoa(workers), strconv.Itoa(pythonEpochs)}, from...)...)
 }
 
 // order is that of the script.
@@ -230,13 +134,12 @@ func (k *pythonKind) order() reader.StreamOptions {
 
 // goReader streams as the script does, an epoch uncounted and then some that are, and returns
 // seconds an epoch.
-func (p *pythonBench) goReader(k pythonKind, dir string) (table.Sample, error) {
-	ds, err := p.open(dir, reader.Options{Workers: 2})
+func (p *pythonBench) goReader(o reader.StreamOptions, with reader.Options, dir string) (table.Sample, error) {
+	ds, err := p.open(dir, with)
 	if err != nil {
 		return nil, err
 	}
 	defer ds.Close()
-	o := k.order()
 	o.Epochs = pythonEpochs + 1
 	s, err := ds.Stream(p.ctx, o)
 	if err != nil {
@@ -274,20 +177,22 @@ func (p *pythonBench) againstGo(k pythonKind) error {
 				continue
 			}
 			var ratios, theirs, ours table.Sample
+			n := 0.
 			for range p.times {
 				our, err := p.read(c.loader, k, 2, dir)
 				if err != nil {
 					return err
 				}
 				runtime.GC()
-				their, err := p.goReader(k, dir)
+				their, err := p.goReader(k.order(), reader.Options{Workers: 2}, dir)
 				if err != nil {
 					return err
 				}
+				n = float64(our.Samples)
 				ratios = append(ratios, their.Median()/our.Seconds.Median())
 				theirs, ours = append(theirs, their.Median()), append(ours, our.Seconds.Median())
 			}
-			name, n := fmt.Sprintf("%s: %s / the Go reader", k.shown, c.shown), float64(p.count(k))
+			name := fmt.Sprintf("%s: %s / the Go reader", k.shown, c.shown)
 			detail := fmt.Sprintf("%.0f against %.0f samples/s, 2 workers each, the same order", n/ours.Median(), n/theirs.Median())
 			switch {
 			case dir == k.plain:
@@ -315,12 +220,8 @@ func (p *pythonBench) cost(k pythonKind) error {
 			{&ready, []string{"ready", "views", k.id, k.packed}},
 			{&woken, []string{"wake", "", ""}},
 		} {
-			out, err := p.call(c.args...)
+			r, err := p.call(c.args...)
 			if err != nil {
-				return err
-			}
-			var r pythonRun
-			if err := json.Unmarshal(out, &r); err != nil {
 				return err
 			}
 			*c.into = append(*c.into, 1e6*r.CPU.Median()/float64(r.Batches))
@@ -335,12 +236,8 @@ func (p *pythonBench) cost(k pythonKind) error {
 	}
 	var late table.Sample
 	for range 3 {
-		out, err := p.call("start", "shardtool", k.id, k.packed)
+		r, err := p.call("start", "shardtool", k.id, k.packed)
 		if err != nil {
-			return err
-		}
-		var r pythonRun
-		if err := json.Unmarshal(out, &r); err != nil {
 			return err
 		}
 		ours := slices.Min(r.Seconds)

@@ -1,135 +1,40 @@
-"""Packs the samples of plain tars for other loaders, and reads data sets in batches with one of the loaders.
+"""Reads data sets in batches, as copies (shardtool) or as views.
 
-    python.py pack PEER KIND OUT TAR…                   prints the number of samples
-    python.py read PEER KIND WORKERS EPOCHS OUT|TAR…    prints a line of JSON, of the epochs after the first
-    python.py start PEER KIND OUT                       seconds to the first batch
-    python.py ready PEER KIND OUT                       CPU for a batch that is ready when it is requested
-    python.py wake                                      CPU for being woken by a message, and nothing else
-
-Every loader delivers the same: lists of bytes, or one tensor per batch, in this process.
+    python.py read WAY KIND WORKERS EPOCHS OUT    prints a line of JSON, of the epochs after the first
+    python.py start WAY KIND OUT                  seconds to the first batch
+    python.py ready WAY KIND OUT                  CPU for a batch that is ready when it is requested
+    python.py loop WAY KIND OUT                   rate of steps that compute, with a loader over alone
+    python.py wake                                CPU for being woken by a message, and nothing else
 """
 
+import itertools
 import json
 import os
 import socket
 import sys
-import tarfile
 import time
 import warnings
 
 SHAPE = (3, 224, 224)
-FIELDS = {"text": "txt", "images": "jpg", "tensors": "u8"}
-BATCH = {"text": 256, "images": 64, "tensors": 64}
-
-
-def samples(files):
-    """The payloads in plain tars."""
-    for file in files:
-        with tarfile.open(file, "r:") as tar:
-            for member in tar:
-                yield tar.extractfile(member).read()
-                tar.members = []
-
-
-def decoded(kind, payload):
-    import numpy
-
-    return numpy.frombuffer(payload, "uint8").reshape(SHAPE) if kind == "tensors" else payload
-
-
-def as_tensor(payload):
-    import torch
-
-    return torch.frombuffer(bytearray(payload), dtype=torch.uint8).reshape(SHAPE)
-
-
-# ---- packing ----
-def pack_mosaicml(kind, out, files):
-    from streaming import MDSWriter
-
-    column = "ndarray:uint8:3,224,224" if kind == "tensors" else "bytes"
-    count = 0
-    with MDSWriter(out=out, columns={"x": column}, size_limit=64 << 20) as sink:
-        for payload in samples(files):
-            sink.write({"x": decoded(kind, payload)})
-            count += 1
-    return count
-
-
-def litdata_samples(task):
-    import torch
-
-    kind, file = task
-    for payload in samples([file]):
-        yield {"x": torch.tensor(decoded(kind, payload)) if kind == "tensors" else payload}
-
-
-def pack_litdata(kind, out, files):
-    import contextlib
-
-    from litdata import StreamingDataset, optimize
-
-    with contextlib.redirect_stdout(sys.stderr):
-        optimize(litdata_samples, [(kind, file) for file in files], output_dir=out, chunk_bytes="64MB", num_workers=1)
-    return len(StreamingDataset(out))
-
-
-# ---- reading: each gives a function that goes through an epoch of batches ----
-def with_workers(workers):
-    return {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
-
-
-def read_webdataset(kind, workers, files):
-    import webdataset
-
-    data = webdataset.WebDataset(sorted(files), shardshuffle=False, empty_check=False).to_tuple(FIELDS[kind])
-    if kind == "tensors":
-        data = data.map_tuple(as_tensor)
-    data = data.batched(BATCH[kind])
-    loader = webdataset.WebLoader(data, batch_size=None, **with_workers(workers)) if workers else data
-    return lambda: (batch[0] for batch in loader)
-
-
-def read_mosaicml(kind, workers, files):
-    from streaming import StreamingDataset
-    from torch.utils.data import DataLoader
-
-    data = StreamingDataset(local=files[0], batch_size=BATCH[kind], shuffle=False)
-    loader = DataLoader(data, batch_size=BATCH[kind], **with_workers(workers))
-    return lambda: (batch["x"] for batch in loader)
-
-
-def read_litdata(kind, workers, files):
-    from litdata import StreamingDataLoader, StreamingDataset
-
-    more = with_workers(workers) or {"prefetch_factor": 2}  # which torch 1.13 wants to be so without workers
-    loader = StreamingDataLoader(StreamingDataset(files[0], shuffle=False), batch_size=BATCH[kind], **more)
-    return lambda: (batch["x"] for batch in loader)
+FIELDS = {"text": "txt", "images": "jpg", "tensors": "u8", "tokens": "u16"}
+BATCH = {"text": 256, "images": 64, "tensors": 64, "tokens": 64}
 
 
 def loader_of(kind, workers, dataset, **more):
     import shardtool
 
-    spec = ("uint8", SHAPE) if kind == "tensors" else "bytes"
-    return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short",
-                            order=shardtool.Order(shuffle_memory="128MiB"), tuning=shardtool.Tuning(workers=workers, **more))
+    spec = {"tensors": ("uint8", SHAPE), "tokens": ("uint16", (2049,))}.get(kind, "bytes")
+    out = {"out": "numpy"} if kind == "tokens" else {}
+    return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short", **out,
+                            order=shardtool.Order(shuffle_memory="128MiB"), tuning=shardtool.Tuning(workers=workers or None, **more))
 
 
-def read_shardtool(kind, workers, files):
-    """As the others: the batches are this process's own."""
-    loader = loader_of(kind, workers, files[0])
+def batches_of(way, kind, workers, files):
+    """The batches of an epoch. As views, they are tensors or bytes where the child has put them."""
+    loader = loader_of(kind, workers, files[0], copy=way != "views")
+    if way == "views" and kind != "tensors":
+        return lambda: ((batch.size, batch.data(FIELDS[kind])) for batch in loader)  # and payloads() where each is needed by itself
     return lambda: (batch[FIELDS[kind]] for batch in loader)
-
-
-def read_views(kind, workers, files):
-    """Without a copy: tensors or bytes where the child has put them."""
-    loader = loader_of(kind, workers, files[0], copy=False)
-    if kind == "tensors":
-        return lambda: (batch[FIELDS[kind]] for batch in loader)
-    return lambda: ((batch.size, batch.data(FIELDS[kind])) for batch in loader)  # and payloads() where each is needed by itself
-
-
-READERS = {"webdataset": read_webdataset, "mosaicml": read_mosaicml, "litdata": read_litdata, "shardtool": read_shardtool, "views": read_views}
 
 
 def consume(kind, batches):
@@ -139,6 +44,8 @@ def consume(kind, batches):
         count += 1
         if isinstance(batch, tuple):  # a number of samples, and all their bytes
             total, size = total + batch[0], size + len(batch[1])
+        elif kind == "tokens":
+            total, size = total + batch.shape[0], size + batch.nbytes
         elif kind == "tensors":
             total, size = total + batch.shape[0], size + batch.numel()
         else:
@@ -147,7 +54,7 @@ def consume(kind, batches):
 
 
 def read(peer, kind, workers, epochs, files):
-    batches = READERS[peer](kind, workers, files)
+    batches = batches_of(peer, kind, workers, files)
     first = consume(kind, batches())
     took, cpu = [], []
     for _ in range(epochs):
@@ -177,7 +84,7 @@ def start(kind, files):
 
 def ready(peer, kind, files):
     """A loop that does something else between batches. Only the time of this thread while it takes one counts."""
-    batches = READERS[peer](kind, 2, files)
+    batches = batches_of(peer, kind, 2, files)
     used = []
     for _ in range(2):
         it, cpu, count = iter(batches()), 0.0, 0
@@ -191,6 +98,29 @@ def ready(peer, kind, files):
             count += 1
         used.append(cpu)
     return {"seconds": used[1:], "cpu": used[1:], "batches": count, "samples": 0, "bytes": 0}
+
+
+def loop(kind, files, steps=100):
+    """The rate of steps of 20 ms of one core, with a loader that gives each a batch, over their rate alone, in turn."""
+    import numpy
+
+    values, repeat = numpy.ones(10_000), 1
+
+    def compute():
+        begin = time.perf_counter()
+        for _ in range(repeat):
+            numpy.sin(values)
+        return time.perf_counter() - begin
+
+    repeat = round(0.02 / min(compute() for _ in range(100)))
+    ratios = []
+    for _ in range(5):
+        alone = sum(compute() for _ in range(steps))
+        with loader_of(kind, 0, files[0]) as loader:
+            batches = itertools.chain.from_iterable(loader for _ in itertools.count())
+            next(batches)  # the start of the child
+            ratios.append(alone / sum(compute() for _ in zip(range(steps), batches)))
+    return {"ratios": ratios}
 
 
 def wake(times=1000):
@@ -216,19 +146,13 @@ def wake(times=1000):
 def main():
     warnings.simplefilter("ignore")
     what, peer, kind, *rest = sys.argv[1:] if len(sys.argv) > 3 else [sys.argv[1], "", ""]
-    if what == "pack":
-        os.makedirs(rest[0], exist_ok=True)
-        print({"mosaicml": pack_mosaicml, "litdata": pack_litdata}[peer](kind, rest[0], rest[1:]))
-    elif what == "start":
-        print(json.dumps(start(kind, rest)))
-    elif what == "ready":
-        print(json.dumps(ready(peer, kind, rest)))
-    elif what == "wake":
-        print(json.dumps(wake()))
-    else:
-        print(json.dumps(read(peer, kind, int(rest[0]), int(rest[1]), rest[2:])))
+    jobs = {
+        "read": lambda: read(peer, kind, int(rest[0]), int(rest[1]), rest[2:]), "start": lambda: start(kind, rest),
+        "ready": lambda: ready(peer, kind, rest), "loop": lambda: loop(kind, rest), "wake": wake,
+    }
+    print(json.dumps(jobs[what]()))
     sys.stdout.flush()
-    os._exit(0)  # workers of other loaders may not end by themselves
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,9 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
-	"sync/atomic"
-	"time"
 
-	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sync/errgroup"
-
-	"github.com/shardtool/shardtool/format/codec"
-	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/writer"
 )
 
 // start measures how long a job waits for its first batch, new and resumed.
@@ -40,7 +31,7 @@ func (b *bench) start() error {
 		return err
 	}
 	resumed := o
-	resumed.Checkpoint = &middle
+	resumed.Checkpoint = &reader.Checkpoint{Dataset: &middle}
 	split := order.Split{GlobalBatch: o.GlobalBatch, World: 1}
 	cold, blocks, err := b.fetchDecode(ds, dir, plan, 0, split)
 	if err != nil {
@@ -63,44 +54,11 @@ func (b *bench) start() error {
 		return err
 	}
 	b.AtMost("start", "200 batches, resumed / from an epoch's beginning", r, "x", 1.1, fmt.Sprintf("V=%d, E=%d, W=%d", plan.Params().Lanes, plan.Params().RunBlocks, plan.Params().Delay))
-	return b.startSmall()
+	return b.first(dir)
 }
 
 // meanBlock is the mean decoded size of a block.
 func meanBlock(ds *reader.Dataset) uint64 { return ds.Info().DecodedBytes / max(ds.Info().Blocks, 1) }
-
-// startSmall measures what smaller blocks of small samples are worth: the first batch of a small
-// data set in a distant store, packed by default and in blocks of 1 MiB.
-func (b *bench) startSmall() error {
-	const latency = 20 * time.Millisecond
-	var of [2]func() error
-	var stored [2]uint64
-	for i, size := range []int64{writer.DefaultBlockSize, 0} {
-		near, err := local.New(filepath.Join(b.dir, fmt.Sprintf("blocks-%d", size)), local.Options{NoSync: true})
-		if err != nil {
-			return err
-		}
-		res, err := b.write(near, b.samples("text"), writer.Options{BlockSize: size})
-		if err != nil {
-			return err
-		}
-		ds, err := reader.Open(b.ctx, &distant{Store: near, latency: latency, rate: distantRate}, reader.Options{Workers: 2})
-		if err != nil {
-			return err
-		}
-		defer ds.Close()
-		o := shuffled
-		o.World, o.ShuffleMemory = 1, 0 // the default, so that both have 96 lanes
-		of[i], stored[i] = b.firstBatch(ds, o), res.Bytes
-	}
-	r, small, large, err := b.ratio(of[1], of[0])
-	if err != nil {
-		return err
-	}
-	b.AtLeast("start", fmt.Sprintf("3 KB of text, %v away, first batch: blocks of 1 MiB / the default", latency), r, "x", 2, fmt.Sprintf(
-		"%.0f ms and %.0f ms; the smaller blocks store %.1f %% more", 1000*large.Median(), 1000*small.Median(), 100*(float64(stored[1])/float64(stored[0])-1)))
-	return nil
-}
 
 func (b *bench) firstBatch(ds *reader.Dataset, o reader.StreamOptions) func() error {
 	return b.batches(ds, o, 1)
@@ -142,44 +100,6 @@ func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, po
 			list = append(list, r.Block)
 		}
 	}
-	all, err := b.places(ds, dir)
-	if err != nil {
-		return nil, 0, err
-	}
-	return func() error {
-		var next atomic.Int64
-		var g errgroup.Group
-		for range 2 {
-			g.Go(func() error {
-				d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(true))
-				if err != nil {
-					return err
-				}
-				defer d.Close()
-				var stored []byte
-				for {
-					i := int(next.Add(1)) - 1
-					if i >= len(list) {
-						return nil
-					}
-					p := &all[list[i]]
-					if cap(stored) < int(p.row.Stored) {
-						stored = make([]byte, p.row.Stored)
-					}
-					stored = stored[:p.row.Stored]
-					if _, err := p.file.ReadAt(stored, p.offset); err != nil {
-						return err
-					}
-					if err := codec.CheckFrame(stored, p.row); err != nil {
-						return err
-					}
-					// Each block has its own memory, because the batch points into all of them.
-					if _, err := d.DecodeAll(stored, make([]byte, 0, int(p.row.Decoded)+16)); err != nil {
-						return err
-					}
-				}
-			})
-		}
-		return g.Wait()
-	}, len(list), nil
+	run, err := b.preadDecode(dir, ds, list, 2, 0) // each block has its own memory, because the batch points into all of them
+	return run, len(list), err
 }

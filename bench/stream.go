@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -98,7 +96,7 @@ func (b *bench) stream() error {
 	if err != nil {
 		return err
 	}
-	least, err := b.preadDecode(text, ds, 2)
+	least, err := b.preadDecode(text, ds, nil, 2, 64<<20)
 	if err != nil {
 		return err
 	}
@@ -127,6 +125,12 @@ func (b *bench) stream() error {
 		return err
 	}
 	b.AtLeast("stream", "text 3 KB: 8 ranks on this host / one rank with 2 workers", r, "x", 0.95, "total rate")
+	single := shuffled
+	single.GlobalBatch = 1
+	if r, _, _, err = b.ratio(b.streams(text, 1, 2, single), b.streams(text, 1, 2, shuffled)); err != nil {
+		return err
+	}
+	b.Info("stream", "text 3 KB: batches of 1 sample / of 256", r, "x", "one rank with 2 workers")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if err := b.streams(text, 1, 2, shuffled)(); err != nil {
@@ -145,7 +149,7 @@ func (b *bench) stream() error {
 		return err
 	}
 	defer ids.Close()
-	floor, total, err := preadCRC(images, ids, b, 2, 0)
+	floor, total, err := b.pread(images, ids, 2, 0)
 	if err != nil {
 		return err
 	}
@@ -153,7 +157,7 @@ func (b *bench) stream() error {
 		return err
 	}
 	b.AtLeast("stream", "incompressible 100 KB, shuffled, verified, 2 ranks / pread + CRC-32C", r, "x", 0.75, rates(epochs*total, our, base))
-	if floor, _, err = preadCRC(images, ids, b, 2, 64<<20); err != nil {
+	if floor, _, err = b.pread(images, ids, 2, 64<<20); err != nil {
 		return err
 	}
 	if r, our, base, err = b.ratio(b.streams(images, 2, 1, shuffled), repeat(floor)); err != nil {
@@ -161,50 +165,4 @@ func (b *bench) stream() error {
 	}
 	b.Info("stream", "the same / pread + CRC-32C to 64 MiB in turn", r, "x", rates(epochs*total, our, base)+": a shuffled window fits no cache")
 	return nil
-}
-
-// preadDecode reads the frames from their files, sums and decodes them to 64 MiB of a goroutine in
-// turn: the least that a verified stream with a window does.
-func (b *bench) preadDecode(dir string, ds *reader.Dataset, goroutines int) (func() error, error) {
-	pieces, err := b.places(ds, dir)
-	if err != nil {
-		return nil, err
-	}
-	windows := make([][]byte, goroutines)
-	for i := range windows {
-		windows[i] = make([]byte, 64<<20)
-		clear(windows[i]) // has it from the system
-	}
-	return func() error {
-		var next atomic.Int64
-		var g errgroup.Group
-		for _, window := range windows {
-			g.Go(func() error {
-				d := codec.NewDecoder(false)
-				defer d.Close()
-				var stored []byte
-				at := 0
-				for i := next.Add(1) - 1; int(i) < len(pieces); i = next.Add(1) - 1 {
-					p := &pieces[i]
-					stored = slices.Grow(stored[:0], int(p.row.Stored))[:p.row.Stored]
-					if _, err := p.file.ReadAt(stored, p.offset); err != nil {
-						return err
-					}
-					if err := codec.CheckFrame(stored, p.row); err != nil {
-						return err
-					}
-					room := codec.DecodeRoom(p.row)
-					if at+room > len(window) {
-						at = 0
-					}
-					if _, err := d.Decode(window[at:at:at+room], stored, p.row); err != nil {
-						return err
-					}
-					at += room
-				}
-				return nil
-			})
-		}
-		return g.Wait()
-	}, nil
 }

@@ -104,31 +104,6 @@ type Object interface {
 	Close() error
 }
 
-// Mapper is an Object whose bytes can be used where the system's page cache has them, without a
-// copy. Those of a local store are Mappers, on Linux. The methods may be called from many goroutines.
-type Mapper interface {
-	Object
-	// Map returns all bytes of the object, to be read until Close, and their version. They are those
-	// that the file has at each moment: a program that writes to the file changes them, and those that
-	// it cuts off cannot be touched, which is a fault (see [runtime/debug.SetPanicOnFault]). What was
-	// read is of one content when Version returns an equal version afterwards. Map fails where that
-	// would not show a change: with errors.ErrUnsupported, or with ErrChanged until a moment has passed
-	// since the file was changed, and while a program has it open for writing, where the system tells.
-	Map() ([]byte, Version, error)
-	// Cached reports whether a range is in memory, as far as the system tells: reading the rest
-	// through the mapping is slower than ReadAt.
-	Cached(off int64, n int) bool
-	// Version returns the version that the file has now. Call Map first.
-	Version() (Version, error)
-}
-
-// Version is what changes with the content of a file: its number, size and times.
-type Version struct {
-	Inode             uint64
-	Size              int64
-	Modified, Changed int64 // in nanoseconds
-}
-
 // Upload writes one object: the bytes in order, then Commit or Abort. Only one goroutine may use
 // it.
 type Upload interface {

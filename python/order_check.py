@@ -121,8 +121,8 @@ def answer_place(c, answer):
 def answer_choose(c):
     """Members of c that are 0, "" or absent are not given."""
     names = {"V": "lanes", "E": "run_blocks", "W": "delay", "H": "head", "memory": "shuffle_memory"}
-    given = {names.get(name, name): value for name, value in c.items() if name not in ("shards", "decoded")}
-    table = Table((), [0, *itertools.accumulate(c["shards"])], c["decoded"])
+    given = {names.get(name, name): value for name, value in c.items() if name not in ("shards", "samples", "decoded")}
+    table = Table((c.get("samples", 0),), [0, *itertools.accumulate(c["shards"])], c["decoded"])
     chosen, _ = attempt(choose, table, **given)
     if chosen is None:
         return None

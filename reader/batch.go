@@ -14,8 +14,8 @@ import (
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
 // Release, or until the next call of Next when StreamOptions.Hold is 0. Sample.Clone keeps one
-// longer. Without Read.InPlace the blocks are in memory of the stream, where they were checked: a file
-// that changes meanwhile does not change them. A Batch is for one goroutine at a time.
+// longer. The blocks are in memory of the stream, where they were checked: a file that changes
+// meanwhile does not change them. A Batch is for one goroutine at a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
 	// them. It is nil with StreamOptions.Rows.
@@ -50,7 +50,6 @@ type batchMemory struct {
 	sources []stats.Source // of a mix: what the batch has of each
 	places  []int32        // of samples in this rank's part; empty while no sample was skipped
 	rows    assemble.Rows  // in place of samples, see Read.Rows
-	copied  chan error     // holds the result once copiers have copied the rows
 	assemble.Memory
 }
 
@@ -68,7 +67,7 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	if n := len(s.count.idle); n > 0 {
 		b.memory, s.count.idle = s.count.idle[n-1], s.count.idle[:n-1]
 	} else {
-		b.memory = &batchMemory{inputs: s.inputs, copied: make(chan error, 1)}
+		b.memory = &batchMemory{inputs: s.inputs}
 	}
 	return b
 }
@@ -83,7 +82,7 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 		return err
 	}
 	b.Samples, b.Holes, b.skipped = b.memory.samples, b.counts.Skipped, s.ledger.Mark()
-	if s.mix != nil {
+	if len(s.count.sources) > 0 {
 		b.memory.count()
 	}
 	if s.opts.Map == nil {
@@ -121,18 +120,6 @@ func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.F
 		m.places = append(m.places, int32(place))
 	}
 	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.inputs[r.Source]})
-}
-
-// Copy runs f, which reads the samples and copies what it keeps of them. It is the only way to read
-// samples with Read.InPlace. When a shard has changed meanwhile, Copy compares the checksums of the
-// blocks that have samples of the batch, and runs f again; where they differ it returns an error that
-// wraps objstore.ErrChanged. When it returns nil, what the last run of f read is what was packed. The
-// error of that run is returned as it is. f must not hold a lock while it reads.
-func (b *Batch) Copy(f func() error) (err error) {
-	if changed := b.memory.Copied(func() { err = f() }); changed != nil {
-		return b.s.ofSource(changed)
-	}
-	return err
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does
@@ -177,16 +164,7 @@ func (b *Batch) SkippedSamples() uint64 { return b.skipped.Samples }
 // Last reports whether no other batch of this size begins in the epoch that this one begins in. The
 // last batch of a mix whose sources are used up within an epoch is not known before its end.
 func (b *Batch) Last() bool {
-	g := uint64(b.s.split.GlobalBatch)
-	if m := b.s.mix; m != nil {
-		x := m.Plan.Mix()
-		return x.Beginning(b.NextPosition, g, m.LeftOut)/x.Epoch > b.Epoch
-	}
-	n := b.s.inputs[0].plan.Samples()
-	if b.Of > 0 {
-		n = b.Of
-	}
-	return b.NextEpoch > b.Epoch || b.s.tail() == order.TailDrop && n-b.NextPosition < g
+	return b.s.run.last(b, uint64(b.s.split.GlobalBatch))
 }
 
 // Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it

@@ -6,59 +6,81 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
+// Place is a position of an epoch of a run, in samples or units over all ranks. The position of a
+// mix counts over all its epochs.
+type Place struct{ Epoch, Position uint64 }
+
+// Checkpoint is a place in a run and all that must agree for it to mean the same place. One of its
+// members is set: a checkpoint of one data set, of its samples or units, or one of a mix.
+type Checkpoint struct {
+	Dataset *order.Checkpoint // versions 1 and 3
+	Mix     *mix.Checkpoint   // version 2
+}
+
+// DecodeCheckpoint reads the text of a checkpoint, of any version. Its errors are those of
+// order.DecodeCheckpoint and mix.DecodeCheckpoint.
+func DecodeCheckpoint(text []byte) (Checkpoint, error) {
+	if mix.IsCheckpoint(text) {
+		c, err := mix.DecodeCheckpoint(text)
+		return Checkpoint{Mix: &c}, err
+	}
+	c, err := order.DecodeCheckpoint(text)
+	return Checkpoint{Dataset: &c}, err
+}
+
+// Append appends the text of the checkpoint to dst: JSON in printable ASCII without a line feed.
+func (c Checkpoint) Append(dst []byte) ([]byte, error) {
+	if c.Mix != nil {
+		return mix.AppendCheckpoint(dst, *c.Mix)
+	}
+	return order.AppendCheckpoint(dst, *c.Dataset)
+}
+
+// Place returns where the run continues.
+func (c Checkpoint) Place() Place {
+	if c.Mix != nil {
+		return Place{Position: c.Mix.Position}
+	}
+	return Place{c.Dataset.Epoch, c.Dataset.Position}
+}
+
+// GlobalBatch returns the batch size in use; 0 when it is not known.
+func (c Checkpoint) GlobalBatch() int {
+	if c.Mix != nil {
+		return c.Mix.Steps.GlobalBatch
+	}
+	return c.Dataset.GlobalBatch
+}
+
+// Merge is ledger.Merge for checkpoints of any kind: all of one data set, or all of a mix.
+func Merge(saved ...ledger.Saved[Checkpoint]) (out ledger.Saved[Checkpoint], err error) {
+	one, mixed := make([]ledger.Saved[order.Checkpoint], 0, len(saved)), make([]ledger.Saved[mix.Checkpoint], 0, len(saved))
+	for _, s := range saved {
+		if s.Checkpoint.Mix != nil {
+			mixed = append(mixed, ledger.Saved[mix.Checkpoint]{Checkpoint: *s.Checkpoint.Mix, Skipped: s.Skipped})
+		} else {
+			one = append(one, ledger.Saved[order.Checkpoint]{Checkpoint: *s.Checkpoint.Dataset, Skipped: s.Skipped})
+		}
+	}
+	switch {
+	case len(one) > 0 && len(mixed) > 0:
+		return out, wrongKind("a mix", "one data set")
+	case len(mixed) > 0:
+		m, err := ledger.MergeMix(mixed...)
+		return ledger.Saved[Checkpoint]{Checkpoint: Checkpoint{Mix: &m.Checkpoint}, Skipped: m.Skipped}, err
+	}
+	d, err := ledger.Merge(one...)
+	return ledger.Saved[Checkpoint]{Checkpoint: Checkpoint{Dataset: &d.Checkpoint}, Skipped: d.Skipped}, err
+}
+
 // Checkpoint returns the place after the last batch that Next returned, whatever has been read
-// ahead. Ranks at the same step have the same place. SkipHash and Skipped are those of this rank;
-// ledger.Merge unites them. That of a mix is AppendCheckpoint alone.
-func (s *Stream) Checkpoint() (order.Checkpoint, error) {
-	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
+// ahead. Ranks at the same step have the same place. The skipped samples are those of this rank;
+// ledger.Merge unites them.
+func (s *Stream) Checkpoint() (Checkpoint, error) {
+	return s.run.Checkpoint(s.place.Place, s.split.GlobalBatch, s.skippedMark())
 }
 
 // Checkpoint returns the place after this batch: a stream opened with it delivers what follows.
-func (b *Batch) Checkpoint() (order.Checkpoint, error) {
-	return b.s.checkpoint(b.NextEpoch, b.NextPosition, b.skipped)
-}
-
-func (s *Stream) checkpoint(epoch, position uint64, skipped ledger.Mark) (order.Checkpoint, error) {
-	if s.mix != nil {
-		return order.Checkpoint{}, errMixed
-	}
-	in := s.inputs[0]
-	from := in.plan.Checkpoint
-	if in.units != nil {
-		from = in.units.Checkpoint
-	}
-	cp, err := from(epoch, position)
-	if err != nil {
-		return cp, err
-	}
-	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.catalog.Name
-	cp.SkipHash, cp.Skipped = skipped.Hash, skipped.Samples
-	return cp, nil
-}
-
-// AppendCheckpoint appends the text of the checkpoint to dst, of a data set or a mix:
-// order.DecodeCheckpoint or mix.DecodeCheckpoint decodes it.
-func (s *Stream) AppendCheckpoint(dst []byte) ([]byte, error) {
-	return s.appendCheckpoint(dst, s.place.epoch, s.place.position, s.skippedMark())
-}
-
-// AppendCheckpoint appends the text of the checkpoint after this batch to dst, of a data set or a
-// mix.
-func (b *Batch) AppendCheckpoint(dst []byte) ([]byte, error) {
-	return b.s.appendCheckpoint(dst, b.NextEpoch, b.NextPosition, b.skipped)
-}
-
-func (s *Stream) appendCheckpoint(dst []byte, epoch, position uint64, skipped ledger.Mark) ([]byte, error) {
-	if s.mix == nil {
-		c, err := s.checkpoint(epoch, position, skipped)
-		if err != nil {
-			return dst, err
-		}
-		return order.AppendCheckpoint(dst, c)
-	}
-	c, err := s.mix.checkpoint(position, skipped)
-	if err != nil {
-		return dst, err
-	}
-	return mix.AppendCheckpoint(dst, c)
+func (b *Batch) Checkpoint() (Checkpoint, error) {
+	return b.s.run.Checkpoint(Place{b.NextEpoch, b.NextPosition}, b.s.split.GlobalBatch, b.skipped)
 }

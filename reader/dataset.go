@@ -3,6 +3,8 @@ package reader
 import (
 	"context"
 	"fmt"
+	"iter"
+	"sync"
 
 	"golang.org/x/sync/semaphore"
 
@@ -105,3 +107,46 @@ func (d *Dataset) keysTable() string { return d.catalog.KeysTable() }
 func (d *Dataset) Index(ctx context.Context, i int) (*sections.ShardIndex, error) {
 	return d.catalog.Index(ctx, i)
 }
+
+// Indexes yields the indexes of all shards in order, as Index returns them. Of a remote store it
+// keeps several requests in flight. After an error it ends.
+func (d *Dataset) Indexes(ctx context.Context) iter.Seq2[*sections.ShardIndex, error] {
+	type result struct {
+		index *sections.ShardIndex
+		err   error
+	}
+	return func(yield func(*sections.ShardIndex, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		queue := make(chan chan result, min(max(d.source.Requests(), 1), mostIndexes)-1)
+		wg.Go(func() {
+			defer close(queue)
+			for i := range d.NumShards() {
+				done := make(chan result, 1)
+				select {
+				case queue <- done:
+				case <-ctx.Done():
+					return
+				}
+				wg.Go(func() {
+					ix, err := d.Index(ctx, i)
+					done <- result{ix, err}
+				})
+			}
+		})
+		for done := range queue {
+			r := <-done
+			if !yield(r.index, r.err) || r.err != nil {
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			yield(nil, context.Cause(ctx))
+		}
+	}
+}
+
+// mostIndexes is how many indexes are read at once: each may have the keys of many samples.
+const mostIndexes = 16

@@ -88,7 +88,7 @@ func ExampleBatch_Rows() {
 	}
 	defer ds.Close()
 	s, err := ds.Stream(ctx, reader.StreamOptions{
-		Order: reader.Order{GlobalBatch: 4, Epochs: 1}, Read: reader.Read{Rows: reader.RowsReady},
+		Order: reader.Order{GlobalBatch: 4, Epochs: 1}, Read: reader.Read{Rows: true},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -130,45 +130,6 @@ func ExampleDataset_Stream() {
 	// Output: 4 steps, 250 samples on this rank
 }
 
-// A program that copies what it keeps of samples has those of plain tars copied out of the page cache.
-func ExampleBatch_Copy() {
-	ctx := context.Background()
-	ds, err := reader.Open(ctx, pack(ctx, 100), reader.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer ds.Close()
-	stream, err := ds.Stream(ctx, reader.StreamOptions{
-		Order: reader.Order{GlobalBatch: 2, Shuffle: true, Seed: 7, Epochs: 1},
-		Read:  reader.Read{InPlace: true},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stream.Close()
-	batch, err := stream.Next(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	var kept []byte
-	err = batch.Copy(func() error { // runs again if a shard changes meanwhile
-		kept = kept[:0]
-		for i := range batch.Samples {
-			text, ok := batch.Samples[i].Field("txt")
-			if !ok {
-				return fmt.Errorf("%s has no text", batch.Samples[i].Key)
-			}
-			kept = append(kept, text...)
-		}
-		return nil
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(len(kept), "bytes of", len(batch.Samples), "samples")
-	// Output: 22 bytes of 2 samples
-}
-
 // A job that is preempted and resumes on another number of ranks.
 func ExampleStream_Checkpoint() {
 	ctx := context.Background()
@@ -199,14 +160,14 @@ func ExampleStream_Checkpoint() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if saved, err = order.AppendCheckpoint(nil, cp); err != nil {
+		if saved, err = cp.Append(nil); err != nil {
 			log.Fatal(err)
 		}
 		s.Close()
 	}
 
 	// Three ranks continue.
-	cp, err := order.DecodeCheckpoint(saved)
+	cp, err := reader.DecodeCheckpoint(saved)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -2,9 +2,11 @@ package reader
 
 import (
 	"context"
+	"sync"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -12,13 +14,18 @@ import (
 )
 
 // Open opens the generation that manifest.json names, or that of Options.Generation. It reads
-// manifest.json and the front of the tables: two objects and a handful of requests, whatever the
-// size of the data set.
+// manifest.json and the front of the tables: two requests, one after the other, whatever the size of
+// the data set. A view is read at the same time.
 //
 // An error wraps fs.ErrNotExist when there is no data set (or no such generation or view),
 // format.ErrCorrupt or format.ErrMismatch when the data set is damaged or its parts do not belong
 // together, and format.ErrVersion when a newer program wrote it.
 func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, error) {
+	return openWith(ctx, store, opts, func() (*Dataset, error) { return openGeneration(ctx, store, opts) })
+}
+
+// openGeneration opens the whole data set.
+func openGeneration(ctx context.Context, store objstore.Store, opts Options) (*Dataset, error) {
 	opts, err := opts.filled()
 	if err != nil {
 		return nil, err
@@ -33,8 +40,32 @@ func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, er
 	}
 	d.tables = d.catalog.Tables
 	d.selection = views.All(d.tables.Samples)
+	return d, nil
+}
+
+// openWith opens a data set, has it use the view of opts, and leave out the samples that opts name.
+// It reads the view while the data set is opened.
+func openWith(ctx context.Context, store objstore.Store, opts Options, open func() (*Dataset, error)) (*Dataset, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var file *views.File
+	var fileErr error
+	var reading sync.WaitGroup
 	if opts.View != "" {
-		err = d.useView(ctx, opts.View)
+		reading.Go(func() { file, fileErr = views.Read(ctx, store, opts.View) })
+	}
+	d, err := open()
+	if err != nil {
+		cancel()
+		reading.Wait()
+		return nil, err
+	}
+	reading.Wait()
+	if err = fileErr; err == nil && file != nil {
+		var view *viewfile.View
+		if view, err = file.Decode(d.content()); err == nil {
+			err = d.UseView(view)
+		}
 	}
 	if err == nil {
 		err = d.alsoRemove(opts.Removed)

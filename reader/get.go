@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -15,12 +16,19 @@ import (
 )
 
 // Get reads the sample of that number in storage order: one ranged read of its block. The sample is
-// the caller's to keep. A number that no sample has wraps fs.ErrNotExist, and that of a removed one
-// ErrRemoved too; a block larger than Options.Memory wraps format.ErrTooLarge.
+// the caller's to keep. A block larger than Options.Memory is read in pieces, and the memory grows
+// with the sample. A number that no sample has wraps fs.ErrNotExist, and that of a removed one
+// ErrRemoved too.
 func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 	j, index, err := d.locate(ctx, number)
 	if err != nil {
 		return nil, err
+	}
+	if whole := j; j.Shard.Layout == nil {
+		whole.Whole = true
+		if whole.Fits(whole.Plan(d.source.Joined()), d.opts.Memory) != nil {
+			return d.gather(ctx, j, index, number)
+		}
 	}
 	var sample *Sample
 	err = d.readBlock(ctx, j, func(s *fetch.Scratch, f *fetch.Result) error {
@@ -35,6 +43,34 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 		return nil
 	})
 	return sample, err
+}
+
+// gather reads a sample of a block that memory does not hold.
+func (d *Dataset) gather(ctx context.Context, j fetch.Job, index int, number uint64) (*Sample, error) {
+	if err := d.random.Acquire(ctx, d.opts.Memory); err != nil { // one of them at a time
+		return nil, context.Cause(ctx)
+	}
+	defer d.random.Release(d.opts.Memory)
+	s := &Sample{Number: number}
+	err := d.walk(ctx, j, &members{want: index, visitor: visitor{
+		member: func(key, field []byte) bool {
+			s.Key = append(s.Key[:0], key...)
+			s.Fields = append(s.Fields, format.FieldView{Name: bytes.Clone(field), Data: []byte{}})
+			return false
+		},
+		payload: func(b []byte) error {
+			data := &s.Fields[len(s.Fields)-1].Data
+			*data = append(*data, b...)
+			return nil
+		},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if j.Shard.Foreign {
+		sortFields(s.Fields)
+	}
+	return s, nil
 }
 
 // readBlock reads a whole block and calls use with it. The bytes are valid until use returns.

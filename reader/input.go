@@ -21,10 +21,23 @@ type input struct {
 	*Dataset        // nil: a source that was removed from a mix, and gives nothing
 	name     string // in a mix
 	plan     *order.Plan
-	units    *unitplan.Order // nil where positions hold samples
 	table    order.Table
 	rows     *stacked.Layout // of all shards, where the stream delivers rows
 	share    float64         // of the samples; in a mix the largest over its segments
+	unit     unitSize
+}
+
+// unitSize is what a stream needs to know of a source's units.
+type unitSize struct {
+	samples float64 // of a mean unit; 1 where positions hold samples
+	window  float64 // samples of each lane that units are formed from; 0 where positions hold samples
+}
+
+// use has the positions of the source hold units.
+func (in *input) use(u *unitplan.Order) {
+	sum, p := u.Summary(), u.Units.Params()
+	in.plan = u.Order()
+	in.unit = unitSize{max(1, float64(sum.Samples)*float64(p.Size)/float64(max(sum.Tokens, 1))), float64(p.Window)}
 }
 
 // failed names the source in an error.

@@ -101,8 +101,8 @@ func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
 }
 
 // lengths is readLengths, out of a folder where they are kept there.
-func (d *Dataset) lengths(ctx context.Context, attribute string, o *StreamOptions) ([]uint32, error) {
-	from := kept.Keeper{Folder: kept.Folder(o.Plans), Log: o.Log}
+func (d *Dataset) lengths(ctx context.Context, attribute string, p *Planning) ([]uint32, error) {
+	from := kept.Keeper{Folder: kept.Folder(p.Folder), Log: p.Log}
 	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.catalog.Name, attribute)
 	size := 4 * int64(d.tables.Samples)
 	if text := from.Folder.Get("lengths", key, size); int64(len(text)) == size && size > 0 {

@@ -118,7 +118,7 @@ func (d *Dataset) lookupIndexes(ctx context.Context, key string, shards []int) (
 	var numbers []uint64
 	removed := false
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(d.opts.Workers)
+	g.SetLimit(max(d.opts.Workers, d.source.Requests()))
 	for _, n := range shards {
 		g.Go(func() error {
 			found, gone, err := d.lookupShard(ctx, key, n)

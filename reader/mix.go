@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/reader/unitplan"
@@ -38,9 +37,6 @@ func (m *Mix) Continue(c *mix.Checkpoint) {
 	m.Position, m.Steps, m.LeftOut = c.Position, c.Steps, c.LeftOut
 }
 
-// errMixed is what asks for one data set get from the stream of a mix.
-var errMixed = errors.New("reader: the stream is that of a mix: its checkpoint is AppendCheckpoint")
-
 // atOnce is how many data sets are asked for their tables at a time.
 const atOnce = 16
 
@@ -67,7 +63,7 @@ func (m *Mix) inputs(ctx context.Context, x *mix.Mix) ([]*input, error) {
 // input is source i, whose data set must be the one that the plan is made for.
 func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
 	of := &x.Sources[i]
-	in := &input{Dataset: m.Sets[i], name: of.Name}
+	in := &input{Dataset: m.Sets[i], name: of.Name, unit: unitSize{samples: 1}}
 	in.share, _ = x.LargestShare(i).Float64()
 	if in.Dataset == nil {
 		if in.share > 0 {
@@ -89,12 +85,4 @@ func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
 	var err error
 	in.table, err = in.OrderTable(ctx)
 	return in, err
-}
-
-// checkpoint is that of a position.
-func (m *Mix) checkpoint(position uint64, skipped ledger.Mark) (mix.Checkpoint, error) {
-	c, err := m.Plan.Checkpoint(position)
-	c.Steps, c.LeftOut = m.Steps, m.LeftOut
-	c.SkipHash, c.Skipped = skipped.Hash, skipped.Samples
-	return c, err
 }

@@ -1,14 +1,47 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/stats"
 )
+
+// Run makes the run over a mix, which ends before an epoch unless that is 0. The caller must Close it,
+// and keep the data sets open until then.
+//
+// Errors are those of Dataset.Run; those about one source wrap a *mix.SourceError.
+func (m Mix) Run(ctx context.Context, until uint64) (*Run, error) {
+	x := m.Plan.Mix()
+	if len(m.Sets) != len(x.Sources) || m.Tables != nil && len(m.Tables) != len(x.Sources) {
+		return nil, optionsError{fmt.Errorf("reader: %d data sets and %d tables for the %d sources of a mix: give one for each", len(m.Sets), len(m.Tables), len(x.Sources))}
+	}
+	in, err := m.inputs(ctx, &x)
+	if err != nil {
+		return nil, err
+	}
+	tables := make([]order.Table, len(in))
+	for i := range in {
+		tables[i] = in[i].table
+	}
+	orders, err := m.orders(&x, in, tables)
+	if err != nil {
+		return nil, optionsError{err}
+	}
+	run := &Run{
+		engine: &mixEngine{m.Plan, orders, m.Units, m.Position, m.Steps, m.LeftOut}, inputs: in,
+		begin: Place{Position: m.Position}, end: until, globalBatch: cmp.Or(m.Steps.GlobalBatch, 256),
+	}
+	for _, u := range m.Units {
+		if u != nil {
+			run.stop = append(run.stop, u.Close)
+		}
+	}
+	return run, nil
+}
 
 // OpenMix opens a stream over a mix. All sources share its memory, its requests and their tuning;
 // they may be in different stores. The caller must Close the stream and keep the data sets open
@@ -20,67 +53,20 @@ import (
 //
 // Errors are those of Dataset.Stream; those about one source wrap a *mix.SourceError.
 func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
-	x := m.Plan.Mix()
-	if len(m.Sets) != len(x.Sources) || m.Tables != nil && len(m.Tables) != len(x.Sources) {
-		return nil, optionsError{fmt.Errorf("reader: %d data sets and %d tables for the %d sources of a mix: give one for each", len(m.Sets), len(m.Tables), len(x.Sources))}
-	}
 	if o.Checkpoint != nil {
 		return nil, optionsError{errors.New("reader: a checkpoint of one data set for a mix: give that of a mix, see Mix.Continue")}
 	}
-	in, err := m.inputs(ctx, &x)
+	spec, _ := o.spec()
+	run, err := m.Run(ctx, spec.End())
 	if err != nil {
 		return nil, err
 	}
-	tables := make([]order.Table, len(in))
-	for i := range in {
-		tables[i] = in[i].table
-	}
-	if o.GlobalBatch == 0 {
-		o.GlobalBatch = m.Steps.GlobalBatch
-	}
-	if o, err = o.filled(in); err != nil {
-		return nil, optionsError{err}
-	}
-	orders, err := m.orders(&x, in, tables)
+	s, err := run.Stream(ctx, o)
 	if err != nil {
-		return nil, optionsError{err}
-	}
-	if m.Steps, err = x.Resize(m.Steps, m.Position, o.GlobalBatch); err != nil {
-		return nil, optionsError{err}
-	}
-	s := &Stream{mix: &m, inputs: in, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
-	if err := s.useRows(ctx); err != nil {
 		return nil, err
 	}
-	for i := range in {
-		s.count.sources = append(s.count.sources, stats.Source{Name: in[i].name})
-	}
-	s.place.epoch, s.place.position = m.Position/x.Epoch, m.Position
-	if err := m.Plan.CheckSplit(s.split); err != nil {
-		return nil, optionsError{err}
-	}
-	cursor, err := m.Plan.Seek(m.Position, orders)
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	if err := cursor.LeaveOut(m.LeftOut); err != nil {
-		return nil, optionsError{err}
-	}
-	if o.Epochs > 0 {
-		cursor.Until(o.End())
-	}
-	s.start(ctx, mixOrder{cursor, s.split})
+	s.life.ends = append(s.life.ends, func() { run.Close() })
 	return s, nil
-}
-
-// mixOrder is one rank's part of a mix.
-type mixOrder struct {
-	*mix.Cursor
-	split order.Split
-}
-
-func (o mixOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
-	return o.NextBatch(refs, o.split)
 }
 
 // orders makes the orders of the sources; where positions hold units, they are those of the units.
@@ -102,7 +88,7 @@ func (m *Mix) orders(x *mix.Mix, in []*input, tables []order.Table) ([]*order.Pl
 			}
 			continue
 		}
-		in[i].units, in[i].plan = u, u.Order()
+		in[i].use(u)
 	}
 	return nil, nil
 }

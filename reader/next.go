@@ -70,6 +70,28 @@ func (s *Stream) wait(on bool) {
 	s.count.waiting = on
 	s.count.mu.Unlock()
 	s.window.Urgent(on)
+	if !s.tuning.told.Load() {
+		s.help(on)
+	}
+}
+
+// help has the spare workers decode, or no longer. They finish what they are at.
+func (s *Stream) help(on bool) {
+	n := s.opts.Workers
+	if on {
+		n += s.opts.Spare
+	}
+	if s.opts.Spare > 0 {
+		s.tuning.turns.Gate.Set(n)
+	}
+}
+
+// Waits is for callers of Next that take batches ahead for somebody else: it tells whether that one
+// waits. From the first call on, Read.Spare workers help then, and not when Next waits. It may be
+// called from any goroutine.
+func (s *Stream) Waits(on bool) {
+	s.tuning.told.Store(true)
+	s.help(on)
 }
 
 // receive takes the next assembled batch; more is false after the last. An error is that of ctx.
@@ -112,7 +134,7 @@ func (s *Stream) deliver(b *Batch) {
 	}
 	c.mu.Unlock()
 	s.tuning.ahead.Deliver()
-	s.place.epoch, s.place.position, s.place.last = b.NextEpoch, b.NextPosition, b
+	s.place.Place, s.place.last = Place{b.NextEpoch, b.NextPosition}, b
 }
 
 // Batches iterates over all batches. It ends at the end of the stream, or after an error.

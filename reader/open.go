@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -9,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
@@ -20,59 +22,39 @@ import (
 // Errors: invalid options, or options that do not fit the data set, wrap ErrOptions. A checkpoint
 // of other content, or of another order, wraps order.ErrMismatch and names the member.
 func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
-	in := &input{Dataset: d, share: 1}
-	o, err := o.filled([]*input{in})
-	if err != nil {
+	if _, err := o.filled([]*input{{Dataset: d, share: 1}}); err != nil {
 		return nil, optionsError{err}
 	}
-	in.table, err = d.OrderTable(ctx)
+	spec, planning := o.spec()
+	run, err := d.Run(ctx, spec, o.Checkpoint, planning)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{inputs: []*input{in}, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
-	if err := s.useRows(ctx); err != nil {
+	s, err := run.Stream(ctx, o)
+	if err != nil {
+		run.Close()
 		return nil, err
 	}
-	if o.inUnits() {
-		if err := s.openUnits(ctx, in); err != nil {
-			return nil, err
-		}
-		return s, nil
-	}
-	var params order.Params
-	s.place.epoch = o.Epoch
-	if cp := o.Checkpoint; cp != nil {
-		params = cp.Params
-	} else if params, err = order.Choose(in.table, o.Choice()); err != nil {
-		return nil, optionsError{err}
-	}
-	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: d.orderDigest()}}, params); err != nil {
-		return nil, optionsError{err}
-	}
-	if cp := o.Checkpoint; cp != nil {
-		if err := cp.Fits(in.plan); err != nil {
-			return nil, err
-		}
-		s.place.epoch, s.place.position = cp.Epoch, cp.Position
-	}
-	if err := in.plan.CheckSplit(s.split); err != nil {
-		return nil, optionsError{err}
-	}
-	cursor, err := in.plan.Seek(s.place.epoch, s.place.position)
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	if o.Epochs > 0 {
-		cursor.Until(o.End())
-	}
-	s.start(ctx, rankOrder{cursor, s.split})
+	s.life.ends = append(s.life.ends, func() { run.Close() })
 	return s, nil
 }
 
+// Run decides the run that a spec asks for, or that continues from a checkpoint, which must agree
+// with what the user said. The caller must Close the run, and keep d open until then. Errors are
+// those of Stream. A sample without a length, or with one that units cannot have, is an error with
+// its shard, block and key.
+func (d *Dataset) Run(ctx context.Context, s Spec, from *Checkpoint, p Planning) (*Run, error) {
+	in := &input{Dataset: d, share: 1, unit: unitSize{samples: 1}}
+	var err error
+	if in.table, err = d.OrderTable(ctx); err != nil {
+		return nil, err
+	}
+	return s.alone(ctx, in, from, p)
+}
+
 // start wires the parts of the stream, and begins to read ahead.
-func (s *Stream) start(ctx context.Context, of planner.Order) {
+func (s *Stream) start(of planner.Order) {
 	s.life.opened = time.Now()
-	s.scope(context.WithoutCancel(ctx))
 	s.sizes = sizesOf(s.inputs, &s.opts)
 	s.ledger = ledger.New(s.opts.mostSkipped(s.inputs), s.opts.Skipped)
 	s.count.skipped = s.ledger.Mark()
@@ -80,36 +62,31 @@ func (s *Stream) start(ctx context.Context, of planner.Order) {
 		fetches: make(chan *window.Piece, max(4*s.opts.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
 		landing: make(chan struct{}, 1), ready: make(chan assembled, s.sizes.queue),
 	}
+	s.tuning.turns = fetch.Turns{Gate: tune.NewGate(s.opts.Workers), Pool: s.pool()}
 	if s.sizes.requests > 0 {
-		s.flow.flight = fetch.NewFlight(s.pool(), s.opts.Workers, s.sizes.flight)
+		s.flow.flight = fetch.NewFlight(&s.tuning.turns, s.sizes.flight)
 	}
 	s.window = window.New(s.sizes.window, &s.clock)
+	share := s.sizes.window / int64(2*max(s.opts.Hold, 1))
+	if s.window.Keep = s.sizes.keep; s.window.Keep {
+		share = s.sizes.window // batches in hand leave room for all others
+	}
 	s.tune()
 	s.planner = &planner.Planner{
 		Order: of, Shards: &shards{inputs: s.inputs}, Sources: s.sources(),
 		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
-		Limit: s.sizes.memory, Share: s.sizes.window / int64(2*max(s.opts.Hold, 1)),
+		Limit: s.sizes.memory, Share: share,
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
 	}
 	if s.opts.Log != nil {
-		epoch := s.place.epoch // Next moves it
+		epoch := s.place.Epoch // Next moves it
 		s.life.wg.Go(func() { s.log(s.life.ctx, epoch) })
 	}
 	s.life.wg.Go(func() { s.planner.Run(s.life.ctx) })
-	for i := range max(s.sizes.workers, s.opts.FirstWorkers) {
-		s.life.wg.Go(func() { s.work(s.life.ctx, i >= s.sizes.workers) })
+	for range s.sizes.workers {
+		s.life.wg.Go(func() { s.work(s.life.ctx) })
 	}
 	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
-}
-
-// rankOrder is one rank's part of an order.
-type rankOrder struct {
-	*order.Cursor
-	split order.Split
-}
-
-func (o rankOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
-	return o.NextBatch(refs, o.split)
 }
 
 // sources are those of the planner.
@@ -130,34 +107,42 @@ func (s *Stream) sources() []planner.Source {
 	return out
 }
 
-// work is one worker: it fills pieces, or with helps only until the first batch is delivered.
-func (s *Stream) work(ctx context.Context, helps bool) {
+// work is one worker: it fills pieces. Of a local store it takes a turn for reading, too.
+func (s *Stream) work(ctx context.Context) {
 	at := account.NewWorker(&s.clock, nil)
 	if s.tuning.meters != nil {
 		at = account.NewWorker(&s.clock, s.tuning.meters)
 	}
 	w := window.Filler{Worker: fetch.Worker{
 		Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
-	}, Mapped: s.sizes.inPlace, Rows: s.rows != nil}
-	if w.Flight == nil {
-		w.Scratch = s.pool().Get()
-		defer func() { s.pool().Put(w.Scratch) }()
-	}
+	}}
 	ctx = objstore.WithTracer(ctx, at)
-	for !helps || s.count.first() {
+	for {
 		select {
 		case p, more := <-s.flow.fetches:
 			if !more || !s.tuning.gate.Enter(ctx) {
 				return
 			}
 			at.Begin(&p.Piece)
+			if w.Flight == nil {
+				var err error
+				if w.Scratch, err = s.tuning.turns.Take(ctx); err != nil {
+					return
+				}
+			}
 			w.Fill(ctx, p)
+			if w.Flight == nil {
+				s.tuning.turns.Done(w.Scratch)
+			}
 			s.count.blocks.Add(uint64(p.Blocks))
 			s.count.stored.Add(uint64(p.Plan.Stored))
+			s.tuning.gate.Leave()
 			at.At(account.Landed)
 			p.Land()
 			signal(s.flow.landing)
-			s.tuning.gate.Leave()
+			// With a worker on every processor, nobody else runs until one has nothing to do. Let the
+			// assembler and the consumer run now: they take microseconds, a piece milliseconds.
+			runtime.Gosched()
 		case <-ctx.Done():
 			return
 		}
@@ -166,34 +151,18 @@ func (s *Stream) work(ctx context.Context, helps bool) {
 
 // assemble turns drafts into batches, in order.
 func (s *Stream) assemble(ctx context.Context) {
-	hand, end := s.hand, func() {}
-	if s.opts.Rows == RowsReady {
-		c := s.copyAhead(ctx)
-		hand, end = c.hand, c.end
-	}
 	defer close(s.flow.ready)
-	defer end()
 	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip}
-	if s.sizes.inPlace {
-		a.Own = s.own
-	}
 	for d := range s.flow.drafts {
 		out := assembled{err: d.Err}
 		if d.Err == nil {
 			out.Batch = s.newBatch(d)
 			out.err = out.fill(ctx, &a)
 		}
-		if !hand(ctx, out) || out.err != nil {
+		if !s.hand(ctx, out) || out.err != nil {
 			return
 		}
 	}
-}
-
-// own has the blocks of a piece in memory of the stream.
-func (s *Stream) own(ctx context.Context, p *window.Piece) {
-	f := window.Filler{Worker: fetch.Worker{Scratch: s.pool().Get(), KeepGoing: true, Rereads: func() { s.count.rereads.Add(1) }}}
-	defer func() { s.pool().Put(f.Scratch) }()
-	f.Own(ctx, p)
 }
 
 // hand hands a batch to the consumer, who owns it from here on. It returns false when ctx has ended.

@@ -27,7 +27,7 @@ type Options struct {
 	// have: see Dataset.UseView. Empty: the whole data set.
 	View string
 	// Removed are numbers of samples, ascending, that count as removed beside those that the
-	// generation lists, see Dataset.RemovedIn.
+	// generation lists.
 	Removed []uint64
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0:
 	// runtime.GOMAXPROCS(0), which follows the CPU affinity and the cgroup's limit. Of a remote store

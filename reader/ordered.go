@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mixing"
 )
 
@@ -16,24 +17,15 @@ const measuredView = 1 << 23
 // logOrder describes the order to the log at the start: its parameters, how this rank's share of it
 // is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
-	if s.mix != nil || s.inputs[0].units != nil {
+	log, plan := s.opts.Log, s.run.info().Measured
+	if v, err := s.Mixing(ctx); err == nil && v.Little() && s.split.Rank == 0 {
+		log.Warn("stream: "+v.Warning("a ShuffleMemory of %s", "pack in a random order"), "vif", round3(v.VIF), "global_batch", s.split.GlobalBatch)
+	}
+	if plan == nil || !plan.Params().Shuffle {
 		return
 	}
-	log, plan := s.opts.Log, s.inputs[0].plan
 	p := plan.Params()
-	if !p.Shuffle {
-		return
-	}
-	if p.MixesLittle(s.split.GlobalBatch) {
-		remedy := "raise ShuffleMemory, or pack with smaller blocks or in a random order"
-		if p.RunBlocks > 1 { // smaller blocks would be joined again
-			remedy = "raise ShuffleMemory, or set RunBlocks to 1 for a new run, or pack in a random order"
-		}
-		log.Warn("stream: the window is small for the global batch: of data that is stored class by class, the class mix of batches varies more "+
-			"than at random; "+remedy,
-			"lanes", p.Lanes, "delay", p.Delay, "window", p.Window(), "global_batch", s.split.GlobalBatch)
-	}
-	if s.split.World > int(p.Lanes) {
+	if s.split.World > int(p.Lanes) && !plan.Whole() {
 		log.Warn("stream: there are more ranks than lanes, so ranks read the same blocks: raise ShuffleMemory or set Lanes, or share a cache",
 			"ranks", s.split.World, "lanes", p.Lanes, "reads_of_a_block", round3(float64(s.split.World)/float64(p.Lanes)))
 	}
@@ -51,6 +43,48 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log.Info("stream: order", "rank", s.split.Rank, "ranks", s.split.World, "lanes", p.Lanes, "run_blocks", p.RunBlocks, "delay", p.Delay, "head", p.Head,
 		"local_vif", round3(w.VIF), "parts_seen", fmt.Sprintf("%d of %d", w.LabelsLeast, labels.Len()), "same_block", round3(w.SameBlock),
 		"samples_measured", samples)
+}
+
+// Mixing measures how well the run of the stream mixes what its rank gets, by place in storage, some
+// 50 ms of a processor: of a mix, the source that is mixed least. Large views are not measured.
+func (s *Stream) Mixing(ctx context.Context) (mixing.Verdict, error) {
+	return s.run.mixing(ctx, s.split)
+}
+
+// mixing measures the run from the middle of its first epoch on, where the shuffle has long begun.
+func (r *Run) mixing(ctx context.Context, s order.Split) (mixing.Verdict, error) {
+	labels, plans, whole := make([]*mixing.Labels, len(r.inputs)), make([]*order.Plan, len(r.inputs)), true
+	for i, in := range r.inputs {
+		plan := in.plan
+		if plan == nil || in.share == 0 || !plan.Params().Shuffle || plan.Samples() == 0 || plan.Viewed() && plan.Stored() > measuredView {
+			continue
+		}
+		labels[i], plans[i] = mixing.Parts(plan.Stored()).In(plan, 0), plan
+		whole = whole && plan.Whole()
+	}
+	if whole { // uniform permutations, or nothing to measure
+		return mixing.Verdict{VIF: 1}, nil
+	}
+	at, err := r.middle(ctx, r.begin)
+	if err != nil {
+		return mixing.Verdict{}, err
+	}
+	c, err := r.seek(ctx, at)
+	if err != nil {
+		return mixing.Verdict{}, err
+	}
+	c.Until(at.Epoch + 1)
+	vif, err := mixing.MeasureParts(c, labels, s, measuredSamples, func() error { return context.Cause(ctx) })
+	if err != nil {
+		return mixing.Verdict{}, err
+	}
+	worst := 0
+	for i := range vif {
+		if vif[i] > vif[worst] {
+			worst = i
+		}
+	}
+	return mixing.Judge(vif[worst], r.inputs[worst].name, plans...), nil
 }
 
 // lastEpoch is the last one there is.

@@ -41,19 +41,19 @@ func TestStreamLogsOrder(t *testing.T) {
 	}{
 		"enough": {
 			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1}},
-			[]string{`msg="stream: order" rank=1 ranks=2 lanes=96 run_blocks=1`, "local_vif=", " of 100", "same_block=", "samples_measured=500"}, []string{"WARN"},
+			[]string{`msg="stream: order" rank=1 ranks=2 lanes=1 run_blocks=1`, "local_vif=", "100 of 100", "same_block=", "samples_measured=500"}, []string{"WARN"},
 		},
 		"small window": {
 			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3}},
-			[]string{"level=WARN", "window=12 global_batch=64", "raise ShuffleMemory, or pack with smaller blocks", `msg="stream: order"`}, []string{"--", "more ranks"},
+			[]string{"level=WARN", "samples are mixed little", "a ShuffleMemory of 2MiB, or pack in a random order", "vif=", `msg="stream: order"`}, []string{"--", "more ranks"},
 		},
-		"joined blocks": {
-			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3, RunBlocks: 2}},
-			[]string{"set RunBlocks to 1"}, []string{"smaller blocks", "--"},
+		"another rank": {
+			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3, World: 2, Rank: 1}},
+			[]string{`msg="stream: order"`}, []string{"mixed little"},
 		},
 		"few lanes": {
 			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 50, World: 6}},
-			[]string{"more ranks than lanes", "reads_of_a_block=1.5"}, []string{"--", "small for"},
+			[]string{"more ranks than lanes", "reads_of_a_block=1.5"}, []string{"--", "mixed little"},
 		},
 		"unshuffled": {StreamOptions{Order: Order{GlobalBatch: 64}}, nil, []string{"stream: ", "WARN"}},
 	} {
@@ -90,11 +90,16 @@ func TestStreamJoinsBlocks(t *testing.T) {
 	for _, c := range []struct {
 		blocks int
 		runs   uint32
-	}{{3200, 2}, {1000, 1}} {
+	}{{6400, 2}, {1000, 1}} {
 		store := &far{Store: mem.New(), requests: 8}
 		set := newStreamed(t, store, mixed(c.blocks), testset.Options{BlockSize: 1, ShardSize: 400_000})
 		store.reads.Store(0) // the stream begins to read as soon as it is open
-		s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short"}})
+		table, err := set.OrderTable(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := table.Decoded / 10 * 19 // too little for a uniform permutation
+		s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, ShuffleMemory: memory, GlobalBatch: 64, Epochs: 1, Tail: "short"}})
 		if p := s.Info().Plan.Params(); p.RunBlocks != c.runs {
 			t.Fatalf("%d blocks: %+v", c.blocks, p)
 		}

@@ -34,8 +34,8 @@ func (d *Dataset) Rows(ctx context.Context, i int) ([]format.Row, error) {
 	return s.Rows, nil
 }
 
-// Place is where a sample is.
-type Place struct {
+// Location is where a sample is stored.
+type Location struct {
 	// Shard is the shard's number in the data set, Block the block's number in the shard, Index the
 	// sample's number in the block.
 	Shard, Block, Index int
@@ -43,10 +43,10 @@ type Place struct {
 
 // Locate returns the place of a sample, given its number in storage order. A number that no sample
 // has is an error that wraps fs.ErrNotExist.
-func (d *Dataset) Locate(ctx context.Context, number uint64) (Place, error) {
+func (d *Dataset) Locate(ctx context.Context, number uint64) (Location, error) {
 	j, index, err := d.catalog.Locate(ctx, number)
 	if err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
-	return Place{Shard: j.Shard.Number, Block: j.Block, Index: index}, nil
+	return Location{Shard: j.Shard.Number, Block: j.Block, Index: index}, nil
 }

@@ -195,7 +195,7 @@ func TestFrames(t *testing.T) {
 				if f.Samples > 0 {
 					block++
 					want, err := d.Locate(t.Context(), f.FirstSample)
-					if err != nil || want != (Place{Shard: from, Block: block}) {
+					if err != nil || want != (Location{Shard: from, Block: block}) {
 						t.Fatalf("sample %d is at %v, %v; the frame says shard %d block %d", f.FirstSample, want, err, from, block)
 					}
 					first = f.FirstSample

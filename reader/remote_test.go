@@ -212,13 +212,33 @@ func TestRemoteFindsDamage(t *testing.T) {
 // TestRemoteOpen: a data set of 100,000 shards is opened by a handful of requests, and its order
 // read by two for each 65,536 blocks.
 func TestRemoteOpen(t *testing.T) {
-	const shards, blocks, samples = 100_000, 10, 3
+	const shards, blocks = 100_000, 10
+	store := &far{Store: manyShards(t, shards, blocks), requests: 16}
+	d := open(t, store, Options{})
+	if n := store.reads.Load() + store.infos.Load(); n > 8 {
+		t.Errorf("opening took %d requests", n)
+	}
+	table, err := d.OrderTable(t.Context())
+	if err != nil || len(table.Samples) != shards*blocks || len(table.ShardFirst) != shards || table.ShardFirst[shards-1] != (shards-1)*blocks {
+		t.Fatal(len(table.Samples), len(table.ShardFirst), err)
+	}
+	if n := store.reads.Load() + store.infos.Load(); n > 8+2*(shards*blocks/sections.PartRows+1) {
+		t.Errorf("the order took %d requests", n)
+	}
+}
+
+// manyShards is the tables of a data set that has nothing else.
+func manyShards(t *testing.T, shards, blocks int) *mem.Store {
+	t.Helper()
+	const samples = 3
+	noise := rand.NewChaCha8([32]byte{1})
 	var m sections.Manifest
 	m.Generation = 1
-	m.Fields = []format.FieldTotal{{Name: "x", Samples: shards * blocks * samples, Bytes: shards * blocks * samples, Min: 1, Max: 1}}
+	m.Fields = []format.FieldTotal{{Name: "x", Samples: uint64(shards * blocks * samples), Bytes: uint64(shards * blocks * samples), Min: 1, Max: 1}}
 	for i := range shards {
-		s := sections.ShardEntry{ShardInfo: sections.ShardInfo{Name: fmt.Sprintf("s-%06d.tar", i), Size: 1024 + blocks*1024*samples, Tail: 500,
-			Samples: blocks * samples, Blocks: blocks, Rows: blocks, FirstKey: "a", LastKey: "b"}}
+		s := sections.ShardEntry{ShardInfo: sections.ShardInfo{Name: fmt.Sprintf("s-%06d.tar", i), Size: uint64(1024 + blocks*1024*samples), Tail: 500,
+			Samples: uint64(blocks * samples), Blocks: uint64(blocks), Rows: uint64(blocks), FirstKey: "a", LastKey: "b"}}
+		_, _ = noise.Read(s.Hash[:])
 		for range blocks {
 			s.Rows = append(s.Rows, format.Row{Stored: 1024 * samples, Decoded: 1024 * samples, Samples: samples, Codec: format.CodecBytes})
 		}
@@ -236,16 +256,5 @@ func TestRemoteOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, below, format.ManifestName, tables.Summary(name).Encode())
-	store := &far{Store: below, requests: 16}
-	d := open(t, store, Options{})
-	if n := store.reads.Load() + store.infos.Load(); n > 8 {
-		t.Errorf("opening took %d requests", n)
-	}
-	table, err := d.OrderTable(t.Context())
-	if err != nil || len(table.Samples) != shards*blocks || len(table.ShardFirst) != shards || table.ShardFirst[shards-1] != (shards-1)*blocks {
-		t.Fatal(len(table.Samples), len(table.ShardFirst), err)
-	}
-	if n := store.reads.Load() + store.infos.Load(); n > 8+2*(shards*blocks/sections.PartRows+1) {
-		t.Errorf("the order took %d requests", n)
-	}
+	return below
 }

@@ -37,30 +37,6 @@ func (d *Dataset) alsoRemove(numbers []uint64) error {
 	return nil
 }
 
-// RemovedIn returns the numbers of d's samples that a later generation of the data set has removed.
-// It returns none where d's shards are not the first ones of that generation, and numbers mean
-// other samples. Open d again with them in Options.Removed, so that a job that resumes on the old
-// generation does not deliver them.
-func (d *Dataset) RemovedIn(ctx context.Context, later *Dataset) ([]uint64, error) {
-	if d.NumShards() > later.NumShards() {
-		return nil, nil
-	}
-	for i := range d.NumShards() {
-		a, err := d.Shard(ctx, i)
-		if err != nil {
-			return nil, err
-		}
-		b, err := later.Shard(ctx, i)
-		if err != nil {
-			return nil, err
-		}
-		if a.Hash != b.Hash || a.Samples != b.Samples {
-			return nil, nil
-		}
-	}
-	return sections.Within(later.tables.Removed, 0, d.tables.Samples), nil
-}
-
 // locate finds a sample that may be delivered: one that was removed is an error that wraps
 // ErrRemoved.
 func (d *Dataset) locate(ctx context.Context, number uint64) (j fetch.Job, index int, err error) {

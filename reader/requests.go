@@ -1,7 +1,10 @@
 package reader
 
 import (
+	"sync/atomic"
+
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
@@ -10,6 +13,8 @@ type tuning struct {
 	ahead  *tune.Ahead
 	load   tune.Load
 	gate   *tune.Gate   // of requests; nil where the workers bound reading
+	turns  fetch.Turns  // at decoding
+	told   atomic.Bool  // Waits was called
 	meters *tune.Meters // nil where nothing is tuned
 	stores []asked      // owned by the tuner goroutine
 }

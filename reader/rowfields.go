@@ -2,20 +2,6 @@ package reader
 
 import "github.com/shardtool/shardtool/format/stacked"
 
-// Rows is whether batches of stacked data deliver arrays, and who copies them.
-type Rows int
-
-const (
-	// NoRows: batches have Samples.
-	NoRows Rows = iota
-	// RowsReady: the rows of a batch are copied into memory of the batch before Next returns it, by
-	// processors that are idle.
-	RowsReady
-	// RowsInPlace: the rows stay in their blocks until Batch.CopyRows copies them into the caller's
-	// memory, or Batch.Rows into memory of the batch.
-	RowsInPlace
-)
-
 // RowField describes an array of Batch.Rows.
 type RowField struct {
 	// Name is that of the field.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -100,7 +98,7 @@ func sameRows(t *testing.T, got, want *reader.Batch) {
 // last returns the data of an NPY file, without its header.
 func last(file []byte, n int) []byte { return file[len(file)-n:] }
 
-func mustStream(t *testing.T, d *reader.Dataset, o reader.StreamOptions, rows reader.Rows) *reader.Stream {
+func mustStream(t *testing.T, d *reader.Dataset, o reader.StreamOptions, rows bool) *reader.Stream {
 	t.Helper()
 	o.Rows = rows
 	s, err := d.Stream(t.Context(), o)
@@ -147,18 +145,16 @@ func TestRows(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		d := openSet(t, wideSet(t, n, stored, stacked))
 		for name, o := range rowOrders {
-			for _, rows := range []reader.Rows{reader.RowsReady, reader.RowsInPlace} {
-				t.Run(fmt.Sprintf("%s/stored=%v/%d", name, stored, rows), func(t *testing.T) {
-					o.Epochs = 2
-					s := mustStream(t, d, o, rows)
-					if both(t, s, mustStream(t, d, o, reader.NoRows)) == 0 {
-						t.Error("no batch")
-					}
-					if f := s.Info().Rows; len(f) != 2 || f[0].Name != "x.npy" || f[0].DType != "<u2" || f[0].Stride != 600 || f[1].Stride != 8 {
-						t.Errorf("%+v", f)
-					}
-				})
-			}
+			t.Run(fmt.Sprintf("%s/stored=%v", name, stored), func(t *testing.T) {
+				o.Epochs = 2
+				s := mustStream(t, d, o, true)
+				if both(t, s, mustStream(t, d, o, false)) == 0 {
+					t.Error("no batch")
+				}
+				if f := s.Info().Rows; len(f) != 2 || f[0].Name != "x.npy" || f[0].DType != "<u2" || f[0].Stride != 600 || f[1].Stride != 8 {
+					t.Errorf("%+v", f)
+				}
+			})
 		}
 	}
 }
@@ -179,7 +175,7 @@ func TestRowsIf(t *testing.T) {
 			asked = len(fields)
 			return c.choice
 		}
-		s := mustStream(t, c.of, o, reader.RowsInPlace)
+		s := mustStream(t, c.of, o, true)
 		b, err := s.Next(t.Context())
 		if err != nil || b.Len() != 100 || len(s.Info().Rows) != c.rows || (b.Samples == nil) != (c.rows > 0) {
 			t.Errorf("%+v: %d samples, rows %+v, %v", c, len(b.Samples), s.Info().Rows, err)
@@ -209,18 +205,16 @@ func TestRowsHoles(t *testing.T) {
 		turnBit(t, store, shard.Name, 3000)
 		alone := o.World == 0 // else the block may be another rank's
 		o.Epochs, o.SkipCorrupt, o.MaxSkippedShare = 2, true, 0.5
-		for _, rows := range []reader.Rows{reader.RowsReady, reader.RowsInPlace} {
-			s := mustStream(t, d, o, rows)
-			both(t, s, mustStream(t, d, o, reader.NoRows))
-			if list := s.Skipped(); alone && (len(list) != 1 || list[0].Shard != shard.Name || list[0].Samples == 0 || s.Stats().Rereads == 0) {
-				t.Errorf("%s: skipped %+v after %d second reads", name, list, s.Stats().Rereads)
-			}
+		s := mustStream(t, d, o, true)
+		both(t, s, mustStream(t, d, o, false))
+		if list := s.Skipped(); alone && (len(list) != 1 || list[0].Shard != shard.Name || list[0].Samples == 0 || s.Stats().Rereads == 0) {
+			t.Errorf("%s: skipped %+v after %d second reads", name, list, s.Stats().Rereads)
 		}
 		if !alone {
 			continue
 		}
 		o.SkipCorrupt, o.MaxSkippedShare = false, 0
-		s := mustStream(t, d, o, reader.RowsReady)
+		s = mustStream(t, d, o, true)
 		for err = nil; err == nil; {
 			_, err = s.Next(t.Context())
 		}
@@ -251,13 +245,13 @@ func TestRowsContinue(t *testing.T) {
 	d := openSet(t, wideSet(t, n, false, stacked))
 	random := rand.New(rand.NewPCG(1, 2))
 	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 5, GlobalBatch: 60, Epochs: epochs, Tail: "wrap"}}
-	var cp *order.Checkpoint
+	var cp *reader.Checkpoint
 	seen, leg := map[uint64]int{}, 0
 	for ended := false; !ended; leg++ {
 		o.World, o.Checkpoint = 1+random.IntN(4), cp
 		most := 1 + random.IntN(15)
 		for o.Rank = range o.World {
-			s := mustStream(t, d, o, reader.Rows(leg%3))
+			s := mustStream(t, d, o, leg%2 == 1)
 			for range most {
 				b, err := s.Next(t.Context())
 				if ended = errors.Is(err, io.EOF); ended {
@@ -280,39 +274,6 @@ func TestRowsContinue(t *testing.T) {
 		if seen[i] != epochs {
 			t.Fatalf("sample %d came %d times", i, seen[i])
 		}
-	}
-}
-
-// TestRowsCopiedAhead closes streams whose rows are being copied, and reads one to its end, with
-// several goroutines that copy: batches come in order, and Close waits for the copies.
-func TestRowsCopiedAhead(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	d := openSet(t, wideSet(t, 3000, false, stacked))
-	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 5, GlobalBatch: 7, Epochs: 1}, Read: reader.Read{Workers: 4}}
-	for most := range 60 {
-		s := mustStream(t, d, o, reader.RowsReady)
-		for range most {
-			b, err := s.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			count(t, b, map[uint64]int{})
-		}
-		s.Close()
-	}
-	rows, samples := mustStream(t, d, o, reader.RowsReady), mustStream(t, d, o, reader.NoRows)
-	defer rows.Close()
-	defer samples.Close()
-	for {
-		b, err := rows.Next(t.Context())
-		want, end := samples.Next(t.Context())
-		if errors.Is(err, io.EOF) && errors.Is(end, io.EOF) {
-			return
-		}
-		if err := errors.Join(err, end); err != nil {
-			t.Fatal(err)
-		}
-		sameRows(t, b, want)
 	}
 }
 
@@ -340,40 +301,38 @@ func TestRowsHeld(t *testing.T) {
 	const hold = 6
 	d := openSet(t, wideSet(t, 3000, false, stacked))
 	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, GlobalBatch: 50, Epochs: 1}, Limits: reader.Limits{Hold: hold}}
-	for _, rows := range []reader.Rows{reader.RowsReady, reader.RowsInPlace} {
-		s := mustStream(t, d, o, rows)
-		var held []*reader.Batch
-		seen := map[uint64]int{}
-		release := func() {
-			var wg sync.WaitGroup
-			for _, b := range held {
-				wg.Go(func() { b.Rows("y.npy") })
-			}
-			wg.Wait()
-			for _, b := range held {
-				count(t, b, seen)
-				b.Release()
-			}
-			held = nil
+	s := mustStream(t, d, o, true)
+	var held []*reader.Batch
+	seen := map[uint64]int{}
+	release := func() {
+		var wg sync.WaitGroup
+		for _, b := range held {
+			wg.Go(func() { b.Rows("y.npy") })
 		}
-		for {
-			b, err := s.Next(t.Context())
-			if errors.Is(err, reader.ErrHeld) && len(held) == hold {
-				release()
-				continue
-			}
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			held = append(held, b)
+		wg.Wait()
+		for _, b := range held {
+			count(t, b, seen)
+			b.Release()
 		}
-		release()
-		if len(seen) != 3000 {
-			t.Errorf("%d samples of 3000", len(seen))
+		held = nil
+	}
+	for {
+		b, err := s.Next(t.Context())
+		if errors.Is(err, reader.ErrHeld) && len(held) == hold {
+			release()
+			continue
 		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, b)
+	}
+	release()
+	if len(seen) != 3000 {
+		t.Errorf("%d samples of 3000", len(seen))
 	}
 }
 
@@ -387,9 +346,8 @@ func TestRowsRefused(t *testing.T) {
 		is   error
 		text string
 	}{
-		{d, reader.StreamOptions{Read: reader.Read{Rows: reader.RowsReady}}, reader.ErrFields, "shard data-000000.tar.zst is not stacked"},
-		{s, reader.StreamOptions{Read: reader.Read{Rows: reader.RowsReady, Map: func(context.Context, *reader.Sample) error { return nil }}}, reader.ErrOptions, "Map"},
-		{s, reader.StreamOptions{Read: reader.Read{Rows: 7}}, reader.ErrOptions, "Rows is 7"},
+		{d, reader.StreamOptions{Read: reader.Read{Rows: true}}, reader.ErrFields, "shard data-000000.tar.zst is not stacked"},
+		{s, reader.StreamOptions{Read: reader.Read{Rows: true, Map: func(context.Context, *reader.Sample) error { return nil }}}, reader.ErrOptions, "Map"},
 	} {
 		if _, err := c.d.Stream(t.Context(), c.o); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v, want %q", err, c.text)
@@ -402,12 +360,12 @@ func TestRowsRefused(t *testing.T) {
 func TestRowsMemory(t *testing.T) {
 	const batch, file = 1 << 16, 128 + 600 + 128 + 8 // of a sample: two NPY files
 	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Lanes: 64, RunBlocks: 8, Delay: 64, GlobalBatch: batch}}
-	memory := func(layout writer.Layout, rows reader.Rows) int64 {
+	memory := func(layout writer.Layout, rows bool) int64 {
 		d := openSet(t, wideSet(t, 2000, false, writer.Options{Layout: layout}))
 		return mustStream(t, d, o, rows).Info().Memory
 	}
-	made := memory(writer.LayoutStacked, reader.NoRows) - memory(writer.LayoutStacked, reader.RowsInPlace)
-	ordinary := memory(writer.LayoutSamples, reader.NoRows) - memory(writer.LayoutStacked, reader.RowsInPlace)
+	made := memory(writer.LayoutStacked, false) - memory(writer.LayoutStacked, true)
+	ordinary := memory(writer.LayoutSamples, false) - memory(writer.LayoutStacked, true)
 	if made < ordinary+batch*file {
 		t.Errorf("samples made from rows have %d bytes more than rows, samples in tars %d", made, ordinary)
 	}

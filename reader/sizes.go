@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/mapped"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -22,7 +21,7 @@ type sizes struct {
 	workers  int   // goroutines that fetch
 	ahead    int   // drafts
 	queue    int   // batches that lie ready
-	inPlace  bool  // plain blocks are used where the page cache has them
+	keep     bool  // the window holds all data: it is read once for all epochs
 	depth    int   // batches that tuning may go ahead
 	pieces   []int // by source: blocks of a piece
 	fields   int64 // bytes of the fields of a sample of rows; 0 without rows
@@ -36,6 +35,10 @@ const (
 	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference
 	// and its use in a draft; of a Sample and a FieldView in a batch.
 	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 44, 72, 48
+	// rowCost is the reference to a row of a batch.
+	rowCost = 8 + 4
+	// tickCost is what the order holds for each sample of a lane that is a single tick.
+	tickCost = 12
 	// madeKey is the key of a sample that is made from a row; the fields lie in the batch too.
 	madeKey = 64
 	// requestCost is what a request in flight holds: buffers of its connection, its goroutines'
@@ -45,10 +48,6 @@ const (
 	// few of small ones, goroutines slept and were woken at each batch: rows of 200 B, 256 to a batch,
 	// came at 11 M/s with two batches, and at 15 M/s with 32.
 	queuedBytes, queuedPart, mostQueued = 2 << 20, 16, 64
-	// versionCost is the bytes of a batch, for each file that it draws from, below which blocks are
-	// better read: the version of each file is asked for after each copy. Rows of 200 B of 93 shards,
-	// 256 to a batch, came at 4.5 M/s out of the page cache, and at 8 M/s when they were read.
-	versionCost = 2 << 10
 	// scratchCost is what a worker holds: a decoder, and stored bytes.
 	scratchCost = 6 << 20
 )
@@ -62,6 +61,9 @@ type need struct {
 	live     float64 // decoded bytes of the blocks that the order keeps live
 	held     float64 // those with their tables
 	all      float64 // all of the source's blocks with their tables
+	data     float64 // their decoded bytes
+	order    float64 // bytes of the order's tables, where a lane is a single tick
+	whole    bool    // each lane is a single tick
 	stored   int64   // all of its stored bytes
 	request  float64 // stored bytes of a request
 	decoded  float64 // the same decoded, with tables
@@ -91,9 +93,14 @@ func (in *input) need(o *StreamOptions) (n need) {
 	}
 	n.block = n.perBlock + n.tables
 	n.lanes = localLanes(p, o.World)
+	n.whole = in.plan.Whole()
 	n.live = n.perBlock * (liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1))) + in.unitBlocks(n.lanes))
+	if n.whole {
+		n.order = tickCost * float64(in.plan.Samples()) * float64(n.lanes) / float64(p.Lanes)
+		n.live = n.perBlock * blocks
+	}
 	n.held = n.live * n.block / n.perBlock
-	n.all = n.block * float64(in.tables.Blocks)
+	n.all, n.data = n.block*float64(in.tables.Blocks), n.perBlock*blocks
 	n.stored = int64(in.tables.Bytes)
 	n.request, n.decoded = float64(in.tables.Bytes)/blocks*runAhead(p), n.block*runAhead(p)
 	n.sample = in.share * n.perBlock / max(samples/blocks, 1e-9)
@@ -105,6 +112,7 @@ func (in *input) need(o *StreamOptions) (n need) {
 // largest.
 func (n *need) join(m *need) {
 	n.live, n.held, n.all, n.stored = n.live+m.live, n.held+m.held, n.all+m.all, n.stored+m.stored
+	n.data, n.order, n.whole = n.data+m.data, n.order+m.order, n.whole && m.whole
 	n.fields, n.made, n.sample, n.block = n.fields+m.fields, n.made+m.made, n.sample+m.sample, n.block+m.block
 	n.request, n.decoded, n.largest = max(n.request, m.request), max(n.decoded, m.decoded), max(n.largest, m.largest)
 }
@@ -112,13 +120,11 @@ func (n *need) join(m *need) {
 // sizesOf divides the memory budget of a stream.
 func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	needs := make([]need, len(inputs))
-	var all need
-	files := 0. // that a batch draws from
+	all := need{whole: true}
 	for i, in := range inputs {
 		if in.share > 0 { // what has no weight gives nothing
 			needs[i] = in.need(o)
 			all.join(&needs[i])
-			files += min(float64(in.tables.Shards), max(2*float64(needs[i].lanes), needs[i].live/needs[i].perBlock))
 			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Requests))
 		}
 	}
@@ -126,8 +132,8 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	z.ahead = min(max(64<<10/local, 2), 1024)
 	z.depth = cmp.Or(o.Depth, z.ahead+4)
 	inBatch := int64(sampleCost + fieldCost*all.fields + all.made)
-	if o.Rows != NoRows {
-		inBatch = rowsCost(inputs, o)
+	if o.Rows {
+		inBatch = rowCost
 	}
 	queued := float64(queuedBytes)
 	if o.Memory > 0 {
@@ -138,16 +144,12 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		z.queue = 2
 	}
 	assembled := 1 + z.queue
-	if n := o.copiers(); n > 0 {
-		assembled += n + z.queue
-	}
-	rest := int64(o.FirstWorkers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch)
+	rest := int64(o.Workers+o.Spare)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch) + int64(all.order)
 	if z.memory = o.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)
 	}
-	z.inPlace = (o.Rows != NoRows || o.InPlace && o.Map == nil) && all.stored <= mapped.Room() && float64(local)*all.sample >= files*versionCost
-	z.workers = o.Workers
+	z.workers = o.Workers + o.Spare
 	if z.requests > 0 { // and stored bytes on their way
 		z.most = z.requests
 		for _, in := range inputs {
@@ -157,12 +159,18 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		}
 		z.flight = max(min(z.memory/4, int64(float64(z.most)*all.request), all.stored), 1<<20)
 		rest += z.flight + int64(z.most)*requestCost
-		z.workers = max(o.Workers, z.most)
+		z.workers = max(z.workers, z.most)
 		if o.Requests > 0 {
 			z.workers = z.requests
 		}
 	}
 	z.window = int64(float64(z.memory-min(rest, z.memory/2)) * all.live / all.held)
+	data := int64(all.data * 9 / 8) // as buffers of a few sizes
+	if o.Memory == 0 && all.whole && z.window < data {
+		z.memory += int64(float64(data-z.window) * all.held / all.live)
+		z.window = data
+	}
+	z.keep = z.window >= data
 	for i, in := range inputs {
 		n, piece := &needs[i], 1
 		if in.share > 0 {
@@ -170,6 +178,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 			piece, _ = in.pieces(piece)
 		}
 		z.pieces = append(z.pieces, piece)
+		z.keep = z.keep && (piece == 1 || !in.plan.Params().Shuffle) // else the first batch has pieces of its own
 		_, fields := rowBytes(in.rows)
 		z.fields = max(z.fields, fields)
 	}
@@ -185,7 +194,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
 	inHand := 2*n.drawn(samples)*9/8 + float64(rest)
-	want := max(1.5*n.held+n.begun(samples), inHand) + float64(o.FirstWorkers)*scratchCost
+	want := max(1.5*n.held+n.begun(samples), inHand) + float64(o.Workers+o.Spare)*scratchCost
 	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
 }
@@ -210,25 +219,14 @@ func (n *need) begun(samples float64) float64 {
 func localSamples(inputs []*input, o *StreamOptions) float64 {
 	each, shares := 0., 0.
 	for _, in := range inputs {
-		if in.units != nil && in.share > 0 {
-			sum := in.units.Summary()
-			each += in.share * max(1, float64(sum.Samples)*float64(in.units.Units.Params().Size)/float64(max(sum.Tokens, 1)))
-			shares += in.share
-		}
+		each, shares = each+in.share*in.unit.samples, shares+in.share
 	}
-	n := float64(o.GlobalBatch) / float64(o.World)
-	if shares > 0 {
-		n *= each / shares
-	}
-	return n
+	return float64(o.GlobalBatch) / float64(o.World) * each / shares
 }
 
 // unitBlocks returns how many blocks windows of units keep live beside those of the order.
 func (in *input) unitBlocks(lanes int) float64 {
-	if in.units == nil {
-		return 0
-	}
-	window := float64(in.units.Units.Params().Window) * float64(in.tables.Blocks) / float64(max(in.tables.Samples, 1))
+	window := in.unit.window * float64(in.tables.Blocks) / float64(max(in.tables.Samples, 1))
 	return min(window*float64(lanes), float64(in.tables.Blocks))
 }
 

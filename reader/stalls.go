@@ -38,12 +38,15 @@ func (s *Stream) Stats() stats.Stream {
 		},
 		Requests: s.tuning.gate.Limit(), Depth: s.tuning.ahead.Depth(), Decisions: n.decisions.Load(),
 		Blocks: n.blocks.Load(), StoredBytes: n.stored.Load(), Evicted: evicted,
-		Rereads: n.rereads.Load(), Skipped: n.skipped.Samples, Held: most,
+		Rereads: n.rereads.Load(), Skipped: n.skipped.Samples, Held: most, Lengths: s.lengths,
 	}
 }
 
 // log describes the order, then writes a line at every interval, and one after the last.
 func (s *Stream) log(ctx context.Context, epoch uint64) {
+	if lost := s.lengths.Lost(); lost != "" {
+		s.opts.Log.Warn("stream: "+lost, "truncated", s.lengths.Truncated, "tokens_cut", s.lengths.Cut, "dropped", s.lengths.Dropped, "tokens_dropped", s.lengths.Left)
+	}
 	s.logOrder(ctx, epoch)
 	tick := time.NewTicker(s.opts.StatsEvery)
 	defer tick.Stop()

@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 	"github.com/shardtool/shardtool/reader/stats"
 )
 
@@ -28,8 +29,8 @@ import (
 // Package order decides the order before anything runs concurrently. Each package below
 // reader/internal documents its part.
 type Stream struct {
-	inputs  []*input // sources
-	mix     *Mix     // nil for one data set
+	inputs  []*input // of the run
+	run     *Run
 	opts    StreamOptions
 	split   order.Split
 	sizes   sizes
@@ -38,6 +39,7 @@ type Stream struct {
 	planner *planner.Planner
 	tuning  tuning
 	ledger  *ledger.Ledger
+	lengths units.Summary   // StreamInfo.Lengths
 	rows    *stacked.Layout // of batches that are arrays; nil where they have samples
 	flow    flow
 	place   place     // owned by the consumer's goroutine
@@ -98,14 +100,6 @@ type assembled struct {
 	err error
 }
 
-// tail returns what happens to the last batch of an epoch.
-func (s *Stream) tail() order.Tail {
-	if s.mix != nil {
-		return s.mix.Plan.Mix().Tail
-	}
-	return s.inputs[0].plan.Params().Tail
-}
-
 // errStreamClosed is what Next returns after Close.
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
 
@@ -114,36 +108,30 @@ var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClose
 // stream, for which it is kept for ten seconds. A Next that waits returns an error that wraps
 // fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
 func (s *Stream) Close() error {
-	s.life.cancel(errStreamClosed)
-	for _, in := range s.inputs {
-		if in.units != nil {
-			in.units.Stop() // the planner may wait for a plan
-		}
-	}
-	s.life.wg.Wait()
-	for _, end := range slices.Backward(s.life.ends) {
-		end()
-	}
+	s.leave(errStreamClosed)
 	s.life.once.Do(func() {
-		for _, in := range s.inputs {
-			if in.units != nil {
-				in.units.Close()
-			}
-		}
 		s.tuning.ask(0)
-		s.flow.flight.Land()
 		s.window.Close()
 		s.count.end(time.Since(s.life.opened))
 	})
 	return nil
 }
 
+// leave ends the goroutines of the stream and what its data sets hold for it.
+func (s *Stream) leave(cause error) {
+	s.life.cancel(cause)
+	s.life.wg.Wait()
+	for _, end := range slices.Backward(s.life.ends) {
+		end()
+	}
+}
+
 // place is where the consumer of a stream is.
 type place struct {
-	epoch, position uint64 // after the last batch delivered
-	last            *Batch
-	err             error     // sticks
-	returned        time.Time // of the last Next
+	Place    // after the last batch delivered
+	last     *Batch
+	err      error     // sticks
+	returned time.Time // of the last Next
 }
 
 // delivered counts what a stream has done. The counters of blocks may be read at any time; mu

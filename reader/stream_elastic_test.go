@@ -9,17 +9,18 @@ import (
 
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
 // throughText is a checkpoint as the next process reads it.
-func throughText(t testing.TB, cp order.Checkpoint) *order.Checkpoint {
+func throughText(t testing.TB, cp Checkpoint) *Checkpoint {
 	t.Helper()
-	text, err := order.AppendCheckpoint(nil, cp)
+	text, err := cp.Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := order.DecodeCheckpoint(text)
+	again, err := DecodeCheckpoint(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestStreamElastic(t *testing.T) {
 		if chain%2 == 1 {
 			o.Memory = 1 << 20
 		}
-		var cp *order.Checkpoint
+		var cp *Checkpoint
 		var ref *order.Cursor
 		count := make([]int, len(samples))
 		total, wrapped := 0, 0
@@ -119,7 +120,7 @@ func withBatch(o StreamOptions, size int) StreamOptions {
 
 // startAll runs all ranks for some steps. It returns the checkpoint of a rank at that step, and
 // what came until then.
-func startAll(t *testing.T, set *streamed, o StreamOptions, steps int, random *rand.Rand) (cp *order.Checkpoint, batches [][]uint64, size int, done bool) {
+func startAll(t *testing.T, set *streamed, o StreamOptions, steps int, random *rand.Rand) (cp *Checkpoint, batches [][]uint64, size int, done bool) {
 	t.Helper()
 	teller := random.IntN(o.World)
 	var streams []*Stream
@@ -168,14 +169,13 @@ func TestStreamResumesAnywhere(t *testing.T) {
 	samples := mixed(40)
 	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 2000, ShardSize: 9000})
 	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap}}
-	plan := set.stream(t, o).Info().Plan
+	run := set.stream(t, o).run
 	for epoch := range uint64(2) {
 		for position := range uint64(len(samples)) {
-			cp, err := plan.Checkpoint(epoch, position)
+			cp, err := run.Checkpoint(Place{epoch, position}, 7, ledger.Mark{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			cp.GlobalBatch = 7
 			f := set.follow(t, StreamOptions{Order: Order{Checkpoint: throughText(t, cp), Epochs: 2, World: 2, Rank: int(position % 2)}})
 			if left := int(2-epoch)*len(samples) - int(position); f.rest(t) != (left+6)/7 {
 				t.Fatalf("from %d/%d: another number of batches than %d samples make", epoch, position, left)

@@ -283,9 +283,9 @@ func TestStreamSkips(t *testing.T) {
 				count += bad[k].count
 			}
 			cp, err := e.Checkpoint()
-			if err != nil || cp.Skipped != count || len(f.Skipped()) != len(met) || (cp.SkipHash == "") != (len(met) == 0) {
+			if err != nil || cp.Dataset.Skipped != count || len(f.Skipped()) != len(met) || (cp.Dataset.SkipHash == "") != (len(met) == 0) {
 				t.Fatalf("order %d at %d/%d: the checkpoint says %d, %d were skipped in %d blocks; the ledger has %d; %v",
-					i, e.Epoch, e.Position, cp.Skipped, count, len(met), len(f.Skipped()), err)
+					i, e.Epoch, e.Position, cp.Dataset.Skipped, count, len(met), len(f.Skipped()), err)
 			}
 		}
 		if o.World == 0 && len(met) != len(bad) {

@@ -70,7 +70,7 @@ func (d *streamed) follow(t testing.TB, o StreamOptions) *follower {
 	f := &follower{Stream: d.stream(t, o), set: d}
 	epoch, position := o.Epoch, uint64(0)
 	if o.Checkpoint != nil {
-		epoch, position = o.Checkpoint.Epoch, o.Checkpoint.Position
+		epoch, position = o.Checkpoint.Place().Epoch, o.Checkpoint.Place().Position
 	}
 	var err error
 	if f.cursor, err = f.Info().Plan.Seek(epoch, position); err != nil {

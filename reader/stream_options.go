@@ -69,16 +69,16 @@ type Order struct {
 	// pipeline or context parallel peers have the same rank: they build the same stream.
 	Rank, World int
 	// Checkpoint, when not nil, is where the stream continues.
-	Checkpoint *order.Checkpoint
+	Checkpoint *Checkpoint
 }
 
 // Read is how a stream reads. It changes neither the samples nor their order.
 type Read struct {
 	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
 	Workers int
-	// FirstWorkers is how many there are until the first batch is delivered, when a loop that can only
-	// wait leaves a processor idle. Default: Workers.
-	FirstWorkers int
+	// Spare is how many workers more decode while Next waits: a loop that waits leaves a processor
+	// idle. One that computes keeps it, see also Stream.Waits.
+	Spare int
 	// Requests is how many requests of a remote store are kept in flight; at most what the store
 	// sends, or can be asked to send. Default: what the store sends, adjusted by autotuning.
 	Requests int
@@ -93,15 +93,11 @@ type Read struct {
 	NoAutotune bool
 	// Rows has batches of stacked data deliver arrays in place of samples: see Batch.Rows. All shards
 	// of all sources must be stacked and have the same fields, else the error wraps ErrFields. It
-	// excludes Map and Units. Default: samples.
-	Rows Rows
+	// excludes Map and Units.
+	Rows bool
 	// RowsIf, when not nil, chooses between rows and samples when the stream opens: it gets what
 	// StreamInfo.Rows would be. Where it returns false, or the data has no rows, batches have Samples.
 	RowsIf func(fields []RowField) bool
-	// InPlace leaves the samples of plain tars in the page cache of the system, where it has them. Another
-	// program can change them there, or cut them off, so the consumer may read samples only within
-	// Batch.Copy. It has no effect with Map.
-	InPlace bool
 	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
 	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
 	// had. An error ends the stream at that batch.
@@ -121,8 +117,9 @@ type Read struct {
 type Limits struct {
 	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
 	// find samples in them. Default: what the order keeps live for this rank and half as much again to
-	// run ahead, or twice the blocks that a batch draws from if that is more; at least 64 MiB. With
-	// less, blocks are evicted and read again, and the samples of a batch are copied out of blocks when
+	// run ahead, or twice the blocks that a batch draws from if that is more; all of a data set that
+	// the order holds whole (order.Choose); at least 64 MiB. A stream whose memory holds all data reads
+	// each block once for all epochs. With less, blocks are evicted and read again, and the samples of a batch are copied out of blocks when
 	// those would fill the budget: slower, but the same order. A block larger than Memory is an error
 	// that wraps format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set,
 	// come on top.
@@ -169,30 +166,31 @@ func (o *StreamOptions) End() uint64 {
 	return o.Epoch + o.Epochs
 }
 
-// allRemoved reports whether the inputs have samples, and all were removed.
+// allRemoved reports whether the inputs have samples, of their views if they have one, and all were
+// removed.
 func allRemoved(in []*input) bool {
-	samples := uint64(0)
+	some := false
 	for _, x := range in {
-		if x.Dataset == nil {
+		if x.Dataset == nil || x.share == 0 {
 			continue
 		}
-		if uint64(len(x.tables.Removed)) < x.NumSamples() {
+		left := x.selection.Distinct()
+		some = some || left > 0
+		for _, number := range x.tables.Removed {
+			if x.selection.Has(number) {
+				left--
+			}
+		}
+		if left > 0 {
 			return false
 		}
-		samples += x.NumSamples()
 	}
-	return samples > 0
+	return some
 }
 
 func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 	if o.World == 0 {
 		o.World = 1
-	}
-	if o.Checkpoint != nil && o.GlobalBatch == 0 {
-		o.GlobalBatch = o.Checkpoint.GlobalBatch
-	}
-	if o.GlobalBatch == 0 {
-		o.GlobalBatch = 256
 	}
 	if o.Workers == 0 {
 		for _, x := range in {
@@ -201,7 +199,6 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 			}
 		}
 	}
-	o.FirstWorkers = max(o.FirstWorkers, o.Workers)
 	if o.StatsEvery == 0 {
 		o.StatsEvery = time.Minute
 	}
@@ -209,10 +206,8 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 		o.MaxSkippedShare = 0.001
 	}
 	switch {
-	case o.Epochs == 0 && allRemoved(in):
-		return o, errors.New("reader: all samples were removed, and an order without an end would look for one for ever: give a number of epochs, or leave the data set out")
-	case o.Workers < 0 || o.FirstWorkers > maxWorkers:
-		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", max(o.Workers, o.FirstWorkers), maxWorkers)
+	case o.Workers < 0 || o.Workers > maxWorkers || o.Spare < 0 || o.Spare > maxWorkers:
+		return o, fmt.Errorf("reader: %d workers and %d spare ones: give 1 to %d, or 0 for one a core and none", o.Workers, o.Spare, maxWorkers)
 	case o.StatsEvery < 0:
 		return o, fmt.Errorf("reader: statistics every %v: give a time, or 0 for a minute", o.StatsEvery)
 	case o.Requests < 0:
@@ -227,18 +222,19 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 	return o, expect(in, o.Expect)
 }
 
-// inUnits reports whether positions hold units.
-func (o *StreamOptions) inUnits() bool {
-	if o.Checkpoint != nil {
-		return o.Checkpoint.Units != nil || o.Units.Kind != ""
-	}
-	return o.Units.Kind != ""
-}
-
 // Choice returns what the order is chosen by when there is no checkpoint.
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
 		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: o.World,
+		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: max(o.World, 1),
 	}
+}
+
+// spec is what the options ask for of a run, and how it plans units.
+func (o *StreamOptions) spec() (Spec, Planning) {
+	p := Planning{Folder: o.Plans, Log: o.Log}
+	if o.PlanProgress != nil {
+		p.Progress = func(string) func(epoch, done, of uint64) { return o.PlanProgress }
+	}
+	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch}, p
 }

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // TestStreamEvictsWhenItMust has a window of 4 MB in a budget of 1.
@@ -67,7 +64,7 @@ func TestStreamResumesAtEveryBatch(t *testing.T) {
 	set := newStreamed(t, mem.New(), mixed(300), testset.Options{BlockSize: 9000, ShardSize: 60_000})
 	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}}
 	s := set.stream(t, o)
-	var marks []order.Checkpoint
+	var marks []Checkpoint
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +74,7 @@ func TestStreamResumesAtEveryBatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		now, err := s.Checkpoint()
-		if err != nil || now.Position != cp.Position || now.Epoch != cp.Epoch {
+		if err != nil || now.Place() != cp.Place() {
 			t.Fatalf("checkpoints of batch and stream differ: %+v, %+v, %v", cp, now, err)
 		}
 		marks = append(marks, cp)
@@ -92,27 +89,4 @@ func TestStreamResumesAtEveryBatch(t *testing.T) {
 		}
 		f.Close()
 	}
-}
-
-// TestFirstWorkers counts the workers of a stream: more before the first batch than after it.
-func TestFirstWorkers(t *testing.T) {
-	watch(t)
-	set := newStreamed(t, mem.New(), mixed(3000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	workers := func() int {
-		stacks := make([]byte, 1<<20)
-		return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("(*Stream).work("))
-	}
-	f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 16, Epochs: 200}, Read: Read{Workers: 1, FirstWorkers: 4, Depth: 2}})
-	for begin := time.Now(); workers() != 4; time.Sleep(time.Millisecond) {
-		if time.Since(begin) > 10*time.Second {
-			t.Fatalf("%d workers before the first batch, want 4", workers())
-		}
-	}
-	for range 2000 { // a helper ends once a piece lets it look
-		f.next(t)
-		if workers() == 1 {
-			return
-		}
-	}
-	t.Errorf("%d workers after many batches, want 1", workers())
 }

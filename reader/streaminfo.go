@@ -11,12 +11,14 @@ import (
 // its checkpoint has.
 type StreamInfo struct {
 	// Plan is the order, with its frozen parameters; nil for a mix. Mix is the plan of a mix; nil for
-	// one data set.
-	Plan *order.Plan
-	Mix  *mix.Plan
+	// one data set. Measured is Plan where package mixing can measure batches of it: those of samples.
+	Plan, Measured *order.Plan
+	Mix            *mix.Plan
 	// Sources are the data sets of a mix by the numbers in its plan, nil for one that was removed. A
 	// data set that is read alone is source 0.
 	Sources []*Dataset
+	// Names are the names of the sources; "" for one data set.
+	Names []string
 	// GlobalBatch is the size of a batch over all ranks, and Tail what happens to the last one of an
 	// epoch.
 	GlobalBatch int
@@ -25,6 +27,9 @@ type StreamInfo struct {
 	// whose sources have their own Window, attribute and policy, they are the kind and the size, which
 	// are those of all.
 	Units units.Params
+	// Lengths counts what units of an epoch have of the samples, and what the policy for long samples
+	// cuts off and leaves out: of a mix, in an epoch of each source.
+	Lengths units.Summary
 	// UnitOrder is the order of the units; nil where positions hold samples, and of a mix, whose
 	// sources have one each. It must not be used after Close.
 	UnitOrder *unitplan.Order
@@ -37,32 +42,10 @@ type StreamInfo struct {
 
 // Info returns what the stream reads, and in which order.
 func (s *Stream) Info() StreamInfo {
-	i := StreamInfo{GlobalBatch: s.split.GlobalBatch, Tail: s.tail(), Units: s.unitParams(), Memory: s.sizes.memory}
-	for _, in := range s.inputs {
-		i.Sources = append(i.Sources, in.Dataset)
-	}
+	i := s.run.Info()
+	i.GlobalBatch, i.Memory = s.split.GlobalBatch, s.sizes.memory
 	if s.rows != nil {
 		i.Rows = rowFields(s.rows)
 	}
-	if s.mix != nil {
-		i.Mix = s.mix.Plan
-	} else {
-		i.Plan, i.UnitOrder = s.inputs[0].plan, s.inputs[0].units
-	}
 	return i
-}
-
-// unitParams is StreamInfo.Units.
-func (s *Stream) unitParams() units.Params {
-	for _, in := range s.inputs {
-		if in.units == nil || in.share == 0 {
-			continue
-		}
-		p := in.units.Units.Params()
-		if s.mix == nil {
-			return p
-		}
-		return units.Params{Kind: p.Kind, Size: p.Size}
-	}
-	return units.Params{}
 }

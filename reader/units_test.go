@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ func TestUnitsElastic(t *testing.T) {
 			o.Plans = t.TempDir()
 			o.GlobalBatch = 4 // one for each lane, so that batches have the order of positions but for turns
 			var got []string
-			for o.Checkpoint == nil || o.Checkpoint.Epoch < 2 {
+			for o.Checkpoint == nil || o.Checkpoint.Place().Epoch < 2 {
 				o.World, o.GlobalBatch = 1+r.IntN(3), 1+r.IntN(9)
 				got = append(got, unitChain(t, set, &o, 1+r.IntN(6))...)
 				for _, name := range globbed(t, o.Plans) {
@@ -154,5 +155,49 @@ func TestUnitsRefused(t *testing.T) {
 	long.Units.Long = ""
 	if _, err := build(wrong("", 0, true)).Stream(t.Context(), long); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "are longer than the length of 16") {
 		t.Errorf("long samples: %v", err)
+	}
+}
+
+// TestUnitsLost: what the policy for long samples leaves out is counted in Info and Stats, and logged.
+func TestUnitsLost(t *testing.T) {
+	set, lengths := newDocuments(t, 100)
+	for _, policy := range []units.Long{units.LongDrop, units.LongTruncate, units.LongSplit} {
+		o := packedOptions(100)
+		o.Units.Long = policy
+		var log strings.Builder
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		s := set.stream(t, o)
+		for _, err := range s.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := s.Stats().Lengths
+		if got != s.Info().Lengths {
+			t.Errorf("%s: %+v and %+v", policy, got, s.Info().Lengths)
+		}
+		s.Close() // the log is written before
+		want := units.Summary{Samples: 100, Tokens: got.Tokens, Longest: got.Longest}
+		for _, n := range lengths {
+			if n > 100 {
+				want.Long++
+				want.Left += uint64(n)
+				want.Cut += uint64(n - 100)
+			}
+		}
+		switch policy {
+		case units.LongDrop:
+			want.Dropped, want.Cut = want.Long, 0
+		case units.LongTruncate:
+			want.Truncated, want.Left = want.Long, 0
+		default:
+			want.Split, want.Cut, want.Left = want.Long, 0, 0
+		}
+		if got != want || want.Long == 0 {
+			t.Errorf("%s: %+v, want %+v", policy, got, want)
+		}
+		if told := strings.Contains(log.String(), "are longer than a unit"); told != (policy != units.LongSplit) || told != (got.Lost() != "") {
+			t.Errorf("%s: %q is told: %v", policy, got.Lost(), told)
+		}
 	}
 }

@@ -11,19 +11,20 @@ import (
 // UnitSource is a data set whose samples are put into units as a source of a mix. The order of a
 // source is chosen between its lengths, which it depends on, and its unitplan.Order.
 type UnitSource struct {
-	Lengths []uint32 // of the samples
-	Summary units.Summary
-	set     *Dataset
-	opts    StreamOptions
+	Lengths  []uint32 // of the samples
+	Summary  units.Summary
+	set      *Dataset
+	planning Planning
 }
 
 // UnitSource reads the lengths of the samples, and counts what units of them have: with the
 // parameters given, whose Window plays no part; of a view with weights, about what an epoch has. Of
 // the options, Plans, PlanProgress and Log are used. Errors are those of Lengths and of units.New.
 func (d *Dataset) UnitSource(ctx context.Context, p units.Params, o StreamOptions) (*UnitSource, error) {
-	u := &UnitSource{set: d, opts: o}
+	u := &UnitSource{set: d}
 	var err error
-	if u.Lengths, err = d.lengths(ctx, p.By, &o); err != nil {
+	_, u.planning = o.spec()
+	if u.Lengths, err = d.lengths(ctx, p.By, &u.planning); err != nil {
 		return nil, err
 	}
 	table, err := d.OrderTable(ctx)
@@ -54,7 +55,7 @@ func (s *UnitSource) Order(ctx context.Context, table order.Table, params order.
 	if err != nil {
 		return nil, optionsError{err}
 	}
-	u, err := unitplan.New(ctx, plan, s.Lengths, p, s.opts.planning(0))
+	u, err := unitplan.New(ctx, plan, s.Lengths, p, s.planning.of("", 0))
 	if err != nil {
 		return nil, s.set.lengthsError(ctx, err)
 	}

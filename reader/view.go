@@ -21,15 +21,6 @@ func (d *Dataset) UseView(v *viewfile.View) error {
 	return nil
 }
 
-// useView is UseView by the name or the ID of a view.
-func (d *Dataset) useView(ctx context.Context, name string) error {
-	v, err := views.Load(ctx, d.Store(), d.content(), name)
-	if err != nil {
-		return err
-	}
-	return d.UseView(v)
-}
-
 func (d *Dataset) content() views.Content {
 	return views.Content{Digest: d.Digest(), Samples: d.NumSamples()}
 }

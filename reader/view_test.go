@@ -118,7 +118,7 @@ func TestStreamViewResumes(t *testing.T) {
 	}
 	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}}
 	s := set.stream(t, o)
-	var middle order.Checkpoint
+	var middle Checkpoint
 	seeds := map[uint64]bool{}
 	batches := 0
 	for b, err := range s.Batches(t.Context()) {
@@ -138,8 +138,8 @@ func TestStreamViewResumes(t *testing.T) {
 			}
 		}
 	}
-	if want := format.DigestString(set.Digest()) + "#" + all["weights"].ID(); middle.Sources[0].Digest != want {
-		t.Errorf("the checkpoint has the digest %s, want %s", middle.Sources[0].Digest, want)
+	if want := format.DigestString(set.Digest()) + "#" + all["weights"].ID(); middle.Dataset.Sources[0].Digest != want {
+		t.Errorf("the checkpoint has the digest %s, want %s", middle.Dataset.Sources[0].Digest, want)
 	}
 	o.Checkpoint = &middle
 	f := set.follow(t, o)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -26,10 +25,8 @@ type filter struct {
 // condition is a where.Condition whose word is parsed for every kind of attribute.
 type condition struct {
 	where.Condition
-	integer   int64
-	isInteger bool
-	number    float64
-	isNumber  bool
+	number   where.Number
+	isNumber bool
 }
 
 func newFilter(sets []*set, opt Options) (*filter, error) {
@@ -62,10 +59,7 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 	}
 	for _, parsed := range f.where.Conditions {
 		c := condition{Condition: parsed}
-		c.integer, err = strconv.ParseInt(c.Word, 10, 64)
-		c.isInteger = err == nil
-		c.number, err = strconv.ParseFloat(c.Word, 64)
-		c.isNumber = err == nil
+		c.number, c.isNumber = where.ParseNumber(c.Word)
 		if err := c.bind(sets); err != nil {
 			return nil, err
 		}
@@ -108,14 +102,10 @@ func (c *condition) holds(v format.AttrValue, there bool) bool {
 	case !there || c.Nulls():
 	case v.Kind == format.AttrLabel:
 		order = strings.Compare(v.Label, c.Word)
-	case v.Kind == format.AttrInteger && c.isInteger:
-		order = cmp.Compare(v.Integer, c.integer)
+	case v.Kind == format.AttrInteger:
+		order, ordered = c.number.CompareInt(v.Integer)
 	default:
-		x := v.Number
-		if v.Kind == format.AttrInteger {
-			x = float64(v.Integer)
-		}
-		order, ordered = cmp.Compare(x, c.number), x == x && c.number == c.number
+		order, ordered = c.number.CompareFloat(v.Number)
 	}
 	return c.Holds(!there, order, ordered)
 }

@@ -23,11 +23,22 @@ type holding struct {
 	// with. A shard with such an identity and another content holds purged samples.
 	purged map[format.Hash]map[format.Hash]bool
 	all    map[string]*sections.Manifest // generations, and parts of them
-	holds  []string                      // of all, those that hold the bytes
-	// orphans are objects that no generation names since an interrupted purge deleted its tables.
-	orphans []string
-	locked  bool // no pack runs
-	unread  bool // there are damaged tables, which may name any object
+	holds  []string                      // of all, those that hold the bytes in a shard before its purge
+	// byKey are those of all that hold samples with the keys of purged ones in other shards, and
+	// searched those that have other shards and no such sample.
+	byKey, searched []string
+	keys            map[string]bool  // of purged samples
+	known           map[uint64]bool  // numbers of the samples with these keys
+	unknown         int              // purged samples whose keys nothing has any more
+	shared          map[content]bool // shards of the current generation
+	todo            map[string]bool  // shards of it that a dry run would purge
+	archives        []string         // of another tool, with samples of these keys
+	// orphans are objects that no generation names since an interrupted purge deleted its tables;
+	// keyedOrphans are those of byKey.
+	orphans, keyedOrphans []string
+	locked                bool // no pack runs
+	dry                   bool // the current generation would be an earlier one
+	unread                bool // there are damaged tables, which may name any object
 }
 
 // generations finds the generations that hold the bytes, and deletes them if the options say so.
@@ -47,11 +58,22 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	if err != nil {
 		return fmt.Errorf("writer: %v: %w", store, err)
 	}
-	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*sections.Manifest{}, locked: locked}
+	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*sections.Manifest{}, locked: locked,
+		keys: map[string]bool{}, known: map[uint64]bool{}, shared: map[content]bool{}, dry: p.opt.DryRun, todo: map[string]bool{}}
+	for _, s := range p.report.Shards {
+		h.todo[s.Before.Name] = p.opt.DryRun
+	}
+	for _, s := range p.report.Samples {
+		h.keys[s.Key], h.known[s.Number] = true, true
+	}
 	if err := h.find(ctx); err != nil {
 		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
 	}
-	p.report.Holding = append(append(p.report.Holding, h.holds...), h.orphans...)
+	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans, h.archives)...)
+	p.report.Searched, p.report.Unknown = append(p.report.Searched, h.searched...), h.unknown
+	if p.report.NamesLeft, err = namesLeft(ctx, store, sum.Tables); err != nil {
+		return fmt.Errorf("writer: %v: %w", store, err)
+	}
 	if !p.opt.Generations {
 		return nil
 	}
@@ -59,7 +81,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 		return fmt.Errorf("writer: %v: %w", store, err)
 	}
 	if !p.opt.DryRun {
-		p.report.Holding = []string{}
+		p.report.Holding = append([]string{}, h.archives...)
 	}
 	return nil
 }
@@ -73,13 +95,17 @@ func (h *holding) find(ctx context.Context) error {
 	h.all[h.current] = m
 	for i := range m.Shards {
 		s := &m.Shards[i]
-		if s.Purged == (format.Hash{}) {
+		would := h.todo[s.Name]
+		h.shared[contentOf(s)] = !would
+		if s.Purged == (format.Hash{}) && !would {
 			continue
 		}
 		if h.purged[s.Hash] == nil {
 			h.purged[s.Hash] = map[format.Hash]bool{}
 		}
-		h.purged[s.Hash][s.Purged] = true
+		if !would {
+			h.purged[s.Hash][s.Purged] = true
+		}
 	}
 	if len(h.purged) == 0 {
 		return nil
@@ -105,16 +131,54 @@ func (h *holding) find(ctx context.Context) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.all)) {
-		if name != h.current && slices.ContainsFunc(h.all[name].Shards, h.holder) {
+		if (name != h.current || h.dry) && slices.ContainsFunc(h.all[name].Shards, h.holder) {
 			h.holds = append(h.holds, name)
 		}
 	}
-	return h.findOrphans(ctx, all)
+	others, err := h.findOrphans(ctx, all)
+	if err == nil {
+		err = h.learn(ctx, m, h.orphans)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.all)) {
+		// A part that follows the current generation is of a pack that adds the samples again.
+		if name == h.current || slices.Contains(h.holds, name) || !names.IsTables(name) && h.all[name].Parent == h.current {
+			continue
+		}
+		holds, more, err := h.keyed(ctx, h.all[name])
+		switch {
+		case err != nil:
+			return err
+		case holds:
+			h.byKey = append(h.byKey, name)
+		case more && names.IsTables(name):
+			h.searched = append(h.searched, name)
+		}
+	}
+	for _, name := range others {
+		index := (&sections.ShardInfo{Name: name}).IndexObject()
+		ix, _, err := loadIndex(ctx, h.store, index)
+		if err != nil {
+			return err
+		}
+		for _, key := range ix.Keys.All() {
+			if h.keys[key] {
+				if h.keyedOrphans = append(h.keyedOrphans, name); index != name {
+					h.keyedOrphans = append(h.keyedOrphans, index)
+				}
+				break
+			}
+		}
+	}
+	return nil
 }
 
 // findOrphans finds shards that hold the bytes, and keys tables, among the objects that no
-// generation names. What a running pack may have put is none of them.
-func (h *holding) findOrphans(ctx context.Context, all present) error {
+// generation names, and returns the other shards of these. What a running pack may have put is none
+// of them.
+func (h *holding) findOrphans(ctx context.Context, all present) (others []string, err error) {
 	named := map[string]bool{}
 	for _, m := range h.all {
 		for _, o := range objectsOf(m) {
@@ -141,30 +205,33 @@ func (h *holding) findOrphans(ctx context.Context, all present) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if h.holdsBytes(ix.Meta) {
+		packed, is, ok := noted(ix.Meta)
+		switch {
+		case !ok || h.shared[content{packed, is}]:
+		case h.purged[packed] != nil && !h.purged[packed][is]:
 			if h.orphans = append(h.orphans, name); index != name {
 				h.orphans = append(h.orphans, index)
 			}
+		default:
+			others = append(others, name)
 		}
 	}
-	return nil
+	return others, nil
 }
 
-// holdsBytes is holder for a shard that no generation names, by the notes in its index.
-func (h *holding) holdsBytes(meta format.Metadata) bool {
-	content, err := format.ParseHash(meta["content"])
+// noted is what the notes in an index say about its shard: the identity of what was packed, and of
+// what the shard holds.
+func noted(meta format.Metadata) (packed, is format.Hash, ok bool) {
+	is, err := format.ParseHash(meta["content"])
 	if err != nil {
-		return false
+		return packed, is, false
 	}
-	packed := content
-	if text, ok := meta["packed"]; ok {
-		if packed, err = format.ParseHash(text); err != nil {
-			return false
-		}
+	if packed = is; meta["packed"] != "" {
+		packed, err = format.ParseHash(meta["packed"])
 	}
-	return h.purged[packed] != nil && !h.purged[packed][content]
+	return packed, is, err == nil
 }
 
 // holder reports whether a shard holds bytes of purged samples.
@@ -175,24 +242,67 @@ func (h *holding) holder(s sections.ShardEntry) bool {
 
 // delete deletes the generations that hold the bytes, and what no other generation names of their
 // objects. Tables are deleted first: without them a generation cannot be opened, and so is never
-// found incomplete.
-func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) (deleted []string, err error) {
-	deleted = slices.Clone(h.holds)
-	kept, more := map[string]bool{}, map[string]bool{}
+// found incomplete. The generations found by keys come before those that have these keys: whoever
+// goes on after an interruption still finds both.
+func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) ([]string, error) {
+	keep := map[string]bool{}
 	for name, m := range h.all {
-		to := kept
-		if slices.Contains(h.holds, name) {
-			to = more
-		}
-		for _, o := range objectsOf(m) {
-			to[o] = true
+		if !slices.Contains(h.holds, name) && !slices.Contains(h.byKey, name) {
+			keepAll(keep, m)
 		}
 	}
-	for _, name := range h.orphans {
+	if h.dry { // what the generation to come would name
+		after := *h.all[h.current]
+		after.Keys = format.Hash{}
+		after.Shards = slices.DeleteFunc(slices.Clone(after.Shards), func(s sections.ShardEntry) bool { return h.todo[s.Name] })
+		keepAll(keep, &after)
+	}
+	last := maps.Clone(keep)
+	for _, name := range h.holds {
+		keepAll(last, h.all[name])
+	}
+	deleted, err := h.written(ctx, h.byKey, h.keyedOrphans, last)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := h.written(ctx, h.holds, h.orphans, keep)
+	if err != nil {
+		return nil, err
+	}
+	deleted = append(append([]string{}, deleted...), rest...)
+	if dry {
+		return deleted, nil
+	}
+	for _, name := range deleted {
+		if err := unchanged(ctx, h.store, tag); err != nil {
+			return nil, err
+		}
+		if err := h.store.Delete(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return deleted, nil
+}
+
+func keepAll(keep map[string]bool, m *sections.Manifest) {
+	for _, o := range objectsOf(m) {
+		keep[o] = true
+	}
+}
+
+// written returns the tables of generations, and then those of their objects, and of the orphans,
+// that a Writer put and that are not to be kept.
+func (h *holding) written(ctx context.Context, tables, orphans []string, keep map[string]bool) ([]string, error) {
+	more := map[string]bool{}
+	for _, name := range tables {
+		keepAll(more, h.all[name])
+	}
+	for _, name := range orphans {
 		more[name] = true
 	}
+	list := slices.Clone(tables)
 	for _, name := range slices.Sorted(maps.Keys(more)) {
-		if kept[name] || !likeOurs(name) {
+		if keep[name] || !likeOurs(name) {
 			continue
 		}
 		info, err := h.store.Stat(ctx, name)
@@ -207,21 +317,10 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) (dele
 			return nil, err
 		}
 		if ours {
-			deleted = append(deleted, name)
+			list = append(list, name)
 		}
 	}
-	if dry || len(deleted) == 0 {
-		return append([]string{}, deleted...), nil
-	}
-	for _, name := range deleted {
-		if err := unchanged(ctx, h.store, tag); err != nil {
-			return nil, err
-		}
-		if err := h.store.Delete(ctx, name); err != nil {
-			return nil, err
-		}
-	}
-	return deleted, nil
+	return list, nil
 }
 
 // objectsOf are the objects that a generation names.

@@ -2,12 +2,16 @@ package writer
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -75,17 +79,36 @@ func loadTables(ctx context.Context, store objstore.Store, name string) (t *sect
 	return t, func() { _ = obj.Close() }, nil // read only: nothing is lost
 }
 
+// loadManifest reads the tables of a generation or of a part. Tables of a generation must have the
+// hash in their name.
 func loadManifest(ctx context.Context, store objstore.Store, name string) (*sections.Manifest, error) {
-	t, closeTables, err := loadTables(ctx, store, name)
+	data, _, err := objstore.ReadAll(ctx, store, name, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
-	defer closeTables()
-	m, err := t.Load()
+	t, err := tablesOf(data)
+	var m *sections.Manifest
+	if err == nil {
+		m, err = t.Load()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return m, nil
+	if names.IsTables(name) {
+		err = sections.CheckTables(name, sha256.Sum256(data))
+	}
+	return m, err
+}
+
+// tablesOf opens tables that are in memory.
+func tablesOf(data []byte) (*sections.Tables, error) {
+	return sections.OpenTables(func(p []byte, off int64) error {
+		if off+int64(len(p)) > int64(len(data)) {
+			return io.ErrUnexpectedEOF
+		}
+		copy(p, data[off:])
+		return nil
+	}, int64(len(data)))
 }
 
 // loadIndex reads the whole index at the end of an object: a shard, or the sidecar of a plain one.

@@ -235,3 +235,85 @@ func TestLeftovers(t *testing.T) {
 		}
 	}
 }
+
+// after calls a function after a conditional put of manifest.json has succeeded, and before the
+// writer hears of it.
+type after struct {
+	objstore.Store
+	cond  func(objstore.Condition) objstore.Condition
+	every func()
+}
+
+func (s after) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
+	if name != "manifest.json" {
+		return s.Store.Create(ctx, name, cond)
+	}
+	up, err := s.Store.Create(ctx, name, s.cond(cond))
+	return afterUpload{up, s.every}, err
+}
+
+type afterUpload struct {
+	objstore.Upload
+	do func()
+}
+
+func (u afterUpload) Commit(ctx context.Context) (objstore.Info, error) {
+	info, err := u.Upload.Commit(ctx)
+	if err == nil {
+		u.do()
+	}
+	return info, err
+}
+
+// TestBothWin packs to a store that lets two writers of manifest.json succeed at once, as some
+// servers do that check the condition before they write: only the later one says that it published.
+func TestBothWin(t *testing.T) {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeAppend} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			st := mem.New()
+			if mode != writer.ModeCreate {
+				mustPack(t, st, (&childJob{Tag: "base", Items: 8}).source(), small("base"))
+			}
+			var written sync.WaitGroup // both have read what is there, and have written
+			written.Add(2)
+			racy := after{st, func(objstore.Condition) objstore.Condition { return objstore.Condition{} }, func() { written.Done(); written.Wait() }}
+			var results [2]*writer.Result
+			var errs [2]error
+			var group sync.WaitGroup
+			for i, name := range []string{"a", "b"} {
+				group.Go(func() {
+					opt := small(name)
+					opt.Mode = mode
+					results[i], errs[i] = writer.Pack(t.Context(), racy, (&childJob{Tag: name, Items: 20}).source(), opt)
+				})
+			}
+			group.Wait()
+			if errs[0] != nil {
+				errs[0], errs[1], results[0] = errs[1], errs[0], results[1]
+			}
+			if errs[0] != nil || !errors.Is(errs[1], writer.ErrLost) || !strings.Contains(errs[1].Error(), "let two writers succeed") {
+				t.Fatalf("one must succeed and the other hear why not: %v; %v", errs[0], errs[1])
+			}
+			if set := mustLoad(t, st); set.Digest != results[0].Digest {
+				t.Fatalf("the generation %v is there, published is %v", set.Digest, results[0].Digest)
+			}
+		})
+	}
+}
+
+// TestFollowedAtOnce has two others append before a pack reads manifest.json again: its generation
+// is published, and is no longer the current one.
+func TestFollowedAtOnce(t *testing.T) {
+	st := mem.New()
+	followed := after{st, func(c objstore.Condition) objstore.Condition { return c }, func() {
+		for _, name := range []string{"b", "c"} {
+			opt := small(name)
+			opt.Mode = writer.ModeAppend
+			mustPack(t, st, (&childJob{Tag: name, Items: 8}).source(), opt)
+		}
+	}}
+	res, err := writer.Pack(t.Context(), followed, (&childJob{Tag: "a", Items: 8}).source(), small("a"))
+	if err != nil || res.Generation != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+}

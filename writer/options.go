@@ -17,7 +17,8 @@ type Mode int
 const (
 	// ModeCreate makes a new data set; an existing one is ErrExists.
 	ModeCreate Mode = iota
-	// ModeOverwrite publishes a new generation in place of the current one, if any.
+	// ModeOverwrite publishes a new generation in place of the current one, if any. It deletes the
+	// shards that an unfinished pack of the same name left, unless Options.Resume is set.
 	ModeOverwrite
 	// ModeAppend publishes a new generation: the existing samples, then the new ones.
 	ModeAppend

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -139,7 +138,37 @@ func (p *publication) put(ctx context.Context, m *sections.Manifest) (*Result, e
 	} else if err != nil {
 		p.log.Warn("the generation is published; checking its objects afterwards failed", "error", err)
 	}
+	if err := p.confirm(ctx, res); errors.Is(err, ErrLost) {
+		return nil, err
+	} else if err != nil {
+		p.log.Warn("the generation is published; reading "+format.ManifestName+" again failed", "error", err)
+	}
 	return res, nil
+}
+
+// confirm reads manifest.json again: it must name the generation that was published, or one that
+// follows it. A store that checks a condition and then writes lets two writers succeed, and what the
+// first of them published is lost.
+func (p *publication) confirm(ctx context.Context, res *Result) error {
+	sum, _, err := loadSummary(ctx, p.store)
+	if err != nil {
+		return err
+	}
+	for name := sum.Tables; name != res.Tables; {
+		t, closeTables, err := loadTables(ctx, p.store, name)
+		if err != nil {
+			return err
+		}
+		closeTables()
+		if t.Generation <= res.Generation {
+			return fmt.Errorf("%w: %v took %s with %s from this program and now has it with %s: the store let two writers succeed, "+
+				"although each put it on the condition that nobody else had; nothing of this program's generation is visible; "+
+				"let one program at a time write there, or use a store that honours conditional puts, and run again",
+				ErrLost, p.store, format.ManifestName, res.Tables, sum.Tables)
+		}
+		name = t.Parent
+	}
+	return nil
 }
 
 // checkSkipped compares the share of skipped samples with the one allowed.
@@ -157,14 +186,7 @@ func encodeTables(m *sections.Manifest) (tables []byte, name string, t *sections
 	if err != nil {
 		return nil, "", nil, err
 	}
-	t, err = sections.OpenTables(func(p []byte, off int64) error {
-		if off+int64(len(p)) > int64(len(tables)) {
-			return io.ErrUnexpectedEOF
-		}
-		copy(p, tables[off:])
-		return nil
-	}, int64(len(tables)))
-	if err == nil {
+	if t, err = tablesOf(tables); err == nil {
 		_, err = t.Load()
 	}
 	if err != nil {

@@ -48,7 +48,15 @@ type PurgeReport struct {
 	Tables     string `json:"tables"`
 	Digest     string `json:"digest"`
 	// Holding are the tables of the generations in the store that still hold bytes of purged samples.
+	// So do orphans of theirs, and archives of another tool with samples of the same keys.
 	Holding []string `json:"generations_holding"`
+	// Searched are the tables of generations with other shards, which were searched for the keys of
+	// purged samples and have none: the same content under another key is not found there. Unknown is
+	// how many purged samples have keys that nothing in the store tells any more.
+	Searched []string `json:"generations_searched"`
+	Unknown  int      `json:"unknown_keys"`
+	// NamesLeft are places that may still name purged samples, their classes or labels.
+	NamesLeft []NameLeft `json:"names_left"`
 	// Deleted are the objects that PurgeOptions.Generations deleted, or would delete.
 	Deleted []string `json:"deleted"`
 	DryRun  bool     `json:"dry_run"`
@@ -99,7 +107,7 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 	}
 	tables := ""
 	for {
-		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Deleted: []string{}, DryRun: opt.DryRun}}
+		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{}, NamesLeft: []NameLeft{}, Deleted: []string{}, DryRun: opt.DryRun}}
 		err := p.run(ctx, store)
 		if p.revision != nil {
 			err = overtaken(ctx, store, p.prior.info, err)

@@ -52,7 +52,7 @@ func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, o pl
 		var equal bool
 		if o.etag, equal, err = o.same(ctx, p.store, name, ""); err == nil && !equal {
 			err = fmt.Errorf("%w: %s has other bytes, and no manifest names it: it belongs to an unfinished pack with other "+
-				"sources or options, or to one that is running; `shardtool prune` deletes leftovers", ErrLost, name)
+				"sources or options, or to one that is running; a pack that overwrites replaces leftovers, and `shardtool prune` deletes them (%w)", ErrLost, name, ErrSource)
 		}
 	}
 	if err == nil {

@@ -62,15 +62,18 @@ func (r *rewrite) load(ctx context.Context) error {
 		taken[k] = true
 	}
 	for _, s := range r.clear {
-		key := fmt.Sprintf("removed-sample/%d", r.first+uint64(s))
+		key := fmt.Sprint(purgedKey, r.first+uint64(s))
 		for i := 1; taken[key]; i++ { // somebody's own key
-			key = fmt.Sprintf("removed-sample/%d-%d", r.first+uint64(s), i)
+			key = fmt.Sprintf("%s%d-%d", purgedKey, r.first+uint64(s), i)
 		}
 		r.keys = append(r.keys, key)
 	}
 	r.name = r.newName()
 	return nil
 }
+
+// purgedKey begins the key of a purged sample, which ends with its number.
+const purgedKey = "removed-sample/"
 
 // has reports whether a sample has a value of an attribute to clear.
 func (r *rewrite) has(sample int) bool {

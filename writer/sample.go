@@ -88,6 +88,14 @@ type Splitter interface {
 	Split(part, parts int) error
 }
 
+// Stacker is a Source that chooses the layout where Options.Layout is LayoutOfSource.
+type Stacker interface {
+	Source
+	// Stacks reports whether its samples are to be stacked. It is called after Next has returned the
+	// first sample.
+	Stacks() bool
+}
+
 // SampleError is the failure of one sample, which OnErrorSkip leaves out.
 type SampleError struct {
 	// Origin and Key name the sample.

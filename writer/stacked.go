@@ -26,17 +26,14 @@ const (
 	// next shard is an ordinary one; each shard after an ordinary one is stacked if its first sample
 	// can be.
 	LayoutAuto
-	// LayoutOfSource is LayoutStacked if the source asks for it once it has yielded its first sample,
-	// by a method Stacks() bool, and else LayoutSamples. It is for Pack and PackPart.
+	// LayoutOfSource is LayoutStacked if the source is a Stacker that asks for it, and else
+	// LayoutSamples. It is for Pack and PackPart.
 	LayoutOfSource
 )
 
-// stacker is a Source that chooses the layout.
-type stacker interface{ Stacks() bool }
-
 // chooseLayout takes the layout that the source asks for.
 func (w *Writer) chooseLayout(src Source) {
-	if s, ok := src.(stacker); ok && w.opt.Layout == LayoutOfSource && s.Stacks() {
+	if s, ok := src.(Stacker); ok && w.opt.Layout == LayoutOfSource && s.Stacks() {
 		w.layout = LayoutStacked
 	}
 }

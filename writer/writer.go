@@ -89,6 +89,11 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source)
 	if src != nil {
 		w.cursor, w.fingerprint, w.meta = src.Cursor, src.Fingerprint(), src.Meta()
 	}
+	if opt.Mode == ModeOverwrite && !opt.Resume && opt.parts == 0 {
+		if err := discardLeftovers(ctx, store, &opt); err != nil {
+			return nil, fmt.Errorf("writer: %v: %w", store, err)
+		}
+	}
 	if w.release, err = hold(ctx, store, opt.describe(), opt.Log); err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}

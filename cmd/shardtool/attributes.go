@@ -23,9 +23,9 @@ type attrTotalJSON struct {
 	Histogram []uint64 `json:"histogram"`
 }
 
-// attrTotals describes the integer attributes of a data set.
-func attrTotals(ctx context.Context, ds *reader.Dataset) ([]attrTotalJSON, error) {
-	totals, err := ds.AttrTotals(ctx)
+// attrTotals describes the integer attributes of a data set, or of its view.
+func attrTotals(ctx context.Context, ds *reader.Dataset, view *inspect.Part) ([]attrTotalJSON, error) {
+	totals, err := totalsOf(ctx, ds, view)
 	out := []attrTotalJSON{}
 	for _, t := range totals {
 		counts := t.Counts[:]
@@ -37,9 +37,16 @@ func attrTotals(ctx context.Context, ds *reader.Dataset) ([]attrTotalJSON, error
 	return out, err
 }
 
+func totalsOf(ctx context.Context, ds *reader.Dataset, view *inspect.Part) ([]sections.AttrTotal, error) {
+	if view != nil {
+		return view.Totals, nil
+	}
+	return ds.AttrTotals(ctx)
+}
+
 // printAttributes prints a line for each attribute.
-func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
-	totals, err := ds.AttrTotals(ctx)
+func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset, view *inspect.Part) error {
+	totals, err := totalsOf(ctx, ds, view)
 	if err != nil {
 		return err
 	}

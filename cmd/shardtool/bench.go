@@ -60,10 +60,7 @@ With --ranks each rank is a process, as in a job: give the number of ranks of on
 one after the other, without a step, to find where returns diminish; one set of flags is recommended, with reasons.
 
 The figures depend on this machine at this time: on what else runs, and on what the page cache holds. The report names
-the host and its limits; --baseline compares it with an earlier report.
-
-Exit codes:
-` + exitCodes,
+the host and its limits; --baseline compares it with an earlier report.`,
 		Example: `  shardtool bench s3://bucket/train --shuffle --step 250ms --batch 256 --ranks 8
   shardtool bench out/ --shuffle --step 20ms --sweep --html report.html
   shardtool bench out/ --shuffle --json > before.json; shardtool bench out/ --shuffle --baseline before.json
@@ -80,19 +77,20 @@ Exit codes:
 	f.order.addUnits(cmd)
 	f.cache.add(cmd)
 	fl := cmd.Flags()
+	fl.IntVar(&f.work, "workers", 0, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)")
+	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight per rank (default: sized by the order)")
+	f.tune.add(cmd)
 	fl.DurationVar(&f.step, "step", 0, "time that the consumer needs for a batch (0: none, to measure the highest rate)")
 	fl.IntVar(&f.batch, "batch", 0, "samples of a batch of one rank (0: the global batch divided by the ranks)")
 	fl.IntVar(&f.ranks, "ranks", 1, "processes, one per rank: --rank and the following ones of --world-size (default: all)")
 	fl.DurationVar(&f.duration, "duration", 20*time.Second, "time to measure, from the first batch on")
 	fl.IntVar(&f.batches, "batches", 0, "number of batches to measure, instead of a time")
-	fl.IntVar(&f.work, "workers", 0, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)")
-	f.tune.add(cmd)
-	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight per rank (default: sized by the order)")
 	fl.BoolVar(&f.sweep, "sweep", false, "try settings one after the other and recommend one set")
 	fl.DurationVar(&f.sweepTime, "sweep-time", 3*time.Second, "time to measure each setting")
 	fl.StringVar(&f.baseline, "baseline", "", "compare with this file, an earlier --json")
 	fl.StringVar(&f.html, "html", "", "write a report with charts to this file")
 	fl.Float64Var(&f.price, "price", 0, "price of a rank per hour; adds what waiting costs")
+	titled(cmd, "Measuring")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	fl.BoolVar(&f.json, "json", false, "print as JSON")
 	fl.BoolVar(&f.process, "rank-process", false, "run as the process of one rank")
@@ -228,9 +226,9 @@ func (f *benchFlags) length() string {
 func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
 	describe := f.describeDataset
 	if isMix(arg) {
-		describe = func(ctx context.Context, arg string, d *bench.Data) error { return f.describeMix(ctx, arg, d, stderr) }
+		describe = f.describeMix
 	}
-	if err := describe(ctx, arg, d); err != nil {
+	if err := describe(ctx, arg, d, stderr); err != nil {
 		return err
 	}
 	if d.Samples == 0 {
@@ -254,7 +252,7 @@ func (f *benchFlags) describeMix(ctx context.Context, arg string, d *bench.Data,
 		return err
 	}
 	defer o.Close()
-	d.Address = arg
+	d.Address = objstore.Redact(arg)
 	var all []byte
 	for i, ds := range o.sets {
 		of := bench.SourceData{
@@ -273,15 +271,17 @@ func (f *benchFlags) describeMix(ctx context.Context, arg string, d *bench.Data,
 }
 
 // describeDataset fills in a single data set.
-func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.Data) error {
+func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
 	ds, err := f.order.open(ctx, arg, reader.Options{})
 	if err != nil {
 		return err
 	}
 	defer ds.Close()
-	if _, _, err := f.order.plan(ctx, ds); err != nil {
+	run, err := f.order.run(ctx, ds, planBars(stderr))
+	if err != nil {
 		return err
 	}
+	run.Close()
 	*d = bench.Data{
 		Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: ds.Info().OrderDigest, Samples: ds.Selection().Len(),
 		Shards: ds.NumShards(), Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Decoded: ds.Info().DecodedBytes,

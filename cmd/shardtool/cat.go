@@ -58,10 +58,7 @@ order. Payloads are read and checked. Units cannot be written as a tar.
 
 With --on-error skip, FILE.skipped lists the blocks that this rank skipped. Each rank finds only the damage in its own
 samples, and --max-skipped counts only these, because the processes of several ranks do not communicate. To resume with
-the skipped blocks of all ranks, give --checkpoint-in once for each rank's file; all must be of the same step.
-
-Exit codes:
-` + exitCodes,
+the skipped blocks of all ranks, give --checkpoint-in once for each rank's file; all must be of the same step.`,
 		Example: `  shardtool cat out/ | tar -x -C photos/
   shardtool cat out/ --shuffle --seed 7 --epochs 0 --world-size 8 --rank 3 --checkpoint-out ckpt.json | train
   shardtool cat out/ --json --limit 10`,
@@ -76,13 +73,15 @@ Exit codes:
 	f.stats.add(cmd)
 	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file by a checkpoint after each batch")
 	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
+	titled(cmd, "Checkpoints")
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
 	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, those listed beside --checkpoint-in included: a number or a share (default 0.1%)")
-	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
+	titled(cmd, "Faults")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
-	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
-	f.tune.add(cmd)
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
+	f.tune.add(cmd)
+	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
 }
 
@@ -105,7 +104,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		return err
 	}
 	if !isMix(arg) {
-		if err := f.mix.refuse(cmd); err != nil {
+		if err := f.mix.refuse(cmd.Flags().Changed); err != nil {
 			return err
 		}
 	}

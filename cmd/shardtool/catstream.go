@@ -20,6 +20,8 @@ import (
 	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/ledger"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mixing"
 )
 
 // checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders
@@ -37,7 +39,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
-	if f.order.inUnits() && !f.json {
+	if f.order.opt.Units.Kind != "" && !f.json {
 		return usagef("--pack and --bucket: a tar has samples, not sequences or micro-batches: give --json")
 	}
 	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
@@ -54,9 +56,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		return err
 	}
 	defer stop()
-	if plan := s.Info().Plan; plan != nil {
-		f.order.adviseMix(cmd.ErrOrStderr(), plan.Params())
-	}
+	f.order.warnMixing(ctx, s, func(v mixing.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
 	if f.order.in != "" && f.order.ended(in.epoch) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
 	}
@@ -64,7 +64,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		limitMemory(s.Info().Memory, 0)
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
-	out := &batchWriter{in: in, places: make([]placer, len(in.sets)), w: w, json: f.json, left: f.order.limit, saved: -1}
+	out := &batchWriter{in: in, places: make([]placer, len(in.run.Sources)), w: w, json: f.json, left: f.order.limit, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody reads the output; stopped after the last batch that was read")
@@ -140,7 +140,11 @@ func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error
 	if !f.checkpoints && f.out == "" {
 		return nil
 	}
-	text, err := b.AppendCheckpoint(nil)
+	cp, err := b.Checkpoint()
+	if err != nil {
+		return err
+	}
+	text, err := cp.Append(nil)
 	if err != nil {
 		return err
 	}
@@ -221,30 +225,21 @@ func (o *batchWriter) member(header, payload []byte) error {
 func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 	s := &b.Samples[i]
 	of := s.SourceNumber()
-	shard, block, err := o.places[of].find(ctx, o.in.sets[of], s.Number)
+	shard, block, err := o.places[of].find(ctx, o.in.run.Sources[of], s.Number)
 	if err != nil {
 		return err
 	}
-	epoch, position := uint64(s.Epoch), b.Position+uint64(b.First+b.Place(i))
-	if o.in.Info().Mix == nil {
-		epoch, position = placeInOrder(b.Epoch, position, o.in.samples, s.Padding)
+	at, err := o.in.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+b.Place(i))}, &order.Ref{Epoch: s.Epoch, Padding: s.Padding})
+	if err != nil {
+		return err
 	}
-	line := orderLine{Source: s.Source(), Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}
+	line := orderLine{Source: s.Source(), Epoch: at.Epoch, Position: at.Position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err
 	}
 	_, err = o.w.Write(append(text, '\n'))
 	return err
-}
-
-// placeInOrder moves a position behind an epoch's end into the epoch it belongs to: a batch that
-// wraps has samples of both. Padding belongs to the epoch it fills.
-func placeInOrder(epoch, position, samples uint64, padding bool) (uint64, uint64) {
-	if padding {
-		return epoch, position
-	}
-	return epoch + position/samples, position % samples
 }
 
 // checkpoint puts a checkpoint into the stream.

@@ -13,7 +13,7 @@ import (
 )
 
 // TestEarlierChoice: a checkpoint whose lanes earlier rules chose resumes with them, by the command
-// that made it, though the same memory gives a fresh run fewer lanes. Another memory
+// that made it, though the same memory gives a fresh run another order. Another memory
 // is still refused.
 func TestEarlierChoice(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestEarlierChoice(t *testing.T) {
 	block := (table.Decoded + uint64(len(table.Samples)) - 1) / uint64(len(table.Samples))
 	memory := 5 * 48 * block // V=48 W=1, by those rules
 	now, err := order.Choose(table, order.Choice{Shuffle: true, Memory: memory})
-	if err != nil || now.Lanes != 12 || now.Delay != 16 {
+	if err != nil || now.Lanes == 48 {
 		t.Fatalf("a fresh run gets %+v, %v: the test misses what it is for", now, err)
 	}
 	checkpoint := filepath.Join(t.TempDir(), "ck")

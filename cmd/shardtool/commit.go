@@ -21,10 +21,7 @@ func newCommit() *cobra.Command {
 		Long: `Check that all parts are present and belong together, and publish them as one data set. Shards are not read.
 
 Readers see nothing before that. If parts are missing, commit names them and exits with 6. It may run again, and twice
-at the same time: the result is the same. The data set does not depend on which machine packed which part.
-
-Exit codes:
-` + exitCodes,
+at the same time: the result is the same. The data set does not depend on which machine packed which part.`,
 		Example: "  shardtool commit out/ --parts 8\n  shardtool commit s3://bucket/train --parts 512 --duplicate-keys keep",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,6 +58,7 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 		fmt.Fprintf(cmd.ErrOrStderr(), "generation %d was published of these %s before\n", res.Generation, plural(opt.Parts, "part"))
 		res.Skipped = 0 // reported when it was published
 	}
+	hintOrder(cmd, store)
 	return printResult(cmd, p.json, store, res, time.Since(begin))
 }
 

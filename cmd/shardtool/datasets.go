@@ -28,6 +28,7 @@ func (f *shareFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.share, "share", "", "data sets: take the samples whose key's hash is in this share, as 0%..90%")
 	fl.StringVar(&f.salt, "share-salt", "", "data sets: hash this text before each key, for a division independent of others")
 	fl.StringVar(&f.by, "share-by", "key", "data sets: hash the key, or its folder, which keeps the samples of a folder together")
+	titled(cmd, "Sources")
 }
 
 // options reads the share.

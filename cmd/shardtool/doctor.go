@@ -29,10 +29,7 @@ divide into key and field in an unexpected place, duplicate keys, samples torn a
 fields, rows that cannot be read, JSON, JPEG and PNG that do not decode, shards too small to stream well.
 Flags that choose keys, columns and files mean the same as in pack. All samples are read; --limit reads the first ones.
 For a data set it also reports how well the default order mixes it, for batches of 256 on 8 ranks; simulate measures others.
-Exits with 1 if it found problems, and with 3 if data is corrupt.
-
-Exit codes:
-` + exitCodes,
+Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 		Example: `  shardtool doctor photos/
   shardtool doctor 'data/*.parquet' --key id --limit 10000
   shardtool doctor 'wds/train-{000000..000099}.tar'

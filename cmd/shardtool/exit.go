@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -28,14 +29,11 @@ const (
 	exitCheckpoint = 7
 )
 
-const exitCodes = `  0  done
-  1  failed
-  2  wrong usage
-  3  corrupt data, or too many samples skipped
-  4  done, some samples skipped
-  5  stopped by a signal, what was finished is saved
-  6  not found: data set, key, field, parts of a pack
-  7  the checkpoint does not fit`
+// exitMeanings describes the exit codes in help, by code.
+var exitMeanings = []string{
+	"done", "failed", "wrong usage", "corrupt data, or too many samples skipped", "done, some samples skipped",
+	"stopped by a signal, what was finished is saved", "not found: data set, key, field, parts of a pack", "the checkpoint does not fit",
+}
 
 // exitError is an error with an exit code. err is nil when the message was printed already.
 type exitError struct {
@@ -110,7 +108,7 @@ func report(stderr io.Writer, err error) int {
 	if msg := err.Error(); msg != "" {
 		msg += remedy(err)
 		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // of joined errors
-		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(msg))
+		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(objstore.Redact(msg)))
 	}
 	return code
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -23,14 +23,13 @@ type explainFlags struct {
 	order orderFlags
 	mixed mixFlags
 	keys  bool
-	cover bool
 	json  bool
 }
 
 func newExplain() *cobra.Command {
 	f := explainFlags{keys: true}
 	cmd := &cobra.Command{
-		Use:   "explain [CHECKPOINT...] [DATASET|MIX.yaml]",
+		Use:   "explain [CHECKPOINT] [DATASET|MIX.yaml]",
 		Short: "Describe what a step reads, or the position of a checkpoint",
 		Long: `With a data set or a mix, print what one step reads: the samples with their source, shard, block and key, the share of each source
 in the step and so far, and the epochs of the sources. The step is --step N; the default is the first one, or the next one after
@@ -43,28 +42,17 @@ in a mix only those that the sources are in.
 
 With a checkpoint alone, print its position, step and epoch, and for each source how many samples it has given and where it continues. With a
 checkpoint and the data set or mix, the steps are those of the checkpoint's run; the mix file is used only to find the data sets, so its
-weights may have changed since.
-
-With --coverage and the checkpoints of a run, print how many samples of each source were read never, once, twice and so on. Give the last
-checkpoint, and those from which the run continued with another mix. Steps left out count as not read; if samples are missing from more than
-one epoch of a source, the data set or mix is needed as well.
-
-Exit codes:
-` + exitCodes,
+weights may have changed since. With --change-mix the run continues with the weights of the file.`,
 		Example: "  shardtool explain mix.yaml --shuffle --seed 7 --global-batch 4096 --step 40000 --world-size 8 --rank 3\n" +
 			"  shardtool explain text/ --shuffle --pack 8192 --long split --global-batch 256 --world-size 8 --rank 3 --step 40000\n" +
-			"  shardtool explain ckpt.json\n  shardtool explain ckpt.json mix.yaml --step 39990\n" +
-			"  shardtool explain --coverage ckpt-40000.json ckpt-90000.json mix.yaml",
-		Args: usageArgs(cobra.MinimumNArgs(1)),
+			"  shardtool explain ckpt.json\n  shardtool explain ckpt.json mix.yaml --step 39990",
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if v := &f.order.view; v.keys == "false" || v.keys == bareKeys {
 				f.keys, v.keys = v.keys == bareKeys, ""
 			}
 			if err := f.order.fill(); err != nil {
 				return err
-			}
-			if f.cover {
-				return f.coverage(cmd, args)
 			}
 			return f.run(cmd, args)
 		},
@@ -76,7 +64,6 @@ Exit codes:
 	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
 	cmd.Flags().Lookup("keys").Usage = "`false` prints no keys; with a file, take the samples whose keys are in it, one in each line"
-	cmd.Flags().BoolVar(&f.cover, "coverage", false, "count how often the run of these checkpoints has seen the samples of each source")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
 }
@@ -96,17 +83,7 @@ func isCheckpoint(arg string) bool {
 	return err == nil && bytes.HasPrefix(text, []byte("{")) && bytes.Contains(text, []byte(`"algorithm"`))
 }
 
-// isMixCheckpoint reports whether the file of a checkpoint is that of a mix. A file that is neither
-// is left to the decoder of one data set, whose error describes it.
-func isMixCheckpoint(file string) bool {
-	text, err := os.ReadFile(file)
-	return err == nil && mix.IsCheckpoint(text)
-}
-
 func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
-	if len(args) > 2 {
-		return usagef("more than one checkpoint goes with --coverage")
-	}
 	data := args[len(args)-1]
 	if isCheckpoint(args[0]) {
 		if f.order.in != "" {
@@ -122,7 +99,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	var step *explain.Step
 	var err error
 	switch {
-	case isMix(data) && len(args) == 2:
+	case isMix(data) && len(args) == 2 && !f.mixed.change:
 		step, err = f.ofRun(cmd.Context(), data, cmd.ErrOrStderr())
 	case isMix(data):
 		step, err = f.ofMix(cmd, data)
@@ -161,7 +138,8 @@ func (f *explainFlags) ofMix(cmd *cobra.Command, name string) (*explain.Step, er
 // ofRun explains a step of the run that a checkpoint of a mix belongs to. The file leads to the
 // data sets; the weights are those of the checkpoint.
 func (f *explainFlags) ofRun(ctx context.Context, name string, stderr io.Writer) (*explain.Step, error) {
-	from, err := readMixCheckpoint(f.order.in)
+	saved, err := readCheckpoint(f.order.in)
+	from, err := ofMix(f.order.in, saved, err)
 	if err != nil {
 		return nil, err
 	}
@@ -203,39 +181,36 @@ func (f *orderFlags) stepOfMix(ctx context.Context, o *openedMix, flags *mixFlag
 
 // ofDataset explains a step of one data set.
 func (f *explainFlags) ofDataset(cmd *cobra.Command, arg string) (*explain.Step, error) {
-	if err := f.mixed.refuse(cmd); err != nil {
-		return nil, err
-	}
-	ds, err := f.order.open(cmd.Context(), arg, reader.Options{})
+	run, err := f.order.openRun(cmd.Context(), cmd.ErrOrStderr(), arg, &f.mixed, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer ds.Close()
-	if f.order.inUnits() {
-		return f.order.stepOfUnits(cmd, ds, f.mixed.step, f.order.explainOptions(f.keys))
-	}
-	return f.order.stepOfDataset(cmd.Context(), ds, f.mixed.step, f.order.explainOptions(f.keys))
+	defer run.Close()
+	return f.order.stepOfRun(cmd.Context(), run, f.mixed.step, f.order.explainOptions(f.keys))
 }
 
-// stepOfDataset explains the step that the flags ask for.
-func (f *orderFlags) stepOfDataset(ctx context.Context, ds *reader.Dataset, step uint64, opt explain.Options) (*explain.Step, error) {
-	plan, cursor, err := f.plan(ctx, ds)
-	if err != nil {
-		return nil, err
+// stepOfRun explains the step of one data set that the flags ask for.
+func (f *orderFlags) stepOfRun(ctx context.Context, run *openedRun, step uint64, opt explain.Options) (*explain.Step, error) {
+	ds, begin := run.Sources[0], run.Begin()
+	opt.GlobalBatch = f.opt.GlobalBatch
+	if u := run.UnitOrder; u != nil {
+		at, err := explain.UnitPlaceOf(ctx, u, opt.GlobalBatch, begin.Epoch, begin.Position)
+		if f.changed("step") {
+			at, err = explain.UnitStep(ctx, u, opt.GlobalBatch, step)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return explain.DatasetUnits(ctx, ds, u, at, opt)
 	}
-	if err := plan.CheckSplit(order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}); err != nil {
+	if err := run.Plan.CheckSplit(order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}); err != nil {
 		return nil, usage(err)
 	}
-	epoch, position := cursor.Place()
-	if f.changed("step") {
-		at, err := explain.DatasetSteps(plan).Position(mix.Steps{GlobalBatch: f.opt.GlobalBatch}, step)
-		if err != nil {
-			return nil, usage(err)
-		}
-		epoch, position = at/max(plan.Samples(), 1), at%max(plan.Samples(), 1)
+	at, err := f.stepPlace(ctx, run, step)
+	if err != nil {
+		return nil, usage(err)
 	}
-	opt.GlobalBatch = f.opt.GlobalBatch
-	return explain.Dataset(ctx, ds, plan, epoch, position, opt)
+	return explain.Dataset(ctx, ds, run.Plan, at.Epoch, at.Position, opt)
 }
 
 // printStep prints a step for people.
@@ -245,7 +220,7 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	if mixed {
 		of = " of the mix"
 	}
-	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name), plural(uint64(s.GlobalBatch), holds(s)),
+	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(objstore.Redact(name)), plural(uint64(s.GlobalBatch), holds(s)),
 		countText(s.Position), countText(s.EpochPosition), countText(s.EpochLength), s.Epoch, of)
 	if s.LeftOut {
 		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")

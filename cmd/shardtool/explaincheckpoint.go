@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/explain"
 )
 
@@ -30,18 +31,11 @@ func (f *explainFlags) standing(cmd *cobra.Command) error {
 }
 
 func readStanding(file string) (*explain.Standing, error) {
-	if isMixCheckpoint(file) {
-		cp, err := readMixCheckpoint(file)
-		if err != nil {
-			return nil, err
-		}
-		return explain.MixCheckpoint(cp)
-	}
 	cp, err := readCheckpoint(file)
 	if err != nil {
 		return nil, err
 	}
-	s, err := explain.Checkpoint(cp)
+	s, err := explain.Checkpoint(*cp)
 	if errors.Is(err, explain.ErrUnits) {
 		err = &exitError{exitCheckpoint, fmt.Errorf("%s: %w (`shardtool explain %[1]s DATASET`)", file, err)}
 	}
@@ -54,7 +48,7 @@ func printStanding(w io.Writer, name string, s *explain.Standing) error {
 	if s.Sources[0].Name != "" {
 		kind = "a mix of " + plural(len(s.Sources), "source")
 	}
-	fmt.Fprintf(w, "%s: version %d, of %s\n", shown(name), s.Version, kind)
+	fmt.Fprintf(w, "%s: version %d, of %s\n", shown(objstore.Redact(name)), s.Version, kind)
 	step := "the batch size is not known"
 	if s.GlobalBatch > 0 {
 		step = fmt.Sprintf("step %s in batches of %s comes next", countText(s.Step), countText(uint64(s.GlobalBatch)))

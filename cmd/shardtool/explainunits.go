@@ -5,43 +5,11 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/spf13/cobra"
-
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
-
-// stepOfUnits explains the step of units that the flags ask for.
-func (f *orderFlags) stepOfUnits(cmd *cobra.Command, ds *reader.Dataset, step uint64, opt explain.Options) (*explain.Step, error) {
-	ctx := cmd.Context()
-	u, err := f.unitOrder(ctx, ds, cmd.ErrOrStderr(), cmd.OutOrStdout())
-	if err != nil {
-		return nil, err
-	}
-	defer u.Close()
-	opt.GlobalBatch = f.opt.GlobalBatch
-	at, err := f.unitPlace(cmd, u, step)
-	if err != nil {
-		return nil, err
-	}
-	return explain.DatasetUnits(ctx, ds, u, at, opt)
-}
-
-// unitPlace is where the flags ask for the first batch, or with --step for the only one.
-func (f *orderFlags) unitPlace(cmd *cobra.Command, u *unitplan.Order, step uint64) (explain.UnitPlace, error) {
-	if f.changed("step") {
-		return explain.UnitStep(cmd.Context(), u, f.opt.GlobalBatch, step)
-	}
-	epoch, position := f.opt.Epoch, uint64(0)
-	if cp := f.opt.Checkpoint; cp != nil {
-		epoch, position = cp.Epoch, cp.Position
-	}
-	return explain.UnitPlaceOf(cmd.Context(), u, f.opt.GlobalBatch, epoch, position)
-}
 
 // runUnits gives the sources of a checkpoint their units: those that the run had.
 func (f *orderFlags) runUnits(file *mixfile.File, data []mixfile.Data, from *mix.Checkpoint) error {

@@ -39,10 +39,7 @@ Every byte is checked. export-FORM.json, which lists the archives and their samp
 export is not complete. Several forms may share a place. After an interruption, run the same command again: existing
 archives are compared with the data set and kept. The shards of a data set packed with --format tar are such tars
 already; give its own folder as --out to add only the indexes. Of a view, DATASET#VIEW, or with --where or --keys, the
-archives have the chosen samples alone; one without any is empty.
-
-Exit codes:
-` + exitCodes,
+archives have the chosen samples alone; one without any is empty.`,
 		Example: `  shardtool export out/ --out tars/
   shardtool export s3://bucket/train --as dali --out /nvme/train
   shardtool export out/ --where 'score >= 3' --out best/`,

@@ -18,10 +18,7 @@ func newGet() *cobra.Command {
 		Use:   "get DATASET KEY[.FIELD]",
 		Short: "Write one sample, or one field of it, to stdout",
 		Long: `Write one sample as a tar, or the bytes of one field, to stdout. With --number the sample is chosen by its place in
-storage order, and the argument after DATASET is only a field.
-
-Exit codes:
-` + exitCodes,
+storage order, and the argument after DATASET is only a field.`,
 		Example: "  shardtool get out/ dog/7.jpg > 7.jpg\n  shardtool get out/ dog/7 | tar -t\n  shardtool get out/ --number 41 .json",
 		Args:    usageArgs(cobra.RangeArgs(1, 2)),
 

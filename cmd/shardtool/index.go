@@ -31,10 +31,7 @@ by its content and never replaced; one manifest covers all archives.
 
 The data set is in the folder of the archives, or in --out, a folder above them. The archives must not change later:
 reading detects changed bytes. Samples are formed as in pack: adjacent members that share a name up to the first dot.
-Samples whose members are not adjacent, links and truncated archives are errors. Compressed archives cannot be indexed: pack them.
-
-Exit codes:
-` + exitCodes,
+Samples whose members are not adjacent, links and truncated archives are errors. Compressed archives cannot be indexed: pack them.`,
 		Example: `  shardtool index /data/wds
   shardtool index '/data/wds/train-{000000..000099}.tar'
   shardtool index s3://bucket/wds && shardtool cat s3://bucket/wds --shuffle --limit 3 | tar -t`,

@@ -34,10 +34,7 @@ func newInspect() *cobra.Command {
 
 Of a mix it prints a dry run: the shares of its sources in samples, tokens and bytes, the epochs of each after --steps,
 which weights change or which sources end at which step, and what nodes read. With --checkpoint-in it begins there;
-with --change-mix too, it shows a change of the mix before it is made. Only manifests are read. --json has all of it.
-
-Exit codes:
-` + exitCodes,
+with --change-mix too, it shows a change of the mix before it is made. Only manifests are read. --json has all of it.`,
 		Example: "  shardtool inspect out/\n  shardtool inspect out/ --shard train-000003.tar.zst --blocks\n  shardtool inspect out/ --against copy/\n" +
 			"  shardtool inspect mix.yaml --shuffle --global-batch 4096 --steps 40000",
 		Args: usageArgs(cobra.ExactArgs(1)),
@@ -48,6 +45,7 @@ Exit codes:
 	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit with 1 if their samples differ")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "describe the place of the checkpoint in this file; exit with 7 if it does not fit")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	titled(cmd, otherFlags)
 	f.mixed.add(cmd)
 	return cmd
 }
@@ -119,12 +117,18 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	if f.against != "" {
 		return compare(cmd, ds, f)
 	}
-	shards, err := listShards(ctx, ds, f)
+	var view *inspect.Part
+	if viewOf(ds) != nil {
+		if view, err = inspect.View(ctx, ds); err != nil {
+			return err
+		}
+	}
+	shards, err := listShards(ctx, ds, f, view)
 	if err != nil {
 		return err
 	}
 	if f.json {
-		out, err := describe(ctx, ds, shards)
+		out, err := describe(ctx, ds, shards, view)
 		if err != nil {
 			return err
 		}
@@ -136,14 +140,14 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	}
 	w := cmd.OutOrStdout()
 	if f.shard == "" {
-		if err := printDataset(ctx, w, ds); err != nil {
+		if err := printDataset(ctx, w, ds, view); err != nil {
 			return err
 		}
 	}
 	return printShards(w, shards, f)
 }
 
-func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (inspectJSON, error) {
+func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view *inspect.Part) (inspectJSON, error) {
 	in := ds.Info()
 	out := inspectJSON{
 		FormatVersion: in.Format, Generation: in.Generation, Tables: in.Tables, Parent: in.Parent,
@@ -155,7 +159,10 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (insp
 		out.Attributes = append(out.Attributes, a.Name)
 	}
 	var err error
-	out.AttrTotals, err = attrTotals(ctx, ds)
+	if view != nil {
+		out.Samples, out.Shards, out.Blocks, out.Bytes, out.DecodedBytes = view.Samples, view.Shards, view.Blocks, view.Stored, view.Decoded
+	}
+	out.AttrTotals, err = attrTotals(ctx, ds, view)
 	return out, err
 }
 
@@ -168,7 +175,7 @@ func payloadBytes(ds *reader.Dataset) (n uint64) {
 }
 
 // listShards lists all shards, or the one of --shard.
-func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]shardJSON, error) {
+func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags, view *inspect.Part) ([]shardJSON, error) {
 	list := []shardJSON{}
 	for i := range ds.NumShards() {
 		s, err := ds.Shard(ctx, i)
@@ -181,6 +188,12 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]sha
 		out := shardJSON{Name: s.Name, Samples: s.Samples, Blocks: s.Blocks, Bytes: s.Size, Numbered: s.Numbered != nil}
 		if s.Layout != nil {
 			out.Layout = "stacked"
+		}
+		if view != nil {
+			out.Samples = view.ByShard[i]
+			if out.Samples == 0 && f.shard == "" {
+				continue
+			}
 		}
 		if f.blocks {
 			if out.rows, err = ds.Rows(ctx, i); err != nil {
@@ -200,10 +213,17 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]sha
 	return list, nil
 }
 
-func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
+func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset, view *inspect.Part) error {
 	in := ds.Info()
 	ratio := float64(in.DecodedBytes) / float64(max(in.Bytes, 1))
 	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), in.Generation, in.Tables)
+	if view != nil {
+		if err := printViews(ctx, w, ds); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s of it in %s, %s, %s stored; of the whole data set, in which the fields below are counted:\n", plural(view.Samples, "sample"),
+			plural(view.Shards, "shard"), plural(view.Blocks, "block"), bytesText(view.Stored))
+	}
 	fmt.Fprintf(w, "%s in %s, %s\n", plural(ds.NumSamples(), "sample"), plural(ds.NumShards(), "shard"), plural(in.Blocks, "block"))
 	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(payloadBytes(ds)), bytesText(in.Bytes), ratio)
 	if n := len(in.Removed); n > 0 {
@@ -228,11 +248,13 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := printAttributes(ctx, w, ds); err != nil {
+	if err := printAttributes(ctx, w, ds, view); err != nil {
 		return err
 	}
-	if err := printViews(ctx, w, ds); err != nil {
-		return err
+	if view == nil {
+		if err := printViews(ctx, w, ds); err != nil {
+			return err
+		}
 	}
 	meta := ds.Info().Meta
 	keys := make([]string, 0, len(meta))

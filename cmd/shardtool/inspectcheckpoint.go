@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/inspect"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
@@ -17,18 +16,15 @@ import (
 func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	ctx := cmd.Context()
 	flags := orderFlags{in: f.checkpoint, ins: []string{f.checkpoint}, changed: func(string) bool { return false }}
-	ds, err := flags.open(ctx, arg, reader.Options{})
+	flags.opt.Plans = plansFolder("", "")
+	run, err := flags.openRun(ctx, cmd.ErrOrStderr(), arg, new(mixFlags), 0)
 	if err != nil {
 		return err
 	}
-	defer ds.Close()
-	cp := flags.opt.Checkpoint
-	if cp.Units != nil {
-		return inspectUnits(cmd, ds, f, &flags)
-	}
-	plan, _, err := flags.plan(ctx, ds)
-	if err != nil {
-		return err
+	defer run.Close()
+	ds, plan, cp := run.Sources[0], run.Plan, flags.opt.Checkpoint.Dataset
+	if run.UnitOrder != nil {
+		return inspectUnits(cmd, run, f, cp)
 	}
 	lanes, err := inspect.Lanes(ctx, ds, plan, cp.Epoch, cp.Position)
 	if err != nil {
@@ -37,7 +33,8 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	if f.json {
 		return printJSON(cmd, map[string]any{
 			"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch, "tables": cp.Tables,
-			"digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params), "lanes": lanes,
+			"resumed_tables": ds.Info().Tables,
+			"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params), "lanes": lanes,
 		})
 	}
 	w := cmd.OutOrStdout()
@@ -62,14 +59,8 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 }
 
 // inspectUnits prints the place of a checkpoint of units.
-func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags, flags *orderFlags) error {
-	cp := flags.opt.Checkpoint
-	flags.opt.Plans = plansFolder("", "")
-	u, err := flags.unitOrder(cmd.Context(), ds, cmd.ErrOrStderr(), cmd.OutOrStdout())
-	if err != nil {
-		return err
-	}
-	defer u.Close()
+func inspectUnits(cmd *cobra.Command, run *openedRun, f *inspectFlags, cp *order.Checkpoint) error {
+	ds, u := run.Sources[0], run.UnitOrder
 	count := uint64(0)
 	if cp.Epoch < order.MaxEpochs {
 		plan, err := u.Plan(cmd.Context(), cp.Epoch)
@@ -84,7 +75,8 @@ func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags, flags
 	if f.json {
 		return printJSON(cmd, map[string]any{
 			"epoch": cp.Epoch, "position": cp.Position, "samples": u.Order().Samples(), "units": count, "global_batch": cp.GlobalBatch, "tables": cp.Tables,
-			"digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
+			"resumed_tables": ds.Info().Tables,
+			"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
 			"unit_parameters": units.ParamsOf(m),
 		})
 	}

@@ -34,7 +34,9 @@ var jsonRuns = map[string][]string{
 	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
 		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
 	"remove": {"!cp -r out less; printf 's11\nnobody\n' > gone", "remove less --keys gone --allow-missing"},
-	"purge":  {"purge less", "purge less --generations", "!echo s12 > gone; shardtool remove less --keys gone", "purge less --dry-run"},
+	"purge": {"purge less", "purge less --generations", "!echo s12 > gone; shardtool remove less --keys gone", "purge less --dry-run",
+		"!mkdir -p byclass/a byclass/b; echo 1 > byclass/a/x.txt; echo 2 > byclass/b/y.txt; shardtool pack byclass/b left --quiet",
+		"!shardtool pack byclass left --overwrite --class-field cls --quiet; shardtool ls left | head -1 | shardtool remove left --keys -", "purge left"},
 	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks",
 		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some",
 		"!shardtool pack $TOKENS/uint16.npy stacked --pack-tokens 10 --quiet", "inspect stacked"},
@@ -65,9 +67,8 @@ var jsonRuns = map[string][]string{
 	"order --pack": {
 		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > len.jsonl; shardtool pack len.jsonl lens --key id --attr n=n --quiet`,
 		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad", "order dry.yaml --pack 9 --keys --plans none"},
-	"explain --coverage": {"explain --coverage mixck"},
-	"doctor":             {"doctor src", "doctor out"},
-	"export":             {"export out --out exported"},
+	"doctor": {"doctor src", "doctor out"},
+	"export": {"export out --out exported"},
 	"select": {
 		`!printf 'key,value\nr0,1\nr1,1e-30\ngone,1\n' > w.csv; printf '{"id":"a","l":"x","t":1}\n{"id":"b","l":null,"t":1}\n' > l.jsonl`,
 		"!shardtool pack l.jsonl labelled --key id --attr l=l --quiet",

@@ -21,10 +21,7 @@ func newLs() *cobra.Command {
 		Short: "List keys in storage order",
 		Long: `List the keys of all samples, or of those of a view, in storage order, one per line. Removed samples are not listed.
 Only the indexes of the shards are read, no samples. If keys may contain line breaks or tabs, parse --json instead.
-Control characters are escaped on a terminal; files and pipes get keys unchanged.
-
-Exit codes:
-` + exitCodes,
+Control characters are escaped on a terminal; files and pipes get keys unchanged.`,
 		Example: "  shardtool ls out/ | head\n  shardtool ls out/ --long",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,12 +64,12 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 }
 
 func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, long, asJSON bool, show func(string) string) error {
-	number := uint64(0)
-	for i := range ds.NumShards() {
-		ix, err := ds.Index(ctx, i)
+	number, shard := uint64(0), -1
+	for ix, err := range ds.Indexes(ctx) {
 		if err != nil {
 			return err
 		}
+		shard++
 		if !long && !asJSON {
 			first := number
 			for i, k := range ix.Keys.All() {
@@ -86,7 +83,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 			}
 			continue
 		}
-		s, err := ds.Shard(ctx, i)
+		s, err := ds.Shard(ctx, shard)
 		if err != nil {
 			return err
 		}

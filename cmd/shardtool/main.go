@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -41,6 +42,18 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return report(stderr, err)
 }
 
+// commandGroups are the titles under which the help of the program lists its commands.
+var commandGroups = []struct {
+	title    string
+	commands []func() *cobra.Command
+}{
+	{"Make data sets", []func() *cobra.Command{newPack, newIndex, newDoctor, newMissing, newCommit}},
+	{"Look at data sets", []func() *cobra.Command{newInspect, newLs, newGet}},
+	{"Train", []func() *cobra.Command{newCat, newOrder, newExplain, newSimulate, newBench, newStage}},
+	{"Curate", []func() *cobra.Command{newSelect, newRemove, newPurge}},
+	{"Keep", []func() *cobra.Command{newVerify, newPrune, newExport}},
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "shardtool",
@@ -49,10 +62,7 @@ func newRoot() *cobra.Command {
 
 DATASET is the place of the shards and their manifest: a folder, s3://bucket/prefix or https://host/prefix;
 DATASET@0123456789abcdef picks a generation, DATASET#NAME a view.
-Sizes are written 64MiB or 1GB, durations 30s.
-
-Exit codes:
-` + exitCodes,
+Sizes are written 64MiB or 1GB, durations 30s.`,
 		Example:       "  shardtool pack photos/ out/ --name train\n  shardtool inspect out/\n  shardtool verify out/ --deep",
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -62,7 +72,18 @@ Exit codes:
 	}
 	root.SetVersionTemplate(versionText() + "\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newStage(), newOrder(), newExplain(), newSimulate(), newBench(), newDoctor(), newMissing(), newCommit(), newPrune(), newRemove(), newPurge(), newExport(), newSelect(), newIndex(), newVersion(), newServe(), newReceive(), newMan())
+	for i, g := range commandGroups {
+		id := strconv.Itoa(i)
+		root.AddGroup(&cobra.Group{ID: id, Title: g.title})
+		for _, newCommand := range g.commands {
+			cmd := newCommand()
+			cmd.GroupID = id
+			addHelpAll(cmd)
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(newVersion(), newServe(), newReceive(), newMan())
+	root.SetUsageFunc(printUsage)
 	finishDefaults(root)
 	complete(root)
 	return root
@@ -97,12 +118,8 @@ func finishDefaults(root *cobra.Command) {
 			for _, shell := range cmd.Commands() {
 				shell.Example = "  shardtool completion " + shell.Name() + " > shardtool." + shell.Name()
 				shell.Args = usageArgs(cobra.NoArgs)
-				shell.Long += "\nExit codes:\n" + exitCodes
 			}
-		default:
-			continue
 		}
-		cmd.Long += "\n\nExit codes:\n" + exitCodes
 	}
 }
 

@@ -68,7 +68,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "json": cmdJSON, "members": cmdMembers, "numbering": cmdNumbering, "flip": cmdFlip, "random": cmdRandom,
-			"mixcheckpoint": cmdMixCheckpoint, "seen": cmdSeen,
+			"mixcheckpoint": cmdMixCheckpoint,
 		},
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
@@ -12,12 +13,9 @@ import (
 func newMan() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "man --dir DIR",
-		Short: "Write a man page of each command",
-		Long: `Write a man page of each command into a folder, which is created if missing. man -l FILE shows one.
-
-Exit codes:
-` + exitCodes,
+		Use:     "man --dir DIR",
+		Short:   "Write a man page of each command",
+		Long:    `Write a man page of each command into a folder, which is created if missing. man -l FILE shows one.`,
 		Example: "  shardtool man --dir man1/ && man -l man1/shardtool-pack.1",
 		Args:    usageArgs(cobra.NoArgs),
 		Hidden:  true,
@@ -39,10 +37,17 @@ Exit codes:
 func writeMan(dir string) error {
 	root := newRoot()
 	root.DisableAutoGenTag = true // the same program gives the same pages
+	exitCodes := "\n\nExit codes:"
+	for code, meaning := range exitMeanings {
+		exitCodes += fmt.Sprintf("\n  %d  %s", code, meaning)
+	}
 	for _, cmd := range append(root.Commands(), root) {
-		cmd.Long = manText(cmd.Long)
+		cmd.Long = manText(cmd.Long + exitCodes)
+		if f := cmd.Flags().Lookup(helpAllFlag); f != nil {
+			f.Hidden = true // a page has all flags
+		}
 		for _, sub := range cmd.Commands() {
-			sub.Long = manText(sub.Long)
+			sub.Long = manText(sub.Long + exitCodes)
 		}
 	}
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"}, dir)

@@ -30,6 +30,7 @@ type statsFlags struct {
 func (f *statsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.addr, "metrics", "", "serve metrics for Prometheus at this address, as in :9400 (this host only, unless it names a host: 0.0.0.0:9400)")
 	cmd.Flags().DurationVar(&f.every, "stats-every", 0, "log the rate and the causes of waits to stderr at this interval (0: never)")
+	titled(cmd, "Metrics")
 }
 
 // said reports whether the user gave one of the flags.

@@ -18,10 +18,7 @@ func newMissing() *cobra.Command {
 		Long: `Print the numbers of the parts that are missing or damaged, in the form 2,7 that array jobs take. If parts are missing,
 it exits with 6; otherwise it prints nothing and exits with 0.
 
-Parts that do not belong together are an error: parts of other sources, with other options or by another version.
-
-Exit codes:
-` + exitCodes,
+Parts that do not belong together are an error: parts of other sources, with other options or by another version.`,
 		Example: "  shardtool missing out/ --parts 8\n  sbatch --array=$(shardtool missing out/ --parts 8) deploy/slurm/pack.sbatch 8 out/ photos/",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

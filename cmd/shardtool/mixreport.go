@@ -77,6 +77,7 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	if err := run.print(w, o); err != nil {
 		return err
 	}
+	printMixAdvice(w, run.Reading.Verdict)
 	if walked < run.Steps {
 		fmt.Fprintf(w, "\nwhat nodes read in the first %s:\n", plural(run.Reading.Batches, "step"))
 	}
@@ -269,6 +270,7 @@ func (f *simulateFlags) printMix(w io.Writer, r *simulate.MixReport) error {
 	if err := f.job.print(w, r.Worlds); err != nil {
 		return err
 	}
+	printMixAdvice(w, r.Verdict)
 	_, err := fmt.Fprintln(w, "VIF: variance inflation of the label counts in the source's part of batches, 1 is a uniform permutation; read: all ranks of the first world size;\n"+
 		"read and requests: these steps without a cache, blocks again in every epoch of their source; cache: the size that lets a node read each block once")
 	return err

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 func newOrder() *cobra.Command {
@@ -31,10 +34,7 @@ of the source, and their position counts over all epochs of the mix.
 With --pack, samples are packed into sequences, and with --bucket they form micro-batches of samples of similar length. Their
 lengths are an integer attribute of the index. Each line is then a sequence or a micro-batch, and lists its samples, each with
 the offset and the length of the piece that it contributes. The epoch is planned first, at several million samples a
-second for each core, and the plan is stored for the next time. In a mix each source has its own units, and weights and epochs count units.
-
-Exit codes:
-` + exitCodes,
+second for each core, and the plan is stored for the next time. In a mix each source has its own units, and weights and epochs count units.`,
 		Example: "  shardtool order out/ --shuffle --seed 7 --world-size 8 --rank 3 --limit 20\n" +
 			"  shardtool order mix.yaml --shuffle --seed 7 --global-batch 4096 --world-size 8 --rank 3 --step 40000\n" +
 			"  shardtool order text/ --shuffle --pack 8192 --by tokens --long split --limit 5 --keys\n" +
@@ -49,30 +49,8 @@ Exit codes:
 				return err
 			}
 			w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
-			if isMix(args[0]) {
-				err := f.orderMix(cmd.Context(), w, cmd.ErrOrStderr(), args[0], &mixed, keys)
-				return cmp.Or(err, w.Flush())
-			}
-			if err := mixed.refuse(cmd); err != nil {
-				return err
-			}
-			ds, err := f.open(cmd.Context(), args[0], reader.Options{})
-			if err != nil {
-				return err
-			}
-			defer ds.Close()
-			if f.inUnits() {
-				err = printUnits(cmd, w, ds, &f, keys, mixed.step)
-			} else if f.changed("step") {
-				step, serr := f.stepOfDataset(cmd.Context(), ds, mixed.step, f.oneRank(keys))
-				err = printStepLines(w, step, f.limit, serr)
-			} else {
-				err = printOrder(cmd.Context(), w, ds, &f, keys)
-			}
-			if ferr := w.Flush(); err == nil {
-				err = ferr
-			}
-			return err
+			err = f.printOrder(cmd.Context(), w, cmd.ErrOrStderr(), args[0], &mixed, keys)
+			return cmp.Or(err, w.Flush())
 		},
 	}
 	f.add(cmd)
@@ -81,133 +59,152 @@ Exit codes:
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
 	cmd.Flags().Lookup("keys").Usage = "also print keys; with a `FILE`, take the samples whose keys are in it, one in each line"
 	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "print this step alone, counted from 0 in batches of the same size")
+	titled(cmd, "Order")
 	mixed.add(cmd)
 	return cmd
 }
 
-// oneRank are the options of a step that is printed as order prints it. The limit counts lines,
-// which removed samples have none of.
-func (f *orderFlags) oneRank(keys bool) explain.Options {
-	o := f.explainOptions(keys)
-	o.OneRank, o.Limit = true, 0
-	return o
-}
-
-// printStepLines prints the samples of a step, a JSON object a line. A step after the end, or one
-// that is left out, has none.
-func printStepLines(w io.Writer, step *explain.Step, limit int64, err error) error {
-	switch {
-	case errors.Is(err, explain.ErrEnd):
-		return nil
-	case err != nil:
-		return err
-	case step.LeftOut:
-		return nil
+// printOrder prints the order of a data set or a mix, or one step of it.
+func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg string, mixed *mixFlags, keys bool) error {
+	if f.changed("step") && f.opt.Epochs > 0 { // a step of any epoch
+		f.opt.Epochs = math.MaxUint64
 	}
-	enc := json.NewEncoder(w)
-	for i := range step.Samples {
-		s := &step.Samples[i]
-		if s.Removed {
-			continue
-		}
-		line := orderLine{Source: s.Source, Epoch: s.Epoch, Position: s.Position, Shard: s.Shard, Block: s.Block, Number: s.Number, Key: s.Key, KeyBytes: s.KeyBytes, Padding: s.Padding}
-		if err := enc.Encode(line); err != nil {
-			return err
-		}
-		if limit > 0 {
-			if limit--; limit == 0 {
-				return nil
-			}
-		}
-	}
-	return nil
-}
-
-func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFlags, keys bool) error {
-	plan, cur, err := f.plan(ctx, ds)
+	run, err := f.openRun(ctx, stderr, arg, mixed, 0)
 	if err != nil {
 		return err
 	}
-	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
-	if err := plan.CheckSplit(split); err != nil {
+	defer run.Close()
+	at, err := f.stepPlace(ctx, run, mixed.step)
+	if errors.Is(err, explain.ErrEnd) {
+		return nil
+	}
+	if err != nil {
 		return usage(err)
 	}
-	if n := ds.NumSamples(); f.opt.Epochs == 0 && n > 0 && uint64(len(ds.Info().Removed)) == n {
-		return usagef("--epochs 0: all samples were removed, and an order without an end would look for one for ever")
+	cursor, err := run.Seek(ctx, at, order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World})
+	if err != nil {
+		return f.explain(err)
 	}
-	enc := json.NewEncoder(w)
+	p := orderPrinter{run: run, enc: json.NewEncoder(w), keys: keys, left: f.limit, places: make([]placer, len(run.Sources)), indexes: make([]keyReader, len(run.Sources))}
+	for s, ds := range run.Sources {
+		p.indexes[s] = keyReader{ds: ds, at: -1}
+	}
 	var refs []order.Ref
-	var place placer
-	indexes := keyReader{ds: ds, at: -1}
-	left := f.limit
 	for {
 		var b order.Batch
-		if refs, b, err = cur.NextBatch(refs[:0], split); errors.Is(err, io.EOF) {
+		if refs, b, err = cursor.Next(refs[:0]); errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		for i := range refs {
-			r := &refs[i]
-			if !r.Padding && ds.Removed(r.Number) {
-				continue
-			}
-			shard, block, err := place.find(ctx, ds, r.Number)
-			if err != nil {
-				return err
-			}
-			epoch, position := placeInOrder(b.Epoch, b.Position+uint64(b.First+i), plan.Samples(), r.Padding)
-			line := orderLine{Epoch: epoch, Position: position, Shard: shard, Block: block, Number: r.Number, Padding: r.Padding}
-			if keys && !r.Padding {
-				if line.Key, err = indexes.key(ctx, place.shard, r.Number); err != nil {
-					return err
-				}
-				line.KeyBytes = keyBytes(line.Key)
-			}
-			if err := enc.Encode(line); err != nil {
-				return err
-			}
-			if left > 0 {
-				if left--; left == 0 {
-					return nil
-				}
-			}
+		if f.changed("step") && b.Position != at.Position {
+			return nil // the step is left out
+		}
+		if more, err := p.print(ctx, refs, &b); err != nil || !more || f.changed("step") {
+			return err
 		}
 	}
 }
 
-// plan makes the order that the flags ask for, and a cursor at its beginning.
-func (f *orderFlags) plan(ctx context.Context, ds *reader.Dataset) (*order.Plan, *order.Cursor, error) {
-	table, err := ds.OrderTable(ctx)
-	if err != nil {
-		return nil, nil, err
+// stepPlace is where the run begins, or with --step where that step does. The place of a mix has been
+// moved there.
+func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun, step uint64) (reader.Place, error) {
+	switch {
+	case !f.changed("step") || run.Mix != nil:
+		return run.Begin(), nil
+	case run.UnitOrder != nil:
+		at, err := explain.UnitStep(ctx, run.UnitOrder, f.opt.GlobalBatch, step)
+		return reader.Place{Epoch: at.Epoch, Position: at.Position}, err
 	}
-	o := &f.opt
-	epoch, position := o.Epoch, uint64(0)
-	var params order.Params
-	if cp := o.Checkpoint; cp != nil {
-		params, epoch, position = cp.Params, cp.Epoch, cp.Position
-	} else if params, err = order.Choose(table, o.Choice()); err != nil {
-		return nil, nil, usage(err)
-	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: ds.Info().OrderDigest}}, params)
-	if err != nil {
-		return nil, nil, usage(err)
-	}
-	if o.Checkpoint != nil {
-		if err := o.Checkpoint.Fits(plan); err != nil {
-			return nil, nil, f.explain(err)
+	at, err := explain.DatasetSteps(run.Plan).Position(mix.Steps{GlobalBatch: f.opt.GlobalBatch}, step)
+	n := max(run.Plan.Samples(), 1)
+	return reader.Place{Epoch: at / n, Position: at % n}, err
+}
+
+// orderPrinter prints the entries of batches, a JSON object a line.
+type orderPrinter struct {
+	run     *openedRun
+	enc     *json.Encoder
+	keys    bool
+	left    int64 // lines to print, 0: no limit
+	places  []placer
+	indexes []keyReader
+	unit    unitLine
+}
+
+// print prints a rank's part of a batch. more is false once the limit is reached.
+func (p *orderPrinter) print(ctx context.Context, refs []order.Ref, b *order.Batch) (more bool, err error) {
+	for i := 0; i < len(refs); {
+		line, next, err := p.line(ctx, refs, b, i)
+		if err != nil {
+			return false, err
+		}
+		if i = next; line == nil {
+			continue
+		}
+		if err := p.enc.Encode(line); err != nil {
+			return false, err
+		}
+		if p.left > 0 {
+			if p.left--; p.left == 0 {
+				return false, nil
+			}
 		}
 	}
-	cur, err := plan.Seek(epoch, position)
+	return true, nil
+}
+
+// line is the line of the entry that begins with reference i, and the number of the reference after
+// it. A removed sample has none.
+func (p *orderPrinter) line(ctx context.Context, refs []order.Ref, b *order.Batch, i int) (line any, next int, err error) {
+	r := &refs[i]
+	entry := i
+	if b.Cuts != nil {
+		entry = int(b.Cuts[i].Unit)
+	}
+	at, err := p.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+entry)}, r)
 	if err != nil {
-		return nil, nil, usage(err)
+		return nil, i, err
 	}
-	if o.Epochs > 0 {
-		cur.Until(o.End())
+	source := p.run.Names[r.Source]
+	if b.Cuts == nil {
+		if p.gone(r) {
+			return nil, i + 1, nil
+		}
+		it, err := p.item(ctx, r)
+		return orderLine{Source: source, Epoch: at.Epoch, Position: at.Position, Shard: it.Shard, Block: it.Block, Number: it.Number, Key: it.Key, KeyBytes: it.KeyBytes, Padding: r.Padding}, i + 1, err
 	}
-	return plan, cur, nil
+	l := &p.unit
+	*l = unitLine{Source: source, Epoch: at.Epoch, Position: at.Position, Items: slices.Grow(l.Items[:0], 1), Padding: r.Padding} // no items are a list too
+	for ; i < len(refs) && int(b.Cuts[i].Unit) == entry; i++ {
+		if p.gone(&refs[i]) {
+			continue
+		}
+		it, err := p.item(ctx, &refs[i])
+		if err != nil {
+			return nil, i, err
+		}
+		l.add(it, &b.Cuts[i])
+	}
+	return l, i, nil
+}
+
+// gone reports whether a sample was removed.
+func (p *orderPrinter) gone(r *order.Ref) bool {
+	return !r.Padding && p.run.Sources[r.Source].Removed(r.Number)
+}
+
+// item is where a sample is.
+func (p *orderPrinter) item(ctx context.Context, r *order.Ref) (it itemLine, err error) {
+	place := &p.places[r.Source]
+	it.Number = r.Number
+	if it.Shard, it.Block, err = place.find(ctx, p.run.Sources[r.Source], r.Number); err != nil || !p.keys || r.Padding {
+		return it, err
+	}
+	it.Key, err = p.indexes[r.Source].key(ctx, place.shard, r.Number)
+	it.KeyBytes = keyBytes(it.Key)
+	return it, err
 }
 
 // keyReader reads keys from the indexes of shards.

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -13,10 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mixing"
+	"github.com/shardtool/shardtool/reader/order/units"
 	"github.com/shardtool/shardtool/reader/ranks"
 )
 
@@ -33,8 +32,9 @@ type orderFlags struct {
 	view      viewFlags
 	changed   func(flag string) bool
 	units     unitFlags
-	cache     string // folder of --cache, where the command has one
-	orderSaid bool   // any flag was given that plain storage order does not have
+	cache     string  // folder of --cache, where the command has one
+	beginAt   *uint64 // epoch that a checkpoint's place is moved to the beginning of
+	orderSaid bool    // any flag was given that plain storage order does not have
 }
 
 var orderFlagNames = []string{
@@ -49,9 +49,6 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.Uint64Var(&f.opt.Epoch, "epoch", 0, "first epoch")
 	fl.Uint64Var(&f.opt.Epochs, "epochs", 1, "epochs from the first on (0: no end)")
 	fl.IntVar(&f.opt.GlobalBatch, "global-batch", 256, "samples of a batch over all ranks")
-	fl.IntVar(&f.opt.Rank, "rank", 0, "this data-parallel rank, from 0")
-	fl.IntVar(&f.opt.World, "world-size", 1, "number of data-parallel ranks")
-	fl.BoolVar(&f.fromEnv, "rank-from-env", false, "take rank and world size from torchrun, Slurm, Open MPI or a Kubernetes Indexed Job")
 	sizeVar(cmd, &f.memory, "shuffle-memory", order.DefaultMemory, "decoded bytes to shuffle among, over all ranks")
 	fl.BoolVar(&f.opt.WholeShards, "whole-shards", false, "read whole shards at a time: for disks that seek, or shards in a cache")
 	fl.Uint32Var(&f.opt.Lanes, "lanes", 0, "V: lanes (0: 96, or fewer for a small memory)")
@@ -61,12 +58,18 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
 	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
+	titled(cmd, "Order")
+	fl.IntVar(&f.opt.Rank, "rank", 0, "this data-parallel rank, from 0")
+	fl.IntVar(&f.opt.World, "world-size", 1, "number of data-parallel ranks")
+	fl.BoolVar(&f.fromEnv, "rank-from-env", false, "take rank and world size from torchrun, Slurm, Open MPI or a Kubernetes Indexed Job")
+	titled(cmd, "Ranks")
 	f.view.add(cmd)
 	f.changed = cmd.Flags().Changed
 }
 
 func (f *orderFlags) addCheckpointIn(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.ins, "checkpoint-in", nil, "continue from the checkpoint in this file; given for each rank: from their common step, with the skipped blocks of all")
+	titled(cmd, "Checkpoints")
 }
 
 // fill checks the flags and turns them into options.
@@ -118,28 +121,19 @@ func (f *orderFlags) fill() error {
 	return f.fillUnits()
 }
 
-// open opens the data set; with a checkpoint, the generation that it names, and the checkpoint is
-// held against the flags.
+// open opens the data set; with a checkpoint, the newest generation with its samples.
 func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	if f.in == "" {
-		ds, err := openDataset(ctx, arg, opts)
-		return f.chosen(ctx, ds, err)
-	}
-	cp, err := f.read()
-	if err != nil {
-		return nil, err
-	}
-	if err := f.resume(cp); err != nil {
-		return nil, err
-	}
-	ds, err := openAt(ctx, arg, opts, cp)
-	if ds, err = f.chosen(ctx, ds, err); err == nil {
-		if err = f.sameWindow(ctx, ds); err != nil {
-			ds.Close()
+	tables := ""
+	if f.in != "" {
+		cp, err := f.read()
+		of, err := ofDataset(f.in, cp, err)
+		if err != nil {
 			return nil, err
 		}
+		f.opt.Checkpoint, tables = cp, of.Tables
 	}
-	return ds, err
+	ds, err := openAt(ctx, arg, opts, tables)
+	return f.chosen(ctx, ds, err)
 }
 
 // chosen has the data set use the view that the flags ask for.
@@ -155,15 +149,10 @@ func (f *orderFlags) chosen(ctx context.Context, ds *reader.Dataset, err error) 
 }
 
 // read reads the checkpoints of ranks and the ledgers beside them, and merges them.
-func (f *orderFlags) read() (*order.Checkpoint, error) {
-	return readSaved(f, readCheckpoint, ledger.Merge)
-}
-
-// readSaved is read for checkpoints of a data set or of a mix.
-func readSaved[C any](f *orderFlags, read func(file string) (*C, error), merge func(...ledger.Saved[C]) (ledger.Saved[C], error)) (*C, error) {
-	saved := make([]ledger.Saved[C], len(f.ins))
+func (f *orderFlags) read() (*reader.Checkpoint, error) {
+	saved := make([]ledger.Saved[reader.Checkpoint], len(f.ins))
 	for i, file := range f.ins {
-		cp, err := read(file)
+		cp, err := readCheckpoint(file)
 		if err != nil {
 			return nil, err
 		}
@@ -171,10 +160,10 @@ func readSaved[C any](f *orderFlags, read func(file string) (*C, error), merge f
 		if err != nil {
 			return nil, err
 		}
-		saved[i] = ledger.Saved[C]{Checkpoint: *cp, Skipped: skipped}
+		saved[i] = ledger.Saved[reader.Checkpoint]{Checkpoint: *cp, Skipped: skipped}
 	}
 	if len(saved) > 1 {
-		merged, err := merge(saved...)
+		merged, err := reader.Merge(saved...)
 		if err != nil {
 			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
 		}
@@ -184,125 +173,58 @@ func readSaved[C any](f *orderFlags, read func(file string) (*C, error), merge f
 	return &saved[0].Checkpoint, nil
 }
 
-// resume goes on from a checkpoint, which is held against the flags.
-func (f *orderFlags) resume(cp *order.Checkpoint) error {
-	if err := f.against(cp); err != nil {
-		return &exitError{exitCheckpoint, err}
-	}
-	f.opt.Checkpoint = cp
-	if !f.changed("global-batch") && cp.GlobalBatch > 0 {
-		f.opt.GlobalBatch = cp.GlobalBatch
-	}
-	return nil
-}
-
-// openAt opens the generation that a checkpoint names, or that of the argument. Samples that were
-// removed since are removed there too: a job that resumes must not deliver them.
-func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Checkpoint) (*reader.Dataset, error) {
+// openAt opens the newest generation with the samples of the one that a checkpoint names, or that of
+// the argument. It says which where the checkpoint names another.
+func openAt(ctx context.Context, arg string, opts reader.Options, tables string) (*reader.Dataset, error) {
 	addr, view := cutView(arg)
 	store, generation, err := dataset(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
 	opts.View = view
-	named := names.Generation(cp.Tables)
-	if opts.Generation = generation; generation != "" || named == "" {
+	if opts.Generation = generation; generation != "" {
 		return reader.Open(ctx, store, opts)
 	}
-	now, nowErr := reader.Open(ctx, store, opts)
-	if nowErr == nil && now.Info().Tables == cp.Tables {
-		return now, nil
+	ds, err := reader.OpenResumed(ctx, store, opts, tables)
+	if err == nil && tables != "" && ds.Info().Tables != tables {
+		warnings.Warn("continuing on another generation than the checkpoint names: it is the newest one", "dataset", store,
+			"generation", ds.Info().Generation, "tables", ds.Info().Tables, "checkpoint", tables)
 	}
-	opts.Generation = named
-	then, err := reader.Open(ctx, store, opts)
-	switch {
-	case nowErr != nil: // there is no current generation, or it is damaged
-		return then, err
-	case errors.Is(err, fs.ErrNotExist):
-		// Pruned since, or a copy packed anew: the current generation will do when its content is the
-		// same.
-		return now, nil
-	case err != nil || len(now.Info().Removed) == 0:
-		now.Close()
-		return then, err
-	case then.Digest() == now.Digest():
-		then.Close()
-		return now, nil
-	}
-	defer now.Close() // it has more samples
-	opts.Removed, err = then.RemovedIn(ctx, now)
-	if err != nil || len(opts.Removed) == 0 {
-		return then, err
-	}
-	then.Close()
-	return reader.Open(ctx, store, opts)
-}
-
-// sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and
-// runs are the checkpoint's, whatever rules chose them: the memory alone then decides the delay.
-func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
-	cp := f.opt.Checkpoint
-	if !f.changed("shuffle-memory") || !cp.Shuffle {
-		return nil
-	}
-	table, err := ds.OrderTable(ctx)
-	if err != nil {
-		return err
-	}
-	o := f.opt
-	o.Shuffle, o.Lanes, o.RunBlocks, o.WholeShards = true, cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0
-	asked := cp.Params
-	if chosen, err := f.chooseOrder(table, &o); err == nil {
-		asked.Delay, asked.Head = chosen.Delay, chosen.Head
-	} else { // a memory that is too small for these lanes
-		asked.Delay = 0
-	}
-	if err := cp.Params.Compare(asked); err != nil {
-		return &exitError{exitCheckpoint, fmt.Errorf("%s: --shuffle-memory %v: %w", f.in, (*sizeFlag)(&f.memory), err)}
-	}
-	return nil
+	return ds, err
 }
 
 // usage makes an error one in what the user wrote.
 func usage(err error) error { return &exitError{exitUsage, err} }
 
-// against refuses flags that say something else than the checkpoint.
-func (f *orderFlags) against(cp *order.Checkpoint) error {
-	asked := cp.Params
-	set := func(flag string, do func()) {
-		if f.changed(flag) {
-			do()
-		}
+// spec is what the flags ask for.
+func (f *orderFlags) spec() reader.Spec {
+	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Begin: f.beginAt, Said: map[string]bool{}}
+	for _, name := range slices.Concat(orderFlagNames, unitFlagNames) {
+		s.Said[name] = f.changed(name)
 	}
-	set("shuffle", func() { asked.Shuffle = f.opt.Shuffle })
-	set("seed", func() { asked.Seed = f.opt.Seed })
-	number := func(flag string, value uint32, to *uint32) {
-		if f.changed(flag) && value != 0 { // 0 leaves it to us
-			*to = value
-		}
+	if f.opt.Checkpoint != nil && !f.changed("global-batch") {
+		s.Order.GlobalBatch = 0
 	}
-	number("lanes", f.opt.Lanes, &asked.Lanes)
-	number("run-blocks", f.opt.RunBlocks, &asked.RunBlocks)
-	number("delay", f.opt.Delay, &asked.Delay)
-	number("head", f.opt.Head, &asked.Head)
-	set("affinity", func() { asked.Affinity = f.opt.Affinity })
-	set("tail", func() { asked.Tail = f.opt.Tail })
-	set("whole-shards", func() {
-		if f.opt.WholeShards {
-			asked.RunBlocks = 0
-		}
-	})
-	if err := cmp.Or(cp.Params.Compare(asked), f.againstUnits(cp)); err != nil {
-		return fmt.Errorf("%s: %w", f.in, err)
+	if f.changed("long") {
+		s.Units.Long = units.Long(f.units.long)
 	}
-	if f.changed("epoch") && f.opt.Epoch > cp.Epoch {
-		return fmt.Errorf("%s: it stands in epoch %d, --epoch says to begin with %d", f.in, cp.Epoch, f.opt.Epoch)
+	return s
+}
+
+// run is the run over a data set that the flags ask for. Planning that takes longer than a second
+// shows a bar.
+func (f *orderFlags) run(ctx context.Context, ds *reader.Dataset, show func(what string) func(epoch, done, of uint64)) (*reader.Run, error) {
+	p := reader.Planning{Folder: f.opt.Plans, Log: f.opt.Log, Progress: func(string) func(epoch, done, of uint64) { return show("planning units") }}
+	run, err := ds.Run(ctx, f.spec(), f.opt.Checkpoint, p)
+	if err != nil {
+		return nil, f.explain(err)
 	}
-	return nil
+	f.opt.GlobalBatch = run.Info().GlobalBatch
+	return run, nil
 }
 
 // readCheckpoint reads a checkpoint file.
-func readCheckpoint(file string) (*order.Checkpoint, error) {
+func readCheckpoint(file string) (*reader.Checkpoint, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -310,36 +232,25 @@ func readCheckpoint(file string) (*order.Checkpoint, error) {
 		}
 		return nil, err
 	}
-	cp, err := order.DecodeCheckpoint(text)
+	cp, err := reader.DecodeCheckpoint(text)
 	if err != nil {
 		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", file, err)}
 	}
 	return &cp, nil
 }
 
-// stream opens the stream that the flags ask for.
-func (f *orderFlags) stream(ctx context.Context, ds *reader.Dataset) (*reader.Stream, error) {
-	s, err := ds.Stream(ctx, f.opt)
-	return s, f.explain(err)
+// mixAdvice is the warning about an order that mixes little, in terms of the command line.
+func mixAdvice(v mixing.Verdict) string {
+	return v.Warning("--shuffle-memory %s", "pack with --pack-shuffle") + "; `shardtool simulate` measures it"
 }
 
-// mixAdvice is what to say of an order that mixes little for batches of this size, else "".
-func mixAdvice(p order.Params, globalBatch int) string {
-	if !p.MixesLittle(globalBatch) {
-		return ""
+// warnMixing warns of a stream that mixes little where its order begins; one rank's warning is enough.
+func (f *orderFlags) warnMixing(ctx context.Context, s *reader.Stream, warn func(v mixing.Verdict)) {
+	if f.opt.Rank > 0 {
+		return
 	}
-	remedy := "Give more --shuffle-memory, or pack with a smaller --block-size or with --pack-shuffle"
-	if p.RunBlocks > 1 { // smaller blocks would be joined again
-		remedy = "Give more --shuffle-memory, or a new run --run-blocks 1, or pack with --pack-shuffle"
-	}
-	return fmt.Sprintf("samples are drawn from V·W = %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class by "+
-		"class, the class mix of batches varies more than at random. %s; `shardtool simulate` measures it", p.Window(), globalBatch, remedy)
-}
-
-// adviseMix writes that advice where the order begins; one rank's is enough.
-func (f *orderFlags) adviseMix(stderr io.Writer, p order.Params) {
-	if advice := mixAdvice(p, f.opt.GlobalBatch); advice != "" && f.opt.Rank == 0 {
-		fmt.Fprintln(stderr, "shardtool: "+advice)
+	if v, err := s.Mixing(ctx); err == nil && v.Little() { // an error is that of the stream, too
+		warn(v)
 	}
 }
 
@@ -361,7 +272,7 @@ func (f *orderFlags) explain(err error) error {
 // batches of epochs, 0 where there is no end.
 func (f *orderFlags) samples(n uint64) int64 {
 	if cp := f.opt.Checkpoint; cp != nil {
-		return f.left(n, cp.Epoch, cp.Position)
+		return f.left(n, cp.Place().Epoch, cp.Place().Position)
 	}
 	return f.left(n, f.opt.Epoch, 0)
 }

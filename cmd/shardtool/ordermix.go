@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -39,11 +37,12 @@ type mixFlags struct {
 func (flags *mixFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&flags.skip, "skip-steps", "", "for a mix: leave out the steps `A-B`, both included")
 	cmd.Flags().BoolVar(&flags.change, "change-mix", false, "for a mix: continue the checkpoint with other sources or weights")
+	titled(cmd, "Mixes")
 }
 
 // refuse refuses the flags for one data set.
-func (flags *mixFlags) refuse(cmd *cobra.Command) error {
-	switch changed := cmd.Flags().Changed; {
+func (flags *mixFlags) refuse(changed func(flag string) bool) error {
+	switch {
 	case changed("skip-steps"):
 		return usagef("--skip-steps is for mixes: the checkpoint of one data set cannot remember the steps left out")
 	case changed("change-mix"):
@@ -101,22 +100,6 @@ func (o *openedMix) Close() {
 	}
 }
 
-// others are the fields of all sources that are not among those expected, as fields that samples
-// may lack: no batch needs them.
-func (o *openedMix) others(expected []string) (names []string) {
-	for _, ds := range o.sets {
-		if ds == nil {
-			continue
-		}
-		for _, f := range ds.Info().Fields {
-			if name := f.Name + "?"; !slices.Contains(expected, f.Name) && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
-}
-
 // openMix opens the data sets of a mix file, and makes the mix that the flags ask for.
 func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, stderr io.Writer) (o *openedMix, err error) {
 	for _, flag := range notForMixes {
@@ -133,7 +116,8 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	}
 	var from *mix.Checkpoint
 	if len(f.ins) > 0 {
-		if from, err = readSaved(f, readMixCheckpoint, ledger.MergeMix); err != nil {
+		cp, err := f.read()
+		if from, err = ofMix(f.in, cp, err); err != nil {
 			return nil, err
 		}
 	}
@@ -278,15 +262,15 @@ func openSource(ctx context.Context, s mixfile.Source, from *mix.Checkpoint) (*r
 	if s.Where != "" {
 		choose.where = []string{s.Where}
 	}
-	cp := &order.Checkpoint{}
+	tables := ""
 	if from != nil {
 		for _, was := range from.Sources {
 			if was.Name == s.Name {
-				cp.Tables = was.Tables
+				tables = was.Tables
 			}
 		}
 	}
-	ds, err := openAt(ctx, s.Data, reader.Options{}, cp)
+	ds, err := openAt(ctx, s.Data, reader.Options{}, tables)
 	if err != nil {
 		return nil, err
 	}
@@ -312,81 +296,26 @@ func readMix(name string) (*mixfile.File, error) {
 	return file, nil
 }
 
-func readMixCheckpoint(file string) (*mix.Checkpoint, error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &exitError{exitNotFound, fmt.Errorf("no checkpoint %s: start without --checkpoint-in, or name the right file", file)}
-	}
-	if err != nil {
+// ofDataset is the checkpoint of one data set that a file has.
+func ofDataset(name string, cp *reader.Checkpoint, err error) (*order.Checkpoint, error) {
+	switch {
+	case err != nil:
 		return nil, err
+	case cp.Dataset == nil:
+		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: the checkpoint has version 2, which is that of a mix of several data sets: resume with the mix", name)}
 	}
-	cp, err := mix.DecodeCheckpoint(text)
-	if err != nil {
-		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", file, err)}
-	}
-	return &cp, nil
+	return cp.Dataset, nil
 }
 
-// orderMix prints the order of a mix, or one step of it.
-func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name string, flags *mixFlags, keys bool) error {
-	o, err := f.openMix(ctx, name, flags, stderr)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	if x := o.plan.Mix(); f.changed("step") && !x.InUnits() {
-		step, err := f.stepOfMix(ctx, o, flags, f.oneRank(keys))
-		return printStepLines(w, step, f.limit, err)
-	}
-	orders, err := o.orders()
-	if err != nil {
-		return usage(err)
-	}
-	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
-	if err := o.plan.CheckSplit(split); err != nil {
-		return usage(err)
-	}
-	cursor, err := f.seekMix(o, orders, flags)
-	if err != nil {
-		return usage(err)
-	}
-	p := mixPrinter{mixed: o, enc: json.NewEncoder(w), keys: keys, left: f.limit, places: make([]placer, len(o.sets)), indexes: make([]keyReader, len(o.sets))}
-	for s, ds := range o.sets {
-		p.indexes[s] = keyReader{ds: ds, at: -1}
-	}
-	begin := cursor.Position()
-	var refs []order.Ref
-	for {
-		var b order.Batch
-		if refs, b, err = cursor.NextBatch(refs[:0], split); errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if f.changed("step") && b.Position != begin {
-			return nil // the step is left out
-		}
-		if more, err := p.print(ctx, refs, b); err != nil || !more || f.changed("step") {
-			return err
-		}
-	}
-}
-
-// seekMix is a cursor where the flags ask for the first batch.
-func (f *orderFlags) seekMix(o *openedMix, orders []*order.Plan, flags *mixFlags) (*mix.Cursor, error) {
-	m, err := f.placeMix(o, flags)
-	if err != nil {
+// ofMix is the checkpoint of a mix that a file has.
+func ofMix(name string, cp *reader.Checkpoint, err error) (*mix.Checkpoint, error) {
+	switch {
+	case err != nil:
 		return nil, err
+	case cp.Mix == nil:
+		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: the checkpoint has version 1 or 3, which are those of one data set, a mix has 2: resume with the data set", name)}
 	}
-	cursor, err := o.plan.Seek(m.Position, orders)
-	if err != nil {
-		return nil, err
-	}
-	if f.opt.Epochs > 0 {
-		cursor.Until(f.opt.End())
-	}
-	return cursor, cursor.LeaveOut(m.LeftOut)
+	return cp.Mix, nil
 }
 
 // placeMix is the mix with the place where the flags ask for the first batch.
@@ -410,48 +339,4 @@ func (f *orderFlags) placeMix(o *openedMix, flags *mixFlags) (reader.Mix, error)
 		m.Position, err = x.Position(m.Steps, flags.step)
 	}
 	return m, err
-}
-
-// mixPrinter prints samples of a mix, a JSON object a line.
-type mixPrinter struct {
-	mixed   *openedMix
-	enc     *json.Encoder
-	keys    bool
-	left    int64 // samples to print, 0: no limit
-	places  []placer
-	indexes []keyReader
-	unit    unitLine
-}
-
-// print prints a rank's part of a batch. more is false once the limit is reached.
-func (p *mixPrinter) print(ctx context.Context, refs []order.Ref, b order.Batch) (more bool, err error) {
-	m := p.mixed.plan.Mix()
-	if m.InUnits() {
-		return p.printUnits(ctx, &m, refs, &b)
-	}
-	for i, r := range refs {
-		if ds := p.mixed.sets[r.Source]; !r.Padding && ds.Removed(r.Number) {
-			continue
-		}
-		place := &p.places[r.Source]
-		line := orderLine{Source: m.Sources[r.Source].Name, Epoch: uint64(r.Epoch), Position: b.Position + uint64(b.First+i), Number: r.Number, Padding: r.Padding}
-		if line.Shard, line.Block, err = place.find(ctx, p.mixed.sets[r.Source], r.Number); err != nil {
-			return false, err
-		}
-		if p.keys && !r.Padding {
-			if line.Key, err = p.indexes[r.Source].key(ctx, place.shard, r.Number); err != nil {
-				return false, err
-			}
-			line.KeyBytes = keyBytes(line.Key)
-		}
-		if err := p.enc.Encode(line); err != nil {
-			return false, err
-		}
-		if p.left > 0 {
-			if p.left--; p.left == 0 {
-				return false, nil
-			}
-		}
-	}
-	return true, nil
 }

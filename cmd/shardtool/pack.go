@@ -84,10 +84,7 @@ The bytes written depend on the sources and on the options, never on --workers.
 
 Many machines can pack one data set together with --parts N: each task packs one part, whose number is that of the
 Slurm or Kubernetes task, or --part. A task may be killed and started again. At the end commit publishes all parts;
-missing lists those that are missing. With --on-error skip, --max-skipped limits each part.
-
-Exit codes:
-` + exitCodes,
+missing lists those that are missing. With --on-error skip, --max-skipped limits each part.`,
 		Example: `  shardtool pack photos/ out/ --name train
   shardtool pack photos/ out/ --name train --pack-shuffle 7 --class-field cls
   shardtool pack s3://bucket/raw s3://bucket/shards
@@ -113,20 +110,25 @@ Exit codes:
 	fl.StringVar(&f.level, "level", "default", "compression: fastest, default, better or best")
 	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed, with the index in a sidecar")
 	f.addLayout(cmd)
+	titled(cmd, "Shards")
 	f.addSources(cmd)
 	f.share.add(cmd)
 	fl.StringVar(&f.files.ClassField, "class-field", "", "add a field of this name with the class number: that of the sample's first folder")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "pack samples in a random order, drawn with this seed")
+	titled(cmd, "Sources")
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count it")
 	fl.Var(&f.maxSkipped, "max-skipped", "maximum number of samples to skip, or a share such as 0.1% (0: no limit)")
 	addDuplicates(cmd, &f.duplicates)
+	titled(cmd, "Faults")
 	fl.IntVar(&f.opt.Workers, "workers", 0, "compress with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.opt.Memory, "memory", 256<<20, "bytes of blocks in flight")
 	fl.StringVar(&f.opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
+	titled(cmd, otherFlags)
 	fl.BoolVar(&f.opt.Resume, "resume", false, "continue an interrupted pack of the same sources and options")
 	fl.BoolVar(&f.overwrite, "overwrite", false, "publish a new generation that replaces the current one")
 	fl.BoolVar(&f.append, "append", false, "publish a new generation: the current one, then the new samples")
 	f.parts.add(cmd)
+	titled(cmd, "Publishing")
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
@@ -143,9 +145,11 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
+	titled(cmd, "Sources")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)
 	f.stdin.add(cmd)
+	titled(cmd, "Sources")
 }
 
 // sourceOptions converts those flags to options.
@@ -305,6 +309,9 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return f.packError(ctx, err)
 	}
 	f.dropped(src, stderr)
+	if found.kind != &datasetKind { // which has no better order to give
+		hintOrder(cmd, store)
+	}
 	return printResult(cmd, f.json, store, res, time.Since(begin))
 }
 

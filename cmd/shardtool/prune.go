@@ -25,10 +25,7 @@ Object stores have no such lock. There --grace protects a running pack: younger 
 a pack that has a younger object. The grace period must be longer than a pack takes to upload a shard, and longer than
 the parts of a pack wait for each other. A pack can resume from these objects; --grace 0s deletes them too.
 
-A pack whose objects were deleted nevertheless fails and names them.
-
-Exit codes:
-` + exitCodes,
+A pack whose objects were deleted nevertheless fails and names them.`,
 		Example: "  shardtool prune out/ --dry-run\n  shardtool prune out/ --keep 2\n  shardtool prune out/ --grace 0s",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

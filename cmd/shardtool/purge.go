@@ -27,10 +27,7 @@ object store keeps of deleted objects.
 
 A purged sample keeps the names and sizes of its fields, and its integer attributes, because lengths decide how other
 samples are packed into sequences; --clear-attr NAME clears one. Archives of another tool (` + "`shardtool index`" + `) are
-refused, because shardtool never changes them.
-
-Exit codes:
-` + exitCodes,
+refused, because shardtool never changes them.`,
 		Example: "  shardtool purge out/ --dry-run\n  shardtool purge out/ --generations --json > receipt.json",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,9 +87,22 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
 	}
 	fmt.Fprintf(w, "%s %s in %s; generation %d (%s), %s\n", did, plural(len(r.Samples), "sample"), plural(len(r.Shards), "shard"), r.Generation, r.Tables, r.Digest)
 	var err error
+	for _, left := range r.NamesLeft {
+		fmt.Fprintf(w, "left: %s, which may name purged samples, their classes or labels\n", shown(strings.TrimSpace(left.Object+" "+left.Member)))
+	}
+	if n := len(r.Searched); n > 0 {
+		fmt.Fprintf(w, "%s with other shards searched by key: %s; the same content under another key is not found there\n", plural(n, "generation"), strings.Join(r.Searched, ", "))
+		if r.Unknown > 0 {
+			fmt.Fprintf(w, "the keys of %s, purged before, are not known any more: these generations may have them; `shardtool prune` deletes earlier generations\n", plural(r.Unknown, "sample"))
+		}
+	}
 	switch n := len(r.Holding); {
 	case n > 0 && !generations:
 		_, err = fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "earlier generation"), strings.Join(r.Holding, ", "))
+	case n > 0 && !r.DryRun:
+		_, err = fmt.Fprintf(w, "archives of another tool have samples with these keys: %s; shardtool deletes none of them\n", strings.Join(r.Holding, ", "))
+	case len(r.Searched) > 0 && !r.DryRun:
+		_, err = fmt.Fprintln(w, "no generation has the shards before, or samples with the keys of purged samples that are known")
 	case !r.DryRun:
 		_, err = fmt.Fprintln(w, "no generation has the bytes of purged samples")
 	}

@@ -31,10 +31,7 @@ func newReceive() *cobra.Command {
 		Long: `Pack the samples that arrive on standard input, as shardtool.Writer of the Python package sends them, and publish them
 under DATASET. It answers on standard output. If the input ends early, nothing is published.
 
-It ignores SIGINT, SIGTERM and SIGHUP: it ends with its input.
-
-Exit codes:
-` + exitCodes,
+It ignores SIGINT, SIGTERM and SIGHUP: it ends with its input.`,
 		Example: "  shardtool receive out/ < frames   # a program's end of two pipes, in practice",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runReceive(cmd, args[0]) },
@@ -79,6 +76,9 @@ type receiveError struct {
 	Key     string `json:"key,omitempty"`
 }
 
+// errLeft is the error of a writer that begins where another run left shards.
+var errLeft = errors.New("leftovers")
+
 func runReceive(cmd *cobra.Command, target string) error {
 	signal.Ignore(append([]os.Signal{os.Interrupt}, stopSignals...)...)
 	r := &receiver{out: json.NewEncoder(cmd.OutOrStdout())}
@@ -86,16 +86,20 @@ func runReceive(cmd *cobra.Command, target string) error {
 	if err == nil || errors.Is(err, receive.ErrLeft) {
 		return err
 	}
-	e := &receiveError{Kind: "failed", Code: exitCode(err), Message: plain.Text(strings.ReplaceAll(err.Error(), "\n", "; "))}
+	e := &receiveError{Kind: "failed", Code: exitCode(err), Message: plain.Text(objstore.Redact(strings.ReplaceAll(err.Error(), "\n", "; ")))}
 	sample, ok := errors.AsType[*writer.SampleError](err)
 	switch {
 	case ok:
-		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(fmt.Sprintf("sample %.256q: %v", sample.Key, sample.Err))
+		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(objstore.Redact(fmt.Sprintf("sample %.256q: %v", sample.Key, sample.Err)))
 		if errors.Is(err, writer.ErrLayout) {
 			e.Message += `: give layout="samples", or "auto", to the writer`
 		}
-	case errors.Is(err, writer.ErrExists):
+	case errors.Is(err, writer.ErrExists), errors.Is(err, errLeft):
 		e.Kind = "exists"
+	case errors.Is(err, writer.ErrSource) && r.begin.Parts == 0:
+		e.Message += "; on_exists='overwrite' replaces what is left"
+	case errors.Is(err, writer.ErrSource):
+		e.Message += "; `shardtool prune --grace 0s` deletes what is left of all parts"
 	case errors.Is(err, receive.ErrProtocol):
 		e.Kind = "protocol"
 	case errors.Is(err, format.ErrDuplicate):
@@ -155,6 +159,9 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 		}
 	}
 	src := receive.New(r.begin, in, known, func(at receive.Place) error {
+		if err := r.leftovers(ctx, store); err != nil {
+			return err
+		}
 		r.ready = true
 		r.stored.Store(at.Samples)
 		return r.out.Encode(reply{Kind: "ready", At: &at, First: first})
@@ -174,12 +181,28 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	return r.published(ctx, store, res)
 }
 
+// leftovers refuses to begin where the first shard would not find its place.
+func (r *receiver) leftovers(ctx context.Context, store objstore.Store) error {
+	if r.opt.Resume || r.begin.Parts > 0 || r.opt.Mode == writer.ModeOverwrite {
+		return nil
+	}
+	left, err := writer.Leftovers(ctx, store, r.opt.Name)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	how := fmt.Sprintf("delete them with `shardtool prune --grace 0s %s`", store)
+	if r.opt.Mode == writer.ModeCreate {
+		how = "on_exists='resume' continues that run, on_exists='overwrite' replaces it"
+	}
+	return fmt.Errorf("%w: shards of a run that did not publish, from %s to %s: %s", errLeft, left[0], left[len(left)-1], how)
+}
+
 // options converts BEGIN to options.
 func (r *receiver) options() (err error) {
 	b, o := r.begin, &r.opt
 	*o = writer.Options{
 		Name: b.Name, BlockSize: b.BlockSize, ShardSize: b.ShardSize, SamplesPerShard: b.SamplesPerShard, Resume: b.Resume,
-		KeepDuplicates: b.KeepDuplicates, Workers: b.Workers, Memory: b.Memory, TempDir: b.TempDir,
+		KeepDuplicates: b.KeepDuplicates, Workers: b.Workers, Memory: b.Memory,
 	}
 	if o.Memory == 0 {
 		o.Memory = 256 << 20
@@ -190,7 +213,6 @@ func (r *receiver) options() (err error) {
 	if o.Level, err = codec.ParseLevel(b.Level); err != nil {
 		return usagef("level=%q: use fastest, default, better or best", b.Level)
 	}
-	o.Plain = b.Format == "tar"
 	o.Layout = writer.LayoutOfSource
 	if b.Layout != "" {
 		if o.Layout, err = writer.ParseLayout(b.Layout); err != nil {
@@ -233,7 +255,7 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 		}})
 	}
 	res, err := writer.Commit(ctx, store, writer.CommitOptions{
-		Name: b.Name, Parts: b.Parts, KeepDuplicates: b.KeepDuplicates, Memory: r.opt.Memory, TempDir: b.TempDir,
+		Name: b.Name, Parts: b.Parts, KeepDuplicates: b.KeepDuplicates, Memory: r.opt.Memory,
 	})
 	if err != nil {
 		return err

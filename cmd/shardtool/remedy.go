@@ -24,6 +24,8 @@ func remedy(err error) string {
 		return ": see `shardtool select --carry`"
 	case errors.Is(err, writer.ErrExists):
 		return ": use --overwrite or --append"
+	case errors.Is(err, writer.ErrSource):
+		return ": `shardtool prune --grace 0s` deletes young ones, too"
 	case errors.Is(err, writer.ErrLayout):
 		return " (--layout samples, or auto)"
 	case errors.Is(err, writer.ErrDuplicateKey):

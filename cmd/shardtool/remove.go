@@ -28,10 +28,7 @@ The bytes stay in the shards until ` + "`shardtool purge`" + `. Earlier generati
 run; stop and resume them. Until the bytes are purged, --restore puts samples back.
 
 FILE has one key per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
-removed unless --allow-missing is set.
-
-Exit codes:
-` + exitCodes,
+removed unless --allow-missing is set.`,
 		Example: "  shardtool remove out/ --keys withdrawn.txt --dry-run\n  shardtool remove out/ --keys withdrawn.txt\n  shardtool purge out/ --generations > receipt.json --json",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

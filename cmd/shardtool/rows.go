@@ -39,6 +39,7 @@ func (f *rowFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.where, "where", nil, "rows: take the rows for which this holds, data sets: samples by attribute, as 'width >= 256 and lang in (de, fr)' (all, if repeated)")
 	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
 	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: separator of cells, such as ';' (default: a comma, in .tsv a tab)")
+	titled(cmd, "Rows and attributes")
 }
 
 // options parses the flags.

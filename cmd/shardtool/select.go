@@ -52,10 +52,7 @@ comparisons. Key lists are text, one key in each line, of any length. --weight t
 JSON Lines file with the columns key and value. --balance makes the values of an attribute equally frequent, or less
 uneven by --temperature: 1/2 draws a value in proportion to the root of its number of samples, 1/1 changes nothing.
 
-A view belongs to the content of the data set. After samples were added, --carry makes the view again, by key.
-
-Exit codes:
-` + exitCodes,
+A view belongs to the content of the data set. After samples were added, --carry makes the view again, by key.`,
 		Example: `  shardtool select out/ --where 'score >= 0.5 and lang in (de, fr)' --name clean
   shardtool cat out/#clean --shuffle | tar -t
   shardtool select out/ --balance label --temperature 1/2 --name even

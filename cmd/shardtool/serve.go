@@ -18,10 +18,7 @@ socket pair as the descriptor --fd. docs/serve-protocol.md describes the protoco
 It ends with that program, however that ends, and ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which the program handles.
 
 With --metrics it serves metrics for Prometheus, as cat does, from the opening of a data set on. If several processes are given the
-same port, such as the ranks of a host, each takes the first free port of that one and the 63 after it.
-
-Exit codes:
-` + exitCodes,
+same port, such as the ranks of a host, each takes the first free port of that one and the 63 after it.`,
 		Example: "  shardtool serve --fd 3 3<>socket   # one end of a socket pair, in practice",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

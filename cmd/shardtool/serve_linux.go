@@ -19,7 +19,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/metrics"
-	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mixing"
 	"github.com/shardtool/shardtool/reader/ranks"
 	"github.com/shardtool/shardtool/reader/stats"
 	"github.com/shardtool/shardtool/reshard/curate"
@@ -139,15 +139,17 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 			closeCache()
 		}}, nil
 	}
-	var ds *reader.Dataset
-	if q.Checkpoint == "" {
-		ds, err = openDataset(ctx, q.Address, opts)
-	} else {
-		var cp *order.Checkpoint
-		if cp, err = serveCheckpoint(q.Checkpoint); err == nil {
-			ds, err = openAt(ctx, q.Address, opts, cp)
+	tables := ""
+	if q.Checkpoint != "" {
+		saved, err := serveCheckpoint(q.Checkpoint)
+		cp, err := ofDataset("resume", saved, err)
+		if err != nil {
+			closeCache()
+			return nil, err
 		}
+		tables = cp.Tables
 	}
+	ds, err := openAt(ctx, q.Address, opts, tables)
 	if err == nil {
 		if err = serveView(ctx, ds, q); err != nil {
 			ds.Close()
@@ -187,8 +189,8 @@ func closeQuietly(c *cache.Cache) {
 	}
 }
 
-func serveCheckpoint(text string) (*order.Checkpoint, error) {
-	cp, err := order.DecodeCheckpoint([]byte(text))
+func serveCheckpoint(text string) (*reader.Checkpoint, error) {
+	cp, err := reader.DecodeCheckpoint([]byte(text))
 	if err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
@@ -206,46 +208,45 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		return nil, usagef("change_mix and skip_steps are for mixes")
 	}
 	if q.Checkpoint != "" {
-		cp, err := serveCheckpoint(q.Checkpoint)
+		saved, err := serveCheckpoint(q.Checkpoint)
+		cp, err := ofDataset("resume", saved, err)
 		if err != nil {
 			return nil, err
 		}
-		if err := f.resume(cp); err != nil {
-			return nil, err
-		}
-		if err := f.sameWindow(ctx, o.Dataset); err != nil {
-			return nil, err
-		}
-		if q.Begin != nil {
-			cp.Epoch, cp.Position = *q.Begin, 0
-		}
+		f.opt.Checkpoint = &reader.Checkpoint{Dataset: cp}
 	} else if err := f.begin(q.Begin); err != nil {
 		return nil, err
 	}
 	if f.opt.Skipped, err = ledger.Decode([]byte(q.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
-	f.opt.PlanProgress = f.planLines("planning units")
 	q.ChooseRows(&f.opt.Read)
-	s, err := f.stream(ctx, o.Dataset)
+	f.beginAt = q.Begin
+	run, err := f.run(ctx, o.Dataset, f.planLines)
 	if err != nil {
 		return nil, err
 	}
-	at := s.Info()
-	if p := at.Plan.Params(); f.opt.Rank == 0 && p.MixesLittle(at.GlobalBatch) { // in Python's terms
-		remedy := "Give more shuffle_memory, or pack with smaller blocks or in a random order"
-		if p.RunBlocks > 1 { // smaller blocks would be joined again
-			remedy = "Give more shuffle_memory, or a new run run_blocks=1, or pack in a random order"
-		}
-		warnings.Warn(fmt.Sprintf("samples are drawn from %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class "+
-			"by class, the class mix of batches varies more than at random. %s", p.Window(), at.GlobalBatch, remedy))
+	out.Close = func() { run.Close() }
+	s, err := run.Stream(ctx, f.opt)
+	if err != nil {
+		run.Close()
+		return nil, f.explain(err)
 	}
+	at := s.Info()
+	f.warnServed(ctx, s)
 	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
 	if out.Workers == 0 {
 		out.Workers = o.Workers
 	}
 	limitMemory(at.Memory, 0)
 	return s, nil
+}
+
+// warnServed warns of a stream that mixes little, in terms of Python.
+func (f *orderFlags) warnServed(ctx context.Context, s *reader.Stream) {
+	f.warnMixing(ctx, s, func(v mixing.Verdict) {
+		warnings.Warn(v.Warning("shuffle_memory='%s'", "shuffle the data when packing it"))
+	})
 }
 
 // planLines has the parent log a line for the first epoch that is planned, after a second and then
@@ -320,7 +321,7 @@ func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
 	if err := f.serveUnits(q.Units, given); err != nil {
 		return nil, err
 	}
-	o.Memory, o.Workers, o.FirstWorkers = q.Memory, q.Workers, runtime.GOMAXPROCS(0)
+	o.Memory, o.Workers, o.Spare = q.Memory, q.Workers, min(max(runtime.GOMAXPROCS(0)-q.Workers, 0), 1)
 	tune := tuneFlags{requests: q.Requests, depth: q.Depth, auto: q.Autotune == nil || *q.Autotune}
 	if err := tune.fill(o); err != nil {
 		return nil, err

@@ -36,7 +36,8 @@ func openServeMix(ctx context.Context, q *serve.OpenRequest) (*serveMix, error) 
 	}
 	var from *mix.Checkpoint
 	if q.Checkpoint != "" {
-		if from, err = serveMixCheckpoint(q.Checkpoint); err != nil {
+		saved, err := serveCheckpoint(q.Checkpoint)
+		if from, err = ofMix("resume", saved, err); err != nil {
 			return nil, err
 		}
 	}
@@ -80,14 +81,6 @@ func serveMixFile(q *serve.OpenRequest) (file *mixfile.File, err error) {
 	return file, nil
 }
 
-func serveMixCheckpoint(text string) (*mix.Checkpoint, error) {
-	cp, err := mix.DecodeCheckpoint([]byte(text))
-	if err != nil {
-		return nil, &exitError{exitCheckpoint, err}
-	}
-	return &cp, nil
-}
-
 // mix is what INFO has of it.
 func (o *serveMix) mix() *serve.Mix {
 	m := &serve.Mix{Epoch: o.epoch, End: o.end}
@@ -122,7 +115,7 @@ func (o *serveMix) stream(ctx context.Context, at *serve.Opened, q *serve.StartR
 		return nil, &exitError{exitCheckpoint, err}
 	}
 	f.opt.Workers = cmp.Or(f.opt.Workers, at.Workers)
-	f.opt.Expect = append(f.opt.Expect, o.others(f.opt.Expect)...)
+	f.opt.Expect = append(f.opt.Expect, others(o.sets, f.opt.Expect)...)
 	q.ChooseRows(&f.opt.Read)
 	s, err := reader.OpenMix(ctx, m, f.opt) // which owns the units from here on
 	if errors.Is(err, reader.ErrFields) && q.Units != nil && q.Units.Kind == units.Pack {
@@ -135,6 +128,7 @@ func (o *serveMix) stream(ctx context.Context, at *serve.Opened, q *serve.StartR
 	}
 	opened = true
 	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
+	f.warnServed(ctx, s)
 	limitMemory(s.Info().Memory, 0)
 	return s, nil
 }
@@ -143,7 +137,8 @@ func (o *serveMix) stream(ctx context.Context, at *serve.Opened, q *serve.StartR
 func (o *serveMix) place(ctx context.Context, f *orderFlags, q *serve.StartRequest) (m reader.Mix, err error) {
 	var from *mix.Checkpoint
 	if q.Checkpoint != "" {
-		if from, err = serveMixCheckpoint(q.Checkpoint); err != nil {
+		saved, err := serveCheckpoint(q.Checkpoint)
+		if from, err = ofMix("resume", saved, err); err != nil {
 			return m, err
 		}
 	} else if err := f.begin(q.Begin); err != nil {

@@ -50,10 +50,7 @@ whether each epoch has each sample once, and how well the source's part of batch
 
 With --pack or --bucket it reports how full sequences are or how much of micro-batches is padding, the tokens of a step,
 what becomes of long samples (of a mix all of this by source), and how unevenly a step is divided: by how much the costliest rank of a step exceeds the
-mean of the ranks, which wait for it.
-
-Exit codes:
-` + exitCodes,
+mean of the ranks, which wait for it.`,
 		Example: "  shardtool simulate mix.yaml --shuffle --pack 8192 --long split --global-batch 64 --steps 1000\n" +
 			"  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
 			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30\n" +
@@ -70,22 +67,20 @@ Exit codes:
 			if isMix(args[0]) {
 				return simulateMix(cmd, args[0], &f)
 			}
-			if err := f.mix.refuse(cmd); err != nil {
-				return err
-			}
 			return runSimulate(cmd, args[0], &f)
 		},
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
 	f.mix.add(cmd)
-	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: those of an epoch of the mix)")
 	f.order.addUnits(cmd)
 	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b of the cost of a sample of length L, L + b·L²: that of attention")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")
-	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: those of an epoch of the mix)")
+	titled(cmd, "Simulating")
 	f.job.add(cmd)
+	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
 }
 
@@ -104,6 +99,7 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 	fl.Float64Var(&f.tokens, "tokens-per-sample", 0, "tokens of a sample, for --tokens-per-second")
 	fl.Float64Var(&f.NodePrice, "price", 0, "price of a node per hour; adds what an epoch costs")
 	fl.Float64Var(&f.RequestPrice, "get-price", 0, "price of a thousand requests to the store")
+	titled(cmd, "Nodes and prices")
 }
 
 // fill checks the flags and converts a rate of tokens to one of samples.
@@ -132,18 +128,15 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if err != nil {
 		return err
 	}
-	ds, err := f.order.open(ctx, arg, reader.Options{})
+	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mix, 0)
 	if err != nil {
 		return err
 	}
-	defer ds.Close()
-	if f.order.inUnits() {
-		return simulateUnits(cmd, ds, f, worlds)
+	defer run.Close()
+	if run.UnitOrder != nil {
+		return simulateUnits(cmd, run.Sources[0], run.UnitOrder, f, worlds)
 	}
-	plan, _, err := f.order.plan(ctx, ds)
-	if err != nil {
-		return err
-	}
+	plan, ds := run.Plan, run.Sources[0]
 	labels, err := readLabels(ctx, ds, f.label)
 	if err != nil {
 		return err

@@ -39,10 +39,10 @@ func printMixUnits(w io.Writer, r *simulate.MixUnitReport) error {
 	fmt.Fprintf(w, "fill %.2f%%, padding %.2f%%\n", 100*r.Fill, 100*r.Padding)
 	fmt.Fprintf(w, "tokens of a step: %s to %s, mean %s\n\n", countText(r.Step.Least), countText(r.Step.Most), countText(uint64(r.Step.Mean)))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "UNITS\tSHARE\tTOKENS\tSHARE\tFILL\tEPOCHS\tSPLIT\tTRUNCATED\tTOKENS CUT\tDROPPED\t  SOURCE\t")
+	fmt.Fprintln(t, "UNITS\tSHARE\tTOKENS\tSHARE\tFILL\tEPOCHS\tVIF\tSPLIT\tTRUNCATED\tTOKENS CUT\tDROPPED\t  SOURCE\t")
 	for _, s := range r.Sources {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t%s\t%s\t  %s\t\n", countText(s.Units), percent(s.Share), countText(s.Delivered), percent(s.TokenShare),
-			percent(s.Fill), s.Epochs, countText(s.Split), countText(s.Truncated), countText(s.Cut), countText(s.Dropped), s.Name)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t%s\t%s\t  %s\t\n", countText(s.Units), percent(s.Share), countText(s.Delivered), percent(s.TokenShare),
+			percent(s.Fill), s.Epochs, s.VIF, countText(s.Split), countText(s.Truncated), countText(s.Cut), countText(s.Dropped), s.Name)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -51,6 +51,8 @@ func printMixUnits(w io.Writer, r *simulate.MixUnitReport) error {
 	if err := printUnitWorlds(w, r.Worlds); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "split, truncated and dropped: samples in an epoch of the source")
+	printMixAdvice(w, r.Verdict)
+	_, err := fmt.Fprintln(w, "VIF: variance inflation of the source's samples in batches, by place in storage, 1 is a uniform permutation;\n"+
+		"split, truncated and dropped: samples in an epoch of the source")
 	return err
 }

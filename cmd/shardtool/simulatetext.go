@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mixing"
 	"github.com/shardtool/shardtool/reader/simulate"
 )
 
@@ -54,10 +55,15 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 		fmt.Fprintf(w, " %.2f", v)
 	}
 	fmt.Fprintf(w, "\nneighbours with the same label: %.2f%% (a uniform permutation has %.2f%%)\n", 100*r.Adjacency, 100*r.Expected)
-	if advice := mixAdvice(p, f.order.opt.GlobalBatch); advice != "" {
-		fmt.Fprintln(w, advice)
-	}
+	printMixAdvice(w, r.Verdict)
 	fmt.Fprintln(w)
+}
+
+// printMixAdvice prints a warning where one is due.
+func printMixAdvice(w io.Writer, v mixing.Verdict) {
+	if v.Little() {
+		fmt.Fprintln(w, mixAdvice(v))
+	}
 }
 
 // printWorlds prints what ranks get.

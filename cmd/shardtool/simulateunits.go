@@ -14,14 +14,13 @@ import (
 )
 
 // simulateUnits reports an epoch of units.
-func simulateUnits(cmd *cobra.Command, ds *reader.Dataset, f *simulateFlags, worlds []int) error {
-	u, err := f.order.unitOrder(cmd.Context(), ds, cmd.ErrOrStderr(), cmd.OutOrStdout())
+func simulateUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order, f *simulateFlags, worlds []int) error {
+	labels, err := readLabels(cmd.Context(), ds, f.label)
 	if err != nil {
 		return err
 	}
-	defer u.Close()
 	report, err := simulate.Units(cmd.Context(), u, simulate.UnitOptions{
-		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Square: f.square,
+		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Square: f.square, Labels: labels.In(u.Order(), f.order.opt.Epoch),
 	})
 	if err != nil {
 		return err
@@ -48,6 +47,8 @@ func printUnitReport(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p u
 	fmt.Fprintf(w, "long samples: %s split, %s truncated by %s tokens, %s dropped with %s tokens\n",
 		countText(r.Split), countText(r.Truncated), countText(r.Cut), countText(r.Dropped), countText(r.Left))
 	fmt.Fprintf(w, "tokens of a step: %s to %s, mean %s\n\n", countText(r.Step.Least), countText(r.Step.Most), countText(uint64(r.Step.Mean)))
+	fmt.Fprintf(w, "mixing of the samples in a batch: variance inflation %.2f (1 is a uniform permutation)\n", r.VIF)
+	printMixAdvice(w, r.Verdict)
 	return printUnitWorlds(w, r.Worlds)
 }
 

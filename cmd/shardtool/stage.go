@@ -33,10 +33,7 @@ the job then finds these blocks in the cache.
 
 Without a rank it fetches the whole data set; of a mix, the samples that the given epochs read of each source. On a
 host that runs one of several ranks, give its --rank and --world-size, and --affinity run if later epochs should find
-the same data.
-
-Exit codes:
-` + exitCodes,
+the same data.`,
 		Example: `  shardtool stage s3://bucket/train --cache /nvme/cache --cache-size 500GiB
   shardtool stage s3://bucket/train --cache /nvme/cache --shuffle --affinity run --world-size 16 --rank 3
   shardtool stage mix.yaml --cache /nvme/cache --shuffle --epochs 1`,
@@ -49,6 +46,7 @@ Exit codes:
 	f.cache.add(cmd)
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (default: sized by the order)")
+	titled(cmd, "Speed and memory")
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
@@ -81,11 +79,6 @@ type sourceJSON struct {
 func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if f.cache.dir == "" {
 		return usagef("give --cache DIR: the folder to fill, the same that the job uses")
-	}
-	if !isMix(arg) {
-		if err := f.mix.refuse(cmd); err != nil {
-			return err
-		}
 	}
 	if err := f.order.fill(); err != nil {
 		return err

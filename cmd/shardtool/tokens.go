@@ -41,6 +41,7 @@ func (f *tokenFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.remainder, "pack-remainder", "keep", "tokens: a remainder shorter than a sample: keep it as a shorter sample, pad or drop")
 	fl.Int64Var(&f.pad, "pad-id", 0, "tokens: the id that --pack-remainder pad pads with (default: the separator)")
 	fl.StringVar(&f.raw, "raw-dtype", "", "tokens: type of ids in .bin files without a header")
+	titled(cmd, "Token ids")
 }
 
 // joins reports whether documents are joined.

@@ -1,19 +1,13 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
-	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // unitFlags are the flags that make positions hold units.
@@ -33,6 +27,7 @@ func (f *orderFlags) addUnits(cmd *cobra.Command) {
 	fl.StringVar(&u.long, "long", "error", "a sample longer than --pack or --bucket: error, split, truncate or drop")
 	fl.Uint32Var(&f.opt.Units.Window, "unit-window", 0, "samples of a lane to form units from together (0: chosen)")
 	fl.StringVar(&u.plans, "plans", "", "folder that keeps the plans of epochs and the lengths, for a quick start the next time; none: keep none (default: shardtool/plans in the user's cache folder)")
+	titled(cmd, "Sequences and micro-batches")
 }
 
 // plansFolder is the folder for plans: the one given, else that of a cache, else that of the user;
@@ -86,18 +81,6 @@ func (f *orderFlags) fillUnits() error {
 	return nil
 }
 
-// againstUnits refuses flags of units that differ from the checkpoint's.
-func (f *orderFlags) againstUnits(cp *order.Checkpoint) error {
-	if f.opt.Units.Kind != "" && cp.Units == nil {
-		return &order.MismatchError{Field: "units", Checkpoint: "none", Given: string(f.opt.Units.Kind)}
-	}
-	if cp.Units == nil {
-		return nil
-	}
-	have := units.ParamsOf(cp.Units)
-	return have.Compare(f.overUnits(have))
-}
-
 // overUnits returns the parameters of a checkpoint with those that flags give in their place.
 func (f *orderFlags) overUnits(p units.Params) units.Params {
 	given := f.opt.Units
@@ -114,54 +97,6 @@ func (f *orderFlags) overUnits(p units.Params) units.Params {
 		p.Window = given.Window
 	}
 	return p
-}
-
-// inUnits reports whether the order is one of units.
-func (f *orderFlags) inUnits() bool {
-	return f.opt.Units.Kind != "" || f.opt.Checkpoint != nil && f.opt.Checkpoint.Units != nil
-}
-
-// chooseOrder chooses the parameters of the order; with a checkpoint of units, as units do.
-func (f *orderFlags) chooseOrder(table order.Table, o *reader.StreamOptions) (order.Params, error) {
-	if cp := f.opt.Checkpoint; cp != nil && cp.Units != nil {
-		p := units.ParamsOf(cp.Units)
-		p.Window = f.opt.Units.Window
-		chosen, _, err := units.Choose(table, o.Choice(), p)
-		return chosen, err
-	}
-	return order.Choose(table, o.Choice())
-}
-
-// unitOrder makes the order of the units. What takes longer than a second shows a bar.
-func (f *orderFlags) unitOrder(ctx context.Context, ds *reader.Dataset, stderr, stdout io.Writer) (*unitplan.Order, error) {
-	f.showPlanning(ds, stderr, stdout)
-	u, err := ds.UnitOrder(ctx, f.opt)
-	return u, f.explainUnits(err)
-}
-
-// showPlanning shows how far the plan of the first epoch is.
-func (f *orderFlags) showPlanning(ds *reader.Dataset, stderr, stdout io.Writer) {
-	first := f.opt.Epoch
-	if cp := f.opt.Checkpoint; cp != nil {
-		first = cp.Epoch
-	}
-	bar := newBar(stderr, stdout, "planning units", samplesOf(int64(ds.NumSamples())), false)
-	f.opt.PlanProgress = func(epoch, done, of uint64) {
-		if epoch != first { // made while the epoch before is read
-			return
-		}
-		if bar.set(int64(done), ""); done == of {
-			bar.end()
-		}
-	}
-}
-
-// explainUnits names the flags in the errors of units.
-func (f *orderFlags) explainUnits(err error) error {
-	if err = f.explain(err); err == nil || exitCode(err) != exitUsage {
-		return err
-	}
-	return fmt.Errorf("%w (--pack, --bucket, --by, --long)", err)
 }
 
 // serveUnits turns the units of START into the flags they stand for.

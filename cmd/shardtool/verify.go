@@ -24,10 +24,7 @@ func newVerify() *cobra.Command {
 		Use:   "verify DATASET",
 		Short: "Check that a data set is intact",
 		Long: `Check the manifest, the tables, the size of every object and the index of every shard; with --deep, check every byte:
-checksums, content against index, hashes against the manifest, the keys table. All faults are listed, not only the first.
-
-Exit codes:
-` + exitCodes,
+checksums, content against index, hashes against the manifest, the keys table. All faults are listed, not only the first.`,
 		Example: "  shardtool verify out/\n  shardtool verify out/ --deep --json",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runVerify(cmd, args[0], &f) },

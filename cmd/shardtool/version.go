@@ -12,12 +12,9 @@ import (
 func newVersion() *cobra.Command {
 	var asJSON, texts bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the versions of the program, the format and Go",
-		Long: `Print the versions of the program, the format and Go.
-
-Exit codes:
-` + exitCodes,
+		Use:     "version",
+		Short:   "Print the versions of the program, the format and Go",
+		Long:    `Print the versions of the program, the format and Go.`,
 		Example: "  shardtool version --json\n  shardtool version --licenses | less",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -37,8 +37,8 @@ func CheckShardName(s string) error {
 	return nil
 }
 
-// Summary is manifest.json. Readers rely on Format, Tables and Digest alone; the other members are
-// for people and must equal the tables.
+// Summary is manifest.json. Readers rely on Format and Tables, and compare Digest, Generation and
+// Removed with the tables; the other members are for people and must equal the tables.
 type Summary struct {
 	Format       string              `json:"format"`
 	Tables       string              `json:"tables"`
@@ -82,6 +82,26 @@ func DecodeSummary(src []byte) (*Summary, error) {
 		return nil, err
 	}
 	return &s, nil
+}
+
+// Check compares the summary with the tables that it names: with the tables of another generation
+// in their place, samples that were removed would come back. The error wraps format.ErrMismatch.
+func (s *Summary) Check(t *Tables) error {
+	digest := format.DigestString(t.Digest)
+	if s.Digest == digest && s.Generation == t.Generation && s.Removed == uint64(len(t.Removed)) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is of generation %d with %d samples removed, digest %s; %s is of generation %d with %d removed, digest %s: "+
+		"one of them was edited, or restored from a copy of another generation: restore both objects from one copy",
+		format.ErrMismatch, format.ManifestName, s.Generation, s.Removed, s.Digest, s.Tables, t.Generation, len(t.Removed), digest)
+}
+
+// CheckTables compares the hash of tables with the one in their name: see Summary.Check.
+func CheckTables(name string, hash format.Hash) error {
+	if is := names.Tables(hash); is != name {
+		return damage.Errorf("%s has the bytes of %s: it was replaced or edited: restore it from a copy of that object", name, is)
+	}
+	return nil
 }
 
 // parseDigest parses the result of DigestString.

@@ -17,10 +17,10 @@
 //
 // # Folder
 //
-//	dir/.shardtool-cache   bytes in use; locked (flock) while files are added and removed, never
-//	                       while one is read
+//	dir/.shardtool-cache   bytes in use; locked (flock) while this number is read and written
 //	dir/.alive             locked shared by every process that has the cache open
-//	dir/tmp/<16 hex>       a file being written, of its full size from the start, locked by its writer
+//	dir/tmp/<16 hex>       a range that a process fetches, locked by that process; it has its full
+//	                       size from the moment when there is room for it
 //	dir/d-<16 hex>/.live   a data set (one address); locked shared by every process that reads it
 //	dir/d-<16 hex>/<2 hex>/<40 hex>-<offset>-<length>   a range: header of 64 bytes, then the bytes
 //
@@ -30,15 +30,24 @@
 // files below a marked folder, with such a path and with the header's magic (or no bytes written in
 // its place) are ever removed.
 //
-// All locks belong to the kernel and end with the process. If a process dies while it changes the
-// folder, a flag in the record shows that, and the folder is counted again. The first process to
-// open a cache counts it too, and so does one that finds it full six hours after the last count.
+// # Many processes
+//
+// A range that several processes of a host want is fetched once. The one that locks its file in tmp
+// fetches it, writes the file and renames it; the others wait for that, and then read the range
+// from the folder. They wait about four times as long as fetches took recently, at least 5 s and
+// at most 10 s. Then they read from the source, and store nothing.
+//
+// All locks belong to the kernel and end with the process. If a process dies while it fetches, one
+// that waits takes over the lock, the file and its room. A process changes the number of bytes in
+// use before a file grows and after a file is gone, so a death between the two leaves it too large,
+// never too small. The first process to open a cache counts the files.
 //
 // # Bound
 //
 // Every file counts with its size rounded up to 4 KiB, including files being written. Room is made
-// under the lock before a file is begun, so the sum stays within Size for any number of processes
-// that give the same Size. Directories are not counted (at most 257 for each data set).
+// before a range is fetched, so the sum stays within Size for any number of processes that give the
+// same Size; with different ones, each stores only while the sum is within its own. Directories are
+// not counted (at most 257 for each data set).
 //
 // # Eviction
 //
@@ -77,6 +86,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // Options configure a Cache.
@@ -103,16 +113,14 @@ type Cache struct {
 	warned  [warnings]sync.Once
 	flights flights
 	pause   pause
-	alive   *os.File
+	hint    hint
+	slowest atomic.Int64  // of this process's recent fetches, in nanoseconds
+	least   time.Duration // leastPatience, except in tests
+	alive   *os.File      // locked shared until Close
 
-	// turn is held by the goroutine that waits for the folder's lock or holds it, and guards the
-	// fields below.
-	turn    chan struct{}
-	state   *os.File // open between locks, so that a lock costs no open
+	mu      sync.Mutex // guards the fields below, and serializes changes of the record
 	victims victims
-
-	mu     sync.Mutex // guards groups
-	groups map[string]*group
+	groups  map[string]*group
 }
 
 // New opens the cache in dir and makes the folder if it is missing. It refuses a folder that is not
@@ -132,19 +140,20 @@ func New(dir string, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cache %s: %w", dir, err)
 	}
-	c := &Cache{dir: abs, size: opts.Size, log: opts.Log, now: opts.now, turn: make(chan struct{}, 1)}
+	c := &Cache{dir: abs, size: opts.Size, log: opts.Log, now: opts.now, least: leastPatience, groups: map[string]*group{}}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
 	if c.now == nil {
 		c.now = time.Now
 	}
-	c.groups = map[string]*group{}
 	if err := c.openFolder(); err != nil {
 		return nil, err
 	}
 	if c.root != nil {
-		c.begin()
+		if err := c.begin(); err != nil {
+			c.cannotWrite(err)
+		}
 	}
 	return c, nil
 }
@@ -155,16 +164,13 @@ func (c *Cache) Close() error {
 	if c.closed.Swap(true) || c.root == nil {
 		return nil
 	}
-	c.turn <- struct{}{}
-	defer func() { <-c.turn }()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
 	for _, g := range c.groups {
 		errs = append(errs, c.letGo(g))
 	}
-	errs = append(errs, release(c.alive), release(c.state), c.root.Close())
-	c.alive, c.state = nil, nil
+	errs = append(errs, filelock.Release(c.alive), c.root.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cache %s: close: %w", c.dir, err)
 	}

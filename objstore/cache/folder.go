@@ -106,68 +106,51 @@ func checkOwn(root *os.Root) error {
 	if _, ok := regular(root, stateName); ok {
 		return nil
 	}
-	foreign := ""
-	err := eachIn(root, ".", func(name string) bool {
+	all, err := names(root, ".")
+	for _, name := range all {
 		if !isOwn(name) && name != "lost+found" {
-			foreign = name
+			return fmt.Errorf("%w (%s)", errForeign, name)
 		}
-		return foreign == ""
-	})
-	if foreign != "" {
-		return fmt.Errorf("%w (%s)", errForeign, foreign)
 	}
 	return err
 }
 
-// eachName calls f with the names in a directory of the folder until f returns false. A missing
-// directory, or a file in its place, has none.
-func (c *Cache) eachName(dir string, f func(name string) bool) error {
-	if fi, err := c.root.Lstat(dir); err != nil || !fi.IsDir() {
-		return ignoreMissing(err) // do not follow links, whose targets may be counted already
+// names returns the names in a directory of the folder. A missing directory, or a file or a link in
+// its place, has none.
+func names(root *os.Root, dir string) ([]string, error) {
+	if fi, err := root.Lstat(dir); err != nil || !fi.IsDir() {
+		return nil, ignoreMissing(err)
 	}
-	return eachIn(c.root, dir, f)
+	d, err := root.Open(dir)
+	if err != nil {
+		return nil, ignoreMissing(err)
+	}
+	defer d.Close()
+	return d.Readdirnames(-1)
 }
 
-// eachPiece calls f with the cached ranges in a directory. Names are relative to the directory,
-// which is opened once, because each path takes several system calls.
-func (c *Cache) eachPiece(dir string, f func(in *os.Root, name string, fi fs.FileInfo) bool) error {
-	if fi, err := c.root.Lstat(dir); err != nil || !fi.IsDir() {
-		return ignoreMissing(err)
+// pieces returns the cached ranges in a directory by name. It opens the directory once, because
+// each path takes several system calls.
+func (c *Cache) pieces(dir string) (map[string]fs.FileInfo, error) {
+	all, err := names(c.root, dir)
+	if err != nil || len(all) == 0 {
+		return nil, err
 	}
 	in, err := c.root.OpenRoot(dir)
 	if err != nil {
-		return ignoreMissing(err)
+		return nil, ignoreMissing(err)
 	}
 	defer in.Close()
-	return eachIn(in, ".", func(name string) bool {
+	found := make(map[string]fs.FileInfo, len(all))
+	for _, name := range all {
 		if !isPiece(name) {
-			return true
+			continue
 		}
-		fi, ok := regular(in, name)
-		return !ok || f(in, name, fi)
-	})
-}
-
-func eachIn(root *os.Root, dir string, f func(name string) bool) error {
-	d, err := root.Open(dir)
-	if err != nil {
-		return ignoreMissing(err)
-	}
-	defer d.Close()
-	for {
-		names, err := d.Readdirnames(1024)
-		for _, name := range names {
-			if !f(name) {
-				return nil
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
+		if fi, ok := regular(in, name); ok {
+			found[path.Join(dir, name)] = fi
 		}
 	}
+	return found, nil
 }
 
 // regular returns the description of a file if it is a regular file.
@@ -198,8 +181,8 @@ func ignoreMissing(err error) error {
 // own reports whether the cache made a file. The caller has checked its path against the patterns
 // above; own checks that it begins with the magic, or with zeros if the magic was lost in a power
 // failure.
-func own(root *os.Root, name string) bool {
-	file, err := root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
+func (c *Cache) own(name string) bool {
+	file, err := c.root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if err != nil {
 		return false
 	}

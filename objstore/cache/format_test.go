@@ -23,8 +23,8 @@ func TestFormat(t *testing.T) {
 	if want := "d-" + group + "/45/" + identity[:40] + "-0-3"; err != nil || filepath.ToSlash(name) != want {
 		t.Errorf("name %s, %v", name, err)
 	}
-	got := hex.EncodeToString(state{total: 4096, counted: 1 << 60}.append(nil, true))
-	if want := "7374637374617401" + "0010000000000000" + "0000000000000010" + "01000000"; got[:len(want)] != want {
+	got := hex.EncodeToString(appendState(nil, 4096))
+	if want := "7374637374617401" + "0010000000000000" + "0000000000000000" + "00000000"; got[:len(want)] != want {
 		t.Errorf("record %s", got)
 	}
 	file, err := os.Open(filepath.Join(r.dir, stateName))
@@ -32,8 +32,37 @@ func TestFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if s, ok := readState(file); !ok || s.total != grain {
-		t.Errorf("%+v, %v", s, ok)
+	if total, ok := readState(file); !ok || total != grain {
+		t.Errorf("%d, %v", total, ok)
+	}
+}
+
+// TestOlder opens a folder as an older program left it when it was killed: the range is used, the
+// rest is removed, and the folder is counted.
+func TestOlder(t *testing.T) {
+	r := newRig(t, 300)
+	if err := r.cache.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// 4 GiB in use, counted at some time, and a flag that a process is changing the folder.
+	record, err := hex.DecodeString("7374637374617401" + "0000000001000000" + "0000000000000010" + "01000000" + "cbdbd45e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, stateName), record, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(r.dir, tempDir, "0123456789abcdef")
+	if err := os.WriteFile(left, make([]byte, 10_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(t, r.dir, 1<<20)
+	expect(t, open(t, c.Wrap(r.source), "shard", "hash"), 0, 300, r.data)
+	if s := c.Stats(); s.Hits != 1 || s.Used != grain || s.Errors != 0 {
+		t.Errorf("%+v", s)
+	}
+	if _, err := os.Lstat(left); err == nil {
+		t.Error("the unfinished file is still there")
 	}
 }
 

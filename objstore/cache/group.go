@@ -27,7 +27,7 @@ type group struct {
 	held     atomic.Bool  // whether live is locked
 
 	// live is locked shared while this process reads the data set. cursor is the next directory to
-	// search for ranges out of use. Cache.turn guards both.
+	// search for ranges out of use. Cache.mu guards both.
 	live   *os.File
 	cursor byte
 }
@@ -44,14 +44,20 @@ func (c *Cache) groupOf(address string) *group {
 		c.groups[dir] = g
 	}
 	c.mu.Unlock()
-	c.markLive(g)
+	c.use(g)
 	return g
 }
 
 // opened and closedOne count the open objects of a data set.
 func (c *Cache) opened(g *group) {
 	g.open.Add(1)
-	c.markLive(g)
+	c.use(g)
+}
+
+func (c *Cache) use(g *group) {
+	if err := c.markLive(g); err != nil {
+		c.cannotWrite(err)
+	}
 }
 
 func (c *Cache) closedOne(g *group) {
@@ -60,33 +66,34 @@ func (c *Cache) closedOne(g *group) {
 }
 
 // markLive takes the shared lock that marks the data set as in use, unless this process holds it.
-func (c *Cache) markLive(g *group) {
+func (c *Cache) markLive(g *group) error {
 	if g.held.Load() || !c.usable() || !c.pause.over(c.now()) {
-		return
+		return nil
 	}
-	err := c.locked(context.Background(), func(*state) error { return c.hold(g) })
-	if err != nil {
-		c.cannotWrite(err)
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hold(g)
 }
 
-// hold is markLive for a caller that holds the folder's lock. The file's modification time is when
-// the data set was last opened, so that the oldest one is evicted first.
+// hold is markLive for a caller that holds c.mu. The file's modification time is when the data set
+// was last opened, so that the oldest one is evicted first.
 func (c *Cache) hold(g *group) error {
 	if g.live != nil {
 		return nil
+	}
+	if c.closed.Load() {
+		return fs.ErrClosed
 	}
 	name := path.Join(g.dir, liveName)
 	if err := c.makeParent(name); err != nil {
 		return err
 	}
-	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
+	// Others hold it exclusively only to see whether it is free.
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	file, err := filelock.Wait(ctx, c.root, name, fileMode, false)
 	if err != nil {
 		return err
-	}
-	held, err := filelock.Try(file, false)
-	if err != nil || !held {
-		return errors.Join(err, release(file))
 	}
 	now := c.now()
 	_ = c.root.Chtimes(name, now, now)
@@ -97,17 +104,17 @@ func (c *Cache) hold(g *group) error {
 
 // letGo releases the lock of a data set.
 func (c *Cache) letGo(g *group) error {
-	err := release(g.live)
+	err := filelock.Release(g.live)
 	g.live = nil
 	g.held.Store(false)
 	return err
 }
 
 // letGoUnused releases the locks of data sets that this process does not read any more. The caller
-// holds the folder's lock.
+// holds c.mu.
 func (c *Cache) letGoUnused() {
-	for _, g := range c.heldGroups() {
-		if g.open.Load() == 0 && c.now().UnixNano()-g.closedAt.Load() > int64(unusedAfter) {
+	for _, g := range c.groups {
+		if g.live != nil && g.open.Load() == 0 && c.now().UnixNano()-g.closedAt.Load() > int64(unusedAfter) {
 			_ = c.letGo(g) // nothing was written to the file, so its Close loses nothing
 			if g.open.Load() > 0 {
 				_ = c.hold(g) // an object was opened meanwhile; if this fails, the next cached range retries
@@ -116,12 +123,11 @@ func (c *Cache) letGoUnused() {
 	}
 }
 
-// idle reports whether no process reads the data set. The caller holds the folder's lock.
+// idle reports whether no process reads the data set.
 func (c *Cache) idle(dir string) bool {
-	file, err := c.root.OpenFile(path.Join(dir, liveName), os.O_RDWR|filelock.OpenNonblock, 0)
+	file, err := filelock.Open(c.root, path.Join(dir, liveName), 0, 0, true)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	held, err := filelock.Try(file, true)
-	return errors.Join(err, release(file)) == nil && held
+	return file != nil && filelock.Release(file) == nil
 }

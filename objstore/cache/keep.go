@@ -2,34 +2,36 @@ package cache
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"io/fs"
-	"math/rand/v2"
 	"os"
-	"path"
 	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// touchAfter is the age of a file's time after which a read renews it.
-const touchAfter = time.Second
+const (
+	// touchAfter is the age of a file's time after which a read renews it.
+	touchAfter = time.Second
 
-// load fills p from the folder if the range is there and undamaged. replace reports a file that
-// should be replaced.
-func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
+	// leastPatience and mostPatience bound the wait for the fetch of another process.
+	leastPatience = 5 * time.Second
+	mostPatience  = 10 * time.Second
+)
+
+// load fills p from the folder if the range is there and undamaged. It removes a damaged file.
+func (c *Cache) load(g *group, key key, p []byte) bool {
 	name := key.path(g)
 	file, err := c.root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		g.reuse.missed(key, c.now())
-		return false, false
+		return false
 	}
 	if err != nil {
 		c.cannotRead(name, err) // perhaps a link, which the range will replace
-		return false, false
+		return false
 	}
 	defer file.Close()
 	fi, err := file.Stat()
@@ -39,10 +41,14 @@ func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 	switch {
 	case errors.Is(err, errDamaged):
 		c.foundDamage(name, err)
-		return false, true
+		c.forget(g, key)
+		return false
 	case err != nil:
 		c.cannotRead(name, err)
-		return false, errors.Is(err, syscall.EIO)
+		if errors.Is(err, syscall.EIO) {
+			c.forget(g, key)
+		}
+		return false
 	}
 	c.hits.Add(1)
 	c.hitBytes.Add(int64(len(p)))
@@ -51,102 +57,146 @@ func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 		// This fails on a read-only folder, where nothing can be evicted and times do not matter.
 		_ = c.root.Chtimes(name, now, now)
 	}
-	return true, false
+	return true
 }
 
-// keep writes a range to the folder if there is room or room can be made. It never fails: errors
-// are counted, and the first is logged.
-func (c *Cache) keep(ctx context.Context, g *group, key key, p []byte, replace bool) {
-	if c.tryKeep(ctx, g, key, p, replace) {
-		c.kept.Add(1)
-	} else {
+// forget removes a range that is damaged.
+func (c *Cache) forget(g *group, key key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.discard(key.path(g)); n > 0 {
+		if _, err := c.account(-n); err != nil {
+			c.cannotWrite(err)
+		}
+	}
+}
+
+// temp is the file of a range that this process fetches, for itself and for the others. Its lock
+// makes them wait, and shows that its writer is alive.
+type temp struct {
+	name  string
+	file  *os.File
+	began time.Time
+}
+
+// claim decides who fetches a range that is not in the folder. If it returns a temp, it is the
+// caller, who calls publish or withdraw; there is room for the range. stored means that another
+// process has just fetched it. Otherwise the caller reads from the source and stores nothing: there
+// is no room, or the process that fetches the range takes too long.
+func (c *Cache) claim(ctx context.Context, g *group, key key) (t *temp, stored bool) {
+	now := c.now()
+	if !c.usable() || key.n > maxPiece || key.charge() > c.size || !c.pause.over(now) || c.hint.hopeless(key.charge(), now) {
+		c.refused.Add(1)
+		return nil, false
+	}
+	t, stored, err := c.lockRange(ctx, g, key)
+	if err == nil && t != nil {
+		var room bool
+		if room, err = c.reserve(t, key); !room {
+			err = errors.Join(err, c.withdraw(t))
+			t = nil
+		}
+	}
+	if t == nil && !stored {
 		c.refused.Add(1)
 	}
-}
-
-func (c *Cache) tryKeep(ctx context.Context, g *group, key key, p []byte, replace bool) bool {
-	now := c.now()
-	if !c.usable() || len(p) > maxPiece || key.charge() > c.size || !c.pause.over(now) {
-		return false
-	}
-	if c.victims.hint.hopeless(key.charge(), now) && !replace {
-		return false
-	}
-	temp, err := c.reserve(ctx, g, key, replace)
-	if err == nil && temp == nil {
-		return false
-	}
-	if err == nil {
-		if err = write(temp.file, key, p); err == nil {
-			err = c.publish(temp, g, key)
-		} else {
-			err = errors.Join(err, c.withdraw(temp))
-		}
-	}
-	switch {
-	case err == nil:
-		c.pause.success()
-	case ctx.Err() == nil && !errors.Is(err, fs.ErrClosed): // neither caller nor cache ended
+	if err != nil && !errors.Is(err, fs.ErrClosed) {
 		c.cannotWrite(err)
 	}
-	return err == nil
+	return t, stored
 }
 
-// temp is a file that is being written. Its lock shows that its writer is alive.
-type temp struct {
-	name string
-	file *os.File
-	size int64
-}
-
-// reserve creates the file for key with its full size, so that every process counts it. It returns
-// nil if there is no room.
-func (c *Cache) reserve(ctx context.Context, g *group, key key, replace bool) (t *temp, err error) {
-	err = c.locked(ctx, func(s *state) error {
-		if err := c.hold(g); err != nil {
-			return err
+// lockRange locks the range for this process. Both results are zero if another process holds it for
+// too long.
+func (c *Cache) lockRange(ctx context.Context, g *group, key key) (t *temp, stored bool, err error) {
+	if err := c.markLive(g); err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
+	defer cancel()
+	name := key.temp()
+	err = filelock.Poll(ctx, time.Millisecond, 10*time.Millisecond, func() (bool, error) {
+		file, err := filelock.Open(c.root, name, os.O_CREATE, fileMode, true)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, c.makeParent(name)
 		}
-		if replace {
-			c.discard(key.path(g), s)
+		if err != nil {
+			return false, err
 		}
-		if !c.makeRoom(s, key.charge(), false) {
-			return nil
+		if _, stored = regular(c.root, key.path(g)); file != nil {
+			t = &temp{name: name, file: file, began: time.Now()}
 		}
-		if t, err = c.newTemp(headerSize + int64(key.n)); err != nil {
-			return err
-		}
-		s.total += key.charge()
-		return nil
+		return stored || file != nil, nil
 	})
-	if err != nil && t != nil {
-		err = errors.Join(err, release(t.file), c.root.Remove(t.name)) // the state was not written: it will be counted again
-		t = nil
+	if stored && t != nil { // between the caller's look and the lock
+		err, t = errors.Join(err, c.withdraw(t)), nil
 	}
-	return t, err
+	if ctx.Err() != nil {
+		err = nil // too late, or the caller gave up
+	}
+	return t, stored, err
 }
 
-func (c *Cache) newTemp(size int64) (*temp, error) {
-	var random [tempHash]byte
-	binary.LittleEndian.PutUint64(random[:], rand.Uint64())
-	name := path.Join(tempDir, string(appendHex(nil, random[:])))
-	if err := c.makeParent(name); err != nil {
-		return nil, err
+// reserve makes room for a range and gives its file the full size, so that every process counts it.
+func (c *Cache) reserve(t *temp, key key) (room bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fi, err := t.file.Stat()
+	if err == nil && fi.Size() > 0 { // its writer died
+		if err = t.file.Truncate(0); err == nil {
+			_, err = c.account(-charge(fi.Size()))
+		}
 	}
-	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	held, err := filelock.Try(file, true)
-	if err == nil && !held {
-		err = errBusy
+	if room, err = c.makeRoom(key.charge(), false); room {
+		if err = t.file.Truncate(headerSize + int64(key.n)); err != nil {
+			_, accountErr := c.account(-key.charge())
+			return false, errors.Join(err, accountErr)
+		}
+	}
+	return room, err
+}
+
+// publish stores a range that claim gave to the caller. It never fails: errors are counted, and the
+// first is logged.
+func (c *Cache) publish(t *temp, g *group, key key, p []byte) {
+	name, now := key.path(g), c.now()
+	err := write(t.file, key, p)
+	if err == nil {
+		_ = c.root.Chtimes(t.name, now, now)
+		if err = c.root.Rename(t.name, name); errors.Is(err, fs.ErrNotExist) {
+			if err = c.makeParent(name); err == nil {
+				err = c.root.Rename(t.name, name)
+			}
+		}
 	}
 	if err == nil {
-		err = file.Truncate(size)
+		err = filelock.Release(t.file)
+		c.learn(time.Since(t.began))
+		c.kept.Add(1)
+		c.pause.success()
+	} else {
+		err = errors.Join(err, c.withdraw(t))
+		c.refused.Add(1)
 	}
-	if err != nil {
-		return nil, errors.Join(err, release(file), c.root.Remove(name))
+	if err != nil && !errors.Is(err, fs.ErrClosed) {
+		c.cannotWrite(err)
 	}
-	return &temp{name: name, file: file, size: size}, nil
+}
+
+// withdraw removes a file that will not be published.
+func (c *Cache) withdraw(t *temp) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	freed := c.discard(t.name)
+	err := filelock.Release(t.file)
+	if freed > 0 {
+		_, accountErr := c.account(-freed)
+		err = errors.Join(err, accountErr)
+	}
+	return err
 }
 
 func write(file *os.File, key key, p []byte) error {
@@ -158,66 +208,19 @@ func write(file *os.File, key key, p []byte) error {
 	return err
 }
 
-// publish renames the file to its final name and replaces an existing file. It ignores the caller's
-// context, because the work is done.
-func (c *Cache) publish(t *temp, g *group, key key) error {
-	name, published := key.path(g), false
-	err := c.locked(context.Background(), func(s *state) error {
-		if err := c.makeParent(name); err != nil {
-			return err
-		}
-		replaced := int64(0)
-		if fi, ok := regular(c.root, name); ok {
-			replaced = counted(name, fi)
-		}
-		now := c.now()
-		_ = c.root.Chtimes(t.name, now, now)
-		// Close first: Windows cannot rename an open file.
-		if err := errors.Join(release(t.file), c.root.Rename(t.name, name)); err != nil {
-			return err
-		}
-		published = true
-		s.total -= replaced
-		return nil
-	})
-	if published {
-		return err
+// patience is how long to wait for the fetch of another process: four times as long as the slowest
+// of this process's own took recently. The other's requests have timeouts and hedges of their own,
+// so only a process that is stopped, or gets no processor, takes longer.
+func (c *Cache) patience() time.Duration {
+	slowest := time.Duration(c.slowest.Load())
+	if slowest == 0 {
+		return mostPatience
 	}
-	return errors.Join(err, c.withdraw(t))
+	return min(max(4*slowest, c.least), mostPatience)
 }
 
-// withdraw removes a file that will not be published. If the lock is unavailable the file stays; it
-// is swept when the folder is full, because nobody holds it any more.
-func (c *Cache) withdraw(t *temp) error {
-	_ = release(t.file) // publish may have closed it before
-	return c.locked(context.Background(), func(s *state) error {
-		if err := c.root.Remove(t.name); err != nil {
-			return ignoreMissing(err)
-		}
-		s.total -= charge(t.size)
-		return nil
-	})
-}
-
-// discard removes a damaged file, never a directory. If somebody else put it there, what it counted
-// is a guess, so the folder is counted again when it is next full, at most once a minute.
-func (c *Cache) discard(name string, s *state) {
-	if fi, ok := regular(c.root, name); ok && c.root.Remove(name) == nil {
-		s.total = max(0, s.total-counted(name, fi))
-		s.counted = min(s.counted, c.now().Add(time.Minute-recount).UnixNano())
-	}
-}
-
-// forget removes a range that its caller found damaged.
-func (c *Cache) forget(ctx context.Context, g *group, key key) {
-	err := c.locked(ctx, func(s *state) error {
-		name := key.path(g)
-		if fi, ok := regular(c.root, name); ok && c.root.Remove(name) == nil {
-			s.total -= counted(name, fi)
-		}
-		return nil
-	})
-	if err != nil && ctx.Err() == nil {
-		c.cannotWrite(err)
-	}
+// learn records how long a fetch took: a maximum that fades.
+func (c *Cache) learn(took time.Duration) {
+	slowest := c.slowest.Load()
+	c.slowest.Store(max(int64(took), slowest-slowest/16))
 }

@@ -69,7 +69,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 
 // lead reads the range for itself and for all that join the flight meanwhile.
 func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err error) {
-	c := o.store.cache
+	c, g := o.store.cache, o.store.group
 	settled := false
 	defer func() {
 		if !settled {
@@ -80,19 +80,33 @@ func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err er
 		c.flights.end(key, f)
 	}()
 	objstore.Trace(ctx, objstore.PhaseCache, 1)
-	found, replace := c.load(o.store.group, key, p)
+	found := c.load(g, key, p)
 	objstore.Trace(ctx, objstore.PhaseCache, -1)
+	var t *temp
 	if !found {
+		var stored bool
+		if t, stored = c.claim(ctx, g, key); stored {
+			found = c.load(g, key, p)
+		}
+	}
+	if !found {
+		if t != nil {
+			defer func() {
+				if !settled {
+					_ = c.withdraw(t) // if this fails, the file is swept once the folder is full
+				}
+			}()
+		}
 		if err := o.readSource(ctx, p, key.off); err != nil {
 			return err
 		}
 	}
 	settled = true
 	f.settle(p, nil, true)
-	if !found {
+	if t != nil {
 		objstore.Trace(ctx, objstore.PhaseCache, 1)
 		defer objstore.Trace(ctx, objstore.PhaseCache, -1)
-		c.keep(ctx, o.store.group, key, p, replace)
+		c.publish(t, g, key, p)
 	}
 	return nil
 }
@@ -106,6 +120,30 @@ func (o *object) readSource(ctx context.Context, p []byte, off int64) error {
 	o.store.cache.misses.Add(1)
 	o.store.cache.missBytes.Add(int64(len(p)))
 	return source.ReadAt(ctx, p, off)
+}
+
+// ReadFront implements [objstore.FrontReader] by a read from the source, whose answer describes the
+// version: to look in the folder would take a request for the description first.
+func (o *object) ReadFront(ctx context.Context, p []byte) (n int, info objstore.Info, err error) {
+	if err := o.usable(ctx); err != nil {
+		return 0, objstore.Info{}, o.fail("get", err)
+	}
+	source, err := o.opened(ctx)
+	if err != nil {
+		return 0, objstore.Info{}, err
+	}
+	if f, ok := source.(objstore.FrontReader); ok {
+		n, info, err = f.ReadFront(ctx, p)
+		o.store.cache.misses.Add(1)
+		o.store.cache.missBytes.Add(int64(n))
+	} else {
+		info, err = source.Info(ctx)
+	}
+	if err == nil {
+		id := identityOf(o.store.String(), o.name, info)
+		o.id.CompareAndSwap(nil, &id)
+	}
+	return n, info, err
 }
 
 // Info returns the source's description.
@@ -131,7 +169,7 @@ func (o *object) Forget(ctx context.Context, off int64, n int) {
 	if id == nil {
 		return
 	}
-	c.forget(ctx, o.store.group, key{id: *id, off: off, n: n})
+	c.forget(o.store.group, key{id: *id, off: off, n: n})
 }
 
 // Close also closes the source. A second Close does nothing.

@@ -71,6 +71,12 @@ func (k key) path(g *group) string {
 // bucket depends on the entire key, because small data sets have few identities.
 func (k key) bucket() byte { return byte(k.hash() >> 24) }
 
+// temp returns the path of the file while the range is fetched. Ranges whose hashes collide are
+// fetched one after the other.
+func (k key) temp() string {
+	return tempDir + "/" + string(appendHex(nil, binary.BigEndian.AppendUint64(nil, k.hash())))
+}
+
 func pieceName(g *group, bucket byte, id []byte, off, n int64) string {
 	name := make([]byte, 0, 128)
 	name = append(name, g.dir...)

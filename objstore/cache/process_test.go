@@ -1,11 +1,10 @@
-//go:build unix
-
 package cache
 
 import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,8 +23,10 @@ import (
 // children are the bodies of helper processes, which run the test binary again with further
 // arguments.
 var children = map[string]func(ctx context.Context, args []string) error{
-	"read": childRead,
-	"hold": childHold,
+	"read":   childRead,
+	"fetch":  childFetch,
+	"record": childRecord,
+	"range":  childRange,
 }
 
 const (
@@ -139,20 +140,32 @@ func readShared(ctx context.Context, store objstore.Store, shard int) error {
 	return nil
 }
 
-// childHold blocks for ever while it holds the folder's lock and has written half a record.
-func childHold(ctx context.Context, args []string) error {
+// childRecord blocks for ever while it holds the lock of the folder's record.
+func childRecord(_ context.Context, args []string) error {
 	c, err := New(args[0], Options{Size: 1 << 30})
 	if err != nil {
 		return err
 	}
-	return c.locked(ctx, func(*state) error {
-		if _, err := c.newTemp(50_000); err != nil {
-			return err
-		}
+	return c.update(func(int64, bool) (int64, error) {
 		fmt.Println("ready")
 		time.Sleep(time.Hour)
-		return nil
+		return 0, nil
 	})
+}
+
+// childRange blocks for ever while it fetches the first 200 bytes of the object of dataset, for
+// which it has made room.
+func childRange(ctx context.Context, args []string) error {
+	c, err := New(args[0], Options{Size: 1 << 30})
+	if err != nil {
+		return err
+	}
+	if t, _ := c.claim(ctx, c.groupOf("far:"), key{id: identityGiven("hash"), n: 200}); t == nil {
+		return errors.New("not claimed")
+	}
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+	return nil
 }
 
 func sharedSource(t *testing.T) (dir string) {
@@ -273,9 +286,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestKillHolder stops a process that holds the lock: the others read on and cache nothing. When it
-// is killed the lock is released, its file is swept, and the folder is counted again.
-func TestKillHolder(t *testing.T) {
+// TestRecordHeld reads while a process that is stopped holds the lock of the folder's record: the
+// others read on and store nothing. When it is killed they store again.
+func TestRecordHeld(t *testing.T) {
 	dir := t.TempDir()
 	source, data := dataset(t, "far:", 1, 1000)
 	var log lockedBuffer
@@ -283,7 +296,7 @@ func TestKillHolder(t *testing.T) {
 	c := newCacheWith(t, dir, Options{Size: 1 << 20, Log: slog.New(slog.NewTextHandler(&log, nil)), now: clock.now})
 	object := open(t, c.Wrap(source), "shard", "hash")
 	expect(t, object, 0, 100, data)
-	holder := startChild(t, "hold", dir)
+	holder := startChild(t, "record", dir)
 	for off := range 5 {
 		expect(t, object, 0, 100, data) // cached: the lock is not asked for
 		expect(t, object, off, 200, data)
@@ -299,5 +312,33 @@ func TestKillHolder(t *testing.T) {
 	expect(t, object, 0, 300, data)
 	if s, disk := c.Stats(), onDisk(t, dir); s.Kept != 2 || s.Used != disk || disk != 2*grain {
 		t.Fatalf("%d there: %+v", disk, s)
+	}
+}
+
+// TestFetchHeld reads a range that a stopped process fetches: the read loses patience, asks the
+// source, and stores nothing. Once the process is killed, a read that waits takes over its lock and
+// its room.
+func TestFetchHeld(t *testing.T) {
+	dir := t.TempDir()
+	source, data := dataset(t, "far:", 1, 1000)
+	c := newCache(t, dir, 1<<20)
+	object := open(t, c.Wrap(source), "shard", "hash")
+	holder := startChild(t, "range", dir)
+	c.learn(1) // fetches are fast: the patience is the least
+	c.least = time.Millisecond
+	expect(t, object, 0, 200, data)
+	if s := c.Stats(); s.Kept != 0 || s.Errors != 0 || source.reads.Load() != 1 {
+		t.Fatalf("%d reads, %+v", source.reads.Load(), s)
+	}
+	c.slowest.Store(0) // patient
+	waited := make(chan error)
+	go func() { waited <- object.ReadAt(t.Context(), make([]byte, 200), 0) }()
+	holder.kill()
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	expect(t, object, 0, 200, data)
+	if s, disk := c.Stats(), onDisk(t, dir); s.Kept != 1 || s.Hits != 1 || s.Errors != 0 || s.Used != disk || disk != grain || source.reads.Load() != 2 {
+		t.Fatalf("%d reads, %d there, %+v", source.reads.Load(), disk, s)
 	}
 }

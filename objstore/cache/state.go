@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io/fs"
 	"os"
 	"path"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
@@ -18,214 +20,187 @@ import (
 //
 //	 0  magic and version, 8 bytes
 //	 8  bytes in use, 8 bytes
-//	16  time of the last count of the folder, nanoseconds since 1970, 8 bytes
-//	24  1 while a process changes the folder, 4 bytes
+//	16  zero, 12 bytes
 //	28  CRC-32C of the 28 bytes above, 4 bytes
 const (
 	stateMagic = "stcstat\x01"
 	stateSize  = 32
 
-	// lockPatience is how long a reader waits for the folder's lock before it does without. Holders
-	// need microseconds, or the time to count the folder.
-	lockPatience = time.Second
-
-	// recount is the age of a count after which a full folder is counted again.
-	recount = 6 * time.Hour
+	// lockPatience is how long to wait for the record, which others hold for microseconds.
+	// countPatience is how long New waits for another process that counts the folder.
+	lockPatience  = 5 * time.Second
+	countPatience = 10 * time.Second
 )
 
-// state is shared by all processes.
-type state struct {
-	total   int64 // bytes in use
-	counted int64 // when total was last counted, nanoseconds since 1970
-}
-
-func (s state) append(dst []byte, dirty bool) []byte {
+func appendState(dst []byte, total int64) []byte {
 	start := len(dst)
 	dst = append(dst, stateMagic...)
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.total))
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.counted))
-	flag := uint32(0)
-	if dirty {
-		flag = 1
-	}
-	dst = binary.LittleEndian.AppendUint32(dst, flag)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(total))
+	dst = append(dst, make([]byte, 12)...)
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
-// readState reads the record. ok is false if it is incomplete, or if a process died while it
-// changed the folder.
-func readState(file *os.File) (s state, ok bool) {
+// readState reads the record. ok is false if it is incomplete or damaged.
+func readState(file *os.File) (total int64, ok bool) {
 	var buf [stateSize]byte
-	if n, _ := file.ReadAt(buf[:], 0); n < stateSize {
-		return s, false
+	if n, _ := file.ReadAt(buf[:], 0); n < stateSize || string(buf[:8]) != stateMagic {
+		return 0, false
 	}
-	s.total = int64(binary.LittleEndian.Uint64(buf[8:]))
-	s.counted = int64(binary.LittleEndian.Uint64(buf[16:]))
-	return s, s.total >= 0 && string(buf[:]) == string(s.append(nil, false))
+	total = int64(binary.LittleEndian.Uint64(buf[8:]))
+	return total, total >= 0 && crc32.Checksum(buf[:28], castagnoli) == binary.LittleEndian.Uint32(buf[28:])
 }
 
-var errBusy = errors.New("another process holds the folder's lock and does not release it")
+var errBusy = errors.New("another process holds the lock of the folder's record and does not release it")
 
-// locked runs f while no other process changes the folder, and writes back the state that f leaves.
-// It waits for at most lockPatience; a caller that does not get the lock does without.
-func (c *Cache) locked(ctx context.Context, f func(*state) error) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errBusy)
-	defer cancel()
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+// account adds change to the bytes in use of all processes, and reports whether the folder is
+// within the limit then. An increase that would exceed the limit is not made. An increase comes
+// before the file grows, and a decrease after the file is gone, so that the death of a process can
+// only make the record too large. The caller holds c.mu.
+func (c *Cache) account(change int64) (fits bool, err error) {
+	err = c.update(func(total int64, known bool) (int64, error) {
+		if !known {
+			var err error
+			if total, err = c.count(); err != nil {
+				return 0, err
+			}
+			change = max(change, 0) // a file that is gone was not counted
+		}
+		if fits = total+change <= c.size; fits || change < 0 {
+			total = max(0, total+change)
+		}
+		return total, nil
+	})
+	return fits && err == nil, err
+}
+
+// update replaces the bytes in use, while no other process does. known is false if the record is
+// damaged.
+func (c *Cache) update(f func(total int64, known bool) (int64, error)) error {
 	if c.closed.Load() {
 		return fs.ErrClosed
 	}
-	if err := c.lockState(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	file, err := filelock.Wait(ctx, c.root, stateName, fileMode, true)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return errBusy
+	case err != nil:
 		return err
 	}
-	defer func() { err = errors.Join(err, filelock.Unlock(c.state)) }()
-	s, ok := readState(c.state)
-	if !ok {
-		if s, err = c.count(); err != nil {
-			return err
-		}
+	total, err := f(readState(file))
+	if err == nil {
+		c.usedBytes.Store(total)
+		_, err = file.WriteAt(appendState(nil, total), 0)
 	}
-	if _, err := c.state.WriteAt(s.append(nil, true), 0); err != nil {
-		return err
-	}
-	err = f(&s)
-	c.usedBytes.Store(s.total)
-	_, writeErr := c.state.WriteAt(s.append(nil, false), 0)
-	return errors.Join(err, writeErr)
-}
-
-// lockState locks the state file. It waits until ctx ends.
-func (c *Cache) lockState(ctx context.Context) error {
-	err := filelock.Poll(ctx, 50*time.Microsecond, 5*time.Millisecond, c.tryState)
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// tryState locks the state file, which it opens and creates as needed. It ignores the lock of a
-// file that is no longer named.
-func (c *Cache) tryState() (held bool, err error) {
-	if c.state == nil {
-		file, err := c.root.OpenFile(stateName, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
-		if err != nil {
-			return false, err
-		}
-		c.state = file
-	}
-	held, err = filelock.Try(c.state, true)
-	if !held || err != nil {
-		return false, err
-	}
-	named, err := c.root.Lstat(stateName)
-	if err == nil && named.Mode().IsRegular() && filelock.StillNamed(c.root, stateName, c.state) {
-		return true, nil
-	}
-	closeErr := release(c.state)
-	c.state = nil
-	if err == nil && !named.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is not a regular file; remove it", stateName)
-	}
-	return false, errors.Join(closeErr, ignoreMissing(err))
+	return errors.Join(err, filelock.Release(file))
 }
 
 // begin counts the folder if no other process uses it, and reduces it to its maximum size.
-func (c *Cache) begin() {
-	err := c.locked(context.Background(), func(s *state) (err error) {
-		file, err := c.root.OpenFile(aliveName, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
-		if err != nil {
+func (c *Cache) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	file, err := filelock.Open(c.root, aliveName, os.O_CREATE, fileMode, true)
+	if err != nil {
+		return err
+	}
+	if file != nil { // no other process
+		err = c.update(func(int64, bool) (int64, error) { return c.count() })
+		if err = errors.Join(err, filelock.Release(file)); err != nil {
 			return err
 		}
-		alone, err := filelock.Try(file, true)
-		if err == nil && alone {
-			*s, err = c.count()
-		}
-		if err == nil {
-			_, err = filelock.Try(file, false)
-		}
-		if err != nil {
-			return errors.Join(err, release(file))
-		}
-		c.alive = file
-		if s.total > c.size {
-			c.makeRoom(s, 0, true)
-		}
-		return nil
-	})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), countPatience)
+	defer cancel()
+	if c.alive, err = filelock.Wait(ctx, c.root, aliveName, fileMode, false); err != nil {
+		return err
+	}
+	_, err = c.makeRoom(0, true)
+	c.victims = victims{} // which are in use
+	return err
+}
+
+// count counts the folder, and removes the files of dead writers and empty directories. The caller
+// holds the record's lock.
+func (c *Cache) count() (total int64, err error) {
+	c.sweep()
+	temps, err := names(c.root, tempDir)
 	if err != nil {
-		c.cannotWrite(err)
+		return 0, err
 	}
-}
-
-// count counts the folder and removes the files of dead writers. The caller holds the lock.
-func (c *Cache) count() (s state, err error) {
-	s.counted = c.now().UnixNano()
-	add := func(_ *os.Root, _ string, fi fs.FileInfo) bool {
-		s.total += charge(fi.Size())
-		return true
-	}
-	var errs []error
-	note := func(err error) { errs = append(errs, err) }
-	c.sweep(nil)
-	note(c.eachName(tempDir, func(name string) bool {
+	for _, name := range temps {
 		if fi, ok := regular(c.root, path.Join(tempDir, name)); ok && isHex(name, tempHash) {
-			s.total += charge(fi.Size())
+			total += charge(fi.Size())
 		}
-		return true
-	}))
-	note(c.eachName(".", func(group string) bool {
-		if !isGroup(group) {
-			return true
-		}
-		note(c.eachName(group, func(bucket string) bool {
-			if isBucket(bucket) {
-				note(c.eachPiece(path.Join(group, bucket), add))
-			}
-			return true
-		}))
-		return true
-	}))
-	return s, errors.Join(errs...)
-}
-
-// sweep removes the files of dead writers, whose locks nobody holds. The caller holds the folder's
-// lock, without which no writer begins or ends.
-func (c *Cache) sweep(s *state) {
-	var dead []string
-	_ = c.eachName(tempDir, func(name string) bool {
-		if isHex(name, tempHash) {
-			dead = append(dead, path.Join(tempDir, name))
-		}
-		return len(dead) < 1024
-	})
-	for _, name := range dead {
-		fi, ok := regular(c.root, name)
-		if !ok {
-			continue
-		}
-		file, err := c.root.OpenFile(name, os.O_RDWR|filelock.OpenNonblock, 0)
+	}
+	groups, err := c.dataSets()
+	if err != nil {
+		return 0, err
+	}
+	for _, group := range groups {
+		all, err := names(c.root, group)
 		if err != nil {
-			continue
+			return 0, err
 		}
-		held, err := filelock.Try(file, true)
-		_ = release(file)
-		if err == nil && held && c.root.Remove(name) == nil && s != nil {
-			s.total -= charge(fi.Size())
+		for _, bucket := range all {
+			if !isBucket(bucket) {
+				continue
+			}
+			dir := path.Join(group, bucket)
+			found, err := c.pieces(dir)
+			if err != nil {
+				return 0, err
+			}
+			for _, fi := range found {
+				total += charge(fi.Size())
+			}
+			if len(found) == 0 {
+				_ = c.root.Remove(dir) // fails unless it is empty
+			}
 		}
 	}
+	return total, nil
 }
 
-// release unlocks a file before it closes it: a forked child holds a copy of the descriptor until
-// its exec.
-func release(file *os.File) error {
-	if file == nil {
-		return nil
+// dataSets returns the directories of data sets.
+func (c *Cache) dataSets() ([]string, error) {
+	all, err := names(c.root, ".")
+	return slices.DeleteFunc(all, func(name string) bool { return !isGroup(name) }), err
+}
+
+// sweep removes the files of dead writers, whose locks nobody holds, and returns what they counted.
+func (c *Cache) sweep() (freed int64) {
+	temps, _ := names(c.root, tempDir)
+	for _, name := range temps {
+		if !isHex(name, tempHash) {
+			continue
+		}
+		name = path.Join(tempDir, name)
+		if file, err := filelock.Open(c.root, name, 0, 0, true); err == nil && file != nil {
+			freed += c.discard(name)
+			_ = filelock.Release(file)
+		}
 	}
-	err := filelock.Unlock(file)
-	return errors.Join(err, file.Close())
+	return freed
+}
+
+// discard removes a file, never a directory, and returns what it counted.
+func (c *Cache) discard(name string) int64 {
+	fi, ok := regular(c.root, name)
+	if !ok || c.root.Remove(name) != nil {
+		return 0
+	}
+	return counted(name, fi)
+}
+
+// counted returns what a file counts. The name of a range has its length: if somebody changed the
+// file since, counted returns the smaller value, so that the sum stays an upper bound.
+func counted(name string, fi fs.FileInfo) int64 {
+	_, length, _ := strings.Cut(path.Base(name), "-")
+	_, length, _ = strings.Cut(length, "-")
+	n, err := strconv.ParseUint(length, 16, 31)
+	if err != nil { // a file in tmp
+		return charge(fi.Size())
+	}
+	return min(charge(fi.Size()), charge(headerSize+int64(n)))
 }

@@ -59,7 +59,7 @@ func advice(err error) string {
 	case errors.Is(err, errors.ErrUnsupported):
 		return "give a folder on a local disk, whose file system has locks"
 	case errors.Is(err, errBusy):
-		return "look for a stopped process that has " + stateName + " open"
+		return "look for a stopped process that has " + stateName + " open, or for a disk that blocks"
 	}
 	return "give another folder, or remove this one: it holds nothing but copies"
 }

@@ -18,6 +18,7 @@ import (
 // partial answers a range with its header and the first n bytes, and then closes the connection.
 func partial(w http.ResponseWriter, r *http.Request, data []byte, n int) {
 	first, last := rangeOf(r)
+	last = min(last, len(data)-1)
 	w.Header().Set("ETag", tagOf(data))
 	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(data)))
 	w.Header().Set("Content-Length", fmt.Sprint(last-first+1))

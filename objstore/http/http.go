@@ -72,11 +72,7 @@ func New(base string, opts Options) (*Store, error) {
 	if s.client == nil {
 		s.client = newClient(s.reader.Traits().MostRequests)
 	}
-	if s.client.CheckRedirect == nil {
-		bounded := *s.client
-		bounded.CheckRedirect = ranged.CheckRedirect
-		s.client = &bounded
-	}
+	s.client = ranged.BoundRedirects(s.client)
 	return s, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 )
@@ -96,13 +95,9 @@ func (s *Store) syncDir(root *os.Root, dir string) error {
 	return syncDirectory(f)
 }
 
-// syncDirectory makes the names in an open directory durable. It does nothing on Windows, where
-// NTFS journals names. Some file systems (FUSE, SMB) refuse to sync directories because they have
-// nothing to sync.
+// syncDirectory makes the names in an open directory durable. Some file systems (FUSE,
+// SMB) refuse to sync directories because they have nothing to sync.
 func syncDirectory(dir *os.File) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
 	err := dir.Sync()
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		return nil

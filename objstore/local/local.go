@@ -54,7 +54,7 @@ const (
 	tempPrefix = ".tmp-"
 	lockName   = ".shardtool.lock"
 
-	// maxElement is NAME_MAX of Linux, macOS and (in bytes of UTF-8, approximately) Windows.
+	// maxElement is NAME_MAX of Linux and macOS.
 	maxElement = 255
 )
 

@@ -20,7 +20,6 @@ type object struct {
 	file   *os.File
 	info   objstore.Info
 	closed atomic.Bool
-	mapped mapping
 }
 
 // ReadAt is one pread if the kernel returns all bytes at once. It allocates only if it fails.
@@ -57,12 +56,12 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	return o.info, nil
 }
 
-// Close closes the descriptor and ends the mapping. A second Close does nothing.
+// Close closes the descriptor. A second Close does nothing.
 func (o *object) Close() error {
 	if o.closed.Swap(true) {
 		return nil
 	}
-	return o.fail(errors.Join(o.unmap(), o.file.Close()))
+	return o.fail(o.file.Close())
 }
 
 func (o *object) usable(ctx context.Context) error {

@@ -155,8 +155,27 @@ func TestUnconditional(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if puts := good.requests("PUT"); len(puts) != 3+1+2 || len(good.objects) != 0 || len(good.uploads) != 0 {
-		t.Fatalf("probed by %q, left %v and %v", puts, good.objects, good.uploads)
+	// Two races of 8 and of 4 writers, a later writer each, and the parts of the uploads.
+	if puts, posts := len(good.requests("PUT")), len(good.requests("POST")); puts != 2*9+2*5 || posts != 2*2*5 || len(good.objects) != 0 || len(good.uploads) != 0 {
+		t.Fatalf("probed by %d puts and %d posts, left %v and %v", puts, posts, good.objects, good.uploads)
+	}
+}
+
+// TestConditionalRace has a server that checks the condition of a put, or of a completion, before it
+// holds the lock under which it writes. One writer after the other finds nothing wrong with it.
+func TestConditionalRace(t *testing.T) {
+	for name, where := range map[string]string{"put": "", "completion": " at the completion of an upload in parts"} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.torn = &pairs{meeting: make(chan struct{}), of: func(r *http.Request) bool { return (r.Method == http.MethodPost) == (name == "completion") }}
+			err := open(t, s.URL, "p", quick(s.URL)).CheckConditional(t.Context())
+			if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "writers at once win under If-None-Match"+where+", so") {
+				t.Fatal(err)
+			}
+			if len(s.objects) != 0 || len(s.uploads) != 0 {
+				t.Fatalf("left: %v and %v", s.objects, s.uploads)
+			}
+		})
 	}
 }
 

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -33,10 +29,11 @@ type probe struct {
 }
 
 // CheckConditional tests whether the server honours If-None-Match and If-Match, both for a put and
-// for the completion of a multipart upload: some servers check only the former. It puts a small
-// object with a random name, tries to overwrite it in all four ways, and deletes it. The error
-// wraps [ErrUnconditional] if one succeeded. The results are kept. If the test itself fails, the
-// next call repeats it.
+// for the completion of a multipart upload: some servers check only the former, and some check and
+// then write, so that several of those who write at once succeed. It races writers of a small object
+// with a random name in all four ways, and deletes it: about 60 requests. The error wraps
+// [ErrUnconditional] if one overwrote the object of another. The results are kept. If the test
+// itself fails, the next call repeats it.
 //
 // On servers other than AWS the first conditional commit of either kind runs this test, and
 // publishes nothing if it fails.
@@ -47,7 +44,9 @@ func (s *Store) CheckConditional(ctx context.Context) error {
 		if err != nil {
 			return s.fail("put", "", err)
 		}
-		found = append(found, p.noneMatch, p.match)
+		if found = append(found, p.noneMatch); p.match != p.noneMatch {
+			found = append(found, p.match)
+		}
 	}
 	return s.fail("put", "", errors.Join(found...))
 }
@@ -99,104 +98,33 @@ func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
 	return p, nil
 }
 
-// try puts the object under key, overwrites it under conditions that do not hold, and deletes it.
+// try races writers that put an object under key where there is none, and then writers that replace
+// it, and deletes it. A server that fails the first race is not trusted with the other condition.
 func (s *Store) try(ctx context.Context, key string, inParts bool) (noneMatch, match, err error) {
-	// If the first answer is lost, the SDK's retry fails because the object exists, which is just
-	// as good.
-	if err := s.putProbe(ctx, key, aws.String("*"), nil); err != nil && !errors.Is(err, errPrecondition) {
-		return nil, nil, final(err)
-	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 		defer cancel()
-		_, deleteErr := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key})
-		if deleteErr = s.explain("delete", deleteErr); deleteErr != nil && !isMissing(deleteErr) {
+		if err := s.delete(ctx, key); err != nil {
 			s.opts.Logger.Warn("the probe of conditional puts stays in the bucket; delete it",
-				"store", s.address, "key", key, "error", deleteErr)
+				"store", s.address, "key", key, "error", err)
 		}
 	}()
-	overwrite, where := s.putProbe, ""
+	c := contest{store: s, key: key, noneMatch: aws.String("*"), condition: "If-None-Match", writers: 8, commit: (*contest).put}
 	if inParts {
-		overwrite, where = s.completeProbe, " at the completion of an upload in parts"
+		c.writers, c.where, c.commit = 4, " at the completion of an upload in parts", (*contest).complete
 	}
-	answer := overwrite(ctx, key, aws.String("*"), nil)
-	if answer == nil { // if the first put's answer was lost, its object may not have been there; this one is
-		answer = overwrite(ctx, key, aws.String("*"), nil)
+	if noneMatch, err = c.judge(ctx); err != nil || noneMatch != nil {
+		return noneMatch, noneMatch, err
 	}
-	if noneMatch, err = judge("If-None-Match"+where, answer); err != nil {
-		return nil, nil, err
-	}
-	const other = `"00000000000000000000000000000000"`
-	if match, err = judge("If-Match"+where, overwrite(ctx, key, nil, aws.String(other))); err != nil {
-		return nil, nil, err
-	}
-	return noneMatch, match, nil
-}
-
-// judge interprets the answer to a commit that the server must refuse.
-func judge(what string, answer error) (verdict, err error) {
-	switch {
-	case answer == nil:
-		return fmt.Errorf("%w: it ignores %s, so writers could replace each other's data unseen; nothing was published; "+
-			"use a server that honours it, or pack to a local directory and copy", ErrUnconditional, what), nil
-	case errors.Is(answer, errNotModified):
-		return fmt.Errorf("%w: it answers %s that does not hold with 304, as S3 does not, and two writers at once may both "+
-			"succeed; nothing was published; use a server that answers 412, or pack to a local directory and copy", ErrUnconditional, what), nil
-	case errors.Is(answer, errPrecondition) || isMissing(answer):
-		return nil, nil
-	}
-	return nil, final(answer)
-}
-
-// errNotModified reports a commit that was answered like a read. S3Mock does so at the completion
-// of a multipart upload whose condition does not hold.
-var errNotModified = errors.New("not modified")
-
-// explainProbe is explain for the answer to a commit of the test.
-func (s *Store) explainProbe(err error) error {
-	if a, ok := s.answerOf(err); ok && a.status == http.StatusNotModified {
-		return errNotModified
-	}
-	return s.explain("put", err)
-}
-
-func (s *Store) putProbe(ctx context.Context, key string, noneMatch, match *string) error {
-	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket:      &s.bucket,
-		Key:         &key,
-		Body:        strings.NewReader("probe"),
-		IfNoneMatch: noneMatch,
-		IfMatch:     match,
+	var there described
+	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
+		there, err = s.head(ctx, "put", key)
+		return err
 	})
-	return s.explainProbe(err)
-}
-
-// completeProbe overwrites the object by a multipart upload of one part, and removes that upload if
-// it is refused.
-func (s *Store) completeProbe(ctx context.Context, key string, noneMatch, match *string) error {
-	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &key})
 	if err != nil {
-		return s.explain("put", err)
+		return nil, nil, err
 	}
-	if aws.ToString(begun.UploadId) == "" {
-		return errNoUploadID
-	}
-	part, err := s.client.UploadPart(ctx, &s3.UploadPartInput{
-		Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: strings.NewReader("probe"),
-	})
-	if err == nil {
-		_, err = s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
-			Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId, IfNoneMatch: noneMatch, IfMatch: match,
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{firstPart(part)}},
-		})
-		if err == nil {
-			return nil
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
-	defer cancel()
-	if _, dropErr := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId}); dropErr != nil {
-		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.address, "key", key, "error", s.explain("put", dropErr))
-	}
-	return s.explainProbe(err)
+	c.noneMatch, c.match, c.condition = nil, aws.String(quoteTag(there.meta.ETag)), "If-Match"
+	match, err = c.judge(ctx)
+	return noneMatch, match, err
 }

@@ -170,7 +170,7 @@ func (s *Store) advice(op string, a answer) string {
 		return "the server does not know the access key: check AWS_ACCESS_KEY_ID or the profile, and the endpoint"
 	case a.code == "SignatureDoesNotMatch":
 		return "the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile"
-	case a.code == "ExpiredToken" || a.code == "TokenRefreshRequired":
+	case a.expired():
 		return "the session token has expired: log in again and run again"
 	case a.code == "InvalidToken":
 		return "the session token is not one: check AWS_SESSION_TOKEN or the profile"
@@ -200,6 +200,8 @@ func (s *Store) adviceDenied(op string) string {
 	}
 	return who + " (" + action + "): ask the owner of the bucket, or use others"
 }
+
+func (a answer) expired() bool { return a.code == "ExpiredToken" || a.code == "TokenRefreshRequired" }
 
 // text returns the refusal in words: "403 AccessDenied: Access Denied (request 4442587FB7D0A2F9)".
 func (a answer) text() string {

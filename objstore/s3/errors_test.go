@@ -192,6 +192,27 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
+// TestReadAllRequests reads objects of unknown size: each by one request, and none for its size but
+// where the server refuses the range of an empty one.
+func TestReadAllRequests(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s.URL, "", quick(s.URL))
+	for _, size := range []int{0, 1, 100_000} {
+		data := make([]byte, size)
+		if _, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		before := [2]int{len(s.requests("HEAD")), len(s.requests("GET"))}
+		got, _, err := objstore.ReadAll(t.Context(), store, "a", 1<<30)
+		if err != nil || len(got) != size {
+			t.Fatalf("%d bytes of %d, %v", len(got), size, err)
+		}
+		if heads, gets := len(s.requests("HEAD"))-before[0], len(s.requests("GET"))-before[1]; gets != 1 || heads > 0 && size > 0 || heads > 1 {
+			t.Errorf("%d bytes: %d HEAD, %d GET", size, heads, gets)
+		}
+	}
+}
+
 // TestNoCredentials checks that the error contains the chain's message and what to do.
 func TestNoCredentials(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")

@@ -91,9 +91,14 @@ type described struct {
 // have several reasons is followed by a GET of one byte, whose answer has one.
 func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 	ctx = unguarded(ctx)
+	_, renewed := s.secrets.current()
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key}, once)
 	if err != nil {
-		return described{}, s.headError(ctx, op, key, err)
+		err = s.headError(ctx, op, key, err)
+		if _, now := s.secrets.current(); now != renewed {
+			err = &ranged.Transient{Err: err, Answered: true} // the token had expired, and the GET has renewed it
+		}
+		return described{}, err
 	}
 	if plainTag(out.ETag) == "" {
 		if ranged.IsPage(aws.ToString(out.ContentType)) {

@@ -86,3 +86,53 @@ func TestRedirectFollowed(t *testing.T) {
 		t.Fatalf("%q, %v", data, err)
 	}
 }
+
+// TestRedirectToAnotherHost checks that the host to which a server redirects learns neither the
+// signature in the address before, nor the session token.
+func TestRedirectToAnotherHost(t *testing.T) {
+	there, here := newServer(t), newServer(t)
+	there.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		for _, name := range []string{"Referer", "Authorization", "X-Amz-Security-Token"} {
+			if value := r.Header.Get(name); value != "" {
+				t.Errorf("%s %q was sent to the other host", name, value)
+			}
+		}
+		return false
+	})
+	here.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		location := here.URL + r.URL.Path + "?X-Amz-Signature=marked-secret"
+		if r.URL.Query().Has("X-Amz-Signature") {
+			location = strings.Replace(there.URL, "127.0.0.1", "localhost", 1) + r.URL.Path
+		}
+		w.Header().Set("Location", location)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return true
+	})
+	store := openPlain(t, here.URL, quick(here.URL))
+	there.objects["a"] = stored{data: []byte("content"), etag: tagOf([]byte("content"))}
+	if data, _, err := objstore.ReadAll(t.Context(), store, "a", 100); err != nil || string(data) != "content" {
+		t.Fatalf("%q, %v", data, err)
+	}
+}
+
+// TestRedirectWithoutTLS refuses to leave https for http.
+func TestRedirectWithoutTLS(t *testing.T) {
+	there := newServer(t)
+	here := newTLSServer(t)
+	here.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Location", there.URL+r.URL.Path)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return true
+	})
+	store := openPlain(t, here.URL, quick(here.URL))
+	_, _, readErr := objstore.ReadAll(t.Context(), store, "a", 100)
+	for op, err := range map[string]error{"read": readErr, "delete": store.Delete(t.Context(), "a")} {
+		if err == nil || !strings.Contains(err.Error(), "redirects from https to "+there.URL+"/bucket/a,") || strings.Contains(err.Error(), "attempts") {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	if n := len(there.seen); n > 0 {
+		t.Errorf("%d requests to the server without TLS", n)
+	}
+}

@@ -127,7 +127,10 @@ func (s *Store) connect(ctx context.Context) error {
 		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", ranged.Scrub(err.Error()))
 	}
 	if !s.opts.Anonymous && cfg.Credentials != nil {
-		s.secrets = &secrets{provider: cfg.Credentials}
+		s.secrets = &secrets{provider: cfg.Credentials, load: func(ctx context.Context) (aws.CredentialsProvider, error) {
+			again, err := config.LoadDefaultConfig(ctx, load...)
+			return again.Credentials, err
+		}}
 		cfg.Credentials = s.secrets
 	}
 	var endpoint string
@@ -145,7 +148,7 @@ func (s *Store) connect(ctx context.Context) error {
 		// Readers verify what they read in blocks of their own; S3's checksums cover entire
 		// objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.APIOptions = append(o.APIOptions, unsignedEncoding)
+		o.APIOptions = append(o.APIOptions, unsignedEncoding, s.renewExpired)
 		o.HTTPClient = &guard{client: boundRedirects(o.HTTPClient), idle: s.opts.WriteTimeout}
 		s.region = o.Region
 	})
@@ -170,14 +173,18 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return s.fail("delete", name, err)
 	}
-	err = s.reader.Do(ctx, func(ctx context.Context) error {
+	return s.fail("delete", name, s.delete(ctx, key))
+}
+
+func (s *Store) delete(ctx context.Context, key string) error {
+	err := s.reader.Do(ctx, func(ctx context.Context) error {
 		_, err := s.client.DeleteObject(unguarded(ctx), &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key}, once)
 		return s.explain("delete", err)
 	})
 	if isMissing(err) {
 		return nil // some servers report it, and it is what the caller wants
 	}
-	return s.fail("delete", name, err)
+	return err
 }
 
 // key checks a name and its context, and returns the key.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/md5"
 	"encoding/hex"
+	"encoding/pem"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +35,22 @@ type server struct {
 	unconditional bool     // the conditions of puts are ignored
 	atCompletion  bool     // those of completions alone
 	notModified   bool     // completions under a condition are answered with 304, as S3Mock does
+	torn          *pairs   // commits check the condition, give up the lock, and then write
 	hook          func(w http.ResponseWriter, r *http.Request) bool
+}
+
+// pairs lets two goroutines go on together. One that stays alone goes on after a while.
+type pairs struct {
+	of      func(r *http.Request) bool // which requests
+	meeting chan struct{}              // unbuffered
+}
+
+func (p *pairs) wait() {
+	select {
+	case p.meeting <- struct{}{}:
+	case <-p.meeting:
+	case <-time.After(5 * time.Second):
+	}
 }
 
 type stored struct {
@@ -49,8 +67,28 @@ type multipart struct {
 }
 
 func newServer(t *testing.T) *server {
+	s := unstarted(t)
+	s.Start()
+	return s
+}
+
+// newTLSServer returns a server that offers HTTP/2, and has the default client of a store trust it.
+func newTLSServer(t *testing.T) *server {
+	s := unstarted(t)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	authority := filepath.Join(t.TempDir(), "authority.pem")
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", authority)
+	return s
+}
+
+// unstarted returns a server that is not started yet. The test closes it at its end.
+func unstarted(t *testing.T) *server {
 	s := &server{objects: map[string]stored{}, uploads: map[string]*multipart{}}
-	s.Server = httptest.NewServer(s)
+	s.Server = httptest.NewUnstartedServer(s)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -138,6 +176,11 @@ func (s *server) put(w http.ResponseWriter, r *http.Request, key string, data []
 			refuse(w, r, http.StatusNotFound, "NoSuchKey")
 			return false
 		}
+	}
+	if s.torn != nil && s.torn.of(r) {
+		s.mu.Unlock()
+		s.torn.wait()
+		s.mu.Lock()
 	}
 	// The ETag is not a digest, as with SSE-KMS, so that two puts of the same bytes have different
 	// ones.

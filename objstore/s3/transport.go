@@ -29,25 +29,16 @@ func newHTTPClient(o Options, requests int) aws.HTTPClient {
 		WithTransportOptions(func(t *http.Transport) { ranged.Tune(t, connections) })
 }
 
-// boundRedirects adds a limit to the SDK's client, which follows any number of 307 and 308
-// redirects.
+// boundRedirects adds the limits of package ranged to a client. The SDK's follows any number of 307
+// and 308 redirects.
 func boundRedirects(client aws.HTTPClient) aws.HTTPClient {
-	sdk, ok := client.(*awshttp.BuildableClient)
-	if !ok {
-		return client
+	if sdk, ok := client.(*awshttp.BuildableClient); ok {
+		client = sdk.Freeze()
 	}
-	frozen, ok := sdk.Freeze().(*http.Client)
-	if !ok {
-		return client
+	if plain, ok := client.(*http.Client); ok {
+		return ranged.BoundRedirects(plain)
 	}
-	follow := frozen.CheckRedirect
-	frozen.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if err := follow(r, via); err != nil {
-			return err
-		}
-		return ranged.CheckRedirect(r, via)
-	}
-	return frozen
+	return client
 }
 
 // unsignedEncoding removes Accept-Encoding from the signed headers, because proxies may change it,

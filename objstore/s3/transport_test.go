@@ -84,6 +84,20 @@ func TestSignedHeaders(t *testing.T) {
 	}
 }
 
+// TestHTTP2Offered uses a server that prefers HTTP/2 over TLS, as most endpoints do.
+func TestHTTP2Offered(t *testing.T) {
+	s := newTLSServer(t)
+	s.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Proto != "HTTP/1.1" {
+			t.Errorf("%s was sent by %s", r.Method, r.Proto)
+		}
+		return false
+	})
+	opts := quick(s.URL)
+	opts.MaxAttempts = 1
+	everything(t, openPlain(t, s.URL, opts))
+}
+
 // TestEmptyPages checks that an answer without a body is accepted whatever its Content-Type: moto
 // labels the answers to puts HTML.
 func TestEmptyPages(t *testing.T) {

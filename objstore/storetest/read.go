@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -137,39 +136,46 @@ func testMissing(t *testing.T, store objstore.Store, _ map[string][]byte) {
 
 func testReadAll(t *testing.T, store objstore.Store, objects map[string][]byte) {
 	for name, want := range objects {
-		got, info, err := objstore.ReadAll(t.Context(), store, name, int64(len(want)))
-		if err != nil || !bytes.Equal(got, want) || info.Size != int64(len(want)) || info.Name != name {
-			t.Fatalf("%q: %d bytes, %+v, %v", name, len(got), info, err)
+		var info objstore.Info
+		for _, more := range []int64{0, 1, 1 << 40} {
+			got, of, err := objstore.ReadAll(t.Context(), store, name, int64(len(want))+more)
+			if err != nil || !bytes.Equal(got, want) || of.Size != int64(len(want)) || of.Name != name {
+				t.Fatalf("%q: %d bytes, %+v, %v", name, len(got), of, err)
+			}
+			info = of
 		}
 		if stat, err := store.Stat(t.Context(), name); err != nil || !same(stat, info) {
 			t.Fatalf("%q: Stat says %+v, the handle %+v: %v", name, stat, info, err)
 		}
-		_, _, err = objstore.ReadAll(t.Context(), store, name, int64(len(want))-1)
+		_, _, err := objstore.ReadAll(t.Context(), store, name, int64(len(want))-1)
 		wantError(t, "a limit one short of "+name, err, objstore.ErrTooLarge)
 	}
 }
 
-// testMap compares what Mappers map with the objects.
-func testMap(t *testing.T, store objstore.Store, objects map[string][]byte) {
+// testReadFront reads the first bytes of objects, and then others from the same handle.
+func testReadFront(t *testing.T, store objstore.Store, objects map[string][]byte) {
 	for name, want := range objects {
-		object, ok := open(t, store, name).(objstore.Mapper)
-		if !ok {
-			return // as most stores' are
+		for _, most := range []int{0, 1, len(want) - 1, len(want), len(want) + 1} {
+			object, err := store.Open(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			front, info, err := objstore.ReadFront(t.Context(), object, int64(most))
+			if err != nil || !bytes.HasPrefix(want, front) || len(front) > max(most, 0) || info.Size != int64(len(want)) || info.Name != name {
+				t.Fatalf("%q, %d bytes: %d bytes, %+v, %v", name, most, len(front), info, err)
+			}
+			rest := make([]byte, len(want)-len(front))
+			if err := object.ReadAt(t.Context(), rest, int64(len(front))); err != nil || !bytes.HasSuffix(want, rest) {
+				t.Fatalf("%q: the rest: %v", name, err)
+			}
+			if err := object.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
-		var got []byte
-		var at, now objstore.Version
-		err := error(objstore.ErrChanged) // a moment ago
-		for end := time.Now().Add(5 * time.Second); errors.Is(err, objstore.ErrChanged) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			got, at, err = object.Map()
-		}
-		if errors.Is(err, errors.ErrUnsupported) {
-			continue
-		}
-		if err == nil {
-			now, err = object.Version()
-		}
-		if err != nil || !bytes.Equal(got, want) || at != now {
-			t.Fatalf("%q: %d bytes, %+v, then %+v: %v", name, len(got), at, now, err)
-		}
+	}
+	if object, err := store.Open(t.Context(), "none"); err == nil {
+		_, _, err = objstore.ReadFront(t.Context(), object, 100)
+		wantError(t, "read the front of none", err, fs.ErrNotExist)
+		object.Close()
 	}
 }

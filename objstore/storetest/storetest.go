@@ -64,7 +64,7 @@ func RunRead(t *testing.T, open func(t *testing.T, objects map[string][]byte) ob
 		{"closed", testClosed},
 		{"missing", testMissing},
 		{"all", testReadAll},
-		{"map", testMap},
+		{"front", testReadFront},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			objects := map[string][]byte{

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib.util
 import io
@@ -13,13 +14,12 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from shardtool._moved import grouped
+import shardtool
 
 # A job in the background of a shell begins with SIGINT ignored, and processes that it starts
 # inherit that.
@@ -118,9 +118,11 @@ def holes(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def in_groups(**options: Any) -> Dict[str, Any]:
     """Options as a Loader takes them: members of a group in their group."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return grouped(options)
+    for argument, group in (("order", shardtool.Order), ("tuning", shardtool.Tuning), ("faults", shardtool.Faults)):
+        members = {f.name: options.pop(f.name) for f in dataclasses.fields(group) if f.name in options}
+        if members:
+            options[argument] = dataclasses.replace(options.get(argument, group()), **members)
+    return options
 
 
 def children(of: object = "self") -> List[int]:

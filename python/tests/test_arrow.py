@@ -98,3 +98,40 @@ def test_inference(typed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out/manifest.json").read_bytes() == (tmp_path / "whole/manifest.json").read_bytes()
     with shardtool.open(tmp_path / "out") as out:
         assert out["000000007"] == {"text": "é7", "answer": "é7!"} and len(out) == N
+
+
+def test_table_is_whole(tmp_path: Path) -> None:
+    """A table with a bad value is not written in part, and determines no types."""
+    batch = pa.record_batch({"x": [1, 2], "y": ["a", "b"]})
+    bad = pa.Table.from_batches([batch, batch, pa.record_batch({"x": [3, 4], "y": ["c", None]})])
+    bad = bad.append_column("z", pa.chunked_array([pa.array([[1], [1]], pa.list_(pa.int64()))] * 2 + [pa.array([[None], [2]])]))
+    nan = pa.table({"x": ["t"], "j": pa.array([{"v": float("nan")}])})
+    with shardtool.Writer(tmp_path) as w:
+        for _ in range(2):
+            with pytest.raises(shardtool.EncodeError, match=r"'000000004'.*'z'"):
+                w.write_table(bad)
+            with pytest.raises(shardtool.EncodeError, match="'j'"):
+                w.write_table(nan)
+            with pytest.raises(shardtool.EncodeError, match="'j'"):
+                w.write_batch({"x": ["t"], "j": [{"v": float("nan")}]})
+        assert w.samples == 0
+        w.write_table(bad.drop_columns(["z"]))
+        w.write_table(pa.table({"x": [5], "z": [0.5]}))
+    with shardtool.open(tmp_path) as ds:
+        assert [s["x"] for s in ds] == [1, 2, 1, 2, 3, 4, 5] and ds[6]["z"] == 0.5
+
+
+def test_fixed_shape_tensor(tmp_path: Path) -> None:
+    """Tensors of Arrow keep their shape, in the order of their logical dimensions."""
+    whole = np.arange(4 * 24, dtype="f4").reshape(4, 2, 3, 4)
+    plain = pa.FixedShapeTensorArray.from_numpy_ndarray(whole)
+    turned = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [2, 3, 4], permutation=[2, 0, 1]), plain.storage)
+    half = pa.FixedShapeTensorArray.from_numpy_ndarray(whole.astype("f2"))
+    table = pa.table({"plain": plain, "turned": turned, "half": half})
+    with shardtool.Writer(tmp_path) as w:
+        w.write_table(table.slice(1))
+        w.write_table(table.slice(0, 1))
+    with shardtool.open(tmp_path, out="numpy") as ds:
+        for i, sample in enumerate(ds[[3, 0, 1, 2]]):
+            assert np.array_equal(sample["plain"], whole[i]) and np.array_equal(sample["half"], whole[i].astype("f2"))
+            assert np.array_equal(sample["turned"], whole[i].transpose(2, 0, 1))

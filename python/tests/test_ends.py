@@ -11,7 +11,7 @@ import pytest
 from conftest import SAMPLES, children, in_groups
 
 import shardtool
-from shardtool import HeldError, Loader
+from shardtool import ConfigError, HeldError, Loader, Order
 
 KEEPS: Dict[str, Any] = {"fields": ["txt", "tokens"], "copy": False, "ring_memory": "64KiB", "prefetch": 3}
 
@@ -49,6 +49,15 @@ def test_held_then_left(small: Path) -> None:
         held.clear()
         next(it)
         assert next(iter(loader)).epoch == 1
+
+
+def test_rank_without_samples(small: Path) -> None:
+    """A rank that would never get a sample is refused before it waits for one for ever."""
+    with (
+        Loader(small, rank=0, world_size=8, order=Order(global_batch=4)) as loader,
+        pytest.raises(ConfigError, match=r"rank 0 never gets a sample: a global batch of 4 .* ranks, 8: give a global batch of at least 8"),
+    ):
+        next(iter(loader))
 
 
 def one_batch(small: Path) -> Any:

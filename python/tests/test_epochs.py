@@ -235,6 +235,9 @@ def test_config_refused(small: Path) -> None:
     ]:
         with Loader(small, **in_groups(**options)) as loader, pytest.raises(ConfigError, match=want):
             iter(loader)
-    with Loader(small / "none", 5) as loader, pytest.raises(shardtool.NotFoundError, match=r"^no data set") as err:
+    for url in (small / "none", f"{small}/none#view", f"{small}/none@0123456789abcdef", small / "none.yaml"):
+        with pytest.raises(shardtool.NotFoundError, match=r"^no (data set in|mix file) .*none.*check the path"):
+            Loader(url, 5)  # before an iteration
+    with Loader(small.parent, 5) as loader, pytest.raises(shardtool.NotFoundError, match=r"^no data set") as err:
         iter(loader)
     assert "objstore: " not in str(err.value)  # the name of a package in Go

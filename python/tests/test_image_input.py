@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import struct
 from pathlib import Path
 from typing import Any, Dict
@@ -11,7 +12,7 @@ import pytest
 from test_image_fields import DECODERS, Pillow, encoded, load, np, picture, spec
 
 import shardtool
-from shardtool import DecodeError, Loader
+from shardtool import DecodeError, Image, Loader
 
 
 def packed(url: Path, files: Dict[str, bytes]) -> Path:
@@ -107,3 +108,44 @@ def test_exif(tmp_path: Path, decoder: str) -> None:
             right = image.transpose(method) if turn and method is not None else image
             want = np.asarray(right.resize((32, 32), Pillow.BILINEAR)).astype(int)
             assert np.abs(want - got[0, i].transpose(1, 2, 0)).mean() < 6, (turn, i)
+
+
+@pytest.mark.parametrize("how", ["loader", "views", "arrow", "dataset", "workers"])
+def test_left_out(tmp_path: Path, how: str) -> None:
+    """With on_error="skip", samples whose image is damaged are left out, and no other one moves."""
+    files: Dict[str, bytes] = {}
+    for key, data in broken().items():
+        files.update({f"good-{key}": encoded(picture(1), "JPEG"), key: data, f"more-{key}": data})
+    url = packed(tmp_path / "out", files)
+    if how in ("dataset", "workers"):
+        torch_data = pytest.importorskip("torch.utils.data")
+    fields = {"jpg": Image(16), "cls": "int"}
+    options: Dict[str, Any] = {"fields": fields, "epochs": 1, "faults": shardtool.Faults(on_error="skip", max_skipped=18)}
+    if how in ("dataset", "workers"):
+        ds = shardtool.Dataset(url, 4, **options)
+        batches: Any = torch_data.DataLoader(ds, batch_size=None, num_workers=2 * (how == "workers"))
+    else:
+        out = {"arrow": "arrow"}.get(how, "numpy")
+        batches = Loader(url, 4, out=out, **options, tuning=shardtool.Tuning(copy=how != "views"))  # type: ignore[arg-type]
+    keys, numbers, holes = [], [], 0
+    for batch in batches:
+        if how == "arrow":
+            keys += batch["__key__"].to_pylist()
+            numbers += batch["cls"].to_pylist()
+            continue
+        assert batch.size == len(batch["jpg"]) == len(batch["cls"]) == len(batch.seeds) == len(batch.epochs) == len(batch.sample_keys)
+        assert batch.numbers == batch["cls"].tolist()
+        keys += batch["__key__"]
+        numbers += batch.numbers
+        holes += getattr(batch, "holes", 0)
+        if how == "loader":
+            again = pickle.loads(pickle.dumps(batch))
+            assert np.array_equal(again["jpg"], batch["jpg"]) and again.numbers == shardtool.Batch(dict(batch)).numbers == batch.numbers
+            assert [bytes(p) for p in batch.payloads("jpg")] == [files[k] for k in batch["__key__"]]
+    assert keys == [k for k in files if k.startswith("good-")] and numbers == list(range(0, 27, 3))
+    assert holes == (18 if how in ("loader", "views") else 0)
+    (ds if how in ("dataset", "workers") else batches).close()
+    if how == "loader":
+        with Loader(url, 4, **{**options, "out": "numpy", "faults": shardtool.Faults(on_error="skip", max_skipped=9)}) as loader:
+            with pytest.raises(shardtool.SkippedError, match=r"1\d samples with images that cannot be decoded"):
+                list(loader)

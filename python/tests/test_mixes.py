@@ -136,6 +136,27 @@ def test_length(base: Path, tail: str, skip: Any, ends: bool) -> None:
                 assert len(loader) == counts[epoch]
 
 
+def test_steps_after_a_cut_batch(base: Path) -> None:
+    """The end of the stream cuts its last batch. The steps of a run that continues with one more
+    source follow it."""
+    mix = mix_of(base, {"math": 1}, epoch=990)
+    mix["sources"]["math"]["max_epochs"] = 1
+    given = in_groups(**GIVEN, tail="short")
+    with Loader(mix, **given) as loader:
+        steps = sum(1 for _ in loader)
+        state = loader.state_dict()
+        at = json.loads(state["checkpoint"])["position"]
+    assert at % GIVEN["batch_size"]
+    mix["sources"]["web"] = {"data": str(base / "web"), "weight": 1}
+    with Loader(mix, **given, change_mix=True, skip_steps=(steps + 1, steps + 2)) as loader:
+        loader.load_state_dict(state)
+        expected, positions = len(loader), []
+        for batch in loader:
+            positions.append(batch.position)
+    assert positions[:2] == [at, at + 3 * GIVEN["batch_size"]]
+    assert expected == steps + len(positions)
+
+
 def test_fields_of_some_sources(base: Path) -> None:
     mix = mix_of(base, {"code": 1, "web": 1}, epoch=60)
     for fields in (None, {"lang": "bytes?"}):

@@ -200,6 +200,66 @@ def test_tables(tmp_path: Path) -> None:
     assert result["resumed"] >= 26 and result["resumed"] % 13 == 0 and [s["x"] for s in read(tmp_path / "r")] == got
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_small_samples(tmp_path: Path, workers: int) -> None:
+    """Small samples are in the store while the function makes others."""
+
+    def waits(i: int) -> Any:
+        if i == 99:
+            end = time.monotonic() + 30
+            while not list((tmp_path / "out").glob("data-000000.tar.zst")):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        if i == 50:
+            time.sleep(0.2)  # the work of a process at a time ends before
+        return {"x": i}
+
+    assert optimize(waits, range(100), tmp_path / "out", workers=workers, samples_per_shard=20)["samples"] == 100
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_types_apart(tmp_path: Path, workers: int) -> None:
+    """The types of an input's samples do not depend on other inputs, whichever process has made
+    those."""
+
+    def mixed(i: int) -> Any:
+        yield {"x": [0.5, i][i % 2], "y": i}
+        if i % 3 == 0:
+            yield {"x": 1, "z": [i] if i % 2 else None}
+        if i % 5 == 0:
+            yield {"x": i, "y": True, "late": str(i)}
+
+    def fails(i: int) -> Any:
+        return {"x": 1} if i < 50 else [{"x": 1}, {"x": 0.5}]
+
+    fields = {"y": "json"}
+    optimize(mixed, range(400), tmp_path / "out", workers=workers, fields=fields, samples_per_shard=13, block_size="4KiB", source="t")
+    if workers:
+        optimize(mixed, range(400), tmp_path / "0", workers=0, fields=fields, samples_per_shard=13, block_size="4KiB", source="t")
+        assert content(tmp_path / "out") == content(tmp_path / "0")
+    with pytest.raises(EncodeError, match="sample '000000001': field 'x': float in a field of type int"):
+        optimize(fails, range(60), tmp_path / "no", workers=workers)
+
+
+def test_torch_threads(tmp_path: Path) -> None:
+    """A program that has used torch with several threads forks processes that use torch."""
+    pytest.importorskip("torch")
+    script = tmp_path / "script.py"
+    script.write_text("""
+import sys, shardtool, torch
+def total(i):
+    return {"x": float(torch.ones(1000, 1000).sum())}
+torch.set_num_threads(4)
+total(0)
+print(shardtool.optimize(total, range(8), sys.argv[1], workers=2)["samples"], torch.get_num_threads())
+""")
+    env = {**os.environ, "PYTHONPATH": str(Path(shardtool.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "out")], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["8", "4"], done.stderr
+
+
 def test_other_inputs(tmp_path: Path) -> None:
     """What is left of a run of other inputs is not continued."""
 

@@ -1,5 +1,4 @@
-"""The arguments of Loader, Dataset and open: groups, types, and the keywords of earlier
-versions."""
+"""The arguments of Loader, Dataset and open: groups and types."""
 
 from __future__ import annotations
 
@@ -7,16 +6,14 @@ import copy
 import dataclasses
 import inspect
 import pickle
-import re
 import typing
-import warnings
 from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
 
 import shardtool
-from shardtool import ConfigError, Faults, Loader, Order, Tuning, options
+from shardtool import ConfigError, Faults, Loader, Order, Tuning
 
 DIRECT = [
     "url",
@@ -48,7 +45,7 @@ def test_same_names() -> None:
     assert list(inspect.signature(shardtool.open).parameters) == list(inspect.signature(shardtool.Samples).parameters)
     assert set(inspect.signature(shardtool.open).parameters) < set(loader)
     names: List[str] = []
-    for group in options.GROUPS.values():
+    for group in (Order, Tuning, Faults):
         source = inspect.getsource(group)
         for field in dataclasses.fields(group):
             names.append(field.name)
@@ -139,44 +136,7 @@ def test_integers_of_numpy(small: Path) -> None:
         assert len([b for b in loader]) == 10
 
 
-# Keywords of earlier versions
-
-
-def test_moved(small: Path) -> None:
-    """They work, with a warning that is the caller's and names the new place."""
-    want = (
-        "the keyword arguments delay, copy, lanes are deprecated: write order=shardtool.Order(delay=..., lanes=...),"
-        " tuning=shardtool.Tuning(copy=...)"
-    )
-    with pytest.warns(DeprecationWarning, match=re.escape(want)) as caught:
-        old = Loader(small, 50, shuffle=True, fields=[], tail="short", delay=3, copy=False, lanes=2)  # type: ignore[call-arg]
-    assert [w.filename for w in caught] == [__file__]
-    tuning = Tuning(copy=False)
-    with Loader(small, 50, shuffle=True, fields=[], tail="short", order=Order(delay=3, lanes=2), tuning=tuning) as new, old:
-        assert [b.numbers for b in old] == [b.numbers for b in new]
-    with pytest.warns(DeprecationWarning, match=r"write tuning=shardtool.Tuning\(memory=...\)") as caught:
-        shardtool.open(small, memory="8MiB").close()  # type: ignore[call-arg]
-    assert [w.filename for w in caught] == [__file__]
-
-
-def test_moved_and_group() -> None:
-    """Both go together, unless they contradict each other; unknown names are errors."""
-    with pytest.warns(DeprecationWarning, match="prefetch"):
-        loader = Loader("x", 1, prefetch=2, tuning=Tuning(depth=3))  # type: ignore[call-arg]
-    assert (loader._order["prefetch"], loader._order["depth"]) == (2, 3)
-    with pytest.raises(ConfigError, match="prefetch is given twice"):
-        Loader("x", 1, prefetch=2, tuning=Tuning(prefetch=3))  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="nonsense"):
-        Loader("x", 1, nonsense=2)  # type: ignore[call-arg]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(ConfigError, match="on_error='ignore'"):
-            Loader("x", 1, on_error="ignore")  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize("name", [f.name for group in options.GROUPS.values() for f in dataclasses.fields(group)])
-def test_every_keyword_moved(name: str) -> None:
-    argument, group = next((a, g) for a, g in options.GROUPS.items() if name in g.__dataclass_fields__)
-    default = getattr(group(), name)
-    with pytest.warns(DeprecationWarning, match=rf"{argument}=shardtool.{group.__name__}\({name}=...\)"):
-        Loader("x", **{name: default})  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", [f.name for group in (Order, Tuning, Faults) for f in dataclasses.fields(group)])
+def test_members_are_no_arguments(name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        Loader(".", **{name: None})  # type: ignore[arg-type]

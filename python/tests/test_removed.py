@@ -67,6 +67,25 @@ def test_removed(small: Path, tmp_path: Path, purge: bool) -> None:
             ds["s0017"]
 
 
+def test_restored(small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A job that resumes delivers samples that came back after its checkpoint."""
+    out = tmp_path / "out"
+    shutil.copytree(small, out)
+    with Loader(out, **in_groups(**OPTIONS)) as loader:
+        whole, _ = numbers(loader)
+    removed_from(small, out, False)
+    with Loader(out, **in_groups(**OPTIONS)) as loader:
+        _, state = numbers(loader, 4)
+    run("remove", out, "--keys", out.parent / "keys", "--restore")
+    with Loader(out, **in_groups(**OPTIONS)) as loader:
+        loader.load_state_dict(state)
+        rest, after = numbers(loader)
+    assert rest == whole[4:]
+    assert "continuing on another generation" in caplog.text and "generation=3" in caplog.text
+    with shardtool.open(out) as ds:
+        assert ds.info["tables"] in json.dumps(after)
+
+
 def test_appended(small: Path, tmp_path: Path) -> None:
     """A job that resumes on an older generation delivers no sample that was removed later."""
     out, more = tmp_path / "out", tmp_path / "more"

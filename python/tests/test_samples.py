@@ -89,3 +89,20 @@ def test_pickled(small: Path) -> None:
     assert json.loads(copy[2]["json"])["number"] == 2
     copy.close()
     copy.close()
+
+
+def test_large_sample(tmp_path: Path) -> None:
+    """A sample may be larger than the memory: it is read in pieces. A batch with it is not."""
+    with shardtool.Writer(tmp_path) as w:
+        for i in range(3):
+            w.write({"large": bytes([i]) * (40 << 20), "small": str(i), "none": b""} if i == 1 else {"small": str(i)})
+    tuning = shardtool.Tuning(memory="16MiB")
+    with shardtool.open(tmp_path, tuning=tuning) as ds:
+        got = ds[1]
+        assert got["large"] == bytes([1]) * (40 << 20) and got["small"] == "1" and got["none"] == b""
+        assert [s["small"] for s in ds[[0, 1, 1, 2]]] == ["0", "1", "1", "2"]
+    with shardtool.open(tmp_path, fields={"small": "txt"}, tuning=tuning) as ds:
+        assert ds["000000001"]["small"] == "1"
+    for why, small in (("memory budget", tuning), ("ring_memory", shardtool.Tuning(ring_memory="16MiB"))):
+        with pytest.raises(shardtool.ShardtoolError, match=why + r".*raise it.*in Tuning\((ring_)?memory=\.\.\.\)"):
+            list(shardtool.Loader(tmp_path, 3, epochs=1, tuning=small))

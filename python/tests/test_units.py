@@ -241,6 +241,27 @@ def test_buckets(docs: str) -> None:
         assert position == 0
 
 
+def test_long_documents(docs: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What ``long=`` cuts off and leaves out is counted, and said once."""
+    long = [len(tokens_of(i)) for i in range(SAMPLES) if len(tokens_of(i)) > 40]
+    assert long
+    for policy, want in (
+        ("drop", (0, 0, len(long), sum(long))),
+        ("truncate", (len(long), sum(long) - 40 * len(long), 0, 0)),
+        ("split", (0, 0, 0, 0)),
+    ):
+        caplog.clear()
+        with Loader(docs, 2, epochs=2, pack=Pack(40, ["input_ids"], long=policy)) as loader:  # type: ignore[arg-type]
+            for _ in loader:
+                pass
+            for _ in loader:
+                pass
+            stats = loader.stats()
+        assert (stats.truncated, stats.tokens_cut, stats.dropped, stats.tokens_dropped) == want
+        assert caplog.text.count(f"of the {SAMPLES} samples of an epoch, {len(long)} are longer than a unit") == (policy != "split")
+        assert (stats + stats - stats)[-4:] == want
+
+
 def test_wrong_lengths(tmp_path: Path) -> None:
     """A sample whose field is longer or shorter than its attribute is named, before its batch."""
     for i, off in ((17, 1), (23, -1)):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
@@ -13,7 +15,7 @@ from conftest import cat, children, run
 from test_writer import read
 
 import shardtool
-from shardtool import ClosedError, ConfigError, EncodeError, ExistsError, Writer
+from shardtool import ClosedError, ConfigError, EncodeError, ExistsError, ShardtoolError, Writer, optimize
 
 np = pytest.importorskip("numpy")
 
@@ -69,6 +71,48 @@ def test_exists(tmp_path: Path) -> None:
     assert [g["x"] for g in read(url)] == ["other type"]
     with pytest.raises(ConfigError, match="fields: 'x' is npy here and txt"), Writer(url, on_exists="append", fields={"x": "npy"}):
         pass
+
+
+def killed(url: Path, **options: Any) -> None:
+    """A run that is killed when some of its shards are in the store."""
+    before = len(list(url.glob("*.tar.zst")))
+    w = Writer(url, samples_per_shard=10, **options)
+    for i in range(35):
+        w.write({"x": i})
+    end = time.monotonic() + 30
+    while len(list(url.glob("*.tar.zst"))) < before + 3:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert w._child is not None
+    os.kill(w._child.process.pid, signal.SIGKILL)
+    w.abort()
+
+
+def test_leftovers(tmp_path: Path) -> None:
+    """What a killed run left is in the way of a changed program, which hears so when it begins, and
+    is told what works."""
+    url = tmp_path / "out"
+    killed(url, on_exists="resume")
+    with pytest.raises(ExistsError, match=r"from data-000000\.tar\.zst to .*on_exists='resume' continues .* on_exists='overwrite'"):
+        Writer(url).__enter__()
+    with pytest.raises(ShardtoolError, match=r"other sources.*on_exists='overwrite' replaces"):
+        Writer(url, on_exists="resume", source="other").__enter__()
+    with pytest.raises(ShardtoolError, match=r"other sources.*on_exists='overwrite' replaces"):
+        optimize(lambda i: {"x": i}, range(9), url, workers=0)
+    with Writer(url, on_exists="overwrite", samples_per_shard=10) as w:
+        w.write_batch({"x": range(100, 125)})
+    assert [s["x"] for s in read(url)] == list(range(100, 125))
+
+    killed(url, on_exists="append")
+    with pytest.raises(ExistsError, match=r"from data-v0002-000000\.tar\.zst to .*: delete them with `shardtool (.*)`") as err:
+        Writer(url, on_exists="append").__enter__()
+    command = str(err.value).split("`")[1].split()
+    run(*command[1:])
+    with Writer(url, on_exists="append") as w:
+        w.write({"x": 7})
+    killed(url, on_exists="overwrite")
+    assert optimize(lambda i: {"x": i}, range(3), url, workers=0, on_exists="overwrite")["samples"] == 3
+    assert [s["x"] for s in read(url)] == [0, 1, 2]
 
 
 def test_resume_of_published(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 from optimize_help import content
@@ -93,6 +93,46 @@ def test_batches_and_tables(tmp_path: Path) -> None:
                 w.write_table(pa.table({"x": list(rows), "text": texts}))
     write(tmp_path / "whole", 0, None)
     assert content(tmp_path / "0") == content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "whole")
+
+
+def wait_for(shard: Path) -> None:
+    end = time.monotonic() + 30
+    while not shard.exists():
+        assert time.monotonic() < end, f"{shard.name} is not in the store"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("per_shard", "size", "shards"), [(500, None, 8), (None, "512KiB", 7)])
+def test_small_samples(tmp_path: Path, per_shard: Optional[int], size: Optional[str], shards: int) -> None:
+    """Shards of small samples are in the store when their last sample was written."""
+    for run in range(1, 4):
+        w = Writer(tmp_path, on_exists="resume", samples_per_shard=per_shard, shard_size=size, block_size="16KiB")
+        assert per_shard is None or w.resume_from == 4000 * (run - 1)
+        for i in range(4000):
+            w.write({"x": i})
+        wait_for(tmp_path / f"data-{shards * run - 1:06d}.tar.zst")
+        assert w._child is not None
+        os.kill(w._child.process.pid, signal.SIGKILL)
+        w.abort()
+    with Writer(tmp_path, on_exists="resume", samples_per_shard=per_shard, shard_size=size, block_size="16KiB") as w:
+        assert w.resume_from >= 3 * shards * 500
+        w.abort()
+
+
+def test_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are with the child after a second, however few they are."""
+    with Writer(tmp_path) as w:
+        w.write({"x": 1})
+        child = w._start()
+        sent: List[int] = []
+        monkeypatch.setattr(child, "send", lambda kind, parts: sent.append(kind))
+        w.write({"x": 2})
+        assert sent == []
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + 1.1)
+        w.write({"x": 3})
+        assert len(sent) == 2  # a layout and samples
+        w.abort()
 
 
 def test_refused(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 	if o.Generation != "" {
 		tables = "manifest-" + o.Generation + ".bin"
 	}
-	c, err := catalog.Open(ctx, fetch.NewSource(store), tables, max(64<<20, o.Memory/4))
+	c, err := catalog.OpenDamaged(ctx, fetch.NewSource(store), tables, max(64<<20, o.Memory/4))
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, format.ErrVersion) || !fetch.Damaged(err) {
 			return nil, err

@@ -3,7 +3,7 @@
 //
 //	reader.Mix ──Mix──▶ Step     counts and shares of each source, then the samples
 //	data set   ──Dataset, DatasetUnits──▶ Step
-//	checkpoint ──Checkpoint, MixCheckpoint──▶ Standing     from the checkpoint alone
+//	checkpoint ──Checkpoint──▶ Standing     from the checkpoint alone
 //
 // What a step reads is a function of the order and the position, so any step is explained without
 // those before it.

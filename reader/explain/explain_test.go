@@ -206,15 +206,11 @@ func TestStanding(t *testing.T) {
 		for i := range b.Samples {
 			given[b.Samples[i].Source()]++
 		}
-		text, err := b.AppendCheckpoint(nil)
+		cp, err := b.Checkpoint()
 		if err != nil {
 			t.Fatal(err)
 		}
-		cp, err := mix.DecodeCheckpoint(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, err := explain.MixCheckpoint(&cp)
+		at, err := explain.Checkpoint(cp)
 		if err != nil || at.Step != step || at.Position != 20*step || at.EpochPosition != 20*step%333 {
 			t.Fatalf("after step %d: %+v, %v", step, at, err)
 		}
@@ -228,7 +224,7 @@ func TestStanding(t *testing.T) {
 		}
 	}
 	far := order.Checkpoint{Epoch: 1 << 31, Position: 0, Sources: []order.SourceMark{{Samples: 1 << 60, Weight: 1}}}
-	if _, err := explain.Checkpoint(&far); err == nil {
+	if _, err := explain.Checkpoint(reader.Checkpoint{Dataset: &far}); err == nil {
 		t.Error("positions past 2^63")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -74,8 +75,15 @@ const noLimit = 1 << 32
 // samples.
 var ErrUnits = errors.New("explain: the checkpoint counts packed sequences or micro-batches, whose epochs differ: give the data set too, which has the lengths of its samples")
 
-// Checkpoint is where a checkpoint of one data set stands. One of units wraps ErrUnits.
-func Checkpoint(c *order.Checkpoint) (*Standing, error) {
+// Checkpoint is where a checkpoint stands. One of the units of a data set wraps ErrUnits.
+func Checkpoint(c reader.Checkpoint) (*Standing, error) {
+	if c.Mix != nil {
+		return mixCheckpoint(c.Mix)
+	}
+	return datasetCheckpoint(c.Dataset)
+}
+
+func datasetCheckpoint(c *order.Checkpoint) (*Standing, error) {
 	if c.Units != nil {
 		return nil, ErrUnits
 	}
@@ -103,8 +111,7 @@ func Checkpoint(c *order.Checkpoint) (*Standing, error) {
 	return s, nil
 }
 
-// MixCheckpoint is where a checkpoint of a mix stands.
-func MixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
+func mixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 	plan, err := mix.New(c.Mix)
 	if err != nil {
 		return nil, err
@@ -114,7 +121,7 @@ func MixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 		EpochLength: c.Epoch, Seed: c.Seed, Shuffle: c.Shuffle, Tail: c.Tail, Skipped: c.Skipped, Segments: []StandingAhead{}, LeftOut: []StandingHole{},
 	}
 	if c.Steps.GlobalBatch > 0 {
-		if s.Step, err = c.Step(c.Steps, c.Position); err != nil {
+		if s.Step, err = c.Next(c.Steps, c.Position); err != nil {
 			return nil, err
 		}
 	}

@@ -100,10 +100,20 @@ func UnitStep(ctx context.Context, u *unitplan.Order, globalBatch int, step uint
 	return at, ErrEnd
 }
 
-// UnitPlaceOf is the place of a position of an epoch, such as a checkpoint's. The epochs before it
-// are planned, unless their plans are kept.
+// UnitPlaceOf is the place of the batch that begins at a position of an epoch, such as a checkpoint's,
+// or of the first one of the next epoch where the tail drops the position. The epochs before it are
+// planned, unless their plans are kept.
 func UnitPlaceOf(ctx context.Context, u *unitplan.Order, globalBatch int, epoch, position uint64) (UnitPlace, error) {
 	g, tail := uint64(globalBatch), u.Order().Params().Tail
+	if tail == order.TailDrop && position > 0 {
+		plan, err := u.Plan(ctx, epoch)
+		if err != nil {
+			return UnitPlace{}, err
+		}
+		if plan.Units()-position < g {
+			epoch, position = epoch+1, 0
+		}
+	}
 	at := UnitPlace{Epoch: epoch, Position: position}
 	for e := range epoch {
 		plan, err := u.Plan(ctx, e)

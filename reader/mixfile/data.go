@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"math/big"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/views"
 )
 
 // DefaultCount is the attribute that counts tokens, where nothing names another.
@@ -34,10 +37,6 @@ func (f *File) Describe(ctx context.Context, sets []*reader.Dataset) ([]Data, er
 			data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Info().Tables, ds.Selection().ID()
 			data[i].Table, failed[i] = ds.OrderTable(ctx)
 			if failed[i] == nil && f.counts(i) {
-				if ds.Selection().ID() != "" {
-					failed[i] = fmt.Errorf("%s of a view are not counted: give the whole data set, or shares of samples", f.Count)
-					return nil
-				}
 				data[i].Tokens, failed[i] = Tokens(ctx, ds, f.Count)
 			}
 			return nil
@@ -59,36 +58,110 @@ func (f *File) counts(i int) bool {
 		slices.ContainsFunc(f.Segments, func(g Segment) bool { return g.Shares[i].Sign() > 0 }))
 }
 
-// Tokens returns the sum of an integer attribute over all samples of a data set: by default that of
-// DefaultCount. Every sample must have the attribute, and no value may be negative; otherwise the
-// error is a *CountError. Purged samples whose value was cleared count as the mean of the others.
+// Tokens returns the sum of an integer attribute over the samples of an epoch of a data set, or of the
+// view in use: by default that of DefaultCount. Of a view with weights it is the mean over epochs. Every
+// sample must have the attribute, and no value may be negative; otherwise the error is a *CountError.
+// Purged samples whose value was cleared count as the mean of the others.
 func Tokens(ctx context.Context, ds *reader.Dataset, attribute string) (uint64, error) {
 	attribute = cmp.Or(attribute, DefaultCount)
 	totals, err := ds.AttrTotals(ctx, attribute)
-	switch {
-	case errors.Is(err, reader.ErrNoAttribute):
+	if errors.Is(err, reader.ErrNoAttribute) {
 		return 0, &CountError{attribute, err}
-	case err != nil:
+	}
+	if err != nil {
 		return 0, err
 	}
-	t := &totals[0]
+	of := ds.Selection()
+	t := attrSum{samples: of.Distinct(), with: totals[0].Samples, weight: totals[0].Samples, negative: totals[0].Negative, sum: totals[0].Sum()}
+	if of.View() != nil {
+		if t, err = sumOf(ctx, ds, attribute); err != nil {
+			return 0, err
+		}
+	}
 	switch {
-	case t.Samples == 0 || ds.NumSamples()-t.Samples > uint64(len(ds.Info().Purged)):
-		return 0, &CountError{attribute, fmt.Errorf("%d of %d samples have no attribute %q", ds.NumSamples()-t.Samples, ds.NumSamples(), attribute)}
-	case t.Negative > 0:
-		return 0, &CountError{attribute, fmt.Errorf("the attribute %q is below 0 in %d samples", attribute, t.Negative)}
-	case !t.Sum().IsUint64():
-		return 0, &CountError{attribute, fmt.Errorf("the attribute %q adds up to %v, which is 2^64 or more", attribute, t.Sum())}
+	case t.with == 0 || t.samples-t.with > uint64(len(ds.Info().Purged)):
+		return 0, &CountError{attribute, fmt.Errorf("%d of %d samples have no attribute %q", t.samples-t.with, t.samples, attribute)}
+	case t.negative > 0:
+		return 0, &CountError{attribute, fmt.Errorf("the attribute %q is below 0 in %d samples", attribute, t.negative)}
 	}
-	if t.Samples == ds.NumSamples() {
-		return t.Sum().Uint64(), nil
+	sum := new(big.Int).Mul(t.sum, new(big.Int).SetUint64(of.Len()))
+	if sum.Div(sum, new(big.Int).SetUint64(t.weight)); !sum.IsUint64() {
+		return 0, &CountError{attribute, fmt.Errorf("the attribute %q adds up to %v, which is 2^64 or more", attribute, sum)}
 	}
-	hi, lo := bits.Mul64(t.Sum().Uint64(), ds.NumSamples())
-	if hi >= t.Samples {
-		return math.MaxUint64, nil
+	return sum.Uint64(), nil
+}
+
+// attrSum is the sum of an attribute over samples, each as often as its weight says.
+type attrSum struct {
+	samples, with, negative uint64 // samples, those with the attribute, and those with a value below 0
+	weight                  uint64 // of those with the attribute
+	sum                     *big.Int
+}
+
+// sumOf adds up the attribute of the samples of a view, from the indexes of shards.
+func sumOf(ctx context.Context, ds *reader.Dataset, attribute string) (attrSum, error) {
+	all := attrSum{sum: new(big.Int)}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for shard := range ds.NumShards() {
+		g.Go(func() error {
+			first, err := ds.FirstSample(ctx, shard)
+			if err != nil {
+				return err
+			}
+			info, err := ds.Shard(ctx, shard)
+			if err != nil {
+				return err
+			}
+			columns, err := ds.Columns(ctx, shard, []string{attribute})
+			if err != nil {
+				return err
+			}
+			t := sumOfShard(ds.Selection(), first, info.Samples, &columns[0])
+			mu.Lock()
+			defer mu.Unlock()
+			all.samples, all.with, all.negative, all.weight = all.samples+t.samples, all.with+t.with, all.negative+t.negative, all.weight+t.weight
+			all.sum.Add(all.sum, t.sum)
+			return nil
+		})
 	}
-	sum, _ := bits.Div64(hi, lo, t.Samples)
-	return sum, nil
+	err := g.Wait()
+	return all, err
+}
+
+func sumOfShard(of *views.Selection, first, samples uint64, c *sections.AttrColumn) (t attrSum) {
+	var high, low uint64 // of the sum
+	for i := range samples {
+		if !of.Has(first + i) {
+			continue
+		}
+		t.samples++
+		if c.Name == "" { // no sample of the shard has it
+			continue
+		}
+		v, has := c.At(int(i))
+		if !has {
+			continue
+		}
+		if t.with++; v.Integer < 0 {
+			t.negative++
+			continue
+		}
+		weight := uint64(1)
+		if !of.View().Subset() {
+			weight = uint64(of.View().Weights[first+i])
+		}
+		t.weight += weight
+		hi, lo := bits.Mul64(uint64(v.Integer), weight)
+		var carry uint64
+		low, carry = bits.Add64(low, lo, 0)
+		high += hi + carry
+	}
+	t.sum = new(big.Int).SetUint64(high)
+	t.sum.Lsh(t.sum, 64)
+	t.sum.Add(t.sum, new(big.Int).SetUint64(low))
+	return t
 }
 
 // CountError is the error of a data set whose samples cannot be counted by an attribute.

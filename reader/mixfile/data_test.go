@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -71,6 +73,36 @@ func TestDescribe(t *testing.T) {
 		if !errors.As(err, &count) || !strings.HasPrefix(err.Error(), `mix.yaml:1: sources.c: count: length: `) || !strings.Contains(err.Error(), `no such integer attribute: "length", there are []`) {
 			t.Errorf("%s: %v", more, err)
 		}
+	}
+}
+
+// TestTokensOfViews counts the samples of a view alone, as often as an epoch draws them on average.
+func TestTokensOfViews(t *testing.T) {
+	length := func(key string) int64 { n, _ := strconv.Atoi(key); return int64(n) }
+	for name, c := range map[string]struct {
+		view   viewfile.View
+		tokens uint64
+	}{
+		"a subset":      {viewfile.View{Chosen: []byte{0b1000_0001, 0, 0, 0, 0b1000_0000}}, 0 + 7 + 39},
+		"weights":       {viewfile.View{Weights: append([]uint32{5, 0, 1}, make([]uint32, 37)...), Draws: 600}, 600 * (0*5 + 2*1) / 6},
+		"large weights": {viewfile.View{Weights: slices.Repeat([]uint32{1 << 31}, 40), Draws: 40}, 39 * 40 / 2},
+	} {
+		d := lengths(t, 40, length, nil)
+		c.view.Digest, c.view.Samples = d.Digest(), d.NumSamples()
+		if err := d.UseView(&c.view); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		data, err := parse(t, "sources: {a: {data: x, weight: 1}}\ncount: length\n").Describe(t.Context(), []*reader.Dataset{d})
+		if err != nil || data[0].Tokens != c.tokens {
+			t.Errorf("%s: %d tokens, %v, want %d", name, data[0].Tokens, err, c.tokens)
+		}
+	}
+	d := lengths(t, 40, func(key string) int64 { return length(key) - 2 }, nil)
+	if err := d.UseView(&viewfile.View{Digest: d.Digest(), Samples: 40, Chosen: []byte{0b111, 0, 0, 0, 0}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Tokens(t.Context(), d, "length"); err == nil || !strings.Contains(err.Error(), "is below 0 in 2 samples") {
+		t.Errorf("values below 0: %v", err)
 	}
 }
 

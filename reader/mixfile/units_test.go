@@ -193,7 +193,7 @@ func TestUnitStreams(t *testing.T) {
 // steps reads some steps on some ranks, and is killed after a checkpoint.
 func (u *unitRun) steps(t *testing.T, r *rand.Rand, text string) {
 	t.Helper()
-	world, batch := 1+r.IntN(4), 1+r.IntN(20)
+	world, batch := 1+r.IntN(4), 4+r.IntN(20)
 	streams := make([]*reader.Stream, world)
 	for rank := range streams {
 		streams[rank] = u.open(t, text, rank, world, batch)
@@ -213,15 +213,19 @@ func (u *unitRun) steps(t *testing.T, r *rand.Rand, text string) {
 			}
 			u.count(t, b)
 			if rank == saves {
-				saved, err := b.AppendCheckpoint(nil)
+				at, err := b.Checkpoint()
 				if err != nil {
 					t.Fatal(err)
 				}
-				read, err := mix.DecodeCheckpoint(saved)
+				saved, err := at.Append(nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				cp = &read
+				read, err := reader.DecodeCheckpoint(saved)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cp = read.Mix
 			}
 		}
 		if cp != nil {

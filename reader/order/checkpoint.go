@@ -42,8 +42,9 @@ type Checkpoint struct {
 	Sources []SourceMark
 	// Units are the parameters of units; nil where positions count samples.
 	Units *UnitMark
-	// Tables names the tables object of the data set's generation, so that a resume opens that one. It
-	// is not compared: the same content packed with another codec has other tables.
+	// Tables names the tables object of the data set's generation: a resume opens the newest one
+	// with the same samples. It is not compared: the same content packed with another codec has other
+	// tables.
 	Tables string
 	// SkipHash and Skipped are the hash and length of the ledger of skipped samples; "" and 0 when
 	// nothing was skipped.

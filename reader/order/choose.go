@@ -20,12 +20,21 @@ const (
 	// leastDelay is the least W for which a lane is worth having: with fewer ticks the runs that
 	// windowExtra pays for take a larger part of the memory than mixing does.
 	leastDelay = 12
-	// A lane with that delay holds this many runs.
-	laneRuns = leastDelay + windowExtra
-	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where memory and table
-	// leave laneRuns for every lane: requests of 768 KiB to 1.5 MiB of decoded blocks.
+	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where the memory leaves every
+	// lane joinedRuns and the table has leastRuns for it. So many in 96 lanes mix batches of 1,024 with
+	// a variance inflation of 1.3: see package mixing.
 	enoughBytes     = 3 << 18
 	maxJoinedBlocks = 8
+	joinedRuns      = 36 + windowExtra
+	leastRuns       = 32
+
+	// A data set of at most 1/wholePart of the memory is held whole. So is one of at most 1/fewPart,
+	// which is no more than 1 GiB, that has fewer than fewBlocks: ranks that read a part each would
+	// draw from too few of them. Every sample counts as leastCounted bytes, which bounds the tables of
+	// its only tick: 12 bytes for each.
+	wholePart, fewPart = 8, 2
+	fewBlocks          = leastRuns * DefaultLanes
+	leastCounted       = 64
 )
 
 // Choice is what a user asks for. The zero value of a field leaves it to Choose.
@@ -53,10 +62,10 @@ type Choice struct {
 	GlobalBatch, World int
 }
 
-// Choose fixes the parameters for a table, by the rules of SPEC.md 9.3: small blocks are joined to
-// runs of about a megabyte where each of 96 lanes still has 16 of them, then V is the largest
-// divisor of 96 whose lanes get a delay of 12 or more from the shuffle memory, and W what the
-// memory allows. Neither the ranks nor the machine decide. The result passes New; it is what a
+// Choose fixes the parameters for a table, by the rules of SPEC.md 9.3. A small data set becomes a
+// uniform permutation. Of others, small blocks are joined to runs where each of 96 lanes still has
+// many of them, then V is the largest divisor of 96 whose lanes get a delay of 12 or more from the
+// shuffle memory, and W what the memory allows. Neither the ranks nor the machine decide. The result passes New; it is what a
 // caller reports and keeps in checkpoints, since another version may choose otherwise. The error of
 // a memory that is too small states the least that works.
 func Choose(t Table, c Choice) (Params, error) {
@@ -76,7 +85,10 @@ func Choose(t Table, c Choice) (Params, error) {
 	if c.WholeShards && c.RunBlocks != 0 {
 		return Params{}, badOption(fmt.Errorf("order: whole shards and runs of %d blocks: give one of them", c.RunBlocks), "run-blocks")
 	}
-	if !c.WholeShards && p.RunBlocks == 0 {
+	if c.holdsWhole(&t) {
+		all := uint32(len(t.Samples))
+		p.Lanes, p.RunBlocks, p.Delay, p.Head = 1, 1, all, all
+	} else if !c.WholeShards && p.RunBlocks == 0 {
 		p.RunBlocks = chooseRunBlocks(&t, &c)
 	}
 	if c.Shuffle {
@@ -95,6 +107,26 @@ func Choose(t Table, c Choice) (Params, error) {
 	return p, nil
 }
 
+// holdsWhole reports whether the order of a table is to be a uniform permutation: one lane whose
+// only tick has all samples. Every rank then reads all blocks.
+func (c *Choice) holdsWhole(t *Table) bool {
+	if !c.Shuffle || c.WholeShards || c.Lanes|c.RunBlocks|c.Delay|c.Head != 0 || t.Decoded == 0 {
+		return false
+	}
+	var samples uint64 // below 2^64: fewer than 2^32 blocks of fewer than 2^32
+	for _, n := range t.Samples {
+		samples += uint64(n)
+	}
+	if t.View != nil {
+		samples = max(samples, t.View.Samples())
+	}
+	memory := c.memory()
+	if samples == 0 || samples > memory/wholePart/leastCounted {
+		return false
+	}
+	return t.Decoded <= memory/wholePart || t.Decoded <= min(memory, DefaultMemory)/fewPart && len(t.Samples) < fewBlocks
+}
+
 func chooseRunBlocks(t *Table, c *Choice) uint32 {
 	var largest int
 	for i := range t.ShardFirst {
@@ -110,7 +142,7 @@ func chooseRunBlocks(t *Table, c *Choice) uint32 {
 	}
 	lanes := uint64(cmp.Or(c.Lanes, DefaultLanes))
 	for e < min(largest, maxJoinedBlocks) && runBytes(t, uint32(e)) < enoughBytes &&
-		c.memory()/runBytes(t, uint32(2*e))/lanes >= laneRuns && uint64(countRuns(t, 2*e))/lanes >= laneRuns {
+		c.memory()/runBytes(t, uint32(2*e))/lanes >= joinedRuns && uint64(countRuns(t, 2*e))/lanes >= leastRuns {
 		e *= 2
 	}
 	return uint32(e)

@@ -29,8 +29,12 @@ func TestChoose(t *testing.T) {
 		choice     Choice
 		v, e, w, h uint32
 	}{
+		// 10^9 is below 2^30, and the blocks are few.
+		{"default memory", thousand, Choice{}, 1, 1, 1000, 1000},
 		// ⌊2^31/(96·10^6)⌋ = 22
-		{"default memory", thousand, Choice{}, 96, 1, 18, 4},
+		{"more blocks", tableOfSize(1100), Choice{}, 96, 1, 18, 4},
+		{"an eighth of the memory", tableOfSize(4000), Choice{Memory: 32e9}, 1, 1, 4000, 4000},
+		{"a byte less", tableOfSize(4000), Choice{Memory: 32e9 - 1}, 96, 1, 329, 4},
 		{"exactly twenty runs a lane", thousand, Choice{Memory: 1920e6}, 96, 1, 16, 4},
 		{"a byte more of blocks", odd, Choice{Memory: 1920e6}, 96, 1, 15, 4},
 		{"sixteen runs a lane", thousand, Choice{Memory: 1536e6}, 96, 1, 12, 4},
@@ -48,7 +52,7 @@ func TestChoose(t *testing.T) {
 		{"whole shards", thousand, Choice{WholeShards: true}, 1, 0, 4, 4},
 		{"explicit delay", thousand, Choice{Delay: 2, Memory: 1}, 96, 1, 2, 2},
 		{"explicit head", thousand, Choice{Head: 7}, 96, 1, 18, 7},
-		{"most delay", thousand, Choice{Memory: math.MaxUint64}, 96, 1, 4096, 4},
+		{"most delay", thousand, Choice{Memory: math.MaxUint64, Head: 4}, 96, 1, 4096, 4},
 		{"no samples", Table{}, Choice{}, 96, 1, 4096, 4},
 		{"no samples, whole shards", Table{}, Choice{WholeShards: true}, 96, 0, 4096, 4},
 	} {
@@ -75,7 +79,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%d epochs, shuffled %v: tail %s, want %s", c.epochs, c.shuffle, p.Tail, c.want)
 		}
 	}
-	if p, _ := Choose(thousand, Choice{Shuffle: true, GlobalBatch: 1024, World: 8}); p.MixBlock != 10 {
+	if p, _ := Choose(thousand, Choice{Shuffle: true, Head: 4, GlobalBatch: 1024, World: 8}); p.MixBlock != 10 {
 		t.Errorf("T = %d", p.MixBlock)
 	}
 }
@@ -109,9 +113,9 @@ func TestChooseJoins(t *testing.T) {
 	const mib = 1 << 20
 	tiny := smallBlocks(100_000)
 	tiny.Decoded /= 16 // 16 KiB
-	few := smallBlocks(9000)
+	few := smallBlocks(9300)
 	few.ShardFirst = nil
-	for b := 0; b < 9000; b += 3 {
+	for b := 0; b < 9300; b += 3 {
 		few.ShardFirst = append(few.ShardFirst, b)
 	}
 	for _, c := range []struct {
@@ -120,16 +124,15 @@ func TestChooseJoins(t *testing.T) {
 		choice  Choice
 		v, e, w uint32
 	}{
-		{"a large data set", smallBlocks(100_000), Choice{}, 96, 4, 17},
-		{"runs just enough", smallBlocks(6200), Choice{}, 96, 4, 17},
-		{"runs too few for 4", smallBlocks(6100), Choice{}, 96, 2, 38}, // 61 shards of 25 runs: 1525 < 16·96
-		{"runs too few for 2", smallBlocks(3000), Choice{}, 96, 1, 81},
-		{"memory for 4", smallBlocks(100_000), Choice{Memory: 1536 * mib}, 96, 4, 12},
-		{"memory for 2", smallBlocks(100_000), Choice{Memory: 1536*mib - 1}, 96, 2, 27},
-		{"memory for 1", smallBlocks(100_000), Choice{Memory: 768*mib - 1}, 96, 1, 27},
+		{"a large data set", smallBlocks(100_000), Choice{}, 96, 2, 38},
+		{"runs just enough", smallBlocks(6200), Choice{}, 96, 2, 38},
+		{"runs too few for 2", smallBlocks(6100), Choice{}, 96, 1, 81}, // 61 shards of 50 runs: 3050 < 32·96
+		{"memory for 4", smallBlocks(100_000), Choice{Memory: 3840 * mib}, 96, 4, 36},
+		{"memory for 2", smallBlocks(100_000), Choice{Memory: 3840*mib - 1}, 96, 2, 75},
+		{"memory for 1", smallBlocks(100_000), Choice{Memory: 1920*mib - 1}, 96, 1, 75},
 		{"less memory, fewer lanes", smallBlocks(100_000), Choice{Memory: 256 * mib}, 48, 1, 17},
 		{"at most 8", tiny, Choice{}, 96, 8, 166},
-		{"shards of 3", few, Choice{}, 96, 4, 17}, // S(4) counts blocks that shards do not have
+		{"shards of 3", few, Choice{Memory: 3840 * mib}, 96, 4, 36}, // S(4) counts blocks that shards do not have
 		{"fixed lanes", smallBlocks(3000), Choice{Lanes: 8}, 8, 4, 252},
 		{"fixed run", smallBlocks(100_000), Choice{RunBlocks: 1}, 96, 1, 81},
 		{"fixed delay", smallBlocks(100_000), Choice{Delay: 20}, 96, 1, 20},

@@ -45,7 +45,7 @@ func (o *epochOrder) load(p *Plan, epoch uint32) {
 		if keep {
 			from = 0
 		}
-		shuffleMany(o.slots, newWords(p.params.Seed, domainRuns, 0, from, objRuns))
+		shuffle(o.slots, newWords(p.params.Seed, domainRuns, 0, from, objRuns))
 	}
 	o.cut()
 	if keep && epoch > 0 && p.params.Shuffle {

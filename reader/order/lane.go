@@ -216,7 +216,7 @@ func (n *lane) moveTo(c *Cursor, k uint64) {
 // fill puts the samples of the current tick into their order.
 func (n *lane) fill(c *Cursor) {
 	n.made = true
-	n.queue = n.queue[:0]
+	n.queue = slices.Grow(n.queue[:0], int(n.end-n.start))
 	for _, d := range n.draws {
 		s := &n.ring[d.place]
 		if s.body == nil {

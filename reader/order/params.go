@@ -63,12 +63,16 @@ type Params struct {
 // Window is V·W: about how many runs samples are drawn from at a time.
 func (p Params) Window() uint64 { return uint64(p.Lanes) * uint64(p.Delay) }
 
+// OneTick reports whether the order is a single tick for a data set that has no more runs than
+// Delay: a uniform permutation, which Choose makes of small data.
+func (p Params) OneTick() bool { return p.Shuffle && p.Lanes == 1 && p.Head == p.Delay }
+
 // MixesLittle reports whether the window is small for a global batch: V·W < 1.5·G. Of a data set
 // that is stored class by class, batches then have a class mix that varies noticeably more than
 // that of a uniform permutation; see package mixing for figures. More shuffle memory, smaller
 // blocks, or packing in a random order mend it.
 func (p Params) MixesLittle(globalBatch int) bool {
-	return p.Shuffle && 2*p.Window() < 3*uint64(max(globalBatch, 0))
+	return p.Shuffle && !p.OneTick() && 2*p.Window() < 3*uint64(max(globalBatch, 0))
 }
 
 // OptionError is an option of an order or a split that cannot be used.

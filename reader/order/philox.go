@@ -91,9 +91,16 @@ func bounded(x, n uint32) (j uint32, ok bool) {
 	return uint32(m >> 32), low >= n || low >= -n%n
 }
 
+// manyValues are more than the first cache holds, or nearly so.
+const manyValues = 1 << 12
+
 // shuffle is SHUFFLE: Fisher-Yates from the top, every permutation equally likely. a is shorter
 // than 2^32. Words are drawn ahead of the swaps, which takes two fifths off the time.
 func shuffle[T uint32 | uint64](a []T, w words) {
+	if len(a) > manyValues {
+		shuffleMany(a, w)
+		return
+	}
 	var draws [64]uint32
 	i := len(a) - 1
 	for b := uint32(0); i > 0; {
@@ -116,7 +123,7 @@ func shuffle[T uint32 | uint64](a []T, w words) {
 // memory: the draws do not depend on the array, so they are made ahead, and one read of each place
 // brings the lines in side by side. Four times as fast as shuffle for 3e6 values, the same
 // permutation.
-func shuffleMany(a []uint32, w words) {
+func shuffleMany[T uint32 | uint64](a []T, w words) {
 	var draws [256]uint32 // 256 lines of 64 bytes stay in the first cache until they are swapped
 	var some [64]uint32
 	i := len(a) - 1
@@ -149,7 +156,7 @@ func shuffleMany(a []uint32, w words) {
 // the sum.
 //
 //go:noinline
-func touch(a, places []uint32) (sum uint32) {
+func touch[T uint32 | uint64](a []T, places []uint32) (sum T) {
 	for _, j := range places {
 		sum += a[j]
 	}

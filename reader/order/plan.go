@@ -91,9 +91,26 @@ func (p *Plan) Drawn(epoch uint64, f func(number uint64)) {
 // Viewed reports whether the plan is that of a view.
 func (p *Plan) Viewed() bool { return p.table.View != nil }
 
+// Whole reports whether each lane is a single tick, so that all of its samples are live at a time.
+// With one lane the order is then a uniform permutation, see Choose.
+func (p *Plan) Whole() bool {
+	return p.params.Shuffle && uint64(p.params.Head) >= uint64(p.blocks.runs.count)
+}
+
+// Live returns about how many decoded bytes are live at a time over all ranks, and those of the
+// whole table.
+func (p *Plan) Live() (live, all uint64) {
+	all = p.table.Decoded
+	hi, runs := bits.Mul64(runBytes(&p.table, p.params.RunBlocks), p.params.Window()+windowExtra*uint64(p.params.Lanes))
+	if hi > 0 {
+		runs = all
+	}
+	return min(runs, all), all
+}
+
 // CheckSplit reports whether batches can be split that way: a batch of at least 1, a rank of the
-// world, and with TailDrop a batch no larger than the epoch, which would drop every sample. Call it
-// at open; NextBatch calls it each time.
+// world, and with TailDrop a batch no larger than the epoch, which would drop every sample. NextBatch
+// calls it each time.
 func (p *Plan) CheckSplit(s Split) error {
 	if err := s.validate(); err != nil {
 		return fmt.Errorf("order: %w", err)

@@ -80,6 +80,7 @@ type (
 	}
 	pythonChoice struct {
 		Shards      []int    `json:"shards"`
+		Samples     uint32   `json:"samples"`
 		Decoded     uint64   `json:"decoded"`
 		Seed        uint64   `json:"seed"`
 		Shuffle     bool     `json:"shuffle"`
@@ -299,7 +300,9 @@ func (c *pythonChoice) choose() (Params, error) {
 		table.ShardFirst = append(table.ShardFirst, blocks)
 		blocks += n
 	}
-	table.Samples = make([]uint32, blocks)
+	if table.Samples = make([]uint32, blocks); blocks > 0 {
+		table.Samples[0] = c.Samples
+	}
 	return Choose(table, Choice{
 		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
 		Affinity: c.Affinity, Tail: c.Tail, Epochs: c.Epochs, GlobalBatch: c.GlobalBatch, World: c.World, UnitBlocks: c.UnitBlocks,
@@ -340,13 +343,14 @@ func TestPythonChoices(t *testing.T) {
 			Epochs: rnd.Uint64N(3), GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
 			UnitBlocks: []uint64{0, 0, 0, 1, 50, 5000}[rnd.IntN(6)],
 		}
+		c.Samples = rnd.Uint32N(1 << (1 + rnd.IntN(24)))
 		blocks := 0
 		for range rnd.IntN(9) {
 			c.Shards = append(c.Shards, rnd.IntN(2000))
 			blocks += c.Shards[len(c.Shards)-1]
 		}
 		c.Memory += rnd.Uint64N(c.Memory)
-		c.Decoded = uint64(blocks)*uint64(rnd.IntN(1<<20)) + uint64(rnd.IntN(100))
+		c.Decoded = uint64(blocks)*uint64(rnd.IntN(1<<(8+rnd.IntN(13)))) + uint64(rnd.IntN(100))
 		choices = append(choices, c)
 	}
 	cases := make([]pythonCase, len(choices))

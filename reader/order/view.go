@@ -90,11 +90,7 @@ type listed struct {
 // ShuffleWords permutes a, which is shorter than 2^32, with WORDS(key, dom, lane, epoch, obj)
 // (ORDER.md, "Random words"). It is for the packages of the layers around the order.
 func ShuffleWords(a []uint32, key uint64, dom, lane, epoch, obj uint32) {
-	if w := newWords(key, dom, lane, epoch, obj); len(a) > 1<<12 {
-		shuffleMany(a, w)
-	} else {
-		shuffle(a, w)
-	}
+	shuffle(a, newWords(key, dom, lane, epoch, obj))
 }
 
 // FirstWords returns the first two words of WORDS(key, dom, lane, epoch, obj), the first one low.

@@ -42,6 +42,7 @@ type MixReport struct {
 	Padding     uint64         `json:"padding"`
 	Sources     []SourceReport `json:"sources"`
 	Worlds      []Reading      `json:"worlds"`
+	Verdict     mixing.Verdict `json:"-"` // on the source that is mixed least
 }
 
 // SourceReport is what a source gave.
@@ -91,6 +92,7 @@ type mixWalk struct {
 	sources []mixWalkSource
 	worlds  []world
 	report  *MixReport
+	orders  []*order.Plan // by source
 	own     [][]order.Ref // the samples of a batch, by source
 }
 
@@ -110,7 +112,7 @@ func newMixWalk(plan *mix.Plan, orders []*order.Plan, sources []MixSource, o Mix
 	if len(sources) != len(m.Sources) {
 		return nil, fmt.Errorf("%d sources for the %d of a mix: give one for each", len(sources), len(m.Sources))
 	}
-	w := &mixWalk{o: o, report: &MixReport{}, own: make([][]order.Ref, len(sources))}
+	w := &mixWalk{o: o, orders: orders, report: &MixReport{}, own: make([][]order.Ref, len(sources))}
 	var first uint64
 	for i, s := range sources {
 		at := mixWalkSource{units: m.Sources[i].Units, SourceReport: SourceReport{Name: m.Sources[i].Name, Mixing: Mixing{First: []float64{}}}}
@@ -233,6 +235,9 @@ func (w *mixWalk) finish() {
 		}
 		r.ExactlyOnce = r.ExactlyOnce && s.Repeated == 0 && s.Missing == 0
 		r.Sources = append(r.Sources, s.SourceReport)
+		if s.VIF > r.Verdict.VIF && w.orders[i].Params().Shuffle {
+			r.Verdict = mixing.Judge(s.VIF, s.Name, w.orders...)
+		}
 	}
 	for i := range w.worlds {
 		r.Worlds = append(r.Worlds, w.worlds[i].figures(r.Samples, r.Batches, w.o.Job))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/mixing"
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
@@ -30,6 +31,7 @@ type MixUnitReport struct {
 	Units    uint64 `json:"units"`
 	UnitSteps
 	Sources []UnitSourceReport `json:"sources"`
+	Verdict mixing.Verdict     `json:"-"` // on the source that is mixed least
 }
 
 // UnitSourceReport is what a source gave. The Summary is of one of its epochs.
@@ -43,6 +45,8 @@ type UnitSourceReport struct {
 	Fill       float64 `json:"fill"`
 	// Epochs is the epochs of the source when the walk ends, since the beginning of the run.
 	Epochs float64 `json:"epochs"`
+	// VIF is the variance inflation of the place in storage of the source's samples in batches.
+	VIF float64 `json:"vif"`
 
 	room uint64
 }
@@ -52,10 +56,12 @@ type UnitSourceReport struct {
 func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o MixUnitOptions) (*MixUnitReport, error) {
 	m := plan.Mix()
 	r := &MixUnitReport{Position: position, End: position, UnitSteps: newUnitSteps(o.Worlds)}
+	labels, orders := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources))
 	for i := range m.Sources {
 		s := UnitSourceReport{Name: m.Sources[i].Name}
 		if line := m.Sources[i].Line; line != nil {
-			s.Summary = line.Units().Summary()
+			s.Summary, orders[i] = line.Units().Summary(), line.Units().Order()
+			labels[i] = mixing.Parts(orders[i].Stored()).In(orders[i], 0)
 		}
 		r.Sources = append(r.Sources, s)
 	}
@@ -66,13 +72,20 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o MixUnitOpt
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	if err := r.walk(ctx, cursor, &m, &o); err != nil {
+	meter := mixing.NewBySource(labels)
+	if err := r.walk(ctx, cursor, &m, &o, meter); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	for i, vif := range meter.VIF() {
+		r.Sources[i].VIF = vif
+		if vif > r.Verdict.VIF && m.Shuffle {
+			r.Verdict = mixing.Judge(vif, r.Sources[i].Name, orders...)
+		}
 	}
 	return r, r.finish(plan, &m)
 }
 
-func (r *MixUnitReport) walk(ctx context.Context, cursor *mix.Cursor, m *mix.Mix, o *MixUnitOptions) error {
+func (r *MixUnitReport) walk(ctx context.Context, cursor *mix.Cursor, m *mix.Mix, o *MixUnitOptions, meter *mixing.BySource) error {
 	params := func(source uint16) units.Params { return m.Sources[source].Unit }
 	var refs []order.Ref
 	var steps []unitCost
@@ -91,6 +104,7 @@ func (r *MixUnitReport) walk(ctx context.Context, cursor *mix.Cursor, m *mix.Mix
 		}
 		steps = unitCosts(steps[:0], refs, &b, params, o.Square)
 		r.add(steps)
+		meter.Add(refs)
 		r.End, r.Units = b.NextPosition, r.Units+uint64(len(steps))
 		for i := range steps {
 			s := &r.Sources[steps[i].source]

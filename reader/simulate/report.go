@@ -39,8 +39,10 @@ type Report struct {
 	Worlds []World `json:"worlds"`
 	// Window is the number of runs that samples are drawn from at a time. MixesLittle reports that it
 	// is small for the global batch; see order.Params.
-	Window      uint64 `json:"window"`
-	MixesLittle bool   `json:"mixes_little"`
+	Window uint64 `json:"window"`
+	// Verdict is that of the worst variance inflation, of batches or of a rank's part of them.
+	Verdict     mixing.Verdict `json:"-"`
+	MixesLittle bool           `json:"mixes_little"`
 }
 
 // Mixing are the figures of package mixing for global batches.

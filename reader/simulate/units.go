@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mixing"
 	"github.com/shardtool/shardtool/reader/order/units"
 	"github.com/shardtool/shardtool/reader/unitplan"
 )
@@ -18,6 +19,8 @@ type UnitOptions struct {
 	Worlds []int
 	// Square is b of the cost of an item, L + b·L²: what attention costs beside the rest of a step.
 	Square float64
+	// Labels are those of the samples that the units have; nil: mixing is not measured.
+	Labels *mixing.Labels
 }
 
 // UnitReport is what Units counted. Padding is what a batch has beside its tokens: a sequence has
@@ -26,6 +29,9 @@ type UnitReport struct {
 	units.Summary
 	Epoch uint64 `json:"epoch"`
 	Units uint64 `json:"units"`
+	// VIF is the variance inflation of the labels of the samples in a batch, see package mixing.
+	VIF     float64        `json:"vif"`
+	Verdict mixing.Verdict `json:"-"` // on it
 	UnitSteps
 }
 
@@ -71,6 +77,7 @@ func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, 
 	cursor.Until(o.Epoch + 1)
 	var refs []order.Ref
 	var steps []unitCost
+	meter := mixing.NewPart(o.Labels)
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -86,9 +93,23 @@ func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, 
 		steps = unitCosts(steps[:0], refs, &b, func(uint16) units.Params { return u.Units.Params() }, o.Square)
 		r.Units = b.Of
 		r.add(steps)
+		meter.Add(unpadded(refs))
 	}
 	r.end()
+	if r.VIF = meter.VIF(); u.Order().Params().Shuffle {
+		r.Verdict = mixing.Judge(r.VIF, "", u.Order())
+	}
 	return r, nil
+}
+
+// unpadded are the references before the padding.
+func unpadded(refs []order.Ref) []order.Ref {
+	for i := range refs {
+		if refs[i].Padding {
+			return refs[:i]
+		}
+	}
+	return refs
 }
 
 // newUnitSteps has nothing counted yet.

@@ -32,6 +32,13 @@ func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Optio
 		w.report.Worlds = append(w.report.Worlds, World{Reading: w.worlds[i].figures(w.report.Samples, w.report.Batches, o.Job)})
 	}
 	w.report.mixed(w.meter.Figures(), labels.Len())
+	worst := w.report.VIF
+	for _, x := range w.report.Worlds {
+		worst = max(worst, x.LocalVIF)
+	}
+	if plan.Params().Shuffle {
+		w.report.Verdict = mixing.Judge(worst, "", plan)
+	}
 	w.report.Window, w.report.MixesLittle = p.Window(), p.MixesLittle(o.GlobalBatch)
 	return w.report, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // Stalls is the time that the consumer of a stream waited in Next, divided by what held back the
@@ -102,6 +103,8 @@ type Stream struct {
 	Rereads uint64
 	// Skipped counts the samples of all blocks in the ledger.
 	Skipped uint64
+	// Lengths is StreamInfo.Lengths: what an epoch in units cuts off and leaves out of long samples.
+	Lengths units.Summary
 	// Held is the most bytes of blocks that were held at once.
 	Held int64
 }

@@ -1,6 +1,6 @@
 // Package views finds the views in the store of a data set, and holds the one in use.
 //
-//	name ──▶ views/NAME.json ──▶ view-ID.bin ──▶ Load ──▶ reader.Dataset.UseView ──▶ Selection
+//	name ──▶ views/NAME.json ──▶ view-ID.bin ──▶ Read, Decode ──▶ reader.Dataset.UseView ──▶ Selection
 package views
 
 import (
@@ -28,9 +28,15 @@ type Content struct {
 	Samples uint64
 }
 
-// Load reads a view of a data set by its name or ID. The error wraps fs.ErrNotExist where there is
-// none, and ErrGeneration where the view is of other content.
-func Load(ctx context.Context, store objstore.Store, of Content, name string) (*viewfile.View, error) {
+// File is a view as it was read.
+type File struct {
+	store        objstore.Store
+	name, object string
+	raw          []byte
+}
+
+// Read reads a view by its name or ID. The error wraps fs.ErrNotExist where there is none.
+func Read(ctx context.Context, store objstore.Store, name string) (*File, error) {
 	object := names.View(name)
 	if !names.IsViewID(name) {
 		label, err := Label(ctx, store, name)
@@ -39,25 +45,30 @@ func Load(ctx context.Context, store objstore.Store, of Content, name string) (*
 		}
 		object = label.View
 	}
-	file, _, err := objstore.ReadAll(ctx, store, object, maxView)
+	raw, _, err := objstore.ReadAll(ctx, store, object, maxView)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && object != names.View(name) {
 			err = fmt.Errorf("%w: the name %s leads to a view that is missing: make it again", err, name)
 		}
 		return nil, fmt.Errorf("reader: view %s: %w", name, err)
 	}
-	head, err := viewfile.Head(file)
+	return &File{store: store, name: name, object: object, raw: raw}, nil
+}
+
+// Decode returns the view. The error wraps ErrGeneration where it is of other content.
+func (f *File) Decode(of Content) (*viewfile.View, error) {
+	head, err := viewfile.Head(f.raw)
 	if err != nil {
-		return nil, format.InShard(object, err)
+		return nil, format.InShard(f.object, err)
 	}
 	if err := of.check(head); err != nil {
-		return nil, fmt.Errorf("reader: view %s of %v: %w", name, store, err)
+		return nil, fmt.Errorf("reader: view %s of %v: %w", f.name, f.store, err)
 	}
-	v, err := viewfile.Decode(file, of.Digest, of.Samples)
-	if err == nil && names.View(v.ID()) != object {
+	v, err := viewfile.Decode(f.raw, of.Digest, of.Samples)
+	if err == nil && names.View(v.ID()) != f.object {
 		err = fmt.Errorf("%w: its content has the ID %s", format.ErrCorrupt, v.ID())
 	}
-	return v, format.InShard(object, err)
+	return v, format.InShard(f.object, err)
 }
 
 // Label reads the object that names a view.

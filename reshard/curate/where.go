@@ -2,7 +2,6 @@ package curate
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"math"
 	"runtime"
@@ -96,10 +95,8 @@ type query struct {
 type bound struct {
 	*where.Condition
 	format.Attribute
-	column    int // in names
-	integer   int64
-	number    float64
-	isInteger bool
+	column int // in names
+	number where.Number
 }
 
 func (q *query) bind(attributes []format.Attribute) error {
@@ -111,12 +108,10 @@ func (q *query) bind(attributes []format.Attribute) error {
 		}
 		b.Attribute = attributes[at]
 		if b.Kind != format.AttrLabel && !b.Nulls() {
-			var err error
-			if b.number, err = strconv.ParseFloat(b.Word, 64); err != nil {
+			var ok bool
+			if b.number, ok = where.ParseNumber(b.Word); !ok {
 				return specf("%w", b.WordErrorf("the attribute %s is a %v: compare it with a number", b.Name, b.Kind))
 			}
-			b.integer, err = strconv.ParseInt(b.Word, 10, 64)
-			b.isInteger = err == nil
 		}
 		if b.column = slices.Index(q.names, b.Name); b.column < 0 {
 			b.column = len(q.names)
@@ -171,19 +166,15 @@ func (q *query) eval(columns []sections.AttrColumn, samples int) []uint64 {
 			return
 		case b.Kind == format.AttrLabel:
 			q.evalLabel(i, c, values, into)
-		case b.Kind == format.AttrInteger && b.isInteger:
-			for i, x := range values {
-				if b.Holds(false, cmp.Compare(int64(x>>1)^-int64(x&1), b.integer), true) {
-					into[i/64] |= 1 << (i % 64)
-				}
-			}
 		default:
 			for i, x := range values {
-				v := math.Float64frombits(x)
+				order, ordered := 0, false
 				if b.Kind == format.AttrInteger {
-					v = float64(int64(x>>1) ^ -int64(x&1))
+					order, ordered = b.number.CompareInt(int64(x>>1) ^ -int64(x&1))
+				} else {
+					order, ordered = b.number.CompareFloat(math.Float64frombits(x))
 				}
-				if b.Holds(false, cmp.Compare(v, b.number), v == v && b.number == b.number) {
+				if b.Holds(false, order, ordered) {
 					into[i/64] |= 1 << (i % 64)
 				}
 			}

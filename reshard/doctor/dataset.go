@@ -14,9 +14,6 @@ const (
 	tinyShard = 16 << 20
 	// The job whose mixing is measured, and the most samples of it.
 	jobBatch, jobRanks, mostMixed = 256, 8, 16 << 20
-	// mixedWell is the variance inflation up to which a small window does no harm: the window may
-	// hold the data set whole.
-	mixedWell = 1.3
 )
 
 // Dataset examines the samples of a data set, up to Options.Limit of them, its shards, and how well
@@ -71,9 +68,8 @@ func (e *examination) mix(ctx context.Context, d *reader.Dataset) (*Mixing, erro
 	if err != nil {
 		return nil, err
 	}
-	if params.MixesLittle(jobBatch) && f.VIF > mixedWell {
-		e.found(MixesLittle, fmt.Sprintf("with the default memory samples are drawn from %d blocks or runs at a time, fewer than 1.5 times a batch of %d",
-			params.Window(), jobBatch))
+	if v := mixing.Judge(max(f.VIF, f.Worlds[0].VIF), "", plan); v.Little() {
+		e.found(MixesLittle, v.Warning("more shuffle memory, %s", "shuffle the data when packing it"))
 	}
 	return &Mixing{Params: params, GlobalBatch: jobBatch, Labels: labels.Len(), Figures: f}, nil
 }

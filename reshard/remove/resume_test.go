@@ -1,10 +1,12 @@
 package remove
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
@@ -21,7 +23,7 @@ type place struct {
 // deliver reads up to the given number of batches of all ranks, and returns their samples in the
 // order of the global batches, with a checkpoint after the last batch. holes counts the samples
 // that were missing.
-func deliver(t *testing.T, store objstore.Store, o reader.Order, world, batches int) (out []place, holes int, last order.Checkpoint) {
+func deliver(t *testing.T, store objstore.Store, o reader.Order, world, batches int) (out []place, holes int, last reader.Checkpoint) {
 	t.Helper()
 	for rank := range world {
 		o.Rank, o.World = rank, world
@@ -113,4 +115,109 @@ func TestResume(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestResumeNewest: a job resumes on the newest generation with the samples of its checkpoint,
+// which may have removed more samples, or have restored some.
+func TestResumeNewest(t *testing.T) {
+	o := reader.Order{Epochs: 1, GlobalBatch: 10, Shuffle: true, Seed: 5}
+	restore, deep := Options{Restore: true}, writer.PurgeOptions{Generations: true}
+	var meanwhile []writer.Sample
+	for i := 0; i < 120; i += 2 { // other samples: nothing begins as the data set did
+		meanwhile = append(meanwhile, some(i, 1, 200)...)
+	}
+	over, more := small, small
+	over.Mode, more.Mode = writer.ModeOverwrite, writer.ModeAppend
+	type store = objstore.Store
+	for name, c := range map[string]struct {
+		then       func(t *testing.T, s store) // after the checkpoint, which is of generation 2 and lacks 5 and 6
+		generation uint64
+		holes      []int
+	}{
+		"nothing":            {func(t *testing.T, s store) {}, 2, []int{5, 6}},
+		"restored":           {func(t *testing.T, s store) { run(t, s, restore, 5, 6) }, 3, nil},
+		"more removed":       {func(t *testing.T, s store) { run(t, s, Options{}, 7) }, 3, []int{5, 6, 7}},
+		"purged":             {func(t *testing.T, s store) { run(t, s, restore, 6); purge(t, s, writer.PurgeOptions{}) }, 4, []int{5}},
+		"purged, generation": {func(t *testing.T, s store) { purge(t, s, deep) }, 3, []int{5, 6}},
+		"appended":           {func(t *testing.T, s store) { pack(t, s, some(120, 9, 200), more) }, 2, []int{5, 6}},
+		"appended, then restored": {func(t *testing.T, s store) {
+			pack(t, s, some(120, 9, 200), more)
+			run(t, s, restore, 5)
+			run(t, s, Options{}, 7, 121)
+		}, 2, []int{6, 7}},
+		"appended, then purged": {func(t *testing.T, s store) {
+			pack(t, s, some(120, 9, 200), more)
+			purge(t, s, writer.PurgeOptions{})
+		}, 2, []int{5, 6}},
+		"restored, then overwritten": {func(t *testing.T, s store) {
+			run(t, s, restore, 5)
+			run(t, s, Options{}, 7)
+			pack(t, s, meanwhile, over)
+			run(t, s, Options{}, 8)
+		}, 4, []int{6, 7}},
+		"overwritten":             {func(t *testing.T, s store) { pack(t, s, meanwhile, over) }, 2, []int{5, 6}},
+		"overwritten with itself": {func(t *testing.T, s store) { pack(t, s, some(0, 120, 200), over) }, 3, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole, _, _ := deliver(t, packed(t, some(0, 120, 200), small), o, 1, 0)
+			s := packed(t, some(0, 120, 200), small)
+			run(t, s, Options{}, 5, 6)
+			_, _, cp := deliver(t, s, o, 1, 3)
+			c.then(t, s)
+			d, err := reader.OpenResumed(t.Context(), s, reader.Options{}, cp.Dataset.Tables)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if d.Info().Generation != c.generation {
+				t.Errorf("it continues on generation %d, want %d", d.Info().Generation, c.generation)
+			}
+			from := o
+			from.Checkpoint = &cp
+			stream, err := d.Stream(t.Context(), reader.StreamOptions{Order: from})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.Close()
+			var got, want []int
+			for b, err := range stream.Batches(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range b.Samples {
+					got = append(got, int(b.Samples[i].Number))
+				}
+			}
+			for _, p := range whole[30:] {
+				if !slices.Contains(c.holes, int(p.number)) {
+					want = append(want, int(p.number))
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("samples %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// TestResumeRefused: a current generation that cannot be read may have removed samples, so a job
+// does not go back to the generation before it.
+func TestResumeRefused(t *testing.T) {
+	s := packed(t, some(0, 20, 200), small)
+	before := open(t, s, reader.Options{}).Info().Tables
+	r := run(t, s, Options{}, 5)
+	if err := s.Delete(t.Context(), r.Tables); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := reader.OpenResumed(t.Context(), s, reader.Options{}, before); !errors.Is(err, format.ErrCorrupt) {
+		t.Fatalf("%v, %v", d, err)
+	}
+	if err := s.Delete(t.Context(), format.ManifestName); err != nil {
+		t.Fatal(err)
+	}
+	d, err := reader.OpenResumed(t.Context(), s, reader.Options{}, before)
+	if err != nil || d.Info().Tables != before {
+		t.Fatal(err)
+	}
+	d.Close()
 }

@@ -9,10 +9,10 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/shardtool/shardtool/bench/peak"
 	"github.com/shardtool/shardtool/bench/table"
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/test/bench/peak"
 )
 
 // cached streams epochs over the throttled network through a cache on local disk, of the size of

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/shardtool/shardtool/bench/paced"
+	"github.com/shardtool/shardtool/test/bench/paced"
 )
 
 // pacedRows measures, over the throttled network, how long a consumer waits that needs 90 % of the

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -121,9 +122,15 @@ func fake(t *testing.T) *server {
 }
 
 // conditional has the completion of an upload in parts honour If-None-Match, which gofakes3
-// ignores: the store refuses to commit where an object could be overwritten.
+// ignores, and lets one conditional request at a time in: the store refuses to commit where an
+// object could be overwritten.
 func conditional(backend gofakes3.Backend, next http.Handler) http.Handler {
+	var turn sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && (r.Header.Get("If-None-Match") != "" || r.Header.Get("If-Match") != "") {
+			turn.Lock()
+			defer turn.Unlock()
+		}
 		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") && r.Header.Get("If-None-Match") == "*" {
 			bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 			if object, err := backend.HeadObject(bucket, key); err == nil {

@@ -34,6 +34,7 @@ func (s *server) secured(t *testing.T) (https *server, authority string) {
 			r.Out.Host = r.In.Host // it is signed
 		},
 	})
+	h.EnableHTTP2 = true                           // as most endpoints do
 	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
 	h.StartTLS()
 	t.Cleanup(func() {

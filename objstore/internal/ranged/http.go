@@ -34,6 +34,14 @@ func Tune(t *http.Transport, connections int) {
 	t.ForceAttemptHTTP2 = false
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
+	// The transport may be a clone of one that speaks HTTP/2, as the SDK's is. A clone keeps the
+	// protocols that its origin offers in the TLS handshake; a server that then selects h2 would
+	// wait for frames and be sent HTTP/1.1.
+	if t.TLSClientConfig == nil {
+		t.TLSClientConfig = new(tls.Config)
+	}
+	t.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	t.TLSNextProto = nil
 	t.WriteBufferSize = 64 << 10
 }
 
@@ -46,27 +54,43 @@ func TuneDialer(d *net.Dialer) {
 // maxRedirects is the number of redirects that one request follows, as in browsers and net/http.
 const maxRedirects = 10
 
-// redirectError reports a loop or too many redirects. It is final, because the same request would
-// be redirected in the same way.
-type redirectError struct {
-	to   string
-	loop bool
-}
+// redirectError is the reason for which a redirect is not followed. It is final, because the same
+// request would be redirected in the same way.
+type redirectError struct{ text string }
 
-func (e *redirectError) Error() string {
-	if e.loop {
-		return fmt.Sprintf("the server redirects in a loop, back to %s; check the address", e.to)
+func (e *redirectError) Error() string { return e.text }
+
+// BoundRedirects returns a copy of client that also refuses redirects that loop, that are too many,
+// or that lead from https to http. A request that follows one has no Referer, because the address
+// of the request before may have a signature in its query, and no token without the signature that
+// it belongs to.
+func BoundRedirects(client *http.Client) *http.Client {
+	bounded := *client
+	bounded.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if client.CheckRedirect != nil {
+			if err := client.CheckRedirect(r, via); err != nil {
+				return err
+			}
+		}
+		r.Header.Del("Referer")
+		if r.Header.Get("Authorization") == "" { // net/http removed it: another host
+			r.Header.Del("X-Amz-Security-Token")
+		}
+		return checkRedirect(r, via)
 	}
-	return fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, e.to)
+	return &bounded
 }
 
-// CheckRedirect is for [http.Client]. It stops at the first URL that repeats, and after ten
-// redirects.
-func CheckRedirect(r *http.Request, via []*http.Request) error {
+func checkRedirect(r *http.Request, via []*http.Request) error {
 	to := r.URL.String()
-	loop := slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == to })
-	if loop || len(via) > maxRedirects {
-		return &redirectError{to: Scrub(to), loop: loop}
+	switch {
+	case slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == to }):
+		return &redirectError{fmt.Sprintf("the server redirects in a loop, back to %s; check the address", Scrub(to))}
+	case len(via) > maxRedirects:
+		return &redirectError{fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, Scrub(to))}
+	case r.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
+		return &redirectError{fmt.Sprintf("the server redirects from https to %s, and without TLS others could read and change "+
+			"what is sent; give the address of a server that stays with https", Scrub(to))}
 	}
 	return nil
 }
@@ -104,17 +128,15 @@ func RetryAfter(header http.Header) time.Duration {
 
 // CheckBody checks the header of an answer to a request for n bytes from off on, and returns the
 // object's size. Content-Range must be the requested range, cut at the object's end. An answer
-// without it, as with status 200, must be the entire object, and that must be what was requested.
+// without it, as with status 200, must be the entire object, and no longer than what was requested.
 // contentType distinguishes a page of a proxy from an object.
 func CheckBody(off, n int64, contentRange string, length int64, contentType string) (size int64, err error) {
 	if contentRange == "" {
 		switch {
 		case IsPage(contentType) && length != 0:
 			return 0, ErrPage // even if it has the right length
-		case off == 0 && length == n:
-			return n, nil
-		case length == 0:
-			return 0, nil // servers ignore Range for an empty object
+		case off == 0 && 0 <= length && length <= n, length == 0: // servers ignore Range for an empty object
+			return length, nil
 		}
 		return 0, fmt.Errorf("%w: it answers a request for a part with the whole object; use a server that serves ranges",
 			objstore.ErrNoRanges)
@@ -173,14 +195,14 @@ func parseDigits(s string) (int64, error) {
 const PerhapsTLS = "if it speaks TLS, https:// is meant: check the address"
 
 // TransportError converts a failure below HTTP. It removes the URL, which may contain a signature.
-// Errors that a retry cannot change are final: certificates, servers without TLS, endless
+// Errors that a retry cannot change are final: certificates, servers without TLS, refused
 // redirects, a refusal by a proxy. All others are Transient.
 func TransportError(err error) error {
 	if wrapper, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapper.Err
 	}
-	if endless, ok := errors.AsType[*redirectError](err); ok {
-		return endless
+	if refused, ok := errors.AsType[*redirectError](err); ok {
+		return refused
 	}
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Transient{Err: errors.New("the connection was closed before an answer came")}
@@ -230,16 +252,12 @@ func proxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Re
 	return nil
 }
 
-var (
-	userinfo = regexp.MustCompile(`://[^/\s"@]*@`)
-	query    = regexp.MustCompile(`\?[^\s"]*`)
-)
+var query = regexp.MustCompile(`\?[^\s"]*`)
 
-// Scrub removes user names, passwords and query strings from the URLs in a text, and cuts it at 500
-// bytes.
+// Scrub is [objstore.Redact] for a text from outside. It also removes queries of URLs that lack a
+// scheme, and cuts the text at 500 bytes.
 func Scrub(text string) string {
-	text = userinfo.ReplaceAllString(text, "://")
-	text = query.ReplaceAllString(text, "")
+	text = query.ReplaceAllString(objstore.Redact(text), "")
 	const most = 500
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"

@@ -118,9 +118,39 @@ func (o *Object) readAt(ctx context.Context, p []byte, off int64) error {
 		return outside(int64(len(p)), off, meta, known)
 	}
 	if int64(len(p)) <= o.r.opts.PartSize {
-		return o.fill(ctx, p, off)
+		_, err := o.fill(ctx, p, off, false)
+		return err
 	}
 	return o.fillParts(ctx, p, off)
+}
+
+// ReadFront implements [objstore.FrontReader] with one request, whose answer describes the object.
+func (o *Object) ReadFront(ctx context.Context, p []byte) (n int, info objstore.Info, err error) {
+	n, err = o.readFront(ctx, p[:min(int64(len(p)), o.r.opts.PartSize)])
+	if err != nil {
+		return 0, objstore.Info{}, o.r.fail("get", o.name, err)
+	}
+	meta, _ := o.pinned()
+	return n, meta.info(o.name), nil
+}
+
+func (o *Object) readFront(ctx context.Context, p []byte) (n int, err error) {
+	ctx, done, err := o.scope(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if len(p) > 0 {
+		if n, err = o.fill(ctx, p, 0, true); !errors.Is(err, io.ErrUnexpectedEOF) {
+			return n, err
+		}
+	}
+	// A server may refuse every range of an empty object (RFC 9110, section 15.5.17).
+	meta, describeErr := o.describe(ctx)
+	if describeErr != nil || meta.Size == 0 || len(p) == 0 {
+		return 0, describeErr
+	}
+	return 0, err
 }
 
 func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
@@ -130,7 +160,10 @@ func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
 	group.SetLimit(o.r.opts.Concurrency)
 	for i := range parts {
 		from, to := cut(int64(len(p)), parts, i), cut(int64(len(p)), parts, i+1)
-		group.Go(func() error { return o.fill(ctx, p[from:to], off+from) })
+		group.Go(func() error {
+			_, err := o.fill(ctx, p[from:to], off+from, false)
+			return err
+		})
 	}
 	return group.Wait()
 }
@@ -139,26 +172,30 @@ func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
 // it cannot overflow.
 func cut(total, n, i int64) int64 { return total/n*i + min(total%n, i) }
 
-// fill reads one part, with as many attempts as needed.
-func (o *Object) fill(ctx context.Context, p []byte, off int64) error {
+// fill reads one part, with as many attempts as needed. With front it reads less if the object ends
+// before. It returns the number of bytes read.
+func (o *Object) fill(ctx context.Context, p []byte, off int64, front bool) (done int, err error) {
 	t := o.r.newTrail(len(p))
-	for done := 0; done < len(p); {
-		n, err := o.attempt(ctx, p[done:], off+int64(done), t)
+	for done < len(p) {
+		n, err := o.attempt(ctx, p[done:], off+int64(done), t, front)
 		done += n
 		o.r.stats.bytes.Add(int64(n))
+		if meta, known := o.pinned(); front && known {
+			p = p[:min(int64(len(p)), meta.Size)]
+		}
 		if err == nil {
 			continue
 		}
 		if err := t.next(ctx, n, err); err != nil {
-			return err
+			return done, err
 		}
 	}
-	return nil
+	return done, nil
 }
 
 // attempt sends a request for all of p and returns the number of bytes filled, with an error if
-// that is less than len(p).
-func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (int, error) {
+// that is less than len(p), or with front, less than the object has.
+func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail, front bool) (int, error) {
 	asked := time.Now()
 	release, err := o.r.acquire(ctx)
 	if err != nil {
@@ -189,7 +226,10 @@ func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (in
 		return 0, err
 	}
 	if int64(len(p)) > s.meta.Size-off {
-		return 0, outside(int64(len(p)), off, s.meta, true)
+		if !front {
+			return 0, outside(int64(len(p)), off, s.meta, true)
+		}
+		p = p[:s.meta.Size-off]
 	}
 	n, err := o.receive(s, p)
 	if n == len(p) {

@@ -117,8 +117,7 @@ func (o *Object) send(ctx context.Context, off, n int64, stalls int, release fun
 	etag := o.etag()
 	go func() {
 		s.body, s.meta, s.err = o.get(ctx, off, n, etag)
-		// Do not read an answer that the end of the object cuts short: the entire read fails.
-		if s.err == nil && n <= s.meta.Size-off {
+		if n := min(n, s.meta.Size-off); s.err == nil && n > 0 {
 			s.readHead(n)
 		}
 		if s.err != nil {

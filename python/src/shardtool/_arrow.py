@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import json
+import math
 import struct
+import sys
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ._child import Buffer
-from ._columns import Column, of_values
+from ._columns import Column, of_array, of_values
 from ._encode import Misfit, Slots, fail
 from .errors import EncodeError
 
@@ -66,9 +69,10 @@ _NUMBERS = {
 _VARIABLE = {"u": (4, "txt"), "U": (8, "txt"), "z": (4, "bytes"), "Z": (8, "bytes")}
 
 
-def batches(slots: Slots, table: Any, key: Optional[str], name_of: Callable[[int], str]) -> Iterator[Tuple[List[Column], int]]:
-    """The columns of each record batch of a table. They are valid until the next one. name_of
-    returns the key of a row of the batch, for those without one."""
+@contextlib.contextmanager
+def batches(slots: Slots, table: Any, key: Optional[str], name_of: Callable[[int], str]) -> Iterator[List[Tuple[List[Column], int]]]:
+    """The columns of each record batch of a table, all of which are checked. They are valid in the
+    block. name_of returns the key of a row of the table, for those without one."""
     export = getattr(table, "__arrow_c_stream__", None)
     if export is None:
         raise EncodeError(
@@ -90,22 +94,26 @@ def batches(slots: Slots, table: Any, key: Optional[str], name_of: Callable[[int
             raise EncodeError(f"write_table: two columns have one name: {', '.join(names)}")
         if key is not None and key not in names:
             raise EncodeError(f"write_table: key={key!r}: there is no such column; there are: {', '.join(names)}")
-        while True:
-            rows = _Array()
-            _check(stream, stream.get_next(ctypes.byref(stream), ctypes.byref(rows)))
-            if not rows.release:
-                return
-            try:
+        made: List[Tuple[List[Column], int]] = []
+        before = 0
+        with slots.whole():
+            while True:
+                rows = _Array()
+                _check(stream, stream.get_next(ctypes.byref(stream), ctypes.byref(rows)))
+                if not rows.release:
+                    break
+                ended.callback(_release, rows)
+                named = functools.partial(lambda first, i: name_of(first + i), before)
                 out: List[Column] = []
                 for i, name in enumerate(names):
                     part = _Part(schema.children[i].contents, rows.children[i].contents, rows.offset, rows.length)
-                    out += _columns(slots, "key" if name == wanted else "field", name, part, name_of)
+                    out += _columns(slots, "key" if name == wanted else "field", name, part, named)
                     for attr, field in slots.attrs:
                         if field == name:
-                            out += _columns(slots, "attr", attr, part, name_of)
-                yield out, rows.length
-            finally:
-                _release(rows)
+                            out += _columns(slots, "attr", attr, part, named)
+                made.append((out, rows.length))
+                before += rows.length
+        yield made
 
 
 def _release(of: Any) -> None:
@@ -147,6 +155,23 @@ class _Part:
     def child(self, i: int, first: int, count: int) -> "_Part":
         return _Part(self.schema.children[i].contents, self.values.children[i].contents, first, count)
 
+    def extension(self, name: str) -> Optional[bytes]:
+        """The metadata of an extension type of that name; None for another type."""
+        at = self.schema.metadata
+        if not at:
+            return None
+        known: Dict[bytes, bytes] = {}
+
+        def take(size: int) -> bytes:
+            nonlocal at
+            at += size
+            return ctypes.string_at(at - size, size)
+
+        for _ in range(int.from_bytes(take(4), sys.byteorder)):
+            key = take(int.from_bytes(take(4), sys.byteorder))
+            known[key] = take(int.from_bytes(take(4), sys.byteorder))
+        return known.get(b"ARROW:extension:metadata", b"") if known.get(b"ARROW:extension:name") == name.encode() else None
+
     def nulls(self) -> bool:
         return self.values.n_buffers > 0 and self.values.null_count != 0 and bool(self.values.buffers[0])
 
@@ -162,6 +187,9 @@ class _Part:
 def _columns(slots: Slots, role: str, name: str, part: _Part, name_of: Callable[[int], str]) -> List[Column]:
     if part.format == "n" or part.length == 0:
         return []
+    tensors = _tensors(part) if role == "field" else None
+    if tensors is not None:
+        return of_array(slots, role, name, tensors, name_of)
     quick = None if part.schema.dictionary else _quick(slots, role, name, part)
     if quick is not None:
         return [quick]
@@ -178,6 +206,28 @@ def _columns(slots: Slots, role: str, name: str, part: _Part, name_of: Callable[
     if role == "key":
         values = [v if v is None else str(v) for v in values]
     return of_values(slots, role, name, values, name_of)
+
+
+def _tensors(part: _Part) -> Any:
+    """The rows of a fixed_shape_tensor without nulls as one numpy array; None for other columns.
+
+    https://arrow.apache.org/docs/format/CanonicalExtensions.html#fixed-shape-tensor
+    """
+    facts = part.extension("arrow.fixed_shape_tensor")
+    items = part.child(0, 0, 0) if facts is not None and part.format.startswith("+w:") else None
+    if items is None or items.format not in _NUMBERS or items.nulls() or part.nulls():
+        return None
+    import numpy
+
+    said = json.loads(facts or b"{}")
+    shape = [int(n) for n in said["shape"]]
+    size = math.prod(shape)
+    items = part.child(0, part.offset * size, part.length * size)
+    number = _NUMBERS[items.format]
+    code = number.code if number.code != "e" else "H"
+    values = numpy.frombuffer(items.items(1, code, items.offset, items.length), number.dtype, part.length * size)
+    order = said.get("permutation") or range(len(shape))
+    return values.reshape(part.length, *shape).transpose(0, *(1 + int(n) for n in order))
 
 
 def _is_file(part: _Part) -> bool:

@@ -20,7 +20,7 @@ from .errors import BinaryError, ConfigError, ServerDiedError, ShardtoolError, f
 logger = logging.getLogger("shardtool")
 
 #: The version of the frames, and their kinds: see package receive of the program.
-PROTOCOL = 2
+PROTOCOL = 3
 BEGIN, LAYOUT, SAMPLES, COLUMNS, END, STATE, SHARED = 1, 2, 3, 4, 5, 6, 7
 
 #: Size of the pipe. Fewer, larger writes leave more time to both processes.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import numbers
 import operator
 import os
@@ -11,10 +10,9 @@ import re
 import sys
 import typing
 from collections.abc import Mapping
-from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Literal, Optional, Sequence, Tuple, Union
 
 from .errors import ConfigError
-from .fields import Field
 
 #: Bytes, or text such as "64MiB" or "1GB".
 Size = Union[int, str]
@@ -143,20 +141,6 @@ def size_of(name: str, given: Optional[Size]) -> Optional[int]:
     if match is None or match[2].lower() not in _UNITS:
         raise ConfigError(f"{name}={given!r}: give bytes, or a size such as '64MiB' or '1GB'")
     return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
-def check_out(out: str, fields: Optional[List[Field]]) -> None:
-    """Raises ConfigError if fields become arrays and the library for them is missing."""
-    on_gpu = [f.name for f in fields or () if f.image is not None and f.image.decode != "cpu"]
-    if on_gpu and out != "torch":
-        raise ConfigError(f"field {on_gpu[0]!r}: images that a GPU decodes are tensors: give out='torch', not {out!r}")
-    if out == "arrow":
-        if importlib.util.find_spec("pyarrow") is None:
-            raise ConfigError("out='arrow': pyarrow is not installed: install it")
-        out = "numpy"
-    arrays = any(f.needs_array for f in fields or ())
-    if arrays and out != "bytes" and out not in sys.modules and importlib.util.find_spec(out) is None:
-        raise ConfigError(f"out={out!r}: {out} is not installed, and fields ask for arrays: install it, or give out='numpy' or out='bytes'")
 
 
 def ranks(rank: Optional[int], world_size: Optional[int]) -> Tuple[Optional[int], Optional[int]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
-import math
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from .errors import ConfigError
@@ -43,8 +42,8 @@ def choose(decoder: str) -> str:
     names = [name for name, module in MODULES.items() if there(module)]
     if decoder not in ("auto", *names):
         raise ConfigError(f"decoder={decoder!r}: it is not installed; there are: {', '.join(names) or 'none'}")
-    if not there("cv2") and not there("PIL"):
-        raise ConfigError("resizing images needs cv2 or Pillow: pip install simplejpeg pillow")
+    if not names:
+        raise ConfigError("decoding images needs a decoder: pip install simplejpeg pillow")
     for name in names if decoder == "auto" else [decoder]:
         if name != "torchvision" or operators() is not None:
             return name
@@ -126,7 +125,8 @@ def pillow(payload: memoryview, choose: Choose, size: Size, exif: bool = False) 
     width, height = image.size
     box = choose(width, height)
     if image.format == "JPEG" and image.mode in ("RGB", "L"):
-        image.draft("RGB", (math.ceil(width * size[1] / box[2]), math.ceil(height * size[0] / box[3])))
+        part = _reduction(box, size)  # the same as for the other decoders
+        image.draft("RGB", (max(1, width // part), max(1, height // part)))
     x, y = image.size[0] / width, image.size[1] / height
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # old releases have 16 bits as I
         image = Pillow.fromarray((numpy().asarray(image) / 257).clip(0, 255).round().astype(numpy().uint8))
@@ -134,8 +134,7 @@ def pillow(payload: memoryview, choose: Choose, size: Size, exif: bool = False) 
         raise ValueError("its pixels are numbers of 32 bits: give the field a function that decodes it")
     if image.mode != "RGB":
         image = image.convert("RGB")
-    part = (box[0] * x, box[1] * y, min((box[0] + box[2]) * x, image.size[0]), min((box[1] + box[3]) * y, image.size[1]))
-    return numpy().asarray(image.resize((size[1], size[0]), Pillow.BILINEAR, box=part))
+    return numpy().asarray(image.resize((size[1], size[0]), Pillow.BILINEAR, box=scaled(box, x, y, *image.size)))
 
 
 #: The decoders that only decode JPEG, by name, and whether their pixels are BGR.
@@ -153,29 +152,38 @@ def _reduction(box: Box, size: Size) -> int:
     return 8 if least >= 8 else 4 if least >= 4 else 2 if least >= 2 else 1
 
 
-def pixels_of(box: Box, x: float, y: float, columns: int, rows: int) -> Tuple[int, int, int, int]:
-    """Left, top, right and bottom of a part, in pixels of an image of ``columns`` and ``rows`` that
-    is ``x`` and ``y`` times the original."""
-    left, top = min(int(box[0] * x), columns - 1), min(int(box[1] * y), rows - 1)
-    right, bottom = max(left + 1, math.ceil((box[0] + box[2]) * x)), max(top + 1, math.ceil((box[1] + box[3]) * y))
-    return left, top, min(right, columns), min(bottom, rows)
+def scaled(box: Box, x: float, y: float, columns: int, rows: int) -> Tuple[float, float, float, float]:
+    """Left, top, right and bottom of a part in an image of ``columns`` and ``rows`` that is ``x``
+    and ``y`` times the original, not rounded to pixels."""
+    return box[0] * x, box[1] * y, min((box[0] + box[2]) * x, columns), min((box[1] + box[3]) * y, rows)
 
 
 def resized(pixels: Any, box: Box, width: int, height: int, size: Size) -> Any:
     """A part of an image, which was decoded at a fraction of its width and height."""
     rows, columns = pixels.shape[:2]
-    left, top, right, bottom = pixels_of(box, columns / width, rows / height, columns, rows)
-    part = pixels[top:bottom, left:right]
-    if part.shape[:2] == size:
-        return part
-    if there("cv2"):
-        import cv2
+    left, top, right, bottom = scaled(box, columns / width, rows / height, columns, rows)
+    if there("PIL"):
+        from PIL import Image as Pillow
 
-        smaller = part.shape[0] > size[0] or part.shape[1] > size[1]
-        return cv2.resize(part, (size[1], size[0]), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
-    from PIL import Image as Pillow
+        # Only the pixels that contribute are copied: the filter reaches a step beyond the part.
+        x, y = max((right - left) / size[1], 1) + 1, max((bottom - top) / size[0], 1) + 1
+        first, above = max(0, int(left - x)), max(0, int(top - y))
+        near = numpy().ascontiguousarray(pixels[above : int(bottom + y) + 1, first : int(right + x) + 1])
+        part = left - first, top - above, right - first, bottom - above
+        return numpy().asarray(Pillow.fromarray(near).resize((size[1], size[0]), Pillow.BILINEAR, box=part))
+    down, across = weights(top, bottom, rows, size[0]), weights(left, right, columns, size[1])
+    out = numpy().einsum("oi,ijc,pj->opc", down, pixels.astype("f4"), across, optimize=True)
+    return out.round().clip(0, 255).astype("u1")
 
-    return numpy().asarray(Pillow.fromarray(numpy().ascontiguousarray(part)).resize((size[1], size[0]), Pillow.BILINEAR))
+
+def weights(low: float, high: float, pixels: int, size: int) -> Any:
+    """How much each pixel of a line contributes to each pixel of its part from ``low`` to ``high``,
+    resized: an array (size, pixels). The filter is Pillow's BILINEAR."""
+    step = (high - low) / size
+    centres = low + (numpy().arange(size) + 0.5) * step
+    apart = abs(numpy().arange(pixels) + 0.5 - centres[:, None]) / max(step, 1)
+    out = (1 - apart).clip(0)
+    return (out / out.sum(1, keepdims=True)).astype("f4")
 
 
 def put(pixels: Any, out: Any, planes: bool, flip: bool, bgr: bool) -> None:

@@ -5,10 +5,11 @@ A field has one type in a data set. ``fields`` declares it, or the first value d
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .errors import ConfigError, EncodeError
 
@@ -276,6 +277,29 @@ class Slots:
                 raise ConfigError(f"attrs={attrs!r}: field {f!r} has an attribute without a name")
         #: int, float or str, once known.
         self.attr_kinds: Dict[str, str] = {}
+
+    def copy(self) -> "Slots":
+        """Returns fields of which new ones can be added apart. Those of a type are shared."""
+        out = Slots(None, None)
+        out.all = {name: slot if slot.kind else Slot(name) for name, slot in self.all.items()}
+        out.attrs, out.attr_kinds = self.attrs, self.attr_kinds.copy()
+        return out
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """Forgets the types that values in the block have determined, if one of them is refused."""
+        kinds, attrs = {name: slot.kind for name, slot in self.all.items()}, self.attr_kinds.copy()
+        try:
+            yield
+        except BaseException:
+            for name, slot in list(self.all.items()):
+                if name not in kinds:
+                    del self.all[name]
+                elif slot.kind != kinds[name]:
+                    slot.kind = kinds[name]
+                    slot.by_class.clear()
+            self.attr_kinds = attrs
+            raise
 
     def learn(self, types: Mapping[str, str]) -> None:
         """Takes the types that earlier samples have."""

@@ -92,7 +92,7 @@ class Plan(NamedTuple):
         begin = position - position % self.epoch
         ends = min(begin + self.epoch, self.end)
         passed = sum(max(0, min(high, position) - max(low, begin)) for low, high in self.left_out)
-        cut = position == self.end and self.tail in ("short", "pad")  # by the end of the stream
+        cut = self.tail in ("short", "pad")  # the end of a stream cuts batches
         count, at = (position - begin - passed + cut * (self.size - 1)) // self.size, self.beginning(position)
         while at < ends:
             stop = min([ends, *(low for low, _ in self.left_out if low > at)])
@@ -120,8 +120,14 @@ class Plan(NamedTuple):
     def _steps(self, samples: int) -> int:
         return samples // self.size if self.tail == "drop" else -(-samples // self.size)
 
+    def next(self, steps: Tuple[int, int], position: int) -> int:
+        """The step after a batch that ended at a position, which the end of the stream may have
+        cut."""
+        step = self.step(steps, position)
+        return step + (self.place(steps, step) < position)
+
     def step(self, steps: Tuple[int, int], position: int) -> int:
-        """The step that begins at a position."""
+        """The step that a position lies in."""
         n, left = position - steps[1], self.epoch - steps[1] % self.epoch
         if self.tail == "wrap" or n < left:
             return steps[0] + n // self.size
@@ -137,9 +143,12 @@ def plan_of(said: Optional[Mapping[str, Any]], info: Mapping[str, Any], tail: st
     else:
         left_out = [(low, high) for low, high in said["left_out"]]
         plan = Plan(int(said["epoch_length"]), int(info.get("end", NO_END)), tail, size, left_out)
-        steps, was = tuple(said["steps"]), int(said["global_batch"])
-        if was not in (0, size):
-            steps = plan._replace(size=was).step(steps, int(said["position"])), int(said["position"])
+        steps, was, position = tuple(said["steps"]), int(said["global_batch"]), int(said["position"])
+        if was:
+            before = plan._replace(size=was)
+            begun = before.next(steps, position)
+            if was != size or begun != before.step(steps, position):
+                steps = begun, position
     if skip is None or skip[1] < steps[0]:
         return plan
     return plan._replace(left_out=join(plan.left_out, (plan.place(steps, max(skip[0], steps[0])), plan.place(steps, skip[1] + 1))))

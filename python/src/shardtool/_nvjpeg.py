@@ -116,13 +116,12 @@ class Nvjpeg:
         """A part of an image (3, height, width), resized on its device."""
         import torch
 
-        size = self._image.size
-        left, top, right, bottom = _decoders.pixels_of(box, 1, 1, pixels.shape[2], pixels.shape[1])
-        part = pixels[:, top:bottom, left:right]
-        if part.shape[1:] == size:
-            return part
-        larger = torch.nn.functional.interpolate(part[None].float(), size, mode="bilinear", antialias=True)
-        return larger[0].round_().clamp_(0, 255).to(torch.uint8)
+        size, (rows, columns) = self._image.size, pixels.shape[1:]
+        left, top, right, bottom = _decoders.scaled(box, 1, 1, columns, rows)
+        down, across = (torch.from_numpy(w).to(pixels.device) for w in (
+            _decoders.weights(top, bottom, rows, size[0]), _decoders.weights(left, right, columns, size[1])
+        ))  # fmt: skip
+        return (down @ pixels.float() @ across.T).round_().clamp_(0, 255).to(torch.uint8)
 
 
 @functools.cache

@@ -23,9 +23,6 @@ from .writer import Writer
 #: Seconds and bytes of the work that a process gets at a time.
 _SECONDS, _BYTES = 0.1, 4 << 20
 
-#: Bytes of samples that are collected before they are sent to the child.
-_PENDING = 256 << 10
-
 
 class _Table(NamedTuple):
     """An Arrow table as frames of columns, and the types of its fields."""
@@ -35,11 +32,12 @@ class _Table(NamedTuple):
     frames: List[bytes]
 
 
-#: What a process makes of an input: samples in the order of the function's.
-_Made = List[Union[Run, _Table]]
+class _Made(NamedTuple):
+    """What a process makes of several inputs."""
 
-#: What the inputs make, one after the other, each with the exception that ended it.
-_Results = Generator[Tuple[_Made, Optional[BaseException]], None, None]
+    counts: List[int]  # samples of each input
+    parts: List[Union[Run, _Table]]  # the samples, in the order of the function's
+    error: Optional[BaseException]  # that ended the last input
 
 
 def optimize(
@@ -174,19 +172,21 @@ def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: 
     # Closed here, and not when its memory is freed: an error keeps it, and a garbage collection may
     # run in a thread of the processes' pool, which cannot wait for itself.
     with contextlib.closing(made):
-        for number, (runs, error) in enumerate(made, first):
-            if number > first or skip == 0:
-                w._mark(number)
-            _take(w, runs, skip if number == first else 0)
-            if error is not None:
-                _note(error, base + number)
-                w._flush()  # complete shards need not be made again
-                raise error
+        for some in made:
+            skip = min(skip, some.counts[0])
+            some.counts[0] -= skip
+            w._inputs(first, some.counts)
+            _take(w, some.parts, skip)
+            w._flush()  # the samples of complete shards need not be made again
+            first, skip = first + len(some.counts), 0
+            if some.error is not None:
+                _note(some.error, base + first - 1)
+                raise some.error
 
 
-def _take(w: Writer, made: _Made, skip: int) -> None:
-    """Writes what an input made, except its first samples, which the store has."""
-    for part in made:
+def _take(w: Writer, parts: List[Union[Run, _Table]], skip: int) -> None:
+    """Writes samples, except the first ones, which the store has."""
+    for part in parts:
         if isinstance(part, Run):
             kept = _without(part, skip)
             if kept.samples:
@@ -195,8 +195,6 @@ def _take(w: Writer, made: _Made, skip: int) -> None:
         else:
             _take_table(w, part, skip)
         skip = max(0, skip - part.samples)
-    if sum(map(len, w._pending)) >= _PENDING:
-        w._flush()
 
 
 def _without(run: Run, skip: int) -> Run:
@@ -241,25 +239,35 @@ def _note(error: BaseException, number: int) -> None:
 # Encoding, in any process
 
 
-def _encode(fn: Any, item: Any, schema: Any) -> Tuple[_Made, Optional[BaseException]]:
-    """The samples of an input. Their types depend on it alone, so that they are the same in any
-    process. Samples before an exception are returned with it."""
-    slots = Slots(*schema)
-    rows, made = Rows(slots), []  # type: Tuple[Rows, _Made]
-    try:
-        for sample in _samples(fn(item)):
-            if hasattr(sample, "__arrow_c_stream__"):
-                made += rows.take()
-                made.append(_table(slots, sample, rows))
-            elif isinstance(sample, Mapping):
-                rows.add(sample)
-            else:
-                raise EncodeError(f"fn returned {type(sample).__name__}: samples are dicts, or tables of Arrow")
-    except Exception as err:
-        made += rows.take()
-        return made, err
-    made += rows.take()
-    return made, None
+class _Encoder:
+    """Makes samples of inputs. The types of an input's samples depend on it alone, so that they are
+    the same in any process."""
+
+    def __init__(self, fn: Callable[[Any], Any], schema: Any) -> None:
+        self._fn, self._rows = fn, Rows(Slots(*schema))
+
+    def encode(self, items: Iterable[Any], seconds: float, size: int) -> _Made:
+        """Makes the samples of inputs, of at least one and then of no more after some time or
+        bytes. Samples before an exception are returned with it."""
+        rows, made, until = self._rows, _Made([], [], None), time.monotonic() + seconds
+        for item in items:
+            rows.apart()
+            try:
+                for sample in _samples(self._fn(item)):
+                    if hasattr(sample, "__arrow_c_stream__"):
+                        made.parts.extend(rows.take())
+                        made.parts.append(_table(sample, rows))
+                    elif isinstance(sample, Mapping):
+                        rows.add(sample)
+                    else:
+                        raise EncodeError(f"fn returned {type(sample).__name__}: samples are dicts, or tables of Arrow")
+            except Exception as err:
+                made = made._replace(error=err)
+            made.counts.append(rows.samples)
+            if made.error is not None or rows.size >= size or time.monotonic() >= until:
+                break
+        made.parts.extend(rows.take())
+        return made
 
 
 def _samples(returned: Any) -> Iterable[Any]:
@@ -273,31 +281,40 @@ def _samples(returned: Any) -> Iterable[Any]:
     return made
 
 
-def _table(slots: Slots, table: Any, rows: Rows) -> _Table:
+def _table(table: Any, rows: Rows) -> _Table:
     from ._arrow import batches
 
+    rows.begin()
     count, types, frames = 0, {}, []
-    for columns, n in batches(slots, table, None, lambda i: rows.numbered(rows.samples + i)):
-        for body, part in _columns.frames(columns, n):
-            frames.append(part.to_bytes(4, "little") + b"".join(body))
-        types.update({c.name: c.facts["type"] for c in columns if c.role == "field"})
-        count += n
+    with batches(rows.slots, table, None, lambda i: rows.numbered(rows.samples + i)) as made:
+        for columns, n in made:
+            for body, part in _columns.frames(columns, n):
+                frames.append(part.to_bytes(4, "little") + b"".join(body))
+            types.update({c.name: c.facts["type"] for c in columns if c.role == "field"})
+            count += n
     rows.samples += count
     return _Table(count, sorted(types.items()), frames)
 
 
-def _here(fn: Any, inputs: Iterator[Any], schema: Any) -> _Results:
-    for item in inputs:
-        yield _encode(fn, item, schema)
+def _here(fn: Any, inputs: Iterator[Any], schema: Any) -> Generator[_Made, None, None]:
+    encoder = _Encoder(fn, schema)
+    while True:
+        made = encoder.encode(inputs, _SECONDS, _BYTES // 8)
+        if not made.counts:
+            return
+        yield made
 
 
 # Other processes
 
-_job: List[Any] = []  # of a process: function and schema
+_job: List[_Encoder] = []  # of a process
 
 
 def _begin(fn: Any, schema: Any, parent: int) -> None:
-    _job[:] = fn, schema
+    _job[:] = [_Encoder(fn, schema)]
+    torch = sys.modules.get("torch")
+    if torch is not None:  # a process forked after parallel work of OpenMP would wait for its threads
+        torch.set_num_threads(1)
     # The pool's processes hold both ends of its queues: without this they outlive a parent that was
     # killed.
     with contextlib.suppress(OSError, AttributeError):
@@ -306,19 +323,14 @@ def _begin(fn: Any, schema: Any, parent: int) -> None:
         os._exit(1)
 
 
-def _work(items: List[Any]) -> "Tuple[List[Tuple[_Made, Optional[BaseException]]], float]":
-    """The samples of several inputs, and the seconds that they took."""
-    fn, schema = _job
+def _work(items: List[Any]) -> "Tuple[_Made, float]":
+    """The samples of the first inputs, as many as a process should make at a time, and the seconds
+    that they took."""
     since = time.perf_counter()
-    out = []
-    for item in items:
-        made, error = _encode(fn, item, schema)
-        if error is not None:
-            error = _portable(error)
-        out.append((made, error))
-        if error is not None:
-            break
-    return out, time.perf_counter() - since
+    made = _job[0].encode(items, 10 * _SECONDS, 16 * _BYTES)
+    if made.error is not None:
+        made = made._replace(error=_portable(made.error))
+    return made, time.perf_counter() - since
 
 
 def _portable(error: BaseException) -> BaseException:
@@ -358,7 +370,7 @@ def _context(fn: Any) -> Any:
     return context
 
 
-def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> _Results:
+def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> Generator[_Made, None, None]:
     """What the inputs make, in their order. Each process gets about _SECONDS of work at a time; how
     the inputs are divided does not matter for the bytes."""
     from concurrent.futures import ProcessPoolExecutor  # takes milliseconds
@@ -374,20 +386,24 @@ def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int
                 items = list(itertools.islice(inputs, size))
                 if not items:
                     break
-                waiting.append(pool.submit(_work, items))
+                waiting.append((items, pool.submit(_work, items)))
             if not waiting:
                 return
+            items, future = waiting.popleft()
             try:
-                results, seconds = waiting.popleft().result()
+                made, seconds = future.result()
+                rest = items[len(made.counts) :]
+                if rest and made.error is None:
+                    waiting.appendleft((rest, pool.submit(_work, rest)))
             except BrokenProcessPool as err:
                 raise ShardtoolError(
                     f"a process of shardtool.optimize was killed at input number {number} or a later one;"
                     " if memory ran out, give fewer workers. Repeat the call to continue"
                 ) from err
-            yield from results
-            number += len(results)
-            stored = sum(len(p.data) if isinstance(p, Run) else sum(map(len, p.frames)) for made, _ in results for p in made)
+            number += len(made.counts)
+            stored = sum(len(p.data) if isinstance(p, Run) else sum(map(len, p.frames)) for p in made.parts)
             share = max(seconds / _SECONDS, stored / _BYTES, 1 / 16)
-            size = max(1, min(int(len(results) / share), 4 * size, 10_000))
+            size = max(1, min(int(len(made.counts) / share), 4 * size, 10_000))
+            yield made
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -11,6 +11,9 @@ from ._encode import Encoder, Misfit, Slot, Slots, fail
 #: The length of a key that is left out, and the layout of a mark.
 ABSENT = 0xFFFFFFFF
 
+#: Bytes that a shard has for each member besides its payload, approximately.
+MEMBER = 1 << 10
+
 
 class Kind(NamedTuple):
     """What the samples of a run have. It can be sent to another process."""
@@ -44,21 +47,26 @@ class Rows:
     """Encodes samples. Keys of samples without one begin with ``prefix``."""
 
     def __init__(self, slots: Slots, prefix: str = "") -> None:
-        self._slots, self._prefix = slots, prefix
+        self.slots, self._prefix = slots, prefix
         self._plans: Dict[Tuple[str, ...], _Plan] = {}
         self._runs: List[Tuple[_Plan, int, int]] = []  # complete runs: samples, and the end of their parts
         self._plan: Any = None  # of the run that grows
         self._count = 0
         self._parts: List[bytes] = []
-        #: Bytes that take returns.
+        #: Bytes of what take returns, approximately, in a shard.
         self.size = 0
         #: Samples so far, those that were written in other ways included.
         self.samples = 0
         #: In the key of a sample without one, the number of the first sample.
         self.first = 0
+        self._declared = slots  # of apart
+        self._known: Dict[Tuple[Any, ...], Tuple[Slots, Dict[Tuple[str, ...], _Plan]]] = {}
+        self._begins = False
 
     def add(self, sample: Mapping[str, Any]) -> None:
         """Adds a sample. After an error it can be used, and lacks the sample."""
+        if self._begins:
+            return self._add_first(sample)
         names = tuple(sample)
         plan = self._plans.get(names)
         if plan is None:
@@ -77,7 +85,7 @@ class Rows:
             name = "__key__"
             key = key_bytes(sample["__key__"]) if plan.keyed else b""
             for name, field in plan.attrs:
-                data.append(self._slots.attr(name, sample[field])[1])
+                data.append(self.slots.attr(name, sample[field])[1])
         except Misfit as err:
             raise fail(self._key(sample), name, err) from None
         try:
@@ -90,7 +98,30 @@ class Rows:
         self._parts += (head, key, *data) if key else (head, *data)
         self._count += 1
         self.samples += 1
-        self.size += len(head) + len(key) + sum(map(len, data))
+        self.size += MEMBER * len(data) + sum(map(len, data))
+
+    def apart(self) -> None:
+        """Begins samples whose types do not depend on those before. ``samples`` counts them."""
+        self._begins, self.samples = True, 0
+
+    def begin(self) -> None:
+        """Begins samples apart that no dict begins."""
+        if self._begins:
+            self._begins, self.slots, self._plans = False, self._declared.copy(), {}
+
+    def _add_first(self, sample: Mapping[str, Any]) -> None:
+        """Adds the first sample after apart. The classes of its values determine types, which are
+        known if another first sample had the same classes."""
+        self._begins = False
+        classes = (tuple(sample), *map(type, sample.values()))
+        known = self._known.get(classes)
+        if known is not None:
+            self.slots, self._plans = known[0].copy(), known[1].copy()
+            return self.add(sample)
+        self.slots, self._plans = self._declared.copy(), {}
+        self.add(sample)
+        if type(None) not in classes and len(self._known) < 10_000:
+            self._known[classes] = self.slots.copy(), self._plans.copy()
 
     def take(self) -> List[Run]:
         """Returns what was added since the last call."""
@@ -112,19 +143,19 @@ class Rows:
             self._runs.append((self._plan, self._count, len(self._parts)))
         self._plan, self._count = plan, 0
         if plan is not None and not plan.kind.fields:
-            kinds = self._slots.attr_kinds
+            kinds = self.slots.attr_kinds
             plan.kind = Kind(tuple((s.name, s.kind) for _, _, s in plan.fields), tuple((a, kinds[a]) for a, _ in plan.attrs))
 
     def _planned(self, sample: Any, names: Tuple[str, ...]) -> _Plan:
         if not [n for n in names if n != "__key__"]:
             raise fail(self._key(sample), "", "the sample has no fields: give at least one")
         try:
-            slots = [self._slots.slot(n) for n in names if n != "__key__"]
+            slots = [self.slots.slot(n) for n in names if n != "__key__"]
         except Misfit as err:
             raise fail(self._key(sample), "", err) from None
         slots.sort(key=lambda s: s.name.encode("utf-8", "surrogatepass"))
         there = set(names)
-        plan = _Plan(slots, [(a, f) for a, f in self._slots.attrs if f in there], "__key__" in there)
+        plan = _Plan(slots, [(a, f) for a, f in self.slots.attrs if f in there], "__key__" in there)
         if len(self._plans) < 10_000:  # samples of very many kinds
             self._plans[names] = plan
         return plan

@@ -9,21 +9,20 @@ when an iteration begins.
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 _ADVICE = "; docs/pytorch.md has what keeps the place. To begin there on purpose say so before: loader.load_state_dict(loader.state_dict())"
 
 
-def unfit(told: bool, epoch: Callable[[], int]) -> str:
+def unfit(told: bool) -> str:
     """Explains why a first iteration would begin at another place than its trainer; empty if it
-    does not, or if there is no trainer. told: whether the loader was given a state; epoch: where it
-    would begin."""
+    does not, or if there is no trainer. told: whether the loader was given a state."""
     trainer, kind = _trainer()
     try:
         if kind == "lightning":
             return _lightning(trainer, told)
         if kind == "transformers":
-            return _transformers(trainer, told, epoch)
+            return _transformers(trainer, told)
     except (AttributeError, TypeError, ValueError):  # another release of the framework
         pass
     return ""
@@ -39,22 +38,21 @@ def _lightning(trainer: Any, told: bool) -> str:
     )
 
 
-def _transformers(trainer: Any, told: bool, epoch: Callable[[], int]) -> str:
-    steps, done, skips = int(trainer.state.global_step), float(trainer.state.epoch or 0), not trainer.args.ignore_data_skip
+def _transformers(trainer: Any, told: bool) -> str:
+    steps, done = int(trainer.state.global_step), float(trainer.state.epoch or 0)
     if not steps:
         return ""
-    if told:
-        if not skips or done % 1 < 1e-6:
-            return ""
+    if not told:
         return (
-            f"the Trainer resumes at step {steps} and would skip the batches before it, but the state that the loader was given"
-            " is already there: set ignore_data_skip=True in its arguments"
+            f"the Trainer resumes at step {steps}, in epoch {done:.2f}, and the loader was given no state. The Trainer does not keep"
+            " the place in the data: load the state that was saved with its checkpoint, and set ignore_data_skip=True in its arguments"
+            + _ADVICE
         )
-    if skips and epoch() == int(done + 1e-6):
-        return ""  # it reads the epoch from its beginning to the place
+    if trainer.args.ignore_data_skip:
+        return ""
     return (
-        f"the Trainer resumes at step {steps}, in epoch {done:.2f}, and the loader was given no state: it would begin at epoch {epoch()}."
-        " The Trainer does not keep the place in the data: load the state that was saved with its checkpoint" + _ADVICE
+        f"the Trainer resumes at step {steps} and would skip the batches of its epoch before it, but the state that the loader was given"
+        " is already there: set ignore_data_skip=True in its arguments"
     )
 
 

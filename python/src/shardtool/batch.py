@@ -56,15 +56,27 @@ class Place(NamedTuple):
     position: int
     size: int
     sources: Sequence[str] = ()
+    keep: Optional[List[int]] = None
 
 
 class Name(str):
     """The name of a field, with the place of its batch attached. Other code sees a str."""
 
-    __slots__ = ("facts", "place")  # str allows slots, unlike a subclass of tuple
+    __slots__ = ("batch", "facts", "place")  # str allows slots, unlike a subclass of tuple
     place: Place
-    #: The bytes of the batch before its fields. Names of a NamedBatch lack it.
+    #: The batch, in a NamedBatch of this process: a Batch must not refer to itself.
+    batch: "Batch"
+    #: The bytes of the batch before its fields.
     facts: bytes
+
+    def __reduce__(self) -> Any:
+        return _renamed, (str(self), self.place, self.facts)
+
+
+def _renamed(name: str, place: Place, facts: bytes) -> Name:
+    out = Name(name)
+    out.place, out.facts = place, facts
+    return out
 
 
 class Batch(Mapping):  # type: ignore[type-arg]
@@ -84,8 +96,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_length", "_names", "_own", "_saved", "_shifts", "_sources",
-        "epoch", "size",
+        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_keep", "_layout", "_length", "_names", "_own", "_saved", "_shifts",
+        "_sources", "epoch", "size",
     )  # fmt: skip
 
     #: Checkpoint and ledger after it. The checkpoint is None if the buffer has it.
@@ -98,7 +110,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         if name is None:
             raise CheckpointError("this mapping lacks the keys of a batch: a batch is made by a Loader, or from a mapping with its keys")
         place = name.place
-        self._set(None, name.facts, 0, len(name.facts), place.size, place.epoch, place.ledger, checkpoint=place.checkpoint)
+        self._set(None, name.facts, 0, len(name.facts), place.size, place.epoch, place.ledger, checkpoint=place.checkpoint, keep=place.keep)
         self._sources = place.sources
         self._cache.update(values)
         self._names = tuple(values)
@@ -122,6 +134,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         own: "Mapping[int, Values]" = _NONE,
         shifts: "Mapping[int, int]" = _NONE,
         checkpoint: Optional[str] = None,
+        keep: "Optional[List[int]]" = None,
     ) -> None:
         #: The number of samples.
         self.size = size
@@ -135,6 +148,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         self._cache: Dict[Any, Any] = {}
         self._facts: Optional[Tuple[int, ...]] = None
         self._saved = checkpoint, ledger
+        self._keep = keep  # the samples of those in the buffer that it has; None: all
         self._names = None
         self._own = own  # columns that are not in the buffer
         self._shifts = shifts  # of the other columns, see _own.Owner
@@ -160,14 +174,21 @@ class Batch(Mapping):  # type: ignore[type-arg]
             assert self._layout is not None
             names = list(self._layout.index)
             if names and self._buffer is not None:
-                first = Name(names[0])
-                header = self._header()
-                head = min(self._row(i)[4] for i in range(header[8]))  # tables and keys precede all data
-                first.facts = bytes(self._view()[:head])
-                first.place = Place(self.checkpoint, self._saved[1], self.epoch, self.position, self.size, self._sources)
-                names[0] = first
+                names[0] = self._name(names[0])
             self._names = tuple(names)
         return iter(self._names)
+
+    def _name(self, name: str) -> "Name":
+        """The name of a field, from which the facts of the batch can be read."""
+        out = Name(name)
+        if self._layout is None:
+            first = next(key for key in self._cache if isinstance(key, Name))
+            out.facts, out.place = first.facts, first.place
+            return out
+        rows = [self._row(i)[4] for i in range(self._header()[8])]
+        out.facts = bytes(self._view()[: min(rows)] if rows else self._view())  # tables and keys precede all data
+        out.place = Place(self.checkpoint, self._saved[1], self.epoch, self.position, self.size, self._sources, self._keep)
+        return out
 
     def __contains__(self, name: object) -> bool:
         return name == "__key__" or name in (self._cache if self._layout is None else self._layout.index)
@@ -184,7 +205,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
             return Batch, ({name: self[name] for name in self},)
         data, own, shifts = bytearray(self._view()), dict(self._own), dict(self._shifts)
         checkpoint, ledger = self._saved
-        return Batch._of, (self._layout, data, 0, self._length, self.size, self.epoch, ledger, own, shifts, checkpoint)
+        return Batch._of, (self._layout, data, 0, self._length, self.size, self.epoch, ledger, own, shifts, checkpoint, self._keep)
 
     def __repr__(self) -> str:
         return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self)}>"
@@ -219,7 +240,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
     @property
     def holes(self) -> int:
         """Samples of this rank that ``on_error="skip"`` left out."""
-        return self._header()[7]
+        return self._header()[7] + self._stored() - self.size
 
     @property
     def padding(self) -> int:
@@ -245,14 +266,14 @@ class Batch(Mapping):  # type: ignore[type-arg]
         """The samples' numbers in storage order."""
         if "#" not in self._cache:
             at = self._header()[14]
-            self._cache["#"] = self._view()[at : at + 8 * self.size].cast("Q").tolist()
+            self._cache["#"] = self._kept(self._view()[at : at + 8 * self._stored()].cast("Q").tolist())
         return self._cache["#"]  # type: ignore[no-any-return]
 
     @property
     def source_numbers(self) -> "List[int]":
         """The number of each sample's source in a mix, by ascending names, as in ``source_names``;
         0 for one data set."""
-        return self._origins()[2::4]
+        return self._kept(self._origins()[2::4])
 
     @property
     def source_names(self) -> "Tuple[str, ...]":
@@ -269,7 +290,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def epochs(self) -> "List[int]":
         """The epoch of each sample: in a mix, that of its source."""
         at = self._header()[19]
-        return self._view()[at : at + 8 * self.size].cast("I").tolist()[::2]
+        return self._kept(self._view()[at : at + 8 * self._stored()].cast("I").tolist()[::2])
 
     @property
     def seeds(self) -> "List[int]":
@@ -277,11 +298,11 @@ class Batch(Mapping):  # type: ignore[type-arg]
         the seed of the loader, the source, the sample and its epoch: it is the same on any rank, in
         any worker and after any resume (``shardtool.order.sample_seed``)."""
         at = self._header()[18]
-        return self._view()[at : at + 8 * self.size].cast("Q").tolist()
+        return self._kept(self._view()[at : at + 8 * self._stored()].cast("Q").tolist())
 
     def _origins(self) -> "List[int]":
         at = self._header()[19]
-        return self._view()[at : at + 8 * self.size].cast("H").tolist()
+        return self._view()[at : at + 8 * self._stored()].cast("H").tolist()
 
     @property
     def sample_keys(self) -> "List[Optional[str]]":
@@ -302,8 +323,23 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return memoryview(self._buffer).cast("B")[self._base : self._base + self._length]
 
     def _pairs(self, at: int) -> "List[Tuple[int, int]]":
-        flat = self._view()[at : at + 16 * self.size].cast("q").tolist()
-        return list(zip(flat[::2], flat[1::2]))
+        flat = self._view()[at : at + 16 * self._stored()].cast("q").tolist()
+        return self._kept(list(zip(flat[::2], flat[1::2])))
+
+    def _stored(self) -> int:
+        """The number of samples in the buffer."""
+        return self.size if self._keep is None else self._header()[6]
+
+    def _kept(self, values: "List[Any]") -> "List[Any]":
+        """Those of one value for each sample in the buffer that the batch has."""
+        return values if self._keep is None else [values[i] for i in self._keep]
+
+    def _leave_out(self, index: int) -> None:
+        """Leaves out a sample."""
+        keep = list(range(self.size)) if self._keep is None else list(self._keep)
+        del keep[index]
+        self._keep, self._names, self.size = keep, None, self.size - 1
+        self._cache.clear()
 
     def _index(self, name: str) -> int:
         if self._layout is None:
@@ -319,7 +355,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         view, index = self._view(), self._index(name)
         own = self._own.get(index)
         if own is not None:
-            return [None if p is None else memoryview(p) for p in own]
+            return [None if p is None else memoryview(p) for p in self._kept(list(own))]
         shift = self._shifts.get(index, 0)
         row = self._row(index)
         if row[0] == proto.WHOLE:
@@ -332,7 +368,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         view, index = self._view(), self._index(name)
         own = self._own.get(index)
         if own is not None:
-            return memoryview(b"".join(p for p in own if p is not None))
+            return memoryview(b"".join(p for p in self._kept(list(own)) if p is not None))
+        if self._keep is not None:
+            return memoryview(b"".join(p for p in self.payloads(name) if p is not None))
         at, length = self._row(index)[4:6]
         at += self._shifts.get(index, 0)
         return view[at : at + length]
@@ -350,8 +388,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         view = self._view()
         own = self._own.get(index)
         if own is not None:
-            return list(own)
-        kind, _, type_size, type_at, data, length, _, _ = self._row(index)
+            return self._kept(list(own))
+        kind, _, type_size, type_at, data, length, _, stride = self._row(index)
         data += self._shifts.get(index, 0)
         layout = self._layout
         assert layout is not None
@@ -367,14 +405,17 @@ class Batch(Mapping):  # type: ignore[type-arg]
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))
         if field.dtype is not None:
             dtype = field.dtype  # npy files cannot name every type
-        full = (self.size, *shape)
+        full, buffer, data = (self.size, *shape), self._buffer, self._base + data
+        if self._keep is not None:
+            buffer, data = bytearray().join(p or bytes(stride) for p in self.payloads(field.name)), 0
+            length = len(buffer)
         if fortran and len(shape) > 1:  # each row is transposed
-            turned = _dtypes.array(self._buffer, self._base + data, length, dtype, (self.size, *reversed(shape)), False, layout.out)
+            turned = _dtypes.array(buffer, data, length, dtype, (self.size, *reversed(shape)), False, layout.out)
             if layout.out == "bytes":
                 return turned
             axes = (0, *range(len(shape), 0, -1))
             return turned.permute(axes) if layout.out == "torch" else turned.transpose(axes)
-        return _dtypes.array(self._buffer, self._base + data, length, dtype, full, False, layout.out)
+        return _dtypes.array(buffer, data, length, dtype, full, False, layout.out)
 
     def _whole(self, view: memoryview, data: int, length: int, dtype: _dtypes.Dtype, shape: "Tuple[int, ...]") -> Any:
         """Returns an array that has no row for each sample; a number if it has no dimension."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any, Optional
 
+from ._redact import redact
+
 
 class ShardtoolError(Exception):
     """The base class, and the class of errors that have no other, such as a failing store. The
@@ -29,8 +31,8 @@ class ShardtoolError(Exception):
         field: Optional[str] = None,
         source: Optional[str] = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = redact(message)
+        super().__init__(self.message)
         #: Object name of the shard.
         self.shard = shard
         #: Number of the block in its shard.
@@ -149,7 +151,7 @@ _KINDS = {
 
 
 #: Names of the program's packages in its messages; users of Python do not know them.
-_PACKAGES = re.compile(r"(^|: )(?:(?:reader|writer|objstore): )+")
+_PACKAGES = re.compile(r"(^|: )(?:(?:reader|writer|objstore|serve): )+")
 
 
 def from_body(body: "dict[str, Any]", code: int) -> ShardtoolError:

@@ -31,6 +31,7 @@ import importlib.util
 import io
 import json
 import struct
+import sys
 from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -231,3 +232,17 @@ def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional
     if isinstance(fields, Mapping):
         return [Field(str(name), spec) for name, spec in fields.items()]
     return [Field(str(name), "bytes") for name in fields]
+
+
+def check_out(out: str, fields: Optional[List[Field]]) -> None:
+    """Raises ConfigError if fields become arrays and the library for them is missing."""
+    on_gpu = [f.name for f in fields or () if f.image is not None and f.image.decode != "cpu"]
+    if on_gpu and out != "torch":
+        raise ConfigError(f"field {on_gpu[0]!r}: images that a GPU decodes are tensors: give out='torch', not {out!r}")
+    if out == "arrow":
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ConfigError("out='arrow': pyarrow is not installed: install it")
+        out = "numpy"
+    arrays = any(f.needs_array for f in fields or ())
+    if arrays and out != "bytes" and out not in sys.modules and importlib.util.find_spec(out) is None:
+        raise ConfigError(f"out={out!r}: {out} is not installed, and fields ask for arrays: install it, or give out='numpy' or out='bytes'")

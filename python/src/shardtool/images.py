@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import os
 import random
@@ -20,6 +21,8 @@ from . import _config, _decoders
 from ._decoders import Box
 from ._own import Pool
 from .errors import ConfigError, DecodeError
+
+logger = logging.getLogger("shardtool")
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,12 +53,14 @@ class Image:
         threads: Decoding threads. None: one for each core.
         decoder: "auto": the first that is installed of simplejpeg, cv2, torchvision and Pillow;
             ``Loader.stats().decoder`` names it. What it cannot decode, such as PNG or CMYK for the
-            first three, Pillow decodes if it is installed. Decoders differ in the last bits.
+            first three, Pillow decodes if it is installed. Decoders differ by up to 2 of 255 on
+            average, and 8 at most.
         decode: "cpu", or "cuda" for a tensor on the current GPU, "cuda:1" for one on another:
             nvJPEG, a part of torchvision, decodes the JPEGs of a batch, and the GPU crops and
             resizes them. Threads decode what nvJPEG cannot. Needs ``out="torch"``.
 
-    All need numpy. The resizing is that of cv2 if it is installed, else that of Pillow.
+    All need numpy. All resize the same part of the image, which need not begin at a whole pixel,
+    with the same filter: Pillow's BILINEAR.
     """
 
     def __init__(
@@ -244,3 +249,20 @@ def _pool(pid: int, threads: int) -> "ThreadPoolExecutor":
     from concurrent.futures import ThreadPoolExecutor  # takes milliseconds
 
     return ThreadPoolExecutor(threads, "shardtool-images")
+
+
+def leave_out_damaged(batch: Any, names: Sequence[str]) -> int:
+    """Leaves the samples out of a batch whose images cannot be decoded, with a warning for each.
+    Returns how many."""
+    count = 0
+    while True:
+        try:
+            for name in names:
+                batch[name]
+            return count
+        except DecodeError as err:
+            if not isinstance(err.__cause__, Failed):
+                raise
+            logger.warning("left out a sample: %s", err)
+            batch._leave_out(err.__cause__.number)
+            count += 1

@@ -15,16 +15,25 @@ from ._ahead import Ahead
 from ._client import Client, logger
 from ._config import Output
 from ._iteration import Epoch, Iterator, T
-from ._moved import accepts_moved
+from ._redact import redact
 from ._requests import opening, starting
 from ._run import Run
 from ._session import Session
 from ._units import Bucket, Pack
 from .batch import Batch
-from .errors import ClosedError, ConfigError, HeldError
-from .fields import Spec, parse, typed
+from .errors import ClosedError, ConfigError, HeldError, NotFoundError, SkippedError
+from .fields import Spec, check_out, parse, typed
+from .images import leave_out_damaged
 from .options import Faults, Order, Tuning
 from .stats import Meter, Stats
+
+
+def _exists(url: str) -> None:
+    """Refuses a path at which there is nothing. Stores are asked when the child opens them."""
+    base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
+    if "://" not in url and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
+        what = "mix file" if url.endswith((".yaml", ".yml", ".json")) else "data set in"
+        raise NotFoundError(f"no {what} {url}: there is no such file or folder: check the path")
 
 
 class Loader(Generic[T]):
@@ -40,9 +49,10 @@ class Loader(Generic[T]):
                     train(batch["jpg"], batch["cls"])
                     saved = loader.state_dict()
 
-    The first iteration, or ``len()``, starts a child process, which reads, checks and decodes
-    ahead. It ends with ``close()``, with the loader, or with this process. A loader that has not
-    started can be pickled and used in another process.
+    A path at which there is nothing is a NotFoundError at once. The first iteration, or ``len()``,
+    starts a child process, which reads, checks and decodes ahead. It ends with ``close()``, with
+    the loader, or with this process. A loader that has not started can be pickled and used in
+    another process.
 
     **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the
     next epoch, also when the loop was left by ``break``. To continue in the middle instead, call
@@ -97,7 +107,6 @@ class Loader(Generic[T]):
 
     _whole = False  # whether copied batches are one buffer, for the relay that sends them
 
-    @accepts_moved
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Mapping[str, Any]],
@@ -140,7 +149,7 @@ class Loader(Generic[T]):
         self._typed = isinstance(fields, str)  # parse refuses all but "typed"
         self._arrow = out == "arrow"
         self._out: Output = "numpy" if out == "arrow" else out
-        _config.check_out(out, self._fields)
+        check_out(out, self._fields)
         self._units = _units.check(pack, bucket, fields)
         self._copy = tuning.copy
         self._map = map
@@ -163,6 +172,8 @@ class Loader(Generic[T]):
         self._placed = False  # whether load_state_dict set the place
         self._begun = False  # whether an iteration has begun
         self._reset()
+        if not isinstance(url, AnyMapping):
+            _exists(self.url)
 
     def _reset(self) -> None:
         """Sets the state that pickling and forks do not keep."""
@@ -170,6 +181,7 @@ class Loader(Generic[T]):
         self._run: Union[Run, Ahead, None] = None  # delivers the batches after the place
         self._pass: Optional[Epoch] = None  # the latest iteration
         self._counts: Dict[int, int] = {}  # units of epochs
+        self._damaged = 0  # samples left out because of their images
         self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -187,7 +199,7 @@ class Loader(Generic[T]):
         self._reset()
 
     def __repr__(self) -> str:
-        return f"shardtool.Loader({self.url!r}, at epoch {self.epoch})"
+        return f"shardtool.Loader({redact(self.url)!r}, at epoch {self.epoch})"
 
     # The child
 
@@ -223,7 +235,7 @@ class Loader(Generic[T]):
             fields = []
         if fields is None:
             fields = typed(self._session.info, self._typed)
-            _config.check_out(self._out, fields)
+            check_out(self._out, fields)
         rank, world_size = self._resolve()
         if self._order["on_error"] == "skip":
             self._group = _group.join(self._skip_group, rank, world_size, self._group)
@@ -240,7 +252,10 @@ class Loader(Generic[T]):
         self._run = None
         run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole, more)
         self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
-        self._meter.opened(since, run.started["rank"], run.started["world_size"], run.started.get("sources", ()))
+        said = run.started
+        lost = self._meter.opened(since, said["rank"], said["world_size"], said.get("sources", ()), said.get("lengths", {}))
+        if lost:
+            logger.warning("%s (long=)", lost)
         client.hear = functools.partial(self._meter.hear, run.ident)
         if self.metrics_url:
             logger.info("metrics at %s", self.metrics_url)
@@ -277,7 +292,7 @@ class Loader(Generic[T]):
     def _unfit(self) -> str:
         """Explains why the first iteration does not begin where a framework's trainer resumes;
         empty if it does."""
-        why = "" if self._begun else _trainer.unfit(self._placed, lambda: self.epoch)
+        why = "" if self._begun else _trainer.unfit(self._placed)
         self._begun = not why
         return why
 
@@ -319,7 +334,7 @@ class Loader(Generic[T]):
         if self._group is not None:
             checkpoint, ledger = self._group.batch(place, checkpoint, ledger, self._most_skipped())
             batch._saved = checkpoint, ledger
-        out: Any = batch.to_arrow() if self._arrow else batch
+        out = self._made(batch)
         if self._map is not None:
             out = self._map(out)
             meter.mapped(time.perf_counter_ns() - got)
@@ -333,6 +348,24 @@ class Loader(Generic[T]):
             if said is not None:
                 logger.info("%s", said)
         return out
+
+    def _made(self, batch: Batch) -> Any:
+        """Returns what ``map`` gets of a batch."""
+        if not self._whole:
+            self._leave_out(batch)
+        return batch.to_arrow() if self._arrow else batch
+
+    def _leave_out(self, batch: Batch) -> None:
+        """Leaves samples out of a batch whose images are damaged, as ``on_error`` says."""
+        names = [f.name for f in self._fields or () if f.image is not None]
+        if not names or self._units is not None or self._order["on_error"] != "skip":
+            return
+        self._damaged += leave_out_damaged(batch, names)
+        if self._session.client is not None and self._damaged > self._most_skipped():
+            raise SkippedError(
+                f"{self._damaged} samples with images that cannot be decoded were left out since the loader was made, but max_skipped"
+                f" allows {self._most_skipped()}: correct them, or allow more"
+            )
 
     def _most_skipped(self) -> int:
         """Returns the limit of skipped samples, as the child computes it."""

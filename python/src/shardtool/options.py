@@ -134,7 +134,8 @@ class Faults:
 
     on_error: Literal["fail", "skip"] = "fail"
     """"fail": raise CorruptError. "skip": leave out the samples of the block; no other sample
-    moves."""
+    moves. It also leaves out samples whose image a field of ``shardtool.Image`` cannot decode:
+    each rank logs and counts its own, since its loader was made, and states do not have them."""
 
     max_skipped: Union[int, float, None] = None
     """With "skip", the most samples to leave out, over all epochs and ranks: an int is a number of
@@ -153,7 +154,3 @@ class Faults:
     def __post_init__(self) -> None:
         set_typed(self)
         check_max_skipped(self.max_skipped)
-
-
-#: The argument that takes each group.
-GROUPS = {"order": Order, "tuning": Tuning, "faults": Faults}

@@ -12,11 +12,11 @@ from . import _config
 from . import _protocol as proto
 from ._client import Client, Frame
 from ._config import Output
-from ._moved import accepts_moved
+from ._redact import redact
 from ._requests import opening
 from ._session import Session
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError
-from .fields import Field, Spec, parse, typed
+from .fields import Field, Spec, check_out, parse, typed
 from .options import Tuning
 
 #: Requests sent before the first answer is read.
@@ -71,7 +71,6 @@ class Samples:
     or a list.
     """
 
-    @accepts_moved
     def __init__(
         self,
         url: Union[str, os.PathLike[str]],
@@ -87,7 +86,7 @@ class Samples:
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._out = out
-        _config.check_out(out, _arrays(self._fields))
+        check_out(out, _arrays(self._fields))
         self._open = opening(url, cache, tuning, where, keys)
         self._closed = False
         self._reset()
@@ -105,7 +104,7 @@ class Samples:
         self._reset()
 
     def __repr__(self) -> str:
-        return f"shardtool.open({self.url!r})"
+        return f"shardtool.open({redact(self.url)!r})"
 
     def _connect(self) -> Client:
         if self._closed:
@@ -200,7 +199,7 @@ class Samples:
             if not self._session.info.get("types"):
                 return raw
             fields = [f for f in typed(self._session.info, False) if f.name in raw]
-            _config.check_out(self._out, _arrays(fields))
+            check_out(self._out, _arrays(fields))
         done = Sample()
         done.key, done.number = raw.key, raw.number
         for field in fields:
@@ -244,11 +243,11 @@ def _request(ident: int, which: Any, total: int) -> bytes:
 
 def _take(client: Client, frame: Frame) -> Sample:
     """Copies a sample out of its region and releases the region."""
-    _, _, _, _, segment, fields, offset, length, number, _, _ = frame
-    data = client.mapped(segment)[offset : offset + length]
+    _, _, _, _, segment, fields, offset, _, number, _, _ = frame
+    mapped = client.mapped(segment)
+    pairs = struct.unpack_from(f"<{2 * (1 + 2 * fields)}q", mapped, offset)
+    parts = [mapped[offset + o : offset + o + n] for o, n in zip(pairs[::2], pairs[1::2])]
     client.release(segment, offset)
-    pairs = struct.unpack_from(f"<{2 * (1 + 2 * fields)}q", data)
-    parts = [data[o : o + n] for o, n in zip(pairs[::2], pairs[1::2])]
     sample = Sample(zip((str(p, "utf-8", "surrogateescape") for p in parts[1::2]), parts[2::2]))
     sample.key, sample.number = str(parts[0], "utf-8", "surrogateescape"), number
     return sample

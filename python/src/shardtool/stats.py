@@ -75,6 +75,8 @@ class Stats(NamedTuple):
         rereads: reads repeated because the first returned damaged bytes.
         skipped: samples left out because their block is damaged, as the checkpoint counts them.
         held: the maximum of bytes of blocks that the child held.
+        truncated, dropped: samples of an epoch that ``long=`` cuts off and leaves out, because they
+            are longer than a unit; ``tokens_cut`` and ``tokens_dropped`` are what they lose.
         sources: of a mix, ``samples`` and ``bytes`` by the name of the source; else empty.
         decoder: the decoder of ``shardtool.Image``; empty without such a field.
     """
@@ -97,6 +99,10 @@ class Stats(NamedTuple):
     held: int = 0
     sources: Mapping[str, SourceStats] = MappingProxyType({})
     decoder: str = ""
+    truncated: int = 0
+    tokens_cut: int = 0
+    dropped: int = 0
+    tokens_dropped: int = 0
 
     def __add__(self, other: object) -> "Stats":
         """Returns the sum, as of two loaders of one rank."""
@@ -113,6 +119,7 @@ class Stats(NamedTuple):
             rank=self.rank if other.rank is None else other.rank,
             world_size=self.world_size if other.world_size is None else other.world_size,
             sources=_more(self.sources, other.sources),
+            **{name: getattr(other, name) or getattr(self, name) for name in _LOST},
         )
 
     @property
@@ -177,6 +184,10 @@ _Past = Tuple[Tuple[int, ...], Dict[str, SourceStats]]
 _COUNTED = ("batches", "samples", "bytes", "elapsed", "opening", "blocks", "stored_bytes", "evicted", "rereads")
 
 
+#: Members of Stats, and of the lengths in STARTED.
+_LOST = {"truncated": "truncated", "tokens_cut": "cut", "dropped": "dropped", "tokens_dropped": "left_out"}
+
+
 class Meter:
     """Measures one loader. One thread at a time waits; any thread may call ``read``."""
 
@@ -187,6 +198,8 @@ class Meter:
         #: When the first iteration began, by time.perf_counter_ns; 0 before it.
         self.begun = 0
         self._opening = 0
+        #: What an epoch loses of samples longer than a unit.
+        self._lost: "Dict[str, int]" = {}
         # One tuple, so that other threads see consistent values: nanoseconds of the wait, of map
         # and of the first wait; the account of the current run and the names of its sources; the
         # sum of the earlier runs, and that by source.
@@ -195,9 +208,14 @@ class Meter:
         self._logged = Stats()
         self._due = 0
 
-    def opened(self, begin: int, rank: int, world_size: int, sources: Sequence[str] = ()) -> None:
-        """Begins a run, requested at a time of time.perf_counter_ns."""
+    def opened(
+        self, begin: int, rank: int, world_size: int, sources: Sequence[str] = (), lengths: "Mapping[str, int]" = MappingProxyType({})
+    ) -> str:
+        """Begins a run, requested at a time of time.perf_counter_ns. Returns what it loses of
+        samples longer than a unit, if an earlier run has not said so."""
         now = time.perf_counter_ns()
+        lost = {ours: lengths.get(theirs, 0) for ours, theirs in _LOST.items()}
+        told, self._lost = lost == self._lost or not any(lost.values()), lost
         self._ranks = rank, world_size
         self.begun, self._ended = self.begun or begin, 0
         self._opening += now - begin
@@ -205,6 +223,11 @@ class Meter:
         self._heard = b""
         past = _sum(past[0], _numbers(account[0])), _more(past[1], _by_source(account))
         self._told = (wait, mapped, first, (b"", tuple(sources)), past)
+        if told:
+            return ""
+        said = f"of the {lengths['samples']} samples of an epoch, {lengths['long']} are longer than a unit"
+        said += f": {lost['truncated']} are cut off, which leaves out {lost['tokens_cut']} tokens" if lost["truncated"] else ""
+        return said + (f": {lost['dropped']} are left out, with {lost['tokens_dropped']} tokens" if lost["dropped"] else "")
 
     def hear(self, mine: int, run: int, account: bytes) -> None:
         """Records an account that arrived during a wait, if it is of the loader's run."""
@@ -258,12 +281,13 @@ class Meter:
         stalls = Stalls(*(c / 1e9 for c in causes))
         until = self._ended or time.perf_counter_ns()
         rank, world_size = self._ranks or ranks
+        lost: Dict[str, Any] = self._lost
         return Stats(
             rank=rank, world_size=world_size, batches=n[0], samples=n[1], bytes=n[2],
             elapsed=(until - self.begun) / 1e9 if self.begun else 0.0,
             wait=sum(stalls), first_wait=first / 1e9, opening=self._opening / 1e9, stalls=stalls,
             blocks=n[11], stored_bytes=n[12], evicted=n[13], rereads=n[14], skipped=n[15], held=n[16],
-            sources=_more(past[1], _by_source(account)),
+            sources=_more(past[1], _by_source(account)), **lost,
         )  # fmt: skip
 
 

@@ -6,19 +6,24 @@ import json
 import operator
 import os
 import struct
+import sys
 import threading
+import time
+from array import array
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from . import _child, _columns, _config
 from ._child import Child
 from ._encode import Slots
+from ._redact import redact
 from ._rows import ABSENT, Kind, Rows
 from .errors import ClosedError, ConfigError, EncodeError
 
-#: Bytes of samples that are collected before they are sent.
-_FRAME = 512 << 10
+#: Bytes and seconds of samples that are collected before they are sent. Only what was sent can be
+#: in a complete shard, which survives a kill.
+_FRAME, _SECONDS = 512 << 10, 1.0
 
-_RUN, _MARK = struct.Struct("<II"), struct.Struct("<IQ")
+_RUN, _INPUTS = struct.Struct("<II"), struct.Struct("<IIQ")
 
 
 class Writer:
@@ -140,6 +145,9 @@ class Writer:
         self._rows = Rows(self._slots, prefix)
         self._layouts: Dict[Kind, int] = {}
         self._pending: List[bytes] = []  # of SAMPLES
+        #: When the samples that were collected are sent: bytes, the number of a sample, and a time.
+        self._room = min(_FRAME, self._begin["shard_size"] // 8 or _FRAME)
+        self._full, self._due = 0, 0.0
         self._sending = threading.Lock()
         self._error: Optional[BaseException] = None
         #: What was published, or this rank's part, once the block was left: the members of
@@ -147,7 +155,7 @@ class Writer:
         self.result: Optional[Dict[str, Any]] = None
 
     def __repr__(self) -> str:
-        return f"shardtool.Writer({self.url!r}, {self.samples} samples)"
+        return f"shardtool.Writer({redact(self.url)!r}, {self.samples} samples)"
 
     # Beginning and end
 
@@ -173,6 +181,7 @@ class Writer:
                 raise
             self._child = child
             self._resume_from = self._rows.samples = int(ready["at"]["samples"])
+            self._full, self._due = self._rows.samples + (self._begin["samples_per_shard"] or sys.maxsize), time.monotonic() + _SECONDS
             self._place = int(ready["at"]["input"]), int(ready["at"]["since"])
             self._rows.first = int(ready.get("first") or 0)
             self._done = bool(ready.get("done"))
@@ -309,7 +318,7 @@ class Writer:
             return
         rows = self._rows
         rows.add(sample)
-        if rows.size >= _FRAME:
+        if rows.size >= self._room or rows.samples >= self._full or time.monotonic() >= self._due:
             self._flush()
 
     def write_batch(self, columns: Mapping[str, Any]) -> None:
@@ -317,20 +326,27 @@ class Writer:
         ``"__key__"`` has their keys."""
         child = self._open()
         self._flush()
-        made, rows = _columns.of_batch(self._slots, dict(columns), self.samples, self._rows.numbered)
+        with self._slots.whole():
+            made, rows = _columns.of_batch(self._slots, dict(columns), self.samples, self._rows.numbered)
         self._send_columns(child, made, rows)
 
     def write_table(self, table: Any, *, key: Optional[str] = None) -> None:
         """Writes one sample for each row of a table that has ``__arrow_c_stream__``: of pyarrow,
         polars, pandas or duckdb. Text and bytes are stored as they are, lists of numbers as npy
         files, other nested values as JSON; null means that the sample lacks the field. ``key``
-        names the column of keys, by default ``"__key__"`` if there is one."""
+        names the column of keys, by default ``"__key__"`` if there is one.
+
+        All values are checked before a sample is written, so a table that raises an error is not
+        written in part. To check a stream that does not fit into memory batch by batch, write its
+        batches: ``for batch in reader: w.write_table(batch)``."""
         from ._arrow import batches
 
         child = self._open()
         self._flush()
-        for made, rows in batches(self._slots, table, key, lambda i: self._rows.numbered(self.samples + i)):
-            self._send_columns(child, made, rows)
+        first = self.samples
+        with batches(self._slots, table, key, lambda i: self._rows.numbered(first + i)) as made:
+            for columns, rows in made:
+                self._send_columns(child, columns, rows)
 
     # Frames
 
@@ -362,10 +378,10 @@ class Writer:
         number = self._layouts[kind] = len(self._layouts)
         return number
 
-    def _mark(self, number: int) -> None:
-        """What is written from here on belongs to an input."""
+    def _inputs(self, first: int, samples: Sequence[int]) -> None:
+        """What is written from here on belongs to inputs from a number on, of so many samples."""
         self._gather()
-        self._pending.append(_MARK.pack(ABSENT, number))
+        self._pending.append(_INPUTS.pack(ABSENT, len(samples), first) + array("I", samples).tobytes())
 
     def _gather(self) -> None:
         """Takes what _rows has."""
@@ -373,6 +389,10 @@ class Writer:
             self._take(kind, samples, parts)
 
     def _flush(self) -> None:
+        samples, each = self._rows.samples, self._begin["samples_per_shard"]
+        if samples >= self._full:
+            self._full += (samples - self._full) // each * each + each
+        self._due = time.monotonic() + _SECONDS
         try:
             self._gather()
             if self._pending:

@@ -7,7 +7,6 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/block"
-	"github.com/shardtool/shardtool/reader/internal/mapped"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
@@ -22,18 +21,15 @@ type Rows struct {
 	at   []block.RowRef // where the rows are in from; empty where they were copied piece by piece
 	from [][][]byte     // those of block.Arrays
 	of   []*block.Rows
-	in   []*mapped.Blocks // those of block.Arrays, as are files
-	data [][]byte         // by field: the rows, where they were copied
-	keys []byte           // of rows that were copied piece by piece, and where each ends
+	data [][]byte // by field: the rows, where they were copied
+	keys []byte   // of rows that were copied piece by piece, and where each ends
 	ends []int
-
-	files []*mapped.File
 }
 
 // Reset prepares for another batch. What lies idle keeps no block alive.
 func (m *Rows) Reset() {
 	clear(m.from)
-	m.of, m.in, m.files = nil, nil, nil
+	m.of = nil
 	m.Places, m.at, m.keys, m.ends = m.Places[:0], m.at[:0], m.keys[:0], m.ends[:0]
 	for f := range m.data {
 		m.data[f] = m.data[f][:0]
@@ -53,11 +49,10 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
-		a.add(ctx, d, p, l)
+		d.Arrays.Add(p.Table, p.First, len(l.Fields))
 	}
 	m.Places, m.at = slices.Grow(m.Places[:0], len(d.Refs)), slices.Grow(m.at[:0], len(d.Refs))
 	m.from, m.of = append(m.from[:0], make([][][]byte, len(l.Fields))...), d.Arrays.Of
-	m.in, m.files = d.Arrays.InPlace, d.Arrays.Files
 	copy(m.from, d.Arrays.Rows)
 	for i := range d.Refs {
 		r, at := &d.Refs[i], block.Padding
@@ -79,12 +74,6 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 		m.Places, m.at = append(m.Places, int32(i)), append(m.at, at)
 	}
 	return n, nil
-}
-
-// add adds a piece to those that rows are found in.
-func (a *Assembler) add(ctx context.Context, d *planner.Draft, p *window.Piece, l *stacked.Layout) {
-	a.own(ctx, p)
-	d.Arrays.Add(p.Table, p.First, len(l.Fields), p.Mapped())
 }
 
 // sized returns a buffer of n bytes, which is the given one if it is large enough.
@@ -113,8 +102,7 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
-		a.add(ctx, d, p, l)
-		mine := rest
+		d.Arrays.Add(p.Table, p.First, len(l.Fields))
 		for ; len(rest) > 0 && d.In[rest[0]] == int32(u); rest = rest[1:] {
 			i := rest[0]
 			r := &d.Refs[i]
@@ -129,9 +117,10 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 			n.Samples++
 			found[i] = true
 			keys.add(int(i), d.Arrays.Of[at.Block], int(at.Index))
-		}
-		if err := m.copyPiece(d, u, l, mine[:len(mine)-len(rest)], found); err != nil {
-			return n, err
+			for f := range l.Fields {
+				stride := int(l.Fields[f].Row())
+				copy(m.data[f][int(i)*stride:], d.Arrays.Rows[f][at.Block][int(at.Index)*stride:][:stride])
+			}
 		}
 		a.Window.Gathered(d.Use, p)
 	}
@@ -140,28 +129,6 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 	}
 	m.close(d, l, found, &keys)
 	return n, nil
-}
-
-// copyPiece copies the rows of those references of a piece that were found.
-func (m *Rows) copyPiece(d *planner.Draft, piece int, l *stacked.Layout, refs []int32, found []bool) error {
-	var files []*mapped.File
-	in := d.Pieces[piece].Mapped()
-	if in != nil {
-		files = append(files, in.File)
-	}
-	return mapped.Copy(files, func() []*mapped.Blocks { return []*mapped.Blocks{in} }, func() {
-		for _, i := range refs {
-			if !found[i] {
-				continue
-			}
-			r := &d.Refs[i]
-			at, _ := d.Arrays.Find(piece, r.Block, r.Index, r.Number)
-			for f := range l.Fields {
-				stride := int(l.Fields[f].Row())
-				copy(m.data[f][int(i)*stride:], d.Arrays.Rows[f][at.Block][int(at.Index)*stride:][:stride])
-			}
-		}
-	})
 }
 
 // byPiece lists the references in the order of their pieces, and counts those of removed samples.
@@ -226,61 +193,21 @@ func (l *keyList) add(i int, of *block.Rows, index int) {
 func (l *keyList) at(i int) []byte { return l.text[l.of[i].from:l.of[i].to] }
 
 // Make returns the rows of a field, which have stride bytes each. It copies them unless they were.
-// An error wraps objstore.ErrChanged, and the rows are undefined.
-func (m *Rows) Make(field, stride int) ([]byte, error) {
+func (m *Rows) Make(field, stride int) []byte {
 	if n := len(m.Places) * stride; len(m.data[field]) != n {
-		dst := sized(m.data[field], n)
-		if err := m.Copy(dst, field); err != nil {
-			return nil, err
-		}
-		m.data[field] = dst
+		m.data[field] = sized(m.data[field], n)
+		block.Gather(m.data[field], m.from[field], m.at)
 	}
-	return m.data[field], nil
+	return m.data[field]
 }
 
-// MakeAll makes the rows of all fields.
-func (m *Rows) MakeAll(l *stacked.Layout) error {
-	ready := true // they are, where they were copied piece by piece
-	for f := range l.Fields {
-		if n := len(m.Places) * int(l.Fields[f].Row()); len(m.data[f]) != n {
-			m.data[f], ready = sized(m.data[f], n), false
-		}
-	}
-	if ready {
-		return nil
-	}
-	return m.copied(func() {
-		for f := range l.Fields {
-			block.Gather(m.data[f], m.from[f], m.at)
-		}
-	})
-}
-
-// Copy copies the rows of a field to dst, which has room for exactly these. Its error is that of Make.
-func (m *Rows) Copy(dst []byte, field int) error {
+// Copy copies the rows of a field to dst, which has room for exactly these.
+func (m *Rows) Copy(dst []byte, field int) {
 	if len(m.data[field]) == len(dst) {
 		copy(dst, m.data[field])
-		return nil
+		return
 	}
-	return m.copied(func() { block.Gather(dst, m.from[field], m.at) })
-}
-
-// copied runs copy, which copies rows from their blocks.
-func (m *Rows) copied(copy func()) error { return mapped.Copy(m.files, m.inPlace, copy) }
-
-// inPlace returns the mapped blocks that the batch has rows of.
-func (m *Rows) inPlace() (blocks []*mapped.Blocks) {
-	seen := map[*mapped.Blocks]bool{nil: true}
-	for _, at := range m.at {
-		if at == block.Padding {
-			continue
-		}
-		if in := m.in[at.Block]; !seen[in] {
-			seen[in] = true
-			blocks = append(blocks, in)
-		}
-	}
-	return blocks
+	block.Gather(dst, m.from[field], m.at)
 }
 
 // AppendKey appends the key of row i; padding has none.

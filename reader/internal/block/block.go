@@ -15,7 +15,6 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
 )
 
 // Samples locates the samples of one decoded block.
@@ -26,8 +25,6 @@ type Samples interface {
 	// tar block all of them are slices of the block. What is made of a row is appended to buf, or lies
 	// in larger memory, which is returned.
 	At(i int, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte)
-	// Touch returns the first byte of sample i, or 0 where its first field is empty.
-	Touch(i int) byte
 }
 
 // Table holds the samples of consecutive blocks. The zero value is empty. It is for one goroutine
@@ -55,18 +52,8 @@ func (t *Table) Add(decoded []byte, number uint64, count int, kind Kind) error {
 	if kind.Layout != nil {
 		found, err = t.stacked(decoded, count, kind)
 	} else {
-		found, err = t.walk(decoded, whole(decoded), count, kind.Foreign)
+		found, err = t.walk(decoded, count, kind.Foreign)
 	}
-	if err != nil {
-		return err
-	}
-	t.blocks = append(t.blocks, entry{number: number, samples: found})
-	return nil
-}
-
-// AddSegments is Add for a block of tar members that lie in parts of stored.
-func (t *Table) AddSegments(stored []byte, at []codec.Segment, number uint64, count int) error {
-	found, err := t.walk(stored, at, count, false)
 	if err != nil {
 		return err
 	}
@@ -130,13 +117,4 @@ func (t *Table) Sample(block, index int, number uint64, fields []format.FieldVie
 	}
 	key, fields, buf = b.samples.At(index, fields, buf)
 	return key, fields, buf, nil
-}
-
-// Touch returns the first byte of a sample, or 0 where there is none. Its purpose is to have the
-// sample in the cache before Sample is called.
-func (t *Table) Touch(block, index int) byte {
-	if b := &t.blocks[block]; b.err == nil && index < b.samples.Len() {
-		return b.samples.Touch(index)
-	}
-	return 0
 }

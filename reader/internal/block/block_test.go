@@ -3,11 +3,9 @@ package block
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -80,61 +78,5 @@ func TestDamage(t *testing.T) {
 	}
 	if key, _, _, err := table.Sample(0, 1, 1, nil, nil); err != nil || string(key) != "x1" {
 		t.Errorf("%q, %v", key, err)
-	}
-}
-
-// TestSegments finds samples in parts of a buffer, the fields of one in two of them. An error has its
-// offset in the decoded block, and leaves the table as it was.
-func TestSegments(t *testing.T) {
-	block := tarBlock("x", 3) // members of 512 and 1,024 bytes in turn
-	const cut, gap = 2*512 + 1024, 100
-	stored := slices.Concat(make([]byte, gap), block[:cut], make([]byte, gap), block[cut:])
-	at := []codec.Segment{{Begin: gap, End: gap + cut}, {Begin: 2*gap + cut, End: len(stored), At: cut}}
-	var table Table
-	for i, damaged := range []bool{false, true} {
-		if damaged {
-			stored[2*gap+cut+1024+257] ^= 1 // the magic of the header after the first member
-		}
-		err := table.AddSegments(stored, at, 7, 3)
-		var pos *format.PosError
-		if damaged && (!errors.As(err, &pos) || pos.Offset != cut+1024 || !errors.Is(err, format.ErrCorrupt)) || !damaged && err != nil {
-			t.Fatal(err)
-		}
-		if table.Len() != 1 {
-			t.Fatalf("%d blocks after %d calls", table.Len(), i+1)
-		}
-	}
-	for i := range 3 {
-		key, fields, _, err := table.Sample(0, i, uint64(7+i), nil, nil)
-		if want := fmt.Sprintf("x%d", i); err != nil || string(key) != want || len(fields) != 2 || string(fields[1].Data) != want {
-			t.Errorf("sample %d: %q %v %v", i, key, fields, err)
-		}
-	}
-	if err := table.AddSegments(stored[:gap+cut], at[:1], 10, 3); !errors.Is(err, format.ErrCorrupt) {
-		t.Errorf("a part of a block: %v", err)
-	}
-}
-
-// TestTouch touches each sample, and places where there is none: an empty field that ends its
-// block, a sample past the end, a block that cannot be used.
-func TestTouch(t *testing.T) {
-	var b tarblock.Builder
-	at := b.Member("k.a", 1)
-	b.Buf[at] = 'K'
-	b.Member("l.a", 0)
-	var table Table
-	for blk, data := range [][]byte{b.Buf, tarBlock("x", 1)} {
-		if err := table.Add(data, uint64(10*blk), 2-blk, Kind{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	table.AddError(errors.New("mine"))
-	for _, c := range []struct {
-		block, index int
-		want         byte
-	}{{0, 0, 'K'}, {0, 1, 0}, {0, 2, 0}, {1, 0, 0}, {2, 0, 0}} {
-		if got := table.Touch(c.block, c.index); got != c.want {
-			t.Errorf("sample %d of block %d: %q, want %q", c.index, c.block, got, c.want)
-		}
 	}
 }

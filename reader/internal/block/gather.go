@@ -3,13 +3,9 @@ package block
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/reader/internal/mapped"
 )
 
 // RowRef is a row of one of Arrays' blocks. Block is -1 for padding: its row is zero.
@@ -26,9 +22,6 @@ type Arrays struct {
 	// Rows are by field the rows of each block. Of is each block, nil where it is damaged.
 	Rows [][][]byte
 	Of   []*Rows
-	// InPlace are by block those that are mapped, nil for others. Files are their files, each once.
-	InPlace []*mapped.Blocks
-	Files   []*mapped.File
 
 	heads []head
 	first []int // of each table added: the number of its first block, less that in the data set
@@ -37,12 +30,8 @@ type Arrays struct {
 // head is which samples a block has.
 type head struct{ number, count uint64 }
 
-// Add adds the blocks of a table, the first of which has that number in the data set. in is where
-// they are mapped; nil where they are in memory of the stream.
-func (a *Arrays) Add(t *Table, first, fields int, in *mapped.Blocks) {
-	if in != nil && !slices.Contains(a.Files, in.File) {
-		a.Files = append(a.Files, in.File)
-	}
+// Add adds the blocks of a table, the first of which has that number in the data set.
+func (a *Arrays) Add(t *Table, first, fields int) {
 	a.first = append(a.first, len(a.heads)-first)
 	if len(a.Rows) != fields {
 		a.Rows = make([][][]byte, fields)
@@ -62,7 +51,7 @@ func (a *Arrays) Add(t *Table, first, fields int, in *mapped.Blocks) {
 			}
 			a.Rows[f] = append(a.Rows[f], rows)
 		}
-		a.Of, a.heads, a.InPlace = append(a.Of, r), append(a.heads, h), append(a.InPlace, in)
+		a.Of, a.heads = append(a.Of, r), append(a.heads, h)
 	}
 }
 
@@ -82,28 +71,14 @@ func (a *Arrays) Reset() {
 		a.Rows[f] = a.Rows[f][:0]
 	}
 	clear(a.Of)
-	clear(a.InPlace)
-	clear(a.Files)
-	a.Of, a.heads, a.first, a.InPlace, a.Files = a.Of[:0], a.heads[:0], a.first[:0], a.InPlace[:0], a.Files[:0]
+	a.Of, a.heads, a.first = a.Of[:0], a.heads[:0], a.first[:0]
 }
 
-const (
-	// touchedBytes is how much is touched before it is copied: few enough that the first cache still
-	// has it then, and enough lines for a processor to wait for many at a time.
-	touchedBytes = 16 << 10
-	touchedRows  = 64
-	// largeRow is a row that the processor reads ahead of a copy by itself: touching rows of 4 KB first
-	// made copies to memory that no cache holds a tenth slower.
-	largeRow = 2 << 10
-	// line is the bytes of a line of the cache.
-	line = 64
-	// gatherPart is what is worth a goroutine: some 50 µs of copying.
-	gatherPart = 512 << 10
-)
+// gatherPart is what is worth a goroutine: some 50 µs of copying.
+const gatherPart = 512 << 10
 
 // Gather copies rows of a field to dst, which has room for them, one after another. rows are those of
-// Arrays. Large batches are copied by several goroutines; a panic in one of them becomes the
-// caller's.
+// Arrays. Large batches are copied by several goroutines.
 func Gather(dst []byte, rows [][]byte, refs []RowRef) {
 	if len(refs) == 0 {
 		return
@@ -115,65 +90,27 @@ func Gather(dst []byte, rows [][]byte, refs []RowRef) {
 		return
 	}
 	var wg sync.WaitGroup
-	var panicked atomic.Value
 	for i := range parts {
 		from, to := len(refs)*i/parts, len(refs)*(i+1)/parts
-		wg.Go(func() {
-			defer func() {
-				if r := recover(); r != nil {
-					panicked.CompareAndSwap(nil, &r)
-				}
-			}()
-			debug.SetPanicOnFault(true) // rows may be mapped
-			gather(dst[from*stride:to*stride], rows, stride, refs[from:to])
-		})
+		wg.Go(func() { gather(dst[from*stride:to*stride], rows, stride, refs[from:to]) })
 	}
 	wg.Wait()
-	if r, ok := panicked.Load().(*any); ok {
-		panic(*r)
-	}
 }
 
-// gather copies the rows in groups. Each group is found and touched, every line of it, and then
-// copied: at random places of a large window that takes half the time, because the processor waits
-// for a line of one row at a time when it copies. It returns a sum of the bytes touched, so that the
-// compiler keeps the reads.
-//
-//go:noinline
-func gather(dst []byte, rows [][]byte, stride int, refs []RowRef) (sum byte) {
-	var group [touchedRows][]byte
-	most := max(min(touchedBytes/max(stride, 1), touchedRows), 1)
+// gather is Gather in one goroutine.
+func gather(dst []byte, rows [][]byte, stride int, refs []RowRef) {
 	for len(refs) > 0 {
-		n, found := min(most, len(refs)), 0
-		for i := 0; i < n; found++ {
-			r, k := refs[i], 1
-			if i++; r.Block < 0 {
-				group[found] = nil
-				continue
+		r, n := refs[0], 1
+		if r.Block < 0 {
+			clear(dst[:stride])
+		} else {
+			for n < len(refs) && refs[n] == (RowRef{r.Block, r.Index + int32(n)}) { // neighbours are one copy
+				n++
 			}
-			for ; i < n && refs[i] == (RowRef{r.Block, r.Index + int32(k)}); i++ { // neighbours are one copy
-				k++
-			}
-			from := int(r.Index) * stride
-			src := rows[r.Block][from : from+k*stride]
-			if stride < largeRow {
-				for p := 0; p < len(src); p += line {
-					sum += src[p]
-				}
-			}
-			group[found] = src
+			copy(dst, rows[r.Block][int(r.Index)*stride:][:n*stride])
 		}
-		for _, src := range group[:found] {
-			if src == nil { // padding
-				clear(dst[:stride])
-				dst = dst[stride:]
-			} else {
-				dst = dst[copy(dst, src):]
-			}
-		}
-		refs = refs[n:]
+		dst, refs = dst[n*stride:], refs[n:]
 	}
-	return sum
 }
 
 // RowErr returns why a sample of a block of rows cannot be delivered, nil where it can.

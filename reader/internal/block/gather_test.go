@@ -46,7 +46,7 @@ func TestGather(t *testing.T) {
 		all := rowsOf(t, blocks, n, numbers)
 		var a Arrays
 		for i, r := range all {
-			a.Add(tableOf(t, uint64(i*n), r), i, 2, nil)
+			a.Add(tableOf(t, uint64(i*n), r), i, 2)
 		}
 		for _, count := range []int{0, 1, 63, 64, 65, 700} {
 			var refs []RowRef
@@ -92,7 +92,7 @@ func tableOf(t *testing.T, number uint64, r *Rows) *Table {
 func TestFind(t *testing.T) {
 	all := rowsOf(t, 2, 3, 1)
 	var a Arrays
-	a.Add(tableOf(t, 100, all[0]), 7, 2, nil)
+	a.Add(tableOf(t, 100, all[0]), 7, 2)
 	damaged := errors.New("damaged")
 	var table Table
 	if err := table.Add(tarBlock("x", 2), 10, 2, Kind{}); err != nil {
@@ -102,7 +102,7 @@ func TestFind(t *testing.T) {
 	if err := table.Add(all[1].Block.Buf, 103, 3, all[1].kind); err != nil {
 		t.Fatal(err)
 	}
-	a.Add(&table, 20, 2, nil)
+	a.Add(&table, 20, 2)
 	if at, ok := a.Find(1, 22, 2, 105); !ok || a.Rows[0][at.Block][at.Index] != 5 || a.Of[at.Block].Block.Row(0, 2)[0] != 5 {
 		t.Errorf("%+v, %v", at, ok)
 	}

@@ -2,12 +2,10 @@ package block
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -35,16 +33,12 @@ type member struct {
 	name, key     uint16 // lengths: of the name, and of the key in it
 }
 
-// whole is the segment of a block that is decoded.
-func whole(decoded []byte) []codec.Segment { return []codec.Segment{{End: len(decoded)}} }
-
-// walk finds the samples of a block, whose members lie in parts of a buffer. The walk costs one step
-// for each member.
-func (h *headers) walk(data []byte, at []codec.Segment, count int, foreign bool) (*walked, error) {
+// walk finds the samples of a block. It costs one step for each member.
+func (h *headers) walk(data []byte, count int, foreign bool) (*walked, error) {
 	starts, members, names := len(h.starts), len(h.members), len(h.names)
 	b := take(&h.idle)
 	*b = walked{of: h, data: data, from: starts}
-	err := h.add(b, at, count, foreign)
+	err := h.add(b, count, foreign)
 	if err != nil {
 		h.starts, h.members, h.names = h.starts[:starts], h.members[:members], h.names[:names]
 		*b = walked{}
@@ -55,22 +49,17 @@ func (h *headers) walk(data []byte, at []codec.Segment, count int, foreign bool)
 	return b, nil
 }
 
-func (h *headers) add(b *walked, at []codec.Segment, count int, foreign bool) error {
+func (h *headers) add(b *walked, count int, foreign bool) error {
 	room := min(count, len(b.data)/512) + 1
 	h.starts, h.members = slices.Grow(h.starts, room), slices.Grow(h.members, room)
-	walk := tarblock.Walker{Foreign: foreign}
+	walk := tarblock.Walker{Buf: b.data, Foreign: foreign}
 	var m tarblock.Member
 	var last []byte // key
-	var segment codec.Segment
 	for {
 		ok, err := walk.Next(&m)
 		switch {
 		case err != nil:
-			return inBlock(err, segment)
-		case !ok && len(at) > 0:
-			segment, at = at[0], at[1:]
-			walk.Buf, walk.Off = b.data[:segment.End], int64(segment.Begin)
-			continue
+			return err
 		case !ok && b.count != count:
 			return fmt.Errorf("%w: %d samples, the tables say %d", format.ErrCorrupt, b.count, count)
 		case !ok:
@@ -94,17 +83,6 @@ func (h *headers) add(b *walked, at []codec.Segment, count int, foreign bool) er
 		}
 		h.members = append(h.members, f)
 	}
-}
-
-// inBlock moves the offset of an error in a segment to that in the decoded block.
-func inBlock(err error, s codec.Segment) error {
-	var at *format.PosError
-	if !errors.As(err, &at) || at.Offset < 0 {
-		return err
-	}
-	moved := *at
-	moved.Offset += int64(s.At - s.Begin)
-	return &moved
 }
 
 // sortLast sorts the members of the block's last sample so far by field, where another tool may
@@ -154,12 +132,3 @@ func (b *walked) name(m *member) []byte {
 
 // field returns the field in the name of a member.
 func (m *member) field(name []byte) []byte { return name[min(m.key+1, m.name):] }
-
-// Touch implements Samples.
-func (b *walked) Touch(i int) byte {
-	m := &b.of.members[b.of.starts[b.from+i]]
-	if m.size == 0 {
-		return 0
-	}
-	return b.data[m.payload]
-}

@@ -47,7 +47,7 @@ type Packer struct{ headers }
 // table, for AddPacked before its next Reset.
 func (p *Packer) Pack(t *Table, dst, decoded []byte, count int, foreign bool) (*Packed, error) {
 	defer p.reset()
-	from, err := p.walk(decoded, whole(decoded), count, foreign)
+	from, err := p.walk(decoded, count, foreign)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (b *Packed) At(i int, fields []format.FieldView, buf []byte) (key []byte, _
 	return key, fields, buf
 }
 
-// Touch implements Samples.
+// Touch returns the first byte of sample i, to have it in the cache before At.
 func (b *Packed) Touch(i int) byte { return b.data[b.places[i].at] } // a key has a byte
 
 // TouchPlace returns a byte of the place of sample i, which Touch has to read first.

@@ -81,6 +81,3 @@ func (r *Rows) AppendTar(dst []byte, i int) []byte {
 	var buf [128]byte
 	return r.Block.AppendTar(dst, i, r.AppendKey(buf[:0], i))
 }
-
-// Touch implements Samples.
-func (r *Rows) Touch(i int) byte { return r.Block.Row(0, i)[0] }

@@ -11,9 +11,11 @@ package catalog
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,9 +56,19 @@ type Catalog struct {
 	wg     sync.WaitGroup // loads in the background
 }
 
-// Open opens the generation that manifest.json names, or the one with the given tables. limit
-// bounds each of the caches, in bytes. Errors are those of reader.Open.
+// Open opens the generation that manifest.json names, or the one with the given tables, whose bytes
+// are all read then, so that they are those of the name. limit bounds each of the caches, in bytes.
+// Errors are those of reader.Open.
 func Open(ctx context.Context, source *fetch.Source, tables string, limit int64) (*Catalog, error) {
+	return open(ctx, source, tables, limit, tables != "")
+}
+
+// OpenDamaged is Open for whoever checks the tables part by part.
+func OpenDamaged(ctx context.Context, source *fetch.Source, tables string, limit int64) (*Catalog, error) {
+	return open(ctx, source, tables, limit, false)
+}
+
+func open(ctx context.Context, source *fetch.Source, tables string, limit int64, hashed bool) (*Catalog, error) {
 	c := &Catalog{Source: source}
 	c.infos.limit, c.rows.limit, c.indexes.limit = limit, limit, limit
 	// Loads in the background outlive the call that asks for them, not the catalog.
@@ -66,7 +78,7 @@ func Open(ctx context.Context, source *fetch.Source, tables string, limit int64)
 			c.anew.Add(1)
 			defer c.anew.Add(-1)
 		}
-		return c.open(ctx, tables, anew)
+		return c.open(ctx, tables, hashed, anew)
 	})
 	if err != nil {
 		c.Close()
@@ -75,7 +87,7 @@ func Open(ctx context.Context, source *fetch.Source, tables string, limit int64)
 	return c, nil
 }
 
-func (c *Catalog) open(ctx context.Context, tables string, anew bool) error {
+func (c *Catalog) open(ctx context.Context, tables string, hashed, anew bool) error {
 	if c.Name = tables; tables == "" {
 		if err := c.readSummary(ctx, anew); err != nil {
 			return err
@@ -90,7 +102,8 @@ func (c *Catalog) open(ctx context.Context, tables string, anew bool) error {
 		c.Object.Close() // of the first attempt
 	}
 	c.Object = object
-	info, err := object.Info(ctx)
+	// Most tables are short: what loads a part of them later finds it in the bytes read here.
+	front, info, err := objstore.ReadFront(ctx, object, objstore.Front)
 	if err != nil {
 		return c.noTables(ctx, err)
 	}
@@ -101,6 +114,9 @@ func (c *Catalog) open(ctx context.Context, tables string, anew bool) error {
 	read := func(p []byte, off int64) error {
 		if c.anew.Load() > 0 {
 			fetch.Forget(c.ctx, object, off, len(p))
+		} else if off+int64(len(p)) <= int64(len(front)) {
+			copy(p, front[off:])
+			return nil
 		}
 		if opening != nil {
 			return object.ReadAt(opening, p, off)
@@ -110,12 +126,34 @@ func (c *Catalog) open(ctx context.Context, tables string, anew bool) error {
 	if c.Tables, err = sections.OpenTables(read, info.Size); err != nil {
 		return c.inTables(err)
 	}
+	if hashed {
+		err = c.checkName(read)
+	} else if c.Stated != nil {
+		err = c.Stated.Check(c.Tables)
+	}
 	opening = nil
-	if c.Stated != nil && c.Stated.Digest != format.DigestString(c.Tables.Digest) {
-		return fmt.Errorf("reader: %w: %s has digest %s, %s has %s: one of them was edited or comes from another data set",
-			format.ErrMismatch, format.ManifestName, c.Stated.Digest, c.Name, format.DigestString(c.Tables.Digest))
+	if err != nil {
+		return fmt.Errorf("reader: %w", err)
 	}
 	return nil
+}
+
+// checkName compares the hash of the tables with the one in their name. What was read of their
+// front is not read again: most tables have no more.
+func (c *Catalog) checkName(read sections.ReadRange) error {
+	const step = 8 << 20
+	hash, buf := sha256.New(), []byte(nil)
+	for off := int64(0); off < c.Size; off += int64(len(buf)) {
+		buf = slices.Grow(buf[:0], step)[:min(step, c.Size-off)]
+		if off == 0 {
+			buf = buf[:min(objstore.Front, len(buf))]
+		}
+		if err := read(buf, off); err != nil {
+			return err
+		}
+		hash.Write(buf)
+	}
+	return sections.CheckTables(c.Name, format.Hash(hash.Sum(nil)))
 }
 
 // readSummary reads manifest.json, which names the tables.

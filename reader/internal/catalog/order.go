@@ -52,12 +52,18 @@ func (c *Catalog) loadOrder(ctx context.Context) (order.Table, error) {
 
 // orderPart is OrderTable for the shards of one part, numbered from 0.
 func (c *Catalog) orderPart(ctx context.Context, part int) (t order.Table, err error) {
-	info, err := c.Part(ctx, part)
-	if err != nil {
-		return t, err
-	}
-	samples, err := loadInBackground(ctx, c, func() ([]uint64, error) { return c.Tables.LoadSamples(part) })
-	if err != nil {
+	var info *Part
+	var samples []uint64
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		info, err = c.Part(ctx, part)
+		return err
+	})
+	g.Go(func() (err error) {
+		samples, err = loadInBackground(ctx, c, func() ([]uint64, error) { return c.Tables.LoadSamples(part) })
+		return err
+	})
+	if err := g.Wait(); err != nil {
 		return t, err
 	}
 	for i := range info.Shards {

@@ -1,45 +1,38 @@
 package fetch
 
-import "context"
+import (
+	"context"
+
+	"github.com/shardtool/shardtool/reader/internal/tune"
+)
+
+// Turns lends scratch to the goroutines that decode: to as many at a time as the gate admits.
+type Turns struct {
+	Gate *tune.Gate
+	Pool *ScratchPool
+}
+
+// Take waits until the caller may decode, and returns scratch for that; Done ends it.
+func (t *Turns) Take(ctx context.Context) (*Scratch, error) {
+	if !t.Gate.Enter(ctx) {
+		return nil, context.Cause(ctx)
+	}
+	return t.Pool.Get(), nil
+}
+
+// Done ends a turn.
+func (t *Turns) Done(s *Scratch) {
+	t.Pool.Put(s)
+	t.Gate.Leave()
+}
 
 // Flight is shared by the goroutines that wait for a remote store. There are as many of them as
 // requests, and they cost little while they wait. The bytes that they have fetched take memory of a
-// budget, and only as many of them decode at a time as there are workers.
+// budget, and they take turns at decoding.
 type Flight struct {
+	*Turns
 	buffers *Buffers // bytes that were asked for and are not decoded
-	turns   chan *Scratch
-	pool    *ScratchPool
 }
 
-// NewFlight returns a flight with room for that number of decoding workers and stored bytes.
-func NewFlight(pool *ScratchPool, workers int, limit int64) *Flight {
-	f := &Flight{buffers: NewBuffers(limit), turns: make(chan *Scratch, workers), pool: pool}
-	for range workers {
-		f.turns <- pool.Get()
-	}
-	return f
-}
-
-// Land gives the decoders back. All goroutines of the flight must have ended. Land of nil does
-// nothing.
-func (f *Flight) Land() {
-	if f == nil {
-		return
-	}
-	close(f.turns)
-	for s := range f.turns {
-		f.pool.Put(s)
-	}
-}
-
-// turn waits until the caller may decode; done ends that.
-func (f *Flight) turn(ctx context.Context) (*Scratch, error) {
-	select {
-	case s := <-f.turns:
-		return s, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (f *Flight) done(s *Scratch) { f.turns <- s }
+// NewFlight returns a flight with room for that number of stored bytes.
+func NewFlight(turns *Turns, limit int64) *Flight { return &Flight{turns, NewBuffers(limit)} }

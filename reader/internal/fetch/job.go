@@ -240,18 +240,16 @@ type Plan struct {
 	Size            int // of the buffer
 	largest         int // stored bytes of a row
 	inPlace         bool
-	raw             bool // all rows are frames of raw blocks
 }
 
 // Plan lays out the buffer of a job. joined is the most stored bytes that are read at once.
 func (j *Job) Plan(joined int) (p Plan) {
-	p.inPlace, p.raw = true, true
+	p.inPlace = true
 	for _, r := range j.Shard.Rows[j.From:j.To] {
 		p.Stored += int(r.Stored)
 		p.Decoded += int(r.Decoded)
 		p.largest = max(p.largest, int(r.Stored))
 		p.inPlace = p.inPlace && r.Codec != format.CodecZstd
-		p.raw = p.raw && r.Codec == format.CodecRaw
 	}
 	switch {
 	case p.inPlace:

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/mapped"
 )
 
 // maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this
@@ -26,7 +25,6 @@ type objects struct {
 	open   map[Key]*handle
 	order  list.List         // of handles that are open, the one used last in front
 	most   int               // objects that are kept open
-	pinned int               // objects that blocks in memory keep open
 	seen   map[string]uint64 // hash of the ETag that an object had when it was first opened
 	closed bool
 }
@@ -42,9 +40,6 @@ type handle struct {
 	place *list.Element // in order; nil until open, and after it was taken out
 	turn  chan struct{} // held by the one that opens
 	stale bool          // forgotten: closed by its last user
-
-	mapped *mapped.File // nil unless it was mapped; guarded by objects.mu, as is pins
-	pins   int          // users that are blocks in memory
 }
 
 func newObjects(store objstore.Store) *objects {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
 // Pipeline runs jobs on several goroutines and yields their results in the order of the jobs.
@@ -57,7 +58,6 @@ func (p *Pipeline) Run(ctx context.Context, jobs iter.Seq2[Job, error]) iter.Seq
 	return func(yield func(*Unit, error) bool) {
 		ctx, end := context.WithCancel(ctx)
 		var wg sync.WaitGroup
-		defer func() { p.flight.Land() }()
 		defer wg.Wait()
 		defer end()
 		// Two units a worker keep it busy while the consumer uses one; more would only push bytes out of
@@ -67,7 +67,7 @@ func (p *Pipeline) Run(ctx context.Context, jobs iter.Seq2[Job, error]) iter.Seq
 		reserve := func(n int64) { memory -= min(n, memory/2) }
 		if n := max(p.Requests, p.Source.Requests()); n > 0 {
 			ahead, goroutines = n+ahead, n
-			p.flight = NewFlight(p.Pool, p.Workers, p.Memory/4)
+			p.flight = NewFlight(&Turns{tune.NewGate(p.Workers), p.Pool}, p.Memory/4)
 			reserve(p.Memory / 4)
 		}
 		reserve(int64(p.Workers) * workerMemory)

@@ -94,11 +94,3 @@ func (d *decoder) decode(dst, stored []byte, r format.Row) (out []byte, err erro
 	}()
 	return d.d.Decode(dst, stored, r)
 }
-
-func (d *decoder) segments(stored []byte, r format.Row) ([]codec.Segment, error) {
-	at, err := d.d.Segments(stored, r)
-	if err != nil {
-		return nil, OfKind(KindDecode, err)
-	}
-	return at, nil
-}

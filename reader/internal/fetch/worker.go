@@ -29,9 +29,7 @@ type Result struct {
 	Samples int
 	Last    bool // the block ends with this frame
 	Decoded []byte
-	// Segments, where there are any, hold the members of the block: see Worker.Segments.
-	Segments []codec.Segment
-	Err      error
+	Err     error
 }
 
 // Kind returns how the samples of the result's block are stored.
@@ -60,10 +58,6 @@ type Worker struct {
 	// read calls it again, from the first row on. For jobs of whole blocks, and without a Flight where
 	// blocks are stored raw.
 	Take func(r *Result, before int)
-	// Segments leaves the frames of a job of raw blocks where they were read to, in place of decoding
-	// them: Decoded is then stored bytes, and Segments is where the members are in it. It is for whole
-	// blocks of tar members.
-	Segments bool
 	// Account records the progress of a stream's job; it may be nil. Rereads, when not nil, is called
 	// for each job that is read a second time.
 	Account *account.Worker
@@ -101,7 +95,6 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 	}
 	defer source.objects.release(h)
 	r := rows{Worker: w, handle: h, job: j, inPlace: p.inPlace && w.Take == nil, buf: buf}
-	r.segments = r.inPlace && p.raw && w.Segments
 	if p.inPlace && w.Take != nil {
 		r.at = w.Scratch.hold(p.largest)
 		return r.takeTurn(ctx, out) // which reads each row
@@ -149,11 +142,10 @@ type rows struct {
 	handle *handle
 	job    *Job
 	// at is where the stored bytes of the rows to come are, when fetched, or where they are read to.
-	at       []byte
-	fetched  bool
-	inPlace  bool
-	segments bool   // and stay as they are
-	buf      []byte // decoded bytes go to its beginning
+	at      []byte
+	fetched bool
+	inPlace bool
+	buf     []byte // decoded bytes go to its beginning
 }
 
 // takeTurn decodes the rows once it is this goroutine's turn.
@@ -161,11 +153,11 @@ func (r *rows) takeTurn(ctx context.Context, out []Result) []Result {
 	if r.Flight == nil {
 		return r.run(ctx, r.Scratch, out)
 	}
-	s, err := r.Flight.turn(ctx)
+	s, err := r.Flight.Take(ctx)
 	if err != nil {
 		return append(out, r.job.failed(err))
 	}
-	defer r.Flight.done(s)
+	defer r.Flight.Done(s)
 	r.Account.Turn()
 	return r.run(ctx, s, out)
 }
@@ -194,12 +186,7 @@ func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
 		res.Last = i+1 == len(all) || all[i+1].Samples > 0
 		stored, err := r.next(ctx, row, res.Offset)
 		if err == nil {
-			if r.segments {
-				res.Decoded = stored
-				res.Segments, err = s.decoder.segments(stored, row)
-			} else {
-				res.Decoded, err = r.decode(s, r.place(s, decoded, stored, row), stored, row)
-			}
+			res.Decoded, err = r.decode(s, r.place(s, decoded, stored, row), stored, row)
 		}
 		switch {
 		case err != nil:

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/reader/internal/account"
-	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -154,18 +153,21 @@ func (w *Window) Release(u *Use) bool {
 func (w *Window) evict() bool {
 	for i := len(w.resident) - 1; i >= 0; i-- {
 		if p := w.resident[i]; p.pins == 0 {
-			w.evicted += uint64(p.Blocks)
-			p.SetEvicted(true)
+			if p.open > 0 { // else it is only kept
+				w.evicted += uint64(p.Blocks)
+				p.SetEvicted(true)
+			}
 			w.drop(p)
+			w.letGo(p)
 			return true
 		}
 	}
 	return false
 }
 
-// letGo forgets a piece that nothing will draw from any more.
+// letGo forgets a piece that nothing will draw from any more, unless it is kept in memory.
 func (w *Window) letGo(p *Piece) {
-	if p.pins > 0 || p.open > 0 {
+	if p.pins > 0 || p.open > 0 || p.here && w.Keep {
 		return
 	}
 	if p.here {
@@ -181,12 +183,11 @@ func (w *Window) drop(p *Piece) {
 	w.resident[p.place], last.place = last, p.place
 	w.resident = w.resident[:len(w.resident)-1]
 	w.pool.Put(p.Buf)
-	p.InPlace.Release()
 	p.Table.Reset()
 	if len(w.tables)+len(w.resident) < w.most {
 		w.tables = append(w.tables, p.Table)
 	}
-	p.Buf, p.Table, p.InPlace, p.Owned, p.here = nil, (*block.Table)(nil), nil, false, false
+	p.Buf, p.Table, p.here = nil, nil, false
 	p.landed.Store(false)
 	w.clock.Move(&p.Piece, account.Unasked)
 }

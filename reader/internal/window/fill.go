@@ -13,9 +13,6 @@ import (
 // Filler fetches the blocks of pieces and finds their samples. It is for one goroutine.
 type Filler struct {
 	fetch.Worker
-	// Mapped allows that plain blocks stay in the page cache: those of rows with Rows, which tells that
-	// rows are copied out of them, see assemble.Rows, and those of tar members without.
-	Mapped, Rows bool
 
 	results []fetch.Result
 	packer  block.Packer
@@ -26,14 +23,7 @@ type Filler struct {
 
 // Fill fills a piece that was admitted. What is wrong with a block becomes that block's error.
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
-	if f.maps(p) {
-		if p.InPlace = f.InPlace(ctx, &p.Job, p.useMapped); p.InPlace != nil {
-			p.InPlace.Source = p.ID.Source
-			return
-		}
-		p.Table.Reset()
-	}
-	f.Take, f.Segments = nil, p.whole()
+	f.Take = nil
 	if p.packs(f.Flight == nil) {
 		f.packed = append(f.packed[:0], make([]packing, p.Blocks)...)
 		if f.take == nil { // made once: it is allocated
@@ -69,41 +59,6 @@ func (f *Filler) Fill(ctx context.Context, p *Piece) {
 	}
 }
 
-// maps reports whether the blocks of a piece may stay in the page cache. Keys of rows must be made,
-// not read. Small samples of tars are packed, which is a copy.
-func (f *Filler) maps(p *Piece) bool {
-	if s := p.Job.Shard; f.Rows || s.Layout != nil {
-		return f.Mapped && f.Rows && s.Numbered != nil
-	}
-	return f.Mapped && !p.packs(f.Flight == nil)
-}
-
-// Own reads the blocks of a piece that a batch has pinned, which is in memory and mapped, into Buf.
-// Batches that use it already keep the mapping.
-func (f *Filler) Own(ctx context.Context, p *Piece) {
-	p.Table, p.Owned = new(block.Table), true
-	f.Mapped = false
-	f.Fill(ctx, p)
-}
-
-// useMapped adds the blocks of the piece, which lie one after the other.
-func (p *Piece) useMapped(decoded []byte) error {
-	s := p.Job.Shard
-	first := p.Job.First
-	for i := p.Job.From; i < p.Job.To; {
-		size, samples := 0, s.Rows[i].Samples
-		for ok := true; ok; ok = i < p.Job.To && s.Rows[i].Samples == 0 { // the rows of one block
-			size += int(s.Rows[i].Decoded)
-			i++
-		}
-		if err := p.Table.Add(decoded[:size:size], first, int(samples), s.Kind(first)); err != nil {
-			return err
-		}
-		decoded, first = decoded[size:], first+uint64(samples)
-	}
-	return nil
-}
-
 // add adds one block, whose rows lie one after the other.
 func (p *Piece) add(rows []fetch.Result, decoded []byte) {
 	head := &rows[0]
@@ -113,13 +68,7 @@ func (p *Piece) add(rows []fetch.Result, decoded []byte) {
 			return
 		}
 	}
-	var err error
-	if head.Segments != nil {
-		err = p.Table.AddSegments(head.Decoded, head.Segments, head.First, head.Samples)
-	} else {
-		err = p.Table.Add(decoded, head.First, head.Samples, head.Kind())
-	}
-	if err != nil {
+	if err := p.Table.Add(decoded, head.First, head.Samples, head.Kind()); err != nil {
 		p.addError(head, err)
 	}
 }

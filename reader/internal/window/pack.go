@@ -16,17 +16,6 @@ type packing struct {
 // block is headers. Larger samples stay where they are: copying 3 KB took longer than its headers do.
 const mostPacked = 2 << 10
 
-// whole reports whether the piece has tar blocks of one frame each, which another tool did not write.
-func (p *Piece) whole() bool {
-	s := p.Job.Shard
-	for _, r := range s.Rows[p.Job.From:p.Job.To] {
-		if r.Samples == 0 {
-			return false
-		}
-	}
-	return s.Layout == nil && !s.Foreign
-}
-
 // packs reports whether only the samples of a piece's blocks are kept, without the headers around
 // them. scratch tells that blocks stored raw can be read to other memory.
 func (p *Piece) packs(scratch bool) bool {

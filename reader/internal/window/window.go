@@ -24,7 +24,6 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
-	"github.com/shardtool/shardtool/reader/internal/mapped"
 )
 
 // ID names a piece: the Number-th group of Per consecutive blocks of a shard.
@@ -42,10 +41,8 @@ type Piece struct {
 	Blocks int
 
 	// Set by Admit, filled by a worker, and valid for others once Landed reports true.
-	Buf     []byte
-	Table   *block.Table
-	InPlace *fetch.InPlace // the blocks in the page cache; nil where they are in Buf
-	Owned   bool           // they are in Buf too, and Table is of those, see Filler.Own
+	Buf   []byte
+	Table *block.Table
 
 	// Note is the planner's.
 	Note struct {
@@ -66,14 +63,6 @@ type Piece struct {
 
 // Land marks a piece as filled. Its worker calls it last.
 func (p *Piece) Land() { p.landed.Store(true) }
-
-// Mapped returns the blocks in the page cache that Table is of; nil where it is of those in Buf.
-func (p *Piece) Mapped() *mapped.Blocks {
-	if p.InPlace == nil || p.Owned {
-		return nil
-	}
-	return &p.InPlace.Blocks
-}
 
 // Landed reports whether the piece is filled.
 func (p *Piece) Landed() bool { return p.landed.Load() }
@@ -102,6 +91,10 @@ type Use struct {
 
 // Window is the memory of one stream. All methods may be called from several goroutines at once.
 type Window struct {
+	// Keep has pieces stay in memory when nothing draws from them any more, for the next epoch, as
+	// long as nothing else needs the room. Set it before the first use.
+	Keep bool
+
 	clock *account.Clock
 	freed chan struct{}
 
@@ -225,10 +218,6 @@ func (w *Window) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pool.Close()
-	for _, p := range w.resident {
-		p.InPlace.Release()
-		p.InPlace = nil
-	}
 	w.pieces, w.resident, w.idle, w.tables, w.slots, w.uses = nil, nil, nil, nil, nil, nil
 }
 

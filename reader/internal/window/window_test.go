@@ -175,3 +175,32 @@ func TestCopies(t *testing.T) {
 		t.Errorf("%d bytes are still out", w.pool.Lent())
 	}
 }
+
+// TestKeep: a piece that nothing draws from any more stays, is there for the next epoch, and goes
+// when another one needs the room.
+func TestKeep(t *testing.T) {
+	const size = 4096
+	w := New(2*size, new(account.Clock))
+	w.Keep = true
+	w.Urgent(true)
+	read := func(number uint64, from, n int) (admitted int) {
+		u, s := batch(w, number, from, n, size)
+		u.Closed = append(u.Closed, s)
+		for i, p := range u.Pieces {
+			if w.Admit(u, p, i, true) == Admitted {
+				admitted++
+				p.Land()
+			}
+		}
+		w.Release(u)
+		return admitted
+	}
+	for number, c := range []struct{ from, n, admitted int }{{0, 2, 2}, {0, 2, 0}, {1, 1, 0}, {2, 2, 2}, {0, 1, 1}} {
+		if got := read(uint64(number+1), c.from, c.n); got != c.admitted {
+			t.Errorf("batch %d: %d pieces were read, want %d", number, got, c.admitted)
+		}
+	}
+	if evicted, most := w.Stats(); evicted != 0 || most > 2*size || len(w.pieces) != 2 {
+		t.Errorf("%d blocks count as evicted, %d bytes were held, %d pieces are known", evicted, most, len(w.pieces))
+	}
+}

@@ -311,7 +311,7 @@ func (c *Cursor) pad(dst []order.Ref, position, size, from, to uint64) ([]order.
 }
 
 // CheckSplit returns an error for a split that no batch can have, as CheckSplit of package order
-// does. Call it at open; NextBatch calls it each time.
+// does. NextBatch calls it each time.
 func (p *Plan) CheckSplit(s order.Split) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -320,6 +320,14 @@ func (p *Plan) CheckSplit(s order.Split) error {
 		return fmt.Errorf("mix: global batch %d with tail drop delivers nothing of epochs of %d units: give a smaller batch or another tail", s.GlobalBatch, p.mix.Epoch)
 	}
 	return nil
+}
+
+// CheckRun is CheckSplit for a stream that begins, as CheckRun of package order.
+func (p *Plan) CheckRun(s order.Split, endless bool) error {
+	if err := p.CheckSplit(s); err != nil || !endless {
+		return err
+	}
+	return s.Reaches(p.mix.Epoch, p.mix.Tail)
 }
 
 // share is where rank r's part of a list begins: ⌊r·listed/world⌋; r may equal world.

@@ -31,8 +31,8 @@ const (
 type Source struct {
 	Name   string // [a-z0-9._-]{1,32}
 	Digest string // of the data set; printable ASCII, at most 71 bytes
-	// Tables names the tables object of the data set's generation, so that a resume opens that
-	// one; at most 29 bytes. Like Checkpoint.Tables of package order, it is not compared.
+	// Tables names the tables object of the data set's generation, like Checkpoint.Tables of package
+	// order; at most 29 bytes. It is not compared.
 	Tables string
 	// View is the ID of the view of the data set, 16 hexadecimal digits; empty for all samples.
 	View  string

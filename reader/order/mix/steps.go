@@ -9,7 +9,8 @@ import (
 )
 
 // Steps numbers the batches of a run. Step is the number of the batch at Position, and from there
-// on all batches have the size GlobalBatch: it is the last change of the batch size.
+// on all batches have the size GlobalBatch: it is the last change of the batch size, or where a run
+// continued after a batch that the end of the stream cut.
 type Steps struct {
 	Step, Position uint64
 	GlobalBatch    int
@@ -99,20 +100,33 @@ func (m *Mix) Step(at Steps, position uint64) (uint64, error) {
 	return at.Step + m.perEpoch(left, g) + n/m.Epoch*m.perEpoch(m.Epoch, g) + n%m.Epoch/g, nil
 }
 
-// Resize numbers the batches from a position on where they have g units from there. at numbers the
-// batches before; where it is zero, there are none.
+// Next is the number of the batch after one that ended at a position. It is Step, except where the end
+// of the stream cut that batch: sources that are added then continue there.
+func (m *Mix) Next(at Steps, position uint64) (uint64, error) {
+	step, err := m.Step(at, position)
+	if err != nil {
+		return 0, err
+	}
+	if begin, err := m.Position(at, step); err == nil && begin < position {
+		step++
+	}
+	return step, nil
+}
+
+// Resize numbers the batches from a position on, which have g units and follow a batch that ended
+// there. at numbers the batches before; its zero value says that there are none.
 func (m *Mix) Resize(at Steps, position uint64, g int) (Steps, error) {
-	if at.GlobalBatch == g {
+	if at.GlobalBatch == 0 {
+		return Steps{Position: position, GlobalBatch: g}, nil
+	}
+	next, err := m.Next(at, position)
+	if err != nil {
+		return at, err
+	}
+	if step, _ := m.Step(at, position); at.GlobalBatch == g && step == next {
 		return at, nil
 	}
-	var step uint64
-	if at.GlobalBatch > 0 {
-		var err error
-		if step, err = m.Step(at, position); err != nil {
-			return at, err
-		}
-	}
-	return Steps{Step: step, Position: position, GlobalBatch: g}, nil
+	return Steps{Step: next, Position: position, GlobalBatch: g}, nil
 }
 
 // LeaveOut is the positions of the steps first to last, both included. Whoever reads leaves them

@@ -31,6 +31,9 @@ func TestSteps(t *testing.T) {
 			if position, err := w.Position(at, step); err != nil || position != b.Position {
 				t.Fatalf("%+v, %+v: step %d begins at %d, %v, its batch at %d", w.Mix, at, step, position, err, b.Position)
 			}
+			if got, err := w.Next(at, b.NextPosition); err != nil || got != step+1 {
+				t.Fatalf("%+v, %+v: the batch after position %d is step %d, %v, want %d", w.Mix, at, b.NextPosition, got, err, step+1)
+			}
 			for _, position := range []uint64{b.Position, b.NextPosition - 1} {
 				if got, err := w.Step(at, position); err != nil || got != step {
 					t.Fatalf("%+v, %+v: position %d is in step %d, %v, want %d", w.Mix, at, position, got, err, step)
@@ -167,6 +170,8 @@ func TestResize(t *testing.T) {
 		{Steps{0, 0, 8}, 40, 10, Steps{5, 40, 10}},
 		{Steps{5, 40, 10}, 100, 30, Steps{11, 100, 30}},
 		{Steps{0, 0, 30}, 100, 10, Steps{4, 100, 10}}, // the last batch of the epoch is short
+		{Steps{0, 0, 8}, 37, 8, Steps{5, 37, 8}},      // the end of the stream cut a batch
+		{Steps{0, 0, 8}, 37, 10, Steps{5, 37, 10}},
 	} {
 		if got, err := m.Resize(c.at, c.position, c.g); err != nil || got != c.want {
 			t.Errorf("%+v to batches of %d at %d: %+v, %v, want %+v", c.at, c.g, c.position, got, err, c.want)

@@ -106,7 +106,7 @@ func TestChosenLanes(t *testing.T) {
 		}
 		t.Logf("%+v in %d MiB: V=%d E=%d W=%d has %.2f, %.2f times the best of 8 lanes or more, %.2f times that of any",
 			c.set, c.memory/mib, chosen.Lanes, chosen.RunBlocks, chosen.Delay, got, got/best, got/shared)
-		if got > 1.3*best {
+		if got > 1.3*max(best, 1) { // batches of lanes that are held whole have less than that
 			t.Errorf("%+v in %d MiB: VIF %.2f, with other lanes %.2f", c.set, c.memory/mib, got, best)
 		}
 		sum, worst = sum+got/shared, max(worst, got/shared)
@@ -114,5 +114,58 @@ func TestChosenLanes(t *testing.T) {
 	t.Logf("against any number of lanes: mean %.2f, worst %.2f", sum/float64(len(tables)), worst)
 	if len(tables) != 20 || sum > 1.3*float64(len(tables)) {
 		t.Errorf("%d tables, mean ratio %.2f", len(tables), sum/float64(len(tables)))
+	}
+}
+
+// TestDefaults: at the defaults, small data is a uniform permutation, and a rank's part of a batch of
+// larger data has a variance of 1.3 times that at most. Wherever an order has more than 1.5 times, the
+// verdict warns, with a memory that suffices.
+func TestDefaults(t *testing.T) {
+	for _, c := range []struct {
+		set   sorted
+		whole bool
+	}{
+		{sorted{782, 256, 256 * kib, 100}, true},      // 200,000 samples of 200 B
+		{sorted{1170, 171, 256 * kib, 100}, true},     // of 1 KB
+		{sorted{2703, 74, 256 * kib, 100}, true},      // of 3 KB
+		{sorted{3907, 256, 256 * kib, 100}, false},    // 10^6 samples of 200 B
+		{sorted{13_514, 74, 256 * kib, 100}, false},   // of 3 KB
+		{sorted{18_182, 11, 1100 * 1000, 100}, false}, // 200,000 samples of 100 KB
+	} {
+		for _, memory := range []uint64{0, 64 * mib, 16 * mib} {
+			p, err := order.Choose(c.set.table(), order.Choice{Shuffle: true, Seed: 3, Memory: memory, Tail: order.TailShort})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := newPlan(t, c.set.table(), p)
+			for _, g := range []int{64, 256, 1024} {
+				f, err := Measure(plan, c.set.labels(), g, []int{8}, Span{Most: 1 << 19})
+				if err != nil {
+					t.Fatal(err)
+				}
+				worst, most := max(f.VIF, f.Worlds[0].VIF), 1.3
+				if c.whole {
+					most = 1.05
+				}
+				if memory == 0 && (worst > most || plan.Whole() != c.whole) {
+					t.Errorf("%+v, batches of %d: VIF %.2f and %.2f for a rank, %+v", c.set, g, f.VIF, f.Worlds[0].VIF, p)
+				}
+				v := Judge(worst, "", plan)
+				if v.Little() != (worst > 1.5) {
+					t.Errorf("%+v in %d bytes: VIF %.2f, warned %v", c.set, memory, worst, v.Little())
+				}
+				if g != 256 || !v.Little() {
+					continue
+				}
+				more, err := order.Choose(c.set.table(), order.Choice{Shuffle: true, Seed: 3, Memory: v.Memory, Tail: order.TailShort})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, err = Measure(newPlan(t, c.set.table(), more), c.set.labels(), g, []int{8}, Span{Most: 1 << 19})
+				if err != nil || max(f.VIF, f.Worlds[0].VIF) > Little {
+					t.Errorf("%+v: advised %d MiB, VIF %.2f and %.2f, %v", c.set, v.Memory/mib, f.VIF, f.Worlds[0].VIF, err)
+				}
+			}
+		}
 	}
 }

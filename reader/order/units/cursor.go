@@ -116,7 +116,7 @@ func (c *Cursor) begin(g uint64) (left uint64, err error) {
 		return 0, err
 	}
 	if left = c.plan.Units(); left < g {
-		return 0, fmt.Errorf("units: global batch %d with tail drop delivers nothing of the %d units of epoch %d: give a smaller batch or another tail", g, left, c.epoch)
+		return 0, errDropsAll(g, c.plan)
 	}
 	return left, nil
 }

@@ -13,24 +13,32 @@ import (
 type Line struct {
 	units *Units
 	plans Plans
+	known *lineCounts
+}
 
+// lineCounts are the units of the epochs asked for.
+type lineCounts struct {
 	mu     sync.Mutex
-	counts map[uint64]uint64 // of the epochs asked for
+	counts map[uint64]uint64
 }
 
 // Line returns the line of the units.
 func (u *Units) Line(plans Plans) *Line {
-	return &Line{units: u, plans: plans, counts: map[uint64]uint64{}}
+	return &Line{u, plans, &lineCounts{counts: map[uint64]uint64{}}}
 }
+
+// With returns the same line with other plans, such as those of another context. Either knows the
+// units of the epochs that the other was asked for.
+func (l *Line) With(plans Plans) *Line { return &Line{l.units, plans, l.known} }
 
 // Units returns the units of the line.
 func (l *Line) Units() *Units { return l.units }
 
 // Len returns U(e), the units of an epoch. The first call for an epoch costs its plan.
 func (l *Line) Len(epoch uint64) (uint64, error) {
-	l.mu.Lock()
-	n, known := l.counts[epoch]
-	l.mu.Unlock()
+	l.known.mu.Lock()
+	n, known := l.known.counts[epoch]
+	l.known.mu.Unlock()
 	if known {
 		return n, nil
 	}
@@ -38,9 +46,9 @@ func (l *Line) Len(epoch uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.counts[epoch] = p.Units()
+	l.known.mu.Lock()
+	defer l.known.mu.Unlock()
+	l.known.counts[epoch] = p.Units()
 	return p.Units(), nil
 }
 

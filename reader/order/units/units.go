@@ -31,6 +31,30 @@ type Summary struct {
 	Left      uint64 `json:"left_out"`  // and their tokens
 }
 
+// Lost describes the samples of an epoch that Long cuts off or leaves out; "" where there are none.
+func (s Summary) Lost() string {
+	text := ""
+	if s.Truncated > 0 {
+		text = fmt.Sprintf("%d are cut off, which leaves out %d tokens", s.Truncated, s.Cut)
+	}
+	if s.Dropped > 0 {
+		if text != "" {
+			text += ", and "
+		}
+		text += fmt.Sprintf("%d are left out, with %d tokens", s.Dropped, s.Left)
+	}
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf("of the %d samples of an epoch, %d are longer than a unit: %s", s.Samples, s.Long, text)
+}
+
+// Add adds what the samples of another source give.
+func (s *Summary) Add(o Summary) {
+	s.Samples, s.Tokens, s.Longest, s.Long = s.Samples+o.Samples, s.Tokens+o.Tokens, max(s.Longest, o.Longest), s.Long+o.Long
+	s.Split, s.Truncated, s.Cut, s.Dropped, s.Left = s.Split+o.Split, s.Truncated+o.Truncated, s.Cut+o.Cut, s.Dropped+o.Dropped, s.Left+o.Left
+}
+
 // LengthError is a sample of a length that no unit can have.
 type LengthError struct {
 	Number uint64 // of the sample in storage order
@@ -86,6 +110,35 @@ func (u *Units) Params() Params { return u.params }
 
 // Order returns the order of the samples.
 func (u *Units) Order() *order.Plan { return u.order }
+
+// CheckRun checks the split of a stream that begins in an epoch. In one without an end it also refuses
+// a rank that would never get a unit, see order.Split.Reaches. It plans the epoch only where that may
+// have so few units.
+func (u *Units) CheckRun(s order.Split, endless bool, epoch uint64, plans Plans) error {
+	if err := s.Check(); err != nil || !endless || epoch >= order.MaxEpochs {
+		return err
+	}
+	g, tail := uint64(s.GlobalBatch), u.order.Params().Tail
+	if err := s.Reaches(g, order.TailWrap); err != nil {
+		return err
+	}
+	if least := u.sum.Tokens / uint64(u.params.Size); least >= max(g, uint64(s.World)) || u.order.Samples() == 0 {
+		return nil
+	}
+	p, err := plans(epoch)
+	if err != nil {
+		return err
+	}
+	if tail == order.TailDrop && p.Units() < g {
+		return errDropsAll(g, p)
+	}
+	return s.Reaches(p.Units(), tail)
+}
+
+// errDropsAll is the error of a batch that no epoch fills.
+func errDropsAll(g uint64, p *Plan) error {
+	return fmt.Errorf("units: global batch %d with tail drop delivers nothing of the %d units of epoch %d: give a smaller batch or another tail", g, p.Units(), p.Epoch())
+}
 
 // Summary returns what the lengths give in an epoch that has each sample once.
 func (u *Units) Summary() Summary { return u.sum }

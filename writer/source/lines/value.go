@@ -2,7 +2,6 @@ package lines
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"strconv"
 
@@ -124,21 +123,15 @@ func (a *attr) value(v value) (out format.AttrValue, err error) {
 // condition is a condition with its parsed value.
 type condition struct {
 	where.Condition
-	word    []byte
-	number  float64
-	integer int64
-	// isNumber and isInteger report whether the value of the condition is one.
-	isNumber, isInteger bool
+	word     []byte
+	number   where.Number
+	isNumber bool // the value of the condition is one
 }
 
 func newCondition(parsed *where.Condition) *condition {
 	c := &condition{Condition: *parsed, word: []byte(parsed.Word)}
 	if !c.Quoted && isNumber(c.word) {
-		var err error
-		c.number, err = strconv.ParseFloat(c.Word, 64)
-		c.isNumber = err == nil
-		c.integer, err = strconv.ParseInt(c.Word, 10, 64)
-		c.isInteger = err == nil
+		c.number, c.isNumber = where.ParseNumber(c.Word)
 	}
 	return c
 }
@@ -177,9 +170,15 @@ func (c *condition) compare(v value) (order int, ok bool) {
 	if !c.isNumber {
 		return 0, false
 	}
-	if n, ok := v.integer(); ok && c.isInteger {
-		return cmp.Compare(n, c.integer), true
+	if n, ok := v.integer(); ok {
+		return c.number.CompareInt(n)
 	}
 	f, ok := v.number()
-	return cmp.Compare(f, c.number), ok
+	if n, err := strconv.ParseUint(string(v.b), 10, 64); ok && err == nil {
+		return c.number.CompareUint(n)
+	}
+	if !ok {
+		return 0, false
+	}
+	return c.number.CompareFloat(f)
 }

@@ -103,6 +103,7 @@ func TestWhere(t *testing.T) {
 		{[]string{"price>28"}, func(i int) bool { return i >= 28 }},
 		{[]string{"big=0"}, func(i int) bool { return i == 0 }},
 		{[]string{"big>18446744073709551605"}, func(i int) bool { return i > 0 && i <= 10 }},
+		{[]string{"big>=18446744073709551616"}, func(int) bool { return false }},
 		{[]string{"big>-1"}, func(int) bool { return true }},
 		{[]string{"id in (3, 5) or id between 20 and 22"}, func(i int) bool { return i == 3 || i == 5 || i >= 20 && i <= 22 }},
 		{[]string{"not (id<10 or name is null)", "ok==true"}, func(i int) bool { return i >= 10 && !null(i) && i%2 == 0 }},

@@ -2,7 +2,6 @@ package parquet
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"math/big"
 	"slices"
@@ -25,13 +24,11 @@ type filter struct {
 
 // operand is the value of a condition in each form that a column's type may need.
 type operand struct {
-	i        int64
-	u        uint64
-	f        float64
-	isI, isU bool
-	b        []byte
-	t        time.Time
-	r        *big.Rat
+	n    where.Number
+	true bool
+	b    []byte
+	t    time.Time
+	r    *big.Rat
 }
 
 // bind parses the value of the condition as the type of the column.
@@ -46,39 +43,25 @@ func (f *filter) bind(c *column) error {
 	if c.first.shape != shapeScalar {
 		return bad("only `is null` and `is not null` go with it")
 	}
+	var ok bool
 	var err error
 	switch c.first.leaf.scalar.class {
 	case classInteger, classUnsigned:
 		if i := slices.Index(c.labels, f.Word); i >= 0 {
 			f.Word = strconv.Itoa(i)
 		}
-		f.with.i, err = strconv.ParseInt(f.Word, 10, 64)
-		f.with.isI = err == nil
-		if err != nil {
-			f.with.u, err = strconv.ParseUint(f.Word, 10, 64)
-			f.with.isU = err == nil
-		}
-		if err != nil {
-			f.with.f, err = strconv.ParseFloat(f.Word, 64)
-		}
-		if err != nil {
+		if f.with.n, ok = where.ParseNumber(f.Word); !ok {
 			return bad("compare it with a number")
 		}
 	case classHalf, classFloat, classDouble:
-		if f.with.f, err = strconv.ParseFloat(f.Word, 64); err != nil {
+		if f.with.n, ok = where.ParseNumber(f.Word); !ok {
 			return bad("compare it with a number")
 		}
 	case classBool:
-		is, err := strconv.ParseBool(f.Word)
-		if err != nil || f.Op != "=" && f.Op != "!=" {
+		if f.with.true, err = strconv.ParseBool(f.Word); err != nil || f.Op != "=" && f.Op != "!=" {
 			return bad("write =true or =false")
 		}
-		if is {
-			f.with.i = 1
-		}
-		f.with.isI = true
 	case classDecimal:
-		var ok bool
 		if f.with.r, ok = new(big.Rat).SetString(f.Word); !ok {
 			return bad("compare it with a number")
 		}
@@ -100,25 +83,17 @@ func (f *filter) bind(c *column) error {
 func (f *filter) compare(l *leafType, v value) (order int, ok bool) {
 	s := l.scalar
 	switch s.class {
-	case classInteger, classUnsigned, classBool:
-		n := s.integer(v)
-		wide := s.class == classUnsigned && s.bits == 64 && n < 0 // above the range of int64
-		switch {
-		case f.with.isI && wide, f.with.isI && f.with.i < 0 && s.class == classUnsigned:
-			return 1, true
-		case f.with.isI:
-			return cmp.Compare(n, f.with.i), true
-		case f.with.isU && wide:
-			return cmp.Compare(uint64(n), f.with.u), true
-		case f.with.isU:
-			return -1, true
-		case wide:
-			return cmp.Compare(float64(uint64(n)), f.with.f), true
+	case classBool:
+		if (s.integer(v) != 0) == f.with.true {
+			return 0, true
 		}
-		return cmp.Compare(float64(n), f.with.f), true
+		return 1, true
+	case classInteger:
+		return f.with.n.CompareInt(s.integer(v))
+	case classUnsigned:
+		return f.with.n.CompareUint(uint64(s.integer(v)))
 	case classHalf, classFloat, classDouble:
-		x := s.float(v)
-		return cmp.Compare(x, f.with.f), x == x && f.with.f == f.with.f
+		return f.with.n.CompareFloat(s.float(v))
 	case classDecimal:
 		n := new(big.Rat).SetInt(unscaled(v, l.physical))
 		n.Quo(n, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(s.scale)), nil)))

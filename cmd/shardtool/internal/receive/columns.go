@@ -40,9 +40,7 @@ type column struct {
 	// Dtype is the type of number as in npy files, Width its bytes.
 	Dtype string `json:"dtype"`
 	Width int    `json:"width"`
-	// Inner are the dimensions of an item of a list.
-	Inner []int64 `json:"inner"`
-	Nulls bool    `json:"nulls"`
+	Nulls bool   `json:"nulls"`
 	// Bit is the number of the first row's bit in the validity bits, DataBit in the data.
 	Bit     int `json:"bit"`
 	DataBit int `json:"data_bit"`
@@ -129,12 +127,6 @@ func (c *column) open(buffers [][]byte, rows int) ([][]byte, error) {
 			size = c.Width
 		} else {
 			unit = c.Width
-			for _, n := range c.Inner {
-				if n < 0 || n > math.MaxInt32 || unit > math.MaxInt32 {
-					return nil, fmt.Errorf("items of shape %v", c.Inner)
-				}
-				unit *= int(n)
-			}
 			c.headers = map[int64][]byte{}
 		}
 		if size != 4 && size != 8 {
@@ -203,7 +195,7 @@ func (c *column) payload(i int, arena []byte) (data, grown []byte, err error) {
 		from, to := c.offset(i), c.offset(i+1)
 		header, ok := c.headers[to-from]
 		if !ok {
-			header = npy.AppendHeader(nil, c.Dtype, append([]int64{to - from}, c.Inner...)...)
+			header = npy.AppendHeader(nil, c.Dtype, to-from)
 			c.headers[to-from] = header
 		}
 		unit := int64(c.DataBit)
@@ -216,7 +208,7 @@ func (c *column) payload(i int, arena []byte) (data, grown []byte, err error) {
 func (c *columns) row(s *Source) error {
 	i := c.next
 	c.next++
-	s.begin1(c.key == nil)
+	s.beginSample(c.key == nil)
 	arena := c.arena[:0]
 	for k := range c.all {
 		col := &c.all[k]

@@ -12,8 +12,8 @@
 //	3 SAMPLES  runs of samples, each uint32 layout, uint32 number of samples, and the samples: uint32
 //	           length of the key, uint32 length of each field and of the text of each attribute,
 //	           then these bytes. A key of length 0xFFFFFFFF is absent: the sample gets its running
-//	           number. A run of layout 0xFFFFFFFF is a uint64 alone, a mark: what follows belongs to
-//	           the parent's input of this number
+//	           number. A run of layout 0xFFFFFFFF has no samples: uint32 n, uint64 first, and n uint32,
+//	           the numbers of samples to come of the parent's inputs from number first on
 //	4 COLUMNS  uint32 number of rows to leave out, uint32 length of JSON, JSON of columns, then the
 //	           buffers that it describes
 //	5 END      publish

@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same.
-const Protocol = 2
+const Protocol = 3
 
 // Kinds of frames.
 const (
@@ -40,7 +40,6 @@ type Begin struct {
 	BlockSize       int64  `json:"block_size"`
 	SamplesPerShard int64  `json:"samples_per_shard"`
 	Level           string `json:"level"`
-	Format          string `json:"format"`
 	Layout          string `json:"layout"` // of writer.Layout; empty: by the first samples, see Source.Stacks
 	Mode            string `json:"mode"`
 	Resume          bool   `json:"resume"`
@@ -49,7 +48,6 @@ type Begin struct {
 	KeepDuplicates  bool   `json:"keep_duplicates"`
 	Workers         int    `json:"workers"`
 	Memory          int64  `json:"memory"`
-	TempDir         string `json:"temp_dir"`
 	// Schema are the declared fields and attributes; the bytes depend on them.
 	Schema string `json:"schema"`
 	// Shared is memory for the bodies of frames; nil: all are in the input.

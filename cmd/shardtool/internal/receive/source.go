@@ -21,7 +21,8 @@ import (
 type Place struct {
 	// Samples precede it.
 	Samples int64 `json:"samples"`
-	// Input is the last mark before it, and Since the number of samples after that mark.
+	// Input is the number of the parent's input that the last of them belongs to, and Since how many
+	// of them do.
 	Input int64 `json:"input"`
 	Since int64 `json:"since"`
 	// Types are those of the fields of all samples before it.
@@ -51,9 +52,10 @@ type Source struct {
 	started bool
 	layouts []layout
 	cur     frame
-	rest    []byte  // of SAMPLES
-	layout  *layout // of the run
-	left    uint32  // samples of the run
+	rest    []byte   // of SAMPLES
+	layout  *layout  // of the run
+	left    uint32   // samples of the run
+	inputs  []uint32 // samples to come of each input, from that of at on
 	columns *columns
 	sample  writer.Sample
 	arena   []byte // of the sample: arrays of its numbers
@@ -138,12 +140,12 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 	for s.err == nil {
 		switch {
 		case s.left > 0:
-			if s.err = s.one(); s.err == nil {
+			if s.err = s.takeSample(); s.err == nil {
 				return s.sample, nil
 			}
 			continue
 		case len(s.rest) > 0:
-			s.err = s.run()
+			s.err = s.takeRun()
 			continue
 		case s.columns != nil && s.columns.next < s.columns.rows:
 			if s.err = s.columns.row(s); s.err == nil {
@@ -151,13 +153,13 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 			}
 			continue
 		}
-		s.err = s.receive(ctx)
+		s.err = s.nextFrame(ctx)
 	}
 	return writer.Sample{}, s.err
 }
 
-// receive waits for the next frame.
-func (s *Source) receive(ctx context.Context) error {
+// nextFrame waits for the next frame.
+func (s *Source) nextFrame(ctx context.Context) error {
 	s.columns = nil
 	s.begin.Shared.release(&s.cur)
 	if cap(s.cur.body) > 0 && cap(s.cur.body) <= 4*step {
@@ -219,29 +221,54 @@ func (s *Source) addLayout(body []byte) error {
 // absent is the length of a key that the parent left out.
 const absent = math.MaxUint32
 
-// run takes the beginning of a run, or a mark.
-func (s *Source) run() error {
-	if len(s.rest) < 8 {
+// takeRun takes the beginning of a run, or the numbers of samples of inputs.
+func (s *Source) takeRun() error {
+	const head = 8
+	if len(s.rest) < head {
 		return fmt.Errorf("%w: a run of %d bytes", ErrProtocol, len(s.rest))
 	}
 	number, count := binary.LittleEndian.Uint32(s.rest), binary.LittleEndian.Uint32(s.rest[4:])
+	s.rest = s.rest[head:]
 	if number == absent {
-		if len(s.rest) < 12 {
-			return fmt.Errorf("%w: a mark of %d bytes", ErrProtocol, len(s.rest))
-		}
-		s.at.Input, s.at.Since = int64(binary.LittleEndian.Uint64(s.rest[4:])&math.MaxInt64), 0
-		s.rest = s.rest[12:]
-		return nil
+		return s.takeInputs(int64(count))
 	}
 	if int64(number) >= int64(len(s.layouts)) {
 		return fmt.Errorf("%w: samples of layout %d, of %d", ErrProtocol, number, len(s.layouts))
 	}
-	s.layout, s.left, s.rest = &s.layouts[number], count, s.rest[8:]
+	s.layout, s.left = &s.layouts[number], count
 	return nil
 }
 
-// one takes a sample of a run.
-func (s *Source) one() error {
+// takeInputs takes the numbers of samples of n inputs. The first may be the current input, whose
+// earlier samples are not counted.
+func (s *Source) takeInputs(n int64) error {
+	const word, head = 4, 8
+	if int64(len(s.rest)) < head+word*n {
+		return fmt.Errorf("%w: %d inputs in %d bytes", ErrProtocol, n, len(s.rest))
+	}
+	if first := int64(binary.LittleEndian.Uint64(s.rest) & math.MaxInt64); first != s.at.Input {
+		s.at.Input, s.at.Since = first, 0
+	}
+	s.rest, s.inputs = s.rest[head:], s.inputs[:0]
+	for range n {
+		s.inputs, s.rest = append(s.inputs, binary.LittleEndian.Uint32(s.rest)), s.rest[word:]
+	}
+	return nil
+}
+
+// enterInput moves to the input of the next sample.
+func (s *Source) enterInput() {
+	for len(s.inputs) > 1 && s.inputs[0] == 0 {
+		s.inputs = s.inputs[1:]
+		s.at.Input, s.at.Since = s.at.Input+1, 0
+	}
+	if len(s.inputs) > 0 && s.inputs[0] > 0 {
+		s.inputs[0]--
+	}
+}
+
+// takeSample takes the next sample of a run.
+func (s *Source) takeSample() error {
 	b, l := s.rest, s.layout
 	head := 4 + 4*(len(l.Fields)+len(l.Attrs))
 	if len(b) < head {
@@ -257,7 +284,7 @@ func (s *Source) one() error {
 		part, data = data[:n:n], data[n:]
 		return part
 	}
-	s.begin1(keyLen == absent)
+	s.beginSample(keyLen == absent)
 	if keyLen != absent {
 		s.sample.Key = string(take(keyLen))
 	}
@@ -296,14 +323,15 @@ func (s *Source) one() error {
 	return nil
 }
 
-// count counts the sample taken.
+// count counts a sample that was taken.
 func (s *Source) count() {
 	s.at.Samples++
 	s.at.Since++
 }
 
-// begin1 begins a sample. Its key is the running number if it has none.
-func (s *Source) begin1(numbered bool) {
+// beginSample begins a sample. Its key is the running number if it has none.
+func (s *Source) beginSample(numbered bool) {
+	s.enterInput()
 	s.sample.Fields, s.sample.Attrs, s.sample.Key = s.sample.Fields[:0], s.sample.Attrs[:0], ""
 	if numbered {
 		s.sample.Key = s.numberedKey()

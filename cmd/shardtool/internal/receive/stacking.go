@@ -61,7 +61,7 @@ func (c *column) array() stacked.Field {
 		h, _ := npy.Parse(c.prefix)
 		f.DType, f.Shape = h.Descr, h.Shape
 	case kindList:
-		f.Shape = append([]int64{c.offset(1) - c.offset(0)}, c.Inner...)
+		f.Shape = []int64{c.offset(1) - c.offset(0)}
 	}
 	return f
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -64,7 +65,7 @@ const (
 // describe makes the report of an error for the parent. code is that of the command line, which
 // knows most errors.
 func describe(err error, code int) (p problem, _ uint32) {
-	p.Message = plain.Text(strings.ReplaceAll(err.Error(), "\n", "; "))
+	p.Message = plain.Text(objstore.Redact(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	var protocol protocolError
 	var decode *decodeError
 	switch {
@@ -86,6 +87,9 @@ func describe(err error, code int) (p problem, _ uint32) {
 		p.Kind = "checkpoint"
 	default:
 		p.Kind, code = "failed", codeFailed
+		if errors.Is(err, format.ErrTooLarge) {
+			p.Message += ", in Tuning(memory=...)"
+		}
 	}
 	var source *mix.SourceError
 	if errors.As(err, &source) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/order/units"
 	"github.com/shardtool/shardtool/reader/ranks"
 )
 
@@ -260,6 +261,10 @@ type Started struct {
 	Sources []string `json:"sources,omitempty"`
 	// Units is how many units the epoch has that the run begins in; 0 where positions hold samples.
 	Units uint64 `json:"units,omitempty"`
+	// Lengths has what an epoch cuts off and leaves out of samples longer than a unit, where it does.
+	Lengths *units.Summary `json:"lengths,omitempty"`
 	// End is the position where the stream of a mix of units ends, 2^63 where it has no end.
 	End uint64 `json:"end,omitempty"`
+	// Close is called once the stream is closed.
+	Close func() `json:"-"`
 }

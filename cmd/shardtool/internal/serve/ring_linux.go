@@ -64,9 +64,25 @@ func (r *ring) limit(bytes int) {
 // get takes a region of at least n bytes. ok is false when there is no room now; when nothing is in
 // use, there never will be.
 func (r *ring) get(n int) (reg region, ok bool, err error) {
-	n = align(max(n, 1), pageSize)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.find(align(max(n, 1), pageSize))
+}
+
+// getAlone is get with a bound that n does not exceed. ok is false when something is in use.
+func (r *ring) getAlone(n int) (reg region, ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.out > 0 {
+		return region{}, false, nil
+	}
+	n = align(n, pageSize)
+	defer func(was int) { r.bound = was }(r.bound)
+	r.bound = max(r.bound, n)
+	return r.find(n)
+}
+
+func (r *ring) find(n int) (reg region, ok bool, err error) {
 	for _, s := range r.segments {
 		if at, ok := s.get(n); ok {
 			return r.take(s, at, n)

@@ -149,3 +149,30 @@ func TestNoMemory(t *testing.T) {
 		t.Fatalf("what was given back: %v %v %v", reg.offset, ok, err)
 	}
 }
+
+// TestRingAlone: a sample larger than the bound gets a region when nothing else is in use.
+func TestRingAlone(t *testing.T) {
+	r := newRing(func(uint32, int, int) error { return nil }, func(uint32) error { return nil })
+	r.limit(1 << 20)
+	defer r.close()
+	small, ok, err := r.get(1)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if _, ok, err := r.getAlone(3 << 20); ok || err != nil {
+		t.Fatal("a region beside another one", err)
+	}
+	if err := r.release(small.segment, small.offset); err != nil {
+		t.Fatal(err)
+	}
+	large, ok, err := r.getAlone(3<<20 + 1)
+	if !ok || err != nil || len(large.data) < 3<<20+1 {
+		t.Fatal(ok, err)
+	}
+	if err := r.release(large.segment, large.offset); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, _ := r.get(4 << 20); ok || r.bound != 1<<20 {
+		t.Errorf("the bound is %d", r.bound)
+	}
+}

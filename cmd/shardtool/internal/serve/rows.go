@@ -7,12 +7,10 @@ import (
 )
 
 // ChooseRows has the stream of START deliver rows where the data is stacked and all columns are
-// arrays of it. What it delivers is copied once, from its blocks to the segment, so plain ones may
-// stay in the page cache.
+// arrays of it.
 func (q *StartRequest) ChooseRows(o *reader.Read) {
-	o.InPlace = true
 	if q.onlyArrays() {
-		o.Rows, o.RowsIf = reader.RowsInPlace, q.inRows
+		o.Rows, o.RowsIf = true, q.inRows
 	}
 }
 

@@ -4,16 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -22,14 +17,7 @@ import (
 func packRows(t *testing.T, n int) *mem.Store {
 	t.Helper()
 	store := mem.New()
-	packRowsInto(t, store, n, false)
-	return store
-}
-
-// packRowsInto is packRows in a store.
-func packRowsInto(t *testing.T, store objstore.Store, n int, isPlain bool) {
-	t.Helper()
-	w, err := writer.New(t.Context(), store, writer.Options{BlockSize: 4 << 10, ShardSize: 64 << 10, Layout: writer.LayoutStacked, Plain: isPlain})
+	w, err := writer.New(t.Context(), store, writer.Options{BlockSize: 4 << 10, ShardSize: 64 << 10, Layout: writer.LayoutStacked})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,81 +36,7 @@ func packRowsInto(t *testing.T, store objstore.Store, n int, isPlain bool) {
 	if _, err := w.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestRowsOfChangedShard cuts a shard between two batches, again and again. Each run ends with an
-// error and leaves all of the ring to the next.
-func TestRowsOfChangedShard(t *testing.T) {
-	dir := t.TempDir()
-	store, err := local.New(dir, local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	packRowsInto(t, store, 1000, true)
-	cutAgain(t, dir, store, "", `{"batch_size":400,"prefetch":0,"ring":65536,"columns":[{"name":"x.npy","decode":"npy"}]}`)
-}
-
-// TestSamplesOfChangedShard is TestRowsOfChangedShard for samples of plain tars. What is cut off is
-// missed when a part of the batch is in its region.
-func TestSamplesOfChangedShard(t *testing.T) {
-	dir := t.TempDir()
-	store, err := local.New(dir, local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := writer.New(t.Context(), store, writer.Options{BlockSize: 64 << 10, Plain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Abort()
-	for i := range 60 {
-		s := writer.Sample{Key: fmt.Sprintf("k%05d", i), Fields: []writer.Field{{Name: "bin", Data: bytes.Repeat([]byte{byte(i)}, 16<<10)}}}
-		if err := w.Write(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	cutAgain(t, dir, store, "k00019.bin", `{"batch_size":10,"prefetch":0,"ring":262144,"columns":[{"name":"bin","decode":"bytes"}]}`)
-}
-
-// cutAgain has five runs of a data set of one shard, which is cut after the first batch of each, within
-// the member of that name.
-func cutAgain(t *testing.T, dir string, store objstore.Store, member, start string) {
-	t.Helper()
-	shard := filepath.Join(dir, "data-000000.tar")
-	whole, err := os.ReadFile(shard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	size := int64(0)
-	if member != "" {
-		size = int64(bytes.Index(whole, []byte(member))) + 1024
-	}
-	c := dial(t, store)
-	c.info()
-	for run := uint64(1); run <= 5; run++ {
-		time.Sleep(100 * time.Millisecond) // a file that changed just now is not mapped
-		c.start(run, start)
-		c.ask(run, 0)
-		g := c.batch()
-		c.release(&g.frame)
-		if err := os.Truncate(shard, size); err != nil {
-			t.Fatal(err)
-		}
-		c.ask(run, 1)
-		f, body := c.next()
-		if f.kind() == kindBatch {
-			t.Skip("files are not mapped here")
-		}
-		if f.kind() != kindError || !bytes.Contains(body, []byte("data-000000.tar")) || !bytes.Contains(body, []byte(objstore.ErrChanged.Error())) {
-			t.Fatalf("a frame of kind %d: %s", f.kind(), body)
-		}
-		if err := os.WriteFile(shard, whole, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return store
 }
 
 // TestRows compares the batches of rows with those made of samples, which an optional column asks

@@ -32,6 +32,7 @@ type run struct {
 	skipped  uint64 // samples of the ledger as the parent knows it
 	account  account
 	unwatch  func()
+	close    func() // of the stream, and what it stands on
 
 	// asked is one more than the batch that the parent waits for.
 	asked  atomic.Uint64
@@ -58,7 +59,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	out := Started{Samples: s.data.samples()}
+	out := Started{Samples: s.data.samples(), Close: func() {}}
 	open := s.opts.Stream
 	if s.data.Stream != nil {
 		open = s.data.Stream
@@ -70,13 +71,17 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	s.ring.limit(int(q.Ring))
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
+	r.close = func() {
+		stream.Close()
+		out.Close()
+	}
 	r.parcel.accountSize = accountSize(len(stream.Stats().Sources))
 	if err := cols.rows(stream.Info().Rows); err != nil {
-		stream.Close()
+		r.close()
 		return err
 	}
 	if r.parcel.units, err = newUnitColumns(q.Units, len(cols.made), stream); err != nil {
-		stream.Close()
+		r.close()
 		return err
 	}
 	if s.opts.Watch != nil {
@@ -94,12 +99,19 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 
 // started answers START.
 func (r *run) started(ctx context.Context, out *Started) error {
-	text, err := r.stream.AppendCheckpoint(nil)
+	cp, err := r.stream.Checkpoint()
+	if err != nil {
+		return err
+	}
+	text, err := cp.Append(nil)
 	if err != nil {
 		return err
 	}
 	at := r.stream.Info()
 	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = at.GlobalBatch, string(at.Tail), at.Memory, string(text)
+	if at.Lengths.Lost() != "" {
+		out.Lengths = &at.Lengths
+	}
 	for _, of := range r.stream.Stats().Sources {
 		out.Sources = append(out.Sources, of.Name)
 	}
@@ -110,12 +122,8 @@ func (r *run) started(ctx context.Context, out *Started) error {
 		}
 	}
 	if u := at.UnitOrder; u != nil {
-		cp, err := r.stream.Checkpoint()
-		if err != nil {
-			return err
-		}
-		if cp.Epoch < order.MaxEpochs {
-			plan, err := u.Plan(ctx, cp.Epoch)
+		if epoch := cp.Place().Epoch; epoch < order.MaxEpochs {
+			plan, err := u.Plan(ctx, epoch)
 			if err != nil {
 				return err
 			}
@@ -134,7 +142,7 @@ func (s *server) stopRun() {
 	r.cancel()
 	r.done.Wait()
 	r.unwatch()
-	r.stream.Close()
+	r.close()
 }
 
 // Stats is what the stream has done, and what the parent has got of it and waited for.
@@ -146,6 +154,7 @@ func (r *run) ask(number uint64) {
 	if r.asked.Store(number + 1); r.awaited() {
 		r.account.begin()
 	}
+	r.stream.Waits(r.awaited())
 	r.account.mu.Unlock()
 	signal(r.token)
 }
@@ -219,8 +228,11 @@ func (r *run) deliver(ctx context.Context) error {
 func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	p := &r.parcel
 	p.batch = b
-	var err error
-	if p.checkpoint, err = b.AppendCheckpoint(p.checkpoint[:0]); err != nil {
+	cp, err := b.Checkpoint()
+	if err != nil {
+		return err
+	}
+	if p.checkpoint, err = cp.Append(p.checkpoint[:0]); err != nil {
 		return err
 	}
 	flags := uint16(0)
@@ -233,11 +245,8 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	if b.Last() {
 		flags |= flagLast
 	}
-	var reg region
-	if err := b.Copy(func() error { return r.fill(ctx, b, &reg) }); err != nil {
-		if reg.data != nil {
-			_ = r.s.ring.release(reg.segment, reg.offset) // the next run's batches need the room
-		}
+	reg, err := r.fill(ctx, b)
+	if err != nil {
 		return err
 	}
 	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(b.Len()))
@@ -246,35 +255,26 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	r.account.mu.Lock()
 	r.next.Add(1)
 	r.account.end()
+	r.stream.Waits(r.awaited())
 	r.account.mu.Unlock()
 	return r.s.send(f, nil)
 }
 
-// fill puts a batch into a region: the given one, or another where that has no room. A fault of a
-// mapped shard may end it anywhere, so what it took is in reg at once.
-func (r *run) fill(ctx context.Context, b *reader.Batch, reg *region) (err error) {
+// fill puts a batch into a region.
+func (r *run) fill(ctx context.Context, b *reader.Batch) (reg region, err error) {
 	p := &r.parcel
 	if err := p.gather(ctx, r.stream, b); err != nil {
-		return r.place(ctx, err)
+		return reg, r.place(ctx, err)
 	}
 	if err := p.plan(); err != nil {
-		return err
+		return reg, err
 	}
-	if len(reg.data) < p.size {
-		if reg.data != nil {
-			before := *reg
-			*reg = region{}
-			if err := r.s.ring.release(before.segment, before.offset); err != nil {
-				return err
-			}
-		}
-		if *reg, err = r.room(ctx, p.size); err != nil {
-			return err
-		}
+	if reg, err = r.room(ctx, p.size); err != nil {
+		return reg, err
 	}
 	stats := r.account.made()
 	p.account = appendAccount(p.account[:0], &stats)
-	return p.write(reg.data)
+	return reg, p.write(reg.data)
 }
 
 // place adds source, shard and block to an error of a sample.
@@ -310,7 +310,7 @@ func (r *run) room(ctx context.Context, size int) (region, error) {
 			return reg, err
 		}
 		if idle {
-			return reg, tooLarge("batch", size)
+			return reg, tooLarge(size)
 		}
 		if awaited {
 			err := fmt.Errorf("serve: %w: batches that are still in use leave no room for one of %d bytes: let go of them, copy what you keep, or raise ring_memory", errHeld, size)
@@ -328,7 +328,7 @@ func (r *run) room(ctx context.Context, size int) (region, error) {
 	}
 }
 
-// tooLarge is the error of what the ring has no room for though nothing else is in it.
-func tooLarge(what string, size int) error {
-	return configf("serve: a %s of %d bytes does not fit into ring_memory: raise it: %w", what, size, format.ErrTooLarge)
+// tooLarge is the error of a batch that the ring has no room for though nothing else is in it.
+func tooLarge(size int) error {
+	return configf("serve: a batch of %d bytes does not fit into ring_memory: raise it, in Tuning(ring_memory=...): %w", size, format.ErrTooLarge)
 }

@@ -69,7 +69,7 @@ func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) err
 	return s.send(f, nil)
 }
 
-// sampleRoom waits for a region.
+// sampleRoom waits for a region. A sample that is alone may be larger than the bound of the ring.
 func (s *server) sampleRoom(ctx context.Context, size int) (region, error) {
 	for {
 		idle, freed := s.ring.wait()
@@ -78,7 +78,11 @@ func (s *server) sampleRoom(ctx context.Context, size int) (region, error) {
 			return reg, err
 		}
 		if idle {
-			return reg, tooLarge("sample", size)
+			reg, ok, err = s.ring.getAlone(size)
+			if ok || err != nil {
+				return reg, err
+			}
+			continue
 		}
 		select {
 		case <-freed:

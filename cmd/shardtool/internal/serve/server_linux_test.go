@@ -96,7 +96,11 @@ func sameBatch(t *testing.T, g *got, want *reader.Batch, number uint64) {
 	if le.Uint64(g.header) != want.Epoch || le.Uint64(g.header[8:]) != want.Position || le.Uint32(g.header[32:]) != uint32(want.Global) {
 		t.Fatalf("batch %d has the header % x", number, g.header)
 	}
-	checkpoint, err := want.AppendCheckpoint(nil)
+	cp, err := want.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkpoint, err := cp.Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

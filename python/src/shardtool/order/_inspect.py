@@ -16,19 +16,21 @@ _KINDS = {2: ConfigError, 3: CorruptError, 6: NotFoundError, 7: CheckpointError}
 
 def inspect(url: str) -> Tuple[List[int], List[int], int, str, str, List[str], Optional[Subset]]:
     """Returns the members of a Table."""
-    said = json.loads(_run("inspect", "--json", "--blocks", "--", os.fspath(url)))
+    whole, _, name = os.fspath(url).partition("#")
+    said = json.loads(_run("inspect", "--json", "--blocks", "--", whole))
     blocks: List[int] = []
     first = [0]
     for shard in said["shard_list"]:
         blocks += shard.get("block_samples", ())
         first.append(len(blocks))
     digest, view = said["digest"], None
-    if "view" in said:
-        if said["view"]["kind"] != "subset":
+    if name:
+        described = json.loads(_run("inspect", "--json", "--", os.fspath(url)))["view"]
+        if described["kind"] != "subset":
             raise ConfigError(
                 f"{os.fspath(url)} is a view with weights: make the table of the data set, and give it view=Weighted(weights, draws)"
             )
-        digest += "#" + said["view"]["id"]
+        digest += "#" + described["id"]
         view = Subset([json.loads(line)["number"] for line in _run("ls", "--json", "--", os.fspath(url)).splitlines()])
     return blocks, first, said["decoded_bytes"], digest, said["tables"], [shard["name"] for shard in said["shard_list"]], view
 

@@ -101,6 +101,16 @@ def run_bytes(shards: Sequence[int], decoded: int, run_blocks: int) -> int:
     return max(run_blocks, 1) * -(-decoded // number) if decoded and number else 1
 
 
+def held_whole(table: Table, shards: Sequence[int], memory: int) -> bool:
+    """9.3, "Held whole", where no parameter is explicit."""
+    samples = sum(table.blocks)
+    if table.view is not None:
+        samples = max(samples, table.view.samples)
+    if min(table.decoded, samples) == 0 or 512 * samples > memory:
+        return False
+    return 8 * table.decoded <= memory or (2 * table.decoded <= min(memory, 2**31) and sum(shards) < 3072)
+
+
 def choose_run_blocks(shards: Sequence[int], explicit: int, whole_shards: bool) -> int:
     """9.3, step 1, as far as the number of runs decides."""
     demand(not (whole_shards and explicit), "whole_shards and run_blocks: give one of them")
@@ -116,7 +126,7 @@ def join_blocks(shards: Sequence[int], decoded: int, size: int, lanes: int, memo
     """9.3, step 2: joins small blocks into longer runs."""
     while decoded and size < min(max(shards, default=0), 8) and run_bytes(shards, decoded, size) < 3 * 2**18:
         fit = memory // (lanes * run_bytes(shards, decoded, 2 * size))
-        if fit < 16 or sum(-(-blocks // (2 * size)) for blocks in shards) < 16 * lanes:
+        if fit < 40 or sum(-(-blocks // (2 * size)) for blocks in shards) < 32 * lanes:
             break
         size *= 2
     return size
@@ -155,7 +165,7 @@ def choose(
     """Chooses parameters as readers do (ORDER.md 9.3). None, 0 and "" mean the default.
 
     Args:
-        table: What the order is computed from; only the number of blocks matters.
+        table: What the order is computed from; only the numbers of blocks and samples matter.
         seed, shuffle, tail, epochs: As for ``shardtool.Loader``. ``epochs`` only decides ``tail``.
         whole_shards, lanes, run_blocks, delay, head, affinity, global_batch: As for
             ``shardtool.Order``.
@@ -175,6 +185,8 @@ def choose(
     v, w, h, memory = lanes or 0, delay or 0, head or 0, shuffle_memory or MEMORY
     if not shuffle:  # step 3
         v, w, h = v or (96 if world > 1 else 1), w or 1, h or 1
+    elif not (run_blocks or whole_shards or v or w or h) and held_whole(table, shards, memory):
+        v, e, w, h = 1, 1, sum(shards), sum(shards)
     elif not w:  # steps 2, 4 and 5
         if not (run_blocks or whole_shards):
             e = join_blocks(shards, table.decoded, e, v or 96, memory)

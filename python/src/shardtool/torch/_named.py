@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 from ..batch import Batch, Name, Place
-from ..errors import CheckpointError
+from ..errors import CheckpointError, ClosedError
 
 
 class NamedBatch(Dict[str, Any]):
@@ -13,13 +13,30 @@ class NamedBatch(Dict[str, Any]):
 
     A DataLoader's collate function, its ``pin_memory``, and code that moves batches to a device
     make new dicts with the same keys. The place is therefore in a key: ``state_dict()`` remains
-    correct, and ``state_of`` returns it for any dict with these keys.
+    correct, and ``state_of`` returns it for any dict with these keys. So are the facts of the
+    samples, such as ``numbers``; ``batch["__key__"]`` has their keys, although it is no item.
     """
+
+    def __missing__(self, name: str) -> Any:
+        if name == "__key__":
+            return self.sample_keys
+        raise KeyError(name)
 
     def state_dict(self) -> Dict[str, Any]:
         """Returns the state after this batch, for ``load_state_dict`` of a data set or a
         ``shardtool.Loader``."""
         return state_of(self)
+
+    def payloads(self, name: str) -> "List[Optional[memoryview]]":
+        """The undecoded payloads of a field: see ``Batch.payloads``. A batch that came from another
+        process has those of fields of bytes."""
+        batch = next((getattr(key, "batch", None) for key in self), None)
+        if batch is not None and batch._buffer is not None:
+            return batch.payloads(name)  # type: ignore[no-any-return]
+        values = self[name]
+        if isinstance(values, list) and all(v is None or isinstance(v, bytes) for v in values):
+            return [None if v is None else memoryview(v) for v in values]
+        raise ClosedError(f"this batch came from another process or was moved, without payloads: declare {name!r} as 'bytes'")
 
     @property
     def epoch(self) -> int:
@@ -36,17 +53,43 @@ class NamedBatch(Dict[str, Any]):
         """Samples of this rank."""
         return place_of(self).size
 
+    @property
+    def sample_keys(self) -> "List[Optional[str]]":
+        """The samples' keys: see ``Batch``."""
+        return Batch(self).sample_keys
+
+    @property
+    def numbers(self) -> "List[int]":
+        """The samples' numbers in storage order."""
+        return Batch(self).numbers
+
+    @property
+    def seeds(self) -> "List[int]":
+        """A seed for each sample: see ``Batch``."""
+        return Batch(self).seeds
+
+    @property
+    def epochs(self) -> "List[int]":
+        """The epoch of each sample."""
+        return Batch(self).epochs
+
+    @property
+    def sources(self) -> "List[Optional[str]]":
+        """The name of each sample's source in a mix."""
+        return Batch(self).sources
+
 
 def named(values: Mapping[str, Any], batch: Batch) -> NamedBatch:
-    """Returns a dict of the values, with the place of a batch."""
+    """Returns a dict of the values, with the place and the facts of a batch."""
     out = NamedBatch()
-    for key, value in values.items():
-        if not out:
-            name = Name(key)
-            name.place = Place(batch.checkpoint, batch._saved[1], batch.epoch, batch.position, batch.size)
-            out[name] = value
-        else:
-            out[key] = value
+    items = iter(values.items())
+    for key, value in items:
+        name = batch._name(key)
+        if batch._layout is not None and batch._layout.copy:  # views are to be dropped soon
+            name.batch = batch
+        out[name] = value
+        break
+    out.update(items)
     return out
 
 

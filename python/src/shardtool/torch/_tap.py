@@ -112,7 +112,9 @@ class Tap:
             self._layout = Layout(fields, self._loader._out, True)
             self._layout.sources = message.get("sources", ())
         self._sequence, self._last = message["sequence"], message["last"]
-        return Batch._of(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
+        batch: Batch = Batch._of(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
+        self._loader._leave_out(batch)
+        return batch
 
     def _ask(self) -> Any:
         try:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Iterat
 import torch.utils.data
 
 from .. import _config
-from .._moved import accepts_moved
 from .._units import Bucket, Pack
 from ..batch import Batch
 from ..errors import ConfigError
@@ -74,7 +73,6 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
     A Dataset can be pickled. It is for one thread at a time.
     """
 
-    @accepts_moved
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Mapping[str, Any]],

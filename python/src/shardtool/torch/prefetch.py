@@ -100,7 +100,7 @@ class Prefetcher:
     def _pass(self, thread: "_Reader") -> "Iterator[Any]":
         if not self._checked:
             target = self._target if isinstance(self._target, Loader) else self._target._loader
-            unfit = _trainer.unfit(target._placed, lambda: self._epoch)  # the thread that uses the loader cannot see the trainer
+            unfit = _trainer.unfit(target._placed)  # the thread that uses the loader cannot see the trainer
             if unfit:
                 raise ConfigError(unfit)
             self._checked = True

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const (
+	groupAnnotation = "shardtool_group"
+	otherFlags      = "Options"  // title of the flags without another
+	helpAllFlag     = "help-all" // of commands with more than mostFlags
+	mostFlags       = 20
+)
+
+// rareFlags are left out of the help of a command with more than mostFlags; --help-all has them.
+var rareFlags = []string{
+	"layout", "tokens-field", "delimiter", "nulls", "rename", "stdin-format", "share-salt", "share-by", "temp-dir", "raw-dtype", "token-dtype", "pack-remainder", "pad-id",
+	"lanes", "run-blocks", "delay", "head", "affinity", "whole-shards", "unit-window", "plans", "long", "autotune", "requests", "depth",
+	"stats-every", "change-mix", "skip-steps", "square-cost", "tokens-per-second", "tokens-per-sample", "get-price", "sweep-time", "html",
+}
+
+// titled puts the flags that a command has so far, and that have no title yet, below a title of its
+// help. Functions that add flags to several commands end with it.
+func titled(cmd *cobra.Command, title string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[groupAnnotation] == nil {
+			_ = cmd.Flags().SetAnnotation(f.Name, groupAnnotation, []string{title}) // fails for an unknown flag
+		}
+	})
+}
+
+// flagGroup is the flags of a command that have a title.
+type flagGroup struct {
+	title string
+	flags *pflag.FlagSet
+}
+
+// flagGroups returns the flags of a command that are not hidden, by their titles, in the order of
+// registration; those without a title come last.
+func flagGroups(cmd *cobra.Command) []flagGroup {
+	all := cmd.Flags()
+	all.SortFlags = false
+	defer func() { all.SortFlags = true }()
+	groups, other := []flagGroup{}, flagGroup{otherFlags, pflag.NewFlagSet("", pflag.ContinueOnError)}
+	all.VisitAll(func(f *pflag.Flag) {
+		of := &other
+		if title := f.Annotations[groupAnnotation]; title != nil && title[0] != otherFlags {
+			i := slices.IndexFunc(groups, func(g flagGroup) bool { return g.title == title[0] })
+			if i < 0 {
+				i = len(groups)
+				groups = append(groups, flagGroup{title[0], pflag.NewFlagSet("", pflag.ContinueOnError)})
+				groups[i].flags.SortFlags = false
+			}
+			of = &groups[i]
+		}
+		if !f.Hidden {
+			of.flags.AddFlag(f)
+		}
+	})
+	return append(groups, other)
+}
+
+// addHelpAll adds --help-all to a command with many flags. It is --help, and printUsage looks at it.
+func addHelpAll(cmd *cobra.Command) {
+	shown, rare := 1, 0 // --help is added later
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		switch {
+		case f.Hidden:
+		case slices.Contains(rareFlags, f.Name):
+			rare++
+		default:
+			shown++
+		}
+	})
+	if shown+rare > mostFlags {
+		cmd.Flags().BoolFunc(helpAllFlag, "help with "+plural(rare, "more flag"), func(on string) error { return cmd.Flags().Set("help", on) })
+	}
+}
+
+// printUsage prints what follows the description of a command in its help.
+func printUsage(cmd *cobra.Command) error {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "  %s COMMAND\n", cmd.CommandPath())
+	}
+	fmt.Fprintf(w, "\nExamples:\n%s\n\nExit codes: %s\n", cmd.Example, exitCodesLine())
+	for _, g := range append(cmd.Groups(), &cobra.Group{Title: "Other commands"}) {
+		printCommands(w, cmd, g)
+	}
+	printFlags(w, cmd)
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n`%s COMMAND --help` describes a command.\n", cmd.CommandPath())
+	}
+	return nil
+}
+
+// printCommands prints the commands of a group, if there are any.
+func printCommands(w io.Writer, cmd *cobra.Command, g *cobra.Group) {
+	title := "\n" + g.Title + ":\n"
+	for _, sub := range cmd.Commands() {
+		if sub.GroupID == g.ID && (sub.IsAvailableCommand() || sub.Name() == "help") {
+			fmt.Fprintf(w, "%s  %-*s %s\n", title, sub.NamePadding(), sub.Name(), sub.Short)
+			title = ""
+		}
+	}
+}
+
+// printFlags prints the flags by group: the common ones, or all if the command has few or the user
+// gave --help-all.
+func printFlags(w io.Writer, cmd *cobra.Command) {
+	helpAll := cmd.Flags().Lookup(helpAllFlag)
+	for _, g := range flagGroups(cmd) {
+		shown := pflag.NewFlagSet("", pflag.ContinueOnError)
+		shown.SortFlags = false
+		g.flags.VisitAll(func(f *pflag.Flag) {
+			if helpAll == nil || helpAll.Changed || !slices.Contains(rareFlags, f.Name) {
+				shown.AddFlag(f)
+			}
+		})
+		if shown.HasFlags() {
+			fmt.Fprintf(w, "\n%s:\n%s", g.title, shown.FlagUsages())
+		}
+	}
+}
+
+// exitCodesLine is the exit codes on one line.
+func exitCodesLine() string {
+	codes := make([]string, len(exitMeanings))
+	for code, meaning := range exitMeanings {
+		codes[code] = strconv.Itoa(code) + " " + meaning
+	}
+	return strings.Join(codes, "; ")
+}

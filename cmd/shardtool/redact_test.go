@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSecretsOfAddresses runs every command that takes an address with ones that hold a password and
+// signatures, of a data set that is there and of ones that are not. Nothing that it prints or writes
+// shows them.
+func TestSecretsOfAddresses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if text, err := exec.Command("shardtool", "pack", "../../testdata/demo", filepath.Join(dir, "www/data")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(dir, "www"))))
+	defer server.Close()
+	const query = "?X-Amz-Signature=marked-signature&X-Amz-Credential=marked-credential&sig=marked-sas"
+	there := strings.Replace(server.URL, "http://", "http://user:marked-password@", 1) + "/data" + query
+	mix := filepath.Join(dir, "mix.yaml")
+	if err := os.WriteFile(mix, fmt.Appendf(nil, "sources:\n  a: {data: %q}\n", there), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addresses := []string{
+		there, there + "#view", there + "@0123456789abcdef", strings.Replace(there, "/data", "/none", 1), mix,
+		"s3://user:marked-password@bucket/x" + query, "s3://bucket/x?sig=marked-sas", "ftp://user:marked-password@host/x" + query,
+	}
+	commands := []string{
+		"inspect ADDRESS", "inspect --json ADDRESS", "ls ADDRESS", "get ADDRESS key", "cat --epochs 1 --checkpoint-out DIR/saved ADDRESS",
+		"order --json ADDRESS", "verify ADDRESS", "verify --json ADDRESS", "doctor ADDRESS", "doctor --json ADDRESS",
+		"explain --global-batch 2 ADDRESS 0", "explain --global-batch 2 --json ADDRESS 0", "explain ADDRESS", "simulate ADDRESS",
+		"simulate --json ADDRESS", "bench --batch-size 64 --html DIR/report.html ADDRESS", "bench --batch-size 64 --json ADDRESS",
+		"stage --cache DIR/cache ADDRESS", "index ADDRESS", "prune ADDRESS", "remove --keys DIR/mix.yaml ADDRESS", "purge ADDRESS",
+		"select --where label=1 ADDRESS", "missing ADDRESS", "commit ADDRESS", "export --out DIR/exported ADDRESS",
+		"pack ADDRESS DIR/packed", "pack --json ../../testdata/demo ADDRESS", "serve ADDRESS", "remove ADDRESS too many",
+	}
+	tried := map[string]bool{"completion": true, "help": true, "man": true, "version": true, "receive": true} // receive is run by Python
+	for _, command := range commands {
+		name, _, _ := strings.Cut(command, " ")
+		tried[name] = true
+		for _, address := range addresses {
+			var args []string
+			for word := range strings.FieldsSeq(strings.ReplaceAll(command, "DIR", dir)) {
+				args = append(args, strings.ReplaceAll(word, "ADDRESS", address))
+			}
+			cmd := exec.Command("shardtool", args...)
+			cmd.Env = append(os.Environ(), "AWS_ENDPOINT_URL="+server.URL, "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_EC2_METADATA_DISABLED=true")
+			text, _ := cmd.CombinedOutput() // most fail
+			for _, written := range []string{"saved", "report.html"} {
+				more, err := os.ReadFile(filepath.Join(dir, written))
+				if err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+				text = append(text, more...)
+			}
+			if i := strings.Index(string(text), "marked-"); i >= 0 {
+				t.Errorf("%s of %s shows a secret: …%q…", command, address, text[max(0, i-100):min(len(text), i+100)])
+			}
+		}
+	}
+	for _, command := range newRoot().Commands() {
+		if !tried[command.Name()] {
+			t.Errorf("the command %s was not tried", command.Name())
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
+)
+
+// alone resolves a run over one data set. A checkpoint of other content, or one that differs from
+// what the user said, is an order.MismatchError.
+func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, p Planning) (*Run, error) {
+	run := &Run{inputs: []*input{in}, begin: Place{Epoch: s.Epoch}, end: s.End(), globalBatch: s.globalBatch(from)}
+	params, unit, err := s.params(in.table, from)
+	if err != nil {
+		return nil, err
+	}
+	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: in.orderDigest()}}, params); err != nil {
+		return nil, optionsError{err}
+	}
+	if from != nil {
+		samples := *from.Dataset
+		samples.Units = nil // before lengths are compared with those of another data set
+		if err := samples.Fits(in.plan); err != nil {
+			return nil, err
+		}
+		if run.begin = from.Place(); s.Begin != nil {
+			run.begin = Place{Epoch: *s.Begin}
+		}
+	}
+	if unit.Kind == "" {
+		run.engine = &samplesEngine{in.plan, in.catalog.Name}
+		return run, nil
+	}
+	u, err := in.unitOrder(ctx, in.plan, unit, p, run.end)
+	if err != nil {
+		return nil, err
+	}
+	if from != nil {
+		if err := u.Fits(from.Dataset); err != nil {
+			u.Close()
+			return nil, err
+		}
+	}
+	in.use(u)
+	run.stop = append(run.stop, u.Close)
+	run.engine = &unitsEngine{u, in.catalog.Name}
+	return run, nil
+}
+
+// params are the parameters of the order and of its units, which have no Kind where positions hold
+// samples: those chosen, or those of a checkpoint.
+func (s *Spec) params(table order.Table, from *Checkpoint) (order.Params, units.Params, error) {
+	if from == nil {
+		c, unit := s.Order, s.Units
+		c.GlobalBatch, unit.Long = s.globalBatch(nil), cmp.Or(unit.Long, units.LongError)
+		params, unit, err := chooseParams(table, c, unit)
+		if err != nil {
+			err = optionsError{err}
+		}
+		return params, unit, err
+	}
+	cp := from.Dataset
+	if cp == nil {
+		return order.Params{}, units.Params{}, wrongKind("a mix", "one data set")
+	}
+	if err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp), s.sameWindow(table, cp)); err != nil {
+		return order.Params{}, units.Params{}, err
+	}
+	if s.Said["epoch"] && s.Epoch > cp.Epoch {
+		return order.Params{}, units.Params{}, &order.MismatchError{Field: "epoch", Checkpoint: fmt.Sprint(cp.Epoch), Given: fmt.Sprintf("%d or later", s.Epoch)}
+	}
+	return cp.Params, unitsOfMark(cp.Units), nil
+}
+
+// chooseParams chooses the parameters of an order and of its units, if unit has a Kind.
+func chooseParams(table order.Table, c order.Choice, unit units.Params) (order.Params, units.Params, error) {
+	if unit.Kind != "" {
+		return units.Choose(table, c, unit)
+	}
+	params, err := order.Choose(table, c)
+	return params, units.Params{}, err
+}
+
+// orderOver returns the parameters of a checkpoint with those that the user said in their place. 0
+// leaves a number to the checkpoint.
+func (s *Spec) orderOver(p order.Params) order.Params {
+	o := &s.Order
+	for name, set := range map[string]func(){
+		"shuffle": func() { p.Shuffle = o.Shuffle }, "seed": func() { p.Seed = o.Seed },
+		"affinity": func() { p.Affinity = o.Affinity }, "tail": func() { p.Tail = o.Tail },
+		"lanes": func() { p.Lanes = cmp.Or(o.Lanes, p.Lanes) }, "delay": func() { p.Delay = cmp.Or(o.Delay, p.Delay) },
+		"head": func() { p.Head = cmp.Or(o.Head, p.Head) }, "run-blocks": func() { p.RunBlocks = cmp.Or(o.RunBlocks, p.RunBlocks) },
+	} {
+		if s.Said[name] {
+			set()
+		}
+	}
+	if s.Said["whole-shards"] && o.WholeShards {
+		p.RunBlocks = 0
+	}
+	return p
+}
+
+// unitsOver is orderOver for units.
+func (s *Spec) unitsOver(p units.Params) units.Params {
+	if s.Said["pack"] || s.Said["bucket"] {
+		p.Kind, p.Size = s.Units.Kind, s.Units.Size
+	}
+	if s.Said["by"] {
+		p.By = s.Units.By
+	}
+	if s.Said["long"] {
+		p.Long = s.Units.Long
+	}
+	if s.Said["unit-window"] {
+		p.Window = cmp.Or(s.Units.Window, p.Window)
+	}
+	return p
+}
+
+// unitsOfMark are the units of a checkpoint; without a Kind where its positions hold samples.
+func unitsOfMark(m *order.UnitMark) units.Params {
+	if m == nil {
+		return units.Params{}
+	}
+	return units.ParamsOf(m)
+}
+
+// sameUnits compares the units that the user said with those of a checkpoint.
+func (s *Spec) sameUnits(cp *order.Checkpoint) error {
+	switch {
+	case cp.Units != nil:
+		return units.ParamsOf(cp.Units).Compare(s.unitsOver(units.ParamsOf(cp.Units)))
+	case s.Units.Kind != "":
+		return &order.MismatchError{Field: "units", Checkpoint: "none", Given: string(s.Units.Kind)}
+	}
+	return nil
+}
+
+// sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and
+// runs are the checkpoint's, whatever rules chose them: the memory alone then decides the delay.
+func (s *Spec) sameWindow(table order.Table, cp *order.Checkpoint) error {
+	if !s.Said["shuffle-memory"] || !cp.Shuffle {
+		return nil
+	}
+	c, unit := s.Order, unitsOfMark(cp.Units)
+	c.Shuffle, unit.Window = true, s.Units.Window
+	if p, _, err := chooseParams(table, c, unit); err == nil && p.OneTick() && cp.OneTick() && (p.Delay == cp.Delay || min(p.Head, cp.Head) > order.DefaultHead) {
+		return nil // both are of small data; whether it is the same is found out later
+	}
+	c.Lanes, c.RunBlocks, c.WholeShards = cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0
+	asked := cp.Params
+	if chosen, _, err := chooseParams(table, c, unit); err == nil {
+		asked.Delay, asked.Head = chosen.Delay, chosen.Head
+	} else { // a memory that is too small for these lanes
+		asked.Delay = 0
+	}
+	if err := cp.Params.Compare(asked); err != nil {
+		return fmt.Errorf("reader: shuffle memory of %d bytes: %w", c.Memory, err)
+	}
+	return nil
+}
+
+// unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller must
+// Close it.
+func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning, until uint64) (*unitplan.Order, error) {
+	lengths, err := d.lengths(ctx, unit.By, &p)
+	if err != nil {
+		return nil, err
+	}
+	u, err := unitplan.New(context.WithoutCancel(ctx), plan, lengths, unit, p.of("", until))
+	if err != nil {
+		return nil, d.lengthsError(ctx, err)
+	}
+	return u, nil
+}
+
+// lengthsError is an ErrOptions with the place of the first sample that is too long.
+func (d *Dataset) lengthsError(ctx context.Context, err error) error {
+	var long *units.TooLongError
+	if errors.As(err, &long) {
+		err = d.placed(ctx, long.First, err)
+	}
+	return optionsError{err}
+}

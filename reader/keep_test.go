@@ -1,0 +1,77 @@
+package reader
+
+import (
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// TestReadOnce: a data set that is small for the shuffle memory is a uniform permutation, and every
+// rank of it reads each block once for all epochs, with the default memory.
+func TestReadOnce(t *testing.T) {
+	store := &far{Store: mem.New(), requests: 8}
+	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
+	blocks := uint64(set.Info().Blocks)
+	for _, c := range []struct{ rank, world, batch int }{{0, 1, 64}, {0, 1, 2999}, {3, 8, 256}, {5, 8, 8}} {
+		store.reads.Store(0)
+		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Seed: 5, GlobalBatch: c.batch, Rank: c.rank, World: c.world, Epochs: 4}, Read: Read{Depth: 2}})
+		if p := f.Info().Plan; !p.Whole() || p.Params().Lanes != 1 || f.Info().Memory > 100<<20 {
+			t.Fatalf("%+v: %+v, %d bytes", c, p.Params(), f.Info().Memory)
+		}
+		f.rest(t)
+		if s := f.Stats(); s.Blocks > blocks || s.Blocks < blocks*9/10 || s.Evicted > 0 || store.reads.Load() > int64(blocks)+3*int64(set.NumShards()) {
+			t.Errorf("%+v: %d reads of %d blocks in four epochs, the data set has %d; %d evicted", c, store.reads.Load(), s.Blocks, blocks, s.Evicted)
+		}
+	}
+	// With less memory than the data has, blocks are read again; the order is the same.
+	f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Seed: 5, GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: 1 << 20}})
+	f.rest(t)
+	if s := f.Stats(); s.Blocks <= blocks || s.Evicted == 0 {
+		t.Errorf("%d blocks read, %d evicted", s.Blocks, s.Evicted)
+	}
+}
+
+// TestMixReadOnce: so does every source of a mix.
+func TestMixReadOnce(t *testing.T) {
+	a, b := newSource(t, "a", inDir(t), 500), newSource(t, "b", inDir(t), 200)
+	m := mixOf(3, []source{a, b}, 1, 1)
+	for i := range m.Sources {
+		p, err := order.Choose([]source{a, b}[i].table, order.Choice{Shuffle: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &m.Sources[i]
+		s.Lanes, s.RunBlocks, s.Delay, s.Head = p.Lanes, p.RunBlocks, p.Delay, p.Head
+	}
+	of, _ := joined(t, m, []source{a, b})
+	s := openMix(t, of, StreamOptions{Order: Order{GlobalBatch: 50, Epochs: 4}, Read: Read{Depth: 2}})
+	samples := 0
+	for batch, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples += len(batch.Samples)
+	}
+	if got, want := s.Stats().Blocks, uint64(a.Info().Blocks+b.Info().Blocks); samples != 2000 || got != want {
+		t.Errorf("%d samples; %d blocks read, want %d", samples, got, want)
+	}
+}
+
+// TestMixing: a stream over a mix tells which source is mixed least, and one over small data that
+// nothing has to be done.
+func TestMixing(t *testing.T) {
+	a, b := newSource(t, "a", inDir(t), 2000), newSource(t, "b", inDir(t), 2000)
+	m := mixOf(3, []source{a, b}, 1, 1)
+	m.Sources[0].Delay, m.Sources[0].Lanes = 500, 1
+	m.Sources[1].Delay, m.Sources[1].Lanes, m.Sources[1].Head = 1, 1, 1
+	of, _ := joined(t, m, []source{a, b})
+	v, err := openMix(t, of, StreamOptions{Order: Order{GlobalBatch: 100, Epochs: 4}}).Mixing(t.Context())
+	if err != nil || v.Source != "b" || !v.Little() || v.Memory < 1<<20 {
+		t.Errorf("a mix: %+v, %v", v, err)
+	}
+	if v, err = a.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 100}}).Mixing(t.Context()); err != nil || v.VIF != 1 {
+		t.Errorf("small data: %+v, %v", v, err)
+	}
+}

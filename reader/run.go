@@ -1,0 +1,138 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/shardtool/shardtool/reader/ledger"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/stats"
+)
+
+// Run is what a job reads, and in which order: data sets with everything decided that decides a
+// batch. A place, a batch size and a rank are all that is missing. It is safe for concurrent use.
+type Run struct {
+	engine
+	inputs      []*input // by number of the source
+	begin       Place
+	end         uint64 // epoch to end before; 0: none
+	globalBatch int    // 0: not known
+	stop        []func()
+}
+
+// Close ends the planning of units. Streams of the run must be closed before.
+func (r *Run) Close() error {
+	for _, stop := range r.stop {
+		stop()
+	}
+	return nil
+}
+
+// Info returns what the run reads, and in which order. GlobalBatch is the one that batches have where
+// nobody gives another.
+func (r *Run) Info() StreamInfo {
+	i := r.info()
+	i.GlobalBatch = r.globalBatch
+	for _, in := range r.inputs {
+		i.Sources, i.Names = append(i.Sources, in.Dataset), append(i.Names, in.name)
+	}
+	return i
+}
+
+// Begin returns where the run begins.
+func (r *Run) Begin() Place { return r.begin }
+
+// Seek returns a cursor over one rank's part of the batches from a place on. A cursor reads nothing.
+// Where it has to wait for the plan of an epoch, it does until ctx ends.
+func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error) {
+	if err := r.check(ctx, at, s, r.end == 0); err != nil {
+		return nil, optionsError{err}
+	}
+	if r.end == 0 && allRemoved(r.inputs) {
+		return nil, optionsError{errors.New("reader: all samples were removed, and an order without an end would look for one for ever: give a number of epochs, or leave the data set out")}
+	}
+	c, err := r.seek(ctx, at)
+	if err != nil {
+		return nil, optionsError{err}
+	}
+	if r.end > 0 {
+		c.Until(r.end)
+	}
+	return &Cursor{c, s}, nil
+}
+
+// Length returns how many samples or units an epoch of the run has. Of the units of one data set, that
+// takes the plan of the epoch.
+func (r *Run) Length(ctx context.Context, epoch uint64) (uint64, error) { return r.length(ctx, epoch) }
+
+// Entry returns the epoch and the position that an entry of a batch is said to have: those of the
+// epoch that it is of, or in a mix the epoch of its source. at is where the batch begins, with its
+// Position moved on by the place of the entry in the batch: First and more.
+func (r *Run) Entry(ctx context.Context, at Place, ref *order.Ref) (Place, error) {
+	return r.entry(ctx, at, ref)
+}
+
+// Cursor lists one rank's part of the batches of a run. It is for one goroutine at a time.
+type Cursor struct {
+	batches batches
+	split   order.Split
+}
+
+// Next appends the references of this rank's part of the next batch to dst. The error is io.EOF
+// after the last one.
+func (c *Cursor) Next(dst []order.Ref) ([]order.Ref, order.Batch, error) {
+	return c.batches.NextBatch(dst, c.split)
+}
+
+// Checkpoint returns the checkpoint of a place, where batches have globalBatch samples or units and
+// the ledger has what is skipped.
+func (r *Run) Checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error) {
+	c, err := r.checkpoint(at, globalBatch)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	if c.Mix != nil {
+		c.Mix.SkipHash, c.Mix.Skipped = skipped.Hash, skipped.Samples
+	} else {
+		c.Dataset.SkipHash, c.Dataset.Skipped = skipped.Hash, skipped.Samples
+	}
+	return c, nil
+}
+
+// Stream opens a stream over the run. Of the options, those that choose the order are not used: it
+// is that of the run. The caller must Close the stream, and before the run and its data sets are
+// closed. The context is for opening alone.
+func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
+	if o.GlobalBatch == 0 {
+		o.GlobalBatch = r.globalBatch
+	}
+	o, err := o.filled(r.inputs)
+	if err != nil {
+		return nil, optionsError{err}
+	}
+	s := &Stream{
+		run: r, inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}, place: place{Place: r.begin}, lengths: r.info().Lengths,
+	}
+	if err := s.useRows(ctx); err != nil {
+		return nil, err
+	}
+	if r.inputs[0].name != "" {
+		for _, in := range r.inputs {
+			s.count.sources = append(s.count.sources, stats.Source{Name: in.name})
+		}
+	}
+	s.scope(context.WithoutCancel(ctx))
+	cursor, err := r.Seek(s.life.ctx, r.begin, s.split)
+	if err != nil {
+		s.leave(err)
+		return nil, err
+	}
+	s.start(cursor)
+	return s, nil
+}
+
+// wrongKind refuses a checkpoint of a mix for one data set, or the other way round.
+func wrongKind(is, want string) error {
+	return fmt.Errorf("reader: %w", &order.MismatchError{Field: "version", Checkpoint: "that of " + is, Given: "that of " + want})
+}

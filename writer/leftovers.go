@@ -1,0 +1,63 @@
+package writer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// Leftovers returns the names of the shards that an unfinished pack, or one that is running, put for
+// the generation after the current one. name is Options.Name.
+func Leftovers(ctx context.Context, store objstore.Store, name string) ([]string, error) {
+	var prior current
+	sum, err := prior.find(ctx, store)
+	if err == nil && sum != nil {
+		err = overtaken(ctx, store, prior.info, prior.load(ctx, store))
+	}
+	if err != nil {
+		return nil, err
+	}
+	prefix := shardPrefix(name, prior.next())
+	all, err := listPresent(ctx, store, prefix)
+	if err != nil {
+		return nil, err
+	}
+	for object, info := range all {
+		m := ours.FindStringSubmatch(object)
+		wrote := m != nil && m[1] == strings.TrimSuffix(prefix, "-")
+		if wrote {
+			if wrote, err = written(ctx, store, info); err != nil {
+				return nil, err
+			}
+		}
+		if !wrote {
+			delete(all, object)
+		}
+	}
+	return slices.Sorted(maps.Keys(all)), nil
+}
+
+// discardLeftovers deletes what Leftovers returns, for a pack that overwrites and does not resume.
+func discardLeftovers(ctx context.Context, store objstore.Store, opt *Options) error {
+	if left, err := Leftovers(ctx, store, opt.Name); err != nil || len(left) == 0 {
+		return err
+	}
+	if exclude := objstore.TraitsOf(store).Exclude; exclude != nil {
+		release, err := exclude(ctx, opt.describe())
+		if err != nil {
+			return fmt.Errorf("the shards of another pack cannot be replaced while it runs: %w", err)
+		}
+		defer release()
+	}
+	left, err := Leftovers(ctx, store, opt.Name) // that pack may have published meanwhile
+	for _, object := range left {
+		if err == nil {
+			err = store.Delete(ctx, object)
+		}
+	}
+	return err
+}
