@@ -79,7 +79,7 @@ corpora: ## test files of other projects (a part of make test); CORPORA=DIR take
 	$(if $(CORPORA),CORPORA=$(abspath $(CORPORA))) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) -run '^TestCorpora' ./cmd/shardtool
 
 # They start no goroutine, nor do their tests: nothing for the race detector.
-ONE_GOROUTINE := format format/codec format/names format/samplekey format/tarblock reader/order reader/order/mix reader/order/mixing
+ONE_GOROUTINE := format internal/codec internal/names internal/samplekey internal/tarblock reader/order internal/mix internal/mixing
 
 .PHONY: race
 # -short: what one goroutine does bit by bit, and what a killed process leaves, has no races; make test does all of it.

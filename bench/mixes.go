@@ -9,10 +9,10 @@ import (
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
-	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/writer"
 )
 

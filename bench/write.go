@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 )
 
 //go:embed write.py

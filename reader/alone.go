@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // alone resolves a run over one data set. A checkpoint of other content, or one that differs from

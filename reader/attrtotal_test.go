@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/testset"
 )
 
 // TestAttrTotal takes totals from the tables, without a read of any index, and adds up the indexes

@@ -5,11 +5,11 @@ import (
 	"sort"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/planner"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until

@@ -16,11 +16,11 @@ import (
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader/check"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // adapt turns a corpus into what testset packs.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // TestBlocks: from any sample to any other the blocks between come, each once and whole, with the

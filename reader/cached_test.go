@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/testset"
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

@@ -1,9 +1,9 @@
 package reader
 
 import (
-	"github.com/shardtool/shardtool/reader/ledger"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // Place is a position of an epoch of a run, in samples or units over all ranks. The position of a

@@ -18,11 +18,11 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader/check"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // TestChangedInPlace overwrites or truncates the shards of a data set while it is streamed and

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
-	"github.com/shardtool/shardtool/reader/views"
 )
 
 // Dataset is one generation of a data set, open for reading. Its methods may be called from several

@@ -18,10 +18,9 @@
 //
 //   - reader/check verifies every byte of a data set.
 //   - reader/order decides the order, and has the text of checkpoints.
-//   - reader/ledger lists damaged blocks that a job left out, and merges the states of its ranks.
-//   - reader/views finds views, and reader/mixfile reads mix files.
-//   - reader/sequences lays out packed sequences. reader/stats has the figures of a stream.
-//   - reader/ranks finds the rank of a process.
+//   - reader/mixfile reads mix files.
+//   - reader/export writes lists that other loaders read.
+//   - reader/metrics has the figures of a stream for Prometheus.
 //
 // # Trust
 //

@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // engine decides the batches of a run. There is one for the samples of a data set, one for its

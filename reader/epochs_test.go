@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // taken is what a process has of the system and of its heap.

@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // tiny are a few samples in two shards: small enough to damage every byte.

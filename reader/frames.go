@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"

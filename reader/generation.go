@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
-	"github.com/shardtool/shardtool/reader/views"
 )
 
 // Open opens the generation that manifest.json names, or that of Options.Generation. It reads

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/stacked"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // input is one source of a stream: a data set and its order. A data set that is read alone is the

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // TestKeysAtOnce: keys take all requests that a store allows, and give them back.

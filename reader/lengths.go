@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/reader/internal/kept"
-	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/internal/kept"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/units"
 )
 
 // readLengths returns the value of an integer attribute of every sample, by number in storage

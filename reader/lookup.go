@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/samplekey"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/sections"
 )
 
 // Lookup returns the numbers of the samples with that key, ascending: more than one only where a

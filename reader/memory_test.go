@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/reader/check"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // TestMemory reads blocks of 1 to 24 MiB in a budget of 8 MiB. A block that would have to be held

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // Mix is several data sets to be read as one stream, see OpenMix. Package mixfile makes the plan

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // TestMixReplaced: a data set that is not the one of the plan is refused by name, and so is one

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // Run makes the run over a mix, which ends before an epoch unless that is 0. The caller must Close it,

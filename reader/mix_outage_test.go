@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // served is the data set of a folder, on a web server that can be down.

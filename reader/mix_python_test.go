@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // pythonChain is a chain of starts as python/mix_check.py --compare takes it: each step is a batch

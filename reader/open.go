@@ -5,14 +5,14 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/internal/window"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

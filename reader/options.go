@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/internal/names"
 )
 
 const (

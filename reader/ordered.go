@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mixing"
 )
 
 // measuredSamples bounds what logOrder measures: some 50 ms of a processor, beside the first reads.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // lines is a log that several goroutines write to.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
 )
 
 // Shard returns what the tables tell about shard number i, counted from 0 in storage order.

@@ -12,12 +12,12 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/samplekey"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // TestWriteTar reads with another program's reader what WriteTar writes.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // images are samples that do not compress, of up to 300 KB, with a small field each.

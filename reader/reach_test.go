@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // TestNeverASample: a stream without an end is refused when it opens where the rank would never get

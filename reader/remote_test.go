@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // far is a store that is as slow to answer as a remote one, and counts.

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // trip is how long each request takes. Time is that of the test's bubble: it passes only while all

@@ -1,6 +1,6 @@
 package reader
 
-import "github.com/shardtool/shardtool/format/stacked"
+import "github.com/shardtool/shardtool/internal/stacked"
 
 // RowField describes an array of Batch.Rows.
 type RowField struct {

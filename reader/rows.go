@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/shardtool/shardtool/format/stacked"
+	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // useRows has the stream deliver rows, where its options ask for them.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/shardtool/shardtool/reader/ledger"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Run is what a job reads, and in which order: data sets with everything decided that decides a

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/internal/testset"
 )
 
 // TestBegun bounds the memory for the blocks that a batch begins: by one for each sample where

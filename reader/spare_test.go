@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // held is a store whose reads begin and then wait until they are let go.

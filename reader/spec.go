@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"log/slog"
 
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // Spec is what a user asks for: what a run reads, and in which order.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardtool/shardtool/reader/internal/account"
-	"github.com/shardtool/shardtool/reader/stats"
+	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/stats"
 )
 
 // stallsOf names the causes of a wait.

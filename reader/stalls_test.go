@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/account"
-	"github.com/shardtool/shardtool/reader/internal/testset"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // phased is a store whose reads of shards spend their time in a phase.

@@ -16,12 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // uses are what a data set is used for, each with what must come of it.

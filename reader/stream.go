@@ -9,15 +9,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shardtool/shardtool/format/stacked"
-	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Stream delivers batches in the order of StreamOptions. Next, Checkpoint and Batches are for one

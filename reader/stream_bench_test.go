@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/account"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/account"
 )
 
 // streamEpochs is how many epochs a measured stream has: in the first, memory is taken from the

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

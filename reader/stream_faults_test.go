@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
-	"github.com/shardtool/shardtool/reader/internal/testset"
-	"github.com/shardtool/shardtool/reader/ledger"
 )
 
 // located is a block and where it lies.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

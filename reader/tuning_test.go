@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/internal/tune"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // elastic is a far store that can send more, and a quota beyond which it asks for less load.

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader/internal/testset"
-	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 func newDocuments(t *testing.T, n int) (*streamed, map[string]int) {

@@ -3,9 +3,9 @@ package reader
 import (
 	"context"
 
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // UnitSource is a data set whose samples are put into units as a source of a mix. The order of a

@@ -11,15 +11,15 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/samplekey"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 func verify(t testing.TB, store objstore.Store, deep bool) *check.Report {

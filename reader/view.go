@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/views"
 )
 
 // UseView makes d a view: its orders and streams have the samples of the view alone, as often as it

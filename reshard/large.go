@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )

@@ -25,8 +25,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )

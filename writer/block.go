@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/samplekey"
-	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 )
 
 // ErrOption is wrapped by the errors of options that cannot be, such as a column that the files

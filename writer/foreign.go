@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/samplekey"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/sections"
 )
 
 // keysTable puts the keys table of a generation where one is needed, and returns its hash: none is

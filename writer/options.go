@@ -8,7 +8,7 @@ import (
 	"runtime"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 )
 
 // Mode is what a Writer does with an existing data set.

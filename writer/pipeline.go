@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 )
 
 // pipeline carries blocks from the caller of Write to the store:

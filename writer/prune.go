@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 

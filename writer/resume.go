@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 

@@ -2,7 +2,7 @@ package writer
 
 import (
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
 )
 
 // seal completes a shard whose blocks are written: it numbers the samples, adds their keys to those

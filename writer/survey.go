@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
 

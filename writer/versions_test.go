@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/internal/build"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 )

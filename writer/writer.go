@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/stacked"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )

@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/samplekey"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
 

@@ -7,9 +7,9 @@ import (
 	"math/big"
 	"slices"
 
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/inspect"
 )
 
 // attrTotalJSON is a member of attribute_totals.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/reader"
 )
 

@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mixing"
 )
 
 // checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders

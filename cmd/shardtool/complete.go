@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader"
 )

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/doctor"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reshard/doctor"
 )
 
 type doctorFlags struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/writer"
 )
 

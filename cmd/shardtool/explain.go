@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // explainFlags are the flags of explain.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/explain"
 )
 
 // standing prints where the checkpoint stands.

@@ -5,10 +5,10 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/shardtool/shardtool/reader/explain"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // runUnits gives the sources of a checkpoint their units: those that the run had.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/export"
 )

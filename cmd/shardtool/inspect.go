@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/inspect"
 )
 
 type inspectFlags struct {

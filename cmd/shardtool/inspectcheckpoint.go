@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/reader/inspect"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // inspectCheckpoint prints the place of a checkpoint in a data set.

@@ -7,10 +7,10 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/views"
 )
 
 // viewJSON is a view as inspect --json prints it.

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/order/mixing"
-	"github.com/shardtool/shardtool/reader/simulate"
 )
 
 // maxWalk is the most samples of a dry run that are walked one by one for what nodes read.

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 func newOrder() *cobra.Command {

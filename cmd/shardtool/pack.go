@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"

@@ -16,7 +16,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"

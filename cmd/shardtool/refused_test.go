@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 var updateRefused = flag.Bool("update-refused", false, "write testdata/refused.txt and refused_serve.txt anew")

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/views"
 	"github.com/shardtool/shardtool/writer"
 )
 

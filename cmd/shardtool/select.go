@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/names"
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/views"
 	"github.com/shardtool/shardtool/reshard/curate"
 	"github.com/shardtool/shardtool/writer"
 )

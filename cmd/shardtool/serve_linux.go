@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/ranks"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/metrics"
-	"github.com/shardtool/shardtool/reader/order/mixing"
-	"github.com/shardtool/shardtool/reader/ranks"
-	"github.com/shardtool/shardtool/reader/stats"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
 

@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/mixfile"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // serveMix is the mix of OPEN. Its streams share the data sets.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
+	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order/mixing"
-	"github.com/shardtool/shardtool/reader/simulate"
 )
 
 // squareCost is the default of --square-cost.

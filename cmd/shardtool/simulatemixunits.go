@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/simulate"
 )
 
 // walkUnits walks through steps of a mix of units.

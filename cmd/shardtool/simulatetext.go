@@ -5,9 +5,9 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
+	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mixing"
-	"github.com/shardtool/shardtool/reader/simulate"
 )
 
 // print writes the report for people. size is the stored bytes of the data set.

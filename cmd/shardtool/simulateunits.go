@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/simulate"
-	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // simulateUnits reports an epoch of units.

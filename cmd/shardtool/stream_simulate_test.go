@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/reader/simulate"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
 )
 
 // TestStreamSimulate compares the figures of simulate with counts over the orders of all ranks.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
-	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/internal/units"
 )
 
 // unitFlags are the flags that make positions hold units.

@@ -7,8 +7,8 @@ import (
 	"unicode"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/tarblock"
 )
 
 // record is the size of a tar record.

@@ -23,13 +23,13 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

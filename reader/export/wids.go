@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
 )
 
 // wids reads only the name field of a member's header, as UTF-8: neither the prefix nor the records

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/shardtool/shardtool/reader/stats"
+	"github.com/shardtool/shardtool/internal/stats"
 )
 
 // Streamer has statistics to export, as a reader.Stream has.

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/views"
 )
 
 // DefaultCount is the attribute that counts tokens, where nothing names another.

@@ -6,19 +6,17 @@ import (
 	"log"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/simulate"
 	"github.com/shardtool/shardtool/writer"
 )
 
-// A mix of which half of the tokens are code, planned from its file, and what 1,000 steps of it
-// give.
+// A mix of which half of the tokens are code, planned from its file, and what 100 steps of it give.
 func Example() {
 	ctx := context.Background()
 	stores := map[string]objstore.Store{"/data/web": documents(ctx, 100, 50), "/data/code": documents(ctx, 40, 200)}
@@ -48,21 +46,28 @@ count: tokens
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := mix.New(m) // for reader.OpenMix
+	plan, err := mix.New(m)
 	if err != nil {
 		log.Fatal(err)
 	}
-	sizes := []simulate.Size{{Tokens: data[0].Tokens}, {Tokens: data[1].Tokens}}
-	f, err := simulate.NewForecast(plan, mix.Steps{GlobalBatch: 8}, 0, 1000, sizes, nil)
+	stream, err := reader.OpenMix(ctx, reader.Mix{Plan: plan, Sets: sets}, reader.StreamOptions{Order: reader.Order{GlobalBatch: 8}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, s := range f.Sources {
-		fmt.Printf("%s: %d samples, %.0f%% of the tokens, %.0f epochs\n", s.Name, s.Samples, 100**s.TokenShare, s.Epochs)
+	defer stream.Close()
+	given := map[string]int{}
+	for range 100 {
+		batch, err := stream.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for i := range batch.Samples {
+			given[batch.Samples[i].Source()]++
+		}
 	}
+	fmt.Printf("code: %d samples, web: %d\n", given["code"], given["web"])
 	// Output:
-	// code: 1600 samples, 50% of the tokens, 40 epochs
-	// web: 6400 samples, 50% of the tokens, 64 epochs
+	// code: 160 samples, web: 640
 }
 
 // documents packs n samples of that many tokens.

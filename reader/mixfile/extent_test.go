@@ -3,8 +3,8 @@ package mixfile
 import (
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // TestExtent: length of an epoch and end of the stream are those of the mix that Mix makes, and of

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // Data is the data set of a source, as its tables describe it.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // dataOf is a data set of blocks of 10 samples and 1 MB.

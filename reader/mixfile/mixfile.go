@@ -16,8 +16,8 @@ import (
 	"math/big"
 	"slices"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // File is what a mix file contains.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 const whole = `# what we train on

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // unitSet is a data set of documents; a token of document i has the value i·1000 and its place.

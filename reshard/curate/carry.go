@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/reader"
 )
 

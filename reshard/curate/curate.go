@@ -15,9 +15,9 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/view"
+	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order/view"
 )
 
 // Errors that a caller branches on.

@@ -15,7 +15,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/internal/samplekey"
 )
 
 // KeyList is a list of keys: text with one key in each line, in any order. A key may be there more

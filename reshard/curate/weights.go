@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/viewfile"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/viewfile"
 )
 
 // maxWeight bounds a weight: larger ones are no weights but mistakes.

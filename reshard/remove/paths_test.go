@@ -12,14 +12,14 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/export"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )

@@ -3,7 +3,7 @@ package catalog
 import (
 	"context"
 
-	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/internal/samplekey"
 )
 
 // Candidates returns the shards whose range of keys has room for a key. known is false where that

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 

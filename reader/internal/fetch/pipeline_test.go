@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
-	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 // jobs yields the jobs that read a data set from front to end, row by row.

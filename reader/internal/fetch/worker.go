@@ -7,9 +7,9 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/block"
 )
 

@@ -3,7 +3,7 @@ package window
 import (
 	"slices"
 
-	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
-	"github.com/shardtool/shardtool/format/stacked"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )

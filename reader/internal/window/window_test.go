@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 

@@ -14,7 +14,7 @@ import (
 	"iter"
 	"os"
 
-	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/writer/internal/spill"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/internal/samplekey"
 )
 
 // entries makes n entries. The hashes have this many random low bits, so few bits give equal hashes

@@ -3,7 +3,7 @@ package keysort
 import (
 	"slices"
 
-	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/internal/samplekey"
 )
 
 // fewEntries is the length from which comparing is faster than distributing by a byte.

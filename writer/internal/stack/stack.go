@@ -12,8 +12,8 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/stacked"
 )
 
 // ErrRow reports that a sample cannot be a row, or not one of the rows before it.

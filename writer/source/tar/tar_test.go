@@ -20,7 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"

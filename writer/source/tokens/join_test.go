@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/internal/readback"

@@ -13,10 +13,10 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Version is the version of the JSON of a Report.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/reader/stats"
+	"github.com/shardtool/shardtool/internal/stats"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+math.Abs(a)) }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/reader/stats"
+	"github.com/shardtool/shardtool/internal/stats"
 )
 
 // made returns a report with all parts, and with names that would break a page.

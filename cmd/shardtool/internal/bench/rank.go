@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // errEnd: the stream ended before a second batch.

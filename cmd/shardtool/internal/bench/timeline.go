@@ -3,7 +3,7 @@ package bench
 import (
 	"time"
 
-	"github.com/shardtool/shardtool/reader/stats"
+	"github.com/shardtool/shardtool/internal/stats"
 )
 
 // Timeline divides a run into buckets of equal width. The width doubles when a run takes longer

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // account says what the parent has got of a run, and what it has waited for. The stream's own

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/ledger"
-	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // ErrConfig: what the parent asks for cannot be. Options.Code gives it the exit code of wrong

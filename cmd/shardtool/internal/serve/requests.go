@@ -9,9 +9,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/ranks"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/ranks"
+	"github.com/shardtool/shardtool/internal/units"
 )
 
 // OpenRequest is the body of OPEN.

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Options say how the server does what depends on the command line.

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"math"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/sequences"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/reader/order/units"
-	"github.com/shardtool/shardtool/reader/sequences"
 )
 
 // UnitRequest asks for units, see package units.

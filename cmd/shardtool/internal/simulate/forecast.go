@@ -1,0 +1,260 @@
+package simulate
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/shardtool/shardtool/internal/mix"
+)
+
+// Size is what a forecast needs of a source's data set: its stored bytes, and its tokens, 0 where
+// they are not known.
+type Size struct{ Bytes, Tokens uint64 }
+
+// Forecast is what steps of a mix give. It is arithmetic: no step is walked.
+type Forecast struct {
+	Step     uint64 `json:"step"`
+	Steps    uint64 `json:"steps"`
+	Position uint64 `json:"position"`
+	// End is the position after the steps, or where the stream ends before.
+	End         uint64 `json:"end"`
+	GlobalBatch int    `json:"global_batch"`
+	// EpochSamples is the length of an epoch of the mix.
+	EpochSamples uint64           `json:"epoch_samples"`
+	Sources      []SourceForecast `json:"sources"`
+	// Events are the changes from Position on: all of the stream, not those in the steps alone.
+	Events []MixEvent `json:"events"`
+}
+
+// SourceForecast is what a source gives in the steps.
+type SourceForecast struct {
+	Name string `json:"name"`
+	// Samples are those delivered; with TailDrop, those passed over at the end of an epoch too.
+	Samples uint64  `json:"samples"`
+	Share   float64 `json:"share"`
+	// Tokens are Samples times the mean length of a sample; absent where it is not known. The share
+	// is that of the tokens of all sources, absent where one of them is not known.
+	Tokens     *uint64  `json:"tokens,omitempty"`
+	TokenShare *float64 `json:"token_share,omitempty"`
+	// Bytes are Samples times the stored bytes of a mean sample.
+	Bytes     uint64  `json:"bytes"`
+	ByteShare float64 `json:"byte_share"`
+	// EpochsBefore and Epochs are the epochs that the source has given before and after the steps.
+	EpochsBefore float64 `json:"epochs_before"`
+	Epochs       float64 `json:"epochs"`
+}
+
+// Kinds of MixEvent.
+const (
+	SegmentBegins = "segment" // other weights hold
+	SourceEnds    = "source"  // the source has given its max_epochs
+	StreamEnds    = "end"     // no source is left
+)
+
+// MixEvent is a change of what a mix gives.
+type MixEvent struct {
+	Kind     string `json:"kind"`
+	Position uint64 `json:"position"`
+	Step     uint64 `json:"step"` // whose batch holds the position
+	// Source is the one that ends.
+	Source string `json:"source,omitempty"`
+	// Weights are the shares of the samples that the sources have from there on, by number; absent at
+	// the end.
+	Weights []float64 `json:"weights,omitempty"`
+}
+
+// NewForecast computes what steps of a mix from a position on give; at numbers its batches. Without
+// steps it is about an epoch of the mix. sizes are by source number. leftOut are positions that are
+// passed over: their steps count, their samples do not.
+func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []Size, leftOut []mix.Range) (*Forecast, error) {
+	m := plan.Mix()
+	if len(sizes) != len(m.Sources) {
+		return nil, fmt.Errorf("simulate: sizes of %d sources for the %d of a mix: give one for each", len(sizes), len(m.Sources))
+	}
+	if steps == 0 && at.GlobalBatch > 0 {
+		steps = (m.Epoch-1)/uint64(at.GlobalBatch) + 1
+	}
+	f := &Forecast{Steps: steps, Position: position, GlobalBatch: at.GlobalBatch, EpochSamples: m.Epoch}
+	var err error
+	if f.Step, err = m.Step(at, position); err != nil {
+		return nil, err
+	}
+	if f.End, err = m.Position(at, f.Step+steps); err != nil {
+		return nil, err
+	}
+	if f.End, err = plan.Until(f.End); err != nil {
+		return nil, err
+	}
+	if err := f.sources(plan, &m, sizes, leftOut); err != nil {
+		return nil, err
+	}
+	return f, f.events(plan, &m, at)
+}
+
+// sources fills in what the sources give.
+func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []mix.Range) error {
+	before, err := plan.Counts(nil, f.Position)
+	if err != nil {
+		return err
+	}
+	after, err := plan.Counts(nil, f.End)
+	if err != nil {
+		return err
+	}
+	given, err := f.given(plan, leftOut)
+	if err != nil {
+		return err
+	}
+	var tokens, bytes, total float64
+	for _, n := range given {
+		total += float64(n)
+	}
+	known := true
+	for i := range m.Sources {
+		s, size := &m.Sources[i], sizes[i]
+		out := SourceForecast{Name: s.Name, Samples: given[i]}
+		if out.EpochsBefore, err = epochs(s, before[i]); err != nil {
+			return err
+		}
+		if out.Epochs, err = epochs(s, after[i]); err != nil {
+			return err
+		}
+		out.Share = float64(out.Samples) / max(total, 1)
+		out.Bytes = scale(out.Samples, size.Bytes, s.Units)
+		bytes += float64(out.Bytes)
+		if size.Tokens > 0 {
+			n := scale(out.Samples, size.Tokens, s.Units)
+			out.Tokens = &n
+			tokens += float64(n)
+		}
+		known = known && (size.Tokens > 0 || out.Samples == 0)
+		f.Sources = append(f.Sources, out)
+	}
+	for i := range f.Sources {
+		s := &f.Sources[i]
+		s.ByteShare = float64(s.Bytes) / max(bytes, 1)
+		if known && s.Tokens != nil {
+			share := float64(*s.Tokens) / max(tokens, 1)
+			s.TokenShare = &share
+		}
+	}
+	return nil
+}
+
+// given is how many samples each source gives in the steps.
+func (f *Forecast) given(plan *mix.Plan, leftOut []mix.Range) ([]uint64, error) {
+	given := make([]uint64, len(plan.Mix().Sources))
+	add := func(from, to uint64, sign int) error {
+		before, err := plan.Counts(nil, from)
+		if err != nil {
+			return err
+		}
+		after, err := plan.Counts(nil, to)
+		if err != nil {
+			return err
+		}
+		for i := range given {
+			if n := after[i] - before[i]; sign > 0 {
+				given[i] += n
+			} else {
+				given[i] -= n
+			}
+		}
+		return nil
+	}
+	err := add(f.Position, f.End, 1)
+	for _, r := range leftOut {
+		if from, to := max(r.From, f.Position), min(r.To, f.End); from < to && err == nil {
+			err = add(from, to, -1)
+		}
+	}
+	return given, err
+}
+
+// epochs is how many epochs of a source its first n units are.
+func epochs(s *mix.Source, n uint64) (float64, error) {
+	if s.Units == 0 {
+		return 0, nil
+	}
+	epoch, place, err := s.Place(n)
+	length := s.Units
+	if err == nil && place > 0 && s.Line != nil {
+		length, err = s.Line.Len(epoch)
+	}
+	return float64(epoch) + float64(place)/float64(length), err
+}
+
+// scale is ⌊n·sum/of⌋, at most 2^64-1.
+func scale(n, sum, of uint64) uint64 {
+	hi, lo := bits.Mul64(n, sum)
+	if of == 0 {
+		return 0
+	}
+	if hi >= of {
+		return ^uint64(0)
+	}
+	q, _ := bits.Div64(hi, lo, of)
+	return q
+}
+
+// events fills in the changes. A source without max_epochs ends after 2^32 epochs; that is no
+// event.
+func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
+	f.Events = []MixEvent{}
+	var last *mix.Stretch
+	for st, err := range plan.Stretches(f.Position) {
+		if err != nil {
+			return err
+		}
+		if last != nil {
+			weights := shares(st.Weights)
+			if _, err := f.ended(m, at, last, weights); err != nil {
+				return err
+			}
+			if st.Segment != last.Segment {
+				if err := f.event(m, at, MixEvent{Kind: SegmentBegins, Position: st.From, Weights: weights}); err != nil {
+					return err
+				}
+			}
+		}
+		last = &st
+	}
+	if last == nil {
+		return nil
+	}
+	limited, err := f.ended(m, at, last, nil)
+	if limited && err == nil {
+		err = f.event(m, at, MixEvent{Kind: StreamEnds, Position: last.To})
+	}
+	return err
+}
+
+// ended adds the sources that end with a stretch, and reports whether there is one. weights hold
+// after it.
+func (f *Forecast) ended(m *mix.Mix, at mix.Steps, st *mix.Stretch, weights []float64) (limited bool, err error) {
+	for _, s := range st.Ended {
+		if m.Sources[s].MaxEpochs > 0 && err == nil {
+			limited = true
+			err = f.event(m, at, MixEvent{Kind: SourceEnds, Position: st.To, Source: m.Sources[s].Name, Weights: weights})
+		}
+	}
+	return limited, err
+}
+
+func (f *Forecast) event(m *mix.Mix, at mix.Steps, e MixEvent) (err error) {
+	if e.Step, err = m.Step(at, e.Position); err == nil {
+		f.Events = append(f.Events, e)
+	}
+	return err
+}
+
+func shares(weights []uint64) (out []float64) {
+	total := 0.0
+	for _, w := range weights {
+		total += float64(w)
+	}
+	for _, w := range weights {
+		out = append(out, float64(w)/total)
+	}
+	return out
+}

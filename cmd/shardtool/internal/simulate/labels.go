@@ -1,0 +1,77 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// Errors of Labels.
+var (
+	// ErrNoAttribute: a shard has no attribute of this name.
+	ErrNoAttribute = errors.New("no such attribute")
+	// ErrTooManyLabels: the attribute has more values than can be counted.
+	ErrTooManyLabels = errors.New("too many values to count as labels")
+)
+
+// maxLabels is the most values of an attribute that are counted.
+const maxLabels = math.MaxUint16
+
+// Labels reads an attribute of all samples from the indexes of a data set. With an empty name it
+// reads nothing and divides storage order into up to 100 parts of equal length.
+func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.Labels, error) {
+	if attribute == "" {
+		return mixing.Parts(d.NumSamples()), nil
+	}
+	numbers := map[string]uint16{}
+	of := make([]uint16, 0, d.NumSamples())
+	for shard := range d.NumShards() {
+		ix, err := d.Index(ctx, shard)
+		if err != nil {
+			return nil, err
+		}
+		column := findColumn(ix, attribute)
+		if column == nil {
+			return nil, fmt.Errorf("simulate: shard %d: %w: %q", shard, ErrNoAttribute, attribute)
+		}
+		for sample := range ix.Keys.Len() {
+			value, _ := column.At(sample)
+			text := labelText(value)
+			id, ok := numbers[text]
+			if !ok {
+				if len(numbers) == maxLabels {
+					return nil, fmt.Errorf("simulate: attribute %q: %w: more than %d", attribute, ErrTooManyLabels, maxLabels)
+				}
+				id = uint16(len(numbers))
+				numbers[text] = id
+			}
+			of = append(of, id)
+		}
+	}
+	return mixing.NewLabels(of), nil
+}
+
+func findColumn(ix *sections.ShardIndex, attribute string) *sections.AttrColumn {
+	for i := range ix.Attrs {
+		if ix.Attrs[i].Name == attribute {
+			return &ix.Attrs[i]
+		}
+	}
+	return nil
+}
+
+func labelText(v format.AttrValue) string {
+	switch v.Kind {
+	case format.AttrInteger:
+		return fmt.Sprint(v.Integer)
+	case format.AttrNumber:
+		return fmt.Sprint(v.Number)
+	}
+	return v.Label
+}

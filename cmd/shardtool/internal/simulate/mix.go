@@ -1,0 +1,245 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// MixSource is what Mix needs of a source: the number of its blocks, their stored bytes, and the
+// labels of its samples; nil labels: it has no data set.
+type MixSource struct {
+	Blocks, Bytes uint64
+	Labels        *mixing.Labels
+}
+
+// MixOptions describe the walk through a mix. Epoch, Blocks and Bytes of the Options are not used.
+type MixOptions struct {
+	Options
+	// Steps is the number of global batches to walk, 0 all of the stream.
+	Steps uint64
+	// End, when not 0, ends the walk before the batch that begins at this position or later.
+	End uint64
+	// LeftOut are positions to pass over.
+	LeftOut []mix.Range
+}
+
+// MixReport is what Mix counted.
+type MixReport struct {
+	// Position is where the walk began, End where it ended; Batches and Samples are those between.
+	Position uint64 `json:"position"`
+	End      uint64 `json:"end"`
+	Samples  uint64 `json:"samples"`
+	Batches  uint64 `json:"batches"`
+	// ExactlyOnce reports that no epoch of a source had a sample twice, and each that ended had all.
+	ExactlyOnce bool           `json:"exactly_once"`
+	Padding     uint64         `json:"padding"`
+	Sources     []SourceReport `json:"sources"`
+	Worlds      []Reading      `json:"worlds"`
+	Verdict     mixing.Verdict `json:"-"` // on the source that is mixed least
+}
+
+// SourceReport is what a source gave.
+type SourceReport struct {
+	Name    string `json:"name"`
+	Samples uint64 `json:"samples"`
+	// Share is that of the samples, Epochs the samples divided by those of the source.
+	Share  float64 `json:"share"`
+	Epochs float64 `json:"epochs"`
+	// Repeated and Missing count samples that an epoch of the source had twice, and those that one
+	// that ended did not have.
+	Repeated uint64 `json:"repeated"`
+	Missing  uint64 `json:"missing"`
+	// The figures of package mixing for the source's part of global batches.
+	Mixing
+	// ReadBytes is what the ranks of the first world size read of the source, all together.
+	ReadBytes uint64 `json:"read_bytes"`
+}
+
+// Mix walks through the steps of a mix from a position on, without reading samples. orders and
+// sources are by source number, as for mix.Plan.Seek. Time and memory are those of Epoch. Where the
+// epochs of the sources begin anew, blocks are read again.
+func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.Plan, sources []MixSource, o MixOptions) (*MixReport, error) {
+	w, err := newMixWalk(plan, orders, sources, o)
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	w.report.Position, w.report.End = position, position
+	cursor, err := plan.Seek(position, orders)
+	if err == nil {
+		err = cursor.LeaveOut(o.LeftOut)
+	}
+	if err == nil {
+		err = w.batches(ctx, cursor)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	w.finish()
+	return w.report, nil
+}
+
+// mixWalk is a pass through steps of a mix.
+type mixWalk struct {
+	o       MixOptions
+	parts   parts
+	sources []mixWalkSource
+	worlds  []world
+	report  *MixReport
+	orders  []*order.Plan // by source
+	own     [][]order.Ref // the samples of a batch, by source
+}
+
+type mixWalkSource struct {
+	units uint64
+	begun bool
+	epoch uint32
+	// whole reports that the present epoch has been walked from its beginning.
+	whole bool
+	seen  bitset // samples of the present epoch
+	meter *mixing.Meter
+	SourceReport
+}
+
+func newMixWalk(plan *mix.Plan, orders []*order.Plan, sources []MixSource, o MixOptions) (*mixWalk, error) {
+	m := plan.Mix()
+	if len(sources) != len(m.Sources) {
+		return nil, fmt.Errorf("%d sources for the %d of a mix: give one for each", len(sources), len(m.Sources))
+	}
+	w := &mixWalk{o: o, orders: orders, report: &MixReport{}, own: make([][]order.Ref, len(sources))}
+	var first uint64
+	for i, s := range sources {
+		at := mixWalkSource{units: m.Sources[i].Units, SourceReport: SourceReport{Name: m.Sources[i].Name, Mixing: Mixing{First: []float64{}}}}
+		p := order.Params{}
+		if orders[i] != nil {
+			p = orders[i].Params()
+			at.seen = newBitset(at.units)
+		}
+		if s.Labels != nil {
+			at.meter, at.Labels = mixing.NewMeter(s.Labels), s.Labels.Len()
+		}
+		w.sources = append(w.sources, at)
+		w.parts = append(w.parts, newPart(first, s.Blocks, s.Bytes, p))
+		if first += s.Blocks; first > math.MaxUint32 {
+			return nil, fmt.Errorf("the sources have more than %d blocks", uint32(math.MaxUint32))
+		}
+	}
+	for _, size := range o.Worlds {
+		w.worlds = append(w.worlds, newWorld(size, w.parts))
+	}
+	return w, nil
+}
+
+// batches walks the steps.
+func (w *mixWalk) batches(ctx context.Context, cursor *mix.Cursor) error {
+	var refs []order.Ref
+	for w.o.Steps == 0 || w.report.Batches < w.o.Steps {
+		var b order.Batch
+		var err error
+		refs, b, err = cursor.NextBatch(refs[:0], order.Split{GlobalBatch: w.o.GlobalBatch, World: 1})
+		if errors.Is(err, io.EOF) || err == nil && w.o.End > 0 && b.Position >= w.o.End {
+			return nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		w.report.Batches++
+		w.report.End = b.NextPosition
+		w.add(refs, b.Global)
+		for i := range w.worlds {
+			switch n := w.report.Batches; {
+			case n == 1:
+				w.worlds[i].firstBatch()
+			case n&(n-1) == 0: // a few batches, spread over the steps
+				w.worlds[i].resumeBatch(refs, b.Global, func(r *order.Ref) int { return int(r.Source) })
+			}
+		}
+	}
+	return nil
+}
+
+// add counts a global batch. It moves the blocks of the references behind those of the sources
+// before.
+func (w *mixWalk) add(refs []order.Ref, global int) {
+	for i := range w.own {
+		w.own[i] = w.own[i][:0]
+	}
+	for i := range refs {
+		r := &refs[i]
+		if r.Padding {
+			w.report.Padding++
+		} else {
+			w.delivered(r)
+			w.own[r.Source] = append(w.own[r.Source], *r)
+			w.report.Samples++
+		}
+		r.Block += uint32(w.parts[r.Source].first)
+		for j := range w.worlds {
+			w.worlds[j].add(i, global, r.Block, r.Padding)
+		}
+	}
+	for s, own := range w.own {
+		if meter := w.sources[s].meter; meter != nil && len(own) > 0 {
+			meter.Batch(own, len(own))
+		}
+	}
+}
+
+// delivered counts a sample. The samples of a source come epoch by epoch.
+func (w *mixWalk) delivered(r *order.Ref) {
+	s := &w.sources[r.Source]
+	switch {
+	case !s.begun:
+		s.begun, s.epoch = true, r.Epoch
+		s.whole = w.report.Position == 0 // of an epoch under way some samples came before
+	case s.epoch != r.Epoch:
+		if s.whole {
+			s.Missing += s.units - s.seen.count()
+		}
+		s.epoch, s.whole = r.Epoch, true
+		clear(s.seen)
+		for i := range w.worlds {
+			w.worlds[i].nextEpoch(int(r.Source))
+		}
+	}
+	s.Samples++
+	if s.seen.has(r.Number) {
+		s.Repeated++
+	}
+	s.seen.set(r.Number)
+}
+
+// finish fills in the report.
+func (w *mixWalk) finish() {
+	r := w.report
+	r.ExactlyOnce = true
+	for i := range w.sources {
+		s := &w.sources[i]
+		s.Share = float64(s.Samples) / float64(max(r.Samples, 1))
+		s.Epochs = float64(s.Samples) / float64(max(s.units, 1))
+		if s.meter != nil && s.Samples > 0 {
+			f := s.meter.Figures()
+			s.VIF, s.Adjacency, s.Expected, s.First = f.VIF, f.Adjacent, f.Expected, append(s.First, f.First...)
+		}
+		if len(w.worlds) > 0 {
+			s.ReadBytes = uint64(w.worlds[0].read(i))
+		}
+		r.ExactlyOnce = r.ExactlyOnce && s.Repeated == 0 && s.Missing == 0
+		r.Sources = append(r.Sources, s.SourceReport)
+		if s.VIF > r.Verdict.VIF && w.orders[i].Params().Shuffle {
+			r.Verdict = mixing.Judge(s.VIF, s.Name, w.orders...)
+		}
+	}
+	for i := range w.worlds {
+		r.Worlds = append(r.Worlds, w.worlds[i].figures(r.Samples, r.Batches, w.o.Job))
+	}
+}

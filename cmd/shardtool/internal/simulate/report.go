@@ -1,0 +1,117 @@
+package simulate
+
+import "github.com/shardtool/shardtool/internal/mixing"
+
+// Options describe the job, and the size of the data set that it reads.
+type Options struct {
+	Epoch       uint64
+	GlobalBatch int
+	// Worlds are the world sizes to report.
+	Worlds []int
+	// Blocks and Bytes are the number of blocks of the data set and their stored bytes.
+	Blocks, Bytes uint64
+	Job           Job
+}
+
+// Job is what a training job wants, and what it pays. Rates and prices of 0 leave the figures that
+// depend on them at 0.
+type Job struct {
+	// RanksPerNode is the number of ranks that share a node, its network and its cache; at least 1.
+	RanksPerNode int
+	// SamplesPerSecond is the rate of all ranks together.
+	SamplesPerSecond float64
+	// NodePrice is the price of a node per hour, RequestPrice that of a thousand requests.
+	NodePrice, RequestPrice float64
+}
+
+// Report is what Epoch counted.
+type Report struct {
+	Epoch   uint64 `json:"epoch"`
+	Samples uint64 `json:"samples"`
+	Batches uint64 `json:"batches"`
+	// ExactlyOnce reports that each sample of the data set is delivered once: Repeated and Missing
+	// are 0. Padding is not counted as repeated.
+	ExactlyOnce bool   `json:"exactly_once"`
+	Repeated    uint64 `json:"repeated"`
+	Missing     uint64 `json:"missing"`
+	Padding     uint64 `json:"padding"`
+	Mixing
+	Worlds []World `json:"worlds"`
+	// Window is the number of runs that samples are drawn from at a time. MixesLittle reports that it
+	// is small for the global batch; see order.Params.
+	Window uint64 `json:"window"`
+	// Verdict is that of the worst variance inflation, of batches or of a rank's part of them.
+	Verdict     mixing.Verdict `json:"-"`
+	MixesLittle bool           `json:"mixes_little"`
+}
+
+// Mixing are the figures of package mixing for global batches.
+type Mixing struct {
+	Labels    int       `json:"labels"`
+	VIF       float64   `json:"vif"`
+	First     []float64 `json:"vif_first_batches"`
+	Adjacency float64   `json:"adjacency"`
+	Expected  float64   `json:"adjacency_expected"`
+}
+
+// World is what the ranks of one world size get.
+type World struct {
+	Reading
+	// The figures of mixing.World.
+	LocalVIF    float64 `json:"local_vif"`
+	LabelsLeast int     `json:"labels_per_rank_least"`
+	LabelsMean  float64 `json:"labels_per_rank_mean"`
+	SameBlock   float64 `json:"same_block"`
+	Measured    int     `json:"ranks_measured"`
+}
+
+// Reading is what the ranks of one world size read.
+type Reading struct {
+	Size  int    `json:"world_size"`
+	Steps uint64 `json:"steps"`
+	// Least and Most are the fewest and the most samples of a rank.
+	Least uint64 `json:"samples_least"`
+	Most  uint64 `json:"samples_most"`
+	// Blocks are those of the rank that reads most of them. Amplification is the blocks that all
+	// ranks read, divided by the blocks of the data set.
+	Blocks        uint64  `json:"blocks_per_rank"`
+	Amplification float64 `json:"read_amplification"`
+	Needs         Needs   `json:"needs"`
+}
+
+// Needs are what an epoch asks of the nodes and of the store. Figures per node are those of the
+// node that needs most. They hold for ranks that read each block once, as streams with the default
+// memory do, and count every block with the mean size.
+type Needs struct {
+	Nodes int `json:"nodes"`
+	// ReadBytes and Requests are those of all ranks of a node without a cache. CacheBytes is the size
+	// of a cache that lets the node read each block once.
+	ReadBytes  uint64 `json:"read_bytes_per_node"`
+	Requests   uint64 `json:"requests_per_node"`
+	CacheBytes uint64 `json:"cache_bytes_per_node"`
+	// Amplification is the blocks that all nodes read, each once per node, divided by the blocks of
+	// the data set.
+	Amplification float64 `json:"node_read_amplification"`
+	// First and Resume are the bytes that a rank must have before its first batch: at the beginning
+	// and in the middle of the epoch.
+	First  uint64 `json:"first_batch_bytes"`
+	Resume uint64 `json:"resume_bytes"`
+	// At the rate of the Job: per node, and for all nodes together.
+	NodeRate    float64 `json:"node_bytes_per_second,omitempty"`
+	StoreRate   float64 `json:"store_bytes_per_second,omitempty"`
+	RequestRate float64 `json:"store_requests_per_second,omitempty"`
+	Hours       float64 `json:"hours_per_epoch,omitempty"`
+	Cost        float64 `json:"cost_per_epoch,omitempty"`
+}
+
+// mixed fills in the figures of mixing.
+func (r *Report) mixed(f mixing.Figures, labels int) {
+	r.Mixing = Mixing{
+		Labels: labels, VIF: f.VIF, Adjacency: f.Adjacent, Expected: f.Expected,
+		First: append([]float64{}, f.First...), // in JSON an empty list rather than null
+	}
+	for i, of := range f.Worlds {
+		w := &r.Worlds[i]
+		w.LocalVIF, w.LabelsLeast, w.LabelsMean, w.SameBlock, w.Measured = of.VIF, of.LabelsLeast, of.LabelsMean, of.SameBlock, of.Ranks
+	}
+}

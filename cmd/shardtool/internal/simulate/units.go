@@ -1,0 +1,214 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// UnitOptions describe a job that reads units.
+type UnitOptions struct {
+	Epoch       uint64
+	GlobalBatch int
+	// Worlds are the world sizes to report.
+	Worlds []int
+	// Square is b of the cost of an item, L + b·L²: what attention costs beside the rest of a step.
+	Square float64
+	// Labels are those of the samples that the units have; nil: mixing is not measured.
+	Labels *mixing.Labels
+}
+
+// UnitReport is what Units counted. Padding is what a batch has beside its tokens: a sequence has
+// Size of them, a micro-batch its samples times the longest.
+type UnitReport struct {
+	units.Summary
+	Epoch uint64 `json:"epoch"`
+	Units uint64 `json:"units"`
+	// VIF is the variance inflation of the labels of the samples in a batch, see package mixing.
+	VIF     float64        `json:"vif"`
+	Verdict mixing.Verdict `json:"-"` // on it
+	UnitSteps
+}
+
+// UnitSteps is what the steps of a walk through units have.
+type UnitSteps struct {
+	Batches uint64 `json:"batches"`
+	// Items are samples and pieces; Delivered are their tokens, in whole batches.
+	Items     uint64  `json:"items"`
+	Delivered uint64  `json:"tokens_delivered"`
+	Fill      float64 `json:"fill"`
+	Padding   float64 `json:"padding"`
+	// Step are the tokens of a step, over all ranks.
+	Step   Range       `json:"tokens_per_step"`
+	Worlds []UnitWorld `json:"worlds"`
+
+	room uint64 // for tokens
+}
+
+// Range is the least, the mean and the most of some figures.
+type Range struct {
+	Least uint64  `json:"least"`
+	Mean  float64 `json:"mean"`
+	Most  uint64  `json:"most"`
+}
+
+// UnitWorld is what the ranks of one world size get.
+type UnitWorld struct {
+	Size int `json:"world_size"`
+	// Rank are the tokens of a rank in a step.
+	Rank Range `json:"tokens_per_rank"`
+	// Spread is how much more the costliest rank of a step costs than the mean of its ranks, in the
+	// mean of all steps: the share of time that the others wait for it.
+	Spread float64 `json:"cost_spread"`
+}
+
+// Units walks through one epoch of an order of units. Padding of the last batch is not counted.
+func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, error) {
+	r := &UnitReport{Summary: u.Summary(), Epoch: o.Epoch, UnitSteps: newUnitSteps(o.Worlds)}
+	cursor, err := u.Seek(o.Epoch, 0, u.Plans(ctx))
+	if err != nil {
+		return nil, err
+	}
+	cursor.Until(o.Epoch + 1)
+	var refs []order.Ref
+	var steps []unitCost
+	meter := mixing.NewPart(o.Labels)
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var b order.Batch
+		refs, b, err = cursor.NextBatch(refs[:0], order.Split{GlobalBatch: o.GlobalBatch, World: 1})
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		steps = unitCosts(steps[:0], refs, &b, func(uint16) units.Params { return u.Units.Params() }, o.Square)
+		r.Units = b.Of
+		r.add(steps)
+		meter.Add(unpadded(refs))
+	}
+	r.end()
+	if r.VIF = meter.VIF(); u.Order().Params().Shuffle {
+		r.Verdict = mixing.Judge(r.VIF, "", u.Order())
+	}
+	return r, nil
+}
+
+// unpadded are the references before the padding.
+func unpadded(refs []order.Ref) []order.Ref {
+	for i := range refs {
+		if refs[i].Padding {
+			return refs[:i]
+		}
+	}
+	return refs
+}
+
+// newUnitSteps has nothing counted yet.
+func newUnitSteps(worlds []int) UnitSteps {
+	r := UnitSteps{Step: noRange}
+	for _, size := range worlds {
+		r.Worlds = append(r.Worlds, UnitWorld{Size: size, Rank: noRange})
+	}
+	return r
+}
+
+// add counts a step.
+func (r *UnitSteps) add(steps []unitCost) {
+	step := sumCosts(steps)
+	r.Batches, r.Items = r.Batches+1, r.Items+step.items
+	r.Delivered, r.room = r.Delivered+step.tokens, r.room+step.room
+	r.Step.add(step.tokens)
+	for i := range r.Worlds {
+		r.Worlds[i].add(steps)
+	}
+}
+
+// end turns sums into means.
+func (r *UnitSteps) end() {
+	if r.room > 0 {
+		r.Fill = float64(r.Delivered) / float64(r.room)
+		r.Padding = 1 - r.Fill
+	}
+	r.Step.end(r.Batches)
+	for i := range r.Worlds {
+		w := &r.Worlds[i]
+		w.Rank.end(r.Batches * uint64(w.Size))
+		w.Spread /= float64(max(r.Batches, 1))
+	}
+}
+
+// unitCost is what a unit has and costs.
+type unitCost struct {
+	source              uint16
+	items, tokens, room uint64
+	cost                float64
+}
+
+// unitCosts appends those of the units of a batch.
+func unitCosts(dst []unitCost, refs []order.Ref, b *order.Batch, params func(source uint16) units.Params, square float64) []unitCost {
+	for i := 0; i < len(refs); {
+		if refs[i].Padding {
+			break
+		}
+		unit, longest := b.Cuts[i].Unit, uint64(0)
+		c := unitCost{source: refs[i].Source}
+		p := params(c.source)
+		for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
+			n := uint64(b.Cuts[i].Length)
+			c.items, c.tokens, longest = c.items+1, c.tokens+n, max(longest, n)
+			c.cost += square * float64(n) * float64(n)
+		}
+		if c.room = uint64(p.Size); p.Kind == units.Bucket {
+			c.room = c.items * longest
+			c.cost = square * float64(c.items) * float64(longest) * float64(longest) // padded ones cost as much
+		}
+		c.cost += float64(c.room)
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+func sumCosts(of []unitCost) (sum unitCost) {
+	for i := range of {
+		c := &of[i]
+		sum.items, sum.tokens, sum.room, sum.cost = sum.items+c.items, sum.tokens+c.tokens, sum.room+c.room, sum.cost+c.cost
+	}
+	return sum
+}
+
+// add counts a step.
+func (w *UnitWorld) add(steps []unitCost) {
+	most, all := 0.0, 0.0
+	for rank := range w.Size {
+		from, to := order.Share(uint64(len(steps)), rank, w.Size), order.Share(uint64(len(steps)), rank+1, w.Size)
+		c := sumCosts(steps[from:to])
+		w.Rank.add(c.tokens)
+		most, all = max(most, c.cost), all+c.cost
+	}
+	if all > 0 {
+		w.Spread += most*float64(w.Size)/all - 1
+	}
+}
+
+var noRange = Range{Least: 1<<64 - 1}
+
+func (r *Range) add(n uint64) {
+	r.Least, r.Most, r.Mean = min(r.Least, n), max(r.Most, n), r.Mean+float64(n)
+}
+
+// end turns the sum of count figures into their mean.
+func (r *Range) end(count uint64) {
+	if count == 0 {
+		r.Least = 0
+	}
+	r.Mean /= float64(max(count, 1))
+}

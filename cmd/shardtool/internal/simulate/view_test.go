@@ -1,0 +1,54 @@
+package simulate
+
+import (
+	"testing"
+
+	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/view"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// TestViews: an epoch of a view is complete, and its mix is compared with what the view has, not
+// with what is stored.
+func TestViews(t *testing.T) {
+	blocks := make([]uint32, 300)
+	for i := range blocks {
+		blocks[i] = 20
+	}
+	const n = 6000
+	late, weights := make([]byte, n/8), make([]uint32, n)
+	for i := range n {
+		if i >= n*9/10 {
+			late[i/8] |= 1 << (i % 8)
+		}
+		weights[i] = uint32(i % 50)
+	}
+	subset, err := view.Subset(blocks, late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := view.Weights(blocks, weights, 2*n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]order.View{"subset": subset, "weights": drawn} {
+		plan, err := order.New([]order.Source{{Table: order.Table{Samples: blocks, ShardFirst: []int{0}, View: v}}}, order.Params{
+			Seed: 1, Shuffle: true, Lanes: 4, RunBlocks: 1, Delay: 100, Head: 4, Affinity: order.AffinityEpoch, Tail: order.TailShort,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		labels := mixing.Parts(n)
+		r, err := Epoch(t.Context(), plan, labels, Options{Epoch: 1, GlobalBatch: 64, Worlds: []int{1, 4}, Blocks: uint64(len(blocks))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.ExactlyOnce || r.Samples != v.Samples() {
+			t.Errorf("%s: %+v", name, r)
+		}
+		own := labels.In(plan, 1)
+		if m, err := mixing.Measure(plan, own, 64, nil, mixing.Span{Epoch: 1}); err != nil || m.VIF > 2 {
+			t.Errorf("%s: VIF %v, %v", name, m.VIF, err)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+// Package unitplan answers which units an epoch of a data set has. Planning an epoch reads no
+// sample and takes a while, so an [Order] plans the next one while this one is read, and keeps plans in a
+// folder.
+package unitplan
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shardtool/shardtool/internal/kept"
+	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Options are how an Order plans. The zero value keeps no plans.
+type Options struct {
+	// Folder is where plans are kept, so that the next start finds them there; "" keeps none.
+	Folder string
+	// Log, when not nil, takes a warning where a plan cannot be kept.
+	Log *slog.Logger
+	// Progress, when not nil, is called while an epoch is planned, from several goroutines: with its
+	// number, and how many of its samples have been planned.
+	Progress func(epoch, done, of uint64)
+	// Until is the epoch that the order ends before; 0: order.MaxEpochs.
+	Until uint64
+}
+
+// Order is the order of a data set in units, see package units. It plans epochs when they are
+// asked for. It is safe for concurrent use.
+type Order struct {
+	*units.Units
+	keeper  kept.Keeper
+	show    func(epoch, done, of uint64)
+	workers int
+	until   uint64 // epoch that no stream begins
+	ctx     context.Context
+	end     context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu     sync.Mutex
+	epochs map[uint64]*plannedEpoch // the last two asked for, and the one after
+}
+
+// New makes the order of the units that samples of these lengths have in a plan. It plans until
+// Close, or until the context ends. The caller must Close it. Errors are those of units.New.
+func New(ctx context.Context, plan *order.Plan, lengths []uint32, p units.Params, o Options) (*Order, error) {
+	u := &Order{
+		keeper: kept.Keeper{Folder: kept.Folder(o.Folder), Log: o.Log}, show: o.Progress,
+		workers: runtime.GOMAXPROCS(0), epochs: map[uint64]*plannedEpoch{}, until: order.MaxEpochs,
+	}
+	if o.Until > 0 {
+		u.until = min(u.until, o.Until)
+	}
+	var err error
+	if u.Units, err = units.New(plan, lengths, p); err != nil {
+		return nil, err
+	}
+	u.ctx, u.end = context.WithCancel(ctx)
+	return u, nil
+}
+
+// plannedEpoch is a plan, or the error in its place, once done is closed.
+type plannedEpoch struct {
+	done chan struct{}
+	plan *units.Plan
+	err  error
+}
+
+// Stop ends the planning that still runs: Plan returns an error from then on.
+func (u *Order) Stop() { u.end() }
+
+// Close is Stop, and waits for the planning to end. No Plan may run at the time.
+func (u *Order) Close() {
+	u.end()
+	u.wg.Wait()
+}
+
+// Plan returns the plan of an epoch: the one at hand, the one that the folder has, or a new one. It
+// then has the next epoch planned by one goroutine, so that the turn of an epoch waits for nothing.
+func (u *Order) Plan(ctx context.Context, epoch uint64) (*units.Plan, error) {
+	e := u.planned(epoch, u.workers)
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if e.err == nil && epoch+1 < u.until {
+		u.planned(epoch+1, 1)
+	}
+	return e.plan, e.err
+}
+
+// Plans returns Plan with a context, for units.Seek.
+func (u *Order) Plans(ctx context.Context) units.Plans {
+	return func(epoch uint64) (*units.Plan, error) { return u.Plan(ctx, epoch) }
+}
+
+// planned returns the plan of an epoch, which may still be made.
+func (u *Order) planned(epoch uint64, workers int) *plannedEpoch {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e := u.epochs[epoch]; e != nil {
+		return e
+	}
+	for other := range u.epochs { // a wrapping batch may need two
+		if other+1 < epoch || other > epoch+1 {
+			delete(u.epochs, other)
+		}
+	}
+	e := &plannedEpoch{done: make(chan struct{})}
+	u.epochs[epoch] = e
+	u.wg.Go(func() {
+		defer close(e.done)
+		e.plan, e.err = u.make(epoch, workers)
+	})
+	return e
+}
+
+// make plans an epoch, unless the folder has its plan.
+func (u *Order) make(epoch uint64, workers int) (*units.Plan, error) {
+	key := kept.Key{}
+	if u.keeper.Folder != "" {
+		key = u.Key(epoch)
+		if text := u.keeper.Folder.Get("plan", key, u.MaxPlan()); text != nil {
+			if p, err := u.DecodePlan(epoch, text); err == nil {
+				return p, nil
+			}
+		}
+	}
+	var done atomic.Uint64
+	progress := func(samples int) {
+		if n := done.Add(uint64(samples)); u.show != nil {
+			u.show(epoch, n, u.Order().Samples())
+		}
+	}
+	p, err := u.Units.Plan(u.ctx, epoch, workers, progress)
+	if err != nil {
+		return nil, fmt.Errorf("reader: %w", err)
+	}
+	if u.keeper.Folder != "" {
+		u.keeper.Put("plan", key, units.AppendPlan(nil, p))
+	}
+	return p, nil
+}
+
+// Until returns the epoch that the order ends before.
+func (u *Order) Until() uint64 { return u.until }
+
+// Line returns the units of all epochs, for a source of a mix. It plans until Close.
+func (u *Order) Line() *units.Line { return u.Units.Line(u.Plans(u.ctx)) }

@@ -1,0 +1,167 @@
+package views
+
+import (
+	"fmt"
+	"math/bits"
+	"sort"
+	"sync"
+
+	"github.com/shardtool/shardtool/internal/view"
+	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Selection is the samples of a data set that its orders and streams have: those of a view, or all.
+// It is safe for concurrent use.
+type Selection struct {
+	samples uint64         // of the data set
+	file    *viewfile.View // nil: the whole data set
+	id      string
+
+	once sync.Once
+	made order.View
+	err  error
+
+	listed sync.Once
+	chosen *chosenList
+}
+
+// All selects all samples of a data set.
+func All(samples uint64) *Selection { return &Selection{samples: samples} }
+
+// Select selects the samples of a view, which must be of this content.
+func Select(v *viewfile.View, of Content) (*Selection, error) {
+	if err := of.check(v); err != nil {
+		return nil, fmt.Errorf("reader: %w", err)
+	}
+	return &Selection{samples: of.Samples, file: v, id: v.ID()}, nil
+}
+
+// View returns the view, nil for the whole data set.
+func (s *Selection) View() *viewfile.View { return s.file }
+
+// ID returns the ID of the view; empty for the whole data set.
+func (s *Selection) ID() string { return s.id }
+
+// Len returns the number of samples of an epoch. A view with weights may have a sample many times
+// in it.
+func (s *Selection) Len() uint64 {
+	switch v := s.file; {
+	case v == nil:
+		return s.samples
+	case !v.Subset():
+		return v.Draws
+	}
+	return s.list().total
+}
+
+// Distinct returns the number of samples, each counted once.
+func (s *Selection) Distinct() uint64 {
+	if s.file == nil {
+		return s.samples
+	}
+	return s.list().total
+}
+
+// Has reports whether a sample is selected, given its number in storage order.
+func (s *Selection) Has(number uint64) bool {
+	switch v := s.file; {
+	case v == nil:
+		return true
+	case v.Subset():
+		return v.Chosen[number/8]>>(number%8)&1 != 0
+	default:
+		return v.Weights[number] > 0
+	}
+}
+
+// LeftOut returns the numbers of the samples that are not selected, ascending; nil without a view.
+// Opened again with them in reader.Options.Removed, the data set has the samples of a subset alone.
+func (s *Selection) LeftOut() (numbers []uint64) {
+	if s.file == nil {
+		return nil
+	}
+	for n := range s.samples {
+		if !s.Has(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+// Order returns what an order needs of the view, given the number of samples of each block; nil
+// for the whole data set.
+func (s *Selection) Order(blocks []uint32) (order.View, error) {
+	if s.file == nil {
+		return nil, nil
+	}
+	s.once.Do(func() {
+		if s.file.Subset() {
+			s.made, s.err = view.Subset(blocks, s.file.Chosen)
+		} else {
+			s.made, s.err = view.Weights(blocks, s.file.Weights, s.file.Draws)
+		}
+	})
+	return s.made, s.err
+}
+
+// Number returns the number, in storage order, of the i-th sample that is selected; i is below
+// Distinct.
+func (s *Selection) Number(i uint64) uint64 {
+	if s.file == nil {
+		return i
+	}
+	return s.list().number(i)
+}
+
+func (s *Selection) list() *chosenList {
+	s.listed.Do(func() { s.chosen = newChosenList(s.file) })
+	return s.chosen
+}
+
+// markBytes is the distance of marks in a chosenList: 4,096 samples.
+const markBytes = 512
+
+// chosenList finds the samples of a view by their place among the chosen ones.
+type chosenList struct {
+	bits  []byte
+	marks []uint64 // chosen before byte i·markBytes
+	total uint64
+}
+
+func newChosenList(v *viewfile.View) *chosenList {
+	l := &chosenList{bits: v.Chosen}
+	if !v.Subset() {
+		l.bits = make([]byte, (len(v.Weights)+7)/8)
+		for i, u := range v.Weights {
+			if u > 0 {
+				l.bits[i/8] |= 1 << (i % 8)
+			}
+		}
+	}
+	for i, b := range l.bits {
+		if i%markBytes == 0 {
+			l.marks = append(l.marks, l.total)
+		}
+		l.total += uint64(bits.OnesCount8(b))
+	}
+	return l
+}
+
+// number returns the number of the i-th sample of the list.
+func (l *chosenList) number(i uint64) uint64 {
+	at := sort.Search(len(l.marks), func(k int) bool { return l.marks[k] > i }) - 1
+	left := i - l.marks[at]
+	for k := at * markBytes; ; k++ {
+		n := uint64(bits.OnesCount8(l.bits[k]))
+		if left >= n {
+			left -= n
+			continue
+		}
+		b := l.bits[k]
+		for ; left > 0; left-- {
+			b &= b - 1
+		}
+		return uint64(8*k + bits.TrailingZeros8(b))
+	}
+}
