@@ -19,10 +19,10 @@ import (
 // The second implementation of mixes, python/src/shardtool/order, shares no code with this package.
 // python/mix_check.py asks it.
 
-const pythonProgram = "../../../python/mix_check.py"
+const pythonProgram = "../../python/mix_check.py"
 
 func TestPythonVectors(t *testing.T) {
-	out := programs.Python(t, nil, pythonProgram, "../../../testdata/order/mix-vectors.json")
+	out := programs.Python(t, nil, pythonProgram, "../../testdata/order/mix-vectors.json")
 	v := readVectors(t)
 	if want := fmt.Sprintf("%d mixes, ", len(v.Mix)); !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "0 differ\n") {
 		t.Errorf("got %q, want %s...", out, want)

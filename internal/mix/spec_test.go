@@ -14,7 +14,7 @@ import (
 // specText is ORDER.md.
 func specText(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../ORDER.md")
+	text, err := os.ReadFile("../../reader/order/ORDER.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func (c *countsAt) UnmarshalJSON(text []byte) error {
 
 func readVectors(t testing.TB) vectors {
 	t.Helper()
-	text, err := os.ReadFile("../../../testdata/order/mix-vectors.json")
+	text, err := os.ReadFile("../../testdata/order/mix-vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 
 // The second implementation of units, python/src/shardtool/order, shares no code with this package.
 // python/units_check.py asks it.
-const pythonProgram = "../../../python/units_check.py"
+const pythonProgram = "../../python/units_check.py"
 
 func TestPythonVectors(t *testing.T) {
-	if out := programs.Python(t, nil, pythonProgram, "../../../testdata/order/mix-vectors.json"); !strings.HasSuffix(out, " 0 differ\n") {
+	if out := programs.Python(t, nil, pythonProgram, "../../testdata/order/mix-vectors.json"); !strings.HasSuffix(out, " 0 differ\n") {
 		t.Errorf("got %q", out)
 	}
 }

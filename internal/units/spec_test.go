@@ -11,7 +11,7 @@ import (
 
 // The example of ORDER.md is what this package computes.
 func TestSpecExample(t *testing.T) {
-	text, err := os.ReadFile("../ORDER.md")
+	text, err := os.ReadFile("../../reader/order/ORDER.md")
 	if err != nil {
 		t.Fatal(err)
 	}

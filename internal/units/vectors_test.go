@@ -41,7 +41,7 @@ type piece [3]uint64
 
 func readVectors(t testing.TB) (v vectors) {
 	t.Helper()
-	text, err := os.ReadFile("../../../testdata/order/mix-vectors.json")
+	text, err := os.ReadFile("../../testdata/order/mix-vectors.json")
 	if err == nil {
 		err = json.Unmarshal(text, &v)
 	}
