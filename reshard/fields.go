@@ -27,7 +27,7 @@ type fieldChoice struct {
 func (c fieldChoice) String() string { return strings.Join(c.fields, ", ") }
 
 // chooseFields checks that the named fields exist.
-func (s *Source) chooseFields(opt Options) error {
+func (s *joined) chooseFields(opt Options) error {
 	s.shape = fieldChoice{opt.Fields, opt.Rename}
 	have := map[string]bool{}
 	for _, of := range s.sets {
@@ -63,7 +63,7 @@ func (s *Source) chooseFields(opt Options) error {
 }
 
 // name returns what becomes of a field.
-func (s *Source) name(field string) *fieldName {
+func (s *joined) name(field string) *fieldName {
 	n := s.names[field]
 	if n == nil {
 		n = &fieldName{name: field, drop: len(s.shape.fields) > 0 && !slices.Contains(s.shape.fields, field)}

@@ -20,7 +20,7 @@ type largeBlock struct {
 }
 
 // fromLarge takes the next sample of the large block, or skips it.
-func (s *Source) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
+func (s *joined) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	of, l := s.sets[s.set], s.large
 	if s.at >= l.end {
 		s.large = nil
@@ -148,7 +148,7 @@ type badBlock struct {
 
 // fromBad returns the error of the block's next sample. If the index is intact it names the sample,
 // and skips those that are not selected.
-func (s *Source) fromBad(ctx context.Context) (bool, error) {
+func (s *joined) fromBad(ctx context.Context) (bool, error) {
 	of, b := s.sets[s.set], s.bad
 	if s.at >= b.end {
 		s.bad = nil

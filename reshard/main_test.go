@@ -79,7 +79,7 @@ func open(t testing.TB, store objstore.Store, o reader.Options) *reader.Dataset 
 	return d
 }
 
-func source(t testing.TB, opt Options, sets ...*reader.Dataset) *Source {
+func source(t testing.TB, opt Options, sets ...*reader.Dataset) writer.Splitter {
 	t.Helper()
 	s, err := New(t.Context(), sets, opt)
 	if err != nil {
@@ -90,7 +90,7 @@ func source(t testing.TB, opt Options, sets ...*reader.Dataset) *Source {
 }
 
 // drain copies what is left of a source. Errors of samples are taken down as their keys.
-func drain(t testing.TB, s *Source) (out []writer.Sample, failed []string) {
+func drain(t testing.TB, s writer.Splitter) (out []writer.Sample, failed []string) {
 	t.Helper()
 	for {
 		in, err := s.Next(t.Context())

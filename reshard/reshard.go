@@ -13,6 +13,9 @@
 //
 // Metadata on which all data sets agree, such as the names of classes, is kept. Data sets that use
 // one class number for different classes are refused.
+//
+// [RemoveKeys] takes samples out of a data set by their keys, for example because a person asks for
+// it or a licence ends.
 package reshard
 
 import (
@@ -52,10 +55,8 @@ type Options struct {
 	Classes []string
 }
 
-// Source is the samples of data sets, in order. It is for one goroutine. A sample is valid until
-// the next call of Next; large payloads may be read later, from other goroutines, as long as the
-// data sets are open.
-type Source struct {
+// joined is the samples of data sets, in order.
+type joined struct {
 	sets   []*set
 	filter *filter
 	names  map[string]*fieldName
@@ -102,13 +103,16 @@ type reading struct {
 }
 
 // New returns a source of data sets, which the caller keeps open while it uses the source and then
-// closes. A data set with a view in use gives the samples of the view, which must be a subset. New
+// closes. A sample is valid until the next call of Next; large payloads may be read later, from other
+// goroutines, as long as the data sets are open.
+//
+// A data set with a view in use gives the samples of the view, which must be a subset. New
 // reads no sample. Errors in the options wrap writer.ErrOption.
-func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, error) {
+func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Splitter, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("reshard: there is no data set to read")
 	}
-	s := &Source{names: map[string]*fieldName{}}
+	s := &joined{names: map[string]*fieldName{}}
 	for _, d := range sets {
 		path := fmt.Sprintf("%v@%s", d.Store(), names.Generation(d.Info().Tables))
 		if d.Selection().ID() != "" {
@@ -138,7 +142,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 }
 
 // Next implements writer.Source.
-func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
+func (s *joined) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return writer.Sample{}, context.Cause(ctx)
@@ -166,13 +170,13 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 }
 
 // limit is the end of the part in the current set.
-func (s *Source) limit() uint64 {
+func (s *joined) limit() uint64 {
 	of := s.sets[s.set]
 	return min(of.NumSamples(), s.end-min(of.first, s.end))
 }
 
 // advance moves to the next block, and reports whether there is one.
-func (s *Source) advance(ctx context.Context) (bool, error) {
+func (s *joined) advance(ctx context.Context) (bool, error) {
 	for s.set < len(s.sets) {
 		of, limit := s.sets[s.set], s.limit()
 		if s.at >= limit {
@@ -217,14 +221,14 @@ func (s *Source) advance(ctx context.Context) (bool, error) {
 }
 
 // read begins an iteration at the current place.
-func (s *Source) read(ctx context.Context, of *set, limit uint64) *reading {
+func (s *joined) read(ctx context.Context, of *set, limit uint64) *reading {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	next, stop := iter.Pull2(of.Blocks(ctx, reader.BlockOptions{From: s.at, To: limit, Take: s.filter.take(of)}))
 	return &reading{next: next, stop: stop, cancel: cancel}
 }
 
 // drop ends the iteration and keeps the place.
-func (s *Source) drop() {
+func (s *joined) drop() {
 	s.block, s.large, s.bad = nil, nil, nil
 	if s.open != nil {
 		s.open.cancel(nil)
@@ -234,7 +238,7 @@ func (s *Source) drop() {
 }
 
 // fromBlock takes the next sample of the current block, or skips it.
-func (s *Source) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
+func (s *joined) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 	of := s.sets[s.set]
 	in, err := s.block.Next()
 	if err != nil {
@@ -287,7 +291,7 @@ func (s *Source) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 }
 
 // sample makes a sample of the fields and attributes.
-func (s *Source) sample(of *set, key string, number uint64) (writer.Sample, bool, error) {
+func (s *joined) sample(of *set, key string, number uint64) (writer.Sample, bool, error) {
 	if len(s.fields) == 0 {
 		return writer.Sample{}, false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1, Key: key,
 			Err: fmt.Errorf("it has none of the fields %s", s.shape)}
@@ -296,7 +300,7 @@ func (s *Source) sample(of *set, key string, number uint64) (writer.Sample, bool
 }
 
 // attributes reads a sample's attributes, and reports whether they fulfil the conditions.
-func (s *Source) attributes(ctx context.Context, of *set, shard int, number uint64) (bool, error) {
+func (s *joined) attributes(ctx context.Context, of *set, shard int, number uint64) (bool, error) {
 	s.attrs = s.attrs[:0]
 	if !of.Selection().Has(number) {
 		return false, nil
@@ -334,10 +338,10 @@ func (of *set) load(ctx context.Context, shard int) error {
 }
 
 // Cursor is the number of the data set and that of the next sample in it.
-func (s *Source) Cursor() string { return fmt.Sprintf("%d:%d", s.set, s.at) }
+func (s *joined) Cursor() string { return fmt.Sprintf("%d:%d", s.set, s.at) }
 
 // Seek moves to a cursor. It reads at most one block again.
-func (s *Source) Seek(ctx context.Context, cursor string) error {
+func (s *joined) Seek(ctx context.Context, cursor string) error {
 	left, right, ok := strings.Cut(cursor, ":")
 	n, err := strconv.Atoi(left)
 	at, err2 := strconv.ParseUint(right, 10, 64)
@@ -354,7 +358,7 @@ func (s *Source) Seek(ctx context.Context, cursor string) error {
 
 // Split implements writer.Splitter. Parts are runs of samples of equal length, counted over all
 // data sets before any selection.
-func (s *Source) Split(part, parts int) error {
+func (s *joined) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("reshard: there is no part %d of %d: parts count from 0", part, parts)
 	}
@@ -367,15 +371,15 @@ func (s *Source) Split(part, parts int) error {
 }
 
 // Fingerprint covers content and tables of all data sets, in their order, and the options.
-func (s *Source) Fingerprint() string { return "dataset:" + s.sum }
+func (s *joined) Fingerprint() string { return "dataset:" + s.sum }
 
 // Meta is the metadata on which all data sets agree, without what the writer writes itself.
-func (s *Source) Meta() format.Metadata { return s.meta }
+func (s *joined) Meta() format.Metadata { return s.meta }
 
 // Total returns the number of samples and the bytes of the selected fields, of the part after
 // Split. With a selection the number of samples is not known beforehand and 0; the bytes are then
 // estimated from Share, and 0 with Where, Include or Exclude.
-func (s *Source) Total() (samples, bytes int64) {
+func (s *joined) Total() (samples, bytes int64) {
 	var all float64
 	for _, of := range s.sets {
 		for _, f := range of.Info().Fields {
@@ -395,7 +399,7 @@ func (s *Source) Total() (samples, bytes int64) {
 }
 
 // Close stops reading ahead. The data sets stay open.
-func (s *Source) Close() error {
+func (s *joined) Close() error {
 	s.drop()
 	s.set, s.at = len(s.sets)-1, s.sets[len(s.sets)-1].NumSamples()
 	s.end = 0

@@ -149,7 +149,7 @@ func TestSplit(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	da, db := open(t, pack(t, some("a", 20), small), reader.Options{}), open(t, pack(t, some("b", 20), small), reader.Options{})
 	seen := map[string]string{}
-	for name, src := range map[string]*Source{
+	for name, src := range map[string]writer.Splitter{
 		"a": source(t, Options{}, da), "b": source(t, Options{}, db), "ab": source(t, Options{}, da, db), "ba": source(t, Options{}, db, da),
 		"fields": source(t, Options{Fields: []string{"txt"}}, da), "rename": source(t, Options{Rename: map[string]string{"txt": "t"}}, da),
 		"where": source(t, Options{Where: []string{"n>0"}}, da), "share": source(t, Options{Share: Share{To: 5}}, da),
@@ -198,7 +198,7 @@ func TestClasses(t *testing.T) {
 }
 
 type withMeta struct {
-	*Source
+	writer.Splitter
 	meta format.Metadata
 }
 
@@ -342,7 +342,7 @@ func TestResume(t *testing.T) {
 }
 
 // repackResumed packs the given number of samples of one source, and resumes with another.
-func repackResumed(t *testing.T, first, second *Source, samples int) (objstore.Store, *writer.Result, error) {
+func repackResumed(t *testing.T, first, second writer.Splitter, samples int) (objstore.Store, *writer.Result, error) {
 	t.Helper()
 	o := writer.Options{BlockSize: 4096, ShardSize: 20 << 10}
 	broken := errors.New("the machine stops")
@@ -360,7 +360,7 @@ func repackResumed(t *testing.T, first, second *Source, samples int) (objstore.S
 
 // stopping is a source that fails after a number of samples.
 type stopping struct {
-	*Source
+	writer.Splitter
 	left int
 	err  error
 }
@@ -369,7 +369,7 @@ func (s *stopping) Next(ctx context.Context) (writer.Sample, error) {
 	if s.left--; s.left < 0 {
 		return writer.Sample{}, s.err
 	}
-	return s.Source.Next(ctx)
+	return s.Splitter.Next(ctx)
 }
 
 // TestFailing: a store that fails is no damage: the pack ends, whatever is skipped, and the place

@@ -127,13 +127,13 @@ func checkDatasets(ctx context.Context, srcs []string, target string) error {
 
 // datasetSource closes the data sets with the source.
 type datasetSource struct {
-	*reshard.Source
+	writer.Splitter
 	sets []*reader.Dataset
 }
 
 // Close closes the source, then the data sets.
 func (s *datasetSource) Close() error {
-	err := s.Source.Close()
+	err := s.Splitter.Close()
 	for _, d := range s.sets {
 		err = errors.Join(err, d.Close())
 	}
@@ -171,7 +171,7 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 		Fields: f.rows.columns, Rename: f.rows.renamed, Where: f.rows.where,
 		Include: f.files.Include, Exclude: f.files.Exclude, Share: f.shareOf, Classes: f.files.Classes,
 	}
-	s.Source, err = reshard.New(ctx, s.sets, opt)
+	s.Splitter, err = reshard.New(ctx, s.sets, opt)
 	if err != nil {
 		return 0, optionError(err)
 	}

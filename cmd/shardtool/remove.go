@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reshard/remove"
+	"github.com/shardtool/shardtool/reshard"
 )
 
 func newRemove() *cobra.Command {
-	var o remove.Options
+	var o reshard.RemoveOptions
 	var keys string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -43,7 +43,7 @@ removed unless --allow-missing is set.`,
 			if err != nil {
 				return err
 			}
-			r, err := remove.Run(cmd.Context(), store, list, o)
+			r, err := reshard.RemoveKeys(cmd.Context(), store, list, o)
 			if err != nil {
 				return err
 			}
@@ -83,7 +83,7 @@ func readKeys(cmd *cobra.Command, file string) ([]string, error) {
 		defer f.Close()
 		from = f
 	}
-	keys, err := remove.ReadKeys(from)
+	keys, err := reshard.ReadKeys(from)
 	if err != nil {
 		return nil, usage(fmt.Errorf("--keys %s: %w", file, err))
 	}
@@ -93,7 +93,7 @@ func readKeys(cmd *cobra.Command, file string) ([]string, error) {
 	return keys, nil
 }
 
-func printRemoved(w io.Writer, r *remove.Report, o *remove.Options) error {
+func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions) error {
 	did, before, again := "removed", "was removed before", "were removed before"
 	if o.Restore {
 		did, before, again = "restored", "was not removed", "were not removed"

@@ -13,7 +13,7 @@ import (
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
-	"github.com/shardtool/shardtool/reshard/remove"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/test/proxy"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -30,7 +30,7 @@ func TestRemoval(t *testing.T) {
 	for i := range 4 {
 		group.Go(func() error {
 			own := far.open(t, bucket, "set", s3store.Options{})
-			r, err := remove.Run(context.Background(), own, []string{fmt.Sprintf("s%02d", 10*i), fmt.Sprintf("s%02d", 10*i+1)}, remove.Options{})
+			r, err := reshard.RemoveKeys(context.Background(), own, []string{fmt.Sprintf("s%02d", 10*i), fmt.Sprintf("s%02d", 10*i+1)}, reshard.RemoveOptions{})
 			if err == nil && r.Samples+r.Already != 2 {
 				err = fmt.Errorf("%+v", r)
 			}

@@ -1,4 +1,4 @@
-package remove
+package reshard_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -72,7 +73,7 @@ func TestResume(t *testing.T) {
 	base := packed(t, some(0, 120, 200), small)
 	removed := []int{0, 17, 18, 19, 64, 65, 119}
 	after := base.Clone()
-	run(t, after, Options{}, removed...)
+	run(t, after, reshard.RemoveOptions{}, removed...)
 	gone := after.Clone()
 	purge(t, gone, writer.PurgeOptions{Generations: true})
 	orders := map[string]reader.Order{
@@ -121,7 +122,7 @@ func TestResume(t *testing.T) {
 // which may have removed more samples, or have restored some.
 func TestResumeNewest(t *testing.T) {
 	o := reader.Order{Epochs: 1, GlobalBatch: 10, Shuffle: true, Seed: 5}
-	restore, deep := Options{Restore: true}, writer.PurgeOptions{Generations: true}
+	restore, deep := reshard.RemoveOptions{Restore: true}, writer.PurgeOptions{Generations: true}
 	var meanwhile []writer.Sample
 	for i := 0; i < 120; i += 2 { // other samples: nothing begins as the data set did
 		meanwhile = append(meanwhile, some(i, 1, 200)...)
@@ -136,14 +137,14 @@ func TestResumeNewest(t *testing.T) {
 	}{
 		"nothing":            {func(t *testing.T, s store) {}, 2, []int{5, 6}},
 		"restored":           {func(t *testing.T, s store) { run(t, s, restore, 5, 6) }, 3, nil},
-		"more removed":       {func(t *testing.T, s store) { run(t, s, Options{}, 7) }, 3, []int{5, 6, 7}},
+		"more removed":       {func(t *testing.T, s store) { run(t, s, reshard.RemoveOptions{}, 7) }, 3, []int{5, 6, 7}},
 		"purged":             {func(t *testing.T, s store) { run(t, s, restore, 6); purge(t, s, writer.PurgeOptions{}) }, 4, []int{5}},
 		"purged, generation": {func(t *testing.T, s store) { purge(t, s, deep) }, 3, []int{5, 6}},
 		"appended":           {func(t *testing.T, s store) { pack(t, s, some(120, 9, 200), more) }, 2, []int{5, 6}},
 		"appended, then restored": {func(t *testing.T, s store) {
 			pack(t, s, some(120, 9, 200), more)
 			run(t, s, restore, 5)
-			run(t, s, Options{}, 7, 121)
+			run(t, s, reshard.RemoveOptions{}, 7, 121)
 		}, 2, []int{6, 7}},
 		"appended, then purged": {func(t *testing.T, s store) {
 			pack(t, s, some(120, 9, 200), more)
@@ -151,9 +152,9 @@ func TestResumeNewest(t *testing.T) {
 		}, 2, []int{5, 6}},
 		"restored, then overwritten": {func(t *testing.T, s store) {
 			run(t, s, restore, 5)
-			run(t, s, Options{}, 7)
+			run(t, s, reshard.RemoveOptions{}, 7)
 			pack(t, s, meanwhile, over)
-			run(t, s, Options{}, 8)
+			run(t, s, reshard.RemoveOptions{}, 8)
 		}, 4, []int{6, 7}},
 		"overwritten":             {func(t *testing.T, s store) { pack(t, s, meanwhile, over) }, 2, []int{5, 6}},
 		"overwritten with itself": {func(t *testing.T, s store) { pack(t, s, some(0, 120, 200), over) }, 3, nil},
@@ -161,7 +162,7 @@ func TestResumeNewest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			whole, _, _ := deliver(t, packed(t, some(0, 120, 200), small), o, 1, 0)
 			s := packed(t, some(0, 120, 200), small)
-			run(t, s, Options{}, 5, 6)
+			run(t, s, reshard.RemoveOptions{}, 5, 6)
 			_, _, cp := deliver(t, s, o, 1, 3)
 			c.then(t, s)
 			d, err := reader.OpenResumed(t.Context(), s, reader.Options{}, cp.Dataset.Tables)
@@ -205,7 +206,7 @@ func TestResumeNewest(t *testing.T) {
 func TestResumeRefused(t *testing.T) {
 	s := packed(t, some(0, 20, 200), small)
 	before := open(t, s, reader.Options{}).Info().Tables
-	r := run(t, s, Options{}, 5)
+	r := run(t, s, reshard.RemoveOptions{}, 5)
 	if err := s.Delete(t.Context(), r.Tables); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package remove
+package reshard_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -67,9 +68,9 @@ func TestEveryFault(t *testing.T) {
 	plain.Plain = true
 	before := packed(t, some(0, 40, 300), small)
 	removed := packed(t, some(0, 40, 300), plain)
-	run(t, removed, Options{}, 3, 4, 39)
+	run(t, removed, reshard.RemoveOptions{}, 3, 4, 39)
 	purged := before.Clone()
-	run(t, purged, Options{}, 3, 20)
+	run(t, purged, reshard.RemoveOptions{}, 3, 20)
 	purge(t, purged, writer.PurgeOptions{})
 	commands := map[string]struct {
 		before *mem.Store
@@ -78,7 +79,7 @@ func TestEveryFault(t *testing.T) {
 		nowhere []int
 	}{
 		"remove": {before, func(store objstore.Store) error {
-			_, err := Run(context.Background(), store, keysOf([]int{0, 7, 8}), Options{})
+			_, err := reshard.RemoveKeys(context.Background(), store, keysOf([]int{0, 7, 8}), reshard.RemoveOptions{})
 			return err
 		}, nil},
 		"purge": {removed, func(store objstore.Store) error {
@@ -149,7 +150,7 @@ type racer struct {
 // removes takes samples out, while others publish.
 func removes(numbers ...int) racer {
 	return racer{fmt.Sprintf("remove %v", numbers), func(ctx context.Context, store objstore.Store) error {
-		_, err := Run(ctx, store, keysOf(numbers), Options{AllowMissing: true})
+		_, err := reshard.RemoveKeys(ctx, store, keysOf(numbers), reshard.RemoveOptions{AllowMissing: true})
 		return err
 	}, func(t *testing.T, d *reader.Dataset) {
 		for _, n := range numbers {
@@ -267,7 +268,7 @@ func race(t *testing.T, store objstore.Store, random *rand.Rand, grace bool) {
 func TestLost(t *testing.T) {
 	store := packed(t, some(0, 20, 100), small)
 	first := open(t, store, reader.Options{}).Info().Tables
-	run(t, store, Options{}, 3)
+	run(t, store, reshard.RemoveOptions{}, 3)
 	was := published(t, store)
 	if _, err := writer.Remove(t.Context(), store, first, []uint64{4}); !errors.Is(err, writer.ErrLost) {
 		t.Error(err)
@@ -291,7 +292,7 @@ func TestLost(t *testing.T) {
 // TestAppendKeeps: a generation that is appended keeps what was removed, and a removed key is free.
 func TestAppendKeeps(t *testing.T) {
 	store := packed(t, some(0, 20, 100), small)
-	run(t, store, Options{}, 3, 19)
+	run(t, store, reshard.RemoveOptions{}, 3, 19)
 	o := small
 	o.Mode = writer.ModeAppend
 	pack(t, store, slices.Concat(some(3, 1, 100), some(20, 5, 100)), o)
@@ -330,9 +331,9 @@ func TestAppendMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 10 {
-			run(t, store, Options{}, 3, 20)
+			run(t, store, reshard.RemoveOptions{}, 3, 20)
 			purge(t, store, writer.PurgeOptions{Generations: true})
-			run(t, store, Options{}, 4)
+			run(t, store, reshard.RemoveOptions{}, 4)
 		}
 	}
 	res, err := w.Close(t.Context())

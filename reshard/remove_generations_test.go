@@ -1,4 +1,4 @@
-package remove
+package reshard_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -34,7 +35,7 @@ func TestPurgeOtherShards(t *testing.T) {
 				}
 				pack(t, s, some(0, 100, 200), blocks)
 				gone := []int{0, 17, 64, 99}
-				run(t, s, Options{}, gone...)
+				run(t, s, reshard.RemoveOptions{}, gone...)
 				dry := purge(t, s, writer.PurgeOptions{DryRun: true, Generations: true})
 				if twice {
 					first := purge(t, s, writer.PurgeOptions{})
@@ -90,15 +91,15 @@ func delivers(t *testing.T, s objstore.Store, generation string, gone []int) {
 // alone.
 func TestPurgeKeyAgain(t *testing.T) {
 	s := packed(t, some(0, 60, 200), small)
-	run(t, s, Options{}, 5)
+	run(t, s, reshard.RemoveOptions{}, 5)
 	purge(t, s, writer.PurgeOptions{})
 	more := small
 	more.Mode = writer.ModeAppend
 	again := some(60, 3, 200)
 	again[1].Key = key(5)
 	pack(t, s, again, more)
-	run(t, s, Options{}, 7)
-	run(t, s, Options{Restore: true}, 7)
+	run(t, s, reshard.RemoveOptions{}, 7)
+	run(t, s, reshard.RemoveOptions{Restore: true}, 7)
 	r := purge(t, s, writer.PurgeOptions{Generations: true})
 	if len(r.Holding) != 0 || len(r.Searched) != 0 {
 		t.Errorf("%+v", r)
@@ -125,7 +126,7 @@ func TestPurgeOtherShardsKilled(t *testing.T) {
 	before := packed(t, some(0, 40, 200), small)
 	pack(t, before, some(0, 40, 200), over)
 	gone := []int{0, 17}
-	run(t, before, Options{}, gone...)
+	run(t, before, reshard.RemoveOptions{}, gone...)
 	purge(t, before, writer.PurgeOptions{}) // the next one learns the keys from generation 3
 	var s *mem.Store
 	if n := storetest.EachFault(t, func(*testing.T) objstore.Store { s = before.Clone(); return s }, storetest.Fault{Kill: true, After: true}, func(t *testing.T, f *storetest.Faulty) {

@@ -1,4 +1,4 @@
-package remove
+package reshard_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -30,7 +31,7 @@ func replace(t *testing.T, s *mem.Store, name string, data []byte) {
 func TestRestoredTables(t *testing.T) {
 	s := packed(t, some(0, 60, 200), small)
 	before := open(t, s, reader.Options{}).Info().Tables
-	r := run(t, s, Options{}, 5, 6)
+	r := run(t, s, reshard.RemoveOptions{}, 5, 6)
 	old, _, err := objstore.ReadAll(t.Context(), s, before, 1<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -42,8 +43,11 @@ func TestRestoredTables(t *testing.T) {
 			_, err := reader.Open(t.Context(), s, reader.Options{Generation: names.Generation(r.Tables)})
 			return err
 		},
-		"resume":           func() error { _, err := reader.OpenResumed(t.Context(), s, reader.Options{}, before); return err },
-		"remove":           func() error { _, err := Run(t.Context(), s, []string{key(7)}, Options{}); return err },
+		"resume": func() error { _, err := reader.OpenResumed(t.Context(), s, reader.Options{}, before); return err },
+		"remove": func() error {
+			_, err := reshard.RemoveKeys(t.Context(), s, []string{key(7)}, reshard.RemoveOptions{})
+			return err
+		},
 		"remove by number": func() error { _, err := writer.Remove(t.Context(), s, r.Tables, []uint64{7}); return err },
 		"purge":            func() error { _, err := writer.Purge(t.Context(), s, writer.PurgeOptions{}); return err },
 	} {
@@ -59,8 +63,8 @@ func TestRestoredTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r = run(t, s, Options{}, 5)
-	run(t, s, Options{Restore: true}, 5)
+	r = run(t, s, reshard.RemoveOptions{}, 5)
+	run(t, s, reshard.RemoveOptions{Restore: true}, 5)
 	now, _, err := objstore.ReadAll(t.Context(), s, r.Tables, 1<<20)
 	if err != nil {
 		t.Fatal(err)

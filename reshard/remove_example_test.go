@@ -1,4 +1,4 @@
-package remove_test
+package reshard_test
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"log"
 
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reshard/remove"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )
 
-func ExampleRun() {
+func ExampleRemoveKeys() {
 	ctx, store := context.Background(), mem.New()
 	w, err := writer.New(ctx, store, writer.Options{})
 	if err != nil {
@@ -24,7 +24,7 @@ func ExampleRun() {
 	if _, err := w.Close(ctx); err != nil {
 		log.Fatal(err)
 	}
-	r, err := remove.Run(ctx, store, []string{"bob"}, remove.Options{})
+	r, err := reshard.RemoveKeys(ctx, store, []string{"bob"}, reshard.RemoveOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,11 +1,4 @@
-// Package remove takes samples out of a data set by their keys, for example because a person asks
-// for it or a licence ends.
-//
-//	keys ──LookupAll──▶ numbers ──writer.Remove──▶ a generation that lists them as removed
-//
-// No shard is read or written. Removed samples are holes in every order, whether it has begun or is
-// new; nothing else moves, and checkpoints stay valid. writer.Purge then removes the bytes.
-package remove
+package reshard
 
 import (
 	"bufio"
@@ -23,14 +16,14 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// ErrMissing reports keys that no sample has. The error also wraps fs.ErrNotExist.
-var ErrMissing = errors.New("keys that no sample has")
+// ErrMissingKeys reports keys that no sample has. The error also wraps fs.ErrNotExist.
+var ErrMissingKeys = errors.New("keys that no sample has")
 
-// MostNamed is the most missing keys that a Report names.
-const MostNamed = 10
+// mostNamed is the most missing keys that a report names.
+const mostNamed = 10
 
-// Options say how Run removes samples.
-type Options struct {
+// RemoveOptions are the options of RemoveKeys.
+type RemoveOptions struct {
 	// AllowMissing accepts keys that no sample has. Otherwise they are an error, and nothing changes.
 	AllowMissing bool
 	// DryRun changes nothing.
@@ -39,8 +32,8 @@ type Options struct {
 	Restore bool
 }
 
-// Report is what Run did, or would do.
-type Report struct {
+// RemoveReport is what RemoveKeys did, or would do.
+type RemoveReport struct {
 	// Keys is how many different keys were given.
 	Keys int `json:"keys"`
 	// Samples is how many samples were removed, or put back with Restore; Already how many samples
@@ -64,20 +57,22 @@ type Report struct {
 	DryRun bool `json:"dry_run"`
 }
 
-// Run removes the samples with the given keys from the current generation of a data set, and
-// publishes a new one. Where another program publishes meanwhile, Run finds the samples anew; of
-// two programs that remove samples at once, both succeed.
+// RemoveKeys removes the samples with the given keys from the current generation of a data set, and
+// publishes a new one. No shard is read or written: the new generation lists the samples as removed.
+// They are holes in every order, whether it has begun or is new; nothing else moves, and checkpoints
+// stay valid. writer.Purge then removes the bytes.
 //
-// Keys that no sample has are an error that wraps ErrMissing, unless Options.AllowMissing is set;
-// the report then still counts them.
-func Run(ctx context.Context, store objstore.Store, keys []string, o Options) (*Report, error) {
-	keys = distinct(keys)
+// Where another program publishes meanwhile, RemoveKeys finds the samples anew; of two programs that
+// remove samples at once, both succeed. Keys that no sample has are an error that wraps
+// ErrMissingKeys, unless RemoveOptions.AllowMissing is set; the report then still counts them.
+func RemoveKeys(ctx context.Context, store objstore.Store, keys []string, o RemoveOptions) (*RemoveReport, error) {
+	keys = distinctKeys(keys)
 	if len(keys) == 0 {
 		return nil, errors.New("remove: there are no keys")
 	}
 	for {
 		r, err := attempt(ctx, store, keys, o)
-		if err == nil || errors.Is(err, ErrMissing) || r.Tables == "" {
+		if err == nil || errors.Is(err, ErrMissingKeys) || r.Tables == "" {
 			return r, err
 		}
 		now, oerr := reader.Open(ctx, store, reader.Options{})
@@ -91,8 +86,8 @@ func Run(ctx context.Context, store objstore.Store, keys []string, o Options) (*
 	}
 }
 
-// distinct leaves out keys that were given before.
-func distinct(keys []string) []string {
+// distinctKeys leaves out keys that were given before.
+func distinctKeys(keys []string) []string {
 	seen := make(map[string]struct{}, len(keys))
 	out := make([]string, 0, len(keys))
 	for _, k := range keys {
@@ -104,15 +99,15 @@ func distinct(keys []string) []string {
 	return out
 }
 
-// attempt is Run for the generation that is current now. The report is not nil where the data set
+// attempt is RemoveKeys for the generation that is current now. The report is not nil where the data set
 // could be opened.
-func attempt(ctx context.Context, store objstore.Store, keys []string, o Options) (*Report, error) {
+func attempt(ctx context.Context, store objstore.Store, keys []string, o RemoveOptions) (*RemoveReport, error) {
 	d, err := reader.Open(ctx, store, reader.Options{})
 	if err != nil {
-		return &Report{}, err
+		return &RemoveReport{}, err
 	}
 	defer d.Close()
-	r := &Report{
+	r := &RemoveReport{
 		Keys: len(keys), MissingKeys: []string{}, Removed: uint64(len(d.Info().Removed)), Total: d.NumSamples(), Generation: d.Info().Generation,
 		Tables: d.Info().Tables, Digest: format.DigestString(d.Digest()), DryRun: o.DryRun,
 	}
@@ -144,7 +139,7 @@ func attempt(ctx context.Context, store objstore.Store, keys []string, o Options
 }
 
 // find returns the numbers of the samples that change.
-func (r *Report) find(ctx context.Context, d *reader.Dataset, keys []string, o Options) (numbers []uint64, err error) {
+func (r *RemoveReport) find(ctx context.Context, d *reader.Dataset, keys []string, o RemoveOptions) (numbers []uint64, err error) {
 	all, err := d.LookupAll(ctx, keys)
 	if err != nil {
 		return nil, err
@@ -152,7 +147,7 @@ func (r *Report) find(ctx context.Context, d *reader.Dataset, keys []string, o O
 	shards := map[int]bool{}
 	for i, of := range all {
 		if len(of) == 0 {
-			if r.Missing++; r.Missing <= MostNamed {
+			if r.Missing++; r.Missing <= mostNamed {
 				r.MissingKeys = append(r.MissingKeys, keys[i])
 			}
 		}
@@ -174,7 +169,7 @@ func (r *Report) find(ctx context.Context, d *reader.Dataset, keys []string, o O
 }
 
 // missing is the error of keys that no sample has.
-func (r *Report) missing(store objstore.Store) error {
+func (r *RemoveReport) missing(store objstore.Store) error {
 	named := make([]string, len(r.MissingKeys))
 	for i, k := range r.MissingKeys {
 		named[i] = fmt.Sprintf("%q", k)
@@ -183,7 +178,7 @@ func (r *Report) missing(store objstore.Store) error {
 	if more := r.Missing - len(named); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("remove: %v: %d of %d are %w, and nothing was changed: %s: %w", store, r.Missing, r.Keys, ErrMissing, text, fs.ErrNotExist)
+	return fmt.Errorf("remove: %v: %d of %d are %w, and nothing was changed: %s: %w", store, r.Missing, r.Keys, ErrMissingKeys, text, fs.ErrNotExist)
 }
 
 // ReadKeys reads keys, one a line. Empty lines are left out; a carriage return at the end of a line

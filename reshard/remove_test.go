@@ -1,20 +1,17 @@
-package remove
+package reshard_test
 
 import (
 	"bytes"
 	"fmt"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // key and mark are what can be found of a sample in whatever delivers it.
 func key(i int) string  { return fmt.Sprintf("of/sample%04d", i) }
@@ -83,9 +80,9 @@ func keysOf(numbers []int) (keys []string) {
 	return keys
 }
 
-func run(t testing.TB, store objstore.Store, o Options, numbers ...int) *Report {
+func run(t testing.TB, store objstore.Store, o reshard.RemoveOptions, numbers ...int) *reshard.RemoveReport {
 	t.Helper()
-	r, err := Run(t.Context(), store, keysOf(numbers), o)
+	r, err := reshard.RemoveKeys(t.Context(), store, keysOf(numbers), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package remove
+package reshard_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -71,7 +72,7 @@ func TestPurge(t *testing.T) {
 				}
 			}
 			slices.Sort(removed)
-			run(t, store, Options{}, removed...)
+			run(t, store, reshard.RemoveOptions{}, removed...)
 			was := objects(t, store)
 			dry := purge(t, store, writer.PurgeOptions{DryRun: true, Generations: true})
 			if now := objects(t, store); len(now) != len(was) || len(dry.Samples) != len(removed) || len(dry.Shards) == 0 {
@@ -201,9 +202,9 @@ func nowhere(t *testing.T, store objstore.Store, removed []int) {
 func TestPurgeAgain(t *testing.T) {
 	store := packed(t, some(0, 100, 300), small)
 	first := open(t, store, reader.Options{}).Digest()
-	run(t, store, Options{}, 3, 60)
+	run(t, store, reshard.RemoveOptions{}, 3, 60)
 	purge(t, store, writer.PurgeOptions{})
-	run(t, store, Options{}, 4, 61)
+	run(t, store, reshard.RemoveOptions{}, 4, 61)
 	r := purge(t, store, writer.PurgeOptions{})
 	if len(r.Samples) != 2 || len(r.Shards) != 2 || r.Digest != format.DigestString(first) {
 		t.Errorf("%+v", r)
@@ -211,7 +212,7 @@ func TestPurgeAgain(t *testing.T) {
 	opt := small
 	opt.Mode = writer.ModeAppend
 	pack(t, store, some(100, 50, 300), opt)
-	run(t, store, Options{}, 5, 120)
+	run(t, store, reshard.RemoveOptions{}, 5, 120)
 	if r = purge(t, store, writer.PurgeOptions{Generations: true}); len(r.Shards) != 2 || len(r.Holding) != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -235,7 +236,7 @@ func TestPurgeAgain(t *testing.T) {
 func TestPurgeAttributes(t *testing.T) {
 	for _, clear := range [][]string{nil, {"n"}} {
 		store := packed(t, some(0, 20, 100), small)
-		run(t, store, Options{}, 7)
+		run(t, store, reshard.RemoveOptions{}, 7)
 		purge(t, store, writer.PurgeOptions{ClearAttributes: clear})
 		ix, err := open(t, store, reader.Options{}).Index(t.Context(), 0)
 		if err != nil {
@@ -260,7 +261,7 @@ func TestPurgeAttributes(t *testing.T) {
 // deletes the generation that has the values. A name that no attribute has changes nothing.
 func TestPurgeAttributesLater(t *testing.T) {
 	store := packed(t, some(0, 20, 100), small)
-	run(t, store, Options{}, 7)
+	run(t, store, reshard.RemoveOptions{}, 7)
 	purge(t, store, writer.PurgeOptions{Generations: true})
 	before := objects(t, store)
 	if _, err := writer.Purge(t.Context(), store, writer.PurgeOptions{ClearAttributes: []string{"user"}}); err == nil || !strings.Contains(err.Error(), `no attribute "user" to clear`) {
@@ -296,7 +297,7 @@ func TestPurgeAttributesLater(t *testing.T) {
 // TestPurgeRefused: archives of another tool are not rewritten, and there must be a data set.
 func TestPurgeRefused(t *testing.T) {
 	store := foreign(t)
-	run(t, store, Options{}, 3)
+	run(t, store, reshard.RemoveOptions{}, 3)
 	was := objects(t, store)
 	_, err := writer.Purge(t.Context(), store, writer.PurgeOptions{Generations: true})
 	if !errors.Is(err, writer.ErrForeign) || !strings.Contains(err.Error(), "data-000000.tar") {
@@ -308,11 +309,11 @@ func TestPurgeRefused(t *testing.T) {
 	if _, err := writer.Purge(t.Context(), mem.New(), writer.PurgeOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if _, err := Run(t.Context(), mem.New(), []string{"x"}, Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := reshard.RemoveKeys(t.Context(), mem.New(), []string{"x"}, reshard.RemoveOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 	large := packed(t, some(0, 6, 9<<20), writer.Options{BlockSize: 16 << 20})
-	run(t, large, Options{}, 3)
+	run(t, large, reshard.RemoveOptions{}, 3)
 	if _, err := writer.Purge(t.Context(), large, writer.PurgeOptions{Memory: 4 << 20}); !errors.Is(err, format.ErrTooLarge) {
 		t.Error(err)
 	}
@@ -338,7 +339,7 @@ func TestPurgeLongKeys(t *testing.T) {
 			for _, i := range gone {
 				keys = append(keys, samples[i].Key)
 			}
-			if _, err := Run(t.Context(), store, keys, Options{}); err != nil {
+			if _, err := reshard.RemoveKeys(t.Context(), store, keys, reshard.RemoveOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			purge(t, store, writer.PurgeOptions{Generations: true})

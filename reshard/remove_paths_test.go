@@ -1,4 +1,4 @@
-package remove
+package reshard_test
 
 import (
 	"bytes"
@@ -306,7 +306,7 @@ func TestNoPathDelivers(t *testing.T) {
 					removed = append(removed, i)
 				}
 			}
-			run(t, store, Options{}, removed...)
+			run(t, store, reshard.RemoveOptions{}, removed...)
 			d := open(t, store, options)
 			if d.Digest() != before.Digest() || d.NumSamples() != before.NumSamples() || len(d.Info().Removed) != len(removed) {
 				t.Fatalf("%d samples, %d removed, digest %v", d.NumSamples(), len(d.Info().Removed), d.Digest())
