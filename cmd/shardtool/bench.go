@@ -26,43 +26,40 @@ import (
 var began = time.Now()
 
 type benchFlags struct {
-	order     orderFlags
-	cache     cacheFlags
-	tune      tuneFlags
-	memory    int64
-	work      int
-	step      time.Duration
-	batch     int
-	ranks     int
-	duration  time.Duration
-	batches   int
-	sweep     bool
-	sweepTime time.Duration
-	baseline  string
-	html      string
-	price     float64
-	quiet     bool
-	json      bool
-	process   bool // this is the process of one rank
+	order    orderFlags
+	cache    cacheFlags
+	tune     tuneFlags
+	memory   int64
+	work     int
+	step     time.Duration
+	batch    int
+	ranks    int
+	duration time.Duration
+	batches  int
+	baseline string
+	html     string
+	price    float64
+	quiet    bool
+	json     bool
+	process  bool // this is the process of one rank
 }
 
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench DATASET|MIX.yaml",
-		Short: "Measure what training would wait for, and recommend settings",
+		Short: "Measure what training would wait for, and why",
 		Long: `Stream a data set as a training job would, with a step that only takes time, and measure how long each step waits for
 its batch. All waiting time has a cause: the table of stalls shows whether the store, the processors or the step itself
 limits training. The first batch is reported separately. Nothing is written except the report, and the cache if there
 is one. Of a mix the report has the share and the rate of each source too.
 
-With --ranks each rank is a process, as in a job: give the number of ranks of one host. With --sweep, settings are tried
-one after the other, without a step, to find where returns diminish; one set of flags is recommended, with reasons.
+With --ranks each rank is a process, as in a job: give the number of ranks of one host.
 
 The figures depend on this machine at this time: on what else runs, and on what the page cache holds. The report names
 the host and its limits; --baseline compares it with an earlier report.`,
 		Example: `  shardtool bench s3://bucket/train --shuffle --step 250ms --batch 256 --ranks 8
-  shardtool bench out/ --shuffle --step 20ms --sweep --html report.html
+  shardtool bench out/ --shuffle --step 20ms --html report.html
   shardtool bench out/ --shuffle --json > before.json; shardtool bench out/ --shuffle --baseline before.json
   shardtool bench mix.yaml --shuffle --step 250ms --batch 256 --ranks 8`,
 		Args: usageArgs(cobra.ExactArgs(1)),
@@ -85,10 +82,8 @@ the host and its limits; --baseline compares it with an earlier report.`,
 	fl.IntVar(&f.ranks, "ranks", 1, "processes, one per rank: --rank and the following ones of --world-size (default: all)")
 	fl.DurationVar(&f.duration, "duration", 20*time.Second, "time to measure, from the first batch on")
 	fl.IntVar(&f.batches, "batches", 0, "number of batches to measure, instead of a time")
-	fl.BoolVar(&f.sweep, "sweep", false, "try settings one after the other and recommend one set")
-	fl.DurationVar(&f.sweepTime, "sweep-time", 3*time.Second, "time to measure each setting")
 	fl.StringVar(&f.baseline, "baseline", "", "compare with this file, an earlier --json")
-	fl.StringVar(&f.html, "html", "", "write a report with charts to this file")
+	fl.StringVar(&f.html, "html", "", "write the report as a page to this file")
 	fl.Float64Var(&f.price, "price", 0, "price of a rank per hour; adds what waiting costs")
 	titled(cmd, "Measuring")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
@@ -108,8 +103,8 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 		return usagef("bench has no end but --duration or --batches: leave --epochs and --limit away")
 	case f.ranks < 1 || f.ranks > 1024:
 		return usagef("--ranks %d: give 1 to 1024", f.ranks)
-	case f.step < 0 || f.duration <= 0 || f.sweepTime <= 0:
-		return usagef("--step, --duration and --sweep-time are times such as 20ms, 30s")
+	case f.step < 0 || f.duration <= 0:
+		return usagef("--step and --duration are times such as 20ms, 30s")
 	case f.batches < 0 || f.batch < 0:
 		return usagef("--batches and --batch are numbers, 0 for none")
 	case f.batch > 0 && changed("global-batch"):
@@ -148,7 +143,7 @@ func (f *benchFlags) setting() bench.Setting {
 	o := f.order.opt
 	o.Memory, o.Workers = f.memory, f.work
 	s := bench.NewSetting(&o)
-	s.Cache, s.CacheSize = f.cache.dir, f.cache.size
+	s.Resources.Cache, s.Resources.CacheSize = f.cache.dir, f.cache.size
 	return s
 }
 
@@ -180,25 +175,20 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), msg+"\n", args...)
 		}
 	}
-	measure := func(ctx context.Context, job bench.Job) ([]bench.Rank, error) {
-		bar := newBar(cmd.ErrOrStderr(), nil, "measuring", shareOf(1), f.quiet)
-		defer bar.end()
-		job.Watched, job.Tell = true, slowest(f.order.opt.Rank, f.ranks, func(share float64) { bar.set(int64(1000*share), "") })
-		command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, &f.order.view, cmd.ErrOrStderr()) }
-		return bench.Spawn(ctx, command, job, f.order.opt.Rank, f.ranks)
-	}
 	say("%s, %s …", plural(f.ranks, "rank"), f.length())
-	job := bench.Job{Setting: r.Setting, Step: f.step, Duration: f.duration, Batches: f.batches}
+	bar := newBar(cmd.ErrOrStderr(), nil, "measuring", shareOf(1), f.quiet)
+	job := bench.Job{
+		Setting: r.Setting, Step: f.step, Duration: f.duration, Batches: f.batches,
+		Watched: true, Tell: slowest(f.order.opt.Rank, f.ranks, func(share float64) { bar.set(int64(1000*share), "") }),
+	}
+	command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, &f.order.view, cmd.ErrOrStderr()) }
 	var err error
-	if r.Ranks, err = measure(ctx, job); err != nil {
+	r.Ranks, err = bench.Spawn(ctx, command, job, f.order.opt.Rank, f.ranks)
+	bar.end()
+	if err != nil {
 		return rankFailed(err)
 	}
 	r.Finish()
-	if f.sweep {
-		if r.Sweep, err = f.sweeper(r, measure, say).Sweep(ctx); err != nil {
-			return rankFailed(err)
-		}
-	}
 	if f.html != "" {
 		text, err := r.HTML()
 		if err != nil {
@@ -291,25 +281,6 @@ func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.D
 	return nil
 }
 
-// sweeper returns the sweep around the setting of the flags.
-func (f *benchFlags) sweeper(r *bench.Report, measure func(context.Context, bench.Job) ([]bench.Rank, error), say func(string, ...any)) *bench.Sweeper {
-	s := &bench.Sweeper{
-		Base: r.Setting, Mix: len(r.Data.Sources) > 0, Memory: r.Summary.Memory, CPUs: max(r.Host.Usable/f.ranks, 1), Requests: r.Data.Requests, Seconds: f.sweepTime.Seconds(), Cache: f.cache.dir,
-		Say: func(n, of int, what string) { say("sweep %d/%d: %s", n, of, what) },
-	}
-	if f.step > 0 {
-		s.Need = float64(r.Setting.GlobalBatch) / float64(r.Setting.World) * float64(f.ranks) / f.step.Seconds()
-	}
-	s.Run = func(ctx context.Context, t bench.Setting) (bench.Summary, error) {
-		ranks, err := measure(ctx, bench.Job{Setting: t, Duration: f.sweepTime})
-		if err != nil {
-			return bench.Summary{}, err
-		}
-		return bench.Summarize(ranks), nil
-	}
-	return s
-}
-
 // rankProcess returns this program as the process of one rank.
 func rankProcess(ctx context.Context, arg string, view *viewFlags, stderr io.Writer) *exec.Cmd {
 	self, err := os.Executable()
@@ -356,8 +327,8 @@ func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 		job.Tell = func(_ int, share float64) { bench.WriteShare(cmd.OutOrStdout(), share) }
 	}
 	var c *cache.Cache
-	if job.Setting.Cache != "" {
-		f := cacheFlags{job.Setting.Cache, job.Setting.CacheSize}
+	if own := &job.Setting.Resources; own.Cache != "" {
+		f := cacheFlags{own.Cache, own.CacheSize}
 		if ctx, c, err = f.open(ctx); err != nil {
 			return err
 		}
@@ -386,7 +357,7 @@ func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 	}
 	if c != nil {
 		st := c.Stats()
-		r.CacheHits, r.CacheMisses = st.Hits+st.Shared, st.Misses
+		r.Work.CacheHits, r.Work.CacheMisses = st.Hits+st.Shared, st.Misses
 	}
 	return bench.WriteRank(cmd.OutOrStdout(), r)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"os/exec"
-	"runtime"
 	"testing"
 	"time"
 
@@ -27,7 +26,7 @@ func TestBenchOrphan(t *testing.T) {
 	}
 	kill := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
 	defer kill.Stop()
-	job := bench.Job{Setting: bench.Setting{GlobalBatch: 10, World: 1, Affinity: "epoch", Tail: "short"}, Duration: time.Hour, Step: time.Millisecond}
+	job := bench.Job{Setting: bench.Setting{Order: bench.Order{GlobalBatch: 10, World: 1, Affinity: "epoch", Tail: "short"}}, Duration: time.Hour, Step: time.Millisecond}
 	if err := json.NewEncoder(in).Encode(job); err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +37,8 @@ func TestBenchOrphan(t *testing.T) {
 	}
 }
 
-// TestBenchAccounts: a rank's figures add up: the timeline to the wait and the steps, the causes to
-// the wait.
+// TestBenchAccounts: a rank's figures add up: the causes to the wait, the wait and the steps to the
+// time.
 func TestBenchAccounts(t *testing.T) {
 	t.Parallel()
 	var r bench.Report
@@ -48,26 +47,19 @@ func TestBenchAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range r.Ranks {
-		var line, stalls, steps, samples float64
-		var seen bench.Bucket
-		for _, b := range k.Line.Buckets {
-			line, steps, samples = line+b.Wait, steps+b.Step, samples+b.Samples
-			seen.Resident, seen.Goroutines, seen.Files = max(seen.Resident, b.Resident), max(seen.Goroutines, b.Goroutines), max(seen.Files, b.Files)
-		}
-		if runtime.GOOS == "linux" && (seen.Resident < 1<<20 || seen.Resident > k.Resident || seen.Goroutines < 2 || seen.Files < 3) {
-			t.Errorf("rank %d: %d bytes are resident, of %d at most, %d goroutines, %d files", k.Rank, seen.Resident, k.Resident, seen.Goroutines, seen.Files)
-		}
-		for _, d := range k.Stalls {
+		did, waits := &k.Work, &k.Waits
+		stalls := 0.0
+		for _, d := range waits.Stalls {
 			stalls += d
 		}
-		if math.Abs(line-k.Wait) > 1e-6 || math.Abs(stalls+k.Ready-k.Wait) > 1e-6 || k.Wait+steps > k.Elapsed+1e-6 || steps < 61*0.002 {
-			t.Errorf("rank %d: %v waited; %v on the timeline, %v by cause and %v ready; %v in steps, of %v", k.Rank, k.Wait, line, stalls, k.Ready, steps, k.Elapsed)
+		if steps := 61 * waits.Step; math.Abs(stalls+waits.Ready-did.Wait) > 1e-6 || math.Abs(did.Wait+steps-did.Elapsed) > 1e-6 || steps < 61*0.002 {
+			t.Errorf("rank %d: %v waited; %v by cause and %v ready; %v in steps, of %v", did.Rank, did.Wait, stalls, waits.Ready, steps, did.Elapsed)
 		}
-		if k.Steps != 60 || math.Abs(samples-float64(k.Samples)) > 1e-3 {
-			t.Errorf("rank %d: %d steps, %d samples, %v on the timeline", k.Rank, k.Steps, k.Samples, samples)
+		if did.Steps != 60 || did.Samples == 0 {
+			t.Errorf("rank %d: %d steps, %d samples", did.Rank, did.Steps, did.Samples)
 		}
 	}
-	if r.Summary.Steps != 120 || r.Verdict.Text == "" || r.Host.CPUs == 0 || r.Data.Samples != smallSamples {
+	if r.Summary.Rates.Steps != 120 || r.Verdict.Text == "" || r.Host.CPUs == 0 || r.Data.Samples != smallSamples {
 		t.Errorf("%+v", r.Summary)
 	}
 }

@@ -79,7 +79,7 @@ var jsonRuns = map[string][]string{
 	"simulate MIX.yaml":        {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
 	"simulate --pack":          {"simulate uset --pack 3 --by n --plans none"},
 	"simulate MIX.yaml --pack": {"simulate dry.yaml --pack 9 --global-batch 2 --plans none"},
-	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet",
+	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet",
 		"bench uset --pack 3 --by n --batches 2 --quiet --plans plans"},
 	"version": {"version"},
 }
@@ -164,10 +164,12 @@ func structPaths(t reflect.Type, path string, found map[string]bool) {
 	case t.Kind() == reflect.Struct && t.PkgPath() != "time":
 		for i := range t.NumField() {
 			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			if name == "" || name == "-" {
+			switch {
+			case name == "-":
 				continue
-			}
-			if path != "" {
+			case name == "": // its members are those of t
+				name = path
+			case path != "":
 				name = path + "." + name
 			}
 			structPaths(t.Field(i).Type, name, found)

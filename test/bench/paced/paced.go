@@ -10,7 +10,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -50,11 +52,12 @@ type Result struct {
 	Stalls      map[string]float64
 	Unexplained float64 // seconds of the wait that have no cause
 	Wait        float64 // seconds
-	// Memory is the budget; the others are what the process took: the mean of resident bytes, the most
-	// goroutines and open files, in the second quarter of the time and in the last.
-	Memory                   int64
-	Resident                 [2]float64
-	Goroutines, Files, Looks [2]int
+	// Memory is the budget; the others are what the process took: the mean of resident bytes and the most
+	// open files, in the second quarter of the time and in the last. Looks is how often
+	// they were read: never where the system does not report them.
+	Memory       int64
+	Resident     [2]float64
+	Files, Looks [2]int
 }
 
 // report is what is used of the JSON of shardtool bench.
@@ -76,16 +79,15 @@ type report struct {
 		Stalls  map[string]float64 `json:"stalls_s"`
 		Ready   float64            `json:"ready_s"`
 		Memory  int64              `json:"memory_budget"`
-		Line    struct {
-			Buckets []bucket `json:"buckets"`
-		} `json:"timeline"`
 	} `json:"ranks"`
+
+	looks []look
 }
 
-type bucket struct {
-	Resident   int64 `json:"resident_bytes"`
-	Goroutines int   `json:"goroutines"`
-	Files      int   `json:"open_files"`
+// A look is what the process of the rank takes at a time.
+type look struct {
+	resident float64
+	files    int
 }
 
 // Run measures the ceiling, and then the consumer.
@@ -112,26 +114,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if paced.Data.Samples > 0 {
 		r.Epochs = float64(k.Samples) / float64(paced.Data.Samples)
 	}
-	n := len(k.Line.Buckets)
-	r.Resident[0], r.Goroutines[0], r.Files[0], r.Looks[0] = usage(k.Line.Buckets[n/4 : n/2])
-	r.Resident[1], r.Goroutines[1], r.Files[1], r.Looks[1] = usage(k.Line.Buckets[n-n/4:])
+	n := len(paced.looks)
+	for i, quarter := range [][]look{paced.looks[n/4 : n/2], paced.looks[n-n/4:]} {
+		r.Looks[i] = len(quarter)
+		for _, l := range quarter {
+			r.Resident[i] += l.resident / float64(len(quarter))
+			r.Files[i] = max(r.Files[i], l.files)
+		}
+	}
 	return r, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// usage sums up the buckets in which somebody looked.
-func usage(all []bucket) (resident float64, goroutines, files, looks int) {
-	for _, b := range all {
-		if b.Resident == 0 {
-			continue
-		}
-		looks++
-		resident += float64(b.Resident)
-		goroutines, files = max(goroutines, b.Goroutines), max(files, b.Files)
-	}
-	return resident / float64(max(looks, 1)), goroutines, files, looks
-}
 
 // bench runs shardtool bench on one rank.
 func (o *Options) bench(ctx context.Context, d, step time.Duration) (*report, error) {
@@ -139,16 +133,54 @@ func (o *Options) bench(ctx context.Context, d, step time.Duration) (*report, er
 	cmd := exec.CommandContext(ctx, o.Binary, append(args, "--json", "--quiet", "--duration", d.String(), "--step", step.String())...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, stderr.String())
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		return nil, err
 	}
-	r := new(report)
-	if err := json.Unmarshal(out, r); err != nil {
+	r, done := new(report), make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for err, running := error(nil), true; running; {
+		select {
+		case <-tick.C:
+			r.looks = append(r.looks, lookAt(cmd.Process.Pid)...)
+		case err = <-done:
+			if running = false; err != nil {
+				return nil, fmt.Errorf("%s: %w\n%s", cmd, err, stderr.String())
+			}
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), r); err != nil {
 		return nil, fmt.Errorf("%s: %w", cmd, err)
 	}
 	if len(r.Ranks) != 1 || r.Ranks[0].Steps == 0 {
-		return nil, fmt.Errorf("%s: one rank was to take steps: %s", cmd, out)
+		return nil, fmt.Errorf("%s: one rank was to take steps: %s", cmd, out.Bytes())
 	}
 	return r, nil
+}
+
+// lookAt returns what the children of a process take.
+func lookAt(parent int) (all []look) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	for _, list := range lists {
+		children, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(children)) {
+			status, err := os.ReadFile("/proc/" + child + "/status")
+			files, err2 := os.ReadDir("/proc/" + child + "/fd")
+			if err != nil || err2 != nil {
+				continue // it has ended
+			}
+			l := look{files: len(files)}
+			for line := range strings.Lines(string(status)) {
+				kib := 0.0
+				if n, _ := fmt.Sscanf(line, "VmRSS: %f kB", &kib); n > 0 {
+					l.resident = kib * 1024
+				}
+			}
+			all = append(all, l)
+		}
+	}
+	return all
 }

@@ -32,8 +32,6 @@ func (r *Result) Add(t *table.Table, data string) {
 	}
 	t.AtMost(group, data+": resident memory, last quarter less second", table.One((r.Resident[1]-r.Resident[0])/mib), "MiB", moreResident,
 		fmt.Sprintf("%.0f and %.0f MiB, means of %d and %d looks", r.Resident[0]/mib, r.Resident[1]/mib, r.Looks[0], r.Looks[1]))
-	t.AtMost(group, data+": goroutines, last quarter / second", table.One(float64(r.Goroutines[1])/float64(max(r.Goroutines[0], 1))), "x", moreOf,
-		fmt.Sprintf("%d and %d at most", r.Goroutines[0], r.Goroutines[1]))
 	t.AtMost(group, data+": open files, last quarter / second", table.One(float64(r.Files[1])/float64(max(r.Files[0], 1))), "x", moreOf,
 		fmt.Sprintf("%d and %d at most", r.Files[0], r.Files[1]))
 }

@@ -1,9 +1,8 @@
-// Package bench measures what a training job would wait for, and recommends settings.
+// Package bench measures what a training job would wait for, and why.
 //
 //	Setting -> Measure, one process per rank: a stream and a simulated step -> Rank
 //	        -> Summarize over the ranks -> Summary, Verdict
-//	        -> Sweep: one setting after the other -> Axis -> recommended flags
-//	Report  -> text, JSON, HTML
+//	Report  -> JSON; tables -> text, HTML
 //
 // It never changes a data set. Waits are the time in Stream.Next, measured from outside; their
 // causes are those that the stream records.
@@ -11,6 +10,7 @@ package bench
 
 import (
 	"cmp"
+	"encoding/json"
 	"time"
 
 	"github.com/shardtool/shardtool/internal/stats"
@@ -23,8 +23,14 @@ import (
 const Version = 1
 
 // Setting is the order and the resources of a stream, which determine its speed. All ranks of a run
-// have the same one.
+// have the same one. In JSON it is one object.
 type Setting struct {
+	Order     Order
+	Resources Resources
+}
+
+// Order is the order of samples.
+type Order struct {
 	Shuffle       bool   `json:"shuffle"`
 	Seed          uint64 `json:"seed"`
 	ShuffleMemory uint64 `json:"shuffle_memory"`
@@ -38,11 +44,14 @@ type Setting struct {
 	Epoch         uint64 `json:"epoch"`
 	GlobalBatch   int    `json:"global_batch"`
 	World         int    `json:"world_size"`
-	// Units are those that positions hold, and Plans is the folder of their plans.
+	// Units are the units that positions hold, and Plans is the folder of their plans.
 	Units units.Params `json:"units,omitzero"`
 	Plans string       `json:"plans,omitempty"`
-	// Memory (in bytes), Workers, Requests and Depth are per rank. 0 leaves them to the reader, which
-	// adapts the last two unless NoAutotune.
+}
+
+// Resources are the resources of one rank. Memory is in bytes; a value of 0 is chosen by the reader,
+// which also adapts Requests and Depth, unless NoAutotune.
+type Resources struct {
 	Memory     int64 `json:"memory"`
 	Workers    int   `json:"workers"`
 	Requests   int   `json:"requests"`
@@ -53,30 +62,63 @@ type Setting struct {
 	CacheSize int64  `json:"cache_size,omitempty"`
 }
 
-// NewSetting returns the setting of a stream with these options.
-func NewSetting(o *reader.StreamOptions) Setting {
-	return Setting{
-		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
-		GlobalBatch: o.GlobalBatch, World: o.World, Memory: o.Memory, Workers: o.Workers, Requests: o.Requests,
-		Depth: o.Depth, NoAutotune: o.NoAutotune, Units: o.Units, Plans: plansOf(o),
+// MarshalJSON encodes s as one object.
+func (s Setting) MarshalJSON() ([]byte, error) { return join(s.Order, s.Resources) }
+
+// UnmarshalJSON decodes what MarshalJSON encodes.
+func (s *Setting) UnmarshalJSON(text []byte) error { return split(text, &s.Order, &s.Resources) }
+
+// join encodes structs as one object with the members of all.
+func join(parts ...any) ([]byte, error) {
+	object := []byte{'{'}
+	for _, part := range parts {
+		text, err := json.Marshal(part)
+		if err != nil {
+			return nil, err
+		}
+		object = append(append(object, text[1:len(text)-1]...), ',')
 	}
+	object[len(object)-1] = '}'
+	return object, nil
 }
 
-// plansOf is the folder of plans, where the stream has any.
-func plansOf(o *reader.StreamOptions) string {
-	if o.Units.Kind == "" {
-		return ""
+// split decodes an object into structs that have a part of its members each.
+func split(text []byte, parts ...any) error {
+	for _, part := range parts {
+		if err := json.Unmarshal(text, part); err != nil {
+			return err
+		}
 	}
-	return o.Plans
+	return nil
+}
+
+// NewSetting returns the setting of a stream with these options.
+func NewSetting(o *reader.StreamOptions) Setting {
+	s := Setting{
+		Order{
+			Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
+			Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
+			GlobalBatch: o.GlobalBatch, World: o.World, Units: o.Units,
+		},
+		Resources{Memory: o.Memory, Workers: o.Workers, Requests: o.Requests, Depth: o.Depth, NoAutotune: o.NoAutotune},
+	}
+	if o.Units.Kind != "" {
+		s.Order.Plans = o.Plans
+	}
+	return s
 }
 
 // Options returns the options of a rank's stream, which has no end.
 func (s *Setting) Options(rank int) reader.StreamOptions {
+	o, r := &s.Order, &s.Resources
 	return reader.StreamOptions{
-		Order:  reader.Order{Shuffle: s.Shuffle, Seed: s.Seed, ShuffleMemory: s.ShuffleMemory, WholeShards: s.WholeShards, Lanes: s.Lanes, RunBlocks: s.RunBlocks, Delay: s.Delay, Head: s.Head, Affinity: order.Affinity(s.Affinity), Tail: order.Tail(s.Tail), Epoch: s.Epoch, GlobalBatch: s.GlobalBatch, World: s.World, Rank: rank, Units: s.Units},
-		Limits: reader.Limits{Memory: s.Memory},
-		Read:   reader.Read{Workers: s.Workers, Requests: s.Requests, Depth: s.Depth, NoAutotune: s.NoAutotune, Plans: s.Plans},
+		Order: reader.Order{
+			Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
+			Delay: o.Delay, Head: o.Head, Affinity: order.Affinity(o.Affinity), Tail: order.Tail(o.Tail), Epoch: o.Epoch,
+			GlobalBatch: o.GlobalBatch, World: o.World, Rank: rank, Units: o.Units,
+		},
+		Limits: reader.Limits{Memory: r.Memory},
+		Read:   reader.Read{Workers: r.Workers, Requests: r.Requests, Depth: r.Depth, NoAutotune: r.NoAutotune, Plans: o.Plans},
 	}
 }
 
@@ -104,8 +146,15 @@ func (j *Job) done(batches uint64, elapsed time.Duration) float64 {
 }
 
 // Rank is the measurement of one rank. Times are in seconds. The first batch is reported
-// separately; all other figures are for the time after it.
+// separately; all other figures are for the time after it. In JSON it is one object.
 type Rank struct {
+	Work  Work
+	Waits Waits
+	Use   Use
+}
+
+// Work is what a rank did.
+type Work struct {
 	Rank int `json:"rank"`
 	// First is the time from the start of the process to the first batch, FirstWait the part of it in
 	// Stream.Next.
@@ -116,37 +165,49 @@ type Rank struct {
 	Steps       int                `json:"steps"`
 	Samples     uint64             `json:"samples"`
 	Bytes       uint64             `json:"bytes"`
+	Stored      uint64             `json:"stored_bytes"` // read
 	Wait        float64            `json:"wait_s"`
-	Step        float64            `json:"step_mean_s"` // as measured
-	WaitP50     float64            `json:"wait_p50_s"`
-	WaitP99     float64            `json:"wait_p99_s"`
-	WaitMax     float64            `json:"wait_max_s"`
-	// Share is Wait divided by Elapsed. Stalls is the wait by cause. Ready is the rest of it: the
-	// batch was ready, and the call itself took time, or the process had no processor.
+	Held        int64              `json:"held_bytes"` // most of the budget that blocks occupied
+	CPU         float64            `json:"cpu_s,omitempty"`
+	// CacheHits are the reads that the cache served, CacheMisses the others.
+	CacheHits   int64 `json:"cache_hits,omitempty"`
+	CacheMisses int64 `json:"cache_misses,omitempty"`
+	// Sources are the sources of a mix.
+	Sources []SourceRank `json:"sources,omitempty"`
+}
+
+// Waits are the waits of the steps after the first batch.
+type Waits struct {
+	Step float64 `json:"step_mean_s"` // as measured
+	P50  float64 `json:"wait_p50_s"`
+	P99  float64 `json:"wait_p99_s"`
+	Max  float64 `json:"wait_max_s"`
+	// Share is the share of the time that was waited. Stalls is the wait by cause. Ready is the rest
+	// of it: the batch was ready, and the call itself took time, or the process had no processor.
 	Share  float64            `json:"wait_share"`
 	Stalls map[string]float64 `json:"stalls_s"`
 	Ready  float64            `json:"ready_s"`
-	// Stored is the number of bytes read. Evicted blocks were read again.
-	Stored  uint64 `json:"stored_bytes"`
-	Evicted uint64 `json:"evicted_blocks"`
-	// Memory is the budget in use, Held the most of it that blocks occupied, Resident the peak memory
-	// of the process.
-	Memory   int64 `json:"memory_budget"`
-	Held     int64 `json:"held_bytes"`
-	Resident int64 `json:"resident_bytes,omitempty"`
-	// Requests in flight and Depth, the batches prefetched, are those at the end. Decisions counts the
-	// changes of either.
-	Requests  int     `json:"requests,omitempty"`
-	Depth     int     `json:"depth"`
-	Decisions uint64  `json:"decisions"`
-	CPU       float64 `json:"cpu_s,omitempty"`
-	// CacheHits are reads that the cache served, CacheMisses those that it did not.
-	CacheHits   int64 `json:"cache_hits,omitempty"`
-	CacheMisses int64 `json:"cache_misses,omitempty"`
-	// Sources are those of a mix.
-	Sources []SourceRank `json:"sources,omitempty"`
-	Line    Timeline     `json:"timeline"`
 }
+
+// Use is what a rank used.
+type Use struct {
+	// Memory is the budget in use, Resident the peak memory of the process. Evicted blocks were read
+	// again.
+	Memory   int64  `json:"memory_budget"`
+	Resident int64  `json:"resident_bytes,omitempty"`
+	Evicted  uint64 `json:"evicted_blocks"`
+	// Requests in flight and Depth, the batches prefetched, are the values at the end. Decisions
+	// counts the changes of either.
+	Requests  int    `json:"requests,omitempty"`
+	Depth     int    `json:"depth"`
+	Decisions uint64 `json:"decisions"`
+}
+
+// MarshalJSON encodes r as one object.
+func (r Rank) MarshalJSON() ([]byte, error) { return join(r.Work, r.Waits, r.Use) }
+
+// UnmarshalJSON decodes what MarshalJSON encodes.
+func (r *Rank) UnmarshalJSON(text []byte) error { return split(text, &r.Work, &r.Waits, &r.Use) }
 
 // SourceRank is what a rank got of a source.
 type SourceRank struct {
@@ -163,79 +224,87 @@ type SourceSummary struct {
 	Bytes   float64 `json:"bytes_per_s"`
 }
 
-// Summary is the measurement of all ranks of a run.
+// Summary is the measurement of all ranks of a run. Waits and Use have the greatest value of any
+// rank, but Share is the mean, and Stalls, Ready, Evicted and Decisions are sums. In JSON it is one
+// object.
 type Summary struct {
+	Rates Rates
+	Waits Waits
+	Use   Use
+}
+
+// Rates is what all ranks got.
+type Rates struct {
 	Ranks int `json:"ranks"`
 	// First is the time of the slowest rank.
-	First   float64 `json:"first_batch_s"`
-	Steps   int     `json:"steps"`
-	Step    float64 `json:"step_mean_s"` // of the rank with the longest
-	WaitP50 float64 `json:"wait_p50_s"`
-	WaitP99 float64 `json:"wait_p99_s"`
-	WaitMax float64 `json:"wait_max_s"`
-	// Share is the mean. Worst is that of WorstRank, the rank that waits most: ranks that step
+	First float64 `json:"first_batch_s"`
+	Steps int     `json:"steps"`
+	// Worst is the share of the time that WorstRank waited, the rank that waits most: ranks that step
 	// together all wait for it.
-	Share     float64            `json:"wait_share"`
-	Worst     float64            `json:"worst_wait_share"`
-	WorstRank int                `json:"worst_rank"`
-	Samples   float64            `json:"samples_per_s"`
-	Bytes     float64            `json:"bytes_per_s"`
-	Stored    float64            `json:"stored_bytes_per_s"`
-	Stalls    map[string]float64 `json:"stalls_s"`
-	Ready     float64            `json:"ready_s"`
-	CPU       float64            `json:"cpu_per_sample_s,omitempty"`
-	Resident  int64              `json:"resident_bytes,omitempty"` // of the largest rank
-	Memory    int64              `json:"memory_budget"`            // of a rank
-	Evicted   uint64             `json:"evicted_blocks,omitempty"`
-	// Requests and Depth are the maximum over the ranks at the end, Decisions the sum over all ranks.
-	Requests  int    `json:"requests,omitempty"`
-	Depth     int    `json:"depth,omitempty"`
-	Decisions uint64 `json:"decisions,omitempty"`
-	// Sources are those of a mix.
+	Worst     float64 `json:"worst_wait_share"`
+	WorstRank int     `json:"worst_rank"`
+	Samples   float64 `json:"samples_per_s"`
+	Bytes     float64 `json:"bytes_per_s"`
+	Stored    float64 `json:"stored_bytes_per_s"`
+	CPU       float64 `json:"cpu_per_sample_s,omitempty"`
+	// Sources are the sources of a mix.
 	Sources []SourceSummary `json:"sources,omitempty"`
 }
 
-// Summarize sums up one or more ranks. The p50 and p99 are the greatest of any rank.
+// MarshalJSON encodes s as one object.
+func (s Summary) MarshalJSON() ([]byte, error) { return join(s.Rates, s.Waits, s.Use) }
+
+// UnmarshalJSON decodes what MarshalJSON encodes.
+func (s *Summary) UnmarshalJSON(text []byte) error { return split(text, &s.Rates, &s.Waits, &s.Use) }
+
+// Summarize sums up one or more ranks.
 func Summarize(ranks []Rank) Summary {
-	s := Summary{Ranks: len(ranks), Worst: -1, Stalls: map[string]float64{}}
+	s := Summary{Rates{Ranks: len(ranks), Worst: -1}, Waits{Stalls: map[string]float64{}}, Use{}}
 	wait, elapsed, cpu, samples := 0.0, 0.0, 0.0, 0.0
 	for i := range ranks {
-		r := &ranks[i]
-		s.First, s.WaitP50, s.WaitP99, s.WaitMax = max(s.First, r.First), max(s.WaitP50, r.WaitP50), max(s.WaitP99, r.WaitP99), max(s.WaitMax, r.WaitMax)
-		s.Steps += r.Steps
-		s.Step = max(s.Step, r.Step)
-		s.Resident, s.Memory = max(s.Resident, r.Resident), max(s.Memory, r.Memory)
-		s.Evicted += r.Evicted
-		s.Requests, s.Depth, s.Decisions = max(s.Requests, r.Requests), max(s.Depth, r.Depth), s.Decisions+r.Decisions
-		s.Ready += r.Ready
+		r, rates := &ranks[i].Work, &s.Rates
+		rates.First = max(rates.First, r.First)
+		rates.Steps += r.Steps
 		wait, elapsed, cpu, samples = wait+r.Wait, elapsed+r.Elapsed, cpu+r.CPU, samples+float64(r.Samples)
-		if r.Share > s.Worst {
-			s.Worst, s.WorstRank = r.Share, r.Rank
+		if share := ranks[i].Waits.Share; share > rates.Worst {
+			rates.Worst, rates.WorstRank = share, r.Rank
 		}
 		if r.Elapsed > 0 {
-			s.Samples += float64(r.Samples) / r.Elapsed
-			s.Bytes += float64(r.Bytes) / r.Elapsed
-			s.Stored += float64(r.Stored) / r.Elapsed
+			rates.Samples += float64(r.Samples) / r.Elapsed
+			rates.Bytes += float64(r.Bytes) / r.Elapsed
+			rates.Stored += float64(r.Stored) / r.Elapsed
 		}
-		for cause, d := range r.Stalls {
-			s.Stalls[cause] += d
-		}
-		s.addSources(r)
+		rates.addSources(r)
+		s.Waits.add(&ranks[i].Waits)
+		s.Use.add(&ranks[i].Use)
 	}
-	for i := range s.Sources {
-		s.Sources[i].Share /= max(samples, 1)
+	for i := range s.Rates.Sources {
+		s.Rates.Sources[i].Share /= max(samples, 1)
 	}
 	if elapsed > 0 {
-		s.Share = wait / elapsed
+		s.Waits.Share = wait / elapsed
 	}
 	if samples > 0 {
-		s.CPU = cpu / samples
+		s.Rates.CPU = cpu / samples
 	}
 	return s
 }
 
+func (w *Waits) add(of *Waits) {
+	w.Step, w.P50, w.P99, w.Max = max(w.Step, of.Step), max(w.P50, of.P50), max(w.P99, of.P99), max(w.Max, of.Max)
+	w.Ready += of.Ready
+	for cause, d := range of.Stalls {
+		w.Stalls[cause] += d
+	}
+}
+
+func (u *Use) add(of *Use) {
+	u.Memory, u.Resident, u.Evicted = max(u.Memory, of.Memory), max(u.Resident, of.Resident), u.Evicted+of.Evicted
+	u.Requests, u.Depth, u.Decisions = max(u.Requests, of.Requests), max(u.Depth, of.Depth), u.Decisions+of.Decisions
+}
+
 // addSources adds what a rank got of each source; Share counts samples until all ranks are added.
-func (s *Summary) addSources(r *Rank) {
+func (s *Rates) addSources(r *Work) {
 	if s.Sources == nil && len(r.Sources) > 0 {
 		s.Sources = make([]SourceSummary, len(r.Sources))
 	}
@@ -266,15 +335,17 @@ func seconds(s stats.Stalls) map[string]float64 {
 	return out
 }
 
-func (r *Rank) waits(w *waitCounts) {
-	r.Steps = int(w.n)
-	r.WaitP50, r.WaitP99, r.WaitMax, r.Wait = w.quantile(0.5), w.quantile(0.99), w.most, w.sum
-	r.Ready = r.Wait
-	for _, d := range r.Stalls {
-		r.Ready -= d
+// count completes the figures of the waits from their distribution, the stalls and the elapsed time.
+func (r *Rank) count(w *waitCounts) {
+	did, waits := &r.Work, &r.Waits
+	did.Steps, did.Wait = int(w.n), w.sum
+	waits.P50, waits.P99, waits.Max = w.quantile(0.5), w.quantile(0.99), w.most
+	waits.Ready = did.Wait
+	for _, d := range waits.Stalls {
+		waits.Ready -= d
 	}
-	r.Ready = max(r.Ready, 0)
-	if r.Elapsed > 0 {
-		r.Share = r.Wait / r.Elapsed
+	waits.Ready = max(waits.Ready, 0)
+	if did.Elapsed > 0 {
+		waits.Share = did.Wait / did.Elapsed
 	}
 }

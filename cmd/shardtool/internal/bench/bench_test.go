@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -15,52 +16,21 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/shardtool/shardtool/internal/stats"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+math.Abs(a)) }
 
-// TestTimeline: all that is added is in the buckets, however long the run becomes.
-func TestTimeline(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	line := newTimeline(time.Second)
-	var wait, step, request, size float64
-	at := 0.0
-	for range 2000 {
-		w, s := random.Float64()*0.05, random.Float64()*0.01
-		line.batch(at, at+w, at+w+s, stats.Stalls{Request: time.Duration(w * 0.75 * 1e9)}, 3, 100)
-		at += w + s
-		wait, step, request, size = wait+w, step+s, request+float64(time.Duration(w*0.75*1e9))/1e9, size+100
-		line.bucket(at).join(&Bucket{Reading: 4, Looks: 1})
-	}
-	var got Bucket
-	for i := range line.Buckets {
-		b := &line.Buckets[i]
-		if total := b.Wait + b.Step; total > line.Width*(1+1e-9) || (i < len(line.Buckets)-1 && !near(total, line.Width)) {
-			t.Fatalf("bucket %d of %d has %v of %v seconds", i, len(line.Buckets), total, line.Width)
-		}
-		got.join(b)
-	}
-	if n := len(line.Buckets); n > mostBuckets || n < mostBuckets/2 {
-		t.Errorf("%d buckets", n)
-	}
-	if !near(got.Wait, wait) || !near(got.Step, step) || !near(got.Stalls[0], request) || !near(got.Bytes, size) || !near(got.Samples, 6000) || got.Looks != 2000 || !near(got.Reading, 4) {
-		t.Errorf("%+v; want %v waited, %v in steps, %v in requests, %v bytes", got, wait, step, request, size)
-	}
-}
-
 func TestSummarize(t *testing.T) {
-	a := Rank{Rank: 3, First: 2, Elapsed: 10, Samples: 1000, Bytes: 5000, CPU: 1, Stalls: map[string]float64{"decode": 1}, Memory: 7, Resident: 9}
-	a.waits(counted(0.5, 0.1, 0.1, 0.3))
-	b := Rank{Rank: 4, First: 1, Elapsed: 5, Samples: 1000, Bytes: 5000, CPU: 1, Stalls: map[string]float64{"decode": 1, "request": 2}}
-	b.waits(counted(1, 2))
+	a := Rank{Work{Rank: 3, First: 2, Elapsed: 10, Samples: 1000, Bytes: 5000, CPU: 1}, Waits{Stalls: map[string]float64{"decode": 1}}, Use{Memory: 7, Resident: 9}}
+	a.count(counted(0.5, 0.1, 0.1, 0.3))
+	b := Rank{Work{Rank: 4, First: 1, Elapsed: 5, Samples: 1000, Bytes: 5000, CPU: 1}, Waits{Stalls: map[string]float64{"decode": 1, "request": 2}}, Use{Memory: 7, Resident: 8}}
+	b.count(counted(1, 2))
 	s := Summarize([]Rank{a, b})
-	if s.Ranks != 2 || s.First != 2 || s.Steps != 6 || !close100(s.WaitP50, 1) || s.WaitP99 != 2 || s.WorstRank != 4 || !near(s.Worst, 0.6) || !near(s.Share, 4./15) ||
-		!near(s.Samples, 300) || !near(s.Bytes, 1500) || !near(s.CPU, 0.001) || s.Stalls["decode"] != 2 || s.Stalls["request"] != 2 {
+	if got, w := &s.Rates, &s.Waits; got.Ranks != 2 || got.First != 2 || got.Steps != 6 || !close100(w.P50, 1) || w.P99 != 2 || got.WorstRank != 4 || !near(got.Worst, 0.6) || !near(w.Share, 4./15) ||
+		!near(got.Samples, 300) || !near(got.Bytes, 1500) || !near(got.CPU, 0.001) || w.Stalls["decode"] != 2 || w.Stalls["request"] != 2 || s.Use.Memory != 7 || s.Use.Resident != 9 {
 		t.Errorf("%+v", s)
 	}
-	if !close100(a.WaitP50, 0.1) || a.WaitP99 != 0.5 || a.WaitMax != 0.5 || !near(a.Wait, 1) {
+	if w := &a.Waits; !close100(w.P50, 0.1) || w.P99 != 0.5 || w.Max != 0.5 || !near(a.Work.Wait, 1) {
 		t.Errorf("%+v", a)
 	}
 }
@@ -114,7 +84,7 @@ func TestJudge(t *testing.T) {
 		{map[string]float64{"memory": 5}, 0.3, 0, "memory"},
 		{nil, 0.3, 0, "step"},
 	} {
-		s := Summary{Stalls: c.stalls, Worst: c.worst}
+		s := Summary{Rates: Rates{Worst: c.worst}, Waits: Waits{Stalls: c.stalls}}
 		if v := Judge(&s, c.step); v.Holds != c.want || v.Text == "" {
 			t.Errorf("%+v: %+v", c, v)
 		}
@@ -123,114 +93,6 @@ func TestJudge(t *testing.T) {
 		if holds[cause][1] == "" {
 			t.Errorf("nothing is advised about %s", cause)
 		}
-	}
-}
-
-// host is a machine with known rates.
-func host(rate func(s Setting) float64) func(context.Context, Setting) (Summary, error) {
-	return func(_ context.Context, s Setting) (Summary, error) {
-		r := rate(s)
-		if r < 0 {
-			return Summary{}, &RankError{0, 2}
-		}
-		return Summary{Samples: r, Memory: s.Memory}, nil
-	}
-}
-
-// TestSweep: each axis finds the cheapest point with the best rate, and the recommendations are
-// confirmed together.
-func TestSweep(t *testing.T) {
-	saturates := func(s Setting) float64 {
-		workers, requests := 2.0, 64.0 // what the reader chooses
-		if s.Workers > 0 {
-			workers = float64(s.Workers)
-		}
-		if s.Requests > 0 {
-			requests = float64(s.Requests)
-		}
-		rate := min(1000*workers, 100*requests, 3500)
-		if s.Memory > 0 && s.Memory < 32<<20 {
-			rate /= 2
-		}
-		if s.Memory > 100<<20 {
-			return -1 // there is no more
-		}
-		return rate
-	}
-	runs := 0
-	base := Sweeper{
-		Run: host(saturates), Base: Setting{Shuffle: true}, Memory: 64 << 20, CPUs: 2, Requests: 64,
-		Say: func(n, of int, _ string) {
-			if runs = n; n > of {
-				t.Errorf("measurement %d of %d", n, of)
-			}
-		},
-	}
-	s, err := base.Sweep(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := strings.Join(s.Flags, " "), "--workers 4 --requests 32 --memory 32MiB"; got != want {
-		t.Errorf("recommended %q, want %q: %q", got, want, s.Reasons)
-	}
-	if s.Best != 3200 || s.Base != 2000 || s.Margin != 0.05 || runs < 10 {
-		t.Errorf("%+v after %d", s, runs)
-	}
-	for _, p := range s.Axes[2].Points {
-		if p.Failed != (p.Value == "128 MiB") {
-			t.Errorf("%+v", p)
-		}
-	}
-	for _, p := range s.Axes[1].Points {
-		if p.Base != (p.Value == "as tuned") {
-			t.Errorf("%+v", p)
-		}
-	}
-	// With a step, less is sufficient.
-	base.Need = 100
-	if s, err = base.Sweep(t.Context()); err != nil || strings.Join(s.Flags, " ") != "--workers 1 --requests 4 --memory 16MiB" || s.Best != 200 {
-		t.Errorf("%v: %+v", err, s)
-	}
-	// A recommendation that impairs another one is dropped if it is only cheaper.
-	base.Need = 0
-	base.Run = host(func(s Setting) float64 {
-		if s.Workers > 2 && s.Memory > 0 && s.Memory < 64<<20 {
-			return 10
-		}
-		return saturates(s)
-	})
-	if s, err = base.Sweep(t.Context()); err != nil || strings.Join(s.Flags, " ") != "--workers 4" || s.Best != 3500 || !strings.Contains(strings.Join(s.Reasons, "\n"), "only cheaper") {
-		t.Errorf("%v: %+v", err, s)
-	}
-	// If that does not help either, nothing is recommended.
-	base.Run = host(func(s Setting) float64 {
-		if s.Workers > 2 && runs > 16 {
-			return 10
-		}
-		return saturates(s)
-	})
-	if s, err = base.Sweep(t.Context()); err != nil || len(s.Flags) > 0 || s.Best != s.Base || !strings.Contains(strings.Join(s.Reasons, "\n"), "nothing is recommended") {
-		t.Errorf("%v: %+v", err, s)
-	}
-	var text strings.Builder
-	r := Report{Sweep: s, Ranks: []Rank{{Elapsed: 1, Steps: 1}}}
-	r.Finish()
-	if err := r.Text(&text); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "128 MiB failed") {
-		t.Errorf("%v: %s", err, text.String())
-	}
-	// Another order is recommended only for a gain.
-	base.Run = host(func(s Setting) float64 { return 100 + float64(s.RunBlocks)/8 })
-	if s, err = base.Sweep(t.Context()); err != nil || s.Axes[3].Enough != -1 {
-		t.Errorf("%v: %+v", err, s)
-	}
-	base.Run = host(func(s Setting) float64 { return 100 * float64(1+min(s.RunBlocks, 4)) })
-	if s, err = base.Sweep(t.Context()); err != nil || !slices.Contains(s.Flags, "--run-blocks 4") {
-		t.Errorf("%v: %+v", err, s)
-	}
-	stop := errors.New("stop")
-	base.Run = func(context.Context, Setting) (Summary, error) { return Summary{}, stop }
-	if _, err = base.Sweep(t.Context()); !errors.Is(err, stop) {
-		t.Error(err)
 	}
 }
 
@@ -246,7 +108,7 @@ func TestSpawn(t *testing.T) {
 		return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "sh", "-c", script) }
 	}
 	ranks, err := Spawn(t.Context(), shell(`read job; echo '{"steps":7}'`), Job{}, 2, 3)
-	if err != nil || len(ranks) != 3 || ranks[2].Steps != 7 {
+	if err != nil || len(ranks) != 3 || ranks[2].Work.Steps != 7 {
 		t.Errorf("%v: %+v", err, ranks)
 	}
 	_, err = Spawn(t.Context(), shell(`read job; case $job in *'"rank":1,'*) exit 3;; esac; exec sleep 60`), Job{}, 0, 3)
@@ -285,8 +147,8 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := Report{Version: Version, Time: time.Now().UTC(), StepSeconds: 0.02, Price: 4, Ranks: []Rank{{Elapsed: 10, Samples: 100, Stalls: map[string]float64{"decode": 1}}}, Data: Data{Digest: "a"}}
-	r.Ranks[0].waits(counted(1, 0.5))
+	r := Report{Version: Version, Time: time.Now().UTC(), StepSeconds: 0.02, Price: 4, Ranks: []Rank{{Work{Elapsed: 10, Samples: 100}, Waits{Stalls: map[string]float64{"decode": 1}}, Use{}}}, Data: Data{Digest: "a"}}
+	r.Ranks[0].count(counted(1, 0.5))
 	r.Finish()
 	if !near(r.Lost, 0.6) {
 		t.Errorf("lost %v", r.Lost)
@@ -322,5 +184,68 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := ReadJob(strings.NewReader(""), func() {}); !errors.Is(err, io.EOF) {
 		t.Error(err)
+	}
+}
+
+// TestHTML: the page is well-formed, complete and self-contained, also with names that would break it.
+func TestHTML(t *testing.T) {
+	r := &Report{
+		Version: Version, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), StepSeconds: 0.02, Price: 3,
+		Host:    Host{Name: `<script>alert("x")</script>`, System: "linux/amd64", CPUs: 2, Usable: 1, CgroupCPU: 1.5, CgroupMemory: 1 << 30, Memory: 1 << 33},
+		Data:    Data{Address: `s3://b/"><img src=x onerror=alert(1)>`, Sources: make([]SourceData, 2), Remote: true},
+		Setting: Setting{Order{World: 64, GlobalBatch: 8, Shuffle: true}, Resources{Cache: "c", Requests: 7}},
+	}
+	for i := range 3 {
+		k := Rank{Work{Rank: i, First: 1, FirstStalls: map[string]float64{"window": 1}, Elapsed: 2, Samples: 8, Sources: []SourceRank{{"a", 6, 1}, {"b", 2, 1}}}, Waits{Stalls: map[string]float64{"request": 0.5}}, Use{}}
+		k.count(counted(0.5, 0.1))
+		r.Ranks = append(r.Ranks, k)
+	}
+	r.Finish()
+	r.Baseline = &Report{Data: Data{Digest: "other"}}
+	page, err := r.HTML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(strings.NewReader(string(page)))
+	d.Entity = xml.HTMLEntity
+	count := map[string]int{}
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the page is not well-formed: %v", err)
+		}
+		if e, ok := token.(xml.StartElement); ok {
+			count[e.Name.Local]++
+			for _, a := range e.Attr {
+				if name := a.Name.Local; name == "src" || name == "href" || strings.HasPrefix(name, "on") {
+					t.Errorf("<%s %s=%q>", e.Name.Local, name, a.Value)
+				}
+			}
+		}
+	}
+	if count["section"] != 6 || count["script"]+count["img"]+count["link"]+count["iframe"] != 0 {
+		t.Errorf("%v", count)
+	}
+	text := string(page)
+	for _, outside := range []string{"http:", "https:", "url(", "@import", "//b"} {
+		if strings.Contains(strings.ReplaceAll(text, "s3://b/", ""), outside) {
+			t.Errorf("the page names %s", outside)
+		}
+	}
+	for _, want := range []string{"prefers-color-scheme: dark", "an hour, at 3 for a rank", "<td>request</td>", "keep more requests in flight", "a mix of 2 sources", "<td>75.0 %</td>", "&lt;script&gt;", "of the time is waited", "AGAINST", "not the same: the content"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the page", want)
+		}
+	}
+	if strings.Contains(r.Verdict.Text, "--cache") {
+		t.Errorf("with a cache: %s", r.Verdict.Text)
+	}
+	empty := &Report{Ranks: make([]Rank, 1)}
+	empty.Finish()
+	if page, err = empty.HTML(); err != nil || strings.Contains(string(page), "NaN") {
+		t.Errorf("%v: %s", err, page)
 	}
 }

@@ -45,18 +45,6 @@ func ThisHost() Host {
 // figure of getrusage includes the parent's, from before exec.
 func residentMost() int64 { return kib(field("/proc/self/status", "VmHWM")) }
 
-// resident returns the current memory of this process, 0 where the system does not report it.
-func resident() int64 { return kib(field("/proc/self/status", "VmRSS")) }
-
-// openFiles returns the number of open descriptors, 0 where the system does not report it.
-func openFiles() int {
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(all) - 1 // without the one of this read
-}
-
 // field returns the first value of a name in a file of lines "name: value".
 func field(file, name string) string {
 	text, err := os.ReadFile(file)

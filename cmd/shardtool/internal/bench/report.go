@@ -23,7 +23,7 @@ type Data struct {
 	Decoded    uint64 `json:"decoded_bytes"`
 	// CacheUsed is the size of the cache's content before the run, of all data sets.
 	CacheUsed int64 `json:"cache_used_bytes,omitempty"`
-	// Sources are the data sets of a mix. Address is then the file, and the digest that of theirs.
+	// Sources are the data sets of a mix. Address is then the file, and Digest the digest of their digests.
 	Sources []SourceData `json:"sources,omitempty"`
 }
 
@@ -50,7 +50,6 @@ type Report struct {
 	Summary     Summary `json:"summary"`
 	Verdict     Verdict `json:"verdict"`
 	Ranks       []Rank  `json:"ranks"`
-	Sweep       *Sweep  `json:"sweep,omitempty"`
 	// Price is the price of a rank per hour, Lost the cost per hour of the waits of all ranks.
 	Price float64 `json:"price_per_rank_hour,omitempty"`
 	Lost  float64 `json:"lost_per_hour,omitempty"`
@@ -62,10 +61,10 @@ type Report struct {
 func (r *Report) Finish() {
 	r.Summary = Summarize(r.Ranks)
 	r.Verdict = Judge(&r.Summary, r.StepSeconds)
-	if r.Setting.Cache != "" { // already in use
+	if r.Setting.Resources.Cache != "" { // already in use
 		r.Verdict.Text = strings.ReplaceAll(r.Verdict.Text, ", or use --cache", "")
 	}
-	r.Lost = r.Price * float64(r.Summary.Ranks) * r.Summary.Worst
+	r.Lost = r.Price * float64(r.Summary.Rates.Ranks) * r.Summary.Rates.Worst
 }
 
 // Load reads the JSON of an earlier report.
@@ -114,28 +113,28 @@ func Judge(s *Summary, step float64) Verdict {
 	total := 0.0
 	cause := ""
 	for _, name := range Causes() {
-		total += s.Stalls[name]
-		if cause == "" || s.Stalls[name] > s.Stalls[cause] {
+		total += s.Waits.Stalls[name]
+		if cause == "" || s.Waits.Stalls[name] > s.Waits.Stalls[cause] {
 			cause = name
 		}
 	}
 	v := Verdict{Holds: "step"}
 	if total > 0 {
-		v.Cause, v.CauseShare = cause, s.Stalls[cause]/total
+		v.Cause, v.CauseShare = cause, s.Waits.Stalls[cause]/total
 	}
 	switch {
-	case step > 0 && s.Worst <= Enough:
-		v.Text = fmt.Sprintf("the step holds training back, not the data: %s of the time is waited", percent(s.Worst))
+	case step > 0 && s.Rates.Worst <= Enough:
+		v.Text = fmt.Sprintf("the step holds training back, not the data: %s of the time is waited", percent(s.Rates.Worst))
 	case total == 0:
 		v.Text = "nothing was waited for"
-	case s.Ready > total:
+	case s.Waits.Ready > total:
 		v.Holds = "processors"
-		v.Text = fmt.Sprintf("%s of the time is waited, though the batches were there: the host gives the process no processor when it needs one, or the step is too short to measure", percent(s.Worst))
+		v.Text = fmt.Sprintf("%s of the time is waited, though the batches were there: the host gives the process no processor when it needs one, or the step is too short to measure", percent(s.Rates.Worst))
 	default:
 		v.Holds = holds[cause][0]
-		waited := fmt.Sprintf("%s of the time is waited", percent(s.Worst))
+		waited := fmt.Sprintf("%s of the time is waited", percent(s.Rates.Worst))
 		if step == 0 {
-			waited = fmt.Sprintf("without a step it reaches %s samples/s", number(s.Samples))
+			waited = fmt.Sprintf("without a step it reaches %s samples/s", number(s.Rates.Samples))
 		}
 		v.Text = fmt.Sprintf("%s; %s of the wait is %s: %s", waited, percent(v.CauseShare), cause, holds[cause][1])
 	}

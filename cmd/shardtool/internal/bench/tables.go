@@ -1,0 +1,295 @@
+package bench
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// table is a part of a report: facts without a Head, or figures.
+type table struct {
+	Title string // on the page
+	Head  []string
+	Rows  [][]string
+	Hints []string // of the rows, on the page only
+	Notes []string
+}
+
+func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Text writes the report for people.
+func (r *Report) Text(w io.Writer) error {
+	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for i, t := range r.tables() {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if t.Head != nil {
+			t.Rows = append([][]string{t.Head}, t.Rows...)
+		}
+		for _, row := range t.Rows {
+			fmt.Fprintln(out, strings.Join(row, "\t"))
+		}
+		for _, note := range t.Notes {
+			fmt.Fprintln(out, note)
+		}
+	}
+	fmt.Fprintf(out, "\n%s.\n", upper(r.Verdict.Text))
+	return out.Flush()
+}
+
+//go:embed report.html.tmpl
+var page string
+
+var pageTemplate = template.Must(template.New("report").Parse(page))
+
+// HTML returns the report as one self-contained page without scripts, pictures or fonts.
+func (r *Report) HTML() ([]byte, error) {
+	var out bytes.Buffer
+	err := pageTemplate.Execute(&out, map[string]any{
+		"Title": upper(r.Verdict.Text), "Address": r.Data.Address, "Time": r.Time.Format(time.DateTime + " MST"), "Tables": r.tables(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the report: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// tables returns the parts of the report, in their order.
+func (r *Report) tables() []table {
+	all := []table{r.conditions(), r.results(), r.stalls()}
+	if sources := r.Summary.Rates.Sources; len(sources) > 0 {
+		t := table{Title: "Sources", Head: []string{"SOURCE", "SHARE", "SAMPLES/S", "DELIVERED"}}
+		for _, of := range sources {
+			t.add(of.Name, percent(of.Share), number(of.Samples), rate(of.Bytes))
+		}
+		all = append(all, t)
+	}
+	if len(r.Ranks) > 1 {
+		t := table{Title: "Ranks", Head: []string{"RANK", "FIRST BATCH", "STEPS", "WAIT P50", "P99", "LONGEST", "WAITED", "SAMPLES/S"}}
+		for i := range r.Ranks {
+			did, w := &r.Ranks[i].Work, &r.Ranks[i].Waits
+			t.add(fmt.Sprint(did.Rank), span(did.First), fmt.Sprint(did.Steps), span(w.P50), span(w.P99), span(w.Max), percent(w.Share), number(float64(did.Samples)/max(did.Elapsed, 1e-9)))
+		}
+		all = append(all, t)
+	}
+	if r.Baseline != nil {
+		all = append(all, r.compare(r.Baseline))
+	}
+	return all
+}
+
+// conditions are the data set, the host and the run.
+func (r *Report) conditions() table {
+	t := table{Title: "Run"}
+	of := fmt.Sprintf("generation %d", r.Data.Generation)
+	if n := len(r.Data.Sources); n > 0 {
+		of = "a mix of " + plural(n, "source")
+	}
+	t.add("data set", fmt.Sprintf("%s, %s: %s samples, %s stored", r.Data.Address, of, humanize.Comma(int64(r.Data.Samples)), humanize.IBytes(r.Data.Bytes)))
+	t.add("host", r.Host.text())
+	t.add("asked", r.asked())
+	return t
+}
+
+// results are the figures of all ranks together.
+func (r *Report) results() table {
+	t, s, w, use := table{Title: "Steps"}, &r.Summary.Rates, &r.Summary.Waits, &r.Summary.Use
+	t.add("first batch", span(s.First))
+	t.add("wait a step", fmt.Sprintf("p50 %s, p99 %s, longest %s, over %s", span(w.P50), span(w.P99), span(w.Max), plural(s.Steps, "step")))
+	if r.StepSeconds > 0 {
+		t.add("step", fmt.Sprintf("%s asked, %s taken", span(r.StepSeconds), span(w.Step)))
+	}
+	t.add("waited", fmt.Sprintf("%s of the time; rank %d, which waits most, %s", percent(w.Share), s.WorstRank, percent(s.Worst)))
+	t.add("throughput", fmt.Sprintf("%s samples/s, %s delivered, %s read", number(s.Samples), rate(s.Bytes), rate(s.Stored)))
+	t.add("cost", fmt.Sprintf("%s CPU a sample, %s of memory a rank (budget %s)", span(s.CPU), size(use.Resident), size(use.Memory)))
+	t.add("tuning", r.tuning())
+	if r.Price > 0 {
+		t.add("lost", fmt.Sprintf("%.2f an hour, at %g for a rank", r.Lost, r.Price))
+	}
+	return t
+}
+
+// ready is the row of waits for batches that were ready.
+const ready = "(it was ready)"
+
+// stalls is the table of causes: shares of the time and of the wait, and the mean wait for the first
+// batch.
+func (r *Report) stalls() table {
+	t := table{Title: "What was waited for", Head: []string{"WAITED FOR", "OF THE TIME", "OF THE WAIT", "FIRST BATCH"}}
+	elapsed, total := 0.0, r.Summary.Waits.Ready
+	first := map[string]float64{}
+	for i := range r.Ranks {
+		did := &r.Ranks[i].Work
+		elapsed += did.Elapsed
+		for cause, d := range did.FirstStalls {
+			first[cause] += d / float64(len(r.Ranks))
+		}
+	}
+	for _, d := range r.Summary.Waits.Stalls {
+		total += d
+	}
+	row := func(cause string, d float64, first, hint string) {
+		t.add(cause, percent(d/max(elapsed, 1e-9)), percent(d/max(total, 1e-9)), first)
+		t.Hints = append(t.Hints, hint)
+	}
+	for _, cause := range Causes() {
+		if d := r.Summary.Waits.Stalls[cause]; d > 0 || first[cause] > 0 {
+			row(cause, d, span(first[cause]), holds[cause][1])
+		}
+	}
+	row(ready, r.Summary.Waits.Ready, "", "the call itself, or that the process had no processor to take the batch: leave one free for the step")
+	return t
+}
+
+// compare is the table of differences to an earlier report.
+func (r *Report) compare(b *Report) table {
+	t := table{Title: "Comparison", Head: []string{"AGAINST " + b.Time.Format(time.DateTime), "BEFORE", "NOW", ""}}
+	row := func(name string, before, now float64, text func(float64) string) {
+		change := ""
+		if before > 0 {
+			change = fmt.Sprintf("×%.2f", now/before)
+		}
+		t.add(name, text(before), text(now), change)
+	}
+	was, is := &b.Summary, &r.Summary
+	row("samples/s", was.Rates.Samples, is.Rates.Samples, number)
+	row("waited", was.Rates.Worst, is.Rates.Worst, percent)
+	row("wait p99", was.Waits.P99, is.Waits.P99, span)
+	row("first batch", was.Rates.First, is.Rates.First, span)
+	row("CPU a sample", was.Rates.CPU, is.Rates.CPU, span)
+	row("memory a rank", float64(was.Use.Resident), float64(is.Use.Resident), func(v float64) string { return size(int64(v)) })
+	for _, of := range r.unlike(b) {
+		t.Notes = append(t.Notes, "not the same: "+of)
+	}
+	return t
+}
+
+// unlike lists the conditions that differ between two reports.
+func (r *Report) unlike(b *Report) (all []string) {
+	differ := func(what string, before, now any) {
+		if before != now {
+			all = append(all, fmt.Sprintf("%s (%v before, %v now)", what, before, now))
+		}
+	}
+	differ("the content of the data set", b.Data.Digest, r.Data.Digest)
+	differ("the store", b.Data.Address, r.Data.Address)
+	differ("the host", b.Host.Name, r.Host.Name)
+	differ("the CPUs", b.Host.Usable, r.Host.Usable)
+	differ("the step", span(b.StepSeconds), span(r.StepSeconds))
+	differ("the number of ranks", b.Summary.Rates.Ranks, r.Summary.Rates.Ranks)
+	if b.Setting != r.Setting {
+		all = append(all, "the settings")
+	}
+	return all
+}
+
+func (h *Host) text() string {
+	t := fmt.Sprintf("%s, %s, %s", h.Name, h.System, plural(h.CPUs, "CPU"))
+	if h.CPU != "" {
+		t += " " + h.CPU
+	}
+	if h.Usable != h.CPUs {
+		t += fmt.Sprintf(", %d usable", h.Usable)
+	}
+	if h.CgroupCPU > 0 {
+		t += fmt.Sprintf(", cgroup %.3g CPUs", h.CgroupCPU)
+	}
+	if h.Memory > 0 {
+		t += ", " + size(h.Memory) + " of memory"
+	}
+	if h.CgroupMemory > 0 {
+		t += ", cgroup " + size(h.CgroupMemory)
+	}
+	return t + fmt.Sprintf(", load %.2f before", h.Load)
+}
+
+// tuning describes the result of autotuning.
+func (r *Report) tuning() string {
+	s, t := &r.Summary.Use, ""
+	if s.Requests > 0 {
+		t = "up to " + plural(s.Requests, "request") + " in flight, "
+	}
+	t += fmt.Sprintf("a depth of %s batches, ", humanize.Comma(int64(s.Depth)))
+	if r.Setting.Resources.NoAutotune {
+		return t + "fixed"
+	}
+	return t + "after " + plural(int(s.Decisions), "decision")
+}
+
+// asked describes the run.
+func (r *Report) asked() string {
+	t := plural(r.Summary.Rates.Ranks, "rank")
+	if r.Setting.Order.World != r.Summary.Rates.Ranks {
+		t += fmt.Sprintf(" of %d", r.Setting.Order.World)
+	}
+	t += fmt.Sprintf(", global batch %d", r.Setting.Order.GlobalBatch)
+	if r.StepSeconds > 0 {
+		t += ", step " + span(r.StepSeconds)
+	} else {
+		t += ", no step"
+	}
+	if r.Setting.Order.Shuffle {
+		t += ", shuffled"
+	}
+	if r.Data.Remote && r.Setting.Resources.Requests > 0 {
+		t += fmt.Sprintf(", %d requests in flight", r.Setting.Resources.Requests)
+	}
+	if r.Setting.Resources.Cache != "" {
+		hits, misses := int64(0), int64(0)
+		for i := range r.Ranks {
+			hits, misses = hits+r.Ranks[i].Work.CacheHits, misses+r.Ranks[i].Work.CacheMisses
+		}
+		t += fmt.Sprintf(", cache (%s in it before; %d reads found, %d not)", size(r.Data.CacheUsed), hits, misses)
+	}
+	return t
+}
+
+// span formats seconds for people.
+func span(s float64) string {
+	d := time.Duration(s * 1e9)
+	for unit := time.Nanosecond; unit < time.Second; unit *= 1000 {
+		if d < 1000*unit {
+			return d.Round(max(unit/10, 1)).String()
+		}
+	}
+	return d.Round(10 * time.Millisecond).String()
+}
+
+func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+func rate(v float64) string    { return fmt.Sprintf("%s MB/s", number(v/1e6)) }
+func size(n int64) string      { return humanize.IBytes(uint64(max(n, 0))) }
+
+// number formats a value with at least three digits.
+func number(v float64) string {
+	switch {
+	case v >= 1000:
+		return humanize.Comma(int64(v + 0.5))
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return humanize.Comma(int64(n)) + " " + what
+}
+
+func upper(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
