@@ -1,5 +1,5 @@
-"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from sections
-9.13, 9.15 and 9.16 of ORDER.md alone.
+"""Checks the mixes of the oracle, oracle.Mix, which are written from sections 9.13, 9.15 and 9.16
+of ORDER.md alone.
 
 usage: python3 mix_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
        python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
@@ -19,8 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "src"))
 
 from fractions import Fraction
 
-from order_check import attempt, main
-from shardtool.order import (
+from oracle import (
     Mix,
     MixCheckpoint,
     MixSource,
@@ -42,7 +41,8 @@ from shardtool.order import (
     split,
     temperature_share,
 )
-from shardtool.order._mix import MAX_EPOCH, MAX_POSITION, split_tree, tree_counts
+from oracle.mix import MAX_EPOCH, MAX_POSITION, split_tree, tree_counts
+from order_check import attempt, main
 
 
 def view_of(v):

@@ -1,5 +1,4 @@
-"""Checks the order of the Python package, shardtool.order, which is written from ORDER.md
-alone.
+"""Checks the oracle of the order in python/oracle, which is written from ORDER.md alone.
 
 usage: python3 order_check.py vectors.json       check the vectors (9.14)
        python3 order_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
@@ -16,13 +15,14 @@ import pathlib
 import sys
 import zlib
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "src"))
 
+from oracle import Order, Parameters, Table, choose, read_checkpoint, skip_hash, split
+from oracle.order import lanes_in_turn
+from oracle.parameters import MAX_EPOCH
+from oracle.words import philox, shuffle, words
 from shardtool.errors import ShardtoolError
-from shardtool.order import Order, Parameters, Table, choose, read_checkpoint, skip_hash, split
-from shardtool.order._order import lanes_in_turn
-from shardtool.order._parameters import MAX_EPOCH
-from shardtool.order._words import philox, shuffle, words
 
 
 def attempt(function, *arguments, **named):

@@ -1,5 +1,5 @@
-"""Checks the units of the Python package, shardtool.order.Units, which are written from section
-9.16 of ORDER.md alone.
+"""Checks the units of the oracle, oracle.Units, which are written from section 9.16 of ORDER.md
+alone.
 
 usage: python3 units_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
        python3 units_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
@@ -16,8 +16,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "src"))
 
+from oracle import Order, Parameters, Table, UnitParameters, Units, choose_units, pack, split
 from order_check import attempt, main
-from shardtool.order import Order, Parameters, Table, UnitParameters, Units, choose_units, pack, split
 
 
 def units_of(c):

@@ -16,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// The second implementation of mixes, python/src/shardtool/order, shares no code with this package.
+// The second implementation of mixes, python/oracle, shares no code with this package.
 // python/mix_check.py asks it.
 
 const pythonProgram = "../../python/mix_check.py"

@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// The second implementation of units, python/src/shardtool/order, shares no code with this package.
+// The second implementation of units, python/oracle, shares no code with this package.
 // python/units_check.py asks it.
 const pythonProgram = "../../python/units_check.py"
 

@@ -1,4 +1,4 @@
-"""Data sets for mixes, and the batches that a mix has by ``shardtool.order``, which shares no code
+"""Data sets for mixes, and the batches that a mix has by the oracle, which shares no code
 with the readers."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from conftest import run
 
-from shardtool.order import Mix, MixBatch, MixCheckpoint, MixSource, Order, Parameters, Table, parse_share, quantize
+from oracle import Mix, MixBatch, MixCheckpoint, MixSource, Order, Parameters, Table, parse_share, quantize
 
 #: The samples of each source. Only those of "code" have the field "lang".
 SIZES = {"books": 90, "code": 150, "math": 40, "web": 260}
@@ -68,7 +68,7 @@ def got(batch: Any) -> Got:
 
 
 class Model:
-    """A job over a mix, computed by ``shardtool.order``."""
+    """A job over a mix, computed by the oracle."""
 
     def __init__(self, base: Path, mix: Mapping[str, Any], seed: int, tail: str) -> None:
         self._base, self.seed, self.tail = base, seed, tail

@@ -96,7 +96,7 @@ def test_release_mismatch(
 
 def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which program is started, and the errors if it cannot be."""
-    from shardtool import _binary
+    from shardtool.wire import program
 
     for path, words in [(tmp_path, "no program"), (tmp_path / "none", "no program"), ("/bin/true", "one version")]:
         monkeypatch.setenv("SHARDTOOL_BINARY", str(path))
@@ -108,12 +108,12 @@ def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match="does not start"):
         iter(loader)
     monkeypatch.delenv("SHARDTOOL_BINARY")
-    monkeypatch.setattr(_binary, "__file__", str(tmp_path / "package" / "_binary.py"))
+    monkeypatch.setattr(program, "__file__", str(tmp_path / "package" / "wire" / "program.py"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert _binary.find() == str(tmp_path / "shardtool")
+    assert program.find() == str(tmp_path / "shardtool")
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     with pytest.raises(shardtool.BinaryError, match="make build"):
-        _binary.find()
+        program.find()
     (tmp_path / "package" / "bin").mkdir(parents=True)
     (tmp_path / "shardtool").rename(tmp_path / "package" / "bin" / "shardtool")
-    assert _binary.find() == str(tmp_path / "package" / "bin" / "shardtool")
+    assert program.find() == str(tmp_path / "package" / "bin" / "shardtool")

@@ -10,10 +10,10 @@ from typing import Any, Dict, List
 import pytest
 
 import shardtool
+from oracle import sample_seed
 from shardtool import ConfigError
-from shardtool._decoders import jpeg_size, pillow, weights, whole_jpeg
 from shardtool.images import Image
-from shardtool.order import sample_seed
+from shardtool.read.decoders import jpeg_size, pillow, weights, whole_jpeg
 
 np = pytest.importorskip("numpy")
 Pillow = pytest.importorskip("PIL.Image")

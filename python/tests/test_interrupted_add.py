@@ -4,8 +4,8 @@ import itertools
 import sys
 
 import shardtool
-from shardtool._encode import Slots
-from shardtool._rows import Rows
+from shardtool.write.encode import Slots
+from shardtool.write.rows import Rows
 
 
 def interrupted(call, after, codes):

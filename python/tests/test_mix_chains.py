@@ -1,5 +1,5 @@
 """Elastic chains over mixes: jobs that stop and continue with other ranks, batch sizes, weights and
-sources. Every batch of a Loader is that of ``shardtool.order`` and of ``shardtool cat``."""
+sources. Every batch of a Loader is the one of the oracle and of ``shardtool cat``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from conftest import cat
 from mix_help import SIZES, Entry, Got, Model, got, mix_of, pack, yaml_of
 
+from oracle import split
 from shardtool import Loader, Order
-from shardtool.order import split
 
 CHAINS = int(os.environ.get("SHARDTOOL_MIX_CHAINS", "24"))
 

@@ -23,8 +23,8 @@ from skips_help import go_through
 from web import served
 
 import shardtool
+from oracle import sample_seed, source_key
 from shardtool import CheckpointError, ConfigError, DecodeError, Faults, Loader, NotFoundError, Order, Tuning, merge_states
-from shardtool.order import sample_seed, source_key
 
 SHARES = {"books": "1/5", "code": 0.3, "web": decimal.Decimal("0.5")}
 GIVEN: Dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 7, "fields": {"txt": "txt"}}
@@ -77,7 +77,7 @@ def test_shares_are_exact(base: Path) -> None:
 
 def test_where_samples_are_from(base: Path) -> None:
     """``map`` receives source, epoch and seed of each sample. The seeds are those of
-    shardtool.order, whatever ranks there are."""
+    the oracle, whatever ranks there are."""
     mix, seeds = mix_of(base, {"math": 1, "web": 1}, epoch=200), []
 
     def look(batch: shardtool.Batch) -> int:

@@ -18,7 +18,7 @@ from optimize_help import content, samples
 
 import shardtool
 from shardtool import ConfigError, ExistsError, ShardtoolError, _engines, optimize
-from shardtool._parts import mine, share
+from shardtool.write.parts import mine, share
 
 INPUTS = 1000
 BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}  # the script of a batch job has these too

@@ -10,8 +10,7 @@ import pytest
 
 import shardtool
 from shardtool import Loader, Writer
-from shardtool._redact import redact
-from shardtool.errors import ConfigError, ShardtoolError
+from shardtool.errors import ConfigError, ShardtoolError, redact
 
 URL = "http://user:marked-password@127.0.0.1:9/data?X-Amz-Signature=marked-signature&sig=marked-sas"
 

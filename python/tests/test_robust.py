@@ -349,7 +349,7 @@ def test_held(small: Path) -> None:
 def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
     """A slow loop does not wake the child for each batch; batches that it does not request are
     delivered all the same, each once."""
-    from shardtool._client import Client
+    from shardtool.wire.client import Client
 
     sent = []
     send = Client.send
@@ -437,9 +437,9 @@ def test_no_leak(small: Path) -> None:
 def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The client waits for a slow store while the child sends heartbeats, and gives up on a child
     that sends nothing."""
-    from shardtool import _client
+    from shardtool.wire import client as client_module
 
-    monkeypatch.setattr(_client, "SILENCE", 2)
+    monkeypatch.setattr(client_module, "SILENCE", 2)
     with served(small, lambda: time.sleep(3.5)) as address, Loader(address, 10, fields=["txt"]) as loader:
         it = iter(loader)
         begin = time.monotonic()

@@ -1,5 +1,5 @@
 """Mixes of packed sequences and of micro-batches: Loader(mix, pack=...) and Loader(mix,
-bucket=...), over chains of starts with other ranks, weights and kills, against shardtool.order."""
+bucket=...), over chains of starts with other ranks, weights and kills, against the oracle."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, Counter, Dict, List, Mapping, Optional, Tuple
 import pytest
 from conftest import run
 
+from oracle import Mix, MixSource, Order, UnitParameters, Units, parse_share, quantize
+from oracle.parameters import Parameters, Table
 from shardtool import Bucket, CheckpointError, ConfigError, Loader, Pack
-from shardtool.order import Mix, MixSource, Order, UnitParameters, Units, parse_share, quantize
-from shardtool.order._parameters import Parameters, Table
 
 np = pytest.importorskip("numpy")
 

@@ -1,5 +1,5 @@
 """Packed sequences and micro-batches: Loader(pack=...) and Loader(bucket=...) against a plain
-reference, shardtool.order.Units."""
+reference, oracle.Units."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from conftest import cat, run
 
 import shardtool
+from oracle import Order, Units, choose_units
+from oracle.parameters import Table
 from shardtool import Bucket, CheckpointError, ConfigError, DecodeError, Loader, Pack
-from shardtool.order import Order, Units, choose_units
-from shardtool.order._parameters import Table
 
 np = pytest.importorskip("numpy")
 

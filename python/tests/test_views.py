@@ -105,7 +105,7 @@ def test_errors(rows: Path, tmp_path: Path) -> None:
 
 
 def test_order(rows: Path) -> None:
-    from shardtool.order import Order
+    from oracle import Order
 
     order = Order.of(f"{rows}#clean", shuffle=True, seed=3, epochs=1, global_batch=16)
     with Loader(f"{rows}#clean", 16, fields=["txt"], shuffle=True, seed=3, epochs=1) as loader:

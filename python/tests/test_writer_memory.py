@@ -9,7 +9,7 @@ from typing import Any, List
 import pytest
 
 import shardtool
-from shardtool import _child
+from shardtool.wire import receiver
 
 np = pytest.importorskip("numpy")
 
@@ -32,16 +32,16 @@ def _mixed_sizes(url: Path) -> str:
 def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes whether frames are in shared memory or pass through the pipe."""
     slots: List[int] = []
-    put = _child._Memory.put
+    put = receiver._Memory.put
 
-    def counted(memory: _child._Memory, *args: Any) -> int:
+    def counted(memory: receiver._Memory, *args: Any) -> int:
         slots.append(put(memory, *args))
         return slots[-1]
 
-    monkeypatch.setattr(_child._Memory, "put", counted)
+    monkeypatch.setattr(receiver._Memory, "put", counted)
     digest = _mixed_sizes(tmp_path / "shared")
-    assert len(slots) > _child._SLOTS and set(slots) <= set(range(_child._SLOTS))
-    monkeypatch.setattr(_child, "_memory", lambda: None)
+    assert len(slots) > receiver._SLOTS and set(slots) <= set(range(receiver._SLOTS))
+    monkeypatch.setattr(receiver, "_memory", lambda: None)
     del slots[:]
     assert _mixed_sizes(tmp_path / "pipe") == digest and not slots
 
@@ -51,7 +51,7 @@ def test_child_dies_while_all_slots_are_taken(tmp_path: Path, monkeypatch: pytes
     """The writer waits for a slot, and raises when the child has ended, even if another process has
     a copy of the child's end of the pipe."""
     if copied:
-        monkeypatch.setattr(_child._Memory, "inherited", lambda memory: os.close(memory.file))
+        monkeypatch.setattr(receiver._Memory, "inherited", lambda memory: os.close(memory.file))
     w = shardtool.Writer(tmp_path / "out")
     w.write({"x": b"1"})
     child = w._start()

@@ -16,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// The second implementation of the order, python/src/shardtool/order, was written from SPEC.md
+// The second implementation of the order, python/oracle, was written from SPEC.md
 // alone. Where it and this package differ, the text or one of them is wrong. python/order_check.py
 // runs it.
 

@@ -16,9 +16,6 @@ torch are used on request.
 
 from typing import TYPE_CHECKING, Any
 
-from ._optimize import optimize
-from ._states import merge_states
-from ._units import Bucket, Pack
 from .batch import Batch
 from .errors import (
     BinaryError,
@@ -41,8 +38,12 @@ from .errors import (
 from .images import Image
 from .loader import Loader
 from .options import Faults, Order, Tuning
+from .read.states import merge_states
+from .read.units import Bucket, Pack
 from .samples import Sample, Samples, open
 from .stats import SourceStats, Stalls, Stats
+from .wire.program import package_version
+from .write.optimize import optimize
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -95,7 +96,5 @@ def __getattr__(name: str) -> Any:
             ) from err
         return Dataset
     if name == "__version__":
-        from ._binary import package_version
-
         return package_version() or "0+unknown"  # a source tree in PYTHONPATH
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

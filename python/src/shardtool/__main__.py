@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import sys
 
-from . import _binary
 from .errors import BinaryError
+from .wire import program
 
 
 def main() -> None:
     """Replaces this process by the program, with its arguments, signals and exit code."""
     try:
-        binary = _binary.find()
+        binary = program.find()
         os.execv(binary, ["shardtool", *sys.argv[1:]])
     except BinaryError as err:
         code, words = err.code, str(err)

@@ -7,11 +7,12 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _dtypes
-from . import _protocol as proto
-from ._own import Values
 from .errors import CheckpointError, ClosedError, ConfigError
 from .fields import Field
+from .read import arrays
+from .read.copies import Values
+from .read.record_batches import record_batch
+from .wire import protocol as proto
 
 _NONE: "Mapping[int, Any]" = {}
 
@@ -35,14 +36,14 @@ class Layout:
         self.copy = copy
         #: The fields that are lists of bytes, which need no other copy.
         self.direct = [i for i, f in enumerate(self.fields) if copy and f.decode == "bytes"]
-        self.types: Dict[bytes, Tuple[_dtypes.Dtype, Tuple[int, ...], bool]] = {}
+        self.types: Dict[bytes, Tuple[arrays.Dtype, Tuple[int, ...], bool]] = {}
 
-    def type_of(self, text: bytes) -> "Tuple[_dtypes.Dtype, Tuple[int, ...], bool]":
+    def type_of(self, text: bytes) -> "Tuple[arrays.Dtype, Tuple[int, ...], bool]":
         """Returns the type that a column's row points to."""
         known = self.types.get(text)
         if known is None:
             said = json.loads(text)
-            known = _dtypes.by_descr(said["dtype"]), tuple(said["shape"]), bool(said["fortran_order"])
+            known = arrays.by_descr(said["dtype"]), tuple(said["shape"]), bool(said["fortran_order"])
             self.types[text] = known
         return known
 
@@ -296,7 +297,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def seeds(self) -> "List[int]":
         """A seed for each sample, of 64 bits, for random choices such as a crop. It depends only on
         the seed of the loader, the source, the sample and its epoch: it is the same on any rank, in
-        any worker and after any resume (``shardtool.order.sample_seed``)."""
+        any worker and after any resume."""
         at = self._header()[18]
         return self._kept(self._view()[at : at + 8 * self._stored()].cast("Q").tolist())
 
@@ -380,9 +381,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         fields. Text and JSON are strings, so that all batches have one schema; bytes and images are
         binary; numbers are int64 and double; arrays are lists of numbers, of fixed size where all
         samples of the batch have one shape. polars, duckdb and pandas take it."""
-        from ._to_arrow import record_batch
-
-        return record_batch(self)
+        if self._layout is None:
+            raise ClosedError("a batch made from values has no payloads: convert the batch of the loader")
+        return record_batch(self.sample_keys, self._layout.fields, self.payloads, self.__getitem__)
 
     def _column(self, index: int) -> Any:
         view = self._view()
@@ -397,9 +398,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         if kind == proto.WHOLE:
             return self._whole(view, data, length, *layout.type_of(bytes(view[type_at : type_at + type_size]))[:2])
         if field.image is not None:
-            from ._ahead import as_out
-
-            return as_out(field.image._all(self.payloads(field.name), self.seeds, field.name, self._key_of), self)
+            return arrays.as_type(field.image._all(self.payloads(field.name), self.seeds, field.name, self._key_of), layout.out)
         if kind != proto.ARRAY:
             return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))
@@ -410,19 +409,19 @@ class Batch(Mapping):  # type: ignore[type-arg]
             buffer, data = bytearray().join(p or bytes(stride) for p in self.payloads(field.name)), 0
             length = len(buffer)
         if fortran and len(shape) > 1:  # each row is transposed
-            turned = _dtypes.array(buffer, data, length, dtype, (self.size, *reversed(shape)), False, layout.out)
+            turned = arrays.array(buffer, data, length, dtype, (self.size, *reversed(shape)), False, layout.out)
             if layout.out == "bytes":
                 return turned
             axes = (0, *range(len(shape), 0, -1))
             return turned.permute(axes) if layout.out == "torch" else turned.transpose(axes)
-        return _dtypes.array(buffer, data, length, dtype, full, False, layout.out)
+        return arrays.array(buffer, data, length, dtype, full, False, layout.out)
 
-    def _whole(self, view: memoryview, data: int, length: int, dtype: _dtypes.Dtype, shape: "Tuple[int, ...]") -> Any:
+    def _whole(self, view: memoryview, data: int, length: int, dtype: arrays.Dtype, shape: "Tuple[int, ...]") -> Any:
         """Returns an array that has no row for each sample; a number if it has no dimension."""
         assert self._layout is not None
         if not shape:
             return struct.unpack_from("<" + dtype.format, view, data)[0]
-        return _dtypes.array(self._buffer, self._base + data, length, dtype, shape, False, self._layout.out)
+        return arrays.array(self._buffer, self._base + data, length, dtype, shape, False, self._layout.out)
 
     def _units(self) -> "Tuple[int, Optional[int]]":
         """Returns how many units the epoch of the batch has, and that of the next batch; 0 and None

@@ -35,9 +35,9 @@ import sys
 from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _dtypes
 from .errors import ConfigError, DecodeError
 from .images import Image
+from .read import arrays
 
 #: The declaration of a field.
 Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any], Image]
@@ -67,7 +67,7 @@ class Field:
         self.name = name
         self.spec = spec
         self.optional = False
-        self.dtype: Optional[_dtypes.Dtype] = None
+        self.dtype: Optional[arrays.Dtype] = None
         self.shape: Tuple[int, ...] = ()
         self.function: Optional[Callable[[Any], Any]] = None
         self.image: Optional[Image] = None
@@ -100,12 +100,12 @@ class Field:
                 raise ConfigError(
                     f"field {name!r}: {spec!r}: write a word, (dtype, shape) such as ('uint8', (3, 224, 224)), or a function"
                 ) from None
-            self.decode, self.dtype = "array", _dtypes.dtype_of(given)
+            self.decode, self.dtype = "array", arrays.dtype_of(given)
         if self.optional and self.decode in ("int", "float"):  # an array has no None
             self.function = _int if self.decode == "int" else _float
             self.decode = "function"
         if self.decode in ("int", "float"):
-            self.dtype = _dtypes.dtype_of("int64" if self.decode == "int" else "float64")
+            self.dtype = arrays.dtype_of("int64" if self.decode == "int" else "float64")
 
     @property
     def needs_array(self) -> bool:
@@ -140,11 +140,11 @@ class Field:
         if decode == "float":
             return _float(data)
         if decode == "npy":
-            dtype, shape, fortran, start = _dtypes.parse_npy(data)
+            dtype, shape, fortran, start = arrays.parse_npy(data)
             buffer = bytearray(data) if copy else data
-            return _dtypes.array(buffer, start, len(data) - start, dtype, shape, fortran, out)
+            return arrays.array(buffer, start, len(data) - start, dtype, shape, fortran, out)
         assert self.dtype is not None
-        return _dtypes.array(bytearray(data) if copy else data, 0, len(data), self.dtype, self._shape(len(data)), False, out)
+        return arrays.array(bytearray(data) if copy else data, 0, len(data), self.dtype, self._shape(len(data)), False, out)
 
     def _shape(self, size: int) -> Tuple[int, ...]:
         assert self.dtype is not None
@@ -186,7 +186,7 @@ def _scalar(data: Any, code: str, name: str) -> Any:
     """A number's text, or the number in an npy file, which stacked data has."""
     if bytes(data[:6]) != b"\x93NUMPY":
         return bytes(data)
-    dtype, shape, _, start = _dtypes.parse_npy(memoryview(data))
+    dtype, shape, _, start = arrays.parse_npy(memoryview(data))
     if dtype.name != name or shape or len(data) - start != 8:
         raise ValueError(f"an array of {dtype.name} and shape {shape} where one number of type {name} is wanted: read the field as npy")
     return struct.unpack_from("<" + code, data, start)[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, Optional, Union
 
-from ._config import Size, at_least, check_max_skipped, set_typed
+from ._checks import Size, at_least, check_max_skipped, set_typed
 
 __all__ = ["Faults", "Order", "Tuning"]
 
@@ -22,8 +22,6 @@ class Order:
     Different values give a different order, except for ``global_batch`` on a resumed job, which
     only changes where batches are cut. An option that is None has the value of the checkpoint that
     the job resumes from, or else its default. A value that contradicts the checkpoint is refused.
-
-    ``shardtool.order.Order`` is another class: it computes the order that these options describe.
     """
 
     global_batch: Optional[int] = None

@@ -8,16 +8,14 @@ import struct
 import threading
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
-from . import _config
-from . import _protocol as proto
-from ._client import Client, Frame
-from ._config import Output
-from ._redact import redact
-from ._requests import opening
-from ._session import Session
-from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError
+from . import _checks
+from ._checks import Output
+from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, parse, typed
 from .options import Tuning
+from .wire import protocol as proto
+from .wire.client import Client, Frame, Session
+from .wire.requests import opening
 
 #: Requests sent before the first answer is read.
 _AHEAD = 64
@@ -82,7 +80,7 @@ class Samples:
         keys: Union[str, os.PathLike[str], None] = None,
         tuning: Tuning = Tuning(),
     ) -> None:
-        _config.typed(Samples.__init__, {"url": url, "out": out, "cache": cache, "where": where, "keys": keys, "tuning": tuning})
+        _checks.typed(Samples.__init__, {"url": url, "out": out, "cache": cache, "where": where, "keys": keys, "tuning": tuning})
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._out = out

@@ -12,12 +12,14 @@ import time
 from array import array
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
-from . import _child, _columns, _config
-from ._child import Child
-from ._encode import Slots
-from ._redact import redact
-from ._rows import ABSENT, Kind, Rows
-from .errors import ClosedError, ConfigError, EncodeError
+from . import _checks
+from .errors import ClosedError, ConfigError, EncodeError, redact
+from .wire import receiver
+from .wire.receiver import Child
+from .write.arrow import batches
+from .write.columns import Column, column_frames, of_batch
+from .write.encode import Slots
+from .write.rows import ABSENT, Kind, Rows
 
 #: Bytes and seconds of samples that are collected before they are sent. Only what was sent can be
 #: in a complete shard, which survives a kill.
@@ -101,22 +103,22 @@ class Writer:
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
         name: str = "data",
-        shard_size: Optional[_config.Size] = None,
-        block_size: Optional[_config.Size] = None,
+        shard_size: Optional[_checks.Size] = None,
+        block_size: Optional[_checks.Size] = None,
         samples_per_shard: Optional[int] = None,
         level: Literal["fastest", "default", "better", "best"] = "default",
         layout: Optional[Literal["samples", "stacked", "auto"]] = None,
         duplicate_keys: Literal["fail", "keep"] = "fail",
-        memory: _config.Size = "256MiB",
+        memory: _checks.Size = "256MiB",
         workers: Optional[int] = None,
     ) -> None:
-        given = _config.typed(Writer.__init__, {
+        given = _checks.typed(Writer.__init__, {
             "url": url, "on_exists": on_exists, "source": source, "rank": rank, "world_size": world_size, "name": name,
             "shard_size": shard_size, "block_size": block_size, "samples_per_shard": samples_per_shard, "level": level, "layout": layout,
             "duplicate_keys": duplicate_keys, "memory": memory, "workers": workers,
         })  # fmt: skip
         for option, least in (("samples_per_shard", 1), ("workers", 1)):
-            _config.at_least(option, given[option], least)
+            _checks.at_least(option, given[option], least)
         if (rank is None) != (world_size is None):
             raise ConfigError("rank and world_size: give both or neither")
         if rank is not None and world_size is not None and not 0 <= given["rank"] < given["world_size"]:
@@ -126,12 +128,12 @@ class Writer:
         prefix = "" if rank is None else f"{given['rank']:05d}-"
         self._begin: Dict[str, Any] = {
             "source": source, "key_prefix": prefix, "name": name, "level": level, "layout": layout or "",
-            "shard_size": _config.size_of("shard_size", given["shard_size"]) or 0,
-            "block_size": _config.size_of("block_size", given["block_size"]) or 0,
+            "shard_size": _checks.size_of("shard_size", given["shard_size"]) or 0,
+            "block_size": _checks.size_of("block_size", given["block_size"]) or 0,
             "samples_per_shard": given["samples_per_shard"] or 0,
             "mode": on_exists if on_exists in ("append", "overwrite") else "create", "resume": on_exists == "resume",
             "part": given["rank"] or 0, "parts": given["world_size"] or 0, "keep_duplicates": duplicate_keys == "keep",
-            "workers": given["workers"] or 0, "memory": _config.size_of("memory", given["memory"]),
+            "workers": given["workers"] or 0, "memory": _checks.size_of("memory", given["memory"]),
             "schema": json.dumps([sorted((str(k), v) for k, v in (fields or {}).items()), self._slots.attrs]),
         }  # fmt: skip
         self._child: Optional[Child] = None
@@ -171,7 +173,7 @@ class Writer:
         if self._error is not None:
             raise ClosedError(f"the writer has failed ({self._why()}): open another one; on_exists='resume' continues") from self._error
         if self._child is None:
-            child = Child(_config.address(self.url), self._begin)
+            child = Child(_checks.address(self.url), self._begin)
             try:
                 ready = child.answer()
                 self._slots.learn(ready["at"].get("types") or {})
@@ -243,7 +245,7 @@ class Writer:
         if self._ended or self._done:
             return self._rows.samples
         self._flush()
-        self._send(_child.STATE, [])
+        self._send(receiver.STATE, [])
         assert self._child is not None
         try:
             return int(self._child.answer().get("stored") or 0)
@@ -259,7 +261,7 @@ class Writer:
         try:
             if not self._done:
                 self._flush()
-                child.send(_child.END, [])
+                child.send(receiver.END, [])
             self.result = child.answers()["result"]
         except BaseException as err:
             self._error = err
@@ -327,7 +329,7 @@ class Writer:
         child = self._open()
         self._flush()
         with self._slots.whole():
-            made, rows = _columns.of_batch(self._slots, dict(columns), self.samples, self._rows.numbered)
+            made, rows = of_batch(self._slots, dict(columns), self.samples, self._rows.numbered)
         self._send_columns(child, made, rows)
 
     def write_table(self, table: Any, *, key: Optional[str] = None) -> None:
@@ -339,8 +341,6 @@ class Writer:
         All values are checked before a sample is written, so a table that raises an error is not
         written in part. To check a stream that does not fit into memory batch by batch, write its
         batches: ``for batch in reader: w.write_table(batch)``."""
-        from ._arrow import batches
-
         child = self._open()
         self._flush()
         first = self.samples
@@ -374,7 +374,7 @@ class Writer:
             if known != word and (known, word) != ("float", "int"):
                 raise EncodeError(f"attribute {name!r} is {word}, and {known} in earlier samples: convert it", field=name)
             attrs.append({"name": name, "kind": known})
-        self._send(_child.LAYOUT, [json.dumps({"fields": fields, "attrs": attrs}).encode()])
+        self._send(receiver.LAYOUT, [json.dumps({"fields": fields, "attrs": attrs}).encode()])
         number = self._layouts[kind] = len(self._layouts)
         return number
 
@@ -397,13 +397,13 @@ class Writer:
             self._gather()
             if self._pending:
                 pending, self._pending = self._pending, []
-                self._send(_child.SAMPLES, pending)
+                self._send(receiver.SAMPLES, pending)
         except BaseException as err:
             if not isinstance(err, Exception):  # KeyboardInterrupt: samples that were taken may be lost
                 self._error = err
             raise
 
-    def _send(self, kind: int, parts: Sequence[_child.Buffer]) -> None:
+    def _send(self, kind: int, parts: Sequence[receiver.Buffer]) -> None:
         assert self._child is not None
         try:
             if not self._sending.acquire(blocking=False):
@@ -418,10 +418,10 @@ class Writer:
             self._error = err
             raise
 
-    def _send_columns(self, child: Child, columns: "List[_columns.Column]", rows: int) -> None:
-        for body, part in _columns.frames(columns, rows):
+    def _send_columns(self, child: Child, columns: List[Column], rows: int) -> None:
+        for body, part in column_frames(columns, rows):
             skip = min(self._skip, part)
             self._skip -= skip
             if skip < part:
-                self._send(_child.COLUMNS, [skip.to_bytes(4, "little"), *body])
+                self._send(receiver.COLUMNS, [skip.to_bytes(4, "little"), *body])
                 self._rows.samples += part - skip

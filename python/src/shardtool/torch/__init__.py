@@ -6,8 +6,8 @@ A plain loop needs neither: ``shardtool.Loader`` delivers tensors by itself.
 
 from __future__ import annotations
 
-from ._named import NamedBatch, state_of
 from .dataset import Dataset
+from .named import NamedBatch, state_of
 from .prefetch import Prefetcher
 
 __all__ = ["Dataset", "NamedBatch", "Prefetcher", "state_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import sys
 import threading
@@ -10,24 +11,22 @@ import time
 import weakref
 from collections.abc import Mapping as AnyMapping
 from multiprocessing import context
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Iterator, Literal, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
 
-from .. import _config
-from .._units import Bucket, Pack
+from .. import _checks
 from ..batch import Batch
 from ..errors import ConfigError
-from ..fields import Spec
 from ..loader import Loader
-from ..options import Faults, Order, Tuning
+from ..read.arguments import Arguments, Asked
 from ..stats import Stats
-from . import _board as notes
-from ._board import Board
-from ._loop import Loop, Waits, above, attached
-from ._named import NamedBatch, named
-from ._relay import begin_at, left, upcoming
-from ._tap import Tap
+from . import notes
+from .loops import Loop, Waits, above, attached
+from .named import NamedBatch, named
+from .notes import Board
+from .relay import begin_at, left, upcoming
+from .worker import Tap
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which type checkers have built in
@@ -39,7 +38,7 @@ else:
     T = TypeVar("T")
 
 
-class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[misc,type-arg,unused-ignore]
+class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,unused-ignore]
     """Batches of a data set for a DataLoader: those of ``shardtool.Loader``, in the same order for
     any number of workers.
 
@@ -73,40 +72,12 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
     A Dataset can be pickled. It is for one thread at a time.
     """
 
-    def __init__(
-        self,
-        url: Union[str, os.PathLike[str], Mapping[str, Any]],
-        batch_size: Optional[int] = None,
-        *,
-        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
-        shuffle: Optional[bool] = None,
-        seed: Optional[int] = None,
-        epochs: Optional[int] = None,
-        rank: Optional[int] = None,
-        world_size: Optional[int] = None,
-        tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
-        out: _config.Output = "torch",
-        map: Optional[Callable[[Batch], T]] = None,
-        cache: Union[str, os.PathLike[str], None] = None,
-        where: Optional[str] = None,
-        keys: Union[str, os.PathLike[str], None] = None,
-        change_mix: bool = False,
-        skip_steps: Optional[Tuple[int, int]] = None,
-        pack: Optional[Pack] = None,
-        bucket: Optional[Bucket] = None,
-        order: Order = Order(),
-        tuning: Tuning = Tuning(),
-        faults: Faults = Faults(),
-    ) -> None:
-        _config.typed(Dataset.__init__, {"map": map})
-        self._delivery = _Delivery(map)
-        self._loader: Loader[Any] = Loader(
-            url, batch_size, fields=fields, shuffle=shuffle, seed=seed, epochs=epochs, rank=rank, world_size=world_size, tail=tail,
-            out=out, map=self._delivery, cache=cache, where=where, keys=keys, change_mix=change_mix, skip_steps=skip_steps,
-            pack=pack, bucket=bucket, order=order, tuning=tuning, faults=faults,
-        )  # fmt: skip
-        if not tuning.copy:
+    def _begin_with(self, asked: Asked) -> None:
+        if not asked.tuning.copy:
             raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")
+        self._delivery = _Delivery(asked.map)
+        self._loader: Loader[Any] = Loader.__new__(Loader)
+        self._loader._begin_with(dataclasses.replace(asked, map=self._delivery))
         self._asked = 0  # how often workers were told where to begin
         self._reset()
 
@@ -126,7 +97,7 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
             if self._board is None or self._board.owner != os.getpid():
                 self._board = Board()
                 self._tell()
-            elif (self._handed, self._ranks) != (upcoming(self._loader), _config.ranks(None, None)):
+            elif (self._handed, self._ranks) != (upcoming(self._loader), _checks.ranks(None, None)):
                 self._tell()
             self._board.ticket += 1
             self._look_up()
@@ -145,7 +116,7 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
 
     def _tell(self) -> None:
         """Makes the workers' next iteration begin where this process's would."""
-        self._handed, self._ranks = upcoming(self._loader), _config.ranks(None, None)
+        self._handed, self._ranks = upcoming(self._loader), _checks.ranks(None, None)
         if self._board is not None and self._board.owner == os.getpid():
             self._asked += 1
             self._board.write(

@@ -11,14 +11,14 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 import torch
 
-from .. import _trainer
-from .._states import single
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
 from ..loader import Loader
+from ..read import trainers
+from ..read.states import single
 from ..stats import Stats
-from ._named import named, state_of
 from .dataset import Dataset
+from .named import named, state_of
 
 
 class Prefetcher:
@@ -100,7 +100,7 @@ class Prefetcher:
     def _pass(self, thread: "_Reader") -> "Iterator[Any]":
         if not self._checked:
             target = self._target if isinstance(self._target, Loader) else self._target._loader
-            unfit = _trainer.unfit(target._placed)  # the thread that uses the loader cannot see the trainer
+            unfit = trainers.unfit(target._placed)  # the thread that uses the loader cannot see the trainer
             if unfit:
                 raise ConfigError(unfit)
             self._checked = True

@@ -1,0 +1,1 @@
+"""Reading: what Loader, Dataset and open are made of."""

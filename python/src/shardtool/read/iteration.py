@@ -1,0 +1,57 @@
+"""One iteration of a loader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Generic
+
+from ..batch import Batch
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which type checkers have built in
+
+    T = TypeVar("T", default=Batch)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Epoch:
+    """The progress of one iteration of a loader."""
+
+    __slots__ = ("delivered", "ended", "epoch", "held", "last", "position", "units")
+
+    def __init__(self) -> None:
+        self.epoch = self.position = 0  # of its first batch
+        self.units = 0  # of its epoch
+        self.delivered = 0
+        self.last = False  # whether the last batch was delivered
+        self.ended = False  # whether the loop asked for another batch after the last
+        self.held = False  # whether the latest request for a batch raised HeldError
+
+    @property
+    def left(self) -> bool:
+        """Whether the loop was left before the last batch. After HeldError, the next iteration
+        delivers the rest."""
+        return self.delivered > 0 and not self.last and not self.held
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a loop is iterating, as far as the loader can see."""
+        return self.delivered > 0 and not self.ended
+
+
+class Iterator(Generic[T]):
+    """One iteration of a loader. It refers to the loader, which does not refer back: a reference
+    cycle would keep both and the child process until the next garbage collection."""
+
+    __slots__ = ("_take", "epoch")
+
+    def __init__(self, take: Callable[[Epoch], T], epoch: Epoch) -> None:
+        self._take, self.epoch = take, epoch
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return self._take(self.epoch)

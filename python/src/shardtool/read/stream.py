@@ -1,0 +1,328 @@
+"""The batches of one rank: the child that reads them, the run under way, the place after the last
+batch, and what follows it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import os
+import time
+import warnings
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
+
+from .. import _checks
+from ..batch import Batch
+from ..errors import ClosedError, ConfigError, HeldError, SkippedError
+from ..fields import check_out, typed
+from ..images import leave_out_damaged
+from ..stats import Meter
+from ..wire.client import Client, Session, logger
+from . import mixes, skipped, states, trainers
+from .arguments import Asked
+from .iteration import Epoch
+from .run import Ahead, Run
+from .units import Pack
+
+
+class Stream:
+    """What Loader is made of."""
+
+    _whole = False  # whether copied batches are one buffer, for the relay that sends them
+
+    def _begin_with(self, asked: Asked) -> None:
+        self._asked = asked
+        self._ranks, self._map = asked.ranks, asked.map
+        # The place after the last batch delivered.
+        self._checkpoint: Optional[str] = None
+        self._ledger: Optional[str] = None
+        self._place: Optional[Tuple[int, int]] = None
+        self._begin: Optional[int] = None  # epoch that set_epoch asked for
+        self._closed = False
+        self._placed = False  # whether load_state_dict set the place
+        self._begun = False  # whether an iteration has begun
+        self._renew()
+
+    def _renew(self) -> None:
+        """Sets what another process does not inherit."""
+        self._group: Optional[skipped.Group] = None  # ranks that count skipped samples together
+        self._meter = Meter()
+        self._reset()
+
+    def _reset(self) -> None:
+        """Sets the state that pickling and forks do not keep."""
+        self._session = Session()
+        self._run: Union[Run, Ahead, None] = None  # delivers the batches after the place
+        self._pass: Optional[Epoch] = None  # the latest iteration
+        self._counts: Dict[int, int] = {}  # units of epochs
+        self._damaged = 0  # samples left out because of their images
+        self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
+
+    def __getstate__(self) -> Dict[str, Any]:
+        kept = ("_ranks", "_map", "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun")
+        return {"_asked": self._asked.portable(), **{name: getattr(self, name) for name in kept}}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._renew()
+
+    # The child
+
+    def _connect(self) -> Client:
+        """Returns the client, with the data set open."""
+        if self._closed:
+            raise ClosedError("the loader is closed")
+        if self._session.lost:
+            self._disconnect()
+        metrics = self._asked.tuning.metrics
+        request = _checks.drop_none({**self._asked.opening, "checkpoint": self._checkpoint})
+        return self._session.connect(self, request, os.environ.get("SHARDTOOL_METRICS", "") if metrics is None else metrics)
+
+    def _facts(self) -> Dict[str, Any]:
+        """Returns INFO, from memory if possible: another thread may be waiting for a batch."""
+        if not self._session.info:
+            self._connect()
+        return self._session.info
+
+    def _disconnect(self) -> None:
+        self._session.close()
+        self._reset()
+
+    def _start(self, begin: Optional[int]) -> None:
+        """Starts a run at the place, or at the beginning of the epoch ``begin``."""
+        since = time.perf_counter_ns()
+        if self._meter.pid != os.getpid():
+            self._meter = Meter()
+        client, asked = self._connect(), self._asked
+        fields = [] if isinstance(asked.units, Pack) else asked.fields
+        if fields is None:
+            fields = typed(self._session.info, asked.typed)
+            check_out(asked.out, fields)
+        rank, world_size = self._resolve()
+        if asked.starting["on_error"] == "skip":
+            self._group = skipped.join(asked.faults.skip_group, rank, world_size, self._group)
+            if self._group is not None:
+                self._checkpoint, self._ledger = self._group.begin(self._checkpoint, begin, self._ledger)
+        states.check_length(self._ledger)
+        body = dict(asked.starting, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
+        if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
+            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
+        more = []
+        if asked.units is not None:
+            body["units"] = asked.units.request([f["name"] for f in self._session.info["fields"]], asked.opening.get("cache"))
+            more = asked.units.columns()
+        self._run = None
+        run = Run(client, _checks.drop_none(body), fields, asked.arrays, asked.tuning.copy, self._whole, more)
+        self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
+        said = run.started
+        lost = self._meter.opened(since, said["rank"], said["world_size"], said.get("sources", ()), said.get("lengths", {}))
+        if lost:
+            logger.warning("%s (long=)", lost)
+        client.hear = functools.partial(self._meter.hear, run.ident)
+        if "metrics" in self._session.info:
+            logger.info("metrics at %s", self._session.info["metrics"])
+        logger.info("rank %d of %d, global batch %d, tail %s", rank, world_size, said["global_batch"], said["tail"])
+        self._following = None
+        self._checkpoint, self._place = said["checkpoint"], states.place_of(said["checkpoint"])
+
+    def _resolve(self) -> Tuple[int, int]:
+        """Returns rank and world size; the child finds them in the environment if nothing else sets
+        them."""
+        rank, world_size = self._ranks if self._ranks[0] is not None else _checks.ranks(None, None)
+        if rank is None or world_size is None:
+            said = self._facts()["ranks"]
+            if said.get("error"):
+                raise ConfigError(said["error"])
+            rank, world_size = said["rank"], said["world_size"]
+        return rank, world_size
+
+    # Batches
+
+    def _iterate(self) -> Epoch:
+        """Begins the next epoch, or continues where a loaded state points."""
+        if self._session.lost:
+            self._disconnect()
+        begin = self._next_epoch()
+        if begin is not None or self._run is None:
+            self._start(begin)
+        self._begin, self._pass = None, Epoch()
+        return self._pass
+
+    def _unfit(self) -> str:
+        """Explains why the first iteration does not begin where a framework's trainer resumes;
+        empty if it does."""
+        why = "" if self._begun else trainers.unfit(self._placed)
+        self._begun = not why
+        return why
+
+    def _next(self, it: Epoch) -> Any:
+        if it.last:
+            it.ended = True
+            raise StopIteration
+        if not self._begun:
+            unfit = self._unfit()
+            if unfit:
+                raise ConfigError(unfit)
+        run, self._run = self._run, None  # set again once the batch is delivered; after an error the next iteration restarts at the place
+        if run is None or it is not self._pass or not run.client.alive:
+            if it is not self._pass:
+                self._run = run
+            raise ClosedError(
+                "this iteration has ended: it failed, another one began, the loader was closed or loaded a state, or the process forked;"
+                " start another iteration"
+            )
+        meter, since = self._meter, time.perf_counter_ns()
+        try:
+            taken = run.take(self._ledger)
+        except HeldError:
+            self._run, it.held = run, True
+            raise
+        except Exception as err:
+            if self._group is not None:
+                self._group.failed(err)
+            raise
+        finally:
+            got = time.perf_counter_ns()
+            meter.waited(run.account, got - since)
+        if taken is None:
+            self._run, it.last, it.ended = run, True, True
+            if it.delivered == 0:
+                warnings.warn("the iteration has no batches: all epochs have ended, or the data set is empty", stacklevel=3)
+            raise StopIteration
+        batch, checkpoint, ledger, place, last = taken
+        if self._group is not None:
+            checkpoint, ledger = self._group.batch(place, checkpoint, ledger, self._most_skipped())
+            batch._saved = checkpoint, ledger
+        out = self._made(batch)
+        if self._map is not None:
+            out = self._map(out)
+            meter.mapped(time.perf_counter_ns() - got)
+        if it.delivered == 0:
+            it.epoch, it.position = batch.epoch, batch.position
+        self._checkpoint, self._ledger, self._place = checkpoint, ledger, place
+        it.delivered, it.last, it.held, (it.units, self._following) = it.delivered + 1, last, False, batch._units()
+        self._run = run
+        every = self._asked.tuning.stats_every
+        said = meter.line(every) if every else None
+        if said is not None:
+            logger.info("%s", said)
+        return out
+
+    def _made(self, batch: Batch) -> Any:
+        """Returns what ``map`` gets of a batch."""
+        if not self._whole:
+            self._leave_out(batch)
+        return batch.to_arrow() if self._asked.out == "arrow" else batch
+
+    def _leave_out(self, batch: Batch) -> None:
+        """Leaves samples out of a batch whose images are damaged, as ``on_error`` says."""
+        asked = self._asked
+        names = [f.name for f in asked.fields or () if f.image is not None]
+        if not names or asked.units is not None or asked.starting["on_error"] != "skip":
+            return
+        self._damaged += leave_out_damaged(batch, names)
+        if self._session.client is not None and self._damaged > self._most_skipped():
+            raise SkippedError(
+                f"{self._damaged} samples with images that cannot be decoded were left out since the loader was made, but max_skipped"
+                f" allows {self._most_skipped()}: correct them, or allow more"
+            )
+
+    def _most_skipped(self) -> int:
+        """Returns the limit of skipped samples, as the child computes it."""
+        number = self._asked.starting.get("max_skipped")
+        return number if number is not None else int(self._asked.starting.get("max_skipped_share", 0.001) * self._session.info["samples"])
+
+    # What follows
+
+    def _told(self, member: str) -> Any:
+        """Returns a parameter of the order: the one given, that of the checkpoint, or the
+        default."""
+        if member in self._asked.starting:
+            return self._asked.starting[member]
+        if self._checkpoint is not None:
+            return json.loads(self._checkpoint)[member]
+        return "short" if self._asked.starting.get("epochs") else "wrap"
+
+    def _global_batch(self) -> int:
+        if "batch_size" in self._asked.starting:
+            return int(self._asked.starting["batch_size"]) * self._resolve()[1]
+        if self._checkpoint is None and "global_batch" not in self._asked.starting:
+            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
+        return int(self._told("global_batch"))
+
+    def _next_epoch(self) -> Optional[int]:
+        """Returns the epoch that the next iteration begins; None if it continues at the place."""
+        last = self._pass
+        if self._begin is None and last is not None and self._run is not None and last.left:
+            return last.epoch + 1
+        return self._begin
+
+    def _upcoming(self) -> Tuple[int, int]:
+        """Returns epoch and position where the next iteration begins."""
+        begin = self._next_epoch()
+        if begin is not None:
+            return begin, 0
+        if self._checkpoint is None or self._place is None:
+            return self._asked.starting.get("epoch", 0), 0
+        epoch, position = self._place
+        said = json.loads(self._checkpoint)
+        if states.of_mix(said):
+            cut = said["tail"] == "drop" or said["left_out"] or "skip_steps" in self._asked.starting
+            mix = self._mix() if cut else None
+            position = position if mix is None else mix.beginning(position)
+            return position // int(said["epoch_length"]), position
+        if self._told("tail") == "drop":
+            samples = said["sources"][0]["N"] if self._asked.units is None else self._next_units()
+            if samples - position < self._global_batch():
+                return epoch + 1, 0  # ``tail`` drops the rest
+        return epoch, position
+
+    def _batches(self) -> int:
+        """Returns how many batches the epoch under way has, or the next one."""
+        samples, size = int(self._facts()["epoch_samples"]), self._global_batch()
+        it = self._pass
+        running = it is not None and it.under_way and self._begin is None
+        epoch, position = (it.epoch, it.position) if it is not None and running else self._upcoming()
+        mix = self._mix()
+        if mix is not None:
+            return mix.batches(max(position, epoch * mix.epoch))
+        if self._asked.units is not None:
+            samples = it.units if it is not None and running else self._next_units()
+        if self._told("tail") == "drop":
+            return position // size + (samples - position) // size
+        return position // size - (position - samples) // size
+
+    def _next_units(self) -> int:
+        """Returns how many units the epoch of the next iteration has. The child may have to plan
+        it."""
+        epoch = self._next_epoch()
+        if epoch is None:
+            started = self._started()
+            return int(started.get("units", 0)) if self._following is None else self._following
+        if epoch not in self._counts:
+            other = copy.copy(self)  # with another child, so that the place stays what it is
+            try:
+                other._start(epoch)
+                self._counts[epoch] = int(other._started().get("units", 0))
+            finally:
+                other._disconnect()
+        return self._counts[epoch]
+
+    def _started(self) -> Dict[str, Any]:
+        """Returns STARTED of the run under way, or of one that begins at the place."""
+        if self._run is None:
+            self._start(None)
+        assert self._run is not None
+        return self._run.started
+
+    def _mix(self) -> Optional[mixes.Plan]:
+        """Returns the plan of the mix; None for one data set."""
+        said = None if self._checkpoint is None else json.loads(self._checkpoint)
+        if not (states.of_mix(said) if said else "sources" in self._facts()):
+            return None
+        info: Mapping[str, Any] = self._session.info
+        if self._asked.units is not None:  # units depend on the order, which a start chooses
+            started = self._started()
+            said = json.loads(self._checkpoint or "null")
+            info = {"epoch_length": started["units"], "end": started.get("end", mixes.NO_END)}
+        return mixes.plan_of(said, info, self._told("tail"), self._global_batch(), self._asked.starting.get("skip_steps"))

@@ -1,0 +1,122 @@
+"""Counts the batches that the loop over a DataLoader with workers has received, in the process of
+the loop.
+
+The workers read ahead and cannot know it, and the DataLoader reports it nowhere. But its iterator
+starts the workers in its constructor, and the data set, which is sent to them, finds the iterator
+on the stack. From then on, each batch that the iterator returns is counted. If the iterator is not
+found, nothing is counted, and everything else works as far as it can.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from torch.utils.data import dataloader
+
+from ..errors import ConfigError
+from . import notes
+from .notes import Board
+
+
+class Waits:
+    """What the loops over a data set waited for in DataLoaders with workers."""
+
+    def __init__(self) -> None:
+        #: When the first of them began, by time.perf_counter_ns; 0 before it.
+        self.begun = 0
+        #: Batches received, and nanoseconds of the wait for all of them and for the first.
+        self.batches = self.wait = self.first = 0
+
+
+class Loop:
+    """The iterations of one iterator of a DataLoader."""
+
+    def __init__(self, board: Board, waits: Waits, iterator: Any, unfit: str = "") -> None:
+        self._board = board
+        self._unfit = unfit  # why it must not deliver batches
+        self._waits = waits
+        self._iterator = weakref.ref(iterator)
+        self._ticket = board.ticket  # the ticket of its worker 0
+        self._turn = self._delivered = 0
+        self._failed = ""
+        waits.begun = waits.begun or time.perf_counter_ns()
+        # Set on the object, so that others of its class do not change. It must not refer to the
+        # object: torch ends the workers when the iterator is collected.
+        iterator._next_data, iterator._reset = self._next_data, self._reset
+
+    def _reset(self, *args: Any, **options: Any) -> Any:
+        self._turn, self._delivered, self._failed = self._turn + 1, 0, ""
+        self._tell()
+        iterator = self._iterator()
+        return type(iterator)._reset(iterator, *args, **options)  # type: ignore[union-attr]
+
+    def _next_data(self) -> Any:
+        if self._unfit:
+            raise ConfigError(self._unfit)
+        iterator, waits, begin = self._iterator(), self._waits, time.perf_counter_ns()
+        try:
+            data = type(iterator)._next_data(iterator)  # type: ignore[union-attr]
+        except StopIteration:
+            raise
+        except Exception as err:
+            self._failed = type(err).__name__  # workers that were killed could not write it
+            self._tell()
+            raise
+        finally:
+            took = time.perf_counter_ns() - begin
+            waits.wait, waits.first = waits.wait + took, waits.first or took
+        self._delivered, waits.batches = self._delivered + 1, waits.batches + 1
+        self._tell()
+        return data
+
+    def _tell(self) -> None:
+        """Records the position of the loop, and keeps the records of a few earlier iterations."""
+        known = self._board.loops
+        known.pop((self._ticket, self._turn), None)
+        known[self._ticket, self._turn] = Got(self._delivered, self._failed)
+        if len(known) > 4:
+            del known[next(iter(known))]
+        self._board.write(notes.LOOPS, {"loops": [[*which, *got] for which, got in known.items()]})
+
+
+class Got(NamedTuple):
+    """Returns how many batches of an iteration its loop received, and the error it failed with, or
+    ""."""
+
+    batches: int
+    failed: str
+
+
+def got(board: Board, ticket: int, turn: int) -> Optional[Got]:
+    """Returns what the loop over an iteration received; None if unknown."""
+    for one, other, batches, failed in (board.read(notes.LOOPS) or {"loops": []})["loops"]:
+        if (one, other) == (ticket, turn):
+            return Got(batches, failed)
+    return None
+
+
+def above(dataset: object) -> "Optional[Tuple[Any, Optional[Dict[str, Any]]]]":
+    """Returns the iterator of a DataLoader that is starting a worker for the data set, from the
+    stack, or None. If a StatefulDataLoader is resuming, it also returns how many batches the
+    iterator skips by itself (``passes``), and whether its loop had finished (``finished``)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        iterator = frame.f_locals.get("self") if frame.f_code.co_name == "__init__" else None
+        if isinstance(iterator, dataloader._BaseDataLoaderIter):
+            outer = iterator._dataset
+            if outer is not dataset and all(v is not dataset for v in getattr(outer, "__dict__", {}).values()):
+                return None  # of another data set
+            state = frame.f_locals.get("next_iter_state")
+            if not isinstance(state, dict) or "_steps_since_snapshot" not in state:
+                return iterator, None
+            return iterator, {"passes": int(state["_steps_since_snapshot"]), "finished": bool(state.get("_iterator_finished"))}
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def attached(iterator: Any) -> bool:
+    """Whether a Loop counts the batches of the iterator."""
+    return isinstance(getattr(vars(iterator).get("_next_data"), "__self__", None), Loop)

@@ -1,0 +1,214 @@
+"""A worker's end of the relay: it receives the batches that this worker delivers."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from multiprocessing import util
+from typing import Any, Dict, Mapping, Optional
+
+from ..batch import Batch, Layout
+from ..errors import CheckpointError, ClosedError, ConfigError, ServerDiedError
+from ..fields import Field
+from ..loader import Loader
+from . import messages as wire
+from . import notes
+from .notes import Board
+from .relay import Relay, begin_at, turn
+
+#: Seconds to look for worker 0, which may import a lot before it begins.
+PATIENCE = 300.0
+#: Seconds after which a worker also asks a worker 0 that may belong to another iterator.
+DOUBT = 2.0
+
+
+class Tap:
+    """The relay's client in a worker process, for one thread at a time."""
+
+    def __init__(self, board: Board, loader: Loader, ident: int, workers: int) -> None:
+        parent = multiprocessing.parent_process()
+        if parent is None or parent.pid != board.owner:
+            raise ConfigError("the workers of a DataLoader must be children of the process that iterates it")
+        self.pid = os.getpid()
+        _leave_signals_to_the_loop()
+        util.Finalize(self, self._bye, exitpriority=10)
+        self._parent = parent
+        self._board, self._loader, self._id, self._workers = board, loader, ident, workers
+        self._relay: Optional[Relay] = None
+        self._sock: Optional[socket.socket] = None
+        self._iteration = 0
+        self._joined = False
+        self._ended = False
+        self._layout: Optional[Layout] = None
+        self._loaded: Optional[Dict[str, Any]] = None  # the state for the next iteration
+        self._from: Optional[Dict[str, Any]] = None  # the state that this iteration began with
+        self._state: Optional[Dict[str, Any]] = None
+        self._sequence = 0  # of the latest batch
+        self._last = False  # whether that batch is the last of its iteration
+
+    # The state of this worker, for StatefulDataLoader
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Returns the place after the batch that this worker delivered last, and the number of that
+        batch."""
+        if self._loaded is not None:
+            return self._loaded
+        if self._state is not None:
+            return self._state
+        # Before the first batch, worker 0 answers for all.
+        place = begin_at(self._board)[1] if self._id == 0 and not self._joined else None
+        fresh = {"version": 1, "checkpoint": None, "ledger": None, "begin": None}
+        return {**(place or fresh), "worker": self._id, "sequence": None, "ended": False}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads a state of the worker with the same number. All workers load theirs."""
+        if "sequence" not in state or state.get("worker") != self._id:
+            raise CheckpointError(
+                f"not a state of worker {self._id} of a DataLoader: load the whole state into the StatefulDataLoader, with the same"
+                " num_workers"
+            )
+        self._loaded = dict(state)
+
+    def delivered(self, batch: Batch) -> None:
+        """Records that a batch was delivered."""
+        self._state = {**batch.state_dict(), "worker": self._id, "sequence": self._sequence, "ended": self._last}
+
+    # Batches
+
+    def begin(self) -> int:
+        """Begins an iteration, without waiting."""
+        self._iteration += 1
+        self._joined = self._ended = False
+        self._state = self._from = self._loaded
+        self._loaded = None
+        if self._from is not None:  # for the next iteration, if this one requests no batch
+            self._board.write(notes.restored_by(self._id), {"turn": turn(self._board), "state": self._from})
+        return self._iteration
+
+    def next(self, iteration: int) -> Optional[Batch]:
+        """Returns the next batch of this worker; None at the end."""
+        if iteration != self._iteration:
+            raise ClosedError("this iteration has ended: another one began")
+        if self._ended:
+            return None
+        message, body = self._ask()
+        if message["what"] == "error":
+            raise wire.unpack_error(message)
+        if message["what"] == "end":
+            self._ended = True
+            self._state = {**self.state_dict(), "ended": True}
+            return None
+        if self._layout is None:
+            fields = self._loader._asked.fields
+            if fields is None:
+                fields = [Field(name, spec) for name, spec in message["fields"]]
+            elif self._loader._asked.units is not None:
+                fields = [*fields, *self._loader._asked.units.columns()]
+            self._layout = Layout(fields, self._loader._asked.arrays, True)
+            self._layout.sources = message.get("sources", ())
+        self._sequence, self._last = message["sequence"], message["last"]
+        batch: Batch = Batch._of(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
+        self._loader._leave_out(batch)
+        return batch
+
+    def _ask(self) -> Any:
+        try:
+            if not self._joined:
+                self._join()
+            assert self._sock is not None
+            if not wire.waiting(self._sock):
+                with contextlib.suppress(wire.Gone):  # it may have reported the end before
+                    wire.send(self._sock, {"what": "next"})
+            while True:
+                message, body = wire.receive(self._sock)
+                if message.get("iteration", self._iteration) == self._iteration:
+                    return message, body
+        except wire.Gone:
+            raise ServerDiedError(f"worker 0 of the DataLoader, which also reads for worker {self._id}, has ended") from None
+
+    def failed(self, err: BaseException) -> None:
+        """Reports that the latest batch is not delivered, so that no batch after it is."""
+        if self._sock is not None:
+            with contextlib.suppress(wire.Gone):
+                wire.send(self._sock, {"what": "failed", "error": type(err).__name__})
+
+    def _join(self) -> None:
+        if self._id == 0 and self._relay is None:
+            self._relay = Relay(self._board, self._loader, self._workers)
+        if self._sock is not None:
+            if not self._hello(self._sock):
+                raise wire.Gone
+        else:
+            self._sock = self._find()
+        self._joined = True
+
+    def _hello(self, sock: socket.socket) -> bool:
+        me = {"id": self._id, "pid": self.pid, "iteration": self._iteration, "state": self._from}
+        wire.send(sock, {"what": "join", "secret": self._board.secret, **me})
+        while True:
+            message, _ = wire.receive(sock)
+            if message["what"] == "refused":
+                return False
+            if message["what"] == "welcome" and message["iteration"] == self._iteration:
+                return True
+
+    def _find(self) -> socket.socket:
+        """Connects to worker 0 of this iterator. The board counts the processes that receive it, so
+        the difference of the tickets is the number of this worker. If other threads start processes
+        at the same time, it is not; then the right worker 0 is the one without a worker of this
+        number."""
+        first = time.monotonic()
+        while True:
+            said = self._board.read(notes.RELAY)
+            waited = time.monotonic() - first
+            if said is not None and said["workers"] == self._workers:
+                apart = self._board.ticket - said["ticket"]
+                if apart == self._id or (apart > self._id and waited > DOUBT):
+                    sock = wire.connect(said["name"])
+                    if sock is not None:
+                        try:
+                            if wire.ours(sock) and self._hello(sock):
+                                return sock
+                        except wire.Gone:
+                            pass
+                        sock.close()
+            if not self._parent.is_alive():
+                raise ClosedError("the process that iterates the DataLoader has ended")
+            if waited > PATIENCE:
+                raise ServerDiedError(
+                    f"worker 0 of the DataLoader, which also reads for worker {self._id}, did not begin within {PATIENCE:.0f} s"
+                )
+            time.sleep(0.005)
+
+    def _bye(self) -> None:
+        """Runs when the process exits normally."""
+        if self._sock is None:
+            self._board.write(notes.left_by(self._id), {"ticket": self._board.ticket - self._id})
+            return
+        with contextlib.suppress(wire.Gone):
+            wire.send(self._sock, {"what": "bye"})
+
+
+def _leave_signals_to_the_loop() -> None:
+    """Ignores, in this worker, signals sent to a whole job: Ctrl-C, and those by which a scheduler
+    announces the end.
+
+    The process with the loop decides what they mean. If it continues, to save, it needs its
+    workers. If it ends, it ends them, and must not find a lock held by a worker that was
+    interrupted, such as the lock of the event that stops them. Handlers that a program installed
+    stay.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGUSR1, signal.SIG_DFL), (signal.SIGUSR2, signal.SIG_DFL)):
+        if signal.getsignal(number) == usual:
+            signal.signal(number, _pass)  # not SIG_IGN, which programs that map starts would inherit
+
+
+def _pass(number: int, frame: object) -> None:
+    """Handles a signal by doing nothing."""

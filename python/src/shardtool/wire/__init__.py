@@ -1,0 +1,1 @@
+"""The child processes, and what goes to them and comes back."""

@@ -1,0 +1,439 @@
+"""The client: the child process, its frames and its segments."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import logging
+import mmap
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+import weakref
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
+
+from ..errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
+from . import program
+from . import protocol as proto
+
+logger = logging.getLogger("shardtool")
+
+#: Seconds without a frame after which the child counts as dead; it sends one every second.
+SILENCE = 60.0
+
+#: The members of a frame: see protocol.frame.
+Frame = Tuple[int, int, int, int, int, int, int, int, int, int, int]
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    """Reports when nothing refers to a region any more."""
+
+    __slots__ = ("place",)
+    place: Tuple[int, int]
+
+
+def _gone(live: "Dict[Tuple[int, int], _Ref]", released: "Deque[Tuple[int, int]]") -> "Callable[[Any], None]":
+    """Returns a callback that queues a region for release."""
+
+    def gone(ref: _Ref) -> None:
+        live.pop(ref.place, None)
+        released.append(ref.place)
+
+    return gone
+
+
+class Client:
+    """One child process and the connection to it. Only one thread at a time may call methods; any
+    thread may drop regions.
+
+    A client does not survive a fork: the forked process closes its copy of the socket and must not
+    use it.
+    """
+
+    def __init__(self, metrics: str = "") -> None:
+        if sys.byteorder != "little" or not hasattr(os, "memfd_create"):
+            raise ConfigError("shardtool's Python package needs Linux on a little-endian processor")
+        self.pid = os.getpid()
+        self.binary = program.find()
+        self.version = ""
+        self.dirty = False  # an exception interrupted a frame
+        #: Called with the number of a run and its account when a heartbeat has one.
+        self.hear: Callable[[int, bytes], None] = lambda run, account: None
+        self._closed = False
+        self._frame = bytearray(proto.FRAME)
+        self._view = memoryview(self._frame)
+        self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
+        self._released: Deque[Tuple[int, int]] = deque()
+        self._live: Dict[Tuple[int, int], _Ref] = {}
+        self._gone = _gone(self._live, self._released)
+        #: Total bytes of the mapped segments.
+        self.mapped_bytes = 0
+        self._spawn(["--metrics", metrics] if metrics else [])
+        _clients.add(self)
+        try:
+            self._hello()
+        except BaseException:
+            self.close()
+            raise
+
+    def _spawn(self, options: List[str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Not a pipe, which nobody would drain. The client reads it when there is a reason.
+        self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
+        fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)
+        fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+        try:
+            self.process = subprocess.Popen(
+                [self.binary, "serve", "--fd", str(fd), "--parent", str(self.pid), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                pass_fds=(fd,),
+            )
+        except OSError as err:
+            ours.close()
+            os.close(self._stderr)
+            raise BinaryError(f"{self.binary} does not start: {err.strerror}") from err
+        finally:
+            os.close(fd)
+            theirs.close()
+        # A timeout of the kernel: Python's own costs a poll() before every call.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
+        self._sock = ours
+
+    def _hello(self) -> None:
+        ours = program.package_version()  # while the child starts
+        try:
+            kind, _, size, magic, protocol, *_ = self.receive()
+        except ServerDiedError as err:
+            raise BinaryError(f"{self.binary} cannot be used: package and binary must be of one version. {err}") from err
+        if kind != proto.HELLO or magic != proto.MAGIC or size > proto.MAX_BODY:
+            raise BinaryError(f"{self.binary} is not the program shardtool: correct SHARDTOOL_BINARY or PATH")
+        self.version = self.body(size).decode("utf-8", "replace")
+        if protocol != proto.PROTOCOL:
+            raise VersionError(
+                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}; this Python package"
+                f" {ours and f'is {ours} and '}speaks {proto.PROTOCOL}: install package and binary of one version",
+                package=ours,
+                program=self.version,
+            )
+        program.check_release(self.binary, self.version, ours)
+
+    # Frames
+
+    def send(self, data: bytes) -> None:
+        """Sends frames, after the RELEASEs that are queued."""
+        self.dirty = True
+        if self._released:
+            data = self._releases() + data
+        try:
+            self._sock.sendall(data)
+        except OSError:  # also if another thread closed it
+            raise self._died("the child ended") from None
+        self.dirty = False
+
+    def _releases(self) -> bytes:
+        out = []
+        while self._released:
+            out.append(proto.pack_release(*self._released.popleft()))
+        return b"".join(out)
+
+    def ready(self) -> Optional[Frame]:
+        """Returns the next frame if one has arrived, else None."""
+        self.dirty = True
+        try:
+            got = self._sock.recv_into(self._view, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.dirty = False
+            return None
+        except OSError:
+            got = 0
+        if got == 0:
+            raise self._died("the child ended")
+        return self.receive(got)
+
+    def receive(self, got: int = 0) -> Frame:
+        """Returns the next frame, of which ``got`` bytes have arrived. The caller must read its
+        body with body(). Raises ServerDiedError after SILENCE."""
+        self.dirty = True
+        flags = 0
+        while got < proto.FRAME:
+            try:
+                n = self._sock.recv_into(self._view[got:] if got else self._view, 0, flags)
+            except BlockingIOError:
+                if flags:
+                    raise self._died(f"the child did not respond for {SILENCE:.0f} s") from None
+                # Both processes may have been stopped, and continued together: the child then sends
+                # one now.
+                time.sleep(2.5)
+                flags = socket.MSG_DONTWAIT
+                continue
+            except OSError:
+                n = 0
+            if n == 0:
+                raise self._died("the child ended")
+            got += n
+        self.dirty = False
+        return proto.frame.unpack(self._frame)
+
+    def body(self, size: int) -> bytes:
+        """Reads the body of the latest frame."""
+        self.dirty = True
+        out = bytearray(size)
+        view = memoryview(out)
+        while view:
+            try:
+                n = self._sock.recv_into(view)
+            except OSError:
+                n = 0
+            if n == 0:
+                raise self._died("the child ended in the middle of a message")
+            view = view[n:]
+        self.dirty = False
+        return bytes(out)
+
+    def expect(self, kind: int, of: int, ident: int) -> Frame:
+        """Returns the next frame of a kind, or END of the run ``ident``. Raises an error that
+        answers request ``of`` with number ``ident``; drops frames of earlier requests."""
+        while True:
+            frame = self.receive()
+            got = frame[0]
+            if got == kind or (got == proto.END and kind == proto.BATCH and frame[3] == ident):
+                return frame
+            err = self.aside(frame)
+            if err is not None and frame[5] == of and frame[3] == ident:
+                raise err
+
+    def gather(self, idents: range) -> "Dict[int, Union[Frame, ShardtoolError]]":
+        """Returns the answers to GETs by their numbers. The caller must release each SAMPLE."""
+        out: Dict[int, Union[Frame, ShardtoolError]] = {}
+        while len(out) < len(idents):
+            frame = self.receive()
+            if frame[0] == proto.SAMPLE and frame[3] in idents:
+                out[frame[3]] = frame
+                continue
+            err = self.aside(frame)
+            if err is not None and frame[5] == proto.GET and frame[3] in idents:
+                out[frame[3]] = err
+        return out
+
+    def aside(self, frame: Frame) -> Optional[ShardtoolError]:
+        """Handles a frame that no caller waits for. Returns the error of a request; raises that of
+        the connection."""
+        kind = frame[0]
+        if kind == proto.SEGMENT:
+            self._map(frame[4], frame[7])
+        elif kind == proto.RETIRE:
+            self._unmap(frame[4])
+        elif kind == proto.HEARTBEAT:
+            self._heartbeat()
+        elif kind in (proto.BATCH, proto.SAMPLE):
+            self._released.append((frame[4], frame[6]))
+        elif kind == proto.ERROR:
+            err = from_body(json.loads(self.body(frame[2])), frame[4])
+            if frame[5] == 0:
+                raise err
+            return err
+        elif kind in (proto.INFO, proto.STARTED):
+            self.body(frame[2])
+        elif kind != proto.END:
+            raise BinaryError(f"{self.binary} sent a message of kind {kind}, which is unknown: install package and binary of one version")
+        return None
+
+    def call(self, request: bytes, kind: int, of: int, ident: int = 0) -> Any:
+        """Sends a request and returns the JSON of its answer."""
+        self.send(request)
+        frame = self.expect(kind, of, ident)
+        return json.loads(self.body(frame[2]))
+
+    def _heartbeat(self) -> None:
+        _, _, size, run, waited, *_ = proto.words.unpack(self._frame)
+        if size:
+            self.hear(run, self.body(size))
+        waited /= 1000
+        if waited in (30, 120, 600) or (waited and waited % 3600 == 0):
+            logger.warning(
+                "waiting for data for %d s: the store is slow or hangs; shardtool's child process %d is alive", waited, self.process.pid
+            )
+        self.forward()
+
+    # Segments
+
+    def _map(self, number: int, length: int) -> None:
+        self.dirty = True
+        _, ancillary, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(4), getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+        if not ancillary:
+            raise self._died("a segment without a file descriptor")
+        fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+        try:
+            mapped = mmap.mmap(fd, length)  # shared, for reading and writing
+        finally:
+            os.close(fd)
+        self._segments[number] = (mapped, ctypes.c_char * length)
+        self.mapped_bytes += length
+        self.dirty = False
+
+    def _unmap(self, number: int) -> None:
+        gone = self._segments.pop(number, None)
+        if gone is not None:
+            self.mapped_bytes -= len(gone[0])
+
+    def claim(self, segment: int, offset: int) -> Any:
+        """Returns the segment as a buffer. The region is released when nothing refers to the buffer
+        any more: no memoryview, array or tensor."""
+        mapped, kind = self._segment(segment)
+        # numpy skips chains of its own arrays, so the weak reference is to the lowest object.
+        anchor = kind.from_buffer(mapped)
+        ref = _Ref(anchor, self._gone)
+        ref.place = place = (segment, offset)
+        self._live[place] = ref
+        return anchor
+
+    def mapped(self, segment: int) -> mmap.mmap:
+        """Returns the segment, to copy from."""
+        return self._segment(segment)[0]
+
+    def _segment(self, number: int) -> "Tuple[mmap.mmap, Any]":
+        found = self._segments.get(number)
+        if found is None:  # another thread closed the client meanwhile
+            raise self._died("the child sent a batch in an unknown segment")
+        return found
+
+    def release(self, segment: int, offset: int) -> None:
+        """Releases a region that was not claimed."""
+        self._released.append((segment, offset))
+
+    # The end
+
+    def forward(self) -> None:
+        """Logs the warnings that the child wrote to stderr."""
+        text = self._said()
+        if text:
+            os.ftruncate(self._stderr, 0)
+            for line in text.splitlines():
+                logger.warning("%s", line)
+
+    def _said(self, most: int = 64 << 10) -> str:
+        try:
+            size = os.fstat(self._stderr).st_size
+            return os.pread(self._stderr, most, max(0, size - most)).decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+    def _died(self, what: str) -> ShardtoolError:
+        if self.pid != os.getpid():
+            return ClosedError("this reader belongs to the process that forked this one: make or iterate one here")
+        if self._closed:
+            return ClosedError("the loader or data set was closed")
+        self._sock.close()
+        try:
+            status = self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            how = "it was killed"
+        else:
+            how = f"killed by signal {-status}" if status < 0 else f"exit code {status}"
+            if status == -9:
+                how += ": the out-of-memory killer does that, look at `dmesg`"
+        said = "\n".join(self._said().splitlines()[-20:])
+        return ServerDiedError(
+            f"shardtool's child process {self.process.pid}: {what} ({how})" + (f"; it said last:\n{said}" if said else "")
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection can be used."""
+        return self.pid == os.getpid() and not self.dirty and self._sock.fileno() >= 0
+
+    def close(self) -> None:
+        """Ends the child. Regions in use stay readable."""
+        _clients.discard(self)
+        if self.pid != os.getpid():
+            return
+        self._closed = True
+        if self._sock.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
+                self._sock.shutdown(socket.SHUT_RDWR)  # another thread may be waiting for a frame
+            self._sock.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self._stderr >= 0:
+            self.forward()
+            os.close(self._stderr)
+            self._stderr = -1
+        self._segments.clear()
+
+    def forget(self) -> None:
+        """In a forked process: leaves the child to the parent."""
+        self._sock.close()
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
+        self.process.returncode = 0  # the parent waits for it
+
+
+class Session:
+    """The child of a loader or data set, started at first use. It is not pickled and does not
+    survive forks."""
+
+    def __init__(self) -> None:
+        self.client: Optional[Client] = None
+        #: The body of INFO; empty without a client.
+        self.info: Dict[str, Any] = {}
+        self._finalizer: Optional[Any] = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether there was a client that can no longer be used."""
+        return self.client is not None and not self.client.alive
+
+    def connect(self, owner: object, request: Dict[str, Any], metrics: str = "") -> Client:
+        """Returns the client, with the data set open. The child ends with its owner and with this
+        process."""
+        if self.client is not None and self.client.alive:
+            return self.client
+        self.close()
+        self.client = Client(metrics)
+        self._finalizer = weakref.finalize(owner, self.client.close)
+        try:
+            self.info = self.client.call(proto.pack_open(json.dumps(request).encode()), proto.INFO, proto.OPEN)
+        except BaseException:
+            self.close()
+            raise
+        return self.client
+
+    def facts(self) -> Dict[str, Any]:
+        """Returns INFO as users see it."""
+        return {name: value for name, value in self.info.items() if name not in ("ranks", "metrics")}
+
+    def close(self) -> None:
+        """Ends the child, if there is one."""
+        client, self.client, self.info = self.client, None, {}
+        if self._finalizer is not None:
+            self._finalizer.detach()
+            self._finalizer = None
+        if client is not None:
+            client.close()
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client.forget()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,269 @@
+"""The child process of a writer: frames to it, and its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import mmap
+import os
+import select
+import struct
+import subprocess
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+
+from ..errors import BinaryError, ConfigError, ServerDiedError, ShardtoolError, from_body
+from . import program
+
+logger = logging.getLogger("shardtool")
+
+#: The version of the frames, and their kinds: see package receive of the program.
+PROTOCOL = 3
+BEGIN, LAYOUT, SAMPLES, COLUMNS, END, STATE, SHARED = 1, 2, 3, 4, 5, 6, 7
+
+#: Size of the pipe. Fewer, larger writes leave more time to both processes.
+_PIPE = 1 << 20
+_F_SETPIPE_SZ = 1031
+
+#: Slots of the memory that is shared with the child, and their size: frames are smaller, unless a
+#: single value is larger. Bodies of fewer bytes than _SHARED_FROM pass through the pipe. The child
+#: holds a slot until its samples are in blocks: with 4, encoders wait a quarter of the time.
+_SLOTS, _SLOT, _SHARED_FROM = 16, 5 << 20, 32 << 10
+
+#: The most parts of a body that are copied one by one: joining more of them takes less time.
+_MANY = 64
+
+Buffer = Union[bytes, bytearray, memoryview]
+
+
+class _Memory:
+    """Memory that is shared with the child. The body of a frame in it is copied once; a pipe copies
+    it twice."""
+
+    def __init__(self) -> None:
+        self.file = os.memfd_create("shardtool-samples", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(self.file, _SLOTS * _SLOT)
+            self._map = mmap.mmap(self.file, _SLOTS * _SLOT)
+            #: The child writes the number of a slot to the pipe when it has taken the body.
+            self._freed, self.free = os.pipe()
+        except OSError:
+            os.close(self.file)
+            raise
+        self._slots = list(range(_SLOTS))
+        self._poll = select.poll()
+        self._poll.register(self._freed, select.POLLIN)
+
+    def described(self) -> Dict[str, int]:
+        """The member of BEGIN."""
+        return {"file": self.file, "free": self.free, "slots": _SLOTS, "size": _SLOT}
+
+    def inherited(self) -> None:
+        """Closes what the child has now. Only then does the pipe end with the child."""
+        os.close(self.file)
+        os.close(self.free)
+
+    def put(self, parts: Sequence[Buffer], ended: Callable[[], bool]) -> int:
+        """Copies a body into a free slot, and returns its number; -1 if the child has ended. Waits
+        while the child is busy. The slot that was freed last is in the processor's caches."""
+        if not self._slots:
+            # The pipe ends with the child, unless a thread forked while the child was started: such
+            # a process has a copy of the other end.
+            while not self._poll.poll(1000):
+                if ended():
+                    return -1
+            freed = os.read(self._freed, _SLOTS)
+            if not freed:
+                return -1
+            self._slots += freed
+        slot = self._slots[-1]
+        at = slot * _SLOT
+        for part in parts if len(parts) <= _MANY else (b"".join(parts),):
+            end = at + len(part)
+            self._map[at:end] = part
+            at = end
+        self._slots.pop()
+        return slot
+
+    def close(self) -> None:
+        """Closes what inherited does not."""
+        if self._freed >= 0:
+            os.close(self._freed)
+            self._freed = -1
+            self._map.close()
+
+
+def _memory() -> Optional[_Memory]:
+    """None where the system has no memory to share: all frames then pass through the pipe."""
+    try:
+        return _Memory()
+    except OSError:
+        return None
+
+
+class Child:
+    """The process ``shardtool receive``, the pipes to it, and the memory that it shares."""
+
+    def __init__(self, url: str, begin: Dict[str, Any]) -> None:
+        if not hasattr(os, "memfd_create"):
+            raise ConfigError("shardtool's Python package needs Linux")
+        self.pid = os.getpid()
+        binary = program.find()
+        self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
+        fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)
+        memory = _memory()
+        pass_fds = (memory.file, memory.free) if memory is not None else ()
+        try:
+            pipe = subprocess.PIPE
+            self.process = subprocess.Popen(
+                [binary, "receive", "--", url], stdin=pipe, stdout=pipe, stderr=self._stderr, bufsize=0, pass_fds=pass_fds
+            )
+        except OSError as err:
+            os.close(self._stderr)
+            if memory is not None:
+                memory.close()
+            raise BinaryError(f"{binary} does not start: {err.strerror}") from err
+        finally:
+            if memory is not None:
+                memory.inherited()
+        assert self.process.stdin is not None
+        self._in = self.process.stdin.fileno()
+        with contextlib.suppress(OSError):  # the limit of unprivileged users is reached
+            fcntl.fcntl(self._in, _F_SETPIPE_SZ, _PIPE)
+        self._over = False
+        self._memory: Optional[_Memory] = None  # BEGIN names it
+        _children.add(self)
+        shared = memory.described() if memory is not None else None
+        try:
+            self.send(BEGIN, [json.dumps(dict(begin, protocol=PROTOCOL, shared=shared)).encode()])
+        finally:
+            self._memory = memory
+
+    def send(self, kind: int, parts: Sequence[Buffer]) -> None:
+        """Sends a frame. Waits while the child is busy. Raises the child's error if it failed."""
+        size = sum(map(len, parts))
+        if self._memory is not None and _SHARED_FROM <= size <= _SLOT and kind in (SAMPLES, COLUMNS):
+            slot = self._memory.put(parts, lambda: self.process.poll() is not None)
+            if slot < 0:
+                raise self._failed()
+            self._write([struct.pack("<QIIQ", SHARED << 56 | 16, slot, kind, size)])
+            return
+        head = struct.pack("<Q", kind << 56 | size)
+        self._write([b"".join((head, *parts))] if size < _PIPE or len(parts) > _MANY else [head, *parts])
+
+    def _write(self, data: Sequence[Buffer]) -> None:
+        self._over = True  # a frame that an exception interrupts cannot be continued
+        for part in data:
+            view = memoryview(part)
+            while view:
+                try:
+                    view = view[os.write(self._in, view) :]
+                except BrokenPipeError:
+                    raise self._failed() from None
+        self._over = False
+
+    def answer(self) -> Dict[str, Any]:
+        """Waits for an answer. Raises the error that it is."""
+        assert self.process.stdout is not None
+        chunks: List[bytes] = [self._rest]
+        while b"\n" not in chunks[-1]:
+            chunk = self.process.stdout.read(64 << 10)
+            if not chunk:
+                raise self._died()
+            chunks.append(chunk)
+        text, _, rest = b"".join(chunks).partition(b"\n")
+        self._rest = rest
+        return self._checked(json.loads(text))
+
+    _rest = b""
+
+    def answers(self) -> Dict[str, Any]:
+        """Returns the last answer; the child ends after it."""
+        assert self.process.stdout is not None
+        text = self._rest + self.process.stdout.read()
+        lines = text.splitlines()
+        if not lines:
+            raise self._died()
+        return self._checked(json.loads(lines[-1]))
+
+    def _checked(self, said: Dict[str, Any]) -> Dict[str, Any]:
+        if said["kind"] == "error":
+            body = said["error"]
+            raise from_body(body, int(body["code"]))
+        return said
+
+    def _failed(self) -> ShardtoolError:
+        """The error for which the child stopped reading."""
+        try:
+            self.answers()
+        except ShardtoolError as err:
+            return err
+        return self._died()
+
+    def _died(self) -> ShardtoolError:
+        status = self.process.wait()
+        how = f"signal {-status}" if status < 0 else f"exit code {status}"
+        if status == -9:
+            how += ": the out-of-memory killer does that, look at `dmesg`"
+        last = "\n".join(self._said().splitlines()[-20:])
+        return ServerDiedError(f"shardtool's child process {self.process.pid} ended ({how})" + (f"; it said last:\n{last}" if last else ""))
+
+    def _said(self) -> str:
+        size = os.fstat(self._stderr).st_size
+        return os.pread(self._stderr, min(size, 1 << 20), max(0, size - (1 << 20))).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Ends the child: its input ends, without END nothing is published."""
+        _children.discard(self)
+        if self._stderr < 0 or self.pid != os.getpid():
+            return
+        process = self.process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:  # a store that does not answer
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        for line in self._said().splitlines():
+            if "level=WARN" in line:
+                logger.warning("%s", line)
+        os.close(self._stderr)
+        self._stderr = -1
+        if self._memory is not None:
+            self._memory.close()
+
+    @property
+    def usable(self) -> bool:
+        """Whether frames can be sent."""
+        return not self._over
+
+    def forget(self) -> None:
+        """In a forked process: closes the copies of the pipes. They would keep the child waiting
+        after the writer's process has ended."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
+            if self._memory is not None:
+                self._memory.close()
+        self.process.returncode = 0  # the parent waits for it
+
+
+_children: "weakref.WeakSet[Child]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for child in list(_children):
+        child.forget()
+    _children.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,1 @@
+"""Writing: what Writer and optimize are made of."""

@@ -1,0 +1,113 @@
+"""Batches that are copies: their bytes, and the memory they lie in."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+from pathlib import Path
+from typing import Any, List
+
+import numpy
+import pytest
+from conftest import SAMPLES, payload
+
+from shardtool import Loader
+from shardtool.read import copies
+
+# Lists of bytes among arrays, before and after them, and fields that some samples lack.
+MIXED = {
+    "bin": "bytes",
+    "tokens": ("int32", (4, 4)),
+    "extra": "bytes?",
+    "txt": "txt",
+    "json": "bytes",
+    "ragged.npy": "npy",
+    "cls": "int",
+}
+
+
+def check(batch: Any) -> None:
+    """A batch has exactly the packed samples."""
+    want = [payload(i) for i in batch.numbers]
+    for name in ("bin", "json", "extra"):
+        assert batch[name] == [w.get(name) for w in want]
+        assert [None if p is None else bytes(p) for p in batch.payloads(name)] == [w.get(name) for w in want]
+        assert bytes(batch.data(name)) == b"".join(w.get(name, b"") for w in want)
+    assert batch["txt"] == [w["txt"].decode() for w in want]
+    assert batch["tokens"].tobytes() == bytes(batch.data("tokens")) == b"".join(w["tokens"] for w in want)
+    assert [bytes(p) for p in batch.payloads("tokens")] == [w["tokens"] for w in want]
+    assert [a.tobytes() for a in batch["ragged.npy"]] == [w["ragged.npy"][128:] for w in want]
+    assert batch["cls"].tolist() == [int(w["cls"]) for w in want]
+    assert batch["tokens"].ctypes.data % 16 == 0
+
+
+@pytest.mark.parametrize("small_is", [0, 1 << 30])
+@pytest.mark.parametrize("fields", [MIXED, {**MIXED, "bin": "txt", "extra": "txt?", "json": "json"}])
+def test_copies(small: Path, monkeypatch: pytest.MonkeyPatch, small_is: int, fields: Any) -> None:
+    """Copies in memory that is used again, and in memory that is not: those that are kept stay as
+    they were."""
+    monkeypatch.setattr(copies, "_SMALL", small_is)
+    direct = fields is MIXED
+    with Loader(small, 30, fields=fields, out="numpy", shuffle=True, seed=1, tail="short") as loader:
+        kept: List[Any] = []
+        for i, batch in enumerate(loader):
+            if direct:
+                check(batch)
+                check(pickle.loads(pickle.dumps(batch)))
+            if i % 3 == 0:
+                kept.append(batch)
+            elif i % 3 == 1:
+                kept.append((batch["tokens"][1:, 2], batch["tokens"][1:, 2].copy()))
+        assert sum(1 for _ in kept) > 20
+    for thing in kept:
+        if isinstance(thing, tuple):
+            assert (thing[0] == thing[1]).all()
+        elif direct:
+            check(thing)
+        else:
+            assert thing["tokens"].tobytes() == b"".join(payload(i)["tokens"] for i in thing.numbers)
+
+
+def test_values_are_the_users(small: Path) -> None:
+    """What is done to a list does not touch the payloads."""
+    with Loader(small, SAMPLES, fields=["bin"]) as loader:
+        (batch,) = loader
+        batch["bin"].clear()
+        assert batch["bin"] == [] and [bytes(p) for p in batch.payloads("bin")] == [payload(i)["bin"] for i in range(SAMPLES)]
+
+
+def test_pool() -> None:
+    """Memory is reused when nothing refers to it, in any way, and at most two pieces are kept."""
+    pool, size = copies.Pool(), 1 << 20
+    first = pool.take(size)
+    place = numpy.frombuffer(first, "u1").ctypes.data
+    view = numpy.frombuffer(first, "u1")[10:20].reshape(2, 5)
+    del first
+    second = pool.take(size)
+    assert numpy.frombuffer(second, "u1").ctypes.data != place  # the view still refers to it
+    view[:] = 7
+    del view
+    third = pool.take(size - 5000)  # nearly the same
+    assert numpy.frombuffer(third, "u1").ctypes.data == place
+    many = [pool.take(size) for _ in range(5)]
+    del many, second, third
+    gc.collect()
+    assert len(pool._free) == 2 and not pool._live
+    large = pool.take(8 * size)
+    assert len(large) >= 8 * size and len(pool._free) == 1
+    assert len(pool.take(100)) == 100
+
+
+def test_fork_has_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a forked process does to a batch stays there."""
+    monkeypatch.setattr(copies, "_SMALL", 0)
+    with Loader(small, 100, fields={"tokens": ("int32", (16,))}, out="numpy") as loader:
+        batch = next(iter(loader))
+        was = batch["tokens"].copy()
+        pid = os.fork()
+        if pid == 0:
+            batch["tokens"][:] = 0
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert (batch["tokens"] == was).all()
