@@ -300,7 +300,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	if f.parts.parts > 0 {
 		err := f.packPart(cmd, store, found, src, bar, begin)
-		f.dropped(src, stderr)
+		f.printDropped(stderr)
 		return err
 	}
 	res, err := writer.Pack(ctx, store, src, f.opt)
@@ -308,7 +308,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if err != nil {
 		return f.packError(ctx, err)
 	}
-	f.dropped(src, stderr)
+	f.printDropped(stderr)
 	if found.kind != &datasetKind { // which has no better order to give
 		hintOrder(cmd, store)
 	}

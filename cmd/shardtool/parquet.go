@@ -33,7 +33,7 @@ func openParquet(ctx context.Context, found *found, f *packFlags, stderr io.Writ
 	if err != nil {
 		return nil, 0, optionError(err)
 	}
-	f.evenLayout(src.Even())
+	f.evenLayout(src.Even)
 	rows, size := src.Total()
 	f.known(stderr, "%s in %s, %s of columns", plural(rows, "row"), plural(len(found.files), "Parquet file"), bytesText(uint64(size)))
 	if rows == 0 {

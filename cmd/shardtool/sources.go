@@ -127,10 +127,9 @@ func openFiles(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 		return nil, 0, err
 	}
 	samples, size := src.Total()
-	left := src.Left()
 	without := ""
-	if left.Hidden+left.Filtered > 0 {
-		without = fmt.Sprintf(" (left out: %d hidden, %d by --include and --exclude)", left.Hidden, left.Filtered)
+	if src.Hidden+src.Filtered > 0 {
+		without = fmt.Sprintf(" (left out: %d hidden, %d by --include and --exclude)", src.Hidden, src.Filtered)
 	}
 	f.known(stderr, "%s, %s of files%s", plural(samples, "sample"), bytesText(uint64(size)), without)
 	if samples == 0 {

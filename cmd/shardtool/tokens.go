@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ type tokenFlags struct {
 	join   tokens.JoinOptions
 	// narrowed reports that only the column of tokens is read.
 	narrowed bool
+	dropped  int64 // tokens at the end of the documents
 }
 
 // tokenOnly are flags that need --pack-tokens.
@@ -80,21 +82,21 @@ func (f *tokenFlags) options(cmd *cobra.Command) error {
 	if err != nil {
 		return usagef("--pack-%w", err)
 	}
-	separator, err := tokens.ParseSeparator(f.separator)
+	separator, err := parseSeparator(f.separator)
 	if err != nil {
 		return usagef("--separator %w", err)
 	}
-	pad, known := tokens.DefaultPadID(separator)
 	switch {
 	case given("pad-id") && rest != tokens.Pad:
 		return usagef("--pad-id goes with --pack-remainder pad")
-	case rest == tokens.Pad && !given("pad-id") && !known:
+	case rest == tokens.Pad && !given("pad-id") && len(separator) == 0:
 		return usagef("--pack-remainder pad: give the id to pad with, --pad-id")
 	case rest == tokens.Pad && !given("pad-id"):
-		f.pad = pad
+		f.pad = separator[len(separator)-1]
 	}
 	f.arrays = tokens.Options{Length: f.length, Remainder: rest, PadID: f.pad, DType: to, Raw: raw}
-	f.join = tokens.JoinOptions{Length: f.length, Separator: separator, From: f.field, DType: to, Remainder: rest, PadID: f.pad}
+	f.join = tokens.JoinOptions{Length: f.length, Separator: separator, From: f.field, DType: to, Remainder: rest, PadID: f.pad,
+		Dropped: func(n int64) { f.dropped += n }}
 	return nil
 }
 
@@ -144,25 +146,24 @@ func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Write
 	if err != nil {
 		return nil, 0, optionError(err)
 	}
-	sum := src.Summary()
-	if f.tokens.length == 0 && sum.Whole != "" {
+	if f.tokens.length == 0 && src.Whole != "" {
 		src.Close()
-		return nil, 0, usagef("source %s is one row of tokens: say how long samples are with --pack-tokens, such as --pack-tokens 2048", sum.Whole)
+		return nil, 0, usagef("source %s is one row of tokens: say how long samples are with --pack-tokens, such as --pack-tokens 2048", src.Whole)
 	}
-	text := fmt.Sprintf("%s of %v in %s", plural(sum.Tokens, "token"), sum.DType, plural(len(found.files), "array"))
+	text := fmt.Sprintf("%s of %v in %s", plural(src.Tokens, "token"), src.DType, plural(len(found.files), "array"))
 	if opt.Length > 0 {
-		text += fmt.Sprintf(": %s of %s", plural(sum.Samples, "sample"), plural(opt.Length, "token"))
+		text += fmt.Sprintf(": %s of %s", plural(src.Samples, "sample"), plural(opt.Length, "token"))
 		switch {
-		case sum.Dropped > 0:
-			text += fmt.Sprintf("; %s at the ends are dropped", plural(sum.Dropped, "token"))
-		case sum.Short > 0 && opt.Remainder == tokens.Pad:
-			text += fmt.Sprintf(", %s padded", countText(uint64(sum.Short)))
-		case sum.Short > 0:
-			text += fmt.Sprintf(", %s shorter (--pack-remainder pads or drops them, --separator joins arrays as documents)", countText(uint64(sum.Short)))
+		case src.Dropped > 0:
+			text += fmt.Sprintf("; %s at the ends are dropped", plural(src.Dropped, "token"))
+		case src.Short > 0 && opt.Remainder == tokens.Pad:
+			text += fmt.Sprintf(", %s padded", countText(uint64(src.Short)))
+		case src.Short > 0:
+			text += fmt.Sprintf(", %s shorter (--pack-remainder pads or drops them, --separator joins arrays as documents)", countText(uint64(src.Short)))
 		}
 	}
 	f.known(stderr, "%s", text)
-	if sum.Tokens == 0 {
+	if src.Tokens == 0 {
 		src.Close()
 		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, plural(len(found.files), "array"))}
 	}
@@ -189,7 +190,7 @@ func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src
 			"--separator none where they end with such an id already", all.first(), all.kind.one, all.why)
 	case len(f.rows.attributes) > 0 || f.files.ClassField != "":
 		return nil, 0, usagef("--attr and --class-field describe documents, of which a sample of --pack-tokens holds several: leave them out, except --attr tokens=len(%s)",
-			tokens.DefaultField)
+			tokens.Field)
 	}
 	t.chooseColumn(f, all.kind)
 	src, _, err = all.kind.open(ctx, all, f, stderr)
@@ -224,11 +225,25 @@ func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
 	}
 }
 
-// dropped prints how many tokens were dropped at the end.
-func (f *packFlags) dropped(src writer.Source, stderr io.Writer) {
-	if j, ok := src.(*tokens.Join); ok && !f.quiet {
-		if n := j.Counts().Dropped; n > 0 {
-			fmt.Fprintf(stderr, "%s after the last whole sample were dropped\n", plural(n, "token"))
-		}
+// printDropped prints how many tokens were dropped at the end.
+func (f *packFlags) printDropped(stderr io.Writer) {
+	if n := f.tokens.dropped; n > 0 && !f.quiet {
+		fmt.Fprintf(stderr, "%s after the last whole sample were dropped\n", plural(n, "token"))
 	}
+}
+
+// parseSeparator parses the ids that follow each document: "50256", several as "1,2", or "none",
+// which like an empty text means that nothing follows.
+func parseSeparator(text string) (ids []int64, err error) {
+	if text == "" || text == "none" {
+		return nil, nil
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		id, err := strconv.ParseInt(strings.TrimSpace(word), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q: give a token id, several as a,b, or none", text)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }

@@ -90,7 +90,7 @@ func TestPackTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range sample.Fields {
-				if string(f.Name) == tokens.DefaultField {
+				if string(f.Name) == tokens.Field {
 					got = append(got, f.Data[128:]...)
 				}
 			}

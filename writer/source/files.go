@@ -45,20 +45,22 @@ type FilesOptions struct {
 	Found func(files int64)
 }
 
-// Left counts the files that Files left out.
-type Left struct {
-	// Hidden files and folders begin with a dot; Filtered files did not match Include, or matched
-	// Exclude.
+// Files are the files of folders, or the objects of stores, as samples: files that share the path up
+// to the first dot of the base name form one sample. Samples are in the order of the folders given,
+// then of keys, or shuffled over all of them.
+type Files struct {
+	writer.Splitter
+	// Hidden and Filtered count what was left out: files and folders that begin with a dot, and
+	// files that did not match Include, or matched Exclude.
 	Hidden, Filtered int64
 }
 
-// Files reads the files of folders, or the objects of stores, as samples: files that share the path
-// up to the first dot of the base name form one sample. Samples are in the order of the folders
-// given, then of keys, or shuffled over all of them.
-type Files struct {
+// fileSource reads the files.
+type fileSource struct {
 	opt   FilesOptions
 	roots *roots
-	left  Left
+
+	hidden, filtered int64 // left out
 
 	list    *extsort.Sorter
 	samples int64
@@ -75,7 +77,7 @@ type Files struct {
 	begin, end int64
 }
 
-var _ writer.Splitter = (*Files)(nil)
+var _ writer.Splitter = (*fileSource)(nil)
 
 // NewFiles lists folders. Links are followed inside their folder only. A link that leads out of it,
 // a link to a folder, and anything but a regular file make Next return a *writer.SampleError. The
@@ -93,7 +95,7 @@ func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 	if opt.Memory == 0 {
 		opt.Memory = 64 << 20
 	}
-	f := &Files{opt: opt, roots: r, list: extsort.New(opt.TempDir, opt.Memory)}
+	f := &fileSource{opt: opt, roots: r, list: extsort.New(opt.TempDir, opt.Memory)}
 	err := format.CheckField(opt.ClassField)
 	if err == nil {
 		err = f.walk(ctx)
@@ -109,7 +111,7 @@ func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 		f.Close()
 		return nil, err
 	}
-	return f, nil
+	return &Files{f, f.hidden, f.filtered}, nil
 }
 
 // listed is a record of the sorted list.
@@ -124,7 +126,7 @@ type listed struct {
 
 // encode appends a record. It begins with the sort key: shuffle hash (if any), folder number, key,
 // NUL, field, NUL. The rest does not affect the order.
-func (f *Files) encode(dst []byte, l *listed) []byte {
+func (f *fileSource) encode(dst []byte, l *listed) []byte {
 	if f.opt.Shuffle {
 		h := sha256.New()
 		h.Write(binary.LittleEndian.AppendUint64(nil, f.opt.Seed))
@@ -144,7 +146,7 @@ func (f *Files) encode(dst []byte, l *listed) []byte {
 // errDamaged means that the temporary file of the list was changed.
 var errDamaged = errors.New("source: list of files is damaged")
 
-func (f *Files) decode(rec []byte) (l listed, err error) {
+func (f *fileSource) decode(rec []byte) (l listed, err error) {
 	head := 4
 	if f.opt.Shuffle {
 		head += 8
@@ -171,7 +173,7 @@ func (f *Files) decode(rec []byte) (l listed, err error) {
 }
 
 // survey reads the sorted list once to compute totals, classes and fingerprint.
-func (f *Files) survey(ctx context.Context) error {
+func (f *fileSource) survey(ctx context.Context) error {
 	h := sha256.New()
 	seen := map[string]bool{}
 	var prev listed
@@ -226,7 +228,7 @@ func classOf(key string) string {
 }
 
 // Next implements writer.Source.
-func (f *Files) Next(ctx context.Context) (writer.Sample, error) {
+func (f *fileSource) Next(ctx context.Context) (writer.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return writer.Sample{}, err
 	}
@@ -272,7 +274,7 @@ func (f *Files) Next(ctx context.Context) (writer.Sample, error) {
 func dirOf(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
 
 // group returns the files of the next sample.
-func (f *Files) group() ([]listed, error) {
+func (f *fileSource) group() ([]listed, error) {
 	var group []listed
 	for {
 		if f.peek == nil {
@@ -297,14 +299,14 @@ func (f *Files) group() ([]listed, error) {
 	return group, nil
 }
 
-func (f *Files) payload(l *listed) writer.Payload {
+func (f *fileSource) payload(l *listed) writer.Payload {
 	if s := f.roots.list[l.root].store; s != nil {
 		return &object{s, *l}
 	}
 	return &file{roots: f.roots, listed: *l}
 }
 
-func (f *Files) path(l *listed) string {
+func (f *fileSource) path(l *listed) string {
 	if r := &f.roots.list[l.root]; r.store != nil {
 		return r.path + "/" + dirOf(l.key) + l.name
 	}
@@ -312,10 +314,10 @@ func (f *Files) path(l *listed) string {
 }
 
 // Cursor returns the number of samples returned, including those of the parts before.
-func (f *Files) Cursor() string { return strconv.FormatInt(f.at, 10) }
+func (f *fileSource) Cursor() string { return strconv.FormatInt(f.at, 10) }
 
 // Seek moves to a cursor by reading the list forward. It opens no file.
-func (f *Files) Seek(ctx context.Context, cursor string) error {
+func (f *fileSource) Seek(ctx context.Context, cursor string) error {
 	to, err := strconv.ParseInt(cursor, 10, 64)
 	if err != nil || to < f.begin || to > f.end {
 		return fmt.Errorf("source: cursor %q is not one of samples %d to %d", cursor, f.begin, f.end)
@@ -340,7 +342,7 @@ func (f *Files) Seek(ctx context.Context, cursor string) error {
 	return nil
 }
 
-func (f *Files) all() iter.Seq2[listed, error] {
+func (f *fileSource) all() iter.Seq2[listed, error] {
 	return func(yield func(listed, error) bool) {
 		for rec, err := range f.list.All() {
 			var l listed
@@ -356,10 +358,10 @@ func (f *Files) all() iter.Seq2[listed, error] {
 
 // Fingerprint covers the names, sizes and modification times of all files, their order, and the
 // class numbers.
-func (f *Files) Fingerprint() string { return "files:" + f.sum.String() }
+func (f *fileSource) Fingerprint() string { return "files:" + f.sum.String() }
 
 // Meta names the classes, if there is a class field.
-func (f *Files) Meta() format.Metadata {
+func (f *fileSource) Meta() format.Metadata {
 	if f.opt.ClassField == "" {
 		return nil
 	}
@@ -368,7 +370,7 @@ func (f *Files) Meta() format.Metadata {
 
 // Split limits the source to part of parts, counted from 0, and moves to its beginning. Part i
 // begins at sample ⌊samples × i ÷ parts⌋ and ends before the first of the next part.
-func (f *Files) Split(part, parts int) error {
+func (f *fileSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
 	}
@@ -399,13 +401,10 @@ func (f *Files) Split(part, parts int) error {
 
 // Total returns the number of samples and the bytes of their files, of the current part after
 // Split.
-func (f *Files) Total() (samples, size int64) { return f.end - f.begin, f.bytes }
-
-// Left returns the number of files that were left out.
-func (f *Files) Left() Left { return f.left }
+func (f *fileSource) Total() (samples, size int64) { return f.end - f.begin, f.bytes }
 
 // Close releases the list and the folders. Payloads cannot be read afterwards.
-func (f *Files) Close() error {
+func (f *fileSource) Close() error {
 	if f.stop != nil {
 		f.stop()
 	}

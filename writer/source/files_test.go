@@ -29,8 +29,8 @@ func TestGrouping(t *testing.T) {
 	if n, size := src.Total(); n != 6 || uint64(size) != res.PayloadBytes {
 		t.Fatal(n, size)
 	}
-	if (src.Left() != source.Left{}) {
-		t.Fatal(src.Left())
+	if src.Hidden+src.Filtered > 0 {
+		t.Fatal(src.Hidden, src.Filtered)
 	}
 }
 
@@ -132,21 +132,21 @@ func TestGlobs(t *testing.T) {
 	for _, c := range []struct {
 		include, exclude []string
 		want             string
-		left             source.Left
+		hidden, filtered int64
 	}{
-		{nil, nil, "a b sub/c sub/deep/d", source.Left{Hidden: 4}},
-		{[]string{"*.jpg"}, nil, "a b sub/c sub/deep/d", source.Left{Hidden: 4, Filtered: 2}},
-		{[]string{"*.jpg"}, []string{"sub/**"}, "a b", source.Left{Hidden: 4, Filtered: 4}},
-		{[]string{"sub/*"}, nil, "sub/c", source.Left{Hidden: 4, Filtered: 4}},
-		{[]string{"**/*.jpg"}, nil, "a b sub/c sub/deep/d", source.Left{Hidden: 4, Filtered: 2}},
-		{nil, []string{"c.*", "b.jpg"}, "a sub/deep/d", source.Left{Hidden: 4, Filtered: 3}},
-		{[]string{"a.*", "c.txt"}, nil, "a sub/c", source.Left{Hidden: 4, Filtered: 3}},
-		{[]string{"*.{jpg,json}"}, []string{"sub/**/*.jpg"}, "a b", source.Left{Hidden: 4, Filtered: 3}},
+		{nil, nil, "a b sub/c sub/deep/d", 4, 0},
+		{[]string{"*.jpg"}, nil, "a b sub/c sub/deep/d", 4, 2},
+		{[]string{"*.jpg"}, []string{"sub/**"}, "a b", 4, 4},
+		{[]string{"sub/*"}, nil, "sub/c", 4, 4},
+		{[]string{"**/*.jpg"}, nil, "a b sub/c sub/deep/d", 4, 2},
+		{nil, []string{"c.*", "b.jpg"}, "a sub/deep/d", 4, 3},
+		{[]string{"a.*", "c.txt"}, nil, "a sub/c", 4, 3},
+		{[]string{"*.{jpg,json}"}, []string{"sub/**/*.jpg"}, "a b", 4, 3},
 	} {
 		src := open(t, source.FilesOptions{Include: c.include, Exclude: c.exclude}, dir)
 		set, _ := pack(t, src, packOptions())
-		if got := strings.Join(set.Keys(), " "); got != c.want || src.Left() != c.left {
-			t.Errorf("include %q exclude %q: %s, left out %+v; want %s, %+v", c.include, c.exclude, got, src.Left(), c.want, c.left)
+		if got := strings.Join(set.Keys(), " "); got != c.want || src.Hidden != c.hidden || src.Filtered != c.filtered {
+			t.Errorf("include %q exclude %q: %s, left out %d and %d; want %s, %d and %d", c.include, c.exclude, got, src.Hidden, src.Filtered, c.want, c.hidden, c.filtered)
 		}
 	}
 	for _, bad := range []string{"[", "a{b", "[]a]"} {

@@ -15,7 +15,7 @@ func FuzzListed(f *testing.F) {
 	f.Add(0, "a/b", "jpg", "b.jpg", int64(7), int64(9), "", []byte{}, true)
 	f.Add(3, "", "", "x", int64(0), int64(-1), "a problem", []byte("\x00\x00\x00\x00a\x00b\x00c\x001234567"), false)
 	f.Fuzz(func(t *testing.T, root int, key, field, name string, size, mtime int64, problem string, raw []byte, shuffle bool) {
-		fs := &Files{opt: FilesOptions{Shuffle: shuffle, Seed: 1}}
+		fs := &fileSource{opt: FilesOptions{Shuffle: shuffle, Seed: 1}}
 		_, _ = fs.decode(raw)
 		if root < 0 || root > 1<<20 || strings.ContainsRune(key+field+name, 0) {
 			return // file systems have no such names
@@ -45,18 +45,18 @@ func FuzzGlobs(f *testing.F) {
 		if !doublestar.ValidatePattern(glob) || rel == "" {
 			return
 		}
-		in := &walker{f: &Files{opt: FilesOptions{Include: []string{glob}}}}
+		in := &walker{f: &fileSource{opt: FilesOptions{Include: []string{glob}}}}
 		if in.hiddenWanted(rel) && !strings.Contains(glob, ".") {
 			t.Fatal("hidden files by a glob without a dot")
 		}
 		if !strings.Contains(glob, "/") && in.wanted(rel) != in.wanted("elsewhere/"+path.Base(rel)) {
 			t.Fatal("a glob without a slash looks at folders")
 		}
-		out := &walker{f: &Files{opt: FilesOptions{Include: []string{glob}, Exclude: []string{glob}}}}
+		out := &walker{f: &fileSource{opt: FilesOptions{Include: []string{glob}, Exclude: []string{glob}}}}
 		if out.wanted(rel) {
 			t.Fatal("both included and excluded, and taken")
 		}
-		all := &walker{f: &Files{opt: FilesOptions{Exclude: []string{glob}}}}
+		all := &walker{f: &fileSource{opt: FilesOptions{Exclude: []string{glob}}}}
 		if all.wanted(rel) == in.wanted(rel) {
 			t.Fatal("excluding is not the opposite of including")
 		}

@@ -40,9 +40,9 @@ func (w *walker) objects() error {
 		switch rel := info.Name; {
 		case strings.HasSuffix(rel, "/"):
 		case hidden(rel) && !w.hiddenWanted(rel):
-			w.f.left.Hidden++
+			w.f.hidden++
 		case !w.wanted(rel):
-			w.f.left.Filtered++
+			w.f.filtered++
 		default:
 			l := listed{root: w.number, name: path.Base(rel), size: info.Size, mtime: version(info)}
 			if err := w.add(rel, &l); err != nil {

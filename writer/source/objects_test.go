@@ -72,8 +72,8 @@ func TestObjects(t *testing.T) {
 		if b, m := objects.Total(); a != b || n != m {
 			t.Errorf("%+v: %d samples of %d bytes, want %d of %d", opt, b, m, a, n)
 		}
-		if files.Left().Filtered != objects.Left().Filtered {
-			t.Errorf("%+v: left %+v, want %+v", opt, objects.Left(), files.Left())
+		if files.Filtered != objects.Filtered {
+			t.Errorf("%+v: left %d, want %d", opt, objects.Filtered, files.Filtered)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // walk lists all folders and stores.
-func (f *Files) walk(ctx context.Context) error {
+func (f *fileSource) walk(ctx context.Context) error {
 	for _, pattern := range slices.Concat(f.opt.Include, f.opt.Exclude) {
 		if !doublestar.ValidatePattern(pattern) {
 			return fmt.Errorf("glob %q is malformed", pattern)
@@ -41,7 +41,7 @@ func (f *Files) walk(ctx context.Context) error {
 
 type walker struct {
 	ctx    context.Context
-	f      *Files
+	f      *fileSource
 	number int
 	root   root
 	buf    []byte
@@ -64,7 +64,7 @@ func (w *walker) folder(dir string) error {
 		for _, e := range entries {
 			rel := path.Join(dir, e.Name())
 			if strings.IndexByte(e.Name(), '.') == 0 && !w.hiddenWanted(rel) {
-				w.f.left.Hidden++
+				w.f.hidden++
 				continue
 			}
 			if e.IsDir() {
@@ -72,7 +72,7 @@ func (w *walker) folder(dir string) error {
 				continue
 			}
 			if !w.wanted(rel) {
-				w.f.left.Filtered++
+				w.f.filtered++
 				continue
 			}
 			if err := w.file(rel, e); err != nil {

@@ -15,10 +15,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// Lines reads the rows of files as samples, file by file in the order given. It is a
-// writer.Splitter. It is not safe for concurrent use. A sample is valid until the next call of
-// Next.
-type Lines struct {
+// lineSource reads the rows of files.
+type lineSource struct {
 	files []*textFile
 	plan  *plan
 	sum   format.Hash
@@ -33,7 +31,7 @@ type Lines struct {
 	isParsed bool
 }
 
-var _ writer.Splitter = (*Lines)(nil)
+var _ writer.Splitter = (*lineSource)(nil)
 
 // textFile is one of the files.
 type textFile struct {
@@ -44,11 +42,12 @@ type textFile struct {
 	first  place    // the first row
 }
 
-// New reads the headers of files and checks the options against them. Errors in the options wrap
+// New returns the rows of files as samples, file by file in the order given. A sample is valid until
+// the next call of Next. New reads the headers and checks the options against them. Errors in the options wrap
 // writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV files with
 // different columns, and JSON Lines next to them, are combined: a column that a row lacks is null.
-// The caller must Close the Lines, and closes the stores afterwards.
-func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
+// The caller must close the source, and closes the stores afterwards.
+func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
@@ -60,7 +59,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
 	if err := setStems(files); err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
-	s := &Lines{files: make([]*textFile, len(files)), whole: true}
+	s := &lineSource{files: make([]*textFile, len(files)), whole: true}
 	const together = 8 // requests in flight
 	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
 		f := &textFile{File: files[i]}
@@ -86,7 +85,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
 }
 
 // begin returns the place of a file's first row.
-func (s *Lines) begin(file int) place {
+func (s *lineSource) begin(file int) place {
 	if file >= len(s.files) {
 		return place{file: file}
 	}
@@ -96,7 +95,7 @@ func (s *Lines) begin(file int) place {
 }
 
 // share makes neighbouring files with the same header share it.
-func (s *Lines) share() {
+func (s *lineSource) share() {
 	var last *textFile
 	for _, f := range s.files {
 		if last != nil && slices.Equal(last.header, f.header) {
@@ -107,7 +106,7 @@ func (s *Lines) share() {
 }
 
 // measure computes the fingerprint.
-func (s *Lines) measure(opt *Options) error {
+func (s *lineSource) measure(opt *Options) error {
 	h, err := inputs.Fingerprint(opt)
 	if err != nil {
 		return err
@@ -120,7 +119,7 @@ func (s *Lines) measure(opt *Options) error {
 }
 
 // Next implements writer.Source.
-func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
+func (s *lineSource) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return writer.Sample{}, err
@@ -159,7 +158,7 @@ func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
 }
 
 // ready waits for the next chunk if there is none. It returns false at the end.
-func (s *Lines) ready(ctx context.Context) (bool, error) {
+func (s *lineSource) ready(ctx context.Context) (bool, error) {
 	if s.run == nil {
 		s.run = s.start(s.at)
 	}
@@ -190,7 +189,7 @@ func (s *Lines) ready(ctx context.Context) (bool, error) {
 }
 
 // halt stops the background goroutines and keeps the place.
-func (s *Lines) halt() {
+func (s *lineSource) halt() {
 	if s.run != nil {
 		s.run.stop()
 		s.run, s.cur = nil, nil
@@ -199,13 +198,13 @@ func (s *Lines) halt() {
 
 // Cursor returns the file, the offset in its decoded bytes, the line and the row of the next
 // sample, separated by slashes.
-func (s *Lines) Cursor() string {
+func (s *lineSource) Cursor() string {
 	return fmt.Sprintf("%d/%d/%d/%d", s.at.file, s.at.off, s.at.line, s.at.row)
 }
 
 // Seek moves to a cursor. It reads nothing before the cursor in a plain file, and everything in a
 // compressed one.
-func (s *Lines) Seek(ctx context.Context, cursor string) error {
+func (s *lineSource) Seek(ctx context.Context, cursor string) error {
 	var to place
 	n, err := fmt.Sscanf(cursor, "%d/%d/%d/%d", &to.file, &to.off, &to.line, &to.row)
 	valid := err == nil && n == 4 && to.file >= 0 && to.off >= 0 && to.line >= 0 && to.row >= 0 && to.file <= len(s.files)
@@ -222,13 +221,13 @@ func (s *Lines) Seek(ctx context.Context, cursor string) error {
 
 // Fingerprint covers the options, and the names, sizes and versions of all files in order. The
 // version of a local file is its modification time, that of an object its ETag.
-func (s *Lines) Fingerprint() string { return "lines:" + s.sum.String() }
+func (s *lineSource) Fingerprint() string { return "lines:" + s.sum.String() }
 
 // Meta returns nil.
-func (s *Lines) Meta() format.Metadata { return nil }
+func (s *lineSource) Meta() format.Metadata { return nil }
 
 // Close stops the background goroutines. It does not close the stores.
-func (s *Lines) Close() error {
+func (s *lineSource) Close() error {
 	s.halt()
 	s.over = true
 	return nil
@@ -239,7 +238,7 @@ func (s *Lines) Close() error {
 // which it begins, a whole compressed file to the part in which the file begins. In a plain file
 // that begins in an earlier part, the earlier rows are counted, so that keys and messages are those
 // of the whole.
-func (s *Lines) Split(part, parts int) error {
+func (s *lineSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("lines: there is no part %d of %d: parts count from 0", part, parts)
 	}
@@ -263,7 +262,7 @@ func (s *Lines) Split(part, parts int) error {
 
 // locate returns the place of the first row that begins at or after a byte of the concatenated
 // files.
-func (s *Lines) locate(at int64) place {
+func (s *lineSource) locate(at int64) place {
 	before := int64(0)
 	for i, f := range s.files {
 		off := at - before
@@ -280,7 +279,7 @@ func (s *Lines) locate(at int64) place {
 
 // Total returns the bytes of the files, of the current part after Split, or 0 if some are
 // compressed. The number of rows is not known.
-func (s *Lines) Total() (samples, bytes int64) {
+func (s *lineSource) Total() (samples, bytes int64) {
 	for _, f := range s.files {
 		if f.coding != stream.Plain {
 			return 0, 0

@@ -64,14 +64,14 @@ func pack(t testing.TB, name, content string) []byte {
 	return b.Bytes()
 }
 
-func open(t testing.TB, opt Options, in []source.Input) *Lines {
+func open(t testing.TB, opt Options, in []source.Input) *lineSource {
 	t.Helper()
 	s, err := New(t.Context(), in, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return s
+	return s.(*lineSource)
 }
 
 // show is a sample in one line: its key, and fields and attributes with their values.
@@ -100,7 +100,7 @@ func show(s writer.Sample) string {
 }
 
 // all reads to the end. Errors of rows are lines that begin with "! ".
-func all(t testing.TB, s *Lines) []string {
+func all(t testing.TB, s writer.Source) []string {
 	t.Helper()
 	out, err := some(t.Context(), s, -1)
 	if err != nil {
@@ -110,7 +110,7 @@ func all(t testing.TB, s *Lines) []string {
 }
 
 // some reads n rows, or all for -1.
-func some(ctx context.Context, s *Lines, n int) (out []string, err error) {
+func some(ctx context.Context, s writer.Source, n int) (out []string, err error) {
 	for ; n != 0; n-- {
 		sample, err := s.Next(ctx)
 		var bad *writer.SampleError

@@ -142,7 +142,7 @@ func TestFiles(t *testing.T) {
 
 	// What may change the samples changes the fingerprint.
 	seen := map[string]string{whole.Fingerprint(): "first"}
-	for name, s := range map[string]*Lines{
+	for name, s := range map[string]*lineSource{
 		"options": open(t, Options{Columns: []string{"x"}}, in),
 		"order":   open(t, Options{Columns: []string{"x", "y"}}, []source.Input{in[1], in[0], in[2]}),
 		"fewer":   open(t, Options{Columns: []string{"x", "y"}}, in[:2]),

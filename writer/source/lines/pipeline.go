@@ -68,7 +68,7 @@ type pipeline struct {
 	memory *semaphore.Weighted
 }
 
-func (s *Lines) start(at place) *pipeline {
+func (s *lineSource) start(at place) *pipeline {
 	ctx, cancel := context.WithCancel(context.Background())
 	n := s.plan.opt.Workers + 3
 	p := &pipeline{cancel: cancel, free: make(chan *chunk, n), work: make(chan *chunk, n), order: make(chan *chunk, n), memory: semaphore.NewWeighted(inFlight)}
@@ -107,7 +107,7 @@ func (p *pipeline) release(c *chunk) {
 }
 
 // produce sends the chunks of all files. It sends an error as a chunk.
-func (s *Lines) produce(ctx context.Context, p *pipeline, at place) {
+func (s *lineSource) produce(ctx context.Context, p *pipeline, at place) {
 	for at.file < len(s.files) && (at.file < s.end.file || at.file == s.end.file && s.end.off > 0) {
 		if err := s.produceFile(ctx, p, at); err != nil {
 			if ctx.Err() != nil {
@@ -125,7 +125,7 @@ func (s *Lines) produce(ctx context.Context, p *pipeline, at place) {
 	}
 }
 
-func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
+func (s *lineSource) produceFile(ctx context.Context, p *pipeline, at place) error {
 	f := s.files[at.file]
 	obj, err := f.Reopen(ctx)
 	if err != nil {

@@ -162,7 +162,7 @@ const kindFiles = 32
 
 // chooseKinds sets the kind of each attribute by the first rows of the first file that has values
 // for it, or to label.
-func (s *Lines) chooseKinds(ctx context.Context) error {
+func (s *lineSource) chooseKinds(ctx context.Context) error {
 	left := len(s.plan.attrs)
 	known := make([]bool, left)
 	for _, f := range s.files[:min(len(s.files), kindFiles)] {
@@ -184,7 +184,7 @@ func (s *Lines) chooseKinds(ctx context.Context) error {
 }
 
 // kindsIn determines kinds by the first chunk of a file.
-func (s *Lines) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
+func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
 	obj, err := f.Store.Open(ctx, f.Name)
 	if err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func TestPython(t *testing.T) {
 var originLine = regexp.MustCompile(`: line (\d+)$`)
 
 // dump writes the rows for the script.
-func dump(t *testing.T, s *Lines, name string) error {
+func dump(t *testing.T, s *lineSource, name string) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err

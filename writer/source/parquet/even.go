@@ -4,10 +4,8 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 )
 
-// Even reports whether all fields are lists of numbers that have one length, as far as the footers
-// tell: in each row group a whole number of values for each row, the same in all of them. Rows of
-// other lengths can still have that mean.
-func (p *Parquet) Even() bool {
+// even is Rows.Even.
+func (p *rowSource) even() bool {
 	fields := 0
 	for _, c := range p.plan.columns {
 		if !c.field || c.form == formAbsent {

@@ -52,8 +52,8 @@ func TestEven(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if src.Even() != c.want {
-			t.Errorf("%s: even %v", name, src.Even())
+		if src.Even != c.want {
+			t.Errorf("%s: even %v", name, src.Even)
 		}
 		src.Close()
 	}
@@ -64,7 +64,7 @@ func TestEven(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	if src.Even() {
+	if src.Even {
 		t.Error("files with lists of different lengths are even")
 	}
 }

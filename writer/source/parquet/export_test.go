@@ -1,4 +1,4 @@
 package parquet
 
 // Units returns the number of row groups that hold rows.
-func Units(p *Parquet) int { return len(p.units()) }
+func Units(p *Rows) int { return len(p.Splitter.(*rowSource).units()) }

@@ -43,7 +43,7 @@ type group struct {
 var errNever = errors.New("no row matches")
 
 // openGroup opens the columns that are read.
-func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
+func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	g := &group{plan: p.plan, path: f.of.Path, stem: f.of.Stem, no: no, rows: f.of.rows[no]}
 	for _, n := range f.of.rows[:no] {
 		g.first += n
@@ -90,7 +90,7 @@ func (f *filter) neverIn(meta *metadata.RowGroupMetaData, rows int64) (never boo
 	return never, nil
 }
 
-func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
+func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error {
 	var chunks []chunk
 	var metas []*metadata.ColumnChunkMetaData
 	for _, c := range g.plan.columns {

@@ -162,7 +162,7 @@ type row struct {
 }
 
 // rows reads a source to its end. Rows that cannot be had are errors.
-func rows(src *parquet.Parquet) (out []row, skipped []error, err error) {
+func rows(src *parquet.Rows) (out []row, skipped []error, err error) {
 	for {
 		s, err := src.Next(context.Background())
 		var se *writer.SampleError

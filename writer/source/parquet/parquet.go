@@ -18,10 +18,18 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
-// Parquet reads the rows of Parquet files as samples, file by file in the order given. It is a
-// writer.Splitter. It is not safe for concurrent use. A sample is valid until the next call of
-// Next.
-type Parquet struct {
+// Rows are the rows of Parquet files as samples, file by file in the order given. A sample is valid
+// until the next call of Next.
+type Rows struct {
+	writer.Splitter
+	// Even reports whether all fields are lists of numbers that have one length, as far as the
+	// footers tell: in each row group a whole number of values for each row, the same in all of
+	// them. Rows of other lengths can still have that mean.
+	Even bool
+}
+
+// rowSource reads the rows of files.
+type rowSource struct {
 	files []*parquetFile
 	plan  *plan
 	sum   format.Hash
@@ -33,7 +41,7 @@ type Parquet struct {
 	pageMemory     int64
 }
 
-var _ writer.Splitter = (*Parquet)(nil)
+var _ writer.Splitter = (*rowSource)(nil)
 
 // parquetFile is what stays in memory of a file: the sizes of its row groups, and its columns,
 // which files with the same schema share.
@@ -69,8 +77,8 @@ type place struct {
 // New reads the footers of all files and checks the options against them. Errors in the options
 // wrap writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. Files with
 // different columns are combined if columns of the same name have the same type; a column that a
-// file lacks is null. The caller must Close the Parquet, and closes the stores afterwards.
-func New(ctx context.Context, in []source.Input, opt Options) (*Parquet, error) {
+// file lacks is null. The caller must close the source, and closes the stores afterwards.
+func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	if len(in) == 0 {
 		return nil, writer.Optionf("inputs: there are none")
 	}
@@ -81,7 +89,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Parquet, error) 
 	if opt.PageMemory == 0 {
 		opt.PageMemory = defaultPageMemory
 	}
-	p := &Parquet{files: make([]*parquetFile, len(files)), pageMemory: opt.PageMemory}
+	p := &rowSource{files: make([]*parquetFile, len(files)), pageMemory: opt.PageMemory}
 	const together = 8 // requests in flight, and footers in memory
 	err := inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
 		f := &parquetFile{File: files[i]}
@@ -102,7 +110,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Parquet, error) 
 		return nil, err
 	}
 	p.end = place{file: len(p.files)}
-	return p, nil
+	return &Rows{p, p.even()}, nil
 }
 
 // survey reads a file's footer.
@@ -149,7 +157,7 @@ func (f *parquetFile) survey(ctx context.Context) error {
 }
 
 // share makes files with the same schema share it.
-func (p *Parquet) share() {
+func (p *rowSource) share() {
 	seen := map[string]*parquetFile{}
 	for _, f := range p.files {
 		if first := seen[f.schema]; first != nil {
@@ -161,7 +169,7 @@ func (p *Parquet) share() {
 }
 
 // measure computes the fingerprint.
-func (p *Parquet) measure(ctx context.Context, opt *Options) error {
+func (p *rowSource) measure(ctx context.Context, opt *Options) error {
 	h, err := inputs.Fingerprint(opt)
 	if err != nil {
 		return err
@@ -177,7 +185,7 @@ func (p *Parquet) measure(ctx context.Context, opt *Options) error {
 }
 
 // Next implements writer.Source.
-func (p *Parquet) Next(ctx context.Context) (writer.Sample, error) {
+func (p *rowSource) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return writer.Sample{}, err
@@ -204,7 +212,7 @@ func (p *Parquet) Next(ctx context.Context) (writer.Sample, error) {
 
 // ready opens the row group of the current place and ensures that it has a row there. It returns
 // false at the end.
-func (p *Parquet) ready(ctx context.Context) (bool, error) {
+func (p *rowSource) ready(ctx context.Context) (bool, error) {
 	for {
 		if p.group != nil && p.group.row < p.group.rows {
 			return true, nil
@@ -230,7 +238,7 @@ func (p *Parquet) ready(ctx context.Context) (bool, error) {
 }
 
 // openGroup opens the row group of the current place, and its file if it is not open.
-func (p *Parquet) openGroup(ctx context.Context) error {
+func (p *rowSource) openGroup(ctx context.Context) error {
 	f := p.files[p.at.file]
 	if p.open == nil || p.open.of != f {
 		if err := p.closeFile(); err != nil {
@@ -269,7 +277,7 @@ func (p *Parquet) openGroup(ctx context.Context) error {
 
 // openFile reads the footer of the next file again, because the footers of all files would take too
 // much memory.
-func (p *Parquet) openFile(ctx context.Context, f *parquetFile) error {
+func (p *rowSource) openFile(ctx context.Context, f *parquetFile) error {
 	obj, err := f.Reopen(ctx)
 	if err != nil {
 		return err
@@ -285,19 +293,19 @@ func (p *Parquet) openFile(ctx context.Context, f *parquetFile) error {
 }
 
 // drop closes the row group and the file after an error of the store, and keeps the place.
-func (p *Parquet) drop() {
+func (p *rowSource) drop() {
 	p.closeGroup()
 	_ = p.closeFile() // the earlier error is reported
 }
 
-func (p *Parquet) closeGroup() {
+func (p *rowSource) closeGroup() {
 	if p.group != nil {
 		p.group.close()
 		p.group = nil
 	}
 }
 
-func (p *Parquet) closeFile() error {
+func (p *rowSource) closeFile() error {
 	if p.open == nil {
 		return nil
 	}
@@ -308,10 +316,10 @@ func (p *Parquet) closeFile() error {
 
 // Cursor returns the file, the row group and the row of the next sample, counted from 0 and
 // separated by slashes.
-func (p *Parquet) Cursor() string { return fmt.Sprintf("%d/%d/%d", p.at.file, p.at.group, p.at.row) }
+func (p *rowSource) Cursor() string { return fmt.Sprintf("%d/%d/%d", p.at.file, p.at.group, p.at.row) }
 
 // Seek moves to a cursor. It decodes the earlier rows of the same row group, and no others.
-func (p *Parquet) Seek(ctx context.Context, cursor string) error {
+func (p *rowSource) Seek(ctx context.Context, cursor string) error {
 	var to place
 	n, err := fmt.Sscanf(cursor, "%d/%d/%d", &to.file, &to.group, &to.row)
 	valid := err == nil && n == 3 && to.file >= 0 && to.group >= 0 && to.row >= 0 && to.file <= len(p.files)
@@ -329,10 +337,10 @@ func (p *Parquet) Seek(ctx context.Context, cursor string) error {
 
 // Fingerprint covers the options, and the names, sizes, versions and schemas of all files in order.
 // The version of a local file is its modification time, that of an object its ETag.
-func (p *Parquet) Fingerprint() string { return "parquet:" + p.sum.String() }
+func (p *rowSource) Fingerprint() string { return "parquet:" + p.sum.String() }
 
 // Meta names the classes, if exactly one column that is read has class labels.
-func (p *Parquet) Meta() format.Metadata {
+func (p *rowSource) Meta() format.Metadata {
 	if p.plan.classes == nil {
 		return nil
 	}
@@ -340,7 +348,7 @@ func (p *Parquet) Meta() format.Metadata {
 }
 
 // Close closes the current file. It does not close the stores.
-func (p *Parquet) Close() error {
+func (p *rowSource) Close() error {
 	p.closeGroup()
 	return p.closeFile()
 }
@@ -353,7 +361,7 @@ type unit struct {
 }
 
 // units returns the row groups that hold rows, in order, of the current part after Split.
-func (p *Parquet) units() []unit {
+func (p *rowSource) units() []unit {
 	var out []unit
 	for i, f := range p.files {
 		for k, rows := range f.rows {
@@ -370,7 +378,7 @@ func (p *Parquet) units() []unit {
 // Split limits the source to part of parts, counted from 0, and moves to its beginning. Parts are
 // runs of row groups: a row group belongs to part ⌊first row × parts ÷ rows⌋, with rows counted
 // over all files. A part may be empty. The fingerprint does not change.
-func (p *Parquet) Split(part, parts int) error {
+func (p *rowSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("parquet: there is no part %d of %d: parts count from 0", part, parts)
 	}
@@ -405,7 +413,7 @@ func (p *Parquet) Split(part, parts int) error {
 
 // Total returns the number of rows and the decoded bytes of their columns, of the current part
 // after Split. It includes the rows that Where drops.
-func (p *Parquet) Total() (samples, bytes int64) {
+func (p *rowSource) Total() (samples, bytes int64) {
 	for _, u := range p.units() {
 		samples += u.rows
 		bytes += u.bytes

@@ -21,7 +21,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-func open(t testing.TB, in []source.Input, opt parquet.Options) *parquet.Parquet {
+func open(t testing.TB, in []source.Input, opt parquet.Options) *parquet.Rows {
 	t.Helper()
 	src, err := parquet.New(t.Context(), in, opt)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestSeek(t *testing.T) {
 			}
 			want = append(want, copyOf(s))
 		}
-		for _, from := range []*parquet.Parquet{src, open(t, inputs(t, st), opt)} {
+		for _, from := range []*parquet.Rows{src, open(t, inputs(t, st), opt)} {
 			for i := range cursors {
 				i = (i * 7) % len(cursors)
 				if err := from.Seek(t.Context(), cursors[i]); err != nil {
@@ -310,7 +310,7 @@ func TestResume(t *testing.T) {
 	}
 	for stop := 50; stop < int(want.Samples); stop += 170 {
 		st := mem.New()
-		src := &stopping{Parquet: open(t, in, parquet.Options{}), left: stop}
+		src := &stopping{Rows: open(t, in, parquet.Options{}), left: stop}
 		if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, errLine) {
 			t.Fatal(err)
 		}
@@ -322,7 +322,7 @@ func TestResume(t *testing.T) {
 		}
 	}
 	st := mem.New()
-	if _, err := writer.Pack(t.Context(), st, &stopping{Parquet: open(t, in, parquet.Options{}), left: 300}, opt); !errors.Is(err, errLine) {
+	if _, err := writer.Pack(t.Context(), st, &stopping{Rows: open(t, in, parquet.Options{}), left: 300}, opt); !errors.Is(err, errLine) {
 		t.Fatal(err)
 	}
 	opt.Resume = true
@@ -333,7 +333,7 @@ func TestResume(t *testing.T) {
 
 // stopping fails after some samples, once they have had time to be stored.
 type stopping struct {
-	*parquet.Parquet
+	*parquet.Rows
 	left int
 }
 
@@ -342,5 +342,5 @@ func (s *stopping) Next(ctx context.Context) (writer.Sample, error) {
 		time.Sleep(50 * time.Millisecond)
 		return writer.Sample{}, fmt.Errorf("stopped: %w", errLine)
 	}
-	return s.Parquet.Next(ctx)
+	return s.Rows.Next(ctx)
 }

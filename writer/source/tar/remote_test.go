@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -37,7 +38,7 @@ func upload(t testing.TB, paths ...string) (st *mem.Store, names []string) {
 	return st, names
 }
 
-func openIn(t testing.TB, st objstore.Store, opt Options, names ...string) (*Tar, error) {
+func openIn(t testing.TB, st objstore.Store, opt Options, names ...string) (writer.Splitter, error) {
 	t.Helper()
 	var in []source.Input
 	for _, n := range names {

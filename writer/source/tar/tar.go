@@ -50,9 +50,8 @@ const (
 	together = 16
 )
 
-// Tar reads the samples of archives, in the order of the inputs and of the members. It is a
-// writer.Splitter. It is not safe for concurrent use, but its payloads may be read concurrently.
-type Tar struct {
+// tarSource reads the samples of archives.
+type tarSource struct {
 	opt      Options
 	archives []archive
 	sum      string
@@ -94,17 +93,18 @@ type member struct {
 	payload    int64 // offset of its content in a plain archive, if data is nil and size is not 0
 }
 
-// New requests the sizes of archives, whose names must end in .tar, .tar.gz, .tgz or .tar.zst. It
-// reads no member. Naming an archive twice is an error. The caller must Close the Tar, and closes
-// the stores afterwards.
-func New(ctx context.Context, in []source.Input, opt Options) (*Tar, error) {
+// New returns the samples of archives, in the order of the inputs and of the members. Payloads may be
+// read concurrently. New requests the sizes of the archives, whose names must end in .tar, .tar.gz,
+// .tgz or .tar.zst, and reads no member. Naming an archive twice is an error. The caller must close
+// the source, and closes the stores afterwards.
+func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	if opt.MemberMemory == 0 {
 		opt.MemberMemory = defaultMemberMemory
 	}
 	if opt.MemberMemory < 0 {
 		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
 	}
-	t := &Tar{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(in)), to: len(in)}
+	t := &tarSource{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(in)), to: len(in)}
 	known := map[string]bool{}
 	for i, f := range inputs.Files(in) {
 		coding, ok := codingOf(f.Name)
@@ -130,7 +130,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Tar, error) {
 }
 
 // measure requests the sizes.
-func (t *Tar) measure(ctx context.Context) error {
+func (t *tarSource) measure(ctx context.Context) error {
 	return inputs.Survey(ctx, len(t.archives), together, func(ctx context.Context, i int) (err error) {
 		a := &t.archives[i]
 		if a.Info, err = a.Store.Stat(ctx, a.Name); err != nil {
@@ -140,7 +140,7 @@ func (t *Tar) measure(ctx context.Context) error {
 	})
 }
 
-var _ writer.Splitter = (*Tar)(nil)
+var _ writer.Splitter = (*tarSource)(nil)
 
 // Is reports whether New reads archives with this name.
 func Is(name string) bool {
@@ -159,7 +159,7 @@ func codingOf(name string) (c decoded.Coding, ok bool) {
 
 // Next implements writer.Source. An error of a whole archive ends the source. A member that cannot
 // be packed is a *writer.SampleError.
-func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
+func (t *tarSource) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := cmp.Or(t.err, ctx.Err()); err != nil {
 			return writer.Sample{}, err
@@ -185,7 +185,7 @@ func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 // group reads the members of the next sample, or none at the end of the archive. A member that is
 // not a regular file is a group without size, which is then refused. The group is valid until the
 // next call.
-func (t *Tar) group(ctx context.Context) (group []member, err error) {
+func (t *tarSource) group(ctx context.Context) (group []member, err error) {
 	if t.open == nil {
 		if err := t.begin(ctx); err != nil {
 			return nil, err
@@ -224,7 +224,7 @@ func (t *Tar) group(ctx context.Context) (group []member, err error) {
 }
 
 // sample converts members to a sample.
-func (t *Tar) sample(group []member) (writer.Sample, error) {
+func (t *tarSource) sample(group []member) (writer.Sample, error) {
 	a := &t.archives[t.at]
 	first := &group[0]
 	s := writer.Sample{Key: first.key, Origin: a.Path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name, Source: a.Path, Row: int64(t.given)}
@@ -252,13 +252,13 @@ func (t *Tar) sample(group []member) (writer.Sample, error) {
 	return s, nil
 }
 
-func (t *Tar) begin(ctx context.Context) (err error) {
+func (t *tarSource) begin(ctx context.Context) (err error) {
 	t.open, err = newStream(ctx, &t.archives[t.at])
 	t.seen, t.held = newSeenKeys(t.seed), nil
 	return err
 }
 
-func (t *Tar) leave() {
+func (t *tarSource) leave() {
 	if t.open != nil {
 		t.open.close()
 		t.open = nil
@@ -266,10 +266,10 @@ func (t *Tar) leave() {
 }
 
 // Cursor returns the archive's number and the number of its samples that were returned.
-func (t *Tar) Cursor() string { return fmt.Sprintf("%d:%d", t.at, t.given) }
+func (t *tarSource) Cursor() string { return fmt.Sprintf("%d:%d", t.at, t.given) }
 
 // Seek moves to a cursor. It reads the earlier members of the same archive.
-func (t *Tar) Seek(ctx context.Context, cursor string) error {
+func (t *tarSource) Seek(ctx context.Context, cursor string) error {
 	left, right, ok := strings.Cut(cursor, ":")
 	at, err := strconv.Atoi(left)
 	given, err2 := strconv.Atoi(right)
@@ -299,15 +299,15 @@ func (t *Tar) Seek(ctx context.Context, cursor string) error {
 
 // Fingerprint covers the paths, sizes and modification times (in a store, ETags) of the archives,
 // in order.
-func (t *Tar) Fingerprint() string { return "tar:" + t.sum }
+func (t *tarSource) Fingerprint() string { return "tar:" + t.sum }
 
 // Meta returns nil.
-func (t *Tar) Meta() format.Metadata { return nil }
+func (t *tarSource) Meta() format.Metadata { return nil }
 
 // Split limits the source to part of parts, counted from 0, and moves to its beginning. Parts are
 // runs of whole archives: an archive belongs to part ⌊first byte × parts ÷ bytes⌋, with stored
 // bytes counted over all archives. A part may be empty.
-func (t *Tar) Split(part, parts int) error {
+func (t *tarSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
 	}
@@ -337,7 +337,7 @@ func (t *Tar) Split(part, parts int) error {
 
 // Total returns the size of the archives, of the current part after Split. The number of samples is
 // not known.
-func (t *Tar) Total() (samples, bytes int64) {
+func (t *tarSource) Total() (samples, bytes int64) {
 	for i := t.from; i < t.to; i++ {
 		bytes += t.archives[i].Info.Size
 	}
@@ -345,7 +345,7 @@ func (t *Tar) Total() (samples, bytes int64) {
 }
 
 // Close closes the current archive. It does not close the stores.
-func (t *Tar) Close() error {
+func (t *tarSource) Close() error {
 	t.leave()
 	t.at = t.to
 	return nil

@@ -122,7 +122,7 @@ func got(t testing.TB, s writer.Sample) string {
 }
 
 // rest reads to the end: samples, and errors of samples.
-func rest(t testing.TB, src *Tar) (all []string, bad []error, err error) {
+func rest(t testing.TB, src writer.Source) (all []string, bad []error, err error) {
 	t.Helper()
 	for {
 		s, err := src.Next(t.Context())
@@ -140,14 +140,14 @@ func rest(t testing.TB, src *Tar) (all []string, bad []error, err error) {
 	}
 }
 
-func open(t testing.TB, opt Options, paths ...string) *Tar {
+func open(t testing.TB, opt Options, paths ...string) *tarSource {
 	t.Helper()
 	src, err := New(t.Context(), given(t, paths...), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { src.Close() })
-	return src
+	return src.(*tarSource)
 }
 
 // given returns inputs of local paths. A path that is not a file is kept, for New to refuse.

@@ -61,7 +61,7 @@ func TestFar(t *testing.T) {
 		cursor string
 		failed bool
 	}
-	steps := func(j *tokens.Join) (out []step) {
+	steps := func(j writer.Splitter) (out []step) {
 		for {
 			cursor := j.Cursor()
 			s, err := j.Next(t.Context())

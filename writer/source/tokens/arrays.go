@@ -3,7 +3,6 @@ package tokens
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +18,24 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
-// Arrays reads arrays of token ids as samples, file by file in the order given. It is a
-// writer.Splitter. It is not safe for concurrent use, but its payloads may be read concurrently,
-// and after Close.
+// Arrays are arrays of token ids as samples, file by file in the order given. Payloads may be read
+// concurrently, and after Close. The fields describe all files, regardless of Split.
 type Arrays struct {
+	writer.Splitter
+	Samples int64
+	// Tokens is the number of tokens in samples, without padding; Dropped counts those that Drop drops.
+	Tokens, Dropped int64
+	// Short is the number of samples that are shorter than Options.Length before padding.
+	Short int64
+	// DType is the type of the ids in samples, or of the first array if Options.Mixed is set.
+	DType DType
+	// Whole is the path of the first one-dimensional array that is a single sample because Length
+	// is 0, or empty.
+	Whole string
+}
+
+// arraySource reads the arrays.
+type arraySource struct {
 	opt    Options
 	arrays []*array
 	before []int64 // number of samples before each array, and in total
@@ -35,7 +48,7 @@ type Arrays struct {
 	headFor        *array
 }
 
-var _ writer.Splitter = (*Arrays)(nil)
+var _ writer.Splitter = (*arraySource)(nil)
 
 // NewArrays reads the headers of all files. Errors in the options wrap writer.ErrOption, errors in
 // a file format.ErrCorrupt; each names the file. The caller closes the stores after reading the
@@ -56,7 +69,7 @@ func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, er
 	if err := inputs.SetStems(files, ".npy", ".bin"); err != nil {
 		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: %w", err))
 	}
-	a := &Arrays{opt: opt, arrays: make([]*array, len(files))}
+	a := &arraySource{opt: opt, arrays: make([]*array, len(files))}
 	for i := range files {
 		a.arrays[i] = &array{File: files[i]}
 	}
@@ -66,11 +79,14 @@ func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, er
 	if err := a.agree(); err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
-	return a, a.measure()
+	if err := a.measure(); err != nil {
+		return nil, err
+	}
+	return a.describe(), nil
 }
 
 // survey reads the headers, some at a time.
-func (a *Arrays) survey(ctx context.Context) error {
+func (a *arraySource) survey(ctx context.Context) error {
 	const together = 16
 	return inputs.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
 		f := a.arrays[i]
@@ -83,7 +99,7 @@ func (a *Arrays) survey(ctx context.Context) error {
 }
 
 // agree determines the type of the ids in samples.
-func (a *Arrays) agree() error {
+func (a *arraySource) agree() error {
 	if a.opt.Mixed {
 		return nil
 	}
@@ -103,13 +119,11 @@ func (a *Arrays) agree() error {
 }
 
 // measure counts samples and computes the fingerprint.
-func (a *Arrays) measure() error {
+func (a *arraySource) measure() error {
 	h := sha256.New()
-	options, err := json.Marshal(a.opt)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(h, "arrays %s\n", options)
+	o := &a.opt
+	fmt.Fprintf(h, "arrays {\"Length\":%d,\"Remainder\":%d,\"PadID\":%d,\"Field\":%q,\"DType\":%d,\"Mixed\":%t,\"Raw\":%d}\n",
+		o.Length, o.Remainder, o.PadID, Field, o.DType, o.Mixed, o.Raw)
 	a.before = make([]int64, len(a.arrays)+1)
 	for i, f := range a.arrays {
 		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.DType, f.big, f.row, f.rows, f.rest)
@@ -123,7 +137,7 @@ func (a *Arrays) measure() error {
 }
 
 // Next implements writer.Source.
-func (a *Arrays) Next(ctx context.Context) (writer.Sample, error) {
+func (a *arraySource) Next(ctx context.Context) (writer.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return writer.Sample{}, err
 	}
@@ -140,7 +154,7 @@ func (a *Arrays) Next(ctx context.Context) (writer.Sample, error) {
 }
 
 // sample returns a sample of an array by its number in it.
-func (a *Arrays) sample(f *array, number int64) writer.Sample {
+func (a *arraySource) sample(f *array, number int64) writer.Sample {
 	to := a.typeOf(f)
 	s := &span{of: f, first: number * f.length, n: f.length, to: to}
 	out := writer.Sample{Key: f.Stem, Source: f.Path, Row: number + 1}
@@ -166,12 +180,12 @@ func (a *Arrays) sample(f *array, number int64) writer.Sample {
 	}
 	s.extent = a.share(s)
 	out.Origin = f.Path + ": tokens " + strconv.FormatInt(s.first, 10) + " to " + strconv.FormatInt(s.first+s.n-1, 10)
-	out.Fields = []writer.Field{{Name: a.opt.Field, Payload: s, Size: s.size()}}
+	out.Fields = []writer.Field{{Name: Field, Payload: s, Size: s.size()}}
 	return out
 }
 
 // typeOf returns the type of an array's ids in samples.
-func (a *Arrays) typeOf(f *array) DType {
+func (a *arraySource) typeOf(f *array) DType {
 	if a.opt.DType == 0 {
 		return f.DType
 	}
@@ -183,10 +197,10 @@ func realTokens(n int64) format.AttrValue {
 }
 
 // Cursor returns the number of the next sample.
-func (a *Arrays) Cursor() string { return strconv.FormatInt(a.at, 10) }
+func (a *arraySource) Cursor() string { return strconv.FormatInt(a.at, 10) }
 
 // Seek moves to a cursor. It reads nothing.
-func (a *Arrays) Seek(ctx context.Context, cursor string) error {
+func (a *arraySource) Seek(ctx context.Context, cursor string) error {
 	var to int64
 	if n, err := fmt.Sscanf(cursor, "%d", &to); err != nil || n != 1 || fmt.Sprint(to) != cursor || to < a.begin || to > a.end {
 		return fmt.Errorf("tokens: cursor %q is not one of the samples %d to %d", cursor, a.begin, a.end)
@@ -195,7 +209,7 @@ func (a *Arrays) Seek(ctx context.Context, cursor string) error {
 	return ctx.Err()
 }
 
-func (a *Arrays) goTo(at int64) {
+func (a *arraySource) goTo(at int64) {
 	a.at, a.extent = at, nil
 	a.file = max(0, sort.Search(len(a.before), func(i int) bool { return a.before[i] > at })-1)
 	a.file = min(a.file, len(a.arrays)-1)
@@ -203,7 +217,7 @@ func (a *Arrays) goTo(at int64) {
 
 // Split limits the source to part of parts, counted from 0. Sample i of n belongs to part ⌊i ×
 // parts ÷ n⌋.
-func (a *Arrays) Split(part, parts int) error {
+func (a *arraySource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("tokens: there is no part %d of %d: parts count from 0", part, parts)
 	}
@@ -220,14 +234,14 @@ func (a *Arrays) Split(part, parts int) error {
 
 // Fingerprint covers the options, and the names, sizes, versions and types of all files in order.
 // The version of a local file is its modification time, that of an object its ETag.
-func (a *Arrays) Fingerprint() string { return "tokens:" + a.sum.String() }
+func (a *arraySource) Fingerprint() string { return "tokens:" + a.sum.String() }
 
 // Meta returns nil.
-func (a *Arrays) Meta() format.Metadata { return nil }
+func (a *arraySource) Meta() format.Metadata { return nil }
 
 // Total returns the number of samples and the bytes of their fields without padding, of the current
 // part after Split.
-func (a *Arrays) Total() (samples, bytes int64) {
+func (a *arraySource) Total() (samples, bytes int64) {
 	_, bytes = a.count()
 	samples = a.end - a.begin
 	head := int64(len(npy.AppendHeader(nil, Int64.descr(), int64(1))))
@@ -235,7 +249,7 @@ func (a *Arrays) Total() (samples, bytes int64) {
 }
 
 // count returns the number of tokens in the samples from begin to end, and their size there.
-func (a *Arrays) count() (tokens, bytes int64) {
+func (a *arraySource) count() (tokens, bytes int64) {
 	add := func(upTo, sign int64) {
 		for i, f := range a.arrays {
 			n := f.tokens()
@@ -253,40 +267,24 @@ func (a *Arrays) count() (tokens, bytes int64) {
 	return tokens, bytes
 }
 
-// Summary describes all files, for a report.
-type Summary struct {
-	Samples int64
-	// Tokens is the number of tokens in samples, without padding.
-	Tokens int64
-	// Short is the number of samples that are shorter than Options.Length before padding.
-	Short int64
-	// Dropped is the number of tokens that Drop drops.
-	Dropped int64
-	// DType is the type of the ids in samples, or that of the first array if Options.Mixed is set.
-	DType DType
-	// Whole is the path of the first one-dimensional array that is a single sample because Length
-	// is 0, or empty.
-	Whole string
-}
-
-// Summary describes all files, regardless of Split.
-func (a *Arrays) Summary() Summary {
-	s := Summary{Samples: a.before[len(a.arrays)], DType: a.typeOf(a.arrays[0])}
+// describe returns the source with the totals of all files.
+func (a *arraySource) describe() *Arrays {
+	out := &Arrays{Splitter: a, Samples: a.before[len(a.arrays)], DType: a.typeOf(a.arrays[0])}
 	for _, f := range a.arrays {
-		if a.opt.Length == 0 && f.row == nil && s.Whole == "" {
-			s.Whole = f.Path
+		if a.opt.Length == 0 && f.row == nil && out.Whole == "" {
+			out.Whole = f.Path
 		}
-		s.Tokens += f.tokens()
-		s.Dropped += f.dropped()
+		out.Tokens += f.tokens()
+		out.Dropped += f.dropped()
 		if f.rest > 0 {
-			s.Short++
+			out.Short++
 		}
 	}
-	return s
+	return out
 }
 
 // Close releases memory. It does not close the stores.
-func (a *Arrays) Close() error {
+func (a *arraySource) Close() error {
 	a.at, a.extent = a.end, nil
 	return nil
 }

@@ -49,7 +49,7 @@ func TestCut(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", c.opt, text, c.want)
 		}
 		n, bytes := src.Total()
-		if sum := src.Summary(); n != int64(len(samples)) || c.opt.Remainder == tokens.Keep && bytes != size || sum.Samples != n || sum.Tokens+sum.Dropped != 10 {
+		if sum := src; n != int64(len(samples)) || c.opt.Remainder == tokens.Keep && bytes != size || sum.Samples != n || sum.Tokens+sum.Dropped != 10 {
 			t.Errorf("%+v: %d samples, %d bytes, %+v; there are %d of %d", c.opt, n, bytes, sum, len(samples), size)
 		}
 	}
@@ -58,8 +58,8 @@ func TestCut(t *testing.T) {
 // TestRows: each row of an array of more dimensions is a sample, with the dimensions it has.
 func TestRows(t *testing.T) {
 	in := one(t, "a.npy", file("<u2", "(3, 2)", ids16(upTo(0, 6)...)))
-	got := whole(t, arrays(t, in, tokens.Options{Field: "input_ids.npy"}))
-	if len(got) != 3 || got[2].key != "a/000000002" || got[2].shape != "(2,)" || !slices.Equal(got[2].ids, []int64{4, 5}) || got[1].raw["input_ids.npy"] == "" {
+	got := whole(t, arrays(t, in, tokens.Options{}))
+	if len(got) != 3 || got[2].key != "a/000000002" || got[2].shape != "(2,)" || !slices.Equal(got[2].ids, []int64{4, 5}) || got[1].raw["tokens.npy"] == "" {
 		t.Errorf("%+v", got)
 	}
 	in = one(t, "a.npy", file("<u2", "(2, 1, 3)", ids16(upTo(0, 6)...)))
@@ -370,7 +370,7 @@ func TestFingerprint(t *testing.T) {
 	before := print(tokens.Options{Length: 4}, a)
 	moved := a
 	moved.Path = "/elsewhere/a.npy"
-	if print(tokens.Options{Length: 4, DType: tokens.Uint16, Field: "tokens.npy"}, moved) != before {
+	if print(tokens.Options{Length: 4, DType: tokens.Uint16}, moved) != before {
 		t.Error("the folder or a default matters")
 	}
 	seen := map[string]string{before: "before"}
@@ -383,7 +383,6 @@ func TestFingerprint(t *testing.T) {
 	}
 	check("length", print(tokens.Options{Length: 5}, a))
 	check("type", print(tokens.Options{Length: 4, DType: tokens.Int32}, a))
-	check("field", print(tokens.Options{Length: 4, Field: "x.npy"}, a))
 	check("pad", print(tokens.Options{Length: 4, Remainder: tokens.Pad}, a))
 	check("pad with 1", print(tokens.Options{Length: 4, Remainder: tokens.Pad, PadID: 1}, a))
 	check("drop", print(tokens.Options{Length: 4, Remainder: tokens.Drop}, a))
@@ -407,8 +406,6 @@ func TestOptions(t *testing.T) {
 		{tokens.Options{Remainder: tokens.Pad}, "remainder: pad makes sense only with a length"},
 		{tokens.Options{Length: 4, Raw: tokens.Uint16, Remainder: tokens.Pad, PadID: 65536}, "pad: id 65536 does not fit into uint16"},
 		{tokens.Options{Length: 4, Raw: tokens.Uint8}, "dtype: a/x.npy has uint16 and c.bin has uint8: say which"},
-		{tokens.Options{Length: 4, Raw: tokens.Uint16, Field: "tokens"}, `field: "tokens" does not end in .npy`},
-		{tokens.Options{Length: 4, Raw: tokens.Uint16, Field: "a/b.npy"}, "field: "},
 		{tokens.Options{Length: 4, Raw: 77}, "none of this package's constants"},
 	} {
 		if _, err := tokens.NewArrays(t.Context(), in, c.opt); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), c.want) {

@@ -11,13 +11,13 @@
 //
 // # Arrays
 //
-// Arrays reads no ids. Next returns which bytes a sample consists of, and the writer's workers read
+// NewArrays reads no ids. Next returns which bytes a sample consists of, and the writer's workers read
 // and convert them. Neighbouring samples share one read of 1 MiB, or of 8 MiB from remote stores,
 // so that a sample of 4 KiB does not cost a request.
 //
 // # Documents
 //
-// Join reads one document after the other from a source and concatenates their tokens, each
+// NewJoin reads one document after the other from a source and concatenates their tokens, each
 // followed by the separator. A second field of the sample, documents.json, records which parts of
 // which documents it holds: see [MapField]. Memory holds one sample and one document of up to 16
 // MiB; larger ones are streamed. If documents are remote, up to 64 of them are prefetched, about 64

@@ -56,7 +56,7 @@ func (c *content) open() (io.Reader, func(), error) {
 
 // openDocument finds the tokens of a sample. Errors are found before its first token is used, and
 // belong to the sample.
-func (j *Join) openDocument(ctx context.Context, u *upcoming) (*document, error) {
+func (j *joinSource) openDocument(ctx context.Context, u *upcoming) (*document, error) {
 	if err := format.CheckKey(u.sample.Key); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func fieldNames(fields []writer.Field) string {
 }
 
 // openIDs detects the type of the content, and validates all of it if an id might not fit.
-func (j *Join) openIDs(c *content) (r idReader, n int64, err error) {
+func (j *joinSource) openIDs(c *content) (r idReader, n int64, err error) {
 	if c.size == 0 {
 		return nil, 0, errors.New("it is empty: an empty array has a header, an empty list brackets")
 	}
@@ -163,7 +163,7 @@ type arrayReader struct {
 }
 
 // openArray reads the header, and validates all ids before the first is used if some may not fit.
-func (j *Join) openArray(c *content) (idReader, int64, error) {
+func (j *joinSource) openArray(c *content) (idReader, int64, error) {
 	r, n, err := j.newArrayReader(c)
 	if err != nil || r.from.sure(r.to) {
 		return r, n, err
@@ -177,7 +177,7 @@ func (j *Join) openArray(c *content) (idReader, int64, error) {
 	return r, n, err
 }
 
-func (j *Join) newArrayReader(c *content) (r *arrayReader, n int64, err error) {
+func (j *joinSource) newArrayReader(c *content) (r *arrayReader, n int64, err error) {
 	in, done := io.Reader(nil), func() {}
 	var h npy.Header
 	var begin int64
@@ -208,7 +208,7 @@ func (j *Join) newArrayReader(c *content) (r *arrayReader, n int64, err error) {
 
 // headerOf is readHeader for content in memory. Documents of the same length have the same header,
 // which is cached.
-func (j *Join) headerOf(data []byte) (h npy.Header, begin int64, err error) {
+func (j *joinSource) headerOf(data []byte) (h npy.Header, begin int64, err error) {
 	if n := len(j.known); n > 0 && bytes.HasPrefix(data, j.known) {
 		return j.header, int64(n), nil
 	}

@@ -132,7 +132,7 @@ func stream(list []document, separator []int64) (ids []int64) {
 func join(t interface {
 	Helper()
 	Fatal(...any)
-}, src writer.Source, opt tokens.JoinOptions) *tokens.Join {
+}, src writer.Source, opt tokens.JoinOptions) writer.Splitter {
 	t.Helper()
 	j, err := tokens.NewJoin(src, opt)
 	if err != nil {

@@ -226,11 +226,11 @@ func FuzzArrays(f *testing.F) {
 			return
 		}
 		if src, err := tokens.NewArrays(t.Context(), one(t, "x.npy", content), tokens.Options{Length: length}); err == nil {
-			if sum := src.Summary(); sum.Tokens > int64(len(content)) {
+			if sum := src; sum.Tokens > int64(len(content)) {
 				t.Fatalf("%+v of %d bytes", sum, len(content))
 			}
-			if got := int64(len(joined(whole(t, src)))); got != src.Summary().Tokens {
-				t.Fatalf("%d tokens of %+v", got, src.Summary())
+			if got := int64(len(joined(whole(t, src)))); got != src.Tokens {
+				t.Fatalf("%d tokens of %+v", got, src)
 			}
 		}
 		for _, small := range []int64{-1, 1 << 20} {

@@ -17,17 +17,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
-// Join concatenates the documents of a source and cuts them into samples. It is a writer.Splitter
-// if its source is one. It is not safe for concurrent use. A sample is valid until the next call of
-// Next.
-//
-// A sample has the fields tokens.npy and, unless NoMap is set, documents.json. Its key is the key
-// of the document in which it begins, a slash, and the number of its first token in that document
-// in nine digits: train/000000017/000001536.
-//
-// The error of a document that cannot be read, or has an id that does not fit, is found before its
-// first token is used. It is a *writer.SampleError, and skipping it skips the whole document.
-type Join struct {
+// joinSource concatenates the documents of a source and cuts them into samples.
+type joinSource struct {
 	ahead ahead
 	opt   JoinOptions
 	sum   format.Hash
@@ -45,8 +36,6 @@ type Join struct {
 	begin  place // where it begins
 	mapped []byte
 	failed error
-
-	documents, tokens, dropped int64
 }
 
 // place is a token of a document.
@@ -55,27 +44,41 @@ type place struct {
 	token  int64
 }
 
-var _ writer.Splitter = (*Join)(nil)
+var _ writer.Splitter = (*joinSource)(nil)
 
-// NewJoin joins the documents of src and owns it: the caller must Close the Join, which closes src.
-// Errors wrap writer.ErrOption.
-func NewJoin(src writer.Source, opt JoinOptions) (*Join, error) {
+// NewJoin concatenates the documents of src and cuts them into samples. It owns src: the caller must
+// close the result, which closes src. The result can be split if src is a writer.Splitter. A sample is
+// valid until the next call of Next. Errors wrap writer.ErrOption.
+//
+// A sample has the fields tokens.npy and documents.json. Its key is the key of the document in which
+// it begins, a slash, and the number of its first token in that document in nine digits:
+// train/000000017/000001536.
+//
+// The error of a document that cannot be read, or has an id that does not fit, is found before its
+// first token is used. It is a *writer.SampleError, and skipping it skips the whole document.
+func NewJoin(src writer.Source, opt JoinOptions) (writer.Splitter, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
-	options, err := json.Marshal(opt)
+	separator, err := json.Marshal(opt.Separator)
 	if err != nil {
 		return nil, err
 	}
-	j := &Join{ahead: ahead{src: src, from: opt.From, small: smallDocument}, opt: opt}
+	from, err := json.Marshal(opt.From)
+	if err != nil {
+		return nil, err
+	}
+	options := fmt.Sprintf(`{"Length":%d,"Separator":%s,"From":%s,"DType":%d,"Remainder":%d,"PadID":%d,"NoMap":false}`,
+		opt.Length, separator, from, opt.DType, opt.Remainder, opt.PadID)
+	j := &joinSource{ahead: ahead{src: src, from: opt.From, small: smallDocument}, opt: opt}
 	j.sum = sha256.Sum256(fmt.Appendf(nil, "join %s\n%s", options, src.Fingerprint()))
 	j.head = npy.AppendHeader(nil, opt.DType.descr(), opt.Length)
 	return j, nil
 }
 
 // Next implements writer.Source.
-func (j *Join) Next(ctx context.Context) (writer.Sample, error) {
+func (j *joinSource) Next(ctx context.Context) (writer.Sample, error) {
 	if j.failed != nil {
 		return writer.Sample{}, j.failed
 	}
@@ -106,10 +109,10 @@ func (j *Join) Next(ctx context.Context) (writer.Sample, error) {
 }
 
 // restart starts a new sample.
-func (j *Join) restart() { j.buf, j.filled, j.pieces = j.buf[:0], 0, j.pieces[:0] }
+func (j *joinSource) restart() { j.buf, j.filled, j.pieces = j.buf[:0], 0, j.pieces[:0] }
 
 // nextDocument opens the next document. It closes one without tokens.
-func (j *Join) nextDocument(ctx context.Context) error {
+func (j *joinSource) nextDocument(ctx context.Context) error {
 	u, err := j.ahead.next(ctx)
 	if err != nil {
 		return err
@@ -125,14 +128,13 @@ func (j *Join) nextDocument(ctx context.Context) error {
 		s := &u.sample
 		return &writer.SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
 	}
-	j.documents++
 	if j.doc = d; d.tokens == 0 {
 		j.closeDocument()
 	}
 	return nil
 }
 
-func (j *Join) closeDocument() {
+func (j *joinSource) closeDocument() {
 	if j.doc != nil {
 		j.doc.reader.close()
 		j.doc = nil
@@ -140,7 +142,7 @@ func (j *Join) closeDocument() {
 }
 
 // take appends the document's next n tokens to the sample.
-func (j *Join) take(n int64) (err error) {
+func (j *joinSource) take(n int64) (err error) {
 	d := j.doc
 	if j.filled == 0 {
 		j.begin = place{d.cursor, d.at}
@@ -164,12 +166,14 @@ func (j *Join) take(n int64) (err error) {
 }
 
 // last returns the remainder at the end of the source.
-func (j *Join) last() (writer.Sample, error) {
+func (j *joinSource) last() (writer.Sample, error) {
 	switch {
 	case j.filled == 0:
 		return writer.Sample{}, io.EOF
 	case j.opt.Remainder == Drop:
-		j.dropped += j.filled
+		if j.opt.Dropped != nil {
+			j.opt.Dropped(j.filled)
+		}
 		j.restart()
 		return writer.Sample{}, io.EOF
 	}
@@ -180,7 +184,6 @@ func (j *Join) last() (writer.Sample, error) {
 		}
 		s := j.sample()
 		s.Attrs = []format.AttrValue{realTokens(n)}
-		j.tokens -= j.filled - n
 		return s, nil
 	}
 	ids := append([]byte{}, j.buf[len(j.head):]...)
@@ -191,24 +194,19 @@ func (j *Join) last() (writer.Sample, error) {
 }
 
 // sample returns the current sample.
-func (j *Join) sample() writer.Sample {
-	j.tokens += j.filled
+func (j *joinSource) sample() writer.Sample {
 	first := &j.pieces[0]
-	s := writer.Sample{
+	j.mapped = appendPieces(j.mapped[:0], j.pieces)
+	return writer.Sample{
 		Key:    fields.RowKey(first.Document, first.Offset),
 		Origin: "tokens from " + strconv.FormatInt(first.Offset, 10) + " of document " + first.Document + " on",
-		Fields: []writer.Field{{Name: DefaultField, Data: j.buf}},
+		Fields: []writer.Field{{Name: MapField, Data: j.mapped}, {Name: Field, Data: j.buf}},
 	}
-	if !j.opt.NoMap {
-		j.mapped = appendPieces(j.mapped[:0], j.pieces)
-		s.Fields = []writer.Field{{Name: MapField, Data: j.mapped}, s.Fields[0]}
-	}
-	return s
 }
 
 // Cursor returns the number of a token in a document, a colon, and the source's cursor before that
 // document.
-func (j *Join) Cursor() string {
+func (j *joinSource) Cursor() string {
 	at := place{}
 	switch {
 	case j.filled > 0 && j.filled < j.opt.Length: // a document was refused; the sample begins where it began
@@ -222,7 +220,7 @@ func (j *Join) Cursor() string {
 }
 
 // Seek moves to a cursor. It reads the earlier tokens of the document.
-func (j *Join) Seek(ctx context.Context, cursor string) error {
+func (j *joinSource) Seek(ctx context.Context, cursor string) error {
 	number, inner, ok := strings.Cut(cursor, ":")
 	token, err := strconv.ParseInt(number, 10, 64)
 	if !ok || err != nil || token < 0 {
@@ -232,7 +230,6 @@ func (j *Join) Seek(ctx context.Context, cursor string) error {
 	j.restart()
 	j.ahead.reset()
 	j.failed = nil
-	j.documents, j.tokens, j.dropped = 0, 0, 0
 	if err := j.ahead.src.Seek(ctx, inner); err != nil {
 		return err
 	}
@@ -250,7 +247,7 @@ func (j *Join) Seek(ctx context.Context, cursor string) error {
 }
 
 // skip reads over tokens.
-func (j *Join) skip(n int64) error {
+func (j *joinSource) skip(n int64) error {
 	d := j.doc
 	ids := min(n, d.tokens-int64(len(j.opt.Separator)))
 	var buf []byte
@@ -268,7 +265,7 @@ func (j *Join) skip(n int64) error {
 
 // Split splits the source, which must be a writer.Splitter. Each part has separate documents and a
 // separate remainder.
-func (j *Join) Split(part, parts int) error {
+func (j *joinSource) Split(part, parts int) error {
 	s, ok := j.ahead.src.(writer.Splitter)
 	if !ok {
 		return errors.New("tokens: the source of documents cannot be divided into parts")
@@ -280,19 +277,19 @@ func (j *Join) Split(part, parts int) error {
 }
 
 // Fingerprint covers the options and the source's fingerprint.
-func (j *Join) Fingerprint() string { return "documents:" + j.sum.String() }
+func (j *joinSource) Fingerprint() string { return "documents:" + j.sum.String() }
 
 // Meta returns nil.
-func (j *Join) Meta() format.Metadata { return nil }
+func (j *joinSource) Meta() format.Metadata { return nil }
 
-// Total is known if the source is Arrays, else it returns 0.
-func (j *Join) Total() (samples, bytes int64) {
-	a, ok := j.ahead.src.(*Arrays)
+// Total is known if the source is an *Arrays, else it returns 0.
+func (j *joinSource) Total() (samples, bytes int64) {
+	of, ok := j.ahead.src.(*Arrays)
 	if !ok {
 		return 0, 0
 	}
-	documents, _ := a.Total()
-	tokens, _ := a.count()
+	documents, _ := of.Total()
+	tokens, _ := of.Splitter.(*arraySource).count()
 	tokens += documents * int64(len(j.opt.Separator))
 	if samples = tokens / j.opt.Length; tokens%j.opt.Length > 0 && j.opt.Remainder != Drop {
 		samples++
@@ -300,21 +297,8 @@ func (j *Join) Total() (samples, bytes int64) {
 	return samples, tokens*j.opt.DType.size() + samples*int64(len(j.head))
 }
 
-// Counts describes what was read since NewJoin or the last Seek.
-type Counts struct {
-	// Documents is the number of documents opened, including those without tokens.
-	Documents int64
-	// Tokens is the number of tokens in samples, including separators, without padding.
-	Tokens int64
-	// Dropped is the number of tokens that Drop dropped.
-	Dropped int64
-}
-
-// Counts returns the progress.
-func (j *Join) Counts() Counts { return Counts{j.documents, j.tokens, j.dropped} }
-
 // Close closes the source.
-func (j *Join) Close() error {
+func (j *joinSource) Close() error {
 	j.closeDocument()
 	j.ahead.reset()
 	return j.ahead.src.Close()

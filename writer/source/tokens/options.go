@@ -3,9 +3,7 @@ package tokens
 import (
 	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -45,8 +43,8 @@ func ParseRemainder(name string) (Remainder, error) {
 // RealTokens is the attribute of padded samples with the number of their real tokens.
 const RealTokens = "tokens"
 
-// DefaultField is the default field of tokens.
-const DefaultField = "tokens.npy"
+// Field is the field of tokens.
+const Field = "tokens.npy"
 
 // maxLength is the maximum length of a sample in tokens. It keeps sums within 63 bits.
 const maxLength = 1 << 40
@@ -61,8 +59,6 @@ type Options struct {
 	Remainder Remainder
 	// PadID is the id with which Pad fills up.
 	PadID int64
-	// Field is the field of samples, default DefaultField.
-	Field string
 	// DType is the type of the ids in samples. The default is the type of the arrays, which must
 	// then agree.
 	DType DType
@@ -76,12 +72,8 @@ type Options struct {
 }
 
 func (o Options) filled() (Options, error) {
-	if o.Field == "" {
-		o.Field = DefaultField
-	}
-	err := checkField(o.Field)
+	var err error
 	switch {
-	case err != nil:
 	case o.Length < 0 || o.Length > maxLength:
 		err = writer.Optionf("length: %d tokens: give 1 to %d", o.Length, int64(maxLength))
 	case o.Remainder > Drop || !o.DType.valid() || !o.Raw.valid():
@@ -94,17 +86,6 @@ func (o Options) filled() (Options, error) {
 		err = writer.Optionf("pad: id %d does not fit into %v", o.PadID, o.DType)
 	}
 	return o, err
-}
-
-// checkField checks that readers recognise the field as an array.
-func checkField(name string) error {
-	if err := format.CheckField(name); err != nil {
-		return writer.Optionf("field: %w", err)
-	}
-	if name != "npy" && !strings.HasSuffix(name, ".npy") {
-		return writer.Optionf("field: %q does not end in .npy, which is how readers know arrays", name)
-	}
-	return nil
 }
 
 // JoinOptions configures how documents are joined.
@@ -123,8 +104,8 @@ type JoinOptions struct {
 	Remainder Remainder
 	// PadID is the id with which Pad fills up.
 	PadID int64
-	// NoMap omits documents.json.
-	NoMap bool
+	// Dropped, if not nil, is called at the end with the number of tokens that Drop drops.
+	Dropped func(tokens int64)
 }
 
 // MaxJoinLength is the maximum length of a joined sample in tokens, because it is assembled in

@@ -182,7 +182,7 @@ type extent struct {
 }
 
 // share returns the extent of a sample: that of the previous sample, or a new one that begins here.
-func (a *Arrays) share(s *span) *extent {
+func (a *arraySource) share(s *span) *extent {
 	off, n := s.bytes()
 	if e := a.extent; e != nil && e.of == s.of && off >= e.off && off+n <= e.off+e.n {
 		return e

@@ -56,8 +56,8 @@ func (e *examination) unread(err *writer.SampleError) {
 
 // leftOut records the files that a source left out, once it has ended.
 func (e *examination) leftOut(src writer.Source) {
-	if f, ok := src.(*source.Files); ok && f.Left().Hidden > 0 {
-		e.found(Hidden, fmt.Sprintf("%d files or folders", f.Left().Hidden))
+	if f, ok := src.(*source.Files); ok && f.Hidden > 0 {
+		e.found(Hidden, fmt.Sprintf("%d files or folders", f.Hidden))
 	}
 }
 

@@ -1,4 +1,4 @@
-package tokens
+package main
 
 import (
 	"slices"
@@ -7,17 +7,13 @@ import (
 
 func TestParseSeparator(t *testing.T) {
 	for text, want := range map[string][]int64{"": nil, "none": nil, "7": {7}, "1, -2": {1, -2}} {
-		ids, err := ParseSeparator(text)
+		ids, err := parseSeparator(text)
 		if err != nil || !slices.Equal(ids, want) {
 			t.Errorf("%q: %v, %v; want %v", text, ids, err, want)
 		}
-		id, ok := DefaultPadID(ids)
-		if ok != (want != nil) || ok && id != want[len(want)-1] {
-			t.Errorf("%q: pads with %d, %v", text, id, ok)
-		}
 	}
 	for _, text := range []string{"x", "1,", "1 2", "1.5", "9223372036854775808", "None"} {
-		if ids, err := ParseSeparator(text); err == nil {
+		if ids, err := parseSeparator(text); err == nil {
 			t.Errorf("%q: %v", text, ids)
 		}
 	}
