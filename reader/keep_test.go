@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

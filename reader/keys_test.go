@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // TestKeysAtOnce: keys take all requests that a store allows, and give them back.

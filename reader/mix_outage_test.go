@@ -13,7 +13,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/local"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // served is the data set of a folder, on a web server that can be down.

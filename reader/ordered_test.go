@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // lines is a log that several goroutines write to.

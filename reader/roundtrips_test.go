@@ -25,7 +25,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // held is a store whose reads begin and then wait until they are let go.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // TestStreamEvictsWhenItMust has a window of 4 MB in a budget of 1.

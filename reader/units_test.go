@@ -14,7 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/internal/units"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 func newDocuments(t *testing.T, n int) (*streamed, map[string]int) {

@@ -18,7 +18,7 @@ import (
 	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/check"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 )
 

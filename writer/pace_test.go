@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // TestSpool: what is put are the bytes written, in memory or in a file, under the name of their

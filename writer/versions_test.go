@@ -7,7 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/build"
 	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 )
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
-	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // childEnv turns the test binary into a helper process; its value is the key in children.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // phases counts how often reads entered each phase, and how many have not left it.

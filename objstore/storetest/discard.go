@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 // Discard is a store in memory that keeps only the names and sizes of large objects, for tests and

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
 func build(t *testing.T, o testset.Options) objstore.Store {

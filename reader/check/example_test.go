@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/writer"
 )

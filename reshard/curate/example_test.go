@@ -7,7 +7,7 @@ import (
 	"log"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
 	"github.com/shardtool/shardtool/writer"

@@ -19,8 +19,8 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/test/proxy"
 	"github.com/shardtool/shardtool/writer"

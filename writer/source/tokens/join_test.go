@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/internal/readback"
 	"github.com/shardtool/shardtool/writer/source/tokens"

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 )
 

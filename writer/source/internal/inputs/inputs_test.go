@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
