@@ -47,7 +47,7 @@ func (b *bench) amplification() error {
 	if err != nil {
 		return err
 	}
-	dir, err := b.dataset("large text", false)
+	dir, err := b.dataset("text", false)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// samples is a corpus of about mib MiB: 3 KB of text, 100 KB that cannot be compressed, or tensors.
+// samples is a corpus of about mib MiB: 3 KB of text, 100 KB that cannot be compressed, tensors,
+// or rows of tokens.
 func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	size := int64(b.mib) << 20
 	if large, ok := strings.CutPrefix(kind, "large "); ok { // many times what a shuffled stream holds
@@ -28,7 +29,9 @@ func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	case "images":
 		return corpus.Images(corpus.Options{Samples: int(size / 100_000), Seed: 2})
 	case "tensors":
-		return corpus.Tensors(corpus.Options{Samples: int(size / 2 / 150_528), Seed: 4})
+		return corpus.Tensors(corpus.Options{Samples: int(size / 150_528), Seed: 4})
+	case "tokens":
+		return tokenRows(int(size / (2 * tokensRow)))
 	}
 	panic("bench: no corpus " + kind)
 }

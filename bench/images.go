@@ -64,12 +64,10 @@ func (b *bench) images() error {
 		return err
 	}
 	b.LeftOut("images", noFFCV)
-	for _, peer := range []struct{ id, shown, usual string }{
-		{"webdataset", "WebDataset " + webdatasetVersion, "Pillow"},
-		{"mosaicml", "MosaicML Streaming " + mosaicmlVersion, "Pillow"},
-		{"litdata", "LitData " + litdataVersion, "torchvision.io"},
+	for _, peer := range []peerSystem{
+		{"webdataset", "WebDataset " + webdatasetVersion}, {"mosaicml", "MosaicML Streaming " + mosaicmlVersion}, {"litdata", "LitData " + litdataVersion},
 	} {
-		if err := m.against(peer.id, peer.shown, peer.usual); err != nil {
+		if err := m.against(peer.id, peer.shown); err != nil {
 			return fmt.Errorf("%s: %w", peer.shown, err)
 		}
 	}
@@ -82,10 +80,10 @@ func (m *imagesBench) floor(size string) error {
 	var our, their decoded
 	for range m.times {
 		var err error
-		if their, err = m.read("floor", "same", m.cores); err != nil {
+		if their, err = m.read("floor", m.cores); err != nil {
 			return err
 		}
-		if our, err = m.read("ours", "same", m.cores); err != nil {
+		if our, err = m.read("ours", m.cores); err != nil {
 			return err
 		}
 		each := float64(our.Images) / float64(their.Images)
@@ -99,10 +97,10 @@ func (m *imagesBench) floor(size string) error {
 }
 
 // against compares with another loader, at its best number of workers.
-func (m *imagesBench) against(id, shown, usual string) error {
+func (m *imagesBench) against(id, shown string) error {
 	best, workers := decoded{}, 0
 	for w := range m.cores + 1 {
-		got, err := m.read(id, "same", w)
+		got, err := m.read(id, w)
 		if err != nil {
 			return err
 		}
@@ -110,27 +108,21 @@ func (m *imagesBench) against(id, shown, usual string) error {
 			best, workers = got, w
 		}
 	}
-	for _, how := range []string{"same", "usual"} {
-		var wall, used table.Sample
-		var our, their decoded
-		for range min(m.times, 3) {
-			var err error
-			if their, err = m.read(id, how, workers); err != nil {
-				return err
-			}
-			if our, err = m.read("ours", "same", m.cores); err != nil {
-				return err
-			}
-			wall, used = append(wall, our.rate()/their.rate()), append(used, their.each()/our.each())
+	var wall, used table.Sample
+	var our, their decoded
+	for range min(m.times, 3) {
+		var err error
+		if their, err = m.read(id, workers); err != nil {
+			return err
 		}
-		detail := fmt.Sprintf("%.0f images/s against %.0f; its best of 0 to %d workers with the same decoder is %d (prefetch_factor 4, persistent); %.0f µs of processor time for an image against %.0f: %.2f x",
-			our.rate(), their.rate(), m.cores, workers, our.each(), their.each(), used.Median())
-		if how == "same" {
-			m.AtLeast("images", "images / "+shown+" with the same decoder", wall, "x", 1.3, detail)
-		} else {
-			m.Info("images", "images / "+shown+" with "+usual, wall, "x", detail)
+		if our, err = m.read("ours", m.cores); err != nil {
+			return err
 		}
+		wall, used = append(wall, our.rate()/their.rate()), append(used, their.each()/our.each())
 	}
+	m.AtLeast("images", "images / "+shown+" with the same decoder", wall, "x", 1.3,
+		fmt.Sprintf("%.0f images/s against %.0f; its best of 0 to %d workers is %d (prefetch_factor 4, persistent); %.0f µs of processor time for an image against %.0f: %.2f x",
+			our.rate(), their.rate(), m.cores, workers, our.each(), their.each(), used.Median()))
 	return nil
 }
 
@@ -144,8 +136,8 @@ func (d decoded) rate() float64 {
 // each is the processor time for an image in microseconds.
 func (d decoded) each() float64 { return 1e6 * d.CPU / float64(d.Images) }
 
-func (m *imagesBench) read(system, how string, workers int) (out decoded, err error) {
-	text, err := m.call("read", system, how, strconv.Itoa(workers), m.folder)
+func (m *imagesBench) read(system string, workers int) (out decoded, err error) {
+	text, err := m.call("read", system, strconv.Itoa(workers), m.folder)
 	if err != nil {
 		return out, err
 	}

@@ -1,10 +1,9 @@
 """Batches of images, (64, 3, 224, 224) of uint8, from JPEGs of 500 x 375: random crop, random flip.
 
-    images.py make FOLDER COUNT                     writes them as plain tars, as ours, and in the formats of others; prints the bytes of a JPEG
-    images.py read SYSTEM DECODER WORKERS FOLDER    goes through them twice, and prints JSON of the second time: seconds, processor seconds, images
+    images.py make FOLDER COUNT             writes them as plain tars, as ours, and in the formats of others; prints the bytes of a JPEG
+    images.py read SYSTEM WORKERS FOLDER    goes through them twice, and prints JSON of the second time: seconds, processor seconds, images
 
-SYSTEM is "floor" for threads of one process that decode what is in its memory, and nothing else. DECODER is "same", simplejpeg and the resizing of
-cv2, or "usual", what a system's documents decode by.
+SYSTEM is "floor" for threads of one process that decode what is in its memory, and nothing else. All decode by simplejpeg and resize by cv2.
 """
 
 import contextlib
@@ -115,48 +114,21 @@ def decode(payload, draw, out):
 
 def same(payload):
     """For workers of others."""
+    import cv2
     import torch
 
+    cv2.setNumThreads(0)
     out = numpy.empty((3, SIZE, SIZE), "uint8")
     decode(payload, random, out)
     return torch.from_numpy(out)
 
 
-def usual_of(source):
-    """What documents of others decode by: Pillow, or torchvision.io, and transforms of torchvision."""
-    import torch
-    import torchvision.io
-    import torchvision.transforms as T
-    from PIL import Image
-
-    change = T.Compose([T.RandomResizedCrop(SIZE, antialias=True) if source == "torchvision" else T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()])
-    if source == "torchvision":
-        return lambda payload: change(torchvision.io.decode_jpeg(torch.frombuffer(bytearray(payload), dtype=torch.uint8), torchvision.io.ImageReadMode.RGB))
-    whole = T.PILToTensor()
-    return lambda payload: whole(change(Image.open(io.BytesIO(payload)).convert("RGB")))
-
-
 # ---- systems: each gives a function that goes through an epoch of batches ----
-class Decoded:
-    """What turns a payload into a tensor, in a worker."""
-
-    def __init__(self, how):
-        self.how, self.function = how, None
-
-    def __call__(self, payload):
-        if self.function is None:
-            import cv2
-
-            cv2.setNumThreads(0)
-            self.function = same if self.how == "same" else usual_of(self.how)
-        return self.function(payload)
-
-
 def with_workers(workers):
     return {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
 
 
-def floor(how, workers, folder):
+def floor(workers, folder):
     with open(f"{folder}/payloads", "rb") as f:
         payloads = pickle.load(f)
     out = numpy.empty((BATCH, 3, SIZE, SIZE), "uint8")
@@ -176,46 +148,42 @@ def floor(how, workers, folder):
     return epoch
 
 
-def ours(how, workers, folder):
+def ours(workers, folder):
     import shardtool
 
-    image = shardtool.Image(SIZE, crop="random", flip=True, decoder="simplejpeg" if how == "same" else "Pillow")
+    image = shardtool.Image(SIZE, crop="random", flip=True, decoder="simplejpeg")
     loader = shardtool.Loader(f"{folder}/ours", BATCH, shuffle=True, seed=1, tail="drop", fields={"jpg": image})
     return lambda: (batch["jpg"] for batch in loader)
 
 
-def by_webdataset(how, workers, folder):
+def by_webdataset(workers, folder):
     import webdataset
 
     urls = [f"{folder}/{shard}.tar" for shard in range(SHARDS)]
     data = webdataset.WebDataset(urls, shardshuffle=False, empty_check=False)
-    data = data.to_tuple("jpg").map_tuple(Decoded("Pillow" if how == "usual" else how)).batched(BATCH, partial=False)
+    data = data.to_tuple("jpg").map_tuple(same).batched(BATCH, partial=False)
     loader = webdataset.WebLoader(data, batch_size=None, **with_workers(workers))
     return lambda: (batch[0] for batch in loader)
 
 
-def by_mosaicml(how, workers, folder):
+def by_mosaicml(workers, folder):
     from streaming import StreamingDataset
     from torch.utils.data import DataLoader
 
-    decoded = Decoded("Pillow" if how == "usual" else how)
-
     class Data(StreamingDataset):
         def __getitem__(self, index):
-            return decoded(super().__getitem__(index)["x"])
+            return same(super().__getitem__(index)["x"])
 
     data = Data(local=f"{folder}/mosaicml", batch_size=BATCH, shuffle=False)
     return lambda loader=DataLoader(data, batch_size=BATCH, drop_last=True, **with_workers(workers)): iter(loader)
 
 
-def by_litdata(how, workers, folder):
+def by_litdata(workers, folder):
     from litdata import StreamingDataLoader, StreamingDataset
-
-    decoded = Decoded("torchvision" if how == "usual" else how)
 
     class Data(StreamingDataset):
         def __getitem__(self, index):
-            return decoded(super().__getitem__(index)["x"])
+            return same(super().__getitem__(index)["x"])
 
     data = Data(f"{folder}/litdata", shuffle=False)
     more = with_workers(workers) or {"prefetch_factor": 2}  # which torch 1.13 wants to be so without workers
@@ -225,8 +193,8 @@ def by_litdata(how, workers, folder):
 SYSTEMS = {"floor": floor, "ours": ours, "webdataset": by_webdataset, "mosaicml": by_mosaicml, "litdata": by_litdata}
 
 
-def read(system, how, workers, folder):
-    epoch = SYSTEMS[system](how, workers, folder)
+def read(system, workers, folder):
+    epoch = SYSTEMS[system](workers, folder)
     for _ in range(2):
         count, begin, used = 0, time.perf_counter(), measure.cpu()
         for batch in epoch():
@@ -239,6 +207,6 @@ def read(system, how, workers, folder):
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     what, *rest = sys.argv[1:]
-    print(make(rest[0], int(rest[1])) if what == "make" else json.dumps(read(rest[0], rest[1], int(rest[2]), rest[3])))
+    print(make(rest[0], int(rest[1])) if what == "make" else json.dumps(read(rest[0], int(rest[1]), rest[2])))
     sys.stdout.flush()
     os._exit(0)  # workers of others may not end by themselves

@@ -2,7 +2,7 @@
 // tools, in one run: every figure is a ratio of two things measured in turn, so that a noisy
 // machine disturbs both.
 //
-//	go run ./bench                 all groups but peers, which takes twenty minutes by itself
+//	go run ./bench                 all groups but peers and strings, which run only by name
 //	go run ./bench -run read,pack  some groups
 //	go run ./bench -mib 64         smaller data, for a quick look
 //	go run ./bench -markdown docs/benchmarks.md   and put the tables there
@@ -44,6 +44,8 @@ type bench struct {
 	// used is the processor time of each run that the last ratio counted, of ours and of the base.
 	used  [2]table.Sample
 	peers []peerResult
+	// textPython is an interpreter for the group strings; "" makes an environment.
+	textPython string
 	// The machine and header describe where the figures were measured.
 	peersMachine []string
 	header       string
@@ -60,11 +62,16 @@ var groups = []struct {
 	{"pack", (*bench).pack},
 	{"write", (*bench).writes},
 	{"images", (*bench).images},
+	{"loop", (*bench).loops},
 	{"python", (*bench).pythonPackage},
 	{"s3", (*bench).s3},
 	{"cache", (*bench).amplification},
 	{"peers", (*bench).peersGroup},
+	{"strings", (*bench).strings},
 }
+
+// apart are groups that take long, or much space. They run only by name.
+var apart = []string{"peers", "strings"}
 
 func main() {
 	names := make([]string, len(groups))
@@ -72,18 +79,19 @@ func main() {
 		names[i] = g.name
 	}
 	var o options
-	only := flag.String("run", "all", "groups to run: all but peers, or some of "+strings.Join(names, ", "))
+	only := flag.String("run", "all", "groups to run: all but "+strings.Join(apart, " and ")+", or some of "+strings.Join(names, ", "))
 	flag.IntVar(&o.mib, "mib", 128, "size of each corpus in MiB")
-	flag.IntVar(&o.times, "times", 5, "pairs measured for a ratio; the median counts")
-	flag.DurationVar(&o.long, "long", time.Minute, "how long a paced consumer of S3 is measured")
+	flag.IntVar(&o.times, "times", 3, "pairs measured for a ratio; the median counts")
+	flag.DurationVar(&o.long, "long", 20*time.Second, "how long a paced consumer of S3 is measured")
 	flag.StringVar(&o.dir, "dir", "", "where data goes (default: the system's folder for temporary files)")
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	flag.StringVar(&o.old, "old", "", "compare with an older `revision` of git, or with a folder that has one checked out: both programs run each group in turn")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of old and new program with -old")
+	flag.StringVar(&o.textPython, "python", "", "an `interpreter` with "+strings.Join(textPackages, " and ")+" for the group strings, which else installs them: 6 GB")
 	flag.StringVar(&o.markdown, "markdown", "", "put tables into this Markdown `file`, between the comments that say where")
 	flag.Parse()
 	if o.only = strings.Split(*only, ","); *only == "all" {
-		o.only, o.all = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "peers" }), true
+		o.only, o.all = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(apart, name) }), true
 	}
 	for _, name := range o.only {
 		if !slices.Contains(names, name) {
@@ -106,6 +114,7 @@ type options struct {
 	only          []string // groups
 	all           bool     // of them
 	dir, markdown string
+	textPython    string // for the group strings
 	old           string // a folder or a revision to compare with
 	rounds        int    // of the comparison
 	mib, times    int
@@ -125,7 +134,7 @@ func run(o options) error {
 	if o.old != "" {
 		return runOld(ctx, tmp, o)
 	}
-	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
+	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}, textPython: o.textPython}
 	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
 	head := io.Writer(os.Stdout)

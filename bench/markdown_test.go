@@ -20,7 +20,7 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 	if err := b.writeMarkdown(path, true); err == nil || !strings.Contains(err.Error(), "table: peers") {
 		t.Errorf("a page without a place for what was measured: %v", err)
 	}
-	p := &peersBench{bench: b}
+	p := &peersBench{bench: b, group: "peers"}
 	for _, r := range []peerResult{
 		{Store: "local", kind: "text 3 KB", system: "One", Setting: "defaults", Rates: table.Sample{12_345}, Bytes: table.Sample{5e7}, CPU: table.Sample{2e-6},
 			Memory: table.Sample{100, 120}, Whole: true, First: table.Sample{0.05}, Resume: table.Sample{1.5}, Way: "exact"},

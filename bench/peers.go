@@ -30,8 +30,10 @@ const (
 	peersTotal     = 200 // MB/s
 )
 
+type peerSystem struct{ id, shown string }
+
 // peerSystems are measured on data of every kind, in this order.
-var peerSystems = []struct{ id, shown string }{
+var peerSystems = []peerSystem{
 	{"shardtool", "shardtool, copies"},
 	{"views", "shardtool, views"},
 	{"held", "shardtool, views, data in memory"},
@@ -100,11 +102,11 @@ type peerResult struct {
 // peersBench is what the group has in common.
 type peersBench struct {
 	*bench
-	interpreter string
-	env         []string
-	temporary   string
-	s3          *peerS3
-	noS3        string // why it is not there
+	group, interpreter string
+	env                []string
+	temporary          string
+	s3                 *peerS3
+	noS3               string // why it is not there
 }
 
 // peersGroup reads equal data by other systems and by ours, each at its best of some settings, from
@@ -118,7 +120,7 @@ func (b *bench) peersGroup() error {
 		b.LeftOut("peers", needsTorch)
 		return nil
 	}
-	p := &peersBench{bench: b, interpreter: interpreter}
+	p := &peersBench{bench: b, group: "peers", interpreter: interpreter}
 	if err := p.unpack(); err != nil {
 		return err
 	}
@@ -133,14 +135,12 @@ func (b *bench) peersGroup() error {
 			Bucket: server.value("BUCKET"), Region: server.value("AWS_REGION")}
 		p.env = append(p.env, "S3_ENDPOINT_URL="+p.s3.Endpoint, "AWS_DEFAULT_REGION="+p.s3.Region)
 	}
-	b.peersMachine = p.machine()
-	for _, line := range b.peersMachine {
-		fmt.Fprintln(os.Stderr, "bench: peers:", line)
-	}
 	for _, k := range peerKinds {
-		if err := p.measure(k); err != nil {
+		results, err := p.measure(k, peerSystems)
+		if err != nil {
 			return fmt.Errorf("%s: %w", k.shown, err)
 		}
+		b.peers = append(b.peers, results...)
 	}
 	return nil
 }
@@ -159,20 +159,21 @@ func (p *peersBench) unpack() error {
 	return nil
 }
 
-// measure has all systems read data of one kind.
-func (p *peersBench) measure(k peerKind) error {
+// measure has systems read data of one kind.
+func (p *peersBench) measure(k peerKind, systems []peerSystem) (all []peerResult, err error) {
+	p.peersMachine = p.machine()
 	job, err := p.prepare(k)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(job.Work)
-	for _, system := range peerSystems {
-		fmt.Fprintf(os.Stderr, "bench: peers: %s: %s …\n", k.shown, system.shown)
+	for _, system := range systems {
+		fmt.Fprintf(os.Stderr, "bench: %s: %s: %s …\n", p.group, k.shown, system.shown)
 		job.System = system.id
 		begin := time.Now()
 		results, err := p.call(job)
 		if p.ctx.Err() != nil {
-			return p.ctx.Err()
+			return nil, p.ctx.Err()
 		}
 		if err != nil {
 			// A system that fails has a row with the reason.
@@ -180,14 +181,14 @@ func (p *peersBench) measure(k peerKind) error {
 				results = append(results, peerResult{Store: store, Reason: err.Error()})
 			}
 		}
-		fmt.Fprintf(os.Stderr, "bench: peers: took %.0f s\n", time.Since(begin).Seconds())
+		fmt.Fprintf(os.Stderr, "bench: %s: took %.0f s\n", p.group, time.Since(begin).Seconds())
 		for _, r := range results {
 			r.system, r.kind = system.shown, k.shown
-			p.peers = append(p.peers, r)
+			all = append(all, r)
 			p.addPeer(r)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 func (p *peersBench) stores() []string {
@@ -239,7 +240,7 @@ var storeNames = map[string]string{"local": "local disk", "s3": "S3"}
 func (p *peersBench) addPeer(r peerResult) {
 	name := fmt.Sprintf("%s, %s: %s", r.kind, storeNames[r.Store], r.system)
 	if r.Reason != "" {
-		p.Rows = append(p.Rows, table.Row{Group: "peers", Name: name, Missing: r.Reason})
+		p.Rows = append(p.Rows, table.Row{Group: p.group, Name: name, Missing: r.Reason})
 		return
 	}
 	figures := map[string]float64{"bytes_per_second": r.Bytes.Median(), "cpu_seconds_per_sample": r.CPU.Median()}
@@ -265,7 +266,7 @@ func (p *peersBench) addPeer(r peerResult) {
 			detail += "; " + more
 		}
 	}
-	p.Info("peers", name, r.Rates, "samples/s", detail)
+	p.Info(p.group, name, r.Rates, "samples/s", detail)
 	p.Rows[len(p.Rows)-1].Figures = figures
 }
 

@@ -99,10 +99,12 @@ func (p *peersBench) prepare(k peerKind) (job peerJob, err error) {
 	if job.Plain, err = filepath.Glob(filepath.Join(plain, "*.tar")); err != nil {
 		return job, err
 	}
-	if k.id == "tokens" {
-		return job, writeRows(job.Mapped, samples)
+	switch k.id {
+	case "tokens":
+		err = writeRows(job.Mapped, samples)
+	case "text", "images":
+		_, _, err = corpus.WriteFiles(job.Files, samples)
 	}
-	_, _, err = corpus.WriteFiles(job.Files, samples)
 	return job, err
 }
 

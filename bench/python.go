@@ -9,28 +9,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/writer"
 )
 
 //go:embed python.py
 var pythonScript string
 
-// pythonEpochs is the number of epochs of a reading. An epoch before them is not counted: memory is
-// allocated and workers are started in it.
-const pythonEpochs = 2
+// pythonEpochs is how many epochs a reading has. The first, in which memory is allocated and workers
+// are started, counts by itself.
+const pythonEpochs = 3
 
 // pythonRun is the script's result for one reading.
 type pythonRun struct {
-	Seconds, CPU, Ratios    table.Sample
-	Batches, Samples, Bytes int64
+	Cold                     float64 // seconds of the first epoch, opening included
+	Seconds, CPU, Ratios     table.Sample
+	Batches, Samples, Blocks uint64 // blocks: fetched in all epochs
 }
 
 // pythonBench is what the group has in common.
@@ -39,23 +38,55 @@ type pythonBench struct {
 	interpreter, script string
 }
 
-// pythonKind is data of one kind: in plain tars, and compressed by ours.
+// pythonKind is how data of one kind is read.
 type pythonKind struct {
-	id, shown, corpus string
-	batch             int
-	plain, packed     string
+	id, shown, way string
+	batch, workers int // 0 workers: the default
+	plain          bool
+	goal           float64 // of the epochs after the first
+}
+
+// pythonWith writes the script for an interpreter.
+func (b *bench) pythonWith(interpreter string) (*pythonBench, error) {
+	p := &pythonBench{b, interpreter, filepath.Join(b.dir, "python.py")}
+	return p, os.WriteFile(p.script, []byte(pythonScript), 0o600)
+}
+
+// loops holds a loop in Python that only waits, with the default workers, against the Go reader with
+// its own, and a loop that computes all the time against the same without a loader. They need no
+// packages but numpy.
+func (b *bench) loops() error {
+	interpreter, err := b.python("numpy")
+	if err != nil {
+		return err
+	}
+	p, err := b.pythonWith(interpreter)
+	if err != nil {
+		return err
+	}
+	text := pythonKind{"text", "text 3 KB, compressed", "shardtool", 256, 0, false, 0.65}
+	for _, k := range []pythonKind{{"tokens", "2,049 tokens, compressed", "shardtool", 64, 0, false, 0.8}, text,
+		{"text", "text 3 KB, plain tars", "shardtool", 256, 0, true, 0.6}} {
+		if _, err := p.against(k, "loop", ": a loop that only waits, default workers / the Go reader"); err != nil {
+			return err
+		}
+	}
+	r, err := p.call("loop", text)
+	if err != nil {
+		return err
+	}
+	_, what, err := p.windows(text)
+	if err != nil {
+		return err
+	}
+	p.AtLeast("loop", text.shown+": a loop that computes all the time, its own steps beside a loader / alone", r.Ratios, "x", 0.97,
+		fmt.Sprintf("%d steps of 20 ms on one core, a batch of %d each; %s; %d were fetched meanwhile", r.Batches, text.batch, what, r.Blocks))
+	return nil
 }
 
 // pythonPackage measures the Python package against the Go reader, and what it costs by itself. The
 // group peers has other loaders.
 func (b *bench) pythonPackage() error {
-	script := filepath.Join(b.dir, "python.py")
-	if err := os.WriteFile(script, []byte(pythonScript), 0o600); err != nil {
-		return err
-	}
-	if err := b.pythonDefaults(script); err != nil {
-		return err
-	}
 	interpreter, err := b.pythonWithTorch()
 	if err != nil {
 		return err
@@ -64,53 +95,60 @@ func (b *bench) pythonPackage() error {
 		b.LeftOut("python", needsTorch)
 		return nil
 	}
-	p := &pythonBench{bench: b, interpreter: interpreter, script: script}
+	p, err := b.pythonWith(interpreter)
+	if err != nil {
+		return err
+	}
 	for _, k := range []pythonKind{
-		{id: "text", shown: "text 3 KB", corpus: "text", batch: 256},
-		{id: "images", shown: "incompressible 100 KB", corpus: "large images", batch: 64},
-		{id: "tensors", shown: "uint8 tensors of 3 x 224 x 224", corpus: "large tensors", batch: 64},
+		{"text", "text 3 KB", "views", 256, 2, false, 0.7},
+		{"images", "incompressible 100 KB", "views", 64, 2, false, 0},
+		{"tensors", "uint8 tensors of 3 x 224 x 224", "views", 64, 2, false, 0.9},
 	} {
-		if err := p.measure(k); err != nil {
+		cpu, err := p.against(k, "python", ": views / the Go reader")
+		if err != nil {
+			return err
+		}
+		if err := p.cost(k, cpu); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *pythonBench) measure(k pythonKind) (err error) {
-	// Shards of 32 MiB, that the others' workers have some each.
-	if k.plain, err = p.pack(k, writer.Options{ShardSize: 32 << 20, Plain: true}); err != nil {
-		return err
-	}
-	if k.packed, err = p.pack(k, writer.Options{ShardSize: 32 << 20}); err != nil {
-		return err
-	}
-	defer os.RemoveAll(k.plain)
-	defer os.RemoveAll(k.packed)
-	if err := p.againstGo(k); err != nil {
-		return err
-	}
-	return p.cost(k)
-}
+// memory is the shuffle memory of the group: a quarter of the data, so that neither reader holds the
+// data whole, and at most the default.
+func (p *pythonBench) memory() uint64 { return uint64(min(p.mib, 2048)) << 20 }
 
-// pack writes a corpus.
-func (p *pythonBench) pack(k pythonKind, opt writer.Options) (string, error) {
-	dir := filepath.Join(p.dir, fmt.Sprintf("python-%s-plain=%v", k.id, opt.Plain))
-	store, err := local.New(dir, local.Options{NoSync: true})
+// windows returns the blocks of the data, and describes them beside the shuffle memory.
+func (p *pythonBench) windows(k pythonKind) (blocks uint64, what string, err error) {
+	dir, err := p.dataset("large "+k.id, k.plain)
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
-	_, err = p.write(store, p.samples(k.corpus), opt)
-	return dir, err
+	ds, err := p.open(dir, reader.Options{})
+	if err != nil {
+		return 0, "", err
+	}
+	defer ds.Close()
+	i := ds.Info()
+	return i.Blocks, fmt.Sprintf("%d MiB in %d blocks, shuffle memory %d MiB for both", i.DecodedBytes>>20, i.Blocks, p.memory()>>20), nil
 }
 
-// call runs the script, with the package of this repository and its binary.
-func (p *pythonBench) call(args ...string) (r pythonRun, err error) {
+// call runs the script on data of a kind, with the package of this repository and its binary.
+func (p *pythonBench) call(what string, k pythonKind) (r pythonRun, err error) {
 	env, err := p.packageEnv()
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.CommandContext(p.ctx, p.interpreter, append([]string{p.script}, args...)...)
+	args := []string{p.script, what}
+	if what != "wake" {
+		dir, err := p.dataset("large "+k.id, k.plain)
+		if err != nil {
+			return r, err
+		}
+		args = append(args, k.way, k.id, strconv.Itoa(k.workers), strconv.FormatUint(p.memory(), 10), dir)
+	}
+	cmd := exec.CommandContext(p.ctx, p.interpreter, args...)
 	cmd.Env = env
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -122,141 +160,140 @@ func (p *pythonBench) call(args ...string) (r pythonRun, err error) {
 	return r, json.Unmarshal(out, &r)
 }
 
-// read has a loader go through a data set.
-func (p *pythonBench) read(loader string, k pythonKind, workers int, from ...string) (pythonRun, error) {
-	return p.call(append([]string{"read", loader, k.id, strconv.Itoa(workers), strconv.Itoa(pythonEpochs)}, from...)...)
-}
-
-// order is that of the script.
-func (k *pythonKind) order() reader.StreamOptions {
-	return reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: k.batch, ShuffleMemory: 128 << 20, Tail: "short", World: 1}, Read: reader.Read{Workers: 2}}
-}
-
-// goReader streams as the script does, an epoch uncounted and then some that are, and returns
-// seconds an epoch.
-func (p *pythonBench) goReader(o reader.StreamOptions, with reader.Options, dir string) (table.Sample, error) {
-	ds, err := p.open(dir, with)
+// stream opens the stream that the script reads.
+func (p *pythonBench) stream(k pythonKind) (*reader.Dataset, *reader.Stream, error) {
+	dir, err := p.dataset("large "+k.id, k.plain)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer ds.Close()
-	o.Epochs = pythonEpochs + 1
+	ds, err := p.open(dir, reader.Options{Workers: k.workers})
+	if err != nil {
+		return nil, nil, err
+	}
+	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: k.batch, ShuffleMemory: p.memory(), Tail: "short", World: 1, Epochs: pythonEpochs}}
+	o.Workers = k.workers
 	s, err := ds.Stream(p.ctx, o)
 	if err != nil {
-		return nil, err
+		ds.Close()
 	}
+	return ds, s, err
+}
+
+// goReader streams as the script does.
+func (p *pythonBench) goReader(k pythonKind) (r pythonRun, err error) {
+	debug.FreeOSMemory() // the script's process is new
+	begin := time.Now()
+	ds, s, err := p.stream(k)
+	if err != nil {
+		return r, err
+	}
+	defer ds.Close()
 	defer s.Close()
-	var took table.Sample
-	begin, samples, bytes := time.Now(), uint64(0), 0
+	bytes, seen := 0, uint64(0)
 	for {
 		batch, err := s.Next(p.ctx)
 		if errors.Is(err, io.EOF) {
-			return took[1:], nil
+			r.Cold, r.Seconds, r.Samples, r.Blocks = r.Seconds[0], r.Seconds[1:], ds.NumSamples(), s.Stats().Blocks
+			return r, nil
 		}
 		if err != nil {
-			return nil, err
+			return r, err
 		}
 		for i := range batch.Samples {
 			bytes += len(batch.Samples[i].Fields[0].Data)
 		}
-		if samples += uint64(len(batch.Samples)); samples == ds.NumSamples() {
-			took, begin, samples = append(took, time.Since(begin).Seconds()), time.Now(), 0
+		if seen += uint64(len(batch.Samples)); seen == ds.NumSamples() {
+			r.Seconds, begin, seen = append(r.Seconds, time.Since(begin).Seconds()), time.Now(), 0
 		}
 	}
 }
 
-// againstGo holds views and copies against the Go reader, in turn.
-func (p *pythonBench) againstGo(k pythonKind) error {
-	goal := map[string]float64{"text": 0.7, "tensors": 0.9}[k.id]
-	for _, c := range []struct {
-		loader, shown string
-		goal          float64
-	}{{"views", "views", goal}, {"shardtool", "copies", 0}} {
-		for _, dir := range []string{k.packed, k.plain} {
-			if c.goal == 0 && dir == k.plain {
-				continue
-			}
-			var ratios, theirs, ours table.Sample
-			n := 0.
-			for range p.times {
-				our, err := p.read(c.loader, k, 2, dir)
-				if err != nil {
-					return err
-				}
-				runtime.GC()
-				their, err := p.goReader(k.order(), reader.Options{Workers: 2}, dir)
-				if err != nil {
-					return err
-				}
-				n = float64(our.Samples)
-				ratios = append(ratios, their.Median()/our.Seconds.Median())
-				theirs, ours = append(theirs, their.Median()), append(ours, our.Seconds.Median())
-			}
-			name := fmt.Sprintf("%s: %s / the Go reader", k.shown, c.shown)
-			detail := fmt.Sprintf("%.0f against %.0f samples/s, 2 workers each, the same order", n/ours.Median(), n/theirs.Median())
-			switch {
-			case dir == k.plain:
-				p.Info("python", name+", plain tars", ratios, "x", detail)
-			case c.goal > 0:
-				p.AtLeast("python", name, ratios, "x", c.goal, detail)
-			default:
-				p.Info("python", name, ratios, "x", detail)
-			}
-		}
+// against holds the script against the Go reader, in turn, on data that both decode anew in every
+// epoch: the first epoch, and those after it. A few blocks stay from one epoch to the next. It
+// returns the script's processor time for a batch.
+func (p *pythonBench) against(k pythonKind, group, name string) (cpu table.Sample, err error) {
+	blocks, what, err := p.windows(k)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	var ours, theirs, coldOurs, coldTheirs table.Sample
+	var our, their pythonRun
+	for range p.times {
+		if our, err = p.call("read", k); err != nil {
+			return nil, err
+		}
+		if their, err = p.goReader(k); err != nil {
+			return nil, err
+		}
+		if min(our.Blocks, their.Blocks) < (pythonEpochs-1)*blocks {
+			return nil, fmt.Errorf("%s%s: of %d blocks, Python fetched %d and Go %d in %d epochs: the data is held", k.shown, name, blocks, our.Blocks, their.Blocks, pythonEpochs)
+		}
+		ours, theirs = append(ours, our.Seconds.Median()), append(theirs, their.Seconds.Median())
+		coldOurs, coldTheirs = append(coldOurs, our.Cold), append(coldTheirs, their.Cold)
+		cpu = append(cpu, 1e6*our.CPU.Median()/float64(our.Batches))
+	}
+	n := float64(our.Samples)
+	detail := fmt.Sprintf("%.0f against %.0f samples/s, %s with %s, the same order; %s; %d and %d were fetched and decoded in %d epochs",
+		n/ours.Median(), n/theirs.Median(), map[string]string{"views": "views", "shardtool": "copies"}[k.way], workersShown(k.workers), what, our.Blocks, their.Blocks, pythonEpochs)
+	if k.goal > 0 {
+		p.AtLeast(group, k.shown+name, theirs.Over(ours), "x", k.goal, detail)
+	} else {
+		p.Info(group, k.shown+name, theirs.Over(ours), "x", detail)
+	}
+	p.Info(group, k.shown+name+", the first epoch", coldTheirs.Over(coldOurs), "x",
+		fmt.Sprintf("%.0f against %.0f samples/s from the creation of the loader", n/coldOurs.Median(), n/coldTheirs.Median()))
+	return cpu, nil
 }
 
-// cost is what this process pays for a batch, and how soon there is one.
-func (p *pythonBench) cost(k pythonKind) error {
-	var cpu, copied, ready, woken table.Sample
+func workersShown(n int) string {
+	if n == 0 {
+		return "the default workers of each"
+	}
+	return fmt.Sprintf("%d workers each", n)
+}
+
+// cost is what the training process pays for a batch, and how soon there is one.
+func (p *pythonBench) cost(k pythonKind, cpu table.Sample) error {
+	var ready, woken, late table.Sample
 	for range 3 {
-		for _, c := range []struct {
-			into *table.Sample
-			args []string
-		}{
-			{&cpu, []string{"read", "views", k.id, "2", strconv.Itoa(pythonEpochs), k.packed}},
-			{&copied, []string{"read", "shardtool", k.id, "2", strconv.Itoa(pythonEpochs), k.packed}},
-			{&ready, []string{"ready", "views", k.id, k.packed}},
-			{&woken, []string{"wake", "", ""}},
-		} {
-			r, err := p.call(c.args...)
+		for what, into := range map[string]*table.Sample{"ready": &ready, "wake": &woken} {
+			r, err := p.call(what, k)
 			if err != nil {
 				return err
 			}
-			*c.into = append(*c.into, 1e6*r.CPU.Median()/float64(r.Batches))
+			*into = append(*into, 1e6*r.CPU.Median()/float64(r.Batches))
 		}
 	}
 	p.AtMost("python", k.shown+": CPU of the training process for a batch of views", cpu, "µs", 20,
-		fmt.Sprintf("batches of %d, each waited for; to be woken by a message of 64 bytes and nothing else costs a process %.0f µs here; with copies %.0f µs", k.batch, woken.Median(), copied.Median()))
+		fmt.Sprintf("batches of %d, each waited for; to be woken by a message of 64 bytes and nothing else costs a process %.0f µs here", k.batch, woken.Median()))
 	p.Info("python", k.shown+": CPU of the training process for a batch of views that is there", ready, "µs",
 		"in a loop that does something else for 5 ms between batches")
 	if k.id == "tensors" {
 		return nil
 	}
-	var late table.Sample
 	for range 3 {
-		r, err := p.call("start", "shardtool", k.id, k.packed)
+		r, err := p.call("start", k)
 		if err != nil {
 			return err
 		}
-		ours := slices.Min(r.Seconds)
-		theirs := []float64{}
+		theirs := table.Sample{}
 		for range 5 {
 			took, err := seconds1(func() error {
-				ds, err := p.open(k.packed, reader.Options{Workers: 2})
+				ds, s, err := p.stream(k)
 				if err != nil {
 					return err
 				}
 				defer ds.Close()
-				return p.batches(ds, k.order(), 1)()
+				defer s.Close()
+				_, err = s.Next(p.ctx)
+				return err
 			})
 			if err != nil {
 				return err
 			}
 			theirs = append(theirs, took)
 		}
-		late = append(late, 1000*(ours-slices.Min(theirs)))
+		late = append(late, 1000*(slices.Min(r.Seconds)-slices.Min(theirs)))
 	}
 	p.AtMost("python", k.shown+": first batch, more than the Go reader's", late, "ms", 50, "the child's start among it; the best of 5 each")
 	return nil

@@ -1,12 +1,15 @@
 """Reads data sets in batches, as copies (shardtool) or as views.
 
-    python.py read WAY KIND WORKERS EPOCHS OUT    prints a line of JSON, of the epochs after the first
-    python.py start WAY KIND OUT                  seconds to the first batch
-    python.py ready WAY KIND OUT                  CPU for a batch that is ready when it is requested
-    python.py loop WAY KIND OUT                   rate of steps that compute, with a loader over alone
-    python.py wake                                CPU for being woken by a message, and nothing else
+    python.py read WAY KIND WORKERS MEMORY DATASET    prints a line of JSON: the first epoch, its start included, and two more
+    python.py start WAY KIND WORKERS MEMORY DATASET   seconds to the first batch
+    python.py ready WAY KIND WORKERS MEMORY DATASET   CPU for a batch that is ready when it is requested
+    python.py loop WAY KIND WORKERS MEMORY DATASET    rate of steps that compute, with a loader over alone
+    python.py wake                                    CPU for being woken by a message, and nothing else
+
+MEMORY is the shuffle memory. Imports are not counted.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -20,21 +23,20 @@ FIELDS = {"text": "txt", "images": "jpg", "tensors": "u8", "tokens": "u16"}
 BATCH = {"text": 256, "images": 64, "tensors": 64, "tokens": 64}
 
 
-def loader_of(kind, workers, dataset, **more):
+def loader_of(way, kind, workers, memory, dataset):
     import shardtool
 
     spec = {"tensors": ("uint8", SHAPE), "tokens": ("uint16", (2049,))}.get(kind, "bytes")
     out = {"out": "numpy"} if kind == "tokens" else {}
     return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short", **out,
-                            order=shardtool.Order(shuffle_memory="128MiB"), tuning=shardtool.Tuning(workers=workers or None, **more))
+                            order=shardtool.Order(shuffle_memory=memory), tuning=shardtool.Tuning(workers=int(workers) or None, copy=way != "views"))
 
 
-def batches_of(way, kind, workers, files):
+def epoch_of(loader, way, kind):
     """The batches of an epoch. As views, they are tensors or bytes where the child has put them."""
-    loader = loader_of(kind, workers, files[0], copy=way != "views")
     if way == "views" and kind != "tensors":
-        return lambda: ((batch.size, batch.data(FIELDS[kind])) for batch in loader)  # and payloads() where each is needed by itself
-    return lambda: (batch[FIELDS[kind]] for batch in loader)
+        return ((batch.size, batch.data(FIELDS[kind])) for batch in loader)  # and payloads() where each is needed by itself
+    return (batch[FIELDS[kind]] for batch in loader)
 
 
 def consume(kind, batches):
@@ -53,41 +55,37 @@ def consume(kind, batches):
     return count, total, size
 
 
-def read(peer, kind, workers, epochs, files):
-    batches = batches_of(peer, kind, workers, files)
-    first = consume(kind, batches())
-    took, cpu = [], []
-    for _ in range(epochs):
-        begin, used = time.perf_counter(), time.process_time()
-        got = consume(kind, batches())
-        took.append(time.perf_counter() - begin)
-        cpu.append(time.process_time() - used)
-        if got[1:] != first[1:]:
-            raise SystemExit(f"{got} came in one epoch, {first} in another")
-    return {"seconds": took, "cpu": cpu, "batches": first[0], "samples": first[1], "bytes": first[2]}
+def read(way, kind, *data):
+    took, cpu, got = [], [], set()
+    begin, used = time.perf_counter(), time.process_time()
+    with loader_of(way, kind, *data) as loader:
+        for _ in range(3):
+            got.add(consume(kind, epoch_of(loader, way, kind)))
+            took.append(time.perf_counter() - begin)
+            cpu.append(time.process_time() - used)
+            begin, used = time.perf_counter(), time.process_time()
+        if len(got) > 1:
+            raise SystemExit(f"epochs differ: {got}")
+        batches, samples, _ = got.pop()
+        return {"cold": took[0], "seconds": took[1:], "cpu": cpu[1:], "batches": batches, "samples": samples, "blocks": loader.stats().blocks}
 
 
-def start(kind, files):
+def start(way, kind, *data):
     """Seconds from making a loader to its first batch, in a process that has imported what it needs."""
-    import shardtool  # noqa: F401
-
     took = []
     for _ in range(5):
         begin = time.perf_counter()
-        with loader_of(kind, 2, files[0], copy=False) as loader:
-            for batch in loader:
-                batch.data(FIELDS[kind])
-                break
+        with loader_of(way, kind, *data) as loader:
+            next(epoch_of(loader, way, kind))
             took.append(time.perf_counter() - begin)
     return {"seconds": took[1:]}
 
 
-def ready(peer, kind, files):
+def ready(way, kind, *data):
     """A loop that does something else between batches. Only the time of this thread while it takes one counts."""
-    batches = batches_of(peer, kind, 2, files)
-    used = []
+    loader = loader_of(way, kind, *data)
     for _ in range(2):
-        it, cpu, count = iter(batches()), 0.0, 0
+        it, cpu, count = epoch_of(loader, way, kind), 0.0, 0
         while True:
             time.sleep(0.005)
             begin = time.thread_time()
@@ -96,11 +94,10 @@ def ready(peer, kind, files):
             if batch is None:
                 break
             count += 1
-        used.append(cpu)
-    return {"seconds": used[1:], "cpu": used[1:], "batches": count, "samples": 0, "bytes": 0}
+    return {"cpu": [cpu], "batches": count}
 
 
-def loop(kind, files, steps=100):
+def loop(*data, steps=60):
     """The rate of steps of 20 ms of one core, with a loader that gives each a batch, over their rate alone, in turn."""
     import numpy
 
@@ -113,14 +110,15 @@ def loop(kind, files, steps=100):
         return time.perf_counter() - begin
 
     repeat = round(0.02 / min(compute() for _ in range(100)))
-    ratios = []
+    ratios, blocks = [], 0
     for _ in range(5):
         alone = sum(compute() for _ in range(steps))
-        with loader_of(kind, 0, files[0]) as loader:
+        with loader_of(*data) as loader:
             batches = itertools.chain.from_iterable(loader for _ in itertools.count())
             next(batches)  # the start of the child
             ratios.append(alone / sum(compute() for _ in zip(range(steps), batches)))
-    return {"ratios": ratios}
+            blocks += loader.stats().blocks
+    return {"ratios": ratios, "blocks": blocks // 5, "batches": steps}
 
 
 def wake(times=1000):
@@ -140,17 +138,17 @@ def wake(times=1000):
         ours.recv_into(buffer)
     used = time.thread_time() - begin
     os.waitpid(pid, 0)
-    return {"seconds": [used], "cpu": [used], "batches": times, "samples": 0, "bytes": 0}
+    return {"cpu": [used], "batches": times}
 
 
 def main():
     warnings.simplefilter("ignore")
-    what, peer, kind, *rest = sys.argv[1:] if len(sys.argv) > 3 else [sys.argv[1], "", ""]
-    jobs = {
-        "read": lambda: read(peer, kind, int(rest[0]), int(rest[1]), rest[2:]), "start": lambda: start(kind, rest),
-        "ready": lambda: ready(peer, kind, rest), "loop": lambda: loop(kind, rest), "wake": wake,
-    }
-    print(json.dumps(jobs[what]()))
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401  a training process has it
+    import shardtool  # noqa: F401
+
+    what, *rest = sys.argv[1:]
+    print(json.dumps({"read": read, "start": start, "ready": ready, "loop": loop, "wake": wake}[what](*rest)))
     sys.stdout.flush()
     os._exit(0)
 

@@ -26,6 +26,13 @@ SYSTEMS = {
     "litdata": ("others", "LitData"),
     "files": ("plain", "Files"),
     "tar": ("plain", "Tar"),
+    "str packed": ("text", "Packed"),
+    "str plain": ("text", "Plain"),
+    "str litdata": ("others", "LitData"),
+    "str litdata shuffled": ("text", "LitDataShuffled"),
+    "str arrow": ("text", "Arrow"),
+    "str arrow shuffled": ("text", "ArrowShuffled"),
+    "str alone": ("text", "Alone"),
 }
 
 
@@ -172,6 +179,8 @@ class Bench:
             return out
         out["first"] = [r["first"] for r in got]
         out["cold"] = [r["cold"] for r in got if "cold" in r]
+        if self.job["kind"] == "str":
+            return out
         try:
             out.update(self.resume(store, best, loaded))
         except measure.Failed as err:

@@ -149,13 +149,14 @@ class Rows:
 
     def __call__(self, file):
         for row in data.samples([file]):
-            yield numpy.frombuffer(row, "<i2") if self.kind == "tokens" else row
+            yield numpy.frombuffer(row, "<i2") if self.kind == "tokens" else row.decode() if self.kind == "str" else row
 
 
 class LitData(data.System):
     """Optimized chunks; from S3 into an empty local folder, compressed or not, whichever is faster."""
 
     resumes = "exact"
+    shuffle = False
 
     def __init__(self, job):
         super().__init__(job)
@@ -196,11 +197,12 @@ class LitData(data.System):
             more = {"cache_dir": os.path.join(place.scratch, "cache"), "storage_options": {"endpoint_url": place.s3["endpoint"]}}
             os.makedirs(more["cache_dir"])
         source = self.module.StreamingDataset(
-            where, shuffle=False, max_pre_download=setting.get("max_pre_download", 2), **more, **self.items()
+            where, shuffle=self.shuffle, max_pre_download=setting.get("max_pre_download", 2), **more, **self.items()
         )
         collate = stacked if self.kind == "tokens" else same
         arguments = workers(setting)
-        arguments.setdefault("prefetch_factor", 2)  # torch 1.13 wants it to be so without workers
+        if torch.__version__ < "2":
+            arguments.setdefault("prefetch_factor", 2)  # torch 1.13 wants it to be so without workers
         loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=collate, **arguments)
         if state:
             loader.load_state_dict(state)

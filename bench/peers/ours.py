@@ -18,17 +18,20 @@ class Copies(data.System):
         if store == "s3":
             data.upload(self.job, self.job["packed"], f"packed/{self.kind}")
 
+    def folder(self):
+        return self.job["packed"]
+
     def open(self, place, setting, state=None):
-        url = self.job["packed"]
+        url = self.folder()
         if place.s3:
             url = (
                 f"s3://{place.s3['bucket']}/packed/{self.kind}?endpoint={place.s3['endpoint']}&region={place.s3['region']}&path_style=true"
             )
         field = self.job["field"]
-        spec = ("int16", (data.TOKENS,)) if self.kind == "tokens" else "bytes"
+        spec = {"tokens": ("int16", (data.TOKENS,)), "str": "str"}.get(self.kind, "bytes")
         window = {"shuffle_memory": max(self.job["bytes"] // self.windows, 4 << 20)} if self.windows else {}
         loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short",
-                                  order=shardtool.Order(**window), tuning=shardtool.Tuning(copy=self.copy))
+                                  order=shardtool.Order(**window), tuning=shardtool.Tuning(copy=setting.get("copy", self.copy)))
         if state:
             loader.load_state_dict(state)
         return self.wrap(loader, field)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -46,12 +45,6 @@ func (t *Table) AtLeast(group, name string, s Sample, unit string, goal float64,
 func (t *Table) AtMost(group, name string, s Sample, unit string, goal float64, detail string) {
 	met := s.Median() <= goal
 	t.add(group, name, s, unit, fmt.Sprintf("≤ %g", goal), &met, detail)
-}
-
-// Within adds a row whose goal is 1, give or take.
-func (t *Table) Within(group, name string, s Sample, unit string, off float64, detail string) {
-	met := math.Abs(s.Median()-1) <= off
-	t.add(group, name, s, unit, fmt.Sprintf("1 ± %g", off), &met, detail)
 }
 
 // Info adds a row without a goal.

@@ -21,7 +21,7 @@ func (b *bench) pacedRows() error {
 	}
 	r, err := paced.Run(b.ctx, paced.Options{
 		Binary: bin, Duration: b.long,
-		Args: []string{b.address(), "--shuffle", "--tail", "wrap", "--shuffle-memory", "64MiB", "--requests", fmt.Sprint(b.inFlight)},
+		Args: []string{b.address(), "--shuffle", "--tail", "wrap", "--global-batch", "64", "--shuffle-memory", "64MiB", "--requests", fmt.Sprint(b.inFlight)},
 	})
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 const epochs = 2
 
 // shuffled is the order of a stream, with the memory of a training host.
-var shuffled = reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Epochs: epochs, Tail: "short"}}
+var shuffled = reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 64, ShuffleMemory: 64 << 20, Epochs: epochs, Tail: "short"}}
 
 // stream measures shuffled streaming over the throttled network, as fast as possible, and for a
 // consumer that needs 80 % of the total rate.
@@ -83,7 +83,7 @@ func (b *bench) pack() error {
 		return err
 	}
 	defer w.Abort()
-	for s := range corpus.Images(corpus.Options{Samples: (b.mib << 20) / epochs / 100_000, Seed: 2}) {
+	for s := range corpus.Images(corpus.Options{Samples: (b.mib << 20) / 100_000, Seed: 2}) {
 		out := writer.Sample{Key: s.Key}
 		for _, f := range s.Fields {
 			out.Fields = append(out.Fields, writer.Field{Name: f.Name, Data: f.Data})
