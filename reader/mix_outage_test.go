@@ -17,7 +17,7 @@ import (
 )
 
 // served is the data set of a folder, on a web server that can be down.
-func served(t *testing.T, of source, dir string, attempts int) (s source, store *httpstore.Store, down *atomic.Bool) {
+func served(t *testing.T, of source, dir string, attempts int) (s source, store objstore.Store, down *atomic.Bool) {
 	t.Helper()
 	down = new(atomic.Bool)
 	files := http.FileServer(http.Dir(dir))
@@ -66,7 +66,7 @@ func TestMixOutage(t *testing.T) {
 		down.Store(true)
 		go func() { // it is up again once reads have failed many times
 			defer close(up)
-			for store.Stats().Throttled < 20 && t.Context().Err() == nil {
+			for httpstore.StatsOf(store).Throttled < 20 && t.Context().Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
 			down.Store(false)
@@ -76,7 +76,7 @@ func TestMixOutage(t *testing.T) {
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%d samples beside an outage, not the %d without", len(got), len(want))
 	}
-	if n := store.Stats().Throttled; n < 20 {
+	if n := httpstore.StatsOf(store).Throttled; n < 20 {
 		t.Errorf("the store failed %d times", n)
 	}
 

@@ -78,7 +78,7 @@ func TestKilledProcess(t *testing.T) {
 				if r.Error != "" {
 					t.Fatalf("resume (killed: %v): %s", killed, r.Error)
 				}
-				if _, err := st.Sweep(t.Context(), 0); err != nil {
+				if _, err := objstore.TraitsOf(st).Sweep(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
 				sameObjects(t, "resumed", objects(t, st), want)
@@ -134,7 +134,7 @@ func TestKilledLeavesNoNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := st.Sweep(t.Context(), 0); err != nil || n == 0 {
+	if n, err := objstore.TraitsOf(st).Sweep(t.Context(), 0); err != nil || n == 0 {
 		t.Fatalf("%d temporary files swept, %v", n, err)
 	}
 	for name := range objects(t, st) {

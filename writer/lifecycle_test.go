@@ -356,7 +356,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 		if after := open(); after > before {
 			t.Fatalf("%s: %d files are open, %d were before", end, after, before)
 		}
-		if n, err := st.Sweep(t.Context(), 0); n != 0 || err != nil {
+		if n, err := objstore.TraitsOf(st).Sweep(t.Context(), 0); n != 0 || err != nil {
 			t.Fatalf("%s: %d temporary files left, %v", end, n, err)
 		}
 	}

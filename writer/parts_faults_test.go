@@ -118,7 +118,7 @@ func TestPartKilled(t *testing.T) {
 					t.Errorf("%d bytes read for nothing", r.BytesRead)
 				}
 				adopted += r.Part.Adopted
-				if _, err := st.Sweep(t.Context(), 0); err != nil {
+				if _, err := objstore.TraitsOf(st).Sweep(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
 				sameObjects(t, "packed again", objects(t, st), want)

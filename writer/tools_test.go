@@ -18,7 +18,7 @@ func small(name string) writer.Options {
 	return writer.Options{Name: name, BlockSize: 16 << 10, ShardSize: 64 << 10, Workers: 2}
 }
 
-func localStore(t testing.TB, dir string) *local.Store {
+func localStore(t testing.TB, dir string) objstore.Store {
 	t.Helper()
 	st, err := local.New(dir, local.Options{NoSync: true})
 	if err != nil {

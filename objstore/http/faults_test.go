@@ -59,7 +59,7 @@ func TestResume(t *testing.T) {
 	if got := s.asked(); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Fatalf("requests %q, want %q", got, want)
 	}
-	if stats := store.Stats(); stats.Resumes != 5 || stats.Retries != 0 || stats.Bytes != 60_000 {
+	if stats := httpstore.StatsOf(store); stats.Resumes != 5 || stats.Retries != 0 || stats.Bytes != 60_000 {
 		t.Fatalf("%+v", stats)
 	}
 }
@@ -109,7 +109,7 @@ func TestParts(t *testing.T) {
 			t.Fatalf("asked for %q", r)
 		}
 	}
-	if stats := store.Stats(); stats.Bytes != int64(len(p)) || stats.Throttled == 0 || stats.Resumes == 0 {
+	if stats := httpstore.StatsOf(store); stats.Bytes != int64(len(p)) || stats.Throttled == 0 || stats.Resumes == 0 {
 		t.Fatalf("%+v", stats)
 	}
 }
@@ -145,7 +145,7 @@ func TestStall(t *testing.T) {
 		t.Fatal(err)
 	}
 	// There may be more on a machine that pauses for a while.
-	if stats := store.Stats(); stats.Stalls < 2 || stats.Resumes < 1 {
+	if stats := httpstore.StatsOf(store); stats.Stalls < 2 || stats.Resumes < 1 {
 		t.Fatalf("%+v", stats)
 	}
 }
@@ -245,7 +245,7 @@ func TestOutage(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "given up after 7 attempts") || !strings.Contains(err.Error(), "503") {
 		t.Fatal(err)
 	}
-	if stats := store.Stats(); stats.Requests != 7 || stats.Throttled != 7 || len(s.asked()) != 7 {
+	if stats := httpstore.StatsOf(store); stats.Requests != 7 || stats.Throttled != 7 || len(s.asked()) != 7 {
 		t.Fatalf("%+v", stats)
 	}
 	// Stat gives up too.
@@ -270,7 +270,7 @@ func TestRetryAfter(t *testing.T) {
 	if err := handle(t, store, "a").ReadAt(t.Context(), make([]byte, 1000), 0); err != nil {
 		t.Fatal(err)
 	}
-	if stats := store.Stats(); stats.WaitRetry < time.Second {
+	if stats := httpstore.StatsOf(store); stats.WaitRetry < time.Second {
 		t.Fatalf("%+v", stats)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -39,9 +39,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Store is an [objstore.Store] of the objects below a URL. Use [New]. Many goroutines may use it.
-// It needs no closing.
-type Store struct {
+// store is a store of the objects below a URL.
+type store struct {
 	base    url.URL // contains user and query; the path ends in /
 	address string  // base without them
 	header  http.Header
@@ -49,11 +48,9 @@ type Store struct {
 	reader  *ranged.Reader
 }
 
-var _ objstore.Store = (*Store)(nil)
-
 // New returns the store of the objects whose URLs are base, a slash and the name. It sends no
-// request.
-func New(base string, opts Options) (*Store, error) {
+// request. The store needs no closing.
+func New(base string, opts Options) (objstore.Store, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		// Do not repeat the text, which may contain a password.
@@ -62,7 +59,7 @@ func New(base string, opts Options) (*Store, error) {
 	u.Fragment, u.RawFragment = "", ""
 	u = u.JoinPath("/")
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	s := &Store{
+	s := &store{
 		base:    *u,
 		address: strings.TrimSuffix(shown.String(), "/"),
 		header:  opts.Header.Clone(),
@@ -85,16 +82,16 @@ func newClient(concurrency int) *http.Client {
 }
 
 // String returns the URL without user, password and query.
-func (s *Store) String() string { return s.address }
+func (s *store) String() string { return s.address }
 
 // Traits reports a remote store, with the concurrency that the Options set.
-func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
+func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
 
-// Stats returns the counters since New. Stat counts as a request too.
-func (s *Store) Stats() Stats { return s.reader.Stats() }
+// StatsOf returns the counters of a store that New returned. Stat counts as a request too.
+func StatsOf(s objstore.Store) Stats { return s.(*store).reader.Stats() }
 
 // List yields one error that wraps [objstore.ErrNoList], because HTTP has no list.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		err := ctx.Err()
 		if err == nil {
@@ -105,16 +102,16 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 }
 
 // Create returns an error that wraps [objstore.ErrReadOnly].
-func (s *Store) Create(ctx context.Context, name string, _ objstore.Condition) (objstore.Upload, error) {
+func (s *store) Create(ctx context.Context, name string, _ objstore.Condition) (objstore.Upload, error) {
 	return nil, s.readOnly(ctx, "put", name)
 }
 
 // Delete returns an error that wraps [objstore.ErrReadOnly].
-func (s *Store) Delete(ctx context.Context, name string) error {
+func (s *store) Delete(ctx context.Context, name string) error {
 	return s.readOnly(ctx, "delete", name)
 }
 
-func (s *Store) readOnly(ctx context.Context, op, name string) error {
+func (s *store) readOnly(ctx context.Context, op, name string) error {
 	err := check(ctx, name)
 	if err == nil {
 		err = objstore.ErrReadOnly
@@ -129,6 +126,6 @@ func check(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-func (s *Store) fail(op, name string, err error) error {
+func (s *store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.address, name, err)
 }

@@ -90,13 +90,13 @@ func quick() httpstore.Options {
 	}}
 }
 
-func open(t *testing.T, s *server, opts httpstore.Options) *httpstore.Store {
+func open(t *testing.T, s *server, opts httpstore.Options) objstore.Store {
 	t.Helper()
 	return openAt(t, s.URL, &http.Transport{}, opts)
 }
 
 // openAt opens the store at a server's address, with its own transport.
-func openAt(t *testing.T, address string, transport *http.Transport, opts httpstore.Options) *httpstore.Store {
+func openAt(t *testing.T, address string, transport *http.Transport, opts httpstore.Options) objstore.Store {
 	t.Helper()
 	transport.MaxIdleConnsPerHost = 100
 	client := &http.Client{Transport: transport}

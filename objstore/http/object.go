@@ -15,7 +15,7 @@ import (
 )
 
 // Open sends no request: a missing object is an error of the first read or Info.
-func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
+func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	if err := check(ctx, name); err != nil {
 		return nil, s.fail("get", name, err)
 	}
@@ -26,7 +26,7 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 }
 
 // Stat sends one HEAD request, or a GET of one byte if the server does not answer HEAD.
-func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	if err := check(ctx, name); err != nil {
 		return objstore.Info{}, s.fail("stat", name, err)
 	}
@@ -34,7 +34,7 @@ func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 }
 
 // get implements ranged.Getter.
-func (s *Store) get(ctx context.Context, name string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+func (s *store) get(ctx context.Context, name string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
 	if etag != "" {
 		header.Set("If-Range", etag)
@@ -77,7 +77,7 @@ func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, e
 
 // head describes an object by a HEAD request, and by a GET of one byte if the server does not
 // answer HEAD.
-func (s *Store) head(ctx context.Context, name string) (ranged.Meta, error) {
+func (s *store) head(ctx context.Context, name string) (ranged.Meta, error) {
 	answer, err := s.send(ctx, http.MethodHead, name, nil)
 	if err == nil {
 		answer.Body.Close()
@@ -101,7 +101,7 @@ func (s *Store) head(ctx context.Context, name string) (ranged.Meta, error) {
 }
 
 // send sends one request. It returns an answer of status 200 or 206; the caller closes the body.
-func (s *Store) send(ctx context.Context, method, name string, header http.Header) (*http.Response, error) {
+func (s *store) send(ctx context.Context, method, name string, header http.Header) (*http.Response, error) {
 	u := s.base
 	var escaped strings.Builder
 	for i, element := range strings.Split(name, "/") {

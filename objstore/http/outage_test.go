@@ -39,7 +39,7 @@ func (l *lines) String() string {
 }
 
 // down returns a store whose server is not started yet, and the function that starts it.
-func down(t *testing.T, log *lines, objects map[string][]byte) (*httpstore.Store, func()) {
+func down(t *testing.T, log *lines, objects map[string][]byte) (objstore.Store, func()) {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,11 +61,11 @@ func down(t *testing.T, log *lines, objects map[string][]byte) (*httpstore.Store
 }
 
 // waits returns once a store has failed often enough to log that it waits.
-func waits(t *testing.T, store *httpstore.Store, log *lines) {
+func waits(t *testing.T, store objstore.Store, log *lines) {
 	t.Helper()
 	for !strings.Contains(log.String(), "waiting for the store") {
 		if t.Context().Err() != nil {
-			t.Fatalf("nothing is logged: %+v", store.Stats())
+			t.Fatalf("nothing is logged: %+v", httpstore.StatsOf(store))
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -75,15 +75,15 @@ func waits(t *testing.T, store *httpstore.Store, log *lines) {
 // and the reason, and reports the end.
 func TestDownAtStart(t *testing.T) {
 	data := pattern(1, 1000)
-	for name, use := range map[string]func(ctx context.Context, store *httpstore.Store) error{
-		"read": func(ctx context.Context, store *httpstore.Store) error {
+	for name, use := range map[string]func(ctx context.Context, store objstore.Store) error{
+		"read": func(ctx context.Context, store objstore.Store) error {
 			got, _, err := objstore.ReadAll(ctx, store, "a", 1000)
 			if err == nil && !bytes.Equal(got, data) {
 				return errors.New("other bytes")
 			}
 			return err
 		},
-		"stat": func(ctx context.Context, store *httpstore.Store) error {
+		"stat": func(ctx context.Context, store objstore.Store) error {
 			_, err := store.Stat(ctx, "a")
 			return err
 		},
@@ -162,7 +162,7 @@ func TestNotWaitedFor(t *testing.T) {
 			if _, err := store.Stat(t.Context(), "a"); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
-			if n := store.Stats().Requests; n != c.requests {
+			if n := httpstore.StatsOf(store).Requests; n != c.requests {
 				t.Errorf("%d requests, want %d", n, c.requests)
 			}
 		})

@@ -13,7 +13,7 @@ import (
 // makeDirs opens the store's directory and makes dir below it, creating both if needed. Every
 // directory made here is durable on return, because its parent is synced. The caller closes the
 // root.
-func (s *Store) makeDirs(dir string) (*os.Root, error) {
+func (s *store) makeDirs(dir string) (*os.Root, error) {
 	s.mkdir.Lock()
 	defer s.mkdir.Unlock()
 	root, err := os.OpenRoot(s.dir)
@@ -33,7 +33,7 @@ func (s *Store) makeDirs(dir string) (*os.Root, error) {
 }
 
 // makeRoot makes the directory at an absolute path, parents first.
-func (s *Store) makeRoot(dir string) error {
+func (s *store) makeRoot(dir string) error {
 	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -58,7 +58,7 @@ func (s *Store) makeRoot(dir string) error {
 	return syncDirectory(f)
 }
 
-func (s *Store) makeBelow(root *os.Root, dir string) error {
+func (s *store) makeBelow(root *os.Root, dir string) error {
 	if fi, err := root.Stat(dir); err == nil && fi.IsDir() {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (s *Store) makeBelow(root *os.Root, dir string) error {
 }
 
 // syncDir makes the names in a directory durable.
-func (s *Store) syncDir(root *os.Root, dir string) error {
+func (s *store) syncDir(root *os.Root, dir string) error {
 	if s.opts.NoSync {
 		return nil
 	}

@@ -29,9 +29,9 @@ const maxHolders = 64 << 10
 // for example, making it always fails in the same way.
 const maxRemoved = 20
 
-// Share implements objstore.Traits.Share. It makes the directory, and removes it again if it is
+// share implements objstore.Traits.Share. It makes the directory, and removes it again if it is
 // still empty.
-func (s *Store) Share(ctx context.Context, who string) (release func(), err error) {
+func (s *store) share(ctx context.Context, who string) (release func(), err error) {
 	_, missing := os.Stat(s.dir)
 	var h *hold
 	removed := 0
@@ -49,7 +49,7 @@ func (s *Store) Share(ctx context.Context, who string) (release func(), err erro
 }
 
 // tryShare returns nil while another process holds the lock exclusively.
-func (s *Store) tryShare(who string) (*hold, error) {
+func (s *store) tryShare(who string) (*hold, error) {
 	root, err := s.makeDirs(".")
 	if err != nil {
 		return nil, writeError(err)
@@ -65,14 +65,14 @@ func (s *Store) tryShare(who string) (*hold, error) {
 }
 
 // unmake removes the directory if it was missing before and is empty.
-func (s *Store) unmake(missing error) {
+func (s *store) unmake(missing error) {
 	if errors.Is(missing, fs.ErrNotExist) {
 		_ = os.Remove(s.dir)
 	}
 }
 
-// Exclude implements objstore.Traits.Exclude. It does not make the directory.
-func (s *Store) Exclude(ctx context.Context, who string) (release func(), err error) {
+// exclude implements objstore.Traits.Exclude. It does not make the directory.
+func (s *store) exclude(ctx context.Context, who string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, s.fail("lock", "", err)
 	}

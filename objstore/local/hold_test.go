@@ -16,9 +16,9 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-func mustShare(t *testing.T, store *Store, who string) func() {
+func mustShare(t *testing.T, store *store, who string) func() {
 	t.Helper()
-	release, err := store.Share(t.Context(), who)
+	release, err := store.share(t.Context(), who)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestHoldImpossible(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := newStore(t, "/proc/nobody/data").Share(ctx, "pack"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := newStore(t, "/proc/nobody/data").share(ctx, "pack"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 }
@@ -42,7 +42,7 @@ func TestHoldImpossible(t *testing.T) {
 func TestHold(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	store, other := newStore(t, dir), newStore(t, dir)
-	if _, err := store.Exclude(t.Context(), "prune"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := store.exclude(t.Context(), "prune"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	mustShare(t, store, "a pack that fails")()
@@ -50,7 +50,7 @@ func TestHold(t *testing.T) {
 		t.Fatal("the directory stays", err)
 	}
 	first, second := mustShare(t, store, "pack of a"), mustShare(t, other, "pack of b\nx")
-	_, err := store.Exclude(t.Context(), "prune")
+	_, err := store.exclude(t.Context(), "prune")
 	if !errors.Is(err, objstore.ErrBusy) {
 		t.Fatal(err)
 	}
@@ -63,20 +63,20 @@ func TestHold(t *testing.T) {
 	}
 	first()
 	first() // once is enough, twice does no harm
-	if _, err := store.Exclude(t.Context(), "prune"); !errors.Is(err, objstore.ErrBusy) {
+	if _, err := store.exclude(t.Context(), "prune"); !errors.Is(err, objstore.ErrBusy) {
 		t.Fatal(err)
 	}
 	second()
-	alone, err := store.Exclude(t.Context(), "prune")
+	alone, err := store.exclude(t.Context(), "prune")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := other.Share(ctx, "pack"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := other.share(ctx, "pack"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if _, err := other.Exclude(t.Context(), "prune"); !errors.Is(err, objstore.ErrBusy) || !strings.Contains(err.Error(), "prune, process") {
+	if _, err := other.exclude(t.Context(), "prune"); !errors.Is(err, objstore.ErrBusy) || !strings.Contains(err.Error(), "prune, process") {
 		t.Fatal(err)
 	}
 	shared := make(chan func())
@@ -118,7 +118,7 @@ func TestHoldMany(t *testing.T) {
 				return
 			}
 			for sharers.Load() > 0 {
-				release, err := store.Exclude(t.Context(), "prune")
+				release, err := store.exclude(t.Context(), "prune")
 				if errors.Is(err, objstore.ErrBusy) || errors.Is(err, fs.ErrNotExist) {
 					continue
 				}

@@ -131,7 +131,7 @@ func TestDirectoryBecomesLink(t *testing.T) {
 		t.Fatal(entries, err)
 	}
 	// The temporary file moved away with its directory and is an orphan now.
-	if n, err := store.Sweep(t.Context(), 0); n != 1 || err != nil {
+	if n, err := store.sweep(t.Context(), 0); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	expect(t, store, "moved/old", "old")
@@ -217,10 +217,10 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := store.Sweep(t.Context(), time.Minute); n != 2 || err != nil {
+	if n, err := store.sweep(t.Context(), time.Minute); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
-	if n, err := store.Sweep(t.Context(), 0); n != 1 || err != nil {
+	if n, err := store.sweep(t.Context(), 0); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if found := temps(t, dir); len(found) != 1 {
@@ -235,7 +235,7 @@ func TestSweep(t *testing.T) {
 
 // TestSweepRaces sweeps continuously while objects are put: no upload loses its file.
 func TestSweepRaces(t *testing.T) {
-	store, err := New(t.TempDir(), Options{NoSync: true})
+	store, err := open(t.TempDir(), Options{NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestSweepRaces(t *testing.T) {
 			}
 			return
 		default:
-			if _, err := store.Sweep(t.Context(), 0); err != nil {
+			if _, err := store.sweep(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}
 		}

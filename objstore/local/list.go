@@ -15,7 +15,7 @@ import (
 // List yields the objects of the tree. It reads one directory at a time and may miss objects that
 // are put or deleted meanwhile. It leaves out files with invalid names, links that lead outside and
 // other files that are not regular. A missing directory has no objects.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		err := s.walk(ctx, prefix, func(dir *os.Root, name string, entry fs.DirEntry) error {
 			if !strings.HasPrefix(name, prefix) || checkName(name) != nil {
@@ -47,7 +47,7 @@ type visitor func(dir *os.Root, name string, entry fs.DirEntry) error
 
 // walk visits every file whose name could begin with prefix, including the store's own files, in
 // ascending byte order of names. It never leaves the tree and follows no links.
-func (s *Store) walk(ctx context.Context, prefix string, visit visitor) error {
+func (s *store) walk(ctx context.Context, prefix string, visit visitor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

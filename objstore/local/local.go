@@ -9,13 +9,14 @@
 //	         syncs dir; unlocks
 //
 // So an object is absent, or the old one, or the new one, complete and durable. A process that dies
-// leaves at most a temporary file, which List never shows and [Store.Sweep] removes; the kernel
+// leaves at most a temporary file, which List never shows and Traits.Sweep of the store removes; the kernel
 // releases its locks. The lock file stays, empty, and is never removed. It lies beside the object
 // and not at the top of the store, so that stores opened at different depths of one tree exclude
 // each other too. The lock is advisory: only writers that use this package respect it.
 //
-// [Store.Share] and [Store.Exclude] lock the entire store by dir/.shardtool.users. That file exists
-// only while the lock is held, or after a holder was killed. Readers take no lock.
+// share and Exclude of its [objstore.Traits] lock the entire store by dir/.shardtool.users. That
+// file exists only while the lock is held, or after a holder was killed. Readers take no lock.
+// share makes the directory, and removes it again if it is still empty.
 //
 // # Names
 //
@@ -31,7 +32,14 @@
 //
 // # Tags
 //
-// [Store.Stat] documents what an ETag is made of and when it could repeat.
+// The ETag is made of the file's inode number, size, modification time and status change time, the
+// times in nanoseconds. Commit sets the modification time, always later than the time of the object
+// it replaces, so two consecutive versions of one name differ on every file system that keeps
+// nanoseconds. An ETag could repeat only if an object was deleted between two puts, the inode
+// number is reused, the size is equal and the clock was set back to the same nanosecond; or within
+// one time step of a file system with coarse times (FAT: 2 s). The status change time detects files
+// that other programs rewrote in place and dated back. It also changes on chmod, chown and hard
+// links: the ETag is then new although the bytes are the same.
 package local
 
 import (
@@ -58,16 +66,15 @@ const (
 	maxElement = 255
 )
 
-// Options configure a Store. The zero value is the durable one.
+// Options configure a store. The zero value is the durable one.
 type Options struct {
 	// NoSync omits every fsync. Commits stay atomic to other processes, but a power failure may
 	// lose or tear them. It is for tests, and for caches that verify what they read.
 	NoSync bool
 }
 
-// Store is an [objstore.Store] in a directory. Use [New]. It holds no file descriptor between calls
-// and needs no closing. The directory may be removed and made again at any time.
-type Store struct {
+// store is a store in a directory.
+type store struct {
 	dir     string // absolute
 	address string // as the user wrote it
 	opts    Options
@@ -80,12 +87,14 @@ type Store struct {
 	turn chan struct{}
 }
 
-var _ objstore.Store = (*Store)(nil)
-
 // New returns the store in dir. A missing directory is an empty store: reads return
 // [fs.ErrNotExist], List yields nothing, and Create makes the directory with its parents. New
 // refuses a dir that is not a directory.
-func New(dir string, opts Options) (*Store, error) {
+//
+// The store holds no file descriptor between calls and needs no closing. The directory may be
+// removed and made again at any time. A handle keeps reading its file after the object was replaced
+// or deleted. A deletion is not synced: after a power failure the object may exist again.
+func New(dir string, opts Options) (objstore.Store, error) {
 	if dir == "" {
 		return nil, errors.New("objstore: open: the path is empty; give a directory")
 	}
@@ -99,20 +108,20 @@ func New(dir string, opts Options) (*Store, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("objstore: open: %w", err)
 	}
-	return &Store{dir: abs, address: dir, opts: opts, turn: make(chan struct{}, 1)}, nil
+	return &store{dir: abs, address: dir, opts: opts, turn: make(chan struct{}, 1)}, nil
 }
 
 // Traits returns the store's locks and its Sweep.
-func (s *Store) Traits() objstore.Traits {
-	return objstore.Traits{Share: s.Share, Exclude: s.Exclude, Sweep: s.Sweep}
+func (s *store) Traits() objstore.Traits {
+	return objstore.Traits{Share: s.share, Exclude: s.exclude, Sweep: s.sweep}
 }
 
 // String returns the directory as it was given to New.
-func (s *Store) String() string { return s.address }
+func (s *store) String() string { return s.address }
 
 // Open opens the file. The handle keeps reading that file after the object is replaced or deleted.
 // A directory is not an object: fs.ErrNotExist.
-func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
+func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	root, err := s.rootFor(ctx, name)
 	if err != nil {
 		return nil, s.fail("get", name, err)
@@ -134,16 +143,7 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 }
 
 // Stat describes an object.
-//
-// The ETag is made of the file's inode number, size, modification time and status change time, the
-// times in nanoseconds. Commit sets the modification time, always later than that of the object it
-// replaces, so two consecutive versions of one name differ on every file system that keeps
-// nanoseconds. An ETag could repeat only if an object was deleted between two puts, the inode
-// number is reused, the size is equal and the clock was set back to the same nanosecond; or within
-// one time step of a file system with coarse times (FAT: 2 s). The status change time detects files
-// that other programs rewrote in place and dated back. It also changes on chmod, chown and hard
-// links: the ETag is then new although the bytes are the same.
-func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	root, err := s.rootFor(ctx, name)
 	if err != nil {
 		return objstore.Info{}, s.fail("stat", name, err)
@@ -161,11 +161,11 @@ func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 
 // Delete removes the file, never a directory. It waits for a commit in the same directory. The
 // removal is not synced: after a power failure the object may exist again.
-func (s *Store) Delete(ctx context.Context, name string) error {
+func (s *store) Delete(ctx context.Context, name string) error {
 	return s.fail("delete", name, ignoreMissing(s.delete(ctx, name)))
 }
 
-func (s *Store) delete(ctx context.Context, name string) error {
+func (s *store) delete(ctx context.Context, name string) error {
 	root, err := s.rootFor(ctx, name)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (s *Store) delete(ctx context.Context, name string) error {
 }
 
 // rootFor checks the name and opens the store's directory. The caller closes the root.
-func (s *Store) rootFor(ctx context.Context, name string) (*os.Root, error) {
+func (s *store) rootFor(ctx context.Context, name string) (*os.Root, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (s *Store) rootFor(ctx context.Context, name string) (*os.Root, error) {
 	return root, err
 }
 
-func (s *Store) fail(op, name string, err error) error {
+func (s *store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.address, name, err)
 }
 

@@ -35,7 +35,7 @@ func TestStore(t *testing.T) {
 	for name, opts := range map[string]Options{"sync": {}, "NoSync": {NoSync: true}} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) objstore.Store {
-				store, err := New(t.TempDir(), opts)
+				store, err := open(t.TempDir(), opts)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -45,16 +45,25 @@ func TestStore(t *testing.T) {
 	}
 }
 
-func newStore(t testing.TB, dir string) *Store {
+// open is New with the type of this package.
+func open(dir string, opts Options) (*store, error) {
+	s, err := New(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	return s.(*store), nil
+}
+
+func newStore(t testing.TB, dir string) *store {
 	t.Helper()
-	store, err := New(dir, Options{})
+	store, err := open(dir, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return store
 }
 
-func put(t *testing.T, store *Store, name, data string, cond objstore.Condition) objstore.Info {
+func put(t *testing.T, store *store, name, data string, cond objstore.Condition) objstore.Info {
 	t.Helper()
 	info, err := objstore.Put(t.Context(), store, name, []byte(data), cond)
 	if err != nil {
@@ -63,7 +72,7 @@ func put(t *testing.T, store *Store, name, data string, cond objstore.Condition)
 	return info
 }
 
-func expect(t *testing.T, store *Store, name, want string) {
+func expect(t *testing.T, store *store, name, want string) {
 	t.Helper()
 	got, _, err := objstore.ReadAll(t.Context(), store, name, 1<<30)
 	if err != nil || string(got) != want {
@@ -123,7 +132,7 @@ func TestNew(t *testing.T) {
 	if err := store.Delete(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := store.Sweep(t.Context(), 0); n != 0 || err != nil {
+	if n, err := store.sweep(t.Context(), 0); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "a")); !errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +201,7 @@ func TestReservedNames(t *testing.T) {
 // TestTagsNeverRepeat puts the same few bytes as fast as it can: inode numbers repeat, and the
 // kernel's clock ticks more slowly than that.
 func TestTagsNeverRepeat(t *testing.T) {
-	store, err := New(t.TempDir(), Options{NoSync: true})
+	store, err := open(t.TempDir(), Options{NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}

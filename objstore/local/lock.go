@@ -14,7 +14,7 @@ import (
 
 // lock takes the directory's lock, which serialises the checks and renames of all processes. It
 // waits until ctx ends. The kernel releases the lock if the process dies.
-func (s *Store) lock(ctx context.Context, root *os.Root, dir string) (unlock func(), err error) {
+func (s *store) lock(ctx context.Context, root *os.Root, dir string) (unlock func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():

@@ -16,7 +16,7 @@ import (
 // object reads one file through the descriptor that Open returned, even if its name is removed or
 // replaced.
 type object struct {
-	store  *Store
+	store  *store
 	file   *os.File
 	info   objstore.Info
 	closed atomic.Bool
@@ -77,7 +77,7 @@ func infoOf(name string, fi fs.FileInfo) objstore.Info {
 	return objstore.Info{Name: name, Size: fi.Size(), ETag: tagOf(fi), ModTime: fi.ModTime()}
 }
 
-// tagOf returns the ETag of a file; Store.Stat documents it.
+// tagOf returns the ETag of a file; the package documents it.
 func tagOf(fi fs.FileInfo) string {
 	inode, changed := inodeOf(fi)
 	tag := make([]byte, 0, 64)

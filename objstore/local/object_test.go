@@ -11,7 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-func openObject(t *testing.T, store *Store, name string) objstore.Object {
+func openObject(t *testing.T, store *store, name string) objstore.Object {
 	t.Helper()
 	object, err := store.Open(t.Context(), name)
 	if err != nil {

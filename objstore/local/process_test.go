@@ -87,18 +87,18 @@ func (c *child) kill() {
 }
 
 // childStore opens the store and waits for the start signal.
-func childStore(dir string) (*Store, error) {
+func childStore(dir string) (*store, error) {
 	fmt.Println("ready")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return nil, err
 	}
-	return New(dir, Options{})
+	return open(dir, Options{})
 }
 
 // childNew puts each name that it reads from its stdin with IfNoneMatch, and prints "won" or
 // "lost".
 func childNew(ctx context.Context, args []string) error {
-	store, err := New(args[0], Options{})
+	store, err := open(args[0], Options{})
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func childLock(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	store, err := New(args[0], Options{})
+	store, err := open(args[0], Options{})
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		left += len(temps(t, dir))
-		if _, err := store.Sweep(t.Context(), 0); err != nil {
+		if _, err := store.sweep(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		if found := temps(t, dir); len(found) > 0 {
@@ -307,11 +307,11 @@ func TestKillHolder(t *testing.T) {
 
 // childHold shares the store's lock until it is killed.
 func childHold(ctx context.Context, args []string) error {
-	store, err := New(args[0], Options{})
+	store, err := open(args[0], Options{})
 	if err != nil {
 		return err
 	}
-	release, err := store.Share(ctx, "pack of "+args[1])
+	release, err := store.share(ctx, "pack of "+args[1])
 	if err != nil {
 		return err
 	}
@@ -327,14 +327,14 @@ func TestKilledHolder(t *testing.T) {
 	store := newStore(t, t.TempDir())
 	for _, name := range []string{"first", "second"} {
 		c := startChild(t, "hold", store.dir, name)
-		_, err := store.Exclude(t.Context(), "prune")
+		_, err := store.exclude(t.Context(), "prune")
 		if !errors.Is(err, objstore.ErrBusy) {
 			t.Fatal(err)
 		}
 		wantText(t, err, fmt.Sprintf("in use: pack of %s, process %d on ", name, c.cmd.Process.Pid))
 		c.kill()
 	}
-	release, err := store.Exclude(t.Context(), "prune")
+	release, err := store.exclude(t.Context(), "prune")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// Sweep removes the temporary files of uploads whose process died, if they were last written more
+// sweep removes the temporary files of uploads whose process died, if they were last written more
 // than olderThan ago. It returns their number. It never removes a file that a live upload of any
 // process holds, whatever its age. On a file system without locks it cannot know that, and fails.
-func (s *Store) Sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
+func (s *store) sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
 	limit := time.Now().Add(-olderThan)
 	err = s.walk(ctx, "", func(dir *os.Root, _ string, entry fs.DirEntry) error {
 		if !strings.HasPrefix(entry.Name(), tempPrefix) || !entry.Type().IsRegular() {

@@ -19,7 +19,7 @@ import (
 // upload is a temporary file that will get a name. It keeps the store's directory open, so that
 // Commit ends in the tree in which Create began.
 type upload struct {
-	store *Store
+	store *store
 	ctx   context.Context
 	name  string
 	cond  objstore.Condition
@@ -34,7 +34,7 @@ type upload struct {
 // Create makes the directories of the name and a temporary file in the last of them. The
 // directories stay if the upload is aborted. The mode is 0644 minus the umask. ctx limits the
 // entire upload, in addition to the context of Commit.
-func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
+func (s *store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	u, err := s.create(ctx, name, cond)
 	if err != nil {
 		return nil, s.fail("put", name, err)
@@ -42,7 +42,7 @@ func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition
 	return u, nil
 }
 
-func (s *Store) create(ctx context.Context, name string, cond objstore.Condition) (*upload, error) {
+func (s *store) create(ctx context.Context, name string, cond objstore.Condition) (*upload, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
 		return objstore.Info{}, err
 	}
 	if old != nil && !now.After(old.ModTime()) {
-		// The ETag depends on this time: see Store.Stat.
+		// The ETag depends on this time: see Tags in the comment of the package.
 		if err := u.stamp(old.ModTime().Add(1)); err != nil {
 			return objstore.Info{}, err
 		}
