@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -56,61 +57,69 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if !ok {
 		return local.New(addr, local.Options{})
 	}
-	switch scheme {
-	case "s3":
-		return openS3(ctx, rest, o)
-	case "http", "https":
-		return httpstore.New(addr, httpstore.Options{Logger: o.Logger})
-	case "file":
-		return nil, fmt.Errorf("objstore: open %s: %w file; give the path itself: %s", addr, ErrScheme, rest)
+	if open := schemes[scheme]; open != nil {
+		return open(ctx, address{addr, scheme, rest}, o)
 	}
 	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix or https://host/prefix", ErrScheme, scheme)
 }
 
-// openS3 parses bucket/prefix?options.
-func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error) {
-	place, query, _ := strings.Cut(rest, "?")
-	bucket, prefix, _ := strings.Cut(place, "/")
+// address is an address and its parts, scheme://rest.
+type address struct{ all, scheme, rest string }
+
+// schemes has the function that opens an address of each scheme.
+var schemes = map[string]func(ctx context.Context, a address, o Options) (objstore.Store, error){
+	"s3":    openS3,
+	"http":  openHTTP,
+	"https": openHTTP,
+	"file": func(_ context.Context, a address, _ Options) (objstore.Store, error) {
+		return nil, fmt.Errorf("objstore: open %s: %w file; give the path itself: %s", a.all, ErrScheme, a.rest)
+	},
+}
+
+func openHTTP(_ context.Context, a address, o Options) (objstore.Store, error) {
+	return httpstore.New(a.all, httpstore.Options{Logger: o.Logger})
+}
+
+func openS3(ctx context.Context, a address, o Options) (objstore.Store, error) {
 	opts := s3.Options{Logger: o.Logger}
-	values, err := url.ParseQuery(query)
+	bucket, prefix, err := a.parse(map[string]any{
+		"endpoint": &opts.Endpoint, "region": &opts.Region, "profile": &opts.Profile, "anonymous": &opts.Anonymous,
+		"unchecked": &opts.Unchecked, "path_style": &opts.PathStyle,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("objstore: open s3://%s: the text after the ? is not a list of name=value", place)
-	}
-	for name, all := range values {
-		value := all[len(all)-1]
-		switch name {
-		case "endpoint":
-			opts.Endpoint = value
-		case "region":
-			opts.Region = value
-		case "profile":
-			opts.Profile = value
-		case "anonymous":
-			opts.Anonymous, err = strconv.ParseBool(value)
-		case "unchecked":
-			opts.Unchecked, err = strconv.ParseBool(value)
-		case "path_style":
-			var on bool
-			on, err = strconv.ParseBool(value)
-			opts.PathStyle = &on
-		default:
-			err = fmt.Errorf("unknown option; the options are %s", strings.Join(s3Options, ", "))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("objstore: open s3://%s: option %q: %w", place, name, plain(err))
-		}
+		return nil, err
 	}
 	return s3.New(ctx, bucket, prefix, opts)
 }
 
-var s3Options = slices.Sorted(slices.Values([]string{"endpoint", "region", "profile", "anonymous", "path_style", "unchecked"}))
-
-// plain removes the value from an error of strconv, because the value may be a secret.
-func plain(err error) error {
-	if errors.Is(err, strconv.ErrSyntax) {
-		return errors.New("give true or false")
+// parse splits bucket/prefix?name=value and stores the values in the options, which are pointers to a
+// string, a bool or a *bool.
+func (a address) parse(options map[string]any) (bucket, prefix string, err error) {
+	place, query, _ := strings.Cut(a.rest, "?")
+	bucket, prefix, _ = strings.Cut(place, "/")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", "", fmt.Errorf("objstore: open %s://%s: the text after the ? is not a list of name=value", a.scheme, place)
 	}
-	return err
+	for name, all := range values {
+		value := all[len(all)-1]
+		on, notBool := strconv.ParseBool(value)
+		switch option := options[name].(type) {
+		case *string:
+			*option, notBool = value, nil
+		case *bool:
+			*option = on
+		case **bool:
+			*option = &on
+		default:
+			return "", "", fmt.Errorf("objstore: open %s://%s: option %q: unknown option; the options are %s",
+				a.scheme, place, name, strings.Join(slices.Sorted(maps.Keys(options)), ", "))
+		}
+		if notBool != nil { // do not repeat the value, which may be a secret
+			return "", "", fmt.Errorf("objstore: open %s://%s: option %q: give true or false", a.scheme, place, name)
+		}
+	}
+	return bucket, prefix, nil
 }
 
 // cutScheme splits scheme://rest. It accepts the schemes of RFC 3986 (a letter, then letters,

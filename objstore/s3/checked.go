@@ -1,12 +1,12 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"hash/crc32"
-	"io"
 	"net/http"
-	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
@@ -33,56 +33,63 @@ func (s *Store) declares() bool {
 	return s.plain && s.custom && s.opts.RequestChecksums == "" && !s.opts.Anonymous && !s.opts.Unchecked && !s.hashParts.Load()
 }
 
-// declare begins an upload that declares CRC-32C, or a plain one if the server refuses that.
-func (p *parts) declare(ctx context.Context, in *s3.CreateMultipartUploadInput, opts []func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
-	if in.ChecksumAlgorithm != "" || !p.store.declares() {
-		return p.create(ctx, in, opts)
+// declare begins an upload that declares CRC-32C, or a plain one if the server refuses that. It
+// returns the upload's id.
+func (u *upload) declare(ctx context.Context, in *s3.CreateMultipartUploadInput) (id string, err error) {
+	s := u.store
+	if in.ChecksumAlgorithm != "" || !s.declares() {
+		out, err := s.createUpload(ctx, in)
+		return idOf(out), err
 	}
 	declared := *in
 	declared.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32c
-	out, err := p.create(ctx, &declared, opts)
-	if a, ok := p.store.answerOf(err); ok && (a.status == http.StatusBadRequest || a.status == http.StatusNotImplemented) {
-		if out, err = p.create(ctx, in, opts); err == nil {
-			p.store.hashParts.Store(true)
+	out, err := s.createUpload(ctx, &declared)
+	if a, ok := errors.AsType[ranged.Answer](err); ok && (a.Status == http.StatusBadRequest || a.Status == http.StatusNotImplemented) {
+		if out, err = s.createUpload(ctx, in); err == nil {
+			s.hashParts.Store(true)
 		}
-		return out, err
+		return idOf(out), err
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	p.declared = true
+	u.declared = true
 	if out.ChecksumAlgorithm != types.ChecksumAlgorithmCrc32c {
-		p.store.hashParts.Store(true)
+		s.hashParts.Store(true)
 	}
-	return out, nil
+	return idOf(out), nil
+}
+
+func idOf(out *s3.CreateMultipartUploadOutput) string {
+	if out == nil {
+		return ""
+	}
+	return aws.ToString(out.UploadId)
 }
 
 // uploadChecked sends a part of an upload that declared CRC-32C.
-func (p *parts) uploadChecked(ctx context.Context, in *s3.UploadPartInput, opts []func(*s3.Options)) (*s3.UploadPartOutput, error) {
-	body := in.Body.(io.ReadSeeker) // the transfer manager's parts are in memory
+func (s *Store) uploadChecked(ctx context.Context, in *s3.UploadPartInput) (out *s3.UploadPartOutput, err error) {
+	body := in.Body.(*bytes.Reader)
 	sum := crc32.New(castagnoli)
-	if _, err := io.Copy(sum, body); err != nil {
+	if _, err := body.WriteTo(sum); err != nil {
 		return nil, err
 	}
 	text := base64.StdEncoding.EncodeToString(sum.Sum(nil))
 	in.ChecksumCRC32C = &text
-	if !p.store.hashParts.Load() {
-		if _, err := body.Seek(0, io.SeekStart); err != nil {
-			return nil, err
-		}
+	if !s.hashParts.Load() {
 		unsigned := s3.WithAPIOptions(v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware)
-		out, err := p.Client.UploadPart(ctx, in, append(slices.Clip(opts), unsigned)...)
+		err := s.send(ctx, body, func(ctx context.Context) (err error) {
+			out, err = s.client.UploadPart(ctx, in, unsigned)
+			return err
+		})
 		if err == nil && aws.ToString(out.ChecksumCRC32C) == text {
 			return out, nil
 		}
-		a, answered := p.store.answerOf(err)
-		if err != nil && (!answered || a.status/100 != 4 || ranged.TransientStatus(a.status)) {
+		a, answered := errors.AsType[ranged.Answer](err)
+		if err != nil && (!answered || a.Status/100 != 4 || ranged.TransientStatus(a.Status)) {
 			return nil, err
 		}
-		p.store.hashParts.Store(true)
+		s.hashParts.Store(true)
 	}
-	if _, err := body.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return p.Client.UploadPart(ctx, in, opts...)
+	return s.uploadPart(ctx, in)
 }

@@ -1,15 +1,18 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	smithymiddleware "github.com/aws/smithy-go/middleware"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -40,7 +43,6 @@ func (u *upload) publish(ctx context.Context) (objstore.Info, error) {
 		if ctx.Err() != nil {
 			return objstore.Info{}, ctx.Err()
 		}
-		err = u.store.explain("put", err)
 		if !errors.Is(err, errConflict) || attempt == conflicts {
 			return u.resolve(ctx, err)
 		}
@@ -50,9 +52,8 @@ func (u *upload) publish(ctx context.Context) (objstore.Info, error) {
 	}
 }
 
-// commit sends one PutObject or CompleteMultipartUpload, which the SDK retries after temporary
-// failures.
-func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
+// commit sends PutObject or CompleteMultipartUpload.
+func (u *upload) commit(ctx context.Context) (info objstore.Info, err error) {
 	var noneMatch, match *string
 	if u.cond.IfNoneMatch {
 		noneMatch = aws.String("*")
@@ -60,24 +61,36 @@ func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
 	if u.cond.IfMatch != "" {
 		match = aws.String(quoteTag(u.cond.IfMatch))
 	}
-	if complete := u.parts.complete; complete != nil {
-		complete.IfNoneMatch, complete.IfMatch = noneMatch, match
-		out, err := u.store.client.CompleteMultipartUpload(ctx, complete)
-		if err != nil {
-			return objstore.Info{}, err
+	s := u.store
+	if u.id == "" {
+		put := &s3.PutObjectInput{
+			Bucket: &s.bucket, Key: &u.key, Metadata: map[string]string{tagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
+			IfNoneMatch: noneMatch, IfMatch: match,
 		}
-		return u.info(out.ETag, out.ResultMetadata), nil
+		body := bytes.NewReader(u.whole)
+		put.Body = body
+		err = s.send(ctx, body, func(ctx context.Context) error {
+			out, err := s.client.PutObject(ctx, put)
+			if err == nil {
+				info = u.info(out.ETag, out.ResultMetadata)
+			}
+			return err
+		})
+		return info, err
 	}
-	put := u.parts.put
-	if _, err := put.Body.(io.Seeker).Seek(0, io.SeekStart); err != nil {
-		return objstore.Info{}, err
+	slices.SortFunc(u.done, func(a, b types.CompletedPart) int { return int(*a.PartNumber - *b.PartNumber) })
+	complete := &s3.CompleteMultipartUploadInput{
+		Bucket: &s.bucket, Key: &u.key, UploadId: &u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.done},
+		IfNoneMatch: noneMatch, IfMatch: match,
 	}
-	put.IfNoneMatch, put.IfMatch = noneMatch, match
-	out, err := u.store.client.PutObject(ctx, put)
-	if err != nil {
-		return objstore.Info{}, err
-	}
-	return u.info(out.ETag, out.ResultMetadata), nil
+	err = s.send(ctx, nil, func(ctx context.Context) error {
+		out, err := s.client.CompleteMultipartUpload(ctx, complete)
+		if err == nil {
+			info = u.info(out.ETag, out.ResultMetadata)
+		}
+		return err
+	})
+	return info, err
 }
 
 func (u *upload) info(tag *string, answer smithymiddleware.Metadata) objstore.Info {
@@ -93,7 +106,7 @@ func (u *upload) info(tag *string, answer smithymiddleware.Metadata) objstore.In
 // upload is gone. The tag in the object's metadata shows whether the object is this upload's.
 func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error) {
 	if !u.ambiguous(cause) {
-		return objstore.Info{}, final(cause)
+		return objstore.Info{}, cause
 	}
 	var head described
 	err := u.store.reader.Do(ctx, func(ctx context.Context) (err error) {
@@ -113,25 +126,16 @@ func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error
 	case match != "" && (missing || there && head.meta.ETag != match || errors.Is(cause, errPrecondition)):
 		return objstore.Info{}, objstore.ErrChanged
 	case there || missing:
-		return objstore.Info{}, final(cause)
+		return objstore.Info{}, cause
 	}
-	return objstore.Info{}, fmt.Errorf("%w (and whether it was put cannot be seen: %v)", final(cause), err)
+	return objstore.Info{}, fmt.Errorf("%w (and whether it was put cannot be seen: %v)", cause, err)
 }
 
 // ambiguous reports whether the object may exist although the commit failed, or whether the answer
 // has several possible causes. Neither is true of a plain refusal.
 func (u *upload) ambiguous(cause error) bool {
-	_, transient := errors.AsType[*ranged.Transient](cause)
-	return transient || isMissing(cause) || errors.Is(cause, errPrecondition) || errors.Is(cause, errConflict) ||
+	return ranged.GivenUp(cause) || isMissing(cause) || errors.Is(cause, errPrecondition) || errors.Is(cause, errConflict) ||
 		errors.Is(cause, errUploadGone) || errors.Is(cause, errNoTag)
-}
-
-// final removes the mark of a temporary failure, when there are no more retries.
-func final(err error) error {
-	if transient, ok := err.(*ranged.Transient); ok {
-		return fmt.Errorf("%w; see that the network and the store are up, then run again", transient.Err)
-	}
-	return err
 }
 
 // grace is how long a commit waits for its answer after the context has ended.

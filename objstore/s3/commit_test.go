@@ -313,6 +313,24 @@ func TestStalledUpload(t *testing.T) {
 	}
 }
 
+// TestStalledForGood has a server that never answers a put: the upload ends after three attempts.
+func TestStalledForGood(t *testing.T) {
+	s := newServer(t)
+	opts := quick(s.URL)
+	opts.WriteTimeout = 200 * time.Millisecond
+	s.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}
+		return r.Method == http.MethodPut
+	})
+	_, err := objstore.Put(t.Context(), open(t, s.URL, "", opts), "a", []byte("x"), objstore.Condition{})
+	if puts := s.requests("PUT"); err == nil || !strings.Contains(err.Error(), "no answer for 200ms") || len(puts) != 3 {
+		t.Fatalf("%d puts, %v", len(puts), err)
+	}
+}
+
 // TestHungCommit ends the context of a commit that is never answered: Commit returns, and the parts
 // are removed.
 func TestHungCommit(t *testing.T) {
@@ -361,7 +379,10 @@ func TestBusyUpload(t *testing.T) {
 		}
 	}
 	left.Store(1 << 40)
-	if _, err := objstore.Put(t.Context(), store, "a", nil, objstore.Condition{}); err == nil || !strings.Contains(err.Error(), "SlowDown") {
+	brief := quick(s.URL)
+	brief.MaxElapsed = 2 * time.Second
+	_, err := objstore.Put(t.Context(), open(t, s.URL, "", brief), "a", nil, objstore.Condition{})
+	if err == nil || !strings.Contains(err.Error(), "SlowDown") || !strings.Contains(err.Error(), "given up after") {
 		t.Error(err)
 	}
 }

@@ -1,9 +1,11 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
@@ -15,6 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
 // contest has several writers put one object under a condition that one of them can meet.
@@ -54,7 +58,7 @@ func (c *contest) judge(ctx context.Context) (verdict, err error) {
 				ErrUnconditional, c.condition+c.where), nil
 		case errors.Is(answer, errPrecondition) || errors.Is(answer, errConflict) || errors.Is(answer, errUploadGone) || isMissing(answer):
 		default:
-			err = final(answer)
+			err = answer
 		}
 	}
 	what := "ignores " + c.condition + c.where
@@ -107,46 +111,52 @@ func (c *contest) race(ctx context.Context) []error {
 // of a multipart upload whose condition does not hold.
 var errNotModified = errors.New("not modified")
 
-func (c *contest) explain(err error) error {
-	if a, ok := c.store.answerOf(err); ok && a.status == http.StatusNotModified {
+// send sends a request of a writer.
+func (c *contest) send(ctx context.Context, body io.Seeker, request func(ctx context.Context) error) error {
+	err := c.store.send(ctx, body, request)
+	if a, ok := errors.AsType[ranged.Answer](err); ok && a.Status == http.StatusNotModified {
 		return errNotModified
 	}
-	return c.store.explain("put", err)
+	return err
 }
 
 func (c *contest) put(ctx context.Context, body string, start func(context.Context) context.Context) error {
-	_, err := c.store.client.PutObject(start(ctx), &s3.PutObjectInput{
-		Bucket: &c.store.bucket, Key: &c.key, Body: strings.NewReader(body), IfNoneMatch: c.noneMatch, IfMatch: c.match,
+	in := &s3.PutObjectInput{Bucket: &c.store.bucket, Key: &c.key, IfNoneMatch: c.noneMatch, IfMatch: c.match}
+	reader := strings.NewReader(body)
+	in.Body = reader
+	return c.send(ctx, reader, func(ctx context.Context) error {
+		_, err := c.store.client.PutObject(start(ctx), in)
+		return err
 	})
-	return c.explain(err)
 }
 
 // complete publishes by a multipart upload of one part, and removes that upload if it is refused.
 func (c *contest) complete(ctx context.Context, body string, start func(context.Context) context.Context) error {
 	s := c.store
-	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &c.key})
+	begun, err := s.createUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &c.key})
 	if err != nil {
-		return s.explain("put", err)
+		return err
 	}
-	if aws.ToString(begun.UploadId) == "" {
-		return errNoUploadID
+	in := &s3.UploadPartInput{
+		Bucket: &s.bucket, Key: &c.key, UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: bytes.NewReader([]byte(body)),
 	}
-	part, err := s.client.UploadPart(ctx, &s3.UploadPartInput{
-		Bucket: &s.bucket, Key: &c.key, UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: strings.NewReader(body),
-	})
+	part, err := s.uploadPart(ctx, in)
 	if err == nil {
-		_, err = s.client.CompleteMultipartUpload(start(ctx), &s3.CompleteMultipartUploadInput{
-			Bucket: &s.bucket, Key: &c.key, UploadId: begun.UploadId, IfNoneMatch: c.noneMatch, IfMatch: c.match,
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{firstPart(part)}},
+		err = c.send(ctx, nil, func(ctx context.Context) error {
+			_, err := s.client.CompleteMultipartUpload(start(ctx), &s3.CompleteMultipartUploadInput{
+				Bucket: &s.bucket, Key: &c.key, UploadId: begun.UploadId, IfNoneMatch: c.noneMatch, IfMatch: c.match,
+				MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{completed(in, part)}},
+			})
+			return err
 		})
-		if err == nil {
-			return nil
-		}
+	}
+	if err == nil {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
-	if _, dropErr := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &c.key, UploadId: begun.UploadId}); dropErr != nil {
-		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.address, "key", c.key, "error", s.explain("put", dropErr))
+	if dropErr := s.dropParts(ctx, c.key, *begun.UploadId); dropErr != nil {
+		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.address, "key", c.key, "error", dropErr)
 	}
-	return c.explain(err)
+	return err
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
@@ -29,14 +28,10 @@ var errPrecondition = errors.New("the condition of the put did not hold")
 // errUploadGone reports missing parts (404 NoSuchUpload): the upload was completed or aborted.
 var errUploadGone = errors.New("the multipart upload is gone: aborted by another, or by a lifecycle rule; run again")
 
-// answer is a refusal by the server, reduced to what may be shown.
+// answer is a refusal by the server.
 type answer struct {
-	status  int
-	code    string
-	message string
-	region  string // of the bucket, if the answer contains it
-	request string // the request's id, for the provider's support
-	after   time.Duration
+	ranged.Answer
+	region string // of the bucket, if the answer contains it
 }
 
 // explain converts an error of the SDK to a [*ranged.Transient], a sentinel, or a text with advice.
@@ -58,16 +53,13 @@ func (s *Store) explain(op string, err error) error {
 			return ended
 		}
 		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
-			"or read a public bucket anonymously", s.redact(rootText(err)))
+			"or read a public bucket anonymously", s.shown.Redact(rootText(err)))
 	}
-	if _, ok := errors.AsType[pageError](err); ok {
+	if errors.Is(err, ranged.ErrPage) {
 		return ranged.ErrPage
 	}
 	if sent, ok := errors.AsType[*smithyhttp.RequestSendError](err); ok {
 		return ranged.TransportError(sent.Err)
-	}
-	if idle, ok := errors.AsType[*idleError](err); ok {
-		return &ranged.Transient{Err: idle}
 	}
 	if ended != nil {
 		return ended
@@ -78,14 +70,7 @@ func (s *Store) explain(op string, err error) error {
 		return &ranged.Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
 			"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
 	}
-	return errors.New(s.redact(rootText(err)))
-}
-
-// brokeOff reports whether err is an answer that was received and could not be parsed.
-func (s *Store) brokeOff(err error) bool {
-	transient, ok := errors.AsType[*ranged.Transient](s.explain("put", err))
-	_, refused := s.answerOf(err)
-	return ok && transient.Answered && !refused
+	return errors.New(s.shown.Redact(rootText(err)))
 }
 
 // answerOf finds the server's refusal in an error of the SDK. An answer that could not be parsed is
@@ -98,23 +83,24 @@ func (s *Store) answerOf(err error) (answer, bool) {
 		if !isAPI || response == nil || response.Response == nil || response.HTTPStatusCode() == 0 {
 			return answer{}, false
 		}
-		return answer{status: http.StatusInternalServerError, code: clean(api.ErrorCode()), message: s.redact(api.ErrorMessage())}, true
+		return answer{Answer: ranged.Answer{
+			Status: http.StatusInternalServerError, Code: ranged.Clean(api.ErrorCode()), Message: s.shown.Redact(api.ErrorMessage()),
+		}}, true
 	}
-	a := answer{
-		status:  response.HTTPStatusCode(),
-		region:  clean(response.Response.Header.Get("X-Amz-Bucket-Region")),
-		request: s.redact(clean(response.RequestID)),
-		after:   ranged.RetryAfter(response.Response.Header),
-	}
+	a := answer{region: ranged.Clean(response.Response.Header.Get("X-Amz-Bucket-Region")), Answer: ranged.Answer{
+		Status:  response.HTTPStatusCode(),
+		Request: s.shown.Redact(ranged.Clean(response.RequestID)),
+		After:   ranged.RetryAfter(response.Response.Header),
+	}}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
-		a.code, a.message = clean(api.ErrorCode()), api.ErrorMessage()
+		a.Code, a.Message = ranged.Clean(api.ErrorCode()), api.ErrorMessage()
 	}
 	if a.region == "" {
-		if found := expecting.FindStringSubmatch(a.message); found != nil {
+		if found := expecting.FindStringSubmatch(a.Message); found != nil {
 			a.region = found[1]
 		}
 	}
-	a.message = s.redact(a.message)
+	a.Message = s.shown.Redact(a.Message)
 	return a, true
 }
 
@@ -124,63 +110,61 @@ var expecting = regexp.MustCompile(`expecting '([a-z0-9-]{1,40})'`)
 
 func (s *Store) explainAnswer(op string, a answer) error {
 	switch {
-	case a.code == "RequestTimeout" || a.code == "SlowDown" || a.code == "InternalError",
-		ranged.TransientStatus(a.status) && a.code != "NotImplemented":
-		return &ranged.Transient{
-			Err:       errors.New(a.text()),
-			After:     a.after,
-			Throttled: ranged.Throttling(a.status) || a.code == "SlowDown",
-			Answered:  true,
-		}
-	case a.code == "NoSuchBucket":
+	case a.Code == "RequestTimeout" || a.Code == "SlowDown" || a.Code == "InternalError",
+		ranged.TransientStatus(a.Status) && a.Code != "NotImplemented",
+		a.Code == "RequestTimeTooSkewed" && !s.skewed.Swap(true):
+		transient := a.Transient()
+		transient.Throttled = transient.Throttled || a.Code == "SlowDown"
+		return transient
+	case a.Code == "NoSuchBucket":
 		return fmt.Errorf("the bucket %s does not exist; check its name and the endpoint", s.bucket)
-	case a.code == "NoSuchUpload":
+	case a.Code == "NoSuchUpload":
 		return errUploadGone
-	case a.status == http.StatusNotFound:
+	case a.Status == http.StatusNotFound:
 		return fs.ErrNotExist
-	case a.status == http.StatusPreconditionFailed && op == "put":
+	case a.Status == http.StatusPreconditionFailed && op == "put":
 		return errPrecondition
-	case a.status == http.StatusPreconditionFailed:
+	case a.Status == http.StatusPreconditionFailed:
 		return objstore.ErrChanged
-	case a.status == http.StatusRequestedRangeNotSatisfiable:
+	case a.Status == http.StatusRequestedRangeNotSatisfiable:
 		return io.ErrUnexpectedEOF
-	case a.status == http.StatusConflict && (a.code == "ConditionalRequestConflict" || a.code == "OperationAborted"):
+	case a.Status == http.StatusConflict && (a.Code == "ConditionalRequestConflict" || a.Code == "OperationAborted"):
 		return errConflict
-	case a.code == "KeyTooLongError" || a.code == "KeyTooLong":
+	case a.Code == "KeyTooLongError" || a.Code == "KeyTooLong":
 		return fmt.Errorf("%w: the server refuses a key of this length", objstore.ErrName)
-	case a.code == "EntityTooLarge":
+	case a.Code == "EntityTooLarge":
 		return fmt.Errorf("%w: it is larger than the server takes", objstore.ErrTooLarge)
 	}
 	if advice := s.advice(op, a); advice != "" {
-		return fmt.Errorf("%s; %s", a.text(), advice)
+		return fmt.Errorf("%w; %s", a.Answer, advice)
 	}
-	return errors.New(a.text())
+	return a.Answer
 }
 
 // advice returns what to do about a refusal that has no error of its own.
 func (s *Store) advice(op string, a answer) string {
-	moved := a.status == http.StatusMovedPermanently || a.status == http.StatusTemporaryRedirect ||
-		a.code == "AuthorizationHeaderMalformed" || a.code == "IllegalLocationConstraintException"
+	moved := a.Status == http.StatusMovedPermanently || a.Status == http.StatusTemporaryRedirect ||
+		a.Code == "AuthorizationHeaderMalformed" || a.Code == "IllegalLocationConstraintException"
 	switch {
-	case a.region != "" && a.region != s.region && (moved || a.code == "BadRequest"):
+	case a.region != "" && a.region != s.region && (moved || a.Code == "BadRequest"):
 		return fmt.Sprintf("the bucket is in region %s, asked was %s: set AWS_REGION=%s", a.region, s.region, a.region)
 	case moved:
 		return fmt.Sprintf("the bucket is not in region %s or not at this endpoint: set AWS_REGION to the bucket's", s.region)
-	case a.code == "InvalidAccessKeyId":
+	case a.Code == "InvalidAccessKeyId":
 		return "the server does not know the access key: check AWS_ACCESS_KEY_ID or the profile, and the endpoint"
-	case a.code == "SignatureDoesNotMatch":
+	case a.Code == "SignatureDoesNotMatch":
 		return "the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile"
 	case a.expired():
 		return "the session token has expired: log in again and run again"
-	case a.code == "InvalidToken":
+	case a.Code == "InvalidToken":
 		return "the session token is not one: check AWS_SESSION_TOKEN or the profile"
-	case a.code == "RequestTimeTooSkewed":
+	case a.Code == "RequestTimeTooSkewed":
 		return "the clock of this machine is wrong: set it"
-	case a.status == http.StatusForbidden || a.status == http.StatusUnauthorized:
+	case a.Status == http.StatusForbidden || a.Status == http.StatusUnauthorized:
 		return s.adviceDenied(op)
-	case a.status == http.StatusBadRequest && s.plain && a.code == "BadRequest": // the SDK's word for one without a code
+	case a.Status == http.StatusBadRequest && s.plain && a.Code == "BadRequest": // the SDK's word for one without a code
 		return ranged.PerhapsTLS
-	case a.code == "NotImplemented" && op == "put":
+	case a.Code == "NotImplemented" && op == "put":
 		return "the server knows no conditional puts or no multipart uploads: use one that does"
 	}
 	return ""
@@ -201,35 +185,7 @@ func (s *Store) adviceDenied(op string) string {
 	return who + " (" + action + "): ask the owner of the bucket, or use others"
 }
 
-func (a answer) expired() bool { return a.code == "ExpiredToken" || a.code == "TokenRefreshRequired" }
-
-// text returns the refusal in words: "403 AccessDenied: Access Denied (request 4442587FB7D0A2F9)".
-func (a answer) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "the server answers %d", a.status)
-	if a.code != "" {
-		b.WriteString(" " + a.code)
-	}
-	if a.message != "" && a.message != a.code {
-		b.WriteString(": " + a.message)
-	}
-	if a.request != "" {
-		b.WriteString(" (request " + a.request + ")")
-	}
-	return b.String()
-}
-
-// clean cuts the text at the first byte that does not belong in a code, a region or an id.
-func clean(text string) string {
-	const most = 80
-	for i, c := range []byte(text) {
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
-		if i >= most || !letter && !strings.ContainsRune("-_./+=:", rune(c)) {
-			return text[:i]
-		}
-	}
-	return text
-}
+func (a answer) expired() bool { return a.Code == "ExpiredToken" || a.Code == "TokenRefreshRequired" }
 
 func isCredentials(err error) bool {
 	text := err.Error()

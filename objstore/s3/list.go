@@ -75,7 +75,7 @@ func (l *lister) next(ctx context.Context) ([]objstore.Info, error) {
 	}
 	var out *s3.ListObjectsV2Output
 	err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
-		out, err = s.client.ListObjectsV2(unguarded(ctx), in, once)
+		out, err = s.client.ListObjectsV2(ctx, in)
 		return s.explain("list", err)
 	})
 	if err != nil {

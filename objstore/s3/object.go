@@ -60,7 +60,7 @@ func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadClo
 	if etag != "" {
 		in.IfMatch = aws.String(quoteTag(etag))
 	}
-	out, err := s.client.GetObject(unguarded(ctx), in, once)
+	out, err := s.client.GetObject(ctx, in)
 	if err != nil {
 		return nil, ranged.Meta{}, s.explain("get", err)
 	}
@@ -90,9 +90,8 @@ type described struct {
 // head sends one HEAD request. Its answer has no body that explains an error, so a refusal that may
 // have several reasons is followed by a GET of one byte, whose answer has one.
 func (s *Store) head(ctx context.Context, op, key string) (described, error) {
-	ctx = unguarded(ctx)
 	_, renewed := s.secrets.current()
-	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key}, once)
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key})
 	if err != nil {
 		err = s.headError(ctx, op, key, err)
 		if _, now := s.secrets.current(); now != renewed {
@@ -121,17 +120,17 @@ func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 
 func (s *Store) headError(ctx context.Context, op, key string, cause error) error {
 	a, ok := s.answerOf(cause)
-	vague := ok && (a.status == 301 || a.status == 307 || a.status == 400 || a.status == 403 ||
-		a.status == 404 && !s.found.Load())
+	vague := ok && (a.Status == 301 || a.Status == 307 || a.Status == 400 || a.Status == 403 ||
+		a.Status == 404 && !s.found.Load())
 	if !vague {
 		return s.explain(op, cause)
 	}
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, Range: aws.String("bytes=0-0")}, once)
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, Range: aws.String("bytes=0-0")})
 	if err == nil {
 		out.Body.Close()
 		return s.explain(op, cause)
 	}
-	if b, ok := s.answerOf(err); ok && b.code == "NoSuchKey" {
+	if b, ok := s.answerOf(err); ok && b.Code == "NoSuchKey" {
 		s.found.Store(true)
 	}
 	err = s.explain(op, err)

@@ -1,7 +1,6 @@
 package s3
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +11,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -140,15 +137,4 @@ func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aw
 		return aws.RequestChecksumCalculationWhenRequired
 	}
 	return chain
-}
-
-// retryer returns the retries of upload requests. They last about a minute, as for reads, with
-// random delays of up to 1, 2, 4 and then BackoffMax seconds. The SDK's retry budget, which all
-// uploads share, would end them sooner.
-func (o Options) retryer() aws.Retryer {
-	return retry.NewStandard(func(r *retry.StandardOptions) {
-		r.MaxAttempts = 26
-		r.MaxBackoff = cmp.Or(o.BackoffMax, 5*time.Second)
-		r.RateLimiter = ratelimit.None
-	})
 }

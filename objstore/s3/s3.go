@@ -34,6 +34,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 	"unicode/utf8"
@@ -59,9 +60,10 @@ type Store struct {
 	address string
 	region  string
 	opts    Options
-	custom  bool // the endpoint is not one of AWS
-	plain   bool // the endpoint has no TLS
-	secrets *secrets
+	custom  bool     // the endpoint is not one of AWS
+	plain   bool     // the endpoint has no TLS
+	secrets *secrets // nil for an anonymous store
+	shown   ranged.Secrets
 	reader  *ranged.Reader
 
 	segmentParts int // the constant, except in tests
@@ -71,7 +73,8 @@ type Store struct {
 	// hashParts: parts are sent with a SHA-256, because the server does not verify CRC-32C.
 	hashParts atomic.Bool
 
-	found atomic.Bool // the bucket exists: it has answered for a key
+	found  atomic.Bool // the bucket exists: it has answered for a key
+	skewed atomic.Bool // the server has refused a time, and the SDK learned the server's
 }
 
 var _ objstore.Store = (*Store)(nil)
@@ -98,19 +101,20 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 	}
 	s.opts = opts
 	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
+	s.reader.WriteTimeout = opts.WriteTimeout
 	if err := s.connect(ctx); err != nil {
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
 	return s, nil
 }
 
-// connect creates the SDK's client. The client retries uploads; requests that package ranged
-// retries disable that for each call.
+// connect creates the SDK's client. Package ranged retries its requests; the SDK retries those that
+// find credentials.
 func (s *Store) connect(ctx context.Context) error {
 	load := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(newHTTPClient(s.opts, s.reader.Traits().MostRequests)),
 		config.WithLogger(logging.Nop{}),
-		config.WithRetryer(s.opts.retryer),
+		config.WithRetryMaxAttempts(8), // about half a minute
 		config.WithDefaultRegion("us-east-1"),
 	}
 	if s.opts.Region != "" {
@@ -127,7 +131,7 @@ func (s *Store) connect(ctx context.Context) error {
 		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", ranged.Scrub(err.Error()))
 	}
 	if !s.opts.Anonymous && cfg.Credentials != nil {
-		s.secrets = &secrets{provider: cfg.Credentials, load: func(ctx context.Context) (aws.CredentialsProvider, error) {
+		s.secrets = &secrets{shown: &s.shown, provider: cfg.Credentials, load: func(ctx context.Context) (aws.CredentialsProvider, error) {
 			again, err := config.LoadDefaultConfig(ctx, load...)
 			return again.Credentials, err
 		}}
@@ -149,14 +153,12 @@ func (s *Store) connect(ctx context.Context) error {
 		// objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.APIOptions = append(o.APIOptions, unsignedEncoding, s.renewExpired)
-		o.HTTPClient = &guard{client: boundRedirects(o.HTTPClient), idle: s.opts.WriteTimeout}
+		o.HTTPClient = client{ranged.Client{Doer: boundRedirects(o.HTTPClient)}}
+		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		s.region = o.Region
 	})
 	return checkEndpoint(endpoint)
 }
-
-// once sets the options of calls that package ranged retries.
-func once(o *s3.Options) { o.Retryer = aws.NopRetryer{} }
 
 // String returns s3://bucket/prefix.
 func (s *Store) String() string { return s.address }
@@ -178,7 +180,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 
 func (s *Store) delete(ctx context.Context, key string) error {
 	err := s.reader.Do(ctx, func(ctx context.Context) error {
-		_, err := s.client.DeleteObject(unguarded(ctx), &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key}, once)
+		_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key})
 		return s.explain("delete", err)
 	})
 	if isMissing(err) {
@@ -197,6 +199,11 @@ func (s *Store) key(ctx context.Context, name string) (string, error) {
 	}
 	return "", fmt.Errorf("%w: with the prefix it has %d bytes, the limit of a key is %d",
 		objstore.ErrName, len(s.prefix)+len(name), objstore.MaxNameLen)
+}
+
+// send sends a request of an upload.
+func (s *Store) send(ctx context.Context, body io.Seeker, request func(ctx context.Context) error) error {
+	return s.reader.Send(ctx, body, func(ctx context.Context) error { return s.explain("put", request(ctx)) })
 }
 
 func (s *Store) fail(op, name string, err error) error {

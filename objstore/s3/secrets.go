@@ -2,7 +2,6 @@ package s3
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,11 +12,12 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// secrets is a credentials provider that remembers the credentials it returned, so that they can be
-// removed from error texts, and that reads them again where they have expired: the provider does not
-// notice that a token in a file was replaced.
+// secrets is a credentials provider that keeps the credentials it returned out of error texts, and
+// that reads them again where they have expired: the provider does not notice that a token in a file
+// was replaced.
 type secrets struct {
-	load func(context.Context) (aws.CredentialsProvider, error)
+	load  func(context.Context) (aws.CredentialsProvider, error)
+	shown *ranged.Secrets
 
 	turn     sync.Mutex // held while credentials are read again
 	lastTurn time.Time  // when that found the same ones
@@ -25,7 +25,6 @@ type secrets struct {
 	mu       sync.Mutex
 	provider aws.CredentialsProvider
 	renewed  int // how often the provider was replaced
-	last     []string
 }
 
 // Retrieve implements aws.CredentialsProvider.
@@ -33,7 +32,7 @@ func (s *secrets) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	provider, _ := s.current()
 	value, err := provider.Retrieve(ctx)
 	if err == nil {
-		s.remember(value.SecretAccessKey, value.SessionToken, value.AccessKeyID)
+		s.shown.Remember(value.SecretAccessKey, value.SessionToken, value.AccessKeyID)
 	}
 	return value, err
 }
@@ -96,37 +95,3 @@ func (s *Store) renewExpired(stack *middleware.Stack) error {
 	}
 	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("RenewExpired", again), "Retry", middleware.After)
 }
-
-// remember keeps the values of the last few rotations, because an error may concern a request that
-// was signed earlier.
-func (s *secrets) remember(values ...string) {
-	const most = 12
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, value := range values {
-		known := value == ""
-		for _, old := range s.last {
-			known = known || old == value
-		}
-		if !known {
-			s.last = append(s.last, value)
-		}
-	}
-	s.last = s.last[max(0, len(s.last)-most):]
-}
-
-func (s *secrets) replace(text string) string {
-	if s == nil {
-		return text
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, value := range s.last {
-		text = strings.ReplaceAll(text, value, "[secret]")
-	}
-	return text
-}
-
-// redact removes credentials, user names, passwords and query strings from a text that came from
-// outside, and limits its length.
-func (s *Store) redact(text string) string { return ranged.Scrub(s.secrets.replace(text)) }

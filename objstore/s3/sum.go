@@ -104,9 +104,9 @@ func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out
 		in.IfMatch = aws.String(quoteTag(meta.ETag))
 	}
 	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
-		out, err = s.client.HeadObject(unguarded(ctx), in, once)
-		if a, ok := s.answerOf(err); ok && (a.status/100 == 4 || a.status == http.StatusNotImplemented) &&
-			!ranged.TransientStatus(a.status) && a.status != http.StatusPreconditionFailed {
+		out, err = s.client.HeadObject(ctx, in)
+		if a, ok := s.answerOf(err); ok && (a.Status/100 == 4 || a.Status == http.StatusNotImplemented) &&
+			!ranged.TransientStatus(a.Status) && a.Status != http.StatusPreconditionFailed {
 			out, err = nil, nil
 		}
 		return s.explain("get", err)

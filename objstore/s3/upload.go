@@ -7,15 +7,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/parts"
 )
 
 const (
@@ -25,8 +26,7 @@ const (
 	abortTimeout = 30 * time.Second
 )
 
-// upload sends bytes to S3 while they are written. The transfer manager runs in a goroutine that
-// reads the other end of a pipe. The goroutine ends before Commit or Abort returns.
+// upload sends bytes to S3 while they are written. Nothing runs after Commit or Abort has returned.
 type upload struct {
 	store *Store
 	name  string
@@ -37,12 +37,18 @@ type upload struct {
 
 	ctx    context.Context // of Create; Abort cancels it too
 	cancel context.CancelFunc
-	parts  *parts
 	err    error // sticky; fs.ErrClosed once the upload is over
 
-	pipe *io.PipeWriter // nil before the first Write or Commit
-	done chan struct{}
-	sent error // result of the goroutine, valid when done is closed
+	parts     *parts.Writer
+	once      sync.Once // begins the multipart upload, with the first part
+	id        string    // "" if none was begun
+	idErr     error
+	declared  bool // the upload declared CRC-32C
+	algorithm types.ChecksumAlgorithm
+	whole     []byte // the object, if it is not in parts; set by drain
+
+	mu   sync.Mutex
+	done []types.CompletedPart
 }
 
 // Create begins an upload. It sends nothing.
@@ -51,8 +57,14 @@ func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition
 	if err != nil {
 		return nil, s.fail("put", name, err)
 	}
-	u := &upload{store: s, name: name, key: key, cond: cond, tag: randomTag(), parts: &parts{Client: s.client, store: s}}
+	u := &upload{store: s, name: name, key: key, cond: cond, tag: randomTag()}
 	u.ctx, u.cancel = context.WithCancel(ctx)
+	if s.client.Options().RequestChecksumCalculation == aws.RequestChecksumCalculationWhenSupported {
+		u.algorithm = types.ChecksumAlgorithmCrc32
+	}
+	u.parts = parts.New(u.ctx, parts.Options{
+		Size: int(s.opts.UploadPartSize), Workers: s.opts.UploadConcurrency, Segment: s.segmentParts, Growth: growth, Most: maxParts,
+	}, u.sendPart)
 	return u, nil
 }
 
@@ -62,84 +74,18 @@ func randomTag() string {
 	return hex.EncodeToString(b[:])
 }
 
-// begin starts the goroutine.
-func (u *upload) begin() {
-	if u.pipe != nil {
-		return
-	}
-	r, w := io.Pipe()
-	u.pipe, u.done = w, make(chan struct{})
-	go func() {
-		defer close(u.done)
-		// The manager's read of the pipe ignores its context.
-		stop := context.AfterFunc(u.ctx, func() { r.CloseWithError(u.ctx.Err()) })
-		defer stop()
-		u.sent = u.send(r)
-		r.CloseWithError(errors.Join(u.sent, fs.ErrClosed))
-	}()
-}
-
-// send runs the transfer manager over one segment of the stream after the other.
-func (u *upload) send(r io.Reader) error {
-	o := &u.store.opts
-	size, workers := o.UploadPartSize, o.UploadConcurrency
-	perSegment := u.store.segmentParts
-	for sent := 0; sent < maxParts; sent += perSegment {
-		u.parts.base = int32(sent)
-		part := &segment{r: r, left: size * int64(perSegment)}
-		manager := transfermanager.New(u.parts, func(t *transfermanager.Options) {
-			t.PartSizeBytes = size
-			t.MultipartUploadThreshold = size
-			t.Concurrency = workers
-			t.RequestChecksumCalculation = u.store.client.Options().RequestChecksumCalculation
-		})
-		_, err := manager.UploadObject(u.ctx, &transfermanager.UploadObjectInput{
-			Bucket:   &u.store.bucket,
-			Key:      &u.key,
-			Body:     part,
-			Metadata: map[string]string{tagKey: u.tag},
-		})
-		if err != nil || part.left > 0 {
-			return err
-		}
-		size, workers = size*growth, max(1, workers/growth)
-	}
-	return objstore.ErrTooLarge
-}
-
 // Write returns when p is copied. It waits while all parts in memory are being sent.
 func (u *upload) Write(p []byte) (int, error) {
 	u.err = cmp.Or(u.err, u.ctx.Err())
 	if u.err != nil {
 		return 0, u.fail(u.err)
 	}
-	u.begin()
-	n, err := u.pipe.Write(p)
+	n, err := u.parts.Write(p)
 	u.size += int64(n)
 	if err != nil {
-		u.err = u.broken()
-		return n, u.fail(u.err)
+		u.err = cmp.Or(u.ctx.Err(), err)
 	}
-	return n, nil
-}
-
-// broken waits for the goroutine, which has stopped reading, and returns the reason.
-func (u *upload) broken() error {
-	<-u.done
-	if err := u.ctx.Err(); err != nil {
-		return err
-	}
-	return u.explain(u.sent)
-}
-
-func (u *upload) explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, objstore.ErrTooLarge) || errors.Is(err, errNoUploadID):
-		return err
-	}
-	return final(u.store.explain("put", err))
+	return n, u.fail(u.err)
 }
 
 // Commit sends the remaining bytes and publishes the object.
@@ -151,7 +97,7 @@ func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
 	if err == nil {
 		err = u.drain(ctx)
 	}
-	if err == nil && u.parts.complete != nil {
+	if err == nil && u.id != "" {
 		err = u.store.checkCondition(ctx, u.cond, true)
 	}
 	var info objstore.Info
@@ -173,19 +119,11 @@ func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
 
 // drain waits until the last parts are sent.
 func (u *upload) drain(ctx context.Context) error {
-	u.begin()
-	u.pipe.Close()
-	select {
-	case <-u.done:
-	case <-ctx.Done():
-		u.cancel()
-		<-u.done
-		return ctx.Err()
-	}
-	if u.sent != nil {
-		return u.broken()
-	}
-	return nil
+	stop := context.AfterFunc(ctx, u.cancel)
+	defer stop()
+	_, whole, err := u.parts.Close()
+	u.whole = whole
+	return cmp.Or(ctx.Err(), u.ctx.Err(), err)
 }
 
 // Abort removes the parts that were sent, with a separate context.
@@ -197,33 +135,35 @@ func (u *upload) Abort() error {
 }
 
 func (u *upload) drop() error {
-	u.cancel()
-	if u.pipe != nil {
-		u.pipe.CloseWithError(context.Canceled)
-		<-u.done
-	}
-	id := u.parts.id()
 	u.over()
-	if id == "" {
+	u.parts.Wait()
+	if u.id == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
-	_, err := u.store.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
-		Bucket: &u.store.bucket, Key: &u.key, UploadId: aws.String(id),
-	})
-	if err = u.explain(err); err == nil || err == errUploadGone || isMissing(err) {
-		return nil
+	if err := u.store.dropParts(ctx, u.key, u.id); err != nil {
+		return fmt.Errorf("drop the parts of the upload: %w; a lifecycle rule of the bucket removes them "+
+			"(AbortIncompleteMultipartUpload)", err)
 	}
-	return fmt.Errorf("drop the parts of the upload: %w; a lifecycle rule of the bucket removes them "+
-		"(AbortIncompleteMultipartUpload)", err)
+	return nil
 }
 
-// over ends the upload, which then owns neither object nor parts.
+func (s *Store) dropParts(ctx context.Context, key, id string) error {
+	err := s.reader.Do(ctx, func(ctx context.Context) error {
+		_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &key, UploadId: &id})
+		return s.explain("put", err)
+	})
+	if errors.Is(err, errUploadGone) || isMissing(err) {
+		return nil
+	}
+	return err
+}
+
+// over ends the upload.
 func (u *upload) over() {
 	u.err = fs.ErrClosed
 	u.cancel()
-	u.parts = &parts{}
 }
 
 func (u *upload) fail(err error) error { return u.store.fail("put", u.name, err) }

@@ -10,6 +10,9 @@
 //	                first byte is late
 //	watchdog        cancels a request that stalls; the next attempt resumes at the byte reached
 //
+// [Reader.Do] and [Reader.Send] send requests without ranges, small ones and those of uploads, with the
+// same retries.
+//
 // The first answer pins the version. An answer with another ETag is [objstore.ErrChanged], and none
 // of its bytes reaches the caller. Only the goroutine that called ReadAt, or one of its parts,
 // writes to the caller's buffer, so a request that lost a race cannot.
@@ -84,6 +87,10 @@ func def[T ~int | ~int64](field *T, value T) {
 // observed latency. Many goroutines may use it. It runs no goroutines of its own and needs no
 // closing.
 type Reader struct {
+	// WriteTimeout is the longest time in which a request of Send moves no byte. Set it before the
+	// first one.
+	WriteTimeout time.Duration
+
 	store   string
 	opts    objstore.ReadOptions
 	slots   *slots
@@ -101,6 +108,8 @@ type Reader struct {
 func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
 	opts = withDefaults(opts)
 	r := &Reader{
+		WriteTimeout: time.Minute,
+
 		store: store,
 		opts:  opts,
 		slots: newSlots(opts.Concurrency, opts.MostConcurrency),

@@ -210,8 +210,19 @@ func (t *trail) giveUp(err error) error {
 	if t.done > 0 {
 		what = fmt.Sprintf(", %d of %d bytes reached", t.done, t.total)
 	}
-	return fmt.Errorf("given up after %d attempts in %v without progress%s: %w; see that the network and the store are up, then run again",
-		max(t.small, 1), time.Since(t.since).Round(time.Millisecond), what, err)
+	return &givenUp{fmt.Errorf("given up after %d attempts in %v without progress%s: %w; see that the network and the store are up, then run again",
+		max(t.small, 1), time.Since(t.since).Round(time.Millisecond), what, err)}
+}
+
+type givenUp struct{ error }
+
+func (e *givenUp) Unwrap() error { return e.error }
+
+// GivenUp reports whether the retries of a request ended without a final answer, so that what it
+// changes may have been changed.
+func GivenUp(err error) bool {
+	_, ok := errors.AsType[*givenUp](err)
+	return ok
 }
 
 // ended returns why the context of a read ended: fs.ErrClosed for a closed handle, or the caller's

@@ -1,0 +1,82 @@
+package ranged
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Answer is a refusal by a server, reduced to what may be shown.
+type Answer struct {
+	Status  int
+	Code    string
+	Message string
+	Request string // the request's id, for the provider's support
+	After   time.Duration
+}
+
+// Error returns the refusal in words: "the server answers 403 AccessDenied: Access Denied (request
+// 4442587FB7D0A2F9)".
+func (a Answer) Error() string {
+	text := fmt.Sprintf("the server answers %d", a.Status)
+	if a.Code != "" {
+		text += " " + a.Code
+	}
+	if a.Message != "" && a.Message != a.Code {
+		text += ": " + a.Message
+	}
+	if a.Request != "" {
+		text += " (request " + a.Request + ")"
+	}
+	return text
+}
+
+// Transient returns the error of an answer after which a retry may succeed.
+func (a Answer) Transient() *Transient {
+	return &Transient{Err: a, After: a.After, Throttled: Throttling(a.Status), Answered: true}
+}
+
+// Clean cuts the text at the first byte that does not belong in a code, a region or an id.
+func Clean(text string) string {
+	const most = 80
+	for i, c := range []byte(text) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if i >= most || !letter && !strings.ContainsRune("-_./+=:", rune(c)) {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// Secrets remembers credentials, so that they can be removed from error texts.
+type Secrets struct {
+	mu   sync.Mutex
+	last []string
+}
+
+// Remember keeps the values of the last few rotations, because an error may concern a request that
+// was signed earlier.
+func (s *Secrets) Remember(values ...string) {
+	const most = 12
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, value := range values {
+		if value != "" && !slices.Contains(s.last, value) {
+			s.last = append(s.last, value)
+		}
+	}
+	s.last = s.last[max(0, len(s.last)-most):]
+}
+
+// Redact removes credentials, user names, passwords and query strings from a text that came from
+// outside, and limits its length.
+func (s *Secrets) Redact(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, value := range s.last {
+		text = strings.ReplaceAll(text, value, "[secret]")
+	}
+	return Scrub(text)
+}
