@@ -241,7 +241,7 @@ func TestDamaged(t *testing.T) {
 		t.Errorf("pack of a damaged data set: %v", err)
 	}
 	skip := small
-	skip.OnError = writer.OnErrorSkip
+	skip.Faults.Skip = true
 	_, res, err := repack(t, source(t, Options{}, bad), skip)
 	if err != nil || res.Skipped != int64(len(lost)) || int(res.Samples) != len(samples)-len(lost) {
 		t.Errorf("with skip: %+v, %v", res, err)

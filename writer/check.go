@@ -57,18 +57,16 @@ func (o *Options) check() error {
 		return bad("workers", o.Workers, "give a number, or 0 for one a processor")
 	case o.Memory < 0:
 		return bad("memory", o.Memory, "give a number of bytes")
-	case o.MaxSkipped < 0:
-		return bad("max-skipped", o.MaxSkipped, "give a number of samples")
+	case o.Faults.MaxSkipped < 0:
+		return bad("max-skipped", o.Faults.MaxSkipped, "give a number of samples")
 	case o.Level < codec.LevelDefault || o.Level > codec.LevelBest:
 		return bad("level", int(o.Level), "use a constant of package codec")
 	case o.Mode < ModeCreate || o.Mode > ModeAppend:
 		return bad("mode", int(o.Mode), "use a constant of package writer")
-	case o.OnError < OnErrorFail || o.OnError > OnErrorSkip:
-		return bad("on-error", int(o.OnError), "use a constant of package writer")
 	case o.Layout < LayoutSamples || o.Layout > LayoutOfSource:
 		return bad("layout", int(o.Layout), "use a constant of package writer")
-	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
-		return bad("max-skipped", o.MaxSkippedShare, "give a share between 0 and 1")
+	case !(o.Faults.MaxSkippedShare >= 0 && o.Faults.MaxSkippedShare <= 1): // NaN too
+		return bad("max-skipped", o.Faults.MaxSkippedShare, "give a share between 0 and 1")
 	}
 	return cmp.Or(checkLengths(o.Lengths), CheckName(o.Name))
 }

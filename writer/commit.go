@@ -118,11 +118,12 @@ func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, erro
 	default:
 		return nil, fmt.Errorf("writer: %w: the parts have mode %q, which this version does not know", format.ErrCorrupt, mode)
 	}
-	all, err := all.filled()
+	p, err := newPlan(all, 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{plan: plan{opt: all, generation: s.prior.next()}, store: store, puts: newPuts(store), prior: s.prior, common: s.common}
+	p.generation = s.prior.next()
+	w := &Writer{plan: p, store: store, puts: newPuts(store), prior: s.prior, common: s.common}
 	w.sum = newTotals(&w.opt, w.base())
 	return w, nil
 }

@@ -28,7 +28,7 @@ import (
 // puts the same objects.
 func Index(ctx context.Context, store objstore.Store, names []string, opt Options) (*Result, error) {
 	opt.Plain = true
-	w, err := prepare(ctx, store, opt, nil)
+	w, err := prepare(ctx, store, opt, nil, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 				return format.InShard(d.a.entry.Name, err)
 			}
 		}
-		if err := w.send(ctx, &block{adopt: d.a}, 0); err != nil {
+		if err := w.line.send(ctx, &block{adopt: d.a}, 0); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	}
 	in := &foreignTar{
 		archiveWindow: archiveWindow{ctx: ctx, obj: obj, size: info.Size, readSize: 1 << 20},
-		opt:           &w.opt, names: map[string]string{}, keys: map[string]int64{},
+		plan:          &w.plan, names: map[string]string{}, keys: map[string]int64{},
 	}
 	if objstore.TraitsOf(w.store).Remote() {
 		in.readSize = 8 << 20 // each read is a request

@@ -26,7 +26,7 @@ import (
 type foreignTar struct {
 	archiveWindow
 	openBlock
-	opt *Options // filled
+	plan *plan
 
 	sample  foreignSample     // whose members are being read
 	names   map[string]string // of fields, each once in memory
@@ -176,7 +176,7 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 		if err := t.endSample(); err != nil {
 			return err
 		}
-		if t.open > 0 && t.count > 0 && t.opt.blockFull(t.open, int(t.count)) {
+		if t.open > 0 && t.count > 0 && t.plan.blockFull(t.open, int(t.count)) {
 			if err := t.endBlock(); err != nil {
 				return err
 			}

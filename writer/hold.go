@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"time"
@@ -26,12 +25,4 @@ func hold(ctx context.Context, store objstore.Store, who string, log *slog.Logge
 		return func() {}, nil
 	}
 	return release, err
-}
-
-// describe is how the lock names this pack to others.
-func (o *Options) describe() string {
-	if o.parts > 0 {
-		return fmt.Sprintf("pack of part %d of %d of %s", o.part, o.parts, o.Name)
-	}
-	return "pack of " + o.Name
 }

@@ -118,13 +118,13 @@ func TestLargeSampleFails(t *testing.T) {
 		s.items[1].inline = "sorts before the large field"
 		return s
 	}
-	for _, onError := range []writer.OnError{writer.OnErrorFail, writer.OnErrorSkip} {
+	for _, skip := range []bool{false, true} {
 		src := make3()
 		src.items[1].open = errRead
 		st := mem.New()
-		res, err := writer.Pack(t.Context(), st, src, writer.Options{OnError: onError, Plain: true})
+		res, err := writer.Pack(t.Context(), st, src, writer.Options{Faults: writer.Faults{Skip: skip}, Plain: true})
 		var se *writer.SampleError
-		if onError == writer.OnErrorFail {
+		if !skip {
 			if !errors.Is(err, errRead) || !errors.As(err, &se) || se.Key != src.items[1].key {
 				t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestLargeSampleFails(t *testing.T) {
 	src := make3()
 	src.items[1].read = errRead
 	st := mem.New()
-	_, err := writer.Pack(t.Context(), st, src, writer.Options{OnError: writer.OnErrorSkip, Plain: true})
+	_, err := writer.Pack(t.Context(), st, src, writer.Options{Faults: writer.Faults{Skip: true}, Plain: true})
 	var se *writer.SampleError
 	if !errors.Is(err, errRead) || !errors.As(err, &se) || se.Key != src.items[1].key {
 		t.Fatal(err)

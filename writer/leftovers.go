@@ -42,18 +42,18 @@ func Leftovers(ctx context.Context, store objstore.Store, name string) ([]string
 }
 
 // discardLeftovers deletes what Leftovers returns, for a pack that overwrites and does not resume.
-func discardLeftovers(ctx context.Context, store objstore.Store, opt *Options) error {
-	if left, err := Leftovers(ctx, store, opt.Name); err != nil || len(left) == 0 {
+func discardLeftovers(ctx context.Context, store objstore.Store, p *plan) error {
+	if left, err := Leftovers(ctx, store, p.opt.Name); err != nil || len(left) == 0 {
 		return err
 	}
 	if exclude := objstore.TraitsOf(store).Exclude; exclude != nil {
-		release, err := exclude(ctx, opt.describe())
+		release, err := exclude(ctx, p.who())
 		if err != nil {
 			return fmt.Errorf("the shards of another pack cannot be replaced while it runs: %w", err)
 		}
 		defer release()
 	}
-	left, err := Leftovers(ctx, store, opt.Name) // that pack may have published meanwhile
+	left, err := Leftovers(ctx, store, p.opt.Name) // that pack may have published meanwhile
 	for _, object := range left {
 		if err == nil {
 			err = store.Delete(ctx, object)

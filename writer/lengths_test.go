@@ -139,8 +139,8 @@ func checkNoLength(t *testing.T, bad writer.Sample, reason string) {
 		opt.Lengths = map[string]string{"tokens": "ids.npy"}
 		var skipped []string
 		if skip {
-			opt.OnError = writer.OnErrorSkip
-			opt.Skipped = func(e *writer.SampleError) { skipped = append(skipped, e.Error()) }
+			opt.Faults.Skip = true
+			opt.Faults.Skipped = func(e *writer.SampleError) { skipped = append(skipped, e.Error()) }
 		}
 		st := mem.New()
 		w := newWriter(t, st, opt)

@@ -143,7 +143,7 @@ func TestErrorsStick(t *testing.T) {
 				st := mem.New()
 				opt := writer.Options{Plain: true}
 				if skip {
-					opt.OnError = writer.OnErrorSkip
+					opt.Faults.Skip = true
 				}
 				w := newWriter(t, st, opt)
 				if err := w.Write(t.Context(), withAttrs("a", label)); err != nil {
@@ -365,9 +365,9 @@ func TestNoDescriptorsLeft(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for what, opt := range map[string]writer.Options{
 		"block size": {BlockSize: 4095}, "large block": {BlockSize: 16<<20 + 1}, "negative block": {BlockSize: -1}, "shard below block": {ShardSize: 1 << 19},
-		"negative samples": {SamplesPerShard: -1}, "workers": {Workers: -1}, "memory": {Memory: -1}, "skipped": {MaxSkipped: -1},
-		"share": {MaxSkippedShare: 1.1}, "negative share": {MaxSkippedShare: -0.1}, "NaN": {MaxSkippedShare: math.NaN()},
-		"level": {Level: 4}, "negative level": {Level: -1}, "mode": {Mode: 3}, "negative mode": {Mode: -1}, "on error": {OnError: 2},
+		"negative samples": {SamplesPerShard: -1}, "workers": {Workers: -1}, "memory": {Memory: -1}, "skipped": {Faults: writer.Faults{MaxSkipped: -1}},
+		"share": {Faults: writer.Faults{MaxSkippedShare: 1.1}}, "negative share": {Faults: writer.Faults{MaxSkippedShare: -0.1}}, "NaN": {Faults: writer.Faults{MaxSkippedShare: math.NaN()}},
+		"level": {Level: 4}, "negative level": {Level: -1}, "mode": {Mode: 3}, "negative mode": {Mode: -1},
 		"slash": {Name: "a/b"}, "dot": {Name: ".a"}, "dash": {Name: "-a"}, "manifest": {Name: "manifest"}, "keys": {Name: "keys"}, "space": {Name: "a b"},
 		"umlaut": {Name: "ä"}, "long": {Name: strings.Repeat("a", 201)},
 	} {
@@ -378,7 +378,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for _, opt := range []writer.Options{
-		{BlockSize: 4 << 10}, {BlockSize: 16 << 20}, {BlockSize: 1 << 20, ShardSize: 1 << 20}, {Name: strings.Repeat("a", 200)}, {Name: "_A-z.9"}, {MaxSkippedShare: 1}, {Memory: 1, Workers: 100},
+		{BlockSize: 4 << 10}, {BlockSize: 16 << 20}, {BlockSize: 1 << 20, ShardSize: 1 << 20}, {Name: strings.Repeat("a", 200)}, {Name: "_A-z.9"}, {Faults: writer.Faults{MaxSkippedShare: 1}}, {Memory: 1, Workers: 100},
 	} {
 		st := mem.New()
 		w := newWriter(t, st, opt)

@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,15 +25,18 @@ const (
 
 func (m Mode) String() string { return [...]string{"create", "overwrite", "append"}[m] }
 
-// OnError is what happens to a sample that cannot be read or stored.
-type OnError int
-
-const (
-	// OnErrorFail ends the pack with the error.
-	OnErrorFail OnError = iota
-	// OnErrorSkip leaves the sample out and counts it.
-	OnErrorSkip
-)
+// Faults are what happens to samples that cannot be read or stored. The zero value ends the pack with
+// the error of the first.
+type Faults struct {
+	// Skip leaves such samples out, and counts and lists them.
+	Skip bool
+	// MaxSkipped is the most samples that Skip may leave out; MaxSkippedShare is the same as a share of
+	// all samples. Zero sets no limit.
+	MaxSkipped      int64
+	MaxSkippedShare float64
+	// Skipped, when not nil, is called for every sample that is left out, from any goroutine.
+	Skipped func(*SampleError)
+}
 
 // Errors a caller branches on.
 var (
@@ -83,11 +85,7 @@ type Options struct {
 	Resume bool
 	// KeepDuplicates allows one key in several shards.
 	KeepDuplicates bool
-	OnError        OnError
-	// MaxSkipped is the most samples that OnErrorSkip may leave out; MaxSkippedShare is the same as
-	// a share of all samples. Zero sets no limit.
-	MaxSkipped      int64
-	MaxSkippedShare float64
+	Faults         Faults
 	// Workers compress in parallel. Zero means GOMAXPROCS, which follows the affinity mask and the
 	// cgroup.
 	Workers int
@@ -111,30 +109,12 @@ type Options struct {
 	// samples, in the order of the shards. These samples survive a kill of the process: a run that
 	// resumes adopts the shard. It must return quickly and may be called from another goroutine.
 	Stored func(samples int64)
-	// Skipped, when not nil, is called for every sample that is left out, from any goroutine.
-	Skipped func(*SampleError)
 	// Log gets warnings, which are no errors. By default they are discarded.
 	Log *slog.Logger
-
-	// part and parts are set by PackPart; parts is 0 where one pack does all.
-	part, parts int
-	// blockSamples is the number of samples at which a block of leastBlock bytes closes; 0 if
-	// BlockSize was set.
-	blockSamples int
 }
 
 // DefaultBlockSize closes a block unless Options.BlockSize is set, in decoded bytes.
 const DefaultBlockSize = 1 << 20
-
-// Blocks of small samples close earlier by default. Blocks smaller than leastBlock compress worse
-// and cost more requests than the better mixing is worth; a block of DefaultBlockSize with fewer
-// than manySamples mixes well.
-const leastBlock, manySamples = DefaultBlockSize / 4, 64
-
-// blockFull reports whether a block of that many decoded bytes and samples closes.
-func (o *Options) blockFull(size int64, samples int) bool {
-	return size >= o.BlockSize || o.blockSamples > 0 && samples >= o.blockSamples && size >= leastBlock
-}
 
 // Progress counts what has been written so far.
 type Progress struct {
@@ -152,9 +132,7 @@ func (o Options) filled() (Options, error) {
 			*p = v
 		}
 	}
-	if o.BlockSize == 0 {
-		o.BlockSize, o.blockSamples = DefaultBlockSize, manySamples
-	}
+	def(&o.BlockSize, DefaultBlockSize)
 	def(&o.ShardSize, 256<<20)
 	def(&o.Memory, 256<<20)
 	if o.Name == "" {
@@ -167,37 +145,4 @@ func (o Options) filled() (Options, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o, o.check()
-}
-
-// canonical is the options that the bytes depend on, as META has them: the same text for the same
-// bytes.
-func (o *Options) canonical() string {
-	kind := "tar.zst"
-	if o.Plain {
-		kind = "tar"
-	}
-	m := map[string]any{
-		"name": o.Name, "block_size": o.BlockSize, "shard_size": o.ShardSize, "samples_per_shard": o.SamplesPerShard,
-		"level": o.Level.String(), "format": kind,
-	}
-	if o.parts > 0 {
-		m["parts"] = o.parts
-	}
-	if o.blockSamples > 0 { // the rule of the default is an option too
-		m["block_samples"], m["block_least"] = o.blockSamples, leastBlock
-	}
-	if o.Layout == LayoutStacked || o.Layout == LayoutAuto { // the choice of a source is its own, and in its cursor
-		m["layout"] = o.Layout.String()
-	}
-	if len(o.Lengths) > 0 {
-		m["lengths"] = o.Lengths
-	}
-	for k, v := range o.SourceOptions {
-		m["source."+k] = v
-	}
-	b, err := json.Marshal(m) // map keys are sorted
-	if err != nil {
-		panic("writer: options: " + err.Error()) // strings and integers
-	}
-	return string(b)
 }

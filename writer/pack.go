@@ -14,7 +14,7 @@ import (
 // put, and does not read their part of the source again: at most one shard and the blocks in flight
 // are read twice. If that Pack published, the result is what it published.
 func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*Result, error) {
-	w, err := prepare(ctx, store, opt, src)
+	w, err := prepare(ctx, store, opt, src, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 		case errors.Is(err, io.EOF):
 			w.learn(src)
 			return nil
-		case errors.As(err, &se) && (se.LeaveOut || w.opt.OnError == OnErrorSkip):
+		case errors.As(err, &se) && (se.LeaveOut || w.opt.Faults.Skip):
 			err = w.leaveOut(se)
 		}
 		if err != nil {

@@ -52,8 +52,8 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	if parts < 1 || parts > MaxParts || part < 0 || part >= parts {
 		return nil, fmt.Errorf("writer: no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
 	}
-	opt.part, opt.parts, opt.Resume = part, parts, true
-	w, err := prepare(ctx, store, opt, src)
+	opt.Resume = true
+	w, err := prepare(ctx, store, opt, src, part, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 func (w *Writer) partCommitted() *PartResult {
 	m := w.prior.manifest
 	res := &PartResult{Generation: m.Generation, Already: true, Published: true}
-	prefix := partPrefix(w.opt.Name, m.Generation, w.opt.part)
+	prefix := partPrefix(w.opt.Name, m.Generation, w.part)
 	for i := range m.Shards {
 		if s := &m.Shards[i]; strings.HasPrefix(s.Name, prefix) {
 			res.Samples += uint64(s.Samples)
@@ -101,7 +101,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 		return nil, err
 	}
 	m := w.manifest()
-	m.Meta["part"] = strconv.Itoa(w.opt.part)
+	m.Meta["part"] = strconv.Itoa(w.part)
 	list, err := w.putSkipped(ctx, m)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err := w.checkPart(ctx, m); err != nil {
 		return nil, err
 	}
-	object := partObject(w.opt.Name, m.Generation, w.opt.part, w.opt.parts)
+	object := partObject(w.opt.Name, m.Generation, w.part, w.parts)
 	if err := w.puts.immutable(ctx, object, data); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func partResultOf(t *sections.Tables, object string) *PartResult {
 // packedBefore finds the part that an earlier run packed; nil if there is none or objects of it are
 // missing.
 func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
-	object := partObject(w.opt.Name, w.generation, w.opt.part, w.opt.parts)
+	object := partObject(w.opt.Name, w.generation, w.part, w.parts)
 	t, closeTables, err := loadTables(ctx, w.store, object)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -155,7 +155,7 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 		return nil, fmt.Errorf("%s: %w; no data set names it: remove it, and pack the part again", object, err)
 	}
 	if err := w.checkPart(ctx, m); errors.Is(err, ErrLost) {
-		w.opt.Log.Warn("packing a part again because objects of it are missing or changed", "part", w.opt.part, "why", err)
+		w.opt.Log.Warn("packing a part again because objects of it are missing or changed", "part", w.part, "why", err)
 		return nil, nil
 	} else if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 
 // checkPart checks that the objects of a part are in the store as this run put them.
 func (w *Writer) checkPart(ctx context.Context, m *sections.Manifest) error {
-	all, err := listPresent(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.opt.part))
+	all, err := listPresent(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.part))
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (w *Writer) samePart(object string, t *sections.Tables) error {
 		return fmt.Errorf("%w: %s was packed to follow %s, and the current generation is %s: remove it with `shardtool prune`", ErrSource, object,
 			generationText(t.Parent), generationText(w.prior.tables))
 	}
-	if c := w.differs(t.Meta, w.mode(), fact{"part", "part", strconv.Itoa(w.opt.part)}); c != nil {
+	if c := w.differs(t.Meta, w.mode(), fact{"part", "part", strconv.Itoa(w.part)}); c != nil {
 		return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
 			"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
 	}

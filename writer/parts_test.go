@@ -314,7 +314,7 @@ func TestPartsSkipped(t *testing.T) {
 		return s
 	}
 	opt := small("d")
-	opt.OnError = writer.OnErrorSkip
+	opt.Faults.Skip = true
 	st := mem.New()
 	for part, want := range []int64{1, 0, 1, 1} {
 		if res := mustPart(t, st, src(), part, 4, opt); res.Skipped != want {
@@ -340,7 +340,7 @@ func TestPartsSkipped(t *testing.T) {
 	if mustPack(t, one, src(), opt); list(st) != list(one) || strings.Count(list(st), "reason") != 3 {
 		t.Fatalf("%q, of one pack %q", list(st), list(one))
 	}
-	opt.MaxSkippedShare = 0.001
+	opt.Faults.MaxSkippedShare = 0.001
 	if _, err := writer.PackPart(t.Context(), mem.New(), src(), 0, 4, opt); !errors.Is(err, writer.ErrSkipped) {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
@@ -9,10 +10,77 @@ import (
 
 // plan is what the names and the metadata of a pack's objects are functions of.
 type plan struct {
-	opt        Options // filled
-	generation uint64
+	opt Options // filled
+	// part of parts is what is packed; parts is 0 where one pack does all.
+	part, parts int
+	// blockSamples is the number of samples at which a block of leastBlock bytes closes; 0 if
+	// Options.BlockSize was set.
+	blockSamples int
+	generation   uint64
 	// fingerprint is that of the sources; empty where the caller of Write brings the samples.
 	fingerprint string
+}
+
+// newPlan fills the options.
+func newPlan(opt Options, part, parts int) (p plan, err error) {
+	p = plan{part: part, parts: parts}
+	if opt.BlockSize == 0 {
+		p.blockSamples = manySamples
+	}
+	p.opt, err = opt.filled()
+	return p, err
+}
+
+// Blocks of small samples close earlier by default. Blocks smaller than leastBlock compress worse
+// and cost more requests than the better mixing is worth; a block of DefaultBlockSize with fewer
+// than manySamples mixes well.
+const leastBlock, manySamples = DefaultBlockSize / 4, 64
+
+// blockFull reports whether a block of that many decoded bytes and samples closes.
+func (p *plan) blockFull(size int64, samples int) bool {
+	return size >= p.opt.BlockSize || p.blockSamples > 0 && samples >= p.blockSamples && size >= leastBlock
+}
+
+// options is the options that the bytes depend on, as META has them: the same text for the same
+// bytes.
+func (p *plan) options() string {
+	o := &p.opt
+	kind := "tar.zst"
+	if o.Plain {
+		kind = "tar"
+	}
+	m := map[string]any{
+		"name": o.Name, "block_size": o.BlockSize, "shard_size": o.ShardSize, "samples_per_shard": o.SamplesPerShard,
+		"level": o.Level.String(), "format": kind,
+	}
+	if p.parts > 0 {
+		m["parts"] = p.parts
+	}
+	if p.blockSamples > 0 { // the rule of the default is an option too
+		m["block_samples"], m["block_least"] = p.blockSamples, leastBlock
+	}
+	if o.Layout == LayoutStacked || o.Layout == LayoutAuto { // the choice of a source is its own, and in its cursor
+		m["layout"] = o.Layout.String()
+	}
+	if len(o.Lengths) > 0 {
+		m["lengths"] = o.Lengths
+	}
+	for k, v := range o.SourceOptions {
+		m["source."+k] = v
+	}
+	b, err := json.Marshal(m) // map keys are sorted
+	if err != nil {
+		panic("writer: options: " + err.Error()) // strings and integers
+	}
+	return string(b)
+}
+
+// who is how a lock names this pack to others.
+func (p *plan) who() string {
+	if p.parts > 0 {
+		return fmt.Sprintf("pack of part %d of %d of %s", p.part, p.parts, p.opt.Name)
+	}
+	return "pack of " + p.opt.Name
 }
 
 // shardName is the object name of shard i.
@@ -22,8 +90,8 @@ func (p *plan) shardName(i int) string {
 		suffix = format.TarSuffix
 	}
 	prefix := shardPrefix(p.opt.Name, p.generation)
-	if p.opt.parts > 0 {
-		prefix = partPrefix(p.opt.Name, p.generation, p.opt.part)
+	if p.parts > 0 {
+		prefix = partPrefix(p.opt.Name, p.generation, p.part)
 	}
 	return fmt.Sprintf("%s%06d%s", prefix, i, suffix)
 }
@@ -49,7 +117,7 @@ func partObject(name string, generation uint64, part, parts int) string {
 
 // shardMeta is the provenance of a shard (SPEC 4.6).
 func (p *plan) shardMeta(hash format.Hash, end *shardEnd) format.Metadata {
-	m := format.Metadata{"tool": toolVersion(), "options": p.opt.canonical(), "content": hash.String()}
+	m := format.Metadata{"tool": toolVersion(), "options": p.options(), "content": hash.String()}
 	if p.fingerprint != "" {
 		m["source"], m["cursor_start"], m["cursor_end"] = p.fingerprint, end.cursorStart, end.cursorEnd
 	}
@@ -66,7 +134,7 @@ func (p *plan) mode() fact { return fact{"mode", "mode", p.opt.Mode.String()} }
 // differs finds the first fact in which META differs from this pack, nil when all agree.
 func (p *plan) differs(meta format.Metadata, more ...fact) *fact {
 	facts := append([]fact{
-		{"sources", "source", p.fingerprint}, {"options", "options", p.opt.canonical()}, {"tool version", "tool", toolVersion()},
+		{"sources", "source", p.fingerprint}, {"options", "options", p.options()}, {"tool version", "tool", toolVersion()},
 	}, more...)
 	for i := range facts {
 		if meta[facts[i].key] != facts[i].want {

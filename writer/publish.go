@@ -174,7 +174,7 @@ func (p *publication) confirm(ctx context.Context, res *Result) error {
 // checkSkipped compares the share of skipped samples with the one allowed.
 func (w *Writer) checkSkipped() error {
 	skipped, samples := w.skipped.Load(), w.sum.prog.Samples
-	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(samples+skipped) {
+	if share := w.opt.Faults.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(samples+skipped) {
 		return fmt.Errorf("%w: %d of %d, at most a share of %g is allowed", ErrSkipped, skipped, samples+skipped, share)
 	}
 	return nil
@@ -205,7 +205,7 @@ func resultOf(t *sections.Tables, name string) *Result {
 // manifest is the generation without its keys table.
 func (w *Writer) manifest() *sections.Manifest {
 	m := &sections.Manifest{Generation: w.generation, Parent: w.prior.tables}
-	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical(), "mode": w.opt.Mode.String()}
+	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.options(), "mode": w.opt.Mode.String()}
 	maps.Copy(m.Meta, w.meta)
 	if w.fingerprint != "" {
 		m.Meta["source"] = w.fingerprint

@@ -225,7 +225,7 @@ func (p *purge) todo() (todo []shardTodo, err error) {
 func (p *purge) shards(ctx context.Context, m *sections.Manifest, todo []shardTodo) error {
 	for done, t := range todo {
 		was := &p.prior.manifest.Shards[t.number]
-		r := &rewrite{purge: p, shardTodo: t, was: was}
+		r := &rewrite{of: p, shardTodo: t, was: was}
 		if err := r.load(ctx); err != nil {
 			return format.InShard(was.Name, err)
 		}

@@ -71,7 +71,7 @@ func TestSkippedList(t *testing.T) {
 		}
 	}
 	opt := small("d")
-	opt.OnError, opt.Plain = writer.OnErrorSkip, true
+	opt.Faults.Skip, opt.Plain = true, true
 	clean := mem.New()
 	res := mustPack(t, clean, brokenSource(), opt)
 	if got := listed(t, clean, res.SkippedList); !slices.Equal(got, want) || res.Skipped != int64(len(want)) {
@@ -116,7 +116,7 @@ func TestSkippedList(t *testing.T) {
 func TestSkippedListGenerations(t *testing.T) {
 	st := mem.New()
 	opt := small("d")
-	opt.OnError, opt.Plain = writer.OnErrorSkip, true
+	opt.Faults.Skip, opt.Plain = true, true
 	first := mustPack(t, st, brokenSource(), opt)
 	more := brokenSource()
 	for i := range more.items {
@@ -157,7 +157,7 @@ func TestSkippedListLong(t *testing.T) {
 		}
 	}
 	opt := small("d")
-	opt.OnError, opt.BlockSize, opt.ShardSize, opt.TempDir = writer.OnErrorSkip, 1<<20, 3<<20, t.TempDir()
+	opt.Faults.Skip, opt.BlockSize, opt.ShardSize, opt.TempDir = true, 1<<20, 3<<20, t.TempDir()
 	st := mem.New()
 	res := mustPack(t, st, src, opt)
 	data, _, err := objstore.ReadAll(t.Context(), st, res.SkippedList, 64<<20)

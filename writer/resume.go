@@ -126,7 +126,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	w.shard.number++
 	w.shard.cursor = ix.Meta["cursor_end"]
 	b := &block{adopt: a}
-	return w.shard.cursor, true, w.send(ctx, b, 0)
+	return w.shard.cursor, true, w.line.send(ctx, b, 0)
 }
 
 // sameOrigin compares the provenance of a shard with this run.

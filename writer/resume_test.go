@@ -72,7 +72,7 @@ func TestResumeFinished(t *testing.T) {
 	modes := []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeAppend}
 	for i, mode := range modes {
 		opt, src := small("d"), resumeSource()
-		opt.Mode, opt.OnError = mode, writer.OnErrorSkip
+		opt.Mode, opt.Faults.Skip = mode, true
 		if mode == writer.ModeAppend {
 			src.tag = "appended"
 			for i := range src.items {
@@ -111,7 +111,7 @@ func TestResumeCountsSkipped(t *testing.T) {
 		return s
 	}
 	opt := small("d")
-	opt.OnError, opt.Plain = writer.OnErrorSkip, true
+	opt.Faults.Skip, opt.Plain = true, true
 	clean := mem.New()
 	res := mustPack(t, clean, source(), opt)
 	if res.Skipped != 4 || mustLoad(t, clean).Manifest.Meta["skipped"] != "4" {
@@ -130,11 +130,11 @@ func TestResumeCountsSkipped(t *testing.T) {
 	if _, err := writer.Pack(ctx, st, src, opt); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	opt.Resume, opt.MaxSkipped = true, 3
+	opt.Resume, opt.Faults.MaxSkipped = true, 3
 	if _, err := writer.Pack(t.Context(), st.Clone(), source(), opt); !errors.Is(err, writer.ErrSkipped) {
 		t.Fatalf("the limit of 3 was passed by resuming: %v", err)
 	}
-	opt.MaxSkipped = 4
+	opt.Faults.MaxSkipped = 4
 	again := mustPack(t, st, source(), opt)
 	if again.Adopted == 0 || again.Skipped != 4 {
 		t.Fatalf("%+v", again)

@@ -24,7 +24,7 @@ import (
 // rewrite makes a shard without the content of some of its samples. Blocks without such samples are
 // copied as they are stored.
 type rewrite struct {
-	*purge
+	of *purge
 	shardTodo
 	was   *sections.ShardEntry
 	name  string               // of the new shard
@@ -45,7 +45,7 @@ type rewrite struct {
 
 // load reads the index of the old shard, and settles the new keys and the new name.
 func (r *rewrite) load(ctx context.Context) error {
-	ix, tail, err := loadIndex(ctx, r.store, r.was.IndexObject())
+	ix, tail, err := loadIndex(ctx, r.of.store, r.was.IndexObject())
 	if err == nil && !slices.Equal(ix.Rows, r.was.Rows) {
 		err = fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
 	}
@@ -56,7 +56,7 @@ func (r *rewrite) load(ctx context.Context) error {
 		return err
 	}
 	r.index = ix
-	r.clear = slices.DeleteFunc(r.clear, func(s int) bool { return gone(r.prior.manifest.Purged, r.first+uint64(s)) && !r.has(s) })
+	r.clear = slices.DeleteFunc(r.clear, func(s int) bool { return gone(r.of.prior.manifest.Purged, r.first+uint64(s)) && !r.has(s) })
 	taken := make(map[string]bool, ix.Keys.Len())
 	for _, k := range ix.Keys.All() {
 		taken[k] = true
@@ -79,7 +79,7 @@ const purgedKey = "removed-sample/"
 func (r *rewrite) has(sample int) bool {
 	return slices.ContainsFunc(r.index.Attrs, func(a sections.AttrColumn) bool {
 		_, ok := a.At(sample)
-		return ok && slices.Contains(r.opt.ClearAttributes, a.Name)
+		return ok && slices.Contains(r.of.opt.ClearAttributes, a.Name)
 	})
 }
 
@@ -91,7 +91,7 @@ var rewritten = regexp.MustCompile(`-x[0-9a-f]{16}$`)
 func (r *rewrite) newName() string {
 	h := sha256.New()
 	content := r.was.Content()
-	fmt.Fprintf(h, "shardtool-purge-1\n%s\n%s\n%d %q %q\n", r.was.Name, content, r.clear, r.keys, r.opt.ClearAttributes)
+	fmt.Fprintf(h, "shardtool-purge-1\n%s\n%s\n%d %q %q\n", r.was.Name, content, r.clear, r.keys, r.of.opt.ClearAttributes)
 	suffix := format.ZstdSuffix
 	if r.was.Plain() {
 		suffix = format.TarSuffix
@@ -105,14 +105,14 @@ func (r *rewrite) write(ctx context.Context) (e *sections.ShardEntry, err error)
 	if e, err = r.adopt(ctx); e != nil || err != nil {
 		return e, err
 	}
-	if r.from, err = r.store.Open(ctx, r.was.Name); err != nil {
+	if r.from, err = r.of.store.Open(ctx, r.was.Name); err != nil {
 		return nil, err
 	}
 	defer r.from.Close()
 	r.dec, r.enc = codec.NewDecoder(false), codec.NewEncoder(r.level())
 	defer r.dec.Close()
 	defer r.enc.Close()
-	up, err := r.store.Create(ctx, r.name, objstore.Condition{IfNoneMatch: true})
+	up, err := r.of.store.Create(ctx, r.name, objstore.Condition{IfNoneMatch: true})
 	if err != nil {
 		return nil, err
 	}
@@ -124,19 +124,19 @@ func (r *rewrite) write(ctx context.Context) (e *sections.ShardEntry, err error)
 		_ = r.out.abort() // the first failure is reported
 		return nil, err
 	}
-	return e, r.puts.shard(ctx, r.out)
+	return e, r.of.puts.shard(ctx, r.out)
 }
 
 // adopt returns the new shard if an interrupted purge put it.
 func (r *rewrite) adopt(ctx context.Context) (*sections.ShardEntry, error) {
-	info, err := r.store.Stat(ctx, r.name)
+	info, err := r.of.store.Stat(ctx, r.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	ix, tail, err := loadIndex(ctx, r.store, (&sections.ShardInfo{Name: r.name}).IndexObject())
+	ix, tail, err := loadIndex(ctx, r.of.store, (&sections.ShardInfo{Name: r.name}).IndexObject())
 	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
 		return nil, nil
 	}
@@ -253,8 +253,8 @@ func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) 
 	for _, row := range rows {
 		size += int64(codec.DecodeRoom(row))
 	}
-	if size > r.opt.Memory {
-		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size, r.opt.Memory)
+	if size > r.of.opt.Memory {
+		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size, r.of.opt.Memory)
 	}
 	r.buf = slices.Grow(r.buf[:0], int(size))
 	for _, row := range rows {
@@ -361,7 +361,7 @@ func (r *rewrite) finish() (*sections.ShardEntry, error) {
 	if err := r.out.write(sections.EndOfArchive(plain)); err != nil {
 		return nil, err
 	}
-	ix.ClearSamples(r.clear, r.keys, r.opt.ClearAttributes)
+	ix.ClearSamples(r.clear, r.keys, r.of.opt.ClearAttributes)
 	r.hashes[1].AddKeys(ix.Layout, ix.Keys.Ranges())
 	content := r.hashes[1].Sum()
 	ix.Rows, ix.Meta = r.rows, maps.Clone(ix.Meta)

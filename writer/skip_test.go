@@ -52,7 +52,7 @@ func TestSkip(t *testing.T) {
 		}
 	}
 	opt := small("d")
-	opt.OnError = writer.OnErrorSkip
+	opt.Faults.Skip = true
 	st := mem.New()
 	if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, writer.ErrEmpty) || len(objects(t, st)) != 0 {
 		t.Fatalf("%v, %q is there", err, objectNames(t, st))
@@ -61,10 +61,10 @@ func TestSkip(t *testing.T) {
 
 func checkSkipped(t *testing.T, src *synth) {
 	opt := small("d")
-	opt.OnError, opt.Plain = writer.OnErrorSkip, true
+	opt.Faults.Skip, opt.Plain = true, true
 	var mu sync.Mutex
 	var told, want []string
-	opt.Skipped = func(e *writer.SampleError) {
+	opt.Faults.Skipped = func(e *writer.SampleError) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, e.Origin+" "+e.Key)
@@ -88,8 +88,8 @@ func checkSkipped(t *testing.T, src *synth) {
 			t.Fatalf("shard %s is empty", s.Name)
 		}
 	}
-	// Without OnErrorSkip the first of them ends the pack, and is named.
-	src.at, opt.OnError = 0, writer.OnErrorFail
+	// Without Faults.Skip the first of them ends the pack, and is named.
+	src.at, opt.Faults.Skip = 0, false
 	_, err := writer.Pack(t.Context(), mem.New(), src, opt)
 	var se *writer.SampleError
 	if !errors.As(err, &se) || !slices.Contains(want, se.Origin+" "+se.Key) || !strings.Contains(err.Error(), se.Origin) {
@@ -101,7 +101,7 @@ func checkSkipped(t *testing.T, src *synth) {
 // by the samples' sizes.
 func TestSkippedBytes(t *testing.T) {
 	opt := small("d")
-	opt.OnError, opt.Plain = writer.OnErrorSkip, true
+	opt.Faults.Skip, opt.Plain = true, true
 	var want map[string][]byte
 	for workers := 1; workers <= 8; workers *= 2 {
 		src := resumeSource()
@@ -132,7 +132,7 @@ func TestMaxSkipped(t *testing.T) {
 		ok    bool
 	}{{0, 0, true}, {2, 0, false}, {3, 0, true}, {0, 0.04, false}, {0, 0.05, true}, {3, 0.01, false}, {2, 1, false}} {
 		opt := small("d")
-		opt.OnError, opt.MaxSkipped, opt.MaxSkippedShare = writer.OnErrorSkip, c.n, c.share
+		opt.Faults.Skip, opt.Faults.MaxSkipped, opt.Faults.MaxSkippedShare = true, c.n, c.share
 		st := mem.New()
 		_, err := writer.Pack(t.Context(), st, source(), opt)
 		if (err == nil) != c.ok || (err != nil && !errors.Is(err, writer.ErrSkipped)) {

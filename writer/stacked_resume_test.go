@@ -108,7 +108,7 @@ func TestStackedSkips(t *testing.T) {
 	}
 	samples[900].Fields[0].Data = []byte("no array")
 	opt := stackedOptions()
-	opt.OnError = writer.OnErrorSkip
+	opt.Faults.Skip = true
 	st := mem.New()
 	res, err := writer.Pack(t.Context(), st, &rowSource{samples: samples, stop: -1}, opt)
 	if err != nil {

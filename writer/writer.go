@@ -29,14 +29,13 @@ type Writer struct {
 
 	layout  Layout // of samples from now on; not LayoutOfSource
 	shard   shardLayout
-	laid    int64                      // bytes laid out in the last block
 	attrs   map[string]format.AttrKind // of all samples so far
 	skipped atomic.Int64
 
-	*pipeline // nil in a commit, which has no samples to write
-	emit      *emitter
-	sum       *totals
-	closed    bool
+	line   *pipeline // nil in a commit, which has no samples to write
+	emit   *emitter
+	sum    *totals
+	closed bool
 }
 
 // shardLayout is the shard that samples are being added to.
@@ -44,6 +43,7 @@ type shardLayout struct {
 	number int
 	cursor string // of the source, where the shard begins
 	cur    *block // the block being filled; nil between blocks
+	laid   int64  // bytes laid out in the last block
 	bytes  int64  // decoded
 	keys   keySet // of an ordinary shard
 	// stack is what the rows of a stacked shard are; nil in an ordinary one. last is that of the shard
@@ -65,22 +65,22 @@ type shardLayout struct {
 // ModeCreate. With the other modes Close publishes only if the generation that New found is still
 // the current one.
 func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error) {
-	w, err := prepare(ctx, store, opt, nil)
+	w, err := prepare(ctx, store, opt, nil, 0, 0)
 	if err == nil {
 		w.start(ctx)
 	}
 	return w, err
 }
 
-// prepare makes a Writer whose goroutines do not run yet. The caller ends it by Close or Abort, or
-// calls release.
-func prepare(ctx context.Context, store objstore.Store, opt Options, src Source) (*Writer, error) {
-	opt, err := opt.filled()
+// prepare makes a Writer of one of that many parts, or of all where parts is 0. Its goroutines do not
+// run yet. The caller ends it by Close or Abort, or calls release.
+func prepare(ctx context.Context, store objstore.Store, opt Options, src Source, part, parts int) (*Writer, error) {
+	p, err := newPlan(opt, part, parts)
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
 	w := &Writer{
-		plan: plan{opt: opt}, layout: opt.Layout, store: store, puts: newPuts(store), attrs: map[string]format.AttrKind{},
+		plan: p, layout: opt.Layout, store: store, puts: newPuts(store), attrs: map[string]format.AttrKind{},
 		cursor: func() string { return "" },
 	}
 	if w.layout == LayoutOfSource { // until the source has a sample
@@ -89,12 +89,12 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source)
 	if src != nil {
 		w.cursor, w.fingerprint, w.meta = src.Cursor, src.Fingerprint(), src.Meta()
 	}
-	if opt.Mode == ModeOverwrite && !opt.Resume && opt.parts == 0 {
-		if err := discardLeftovers(ctx, store, &opt); err != nil {
+	if opt.Mode == ModeOverwrite && !opt.Resume && parts == 0 {
+		if err := discardLeftovers(ctx, store, &w.plan); err != nil {
 			return nil, fmt.Errorf("writer: %v: %w", store, err)
 		}
 	}
-	if w.release, err = hold(ctx, store, opt.describe(), opt.Log); err != nil {
+	if w.release, err = hold(ctx, store, w.plan.who(), w.opt.Log); err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
 	err = w.readPrior(ctx)
@@ -145,16 +145,16 @@ func (w *Writer) start(ctx context.Context) {
 		w.opt.Log.Warn("samples were removed from the data set; the new generation will have those that the sources still hold",
 			"removed", len(m.Removed), "generation", w.prior.tables)
 	}
-	w.pipeline = newPipeline(ctx, &w.opt)
+	w.line = newPipeline(ctx, &w.opt)
 	w.sum = newTotals(&w.opt, w.base())
-	near, _ := w.pace.most()
-	w.emit = newEmitter(&w.plan, w.pipeline, w.puts, w.sum)
+	near, _ := w.line.pace.most()
+	w.emit = newEmitter(&w.plan, w.line, w.puts, w.sum)
 	w.emit.pool = &buffers{free: make(chan []byte, near)}
 	var skip func(*SampleError)
-	if w.opt.OnError == OnErrorSkip {
+	if w.opt.Faults.Skip {
 		skip = w.skip
 	}
-	w.pipeline.start(&w.opt, w.emit, skip)
+	w.line.start(&w.opt, w.emit, skip)
 }
 
 // Generation is the number of the generation being written.
@@ -163,7 +163,7 @@ func (w *Writer) Generation() uint64 { return w.generation }
 // base is the generation whose shards precede the new ones in what is being written; nil where
 // there is none.
 func (w *Writer) base() *sections.Manifest {
-	if w.opt.Mode == ModeAppend && w.opt.parts == 0 {
+	if w.opt.Mode == ModeAppend && w.parts == 0 {
 		return w.prior.manifest
 	}
 	return nil
@@ -178,7 +178,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	err := w.check(&s)
 	if err == nil && w.layout != LayoutSamples {
 		if err = w.fit(ctx, &s); err == nil {
-			err = w.err()
+			err = w.line.err()
 		}
 	}
 	if err == nil {
@@ -186,10 +186,10 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	}
 	if err != nil {
 		se := &SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
-		if w.opt.OnError == OnErrorSkip {
+		if w.opt.Faults.Skip {
 			return w.leaveOut(se)
 		}
-		w.fail(se)
+		w.line.fail(se)
 		return se
 	}
 	sh := &w.shard
@@ -200,7 +200,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	}
 	if sh.cur == nil {
 		if err := w.begin(ctx); err != nil {
-			w.fail(err)
+			w.line.fail(err)
 			return err
 		}
 	}
@@ -213,7 +213,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	}
 	full := sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||
 		sh.stack != nil && sh.samples >= stacked.MaxSamples
-	if !full && !w.opt.blockFull(sh.cur.size, len(sh.cur.samples)) {
+	if !full && !w.blockFull(sh.cur.size, len(sh.cur.samples)) {
 		return nil
 	}
 	return w.dispatch(ctx, full)
@@ -257,11 +257,11 @@ func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
 
 // begin begins a block.
 func (w *Writer) begin(ctx context.Context) error {
-	b := w.spare()
+	b := w.line.spare()
 	if b.layout.Buf == nil { // room for a block like the last one, rather than growing step by step
 		room := w.opt.BlockSize
-		if w.opt.blockSamples > 0 {
-			room = max(leastBlock, min(w.laid, room))
+		if w.blockSamples > 0 {
+			room = max(leastBlock, min(w.shard.laid, room))
 		}
 		b.layout.Buf = make([]byte, 0, room+room/4) // and for a last sample of 256 KiB
 	}
@@ -291,7 +291,7 @@ func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) erro
 		}
 		sh.cur = nil
 	}
-	w.laid = int64(len(b.layout.Buf))
+	w.shard.laid = int64(len(b.layout.Buf))
 	b.left, b.unlisted = sh.left, sh.unlisted
 	sh.left, sh.leftBytes, sh.unlisted = nil, 0, 0
 	if endShard {
@@ -302,7 +302,7 @@ func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) erro
 		sh.last, sh.stack, sh.keysAre = sh.stack, nil, keysUnknown
 		sh.keys.reset()
 	}
-	return w.send(ctx, b, b.cost())
+	return w.line.send(ctx, b, b.cost())
 }
 
 // usable returns the error that sticks.
@@ -310,7 +310,7 @@ func (w *Writer) usable() error {
 	if w.closed {
 		return errClosed
 	}
-	return w.err()
+	return w.line.err()
 }
 
 // leaveOut skips a sample before it is laid out.
@@ -334,16 +334,16 @@ func (w *Writer) leaveOut(e *SampleError) error {
 
 // skip may be called from any goroutine.
 func (w *Writer) skip(e *SampleError) {
-	if w.opt.Skipped != nil {
-		w.opt.Skipped(e)
+	if w.opt.Faults.Skipped != nil {
+		w.opt.Faults.Skipped(e)
 	}
 	w.countSkipped(1, e)
 }
 
 func (w *Writer) countSkipped(more int64, last error) {
 	n := w.skipped.Add(more)
-	if w.opt.MaxSkipped > 0 && n > w.opt.MaxSkipped {
-		w.fail(fmt.Errorf("%w: %d, at most %d are allowed; the last: %w", ErrSkipped, n, w.opt.MaxSkipped, last))
+	if w.opt.Faults.MaxSkipped > 0 && n > w.opt.Faults.MaxSkipped {
+		w.line.fail(fmt.Errorf("%w: %d, at most %d are allowed; the last: %w", ErrSkipped, n, w.opt.Faults.MaxSkipped, last))
 	}
 }
 
@@ -354,7 +354,7 @@ func (w *Writer) Abort() error {
 		return nil
 	}
 	defer w.release()
-	w.cancel(errAborted)
+	w.line.cancel(errAborted)
 	w.stop()
 	return w.sum.close()
 }
@@ -362,7 +362,7 @@ func (w *Writer) Abort() error {
 // stop ends all goroutines.
 func (w *Writer) stop() {
 	w.closed = true
-	w.pipeline.stop()
+	w.line.stop()
 	w.emit.close()
 }
 
@@ -383,21 +383,21 @@ func (w *Writer) end(ctx context.Context, publish func() error) error {
 		return errClosed
 	}
 	defer w.release()
-	defer context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })()
-	if w.shard.cur == nil && w.shard.bytes > 0 && w.err() == nil {
+	defer context.AfterFunc(ctx, func() { w.line.cancel(context.Cause(ctx)) })()
+	if w.shard.cur == nil && w.shard.bytes > 0 && w.line.err() == nil {
 		if err := w.begin(ctx); err != nil { // the open shard's last block was sent: an empty one closes the shard
-			w.fail(err)
+			w.line.fail(err)
 		}
 	}
-	if w.shard.cur != nil && w.err() == nil {
+	if w.shard.cur != nil && w.line.err() == nil {
 		_ = w.dispatch(ctx, true) // a failure sticks
 	}
 	w.stop()
 	defer func() { _ = w.sum.close() }()
-	if err := w.err(); err != nil {
+	if err := w.line.err(); err != nil {
 		return err
 	}
 	err := publish()
-	w.cancel(errClosed)
+	w.line.cancel(errClosed)
 	return err
 }

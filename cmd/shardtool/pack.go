@@ -221,9 +221,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		return err
 	}
 	if skip {
-		f.opt.OnError = writer.OnErrorSkip
+		f.opt.Faults.Skip = true
 	}
-	f.opt.MaxSkipped, f.opt.MaxSkippedShare = f.maxSkipped.n, f.maxSkipped.share
+	f.opt.Faults.MaxSkipped, f.opt.Faults.MaxSkippedShare = f.maxSkipped.n, f.maxSkipped.share
 	f.files.Shuffle, f.files.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
 	f.files.Memory, f.files.TempDir = f.opt.Memory/4, f.opt.TempDir
 	f.opt.SourceOptions = map[string]string{"class_field": f.files.ClassField, "on_error": f.onError}
@@ -296,7 +296,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	f.opt.Progress = func(p writer.Progress) {
 		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))
 	}
-	f.opt.Skipped = skipPrinter(stderr)
+	f.opt.Faults.Skipped = skipPrinter(stderr)
 	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	if f.parts.parts > 0 {
 		err := f.packPart(cmd, store, found, src, bar, begin)

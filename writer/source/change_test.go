@@ -158,7 +158,7 @@ func TestChangedBeforeRead(t *testing.T) {
 					t.Fatalf("want %q: %v", c.why, err)
 				}
 				opt := packOptions()
-				opt.OnError = writer.OnErrorSkip
+				opt.Faults.Skip = true
 				set, res := pack(t, run(), opt)
 				if res.Skipped != 1 || !slices.Equal(set.Keys(), []string{"a", "z"}) {
 					t.Fatalf("%+v %q", res, set.Keys())

@@ -61,7 +61,7 @@ func TestFolderComesBack(t *testing.T) {
 		}
 	}}
 	opt := packOptions()
-	opt.OnError, opt.Workers = writer.OnErrorSkip, 1
+	opt.Faults.Skip, opt.Workers = true, 1
 	set, res := pack(t, back, opt)
 	if res.Skipped != 1 || !slices.Equal(set.Keys(), []string{"sub/b"}) {
 		t.Fatalf("%+v %q", res, set.Keys())

@@ -106,16 +106,16 @@ func failure(t *testing.T, src *source.Files, file, why string) *writer.SampleEr
 	return se
 }
 
-// skips packs a source with OnErrorSkip and wants the given samples left out.
+// skips packs a source with Faults.Skip and wants the given samples left out.
 func skips(t *testing.T, src *source.Files, kept []string, left ...string) {
 	t.Helper()
 	if err := src.Seek(t.Context(), "0"); err != nil {
 		t.Fatal(err)
 	}
 	opt := packOptions()
-	opt.OnError, opt.Workers = writer.OnErrorSkip, 1
+	opt.Faults.Skip, opt.Workers = true, 1
 	var told []string
-	opt.Skipped = func(e *writer.SampleError) { told = append(told, e.Key) }
+	opt.Faults.Skipped = func(e *writer.SampleError) { told = append(told, e.Key) }
 	set, res := pack(t, src, opt)
 	slices.Sort(told)
 	if !slices.Equal(told, left) || res.Skipped != int64(len(left)) {

@@ -117,7 +117,7 @@ func TestObjectReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			opt := packOptions()
-			opt.OnError = writer.OnErrorSkip
+			opt.Faults.Skip = true
 			set, res := pack(t, src, opt)
 			if expect(t, set, "a txt=<a.txt>", "c txt=<c.txt>"); res.Skipped != 1 {
 				t.Fatal(res)

@@ -203,7 +203,7 @@ func TestJoinResume(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	list := randomDocuments(rng, 120, 90)
 	opt := tokens.JoinOptions{Length: 48, Separator: []int64{1}}
-	options := writer.Options{BlockSize: 4 << 10, ShardSize: 8 << 10, Workers: 2, OnError: writer.OnErrorSkip, Level: codec.LevelFastest}
+	options := writer.Options{BlockSize: 4 << 10, ShardSize: 8 << 10, Workers: 2, Faults: writer.Faults{Skip: true}, Level: codec.LevelFastest}
 	whole := mem.New()
 	want, err := writer.Pack(t.Context(), whole, join(t, newDocuments(list), opt), options)
 	if err != nil || want.Shards < 5 || want.Skipped < 3 {
