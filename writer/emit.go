@@ -64,17 +64,14 @@ func (e *emitter) block(b *block) error {
 	if err := e.open(); err != nil {
 		return err
 	}
-	if b.stack != nil {
-		err := e.rowsOf(b)
-		if err == nil && b.end != nil {
-			err = e.finish(b.end)
-		}
-		e.report()
-		return err
-	}
-	kept := uint32(0)
 	rows := []format.Row{}
 	for f := range b.frames {
+		if b.body.renumber(e.shard.samples) {
+			var err error
+			if f, err = e.again(b, f); err != nil {
+				return err
+			}
+		}
 		if err := e.shard.frame(&f, e.pool); err != nil {
 			return err
 		}
@@ -83,27 +80,12 @@ func (e *emitter) block(b *block) error {
 	if b.err != nil {
 		return b.err
 	}
-	left := b.left
-	for i := range b.samples {
-		s := &b.samples[i]
-		for ; len(left) > 0 && left[0].before <= i; left = left[1:] {
-			e.shard.list.add(left[0].line)
-		}
-		if s.dropped != nil {
-			e.shard.skipped++
-			e.shard.list.add(skippedLine(s.dropped))
-			continue
-		}
-		kept++
-		if err := e.shard.index.AddSample(s.key, s.fields, s.attrs); err != nil {
-			return s.failed(err)
-		}
-		if err := e.sum.rows(s.fields, s.attrs); err != nil {
-			return s.failed(err)
-		}
+	kept, err := b.body.index(b, e.shard, e.sum)
+	if err != nil {
+		return err
 	}
 	if len(rows) > 0 {
-		rows[0].Samples = kept
+		rows[0].Samples = uint32(kept)
 		for _, r := range rows {
 			e.shard.index.AddRow(r)
 		}
@@ -111,10 +93,6 @@ func (e *emitter) block(b *block) error {
 		e.shard.blocks++
 		e.sum.prog.Blocks++
 	}
-	for _, l := range left {
-		e.shard.list.add(l.line)
-	}
-	e.shard.list.more += b.unlisted
 	e.shard.samples += uint64(kept)
 	if b.end != nil {
 		if err := e.finish(b.end); err != nil {
@@ -123,6 +101,15 @@ func (e *emitter) block(b *block) error {
 	}
 	e.report()
 	return nil
+}
+
+// again packs a block whose only frame is not valid any more.
+func (e *emitter) again(b *block, old frame) (f frame, err error) {
+	e.pool.put(old.stored)
+	enc := newEncoder(&e.plan.opt, e.pool)
+	defer enc.enc.Close()
+	err = b.body.pack(b, &packer{ctx: e.line.ctx, enc: enc, send: func(made frame) error { f = made; return nil }})
+	return f, err
 }
 
 // open begins the object of the next shard, unless a shard is open.

@@ -35,6 +35,10 @@ type encoder struct {
 	pool  *buffers
 }
 
+func newEncoder(opt *Options, pool *buffers) *encoder {
+	return &encoder{plain: opt.Plain, enc: codec.NewEncoder(opt.Level), pool: pool}
+}
+
 // encode makes a frame of src, which it may refer to.
 func (e *encoder) encode(src []byte, cuts, payloads []int) (frame, error) {
 	f := frame{row: format.Row{Decoded: uint32(len(src))}}

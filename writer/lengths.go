@@ -85,12 +85,12 @@ func elements(first []byte, size int64) (int64, error) {
 	return count, nil
 }
 
-// measure sets the attributes of all samples in the layout. skip, when not nil, is called for
-// samples without a length; they are marked as dropped.
-func (b *block) measure(lengths []length, skip func(*SampleError)) error {
-	for i := range b.laid() {
-		s := &b.samples[i]
-		for _, l := range lengths {
+// measure sets the attributes of samples in the layout of a block. A sample without a length is
+// dropped.
+func (p *packer) measure(b *block, laid []blockSample) error {
+	for i := range laid {
+		s := &laid[i]
+		for _, l := range p.lengths {
 			if s.dropped != nil {
 				break
 			}
@@ -102,11 +102,9 @@ func (b *block) measure(lengths []length, skip func(*SampleError)) error {
 			if err == nil {
 				continue
 			}
-			s.dropped = s.failed(err)
-			if skip == nil {
-				return s.dropped
+			if err := p.drop(s, err); err != nil {
+				return err
 			}
-			skip(s.dropped)
 		}
 	}
 	return nil

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"github.com/shardtool/shardtool/internal/codec"
 )
 
 // pipeline carries blocks from the caller of Write to the store:
@@ -51,10 +49,11 @@ func (p *pipeline) start(opt *Options, e *emitter, skip func(*SampleError)) {
 	lengths := opt.lengths()
 	for range opt.Workers {
 		p.group.Go(func() {
-			enc := &encoder{plain: opt.Plain, enc: codec.NewEncoder(opt.Level), pool: e.pool}
+			enc := newEncoder(opt, e.pool)
 			defer enc.enc.Close()
+			worker := &packer{ctx: p.ctx, enc: enc, lengths: lengths, skip: skip}
 			for b := range p.work {
-				b.process(p.ctx, enc, lengths, skip)
+				worker.process(b)
 			}
 		})
 	}

@@ -193,7 +193,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return se
 	}
 	sh := &w.shard
-	if sh.cur.overflows(&s) {
+	if sh.cur != nil && sh.cur.body.overflows(sh.cur, &s) {
 		if err := w.dispatch(ctx, false); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		}
 	}
 	before := sh.cur.size
-	sh.cur.add(&s)
+	sh.cur.body.add(sh.cur, &s)
 	sh.bytes += sh.cur.size - before
 	sh.samples++
 	if w.layout != LayoutSamples {
@@ -265,8 +265,15 @@ func (w *Writer) begin(ctx context.Context) error {
 		}
 		b.layout.Buf = make([]byte, 0, room+room/4) // and for a last sample of 256 KiB
 	}
-	b.reset()
-	b.stack, b.first, b.cursor = w.shard.stack, uint64(w.shard.samples), w.shard.after
+	if st := w.shard.stack; st != nil {
+		rows := &rowBody{stack: st, first: uint64(w.shard.samples), cursor: w.shard.after}
+		if before, ok := b.body.(*rowBody); ok {
+			rows.out = before.out
+		}
+		b.reset(rows)
+	} else {
+		b.reset(&tarBody{})
+	}
 	w.shard.cur = b
 	return ctx.Err()
 }
@@ -285,8 +292,8 @@ func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) erro
 	sh := &w.shard
 	b := sh.cur
 	sh.cur = nil
-	if b.stack != nil {
-		if err := w.keysFor(ctx, b); err != nil {
+	if rows, ok := b.body.(*rowBody); ok {
+		if err := w.keysFor(ctx, b, rows); err != nil {
 			return err
 		}
 		sh.cur = nil
@@ -302,7 +309,7 @@ func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) erro
 		sh.last, sh.stack, sh.keysAre = sh.stack, nil, keysUnknown
 		sh.keys.reset()
 	}
-	return w.line.send(ctx, b, b.cost())
+	return w.line.send(ctx, b, b.body.cost(b))
 }
 
 // usable returns the error that sticks.
