@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/tarblock"
 )
 
@@ -73,12 +74,6 @@ type blockSample struct {
 type fill struct {
 	off, size int
 	from      Payload
-}
-
-// shardEnd is the source's cursors around a shard, and how many of its samples were left out.
-type shardEnd struct {
-	cursorStart, cursorEnd string
-	skipped                int64
 }
 
 func (b *block) reset(how body) {
@@ -233,4 +228,44 @@ func (b *block) each(s *openShard, keep func(*blockSample) error) error {
 	}
 	s.list.more += b.unlisted
 	return nil
+}
+
+// measure sets the attributes of samples in the layout of a block. A sample without a length is
+// dropped.
+func (p *packer) measure(b *block, laid []blockSample) error {
+	for i := range laid {
+		s := &laid[i]
+		for _, l := range p.lengths {
+			if s.dropped != nil {
+				break
+			}
+			field, wanted, err := l.wants(s.attrs, s.fields)
+			if wanted {
+				at, size := b.layout.Payloads[s.begin+field], s.fields[field].Size
+				err = s.measure(l, b.layout.Buf[at:int64(at)+size], size)
+			}
+			if err == nil {
+				continue
+			}
+			if err := p.drop(s, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// measure sets an attribute by the array of size bytes that begins with the bytes of first.
+func (s *blockSample) measure(l length, first []byte, size int64) error {
+	v, err := l.value(first, size)
+	if err == nil {
+		s.attrs = append(s.attrs, v)
+	}
+	return err
+}
+
+// adopted is a shard that an interrupted run put and that this run would write identically.
+type adopted struct {
+	entry sections.ShardEntry
+	index *sections.ShardIndex
 }

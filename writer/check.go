@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -100,4 +102,26 @@ func checkLengths(lengths map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// filled returns the options with their defaults, or the first value that is not valid.
+func (o Options) filled() (Options, error) {
+	def := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&o.BlockSize, DefaultBlockSize)
+	def(&o.ShardSize, 256<<20)
+	def(&o.Memory, 256<<20)
+	if o.Name == "" {
+		o.Name = "data"
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, o.check()
 }

@@ -35,3 +35,13 @@
 // key), memory to sort key hashes (bounded; the rest is in a temporary file), and a row of 16 bytes
 // for every block written.
 package writer
+
+// Files that belong together begin alike:
+//
+//	pack, parts, index    what users call to write a generation
+//	writer                the Writer: where blocks and shards end, beginning and end of a generation
+//	block, frame          how samples are laid out and compressed
+//	pipeline, emit, shard from blocks to objects
+//	keys, totals, publish what a generation has beside its shards, and its manifest
+//	prune, purge, remove, views  operations on what was published
+//	load, put, present, written, names  the objects of generations in a store

@@ -26,15 +26,15 @@ func (o *Options) lengths() []length {
 }
 
 // wants reports whether a sample lacks the attribute, and finds its field. A value that the source
-// gives stays: that of a padded sample counts its real tokens.
-func (l length) wants(s *blockSample) (field int, wanted bool, err error) {
-	if slices.ContainsFunc(s.attrs, func(a format.AttrValue) bool { return a.Name == l.attr }) {
+// gives stays: the value of a padded sample counts its real tokens.
+func (l length) wants(attrs []format.AttrValue, fields []format.FieldSize) (field int, wanted bool, err error) {
+	if slices.ContainsFunc(attrs, func(a format.AttrValue) bool { return a.Name == l.attr }) {
 		return 0, false, nil
 	}
-	field = slices.IndexFunc(s.fields, func(f format.FieldSize) bool { return f.Name == l.field })
+	field = slices.IndexFunc(fields, func(f format.FieldSize) bool { return f.Name == l.field })
 	if field < 0 {
-		names := make([]string, len(s.fields))
-		for i, f := range s.fields {
+		names := make([]string, len(fields))
+		for i, f := range fields {
 			names[i] = fmt.Sprintf("%q", f.Name)
 		}
 		return 0, false, l.failed(fmt.Errorf("the sample has only %s: choose another field", strings.Join(names, ", ")))
@@ -47,15 +47,14 @@ func (l length) failed(err error) error {
 	return fmt.Errorf("%w for attribute %q from field %q: %w", ErrLength, l.attr, l.field, err)
 }
 
-// set sets the attribute by the header of an array of size bytes, which begins with the bytes of
+// value returns the attribute by the header of an array of size bytes, which begins with the bytes of
 // first.
-func (l length) set(s *blockSample, first []byte, size int64) error {
+func (l length) value(first []byte, size int64) (v format.AttrValue, err error) {
 	n, err := elements(first, size)
 	if err != nil {
-		return l.failed(err)
+		return v, l.failed(err)
 	}
-	s.attrs = append(s.attrs, format.AttrValue{Attribute: format.Attribute{Name: l.attr, Kind: format.AttrInteger}, Integer: n})
-	return nil
+	return format.AttrValue{Attribute: format.Attribute{Name: l.attr, Kind: format.AttrInteger}, Integer: n}, nil
 }
 
 // elements returns the number of elements of a one-dimensional array of size bytes.
@@ -83,57 +82,6 @@ func elements(first []byte, size int64) (int64, error) {
 		}
 	}
 	return count, nil
-}
-
-// measure sets the attributes of samples in the layout of a block. A sample without a length is
-// dropped.
-func (p *packer) measure(b *block, laid []blockSample) error {
-	for i := range laid {
-		s := &laid[i]
-		for _, l := range p.lengths {
-			if s.dropped != nil {
-				break
-			}
-			field, wanted, err := l.wants(s)
-			if wanted {
-				at, size := b.layout.Payloads[s.begin+field], s.fields[field].Size
-				err = l.set(s, b.layout.Buf[at:int64(at)+size], size)
-			}
-			if err == nil {
-				continue
-			}
-			if err := p.drop(s, err); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// measureHuge sets the attributes of a sample that is not in the layout. payloads are its open
-// fields, nil for those in memory; their bytes stay to be read.
-func (s *blockSample) measureHuge(of *Sample, payloads []io.ReadCloser, lengths []length) error {
-	for _, l := range lengths {
-		field, wanted, err := l.wants(s)
-		if err != nil {
-			return err
-		}
-		if !wanted {
-			continue
-		}
-		first := of.Fields[field].Data
-		if payloads[field] != nil {
-			r := &peeked{ReadCloser: payloads[field]}
-			if first, err = r.header(); err != nil {
-				return l.failed(err)
-			}
-			payloads[field] = r
-		}
-		if err := l.set(s, first, s.fields[field].Size); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // peeked is a payload of which the first bytes have been read.
@@ -167,16 +115,4 @@ func (p *peeked) Read(to []byte) (int, error) {
 		return p.first.Read(to)
 	}
 	return p.ReadCloser.Read(to)
-}
-
-// knowLengths fixes the kind of the attributes of Options.Lengths.
-func (w *Writer) knowLengths() error {
-	for _, l := range w.opt.lengths() {
-		a := format.Attribute{Name: l.attr, Kind: format.AttrInteger}
-		if err := sameKind(w.attrs, a); err != nil {
-			return err
-		}
-		w.attrs[a.Name] = a.Kind
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/names"
@@ -178,4 +179,24 @@ func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
 		}
 	}
 	return classes, nil
+}
+
+// gone reports whether a number is among ascending numbers.
+func gone(numbers []uint64, n uint64) bool {
+	_, found := slices.BinarySearch(numbers, n)
+	return found
+}
+
+// overtaken explains an object that is missing: where manifest.json is no longer the one that was
+// found, another program has published a generation and deleted the one before it. The error then
+// wraps ErrLost.
+func overtaken(ctx context.Context, store objstore.Store, found objstore.Info, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now, serr := store.Stat(ctx, format.ManifestName)
+	if serr != nil || now.ETag == found.ETag {
+		return err
+	}
+	return fmt.Errorf("%w: it published another generation and deleted this one: %w", ErrLost, err)
 }

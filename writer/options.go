@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/codec"
@@ -125,24 +124,33 @@ type Progress struct {
 	Adopted, AdoptedBytes int64
 }
 
-// filled returns the options with their defaults, or the first value that is not valid.
-func (o Options) filled() (Options, error) {
-	def := func(p *int64, v int64) {
-		if *p == 0 {
-			*p = v
+// Layout is how samples are stored in shards.
+type Layout int
+
+const (
+	// LayoutSamples stores each sample as members of a tar: any fields of any size.
+	LayoutSamples Layout = iota
+	// LayoutStacked stores a block as one array a field, with a row for each sample (SPEC 11): all
+	// samples have the same fields, and each field is an NPY file of one type and shape. Another
+	// sample is an error that wraps ErrLayout.
+	LayoutStacked
+	// LayoutAuto stacks samples while that is possible. One that does not fit ends the shard, and the
+	// next shard is an ordinary one; each shard after an ordinary one is stacked if its first sample
+	// can be.
+	LayoutAuto
+	// LayoutOfSource is LayoutStacked if the source is a Stacker that asks for it, and else
+	// LayoutSamples. It is for Pack and PackPart.
+	LayoutOfSource
+)
+
+func (l Layout) String() string { return [...]string{"samples", "stacked", "auto", "of the source"}[l] }
+
+// ParseLayout parses the result of String.
+func ParseLayout(s string) (Layout, error) {
+	for l := LayoutSamples; l <= LayoutAuto; l++ {
+		if s == l.String() {
+			return l, nil
 		}
 	}
-	def(&o.BlockSize, DefaultBlockSize)
-	def(&o.ShardSize, 256<<20)
-	def(&o.Memory, 256<<20)
-	if o.Name == "" {
-		o.Name = "data"
-	}
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return o, o.check()
+	return 0, fmt.Errorf("layout %q is not samples, stacked or auto", s)
 }

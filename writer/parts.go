@@ -12,9 +12,6 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// MaxParts is the most parts that a pack can be divided into.
-const MaxParts = 1_000_000
-
 // PartResult describes the part that PackPart put, or found in the store.
 type PartResult struct {
 	// Object names the part's manifest; empty when Published.
@@ -190,16 +187,6 @@ func (w *Writer) checkPart(ctx context.Context, m *sections.Manifest) error {
 	return err
 }
 
-// besides are the objects of a part other than its shards: the keys table and the list of skipped
-// samples.
-func besides(m *sections.Manifest) []string {
-	names := skippedLists(m)
-	if keys := m.KeysName(); keys != "" {
-		names = append(names, keys)
-	}
-	return names
-}
-
 // samePart compares the provenance in a part's manifest with this run.
 func (w *Writer) samePart(object string, t *sections.Tables) error {
 	if t.Generation != w.generation || t.Parent != w.prior.tables {
@@ -211,12 +198,4 @@ func (w *Writer) samePart(object string, t *sections.Tables) error {
 			"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
 	}
 	return nil
-}
-
-// generationText names a generation by its tables.
-func generationText(tables string) string {
-	if tables == "" {
-		return "no data set"
-	}
-	return tables
 }

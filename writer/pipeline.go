@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // pipeline carries blocks from the caller of Write to the store:
@@ -36,9 +38,9 @@ func newPipeline(ctx context.Context, opt *Options) *pipeline {
 	return p
 }
 
-// start starts the readers, the workers and the emitter. skip is called for each sample that cannot
+// start starts the readers, the workers and emit, which takes the blocks of order. skip is called for each sample that cannot
 // be read; nil makes that an error.
-func (p *pipeline) start(opt *Options, e *emitter, skip func(*SampleError)) {
+func (p *pipeline) start(opt *Options, pool *buffers, skip func(*SampleError), emit func()) {
 	for range p.pace.readers() {
 		p.group.Go(func() {
 			for b := range p.read {
@@ -49,7 +51,7 @@ func (p *pipeline) start(opt *Options, e *emitter, skip func(*SampleError)) {
 	lengths := opt.lengths()
 	for range opt.Workers {
 		p.group.Go(func() {
-			enc := newEncoder(opt, e.pool)
+			enc := newEncoder(opt, pool)
 			defer enc.enc.Close()
 			worker := &packer{ctx: p.ctx, enc: enc, lengths: lengths, skip: skip}
 			for b := range p.work {
@@ -57,7 +59,7 @@ func (p *pipeline) start(opt *Options, e *emitter, skip func(*SampleError)) {
 			}
 		})
 	}
-	p.group.Go(e.run)
+	p.group.Go(emit)
 }
 
 // send passes a block on once the budget has cost bytes for it and the pace a place.
@@ -128,3 +130,21 @@ var (
 	errClosed  = errors.New("writer: used after Close or Abort")
 	errAborted = errors.New("writer: aborted")
 )
+
+// budget bounds the bytes in flight. Only the layout takes from it, in order, and only the emitter
+// gives back, in order, so the block that is needed next always has its share.
+type budget struct {
+	sem *semaphore.Weighted
+	max int64
+}
+
+func newBudget(max int64) *budget { return &budget{sem: semaphore.NewWeighted(max), max: max} }
+
+// take waits for n bytes and returns how many it took: at most the whole budget, so that a larger
+// block is written on its own.
+func (b *budget) take(ctx context.Context, n int64) (int64, error) {
+	n = min(n, b.max)
+	return n, b.sem.Acquire(ctx, n)
+}
+
+func (b *budget) give(n int64) { b.sem.Release(n) }

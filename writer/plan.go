@@ -3,6 +3,7 @@ package writer
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/build"
@@ -96,25 +97,6 @@ func (p *plan) shardName(i int) string {
 	return fmt.Sprintf("%s%06d%s", prefix, i, suffix)
 }
 
-// shardPrefix begins the names of the shards that a generation adds.
-func shardPrefix(name string, generation uint64) string {
-	if generation > 1 {
-		name += fmt.Sprintf("-v%04d", generation)
-	}
-	return name + "-"
-}
-
-// partPrefix begins the names of the shards of a part.
-func partPrefix(name string, generation uint64, part int) string {
-	return fmt.Sprintf("%sp%04d-", shardPrefix(name, generation), part)
-}
-
-// partObject is the name of a part's manifest. Its bytes are tables (SPEC 6.2) of the part's shards
-// alone; its keys table numbers the part's samples from 0.
-func partObject(name string, generation uint64, part, parts int) string {
-	return fmt.Sprintf("part-%s%04d-of-%04d.bin", shardPrefix(name, generation), part, parts)
-}
-
 // shardMeta is the provenance of a shard (SPEC 4.6).
 func (p *plan) shardMeta(hash format.Hash, end *shardEnd) format.Metadata {
 	m := format.Metadata{"tool": toolVersion(), "options": p.options(), "content": hash.String()}
@@ -152,4 +134,17 @@ func toolVersion() string {
 		v += ", compress " + compress // the bytes of frames depend on it
 	}
 	return v
+}
+
+// shardEnd is the source's cursors around a shard, and how many of its samples were left out.
+type shardEnd struct {
+	cursorStart, cursorEnd string
+	skipped                int64
+}
+
+// setSkipped stores how many samples were left out, for a later run that adopts the shard.
+func setSkipped(m format.Metadata, n int64) {
+	if n > 0 {
+		m["skipped"] = strconv.FormatInt(n, 10)
+	}
 }

@@ -92,3 +92,13 @@ func (p *puts) checkObjects(ctx context.Context, m *sections.Manifest, tables st
 	}
 	return err
 }
+
+// besides are the objects of a part other than its shards: the keys table and the list of skipped
+// samples.
+func besides(m *sections.Manifest) []string {
+	names := skippedLists(m)
+	if keys := m.KeysName(); keys != "" {
+		names = append(names, keys)
+	}
+	return names
+}

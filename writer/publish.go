@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/names"
@@ -220,4 +221,29 @@ func (w *Writer) manifest() *sections.Manifest {
 	}
 	w.sum.describe(m)
 	return m
+}
+
+// putSkipped puts the list of this generation and names it in m.
+func (w *Writer) putSkipped(ctx context.Context, m *sections.Manifest) (name string, err error) {
+	rest := skippedList{more: w.shard.unlisted} // after the last shard
+	for _, l := range w.shard.left {
+		rest.add(l.line)
+	}
+	if err := w.sum.lists.add(rest.text()); err != nil {
+		return "", err
+	}
+	if name, err = w.sum.lists.put(ctx, w.puts); err != nil {
+		return "", err
+	}
+	var names []string
+	if base := w.base(); base != nil {
+		names = skippedLists(base)
+	}
+	if name != "" {
+		names = append(names, name)
+	}
+	if len(names) > 0 {
+		m.Meta[metaSkippedList] = strings.Join(names, " ")
+	}
+	return name, nil
 }

@@ -169,14 +169,6 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	return nil
 }
 
-// shardTodo is a shard to rewrite: its number, its first sample, and the samples to clear, by their
-// numbers in the shard.
-type shardTodo struct {
-	number int
-	first  uint64
-	clear  []int
-}
-
 // todo lists the shards that hold removed samples whose bytes are there, or may have attributes to
 // clear, and refuses those that cannot be rewritten.
 func (p *purge) todo() (todo []shardTodo, err error) {
@@ -223,9 +215,10 @@ func (p *purge) todo() (todo []shardTodo, err error) {
 
 // shards rewrites all shards to do.
 func (p *purge) shards(ctx context.Context, m *sections.Manifest, todo []shardTodo) error {
+	all := &rewriting{store: p.store, puts: p.puts, purged: p.prior.manifest.Purged, attributes: p.opt.ClearAttributes, memory: p.opt.Memory}
 	for done, t := range todo {
 		was := &p.prior.manifest.Shards[t.number]
-		r := &rewrite{of: p, shardTodo: t, was: was}
+		r := &rewrite{of: all, shardTodo: t, was: was}
 		if err := r.load(ctx); err != nil {
 			return format.InShard(was.Name, err)
 		}
@@ -306,4 +299,49 @@ func replaceKeys(old *keyStream, changed map[uint64]bool, fresh []samplekey.Entr
 			}
 		}
 	}
+}
+
+// generations finds the generations that hold the bytes, and deletes them if the options say so.
+func (p *purge) generations(ctx context.Context, store objstore.Store) error {
+	locked := false
+	if p.opt.Generations && !p.opt.DryRun {
+		if exclude := objstore.TraitsOf(store).Exclude; exclude != nil {
+			release, err := exclude(ctx, "purge of generations")
+			if err != nil {
+				return fmt.Errorf("writer: the purge is published, and no generation was deleted, because a pack or a commit runs in the same place: purge again when it has ended: %w", err)
+			}
+			defer release()
+			locked = true
+		}
+	}
+	sum, tag, err := loadSummary(ctx, store)
+	if err != nil {
+		return fmt.Errorf("writer: %v: %w", store, err)
+	}
+	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*sections.Manifest{}, locked: locked,
+		keys: map[string]bool{}, known: map[uint64]bool{}, shared: map[content]bool{}, dry: p.opt.DryRun, todo: map[string]bool{}}
+	for _, s := range p.report.Shards {
+		h.todo[s.Before.Name] = p.opt.DryRun
+	}
+	for _, s := range p.report.Samples {
+		h.keys[s.Key], h.known[s.Number] = true, true
+	}
+	if err := h.find(ctx); err != nil {
+		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
+	}
+	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans, h.archives)...)
+	p.report.Searched, p.report.Unknown = append(p.report.Searched, h.searched...), h.unknown
+	if p.report.NamesLeft, err = namesLeft(ctx, store, sum.Tables); err != nil {
+		return fmt.Errorf("writer: %v: %w", store, err)
+	}
+	if !p.opt.Generations {
+		return nil
+	}
+	if p.report.Deleted, err = h.delete(ctx, tag, p.opt.DryRun); err != nil {
+		return fmt.Errorf("writer: %v: %w", store, err)
+	}
+	if !p.opt.DryRun {
+		p.report.Holding = append([]string{}, h.archives...)
+	}
+	return nil
 }

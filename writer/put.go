@@ -12,7 +12,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -59,16 +58,6 @@ func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, o pl
 		p.remember(name, o)
 	}
 	return err
-}
-
-// shard commits a shard, and its sidecar after it.
-func (p *puts) shard(ctx context.Context, s *openShard) error {
-	err := p.commit(ctx, s.up, s.name, placed{size: s.size, rows: s.rows, sum: s.sum.Sum64()})
-	if err != nil || s.sidecar == nil {
-		return err
-	}
-	info := sections.ShardInfo{Name: s.name}
-	return p.immutable(ctx, info.IndexObject(), s.sidecar)
 }
 
 // immutable puts an object whose bytes are a function of its name and of the generation.

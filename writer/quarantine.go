@@ -115,31 +115,6 @@ func (q *quarantine) put(ctx context.Context, to *puts) (name string, err error)
 // appends to, then its own.
 const metaSkippedList = "skipped_list"
 
-// putSkipped puts the list of this generation and names it in m.
-func (w *Writer) putSkipped(ctx context.Context, m *sections.Manifest) (name string, err error) {
-	rest := skippedList{more: w.shard.unlisted} // after the last shard
-	for _, l := range w.shard.left {
-		rest.add(l.line)
-	}
-	if err := w.sum.lists.add(rest.text()); err != nil {
-		return "", err
-	}
-	if name, err = w.sum.lists.put(ctx, w.puts); err != nil {
-		return "", err
-	}
-	var names []string
-	if base := w.base(); base != nil {
-		names = skippedLists(base)
-	}
-	if name != "" {
-		names = append(names, name)
-	}
-	if len(names) > 0 {
-		m.Meta[metaSkippedList] = strings.Join(names, " ")
-	}
-	return name, nil
-}
-
 // skippedLists are the lists that a generation names. Metadata is free text, so other words are
 // ignored.
 func skippedLists(m *sections.Manifest) (lists []string) {

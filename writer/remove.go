@@ -15,12 +15,6 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// gone reports whether a number is among ascending numbers.
-func gone(numbers []uint64, n uint64) bool {
-	_, found := slices.BinarySearch(numbers, n)
-	return found
-}
-
 // revision is a generation made from the current one, without new samples.
 type revision struct {
 	store objstore.Store
@@ -51,20 +45,6 @@ func revise(ctx context.Context, store objstore.Store, tables string, log *slog.
 		}
 		return r, nil
 	}
-}
-
-// overtaken explains an object that is missing: where manifest.json is no longer the one that was
-// found, another program has published a generation and deleted the one before it. The error then
-// wraps ErrLost.
-func overtaken(ctx context.Context, store objstore.Store, found objstore.Info, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	now, serr := store.Stat(ctx, format.ManifestName)
-	if serr != nil || now.ETag == found.ETag {
-		return err
-	}
-	return fmt.Errorf("%w: it published another generation and deleted this one: %w", ErrLost, err)
 }
 
 // next is the new generation, equal to the one before until the caller changes it. Its metadata are

@@ -13,12 +13,6 @@ import (
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
-// adopted is a shard that an interrupted run put and that this run would write identically.
-type adopted struct {
-	entry sections.ShardEntry
-	index *sections.ShardIndex
-}
-
 // finished reports whether the current generation is what this pack would publish. The run that
 // published it may have died, or lost its connection, before it could report so.
 func (w *Writer) finished() bool {
@@ -61,9 +55,6 @@ func skippedBefore(meta format.Metadata) (int64, error) {
 	}
 	return n, nil
 }
-
-// atShardStart reports whether the next sample begins a shard.
-func (w *Writer) atShardStart() bool { return w.shard.cur == nil && w.shard.bytes == 0 }
 
 // adopt adopts the next shard if the store has it and it was written from the same place in the
 // same sources with the same options. It returns the source's cursor after the shard, or ok = false
@@ -135,41 +126,5 @@ func (w *Writer) sameOrigin(name string, meta format.Metadata) error {
 		return fmt.Errorf("%w: %s was written with other %s (%s; now %s): repeat that pack to resume it, or delete its shards "+
 			"with `shardtool prune`", ErrSource, name, c.what, meta[c.key], c.want)
 	}
-	return nil
-}
-
-// adopt counts a shard that is in the store.
-func (e *emitter) adopt(a *adopted) error {
-	ix := a.index
-	e.opened++
-	before := e.sum.prog.PayloadBytes
-	if err := e.sum.lists.add(ix.Skipped); err != nil {
-		return err
-	}
-	for f := range ix.Sizes {
-		if t := ix.Sizes[f].Total(ix.Fields[f]); t.Samples > 0 {
-			e.sum.add(t)
-			e.sum.prog.PayloadBytes += int64(t.Bytes)
-		}
-	}
-	for i, at := range ix.Attributes {
-		if err := e.sum.attribute(at); err != nil {
-			return err
-		}
-		if sum := e.sum.valuesOf(at); sum != nil {
-			sum.AddAll(&ix.Attrs[i])
-		}
-	}
-	if err := e.sum.shardKeys(&ix.Keys); err != nil {
-		return err
-	}
-	e.sum.prog.Samples += int64(ix.Keys.Len())
-	e.sum.entries = append(e.sum.entries, a.entry)
-	e.sum.prog.Adopted += int64(ix.Keys.Len())
-	e.sum.prog.AdoptedBytes += e.sum.prog.PayloadBytes - before
-	e.sum.prog.Blocks += int64(a.entry.Blocks)
-	e.sum.prog.Shards++
-	e.sum.prog.StoredBytes += int64(a.entry.Size)
-	e.report()
 	return nil
 }

@@ -178,3 +178,10 @@ func checkAttrs(attrs []format.AttrValue) error {
 }
 
 func compareFields(a, b Field) int { return strings.Compare(a.Name, b.Name) }
+
+func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
+	if kind, ok := kinds[a.Name]; ok && kind != a.Kind {
+		return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, a.Name, a.Kind, kind)
+	}
+	return nil
+}

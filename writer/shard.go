@@ -1,6 +1,8 @@
 package writer
 
 import (
+	"context"
+
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shardtool/shardtool/format"
@@ -55,47 +57,12 @@ func (s *openShard) write(p []byte) error {
 
 func (s *openShard) abort() error { return s.up.Abort() }
 
-// putter seals and commits shards, one at a time and in order, while the next one is being
-// streamed. The first shard is a claim: of two writers into one place the second stops there.
-type putter struct {
-	line *pipeline
-	ch   chan *openShard
-	done chan struct{}
-}
-
-// newPutter returns a putter that calls seal before it commits a shard, and stored, if not nil,
-// after it. A shard that seal fails for is aborted.
-func newPutter(line *pipeline, puts *puts, seal func(*openShard) error, stored func(samples int64)) *putter {
-	p := &putter{line: line, ch: make(chan *openShard), done: make(chan struct{})}
-	go func() {
-		defer close(p.done)
-		for s := range p.ch {
-			if line.err() != nil {
-				_ = s.abort()
-			} else if err := seal(s); err != nil {
-				line.fail(err)
-			} else if err := puts.shard(line.ctx, s); err != nil {
-				line.fail(err)
-			} else if stored != nil {
-				stored(int64(s.samples))
-			}
-		}
-	}()
-	return p
-}
-
-func (p *putter) send(s *openShard) error {
-	select {
-	case p.ch <- s:
-		return nil
-	case <-p.line.ctx.Done():
-		_ = s.abort()
-		return p.line.err()
+// shard commits a shard, and its sidecar after it.
+func (p *puts) shard(ctx context.Context, s *openShard) error {
+	err := p.commit(ctx, s.up, s.name, placed{size: s.size, rows: s.rows, sum: s.sum.Sum64()})
+	if err != nil || s.sidecar == nil {
+		return err
 	}
-}
-
-// wait ends the goroutine; all shards sent have been committed or dropped.
-func (p *putter) wait() {
-	close(p.ch)
-	<-p.done
+	info := sections.ShardInfo{Name: s.name}
+	return p.immutable(ctx, info.IndexObject(), s.sidecar)
 }

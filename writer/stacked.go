@@ -3,28 +3,8 @@ package writer
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/shardtool/shardtool/writer/internal/stack"
-)
-
-// Layout is how samples are stored in shards.
-type Layout int
-
-const (
-	// LayoutSamples stores each sample as members of a tar: any fields of any size.
-	LayoutSamples Layout = iota
-	// LayoutStacked stores a block as one array a field, with a row for each sample (SPEC 11): all
-	// samples have the same fields, and each field is an NPY file of one type and shape. Another
-	// sample is an error that wraps ErrLayout.
-	LayoutStacked
-	// LayoutAuto stacks samples while that is possible. One that does not fit ends the shard, and the
-	// next shard is an ordinary one; each shard after an ordinary one is stacked if its first sample
-	// can be.
-	LayoutAuto
-	// LayoutOfSource is LayoutStacked if the source is a Stacker that asks for it, and else
-	// LayoutSamples. It is for Pack and PackPart.
-	LayoutOfSource
 )
 
 // chooseLayout takes the layout that the source asks for.
@@ -36,15 +16,6 @@ func (w *Writer) chooseLayout(src Source) {
 
 // ErrLayout: a sample cannot be stacked, alone or with those before it. LayoutSamples stores it.
 var ErrLayout = stack.ErrRow
-
-// keysOf is how the keys of a stacked shard are stored.
-type keysOf int
-
-const (
-	keysUnknown  keysOf = iota // no block was sent yet
-	keysNumbered               // as ranges, at no byte a sample
-	keysStored                 // in the blocks and the index
-)
 
 // fit decides how the next sample is stored: it ends the shard where the sample does not fit into
 // it, and learns what rows are from the first sample of a shard.
@@ -127,62 +98,4 @@ func learn(ctx context.Context, s *Sample) (*stack.Stack, error) {
 		}
 	}
 	return stack.Learn(files)
-}
-
-// endShard closes the shard before the sample at hand.
-func (w *Writer) endShard(ctx context.Context) error {
-	if w.shard.cur == nil {
-		if err := w.begin(ctx); err != nil {
-			return err
-		}
-	}
-	return w.dispatchTo(ctx, true, w.shard.after)
-}
-
-// keysFor decides how the keys of a block of rows are stored, before it is sent. Those of a shard are
-// either all numbered or all stored: a block with other keys ends a numbered shard before it.
-func (w *Writer) keysFor(ctx context.Context, b *block, rows *rowBody) error {
-	sh := &w.shard
-	numbered := rows.ranges.Numbered() && len(rows.ranges) <= 1+len(b.samples)/16
-	switch {
-	case len(b.samples) == 0:
-	case sh.keysAre == keysUnknown && numbered:
-		sh.keysAre = keysNumbered
-	case sh.keysAre == keysUnknown:
-		sh.keysAre = keysStored
-	case sh.keysAre == keysNumbered && !numbered:
-		if err := w.endBefore(ctx, b, rows); err != nil {
-			return err
-		}
-		sh.keysAre = keysStored
-	}
-	rows.stored = sh.keysAre == keysStored
-	return nil
-}
-
-// endBefore closes the shard before a block that is complete, which begins the next one.
-func (w *Writer) endBefore(ctx context.Context, b *block, rows *rowBody) error {
-	sh := &w.shard
-	st := sh.stack
-	sh.cur = nil
-	if err := w.begin(ctx); err != nil {
-		return err
-	}
-	if err := w.dispatchTo(ctx, true, rows.cursor); err != nil {
-		return err
-	}
-	sh.stack, sh.bytes, sh.samples, sh.cur = st, b.size, int64(len(b.samples)), b
-	return nil
-}
-
-func (l Layout) String() string { return [...]string{"samples", "stacked", "auto", "of the source"}[l] }
-
-// ParseLayout parses the result of String.
-func ParseLayout(s string) (Layout, error) {
-	for l := LayoutSamples; l <= LayoutAuto; l++ {
-		if s == l.String() {
-			return l, nil
-		}
-	}
-	return 0, fmt.Errorf("layout %q is not samples, stacked or auto", s)
 }

@@ -73,33 +73,3 @@ func typesOf(meta format.Metadata, object string) (map[string]string, error) {
 	}
 	return types, nil
 }
-
-// joinTypes records the types of all parts. A field that two parts have with different types is an
-// error.
-func (s *partSet) joinTypes(w *Writer) error {
-	all, from := map[string]string{}, map[string]int{}
-	for part, m := range s.parts {
-		types, err := typesOf(m.Meta, s.object(part))
-		if err != nil {
-			return err
-		}
-		for name, kind := range types {
-			if before, ok := all[name]; ok && before != kind {
-				return fmt.Errorf("%w: field %q is %s in part %d and %s in part %d: declare it in all of them, and write one of these parts again",
-					ErrSource, name, before, from[name], kind, part)
-			} else if !ok {
-				all[name], from[name] = kind, part
-			}
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	w.common = maps.Clone(w.common)
-	w.common[MetaTypes] = string(text)
-	return nil
-}

@@ -4,62 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/internal/stack"
 )
-
-// Writer writes one generation of a data set. Its methods are for one goroutine. The first error
-// sticks.
-type Writer struct {
-	plan
-	store   objstore.Store
-	puts    *puts
-	release func() // gives back the store's lock; may be called twice
-	prior   current
-
-	cursor func() string // of the source; see META in SPEC 4.6
-	// meta is what the source adds to the generation's metadata. common, when not nil, replaces
-	// that of this run: it is the metadata that the parts being committed share.
-	meta, common format.Metadata
-
-	layout  Layout // of samples from now on; not LayoutOfSource
-	shard   shardLayout
-	attrs   map[string]format.AttrKind // of all samples so far
-	skipped atomic.Int64
-
-	line   *pipeline // nil in a commit, which has no samples to write
-	emit   *emitter
-	sum    *totals
-	closed bool
-}
-
-// shardLayout is the shard that samples are being added to.
-type shardLayout struct {
-	number int
-	cursor string // of the source, where the shard begins
-	cur    *block // the block being filled; nil between blocks
-	laid   int64  // bytes laid out in the last block
-	bytes  int64  // decoded
-	keys   keySet // of an ordinary shard
-	// stack is what the rows of a stacked shard are; nil in an ordinary one. last is that of the shard
-	// before, samples the number of its samples so far, after the source's cursor after the last of
-	// them.
-	stack, last *stack.Stack
-	keysAre     keysOf
-	samples     int64
-	after       string
-	// skipped counts the samples that Write and the source left out. Those of left and unlisted
-	// were left out since the last block; leftBytes is the length of the lines in left.
-	skipped   int64
-	left      []leftOut
-	leftBytes int
-	unlisted  int64
-}
 
 // New begins a generation. It returns ErrExists where there is a data set and opt.Mode is
 // ModeCreate. With the other modes Close publishes only if the generation that New found is still
@@ -154,20 +103,11 @@ func (w *Writer) start(ctx context.Context) {
 	if w.opt.Faults.Skip {
 		skip = w.skip
 	}
-	w.line.start(&w.opt, w.emit, skip)
+	w.line.start(&w.opt, w.emit.pool, skip, w.emit.run)
 }
 
 // Generation is the number of the generation being written.
 func (w *Writer) Generation() uint64 { return w.generation }
-
-// base is the generation whose shards precede the new ones in what is being written; nil where
-// there is none.
-func (w *Writer) base() *sections.Manifest {
-	if w.opt.Mode == ModeAppend && w.parts == 0 {
-		return w.prior.manifest
-	}
-	return nil
-}
 
 // Write adds a sample. It copies Field.Data; payloads may be read until Close returns. A
 // *SampleError concerns this sample alone and is returned only with OnErrorFail.
@@ -248,78 +188,6 @@ func (w *Writer) admit(s *Sample) error {
 	return nil
 }
 
-func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
-	if kind, ok := kinds[a.Name]; ok && kind != a.Kind {
-		return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, a.Name, a.Kind, kind)
-	}
-	return nil
-}
-
-// begin begins a block.
-func (w *Writer) begin(ctx context.Context) error {
-	b := w.line.spare()
-	if b.layout.Buf == nil { // room for a block like the last one, rather than growing step by step
-		room := w.opt.BlockSize
-		if w.blockSamples > 0 {
-			room = max(leastBlock, min(w.shard.laid, room))
-		}
-		b.layout.Buf = make([]byte, 0, room+room/4) // and for a last sample of 256 KiB
-	}
-	if st := w.shard.stack; st != nil {
-		rows := &rowBody{stack: st, first: uint64(w.shard.samples), cursor: w.shard.after}
-		if before, ok := b.body.(*rowBody); ok {
-			rows.out = before.out
-		}
-		b.reset(rows)
-	} else {
-		b.reset(&tarBody{})
-	}
-	w.shard.cur = b
-	return ctx.Err()
-}
-
-// dispatch sends the current block, and closes its shard if endShard.
-func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
-	end := ""
-	if endShard {
-		end = w.cursor()
-	}
-	return w.dispatchTo(ctx, endShard, end)
-}
-
-// dispatchTo is dispatch with the source's cursor after the shard.
-func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) error {
-	sh := &w.shard
-	b := sh.cur
-	sh.cur = nil
-	if rows, ok := b.body.(*rowBody); ok {
-		if err := w.keysFor(ctx, b, rows); err != nil {
-			return err
-		}
-		sh.cur = nil
-	}
-	w.shard.laid = int64(len(b.layout.Buf))
-	b.left, b.unlisted = sh.left, sh.unlisted
-	sh.left, sh.leftBytes, sh.unlisted = nil, 0, 0
-	if endShard {
-		b.end = &shardEnd{cursorStart: sh.cursor, cursorEnd: end, skipped: sh.skipped}
-		sh.cursor, sh.skipped = end, 0
-		sh.number++
-		sh.bytes, sh.samples = 0, 0
-		sh.last, sh.stack, sh.keysAre = sh.stack, nil, keysUnknown
-		sh.keys.reset()
-	}
-	return w.line.send(ctx, b, b.body.cost(b))
-}
-
-// usable returns the error that sticks.
-func (w *Writer) usable() error {
-	if w.closed {
-		return errClosed
-	}
-	return w.line.err()
-}
-
 // leaveOut skips a sample before it is laid out.
 func (w *Writer) leaveOut(e *SampleError) error {
 	sh := &w.shard
@@ -345,13 +213,6 @@ func (w *Writer) skip(e *SampleError) {
 		w.opt.Faults.Skipped(e)
 	}
 	w.countSkipped(1, e)
-}
-
-func (w *Writer) countSkipped(more int64, last error) {
-	n := w.skipped.Add(more)
-	if w.opt.Faults.MaxSkipped > 0 && n > w.opt.Faults.MaxSkipped {
-		w.line.fail(fmt.Errorf("%w: %d, at most %d are allowed; the last: %w", ErrSkipped, n, w.opt.Faults.MaxSkipped, last))
-	}
 }
 
 // Abort stops and leaves nothing visible: the shards that were put stay, and no manifest names
@@ -407,4 +268,16 @@ func (w *Writer) end(ctx context.Context, publish func() error) error {
 	err := publish()
 	w.line.cancel(errClosed)
 	return err
+}
+
+// knowLengths fixes the kind of the attributes of Options.Lengths.
+func (w *Writer) knowLengths() error {
+	for _, l := range w.opt.lengths() {
+		a := format.Attribute{Name: l.attr, Kind: format.AttrInteger}
+		if err := sameKind(w.attrs, a); err != nil {
+			return err
+		}
+		w.attrs[a.Name] = a.Kind
+	}
+	return nil
 }

@@ -182,3 +182,7 @@ func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info)
 	first, err := readFront(ctx, store, info, int64(ix.Rows[0].Stored))
 	return err == nil && codec.Checksum(first) == ix.Rows[0].CRC, err
 }
+
+// metaArchive is the key in a sidecar's metadata of the archive's name in the data set. A prune
+// relies on it: data sets may lie in each other's folders and index the same archives.
+const metaArchive = "archive"

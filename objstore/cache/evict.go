@@ -2,7 +2,6 @@ package cache
 
 import (
 	"cmp"
-	"encoding/hex"
 	"io/fs"
 	"path"
 	"slices"
@@ -85,7 +84,7 @@ func (c *Cache) evict(v victim) (freed int64, err error) {
 	if err := c.root.Remove(v.name); err != nil {
 		return 0, ignoreMissing(err)
 	}
-	c.counts.evicted.Add(1)
+	c.evicted.Add(1)
 	return counted(v.name, fi), nil
 }
 
@@ -174,5 +173,5 @@ func (c *Cache) queue(dir string, may func(fs.FileInfo) bool, idle bool) bool {
 }
 
 func bucketDir(group string, bucket int) string {
-	return group + "/" + string(hex.AppendEncode(nil, []byte{byte(bucket)}))
+	return group + "/" + string(appendHex(nil, []byte{byte(bucket)}))
 }

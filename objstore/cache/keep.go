@@ -12,8 +12,14 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// touchAfter is the age of a file's time after which a read renews it.
-const touchAfter = time.Second
+const (
+	// touchAfter is the age of a file's time after which a read renews it.
+	touchAfter = time.Second
+
+	// leastPatience and mostPatience bound the wait for the fetch of another process.
+	leastPatience = 5 * time.Second
+	mostPatience  = 10 * time.Second
+)
 
 // load fills p from the folder if the range is there and undamaged. It removes a damaged file.
 func (c *Cache) load(g *group, key key, p []byte) bool {
@@ -44,8 +50,8 @@ func (c *Cache) load(g *group, key key, p []byte) bool {
 		}
 		return false
 	}
-	c.counts.hits.Add(1)
-	c.counts.hitBytes.Add(int64(len(p)))
+	c.hits.Add(1)
+	c.hitBytes.Add(int64(len(p)))
 	if now, last := c.now(), fi.ModTime(); now.Sub(last) >= touchAfter {
 		g.reuse.hit(now.Sub(last))
 		// This fails on a read-only folder, where nothing can be evicted and times do not matter.
@@ -80,7 +86,7 @@ type temp struct {
 func (c *Cache) claim(ctx context.Context, g *group, key key) (t *temp, stored bool) {
 	now := c.now()
 	if !c.usable() || key.n > maxPiece || key.charge() > c.size || !c.pause.over(now) || c.hint.hopeless(key.charge(), now) {
-		c.counts.refused.Add(1)
+		c.refused.Add(1)
 		return nil, false
 	}
 	t, stored, err := c.lockRange(ctx, g, key)
@@ -92,7 +98,7 @@ func (c *Cache) claim(ctx context.Context, g *group, key key) (t *temp, stored b
 		}
 	}
 	if t == nil && !stored {
-		c.counts.refused.Add(1)
+		c.refused.Add(1)
 	}
 	if err != nil && !errors.Is(err, fs.ErrClosed) {
 		c.cannotWrite(err)
@@ -169,11 +175,11 @@ func (c *Cache) publish(t *temp, g *group, key key, p []byte) {
 	if err == nil {
 		err = filelock.Release(t.file)
 		c.learn(time.Since(t.began))
-		c.counts.kept.Add(1)
+		c.kept.Add(1)
 		c.pause.success()
 	} else {
 		err = errors.Join(err, c.withdraw(t))
-		c.counts.refused.Add(1)
+		c.refused.Add(1)
 	}
 	if err != nil && !errors.Is(err, fs.ErrClosed) {
 		c.cannotWrite(err)

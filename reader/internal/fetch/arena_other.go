@@ -8,6 +8,4 @@ func mapMemory(int) []byte { return nil }
 
 func unmapMemory([]byte) {}
 
-func sealMemory([]byte) {}
-
 func forgetMemory([]byte) {}

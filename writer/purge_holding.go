@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -39,51 +38,6 @@ type holding struct {
 	locked                bool // no pack runs
 	dry                   bool // the current generation would be an earlier one
 	unread                bool // there are damaged tables, which may name any object
-}
-
-// generations finds the generations that hold the bytes, and deletes them if the options say so.
-func (p *purge) generations(ctx context.Context, store objstore.Store) error {
-	locked := false
-	if p.opt.Generations && !p.opt.DryRun {
-		if exclude := objstore.TraitsOf(store).Exclude; exclude != nil {
-			release, err := exclude(ctx, "purge of generations")
-			if err != nil {
-				return fmt.Errorf("writer: the purge is published, and no generation was deleted, because a pack or a commit runs in the same place: purge again when it has ended: %w", err)
-			}
-			defer release()
-			locked = true
-		}
-	}
-	sum, tag, err := loadSummary(ctx, store)
-	if err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
-	}
-	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*sections.Manifest{}, locked: locked,
-		keys: map[string]bool{}, known: map[uint64]bool{}, shared: map[content]bool{}, dry: p.opt.DryRun, todo: map[string]bool{}}
-	for _, s := range p.report.Shards {
-		h.todo[s.Before.Name] = p.opt.DryRun
-	}
-	for _, s := range p.report.Samples {
-		h.keys[s.Key], h.known[s.Number] = true, true
-	}
-	if err := h.find(ctx); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
-	}
-	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans, h.archives)...)
-	p.report.Searched, p.report.Unknown = append(p.report.Searched, h.searched...), h.unknown
-	if p.report.NamesLeft, err = namesLeft(ctx, store, sum.Tables); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
-	}
-	if !p.opt.Generations {
-		return nil
-	}
-	if p.report.Deleted, err = h.delete(ctx, tag, p.opt.DryRun); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
-	}
-	if !p.opt.DryRun {
-		p.report.Holding = append([]string{}, h.archives...)
-	}
-	return nil
 }
 
 // find reads the tables of all generations and parts in the store.

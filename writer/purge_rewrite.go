@@ -21,10 +21,19 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
+// rewriting is what all rewrites of a purge share.
+type rewriting struct {
+	store      objstore.Store
+	puts       *puts
+	purged     []uint64 // numbers of samples that were purged before
+	attributes []string // to clear
+	memory     int64    // for a block
+}
+
 // rewrite makes a shard without the content of some of its samples. Blocks without such samples are
 // copied as they are stored.
 type rewrite struct {
-	of *purge
+	of *rewriting
 	shardTodo
 	was   *sections.ShardEntry
 	name  string               // of the new shard
@@ -56,7 +65,7 @@ func (r *rewrite) load(ctx context.Context) error {
 		return err
 	}
 	r.index = ix
-	r.clear = slices.DeleteFunc(r.clear, func(s int) bool { return gone(r.of.prior.manifest.Purged, r.first+uint64(s)) && !r.has(s) })
+	r.clear = slices.DeleteFunc(r.clear, func(s int) bool { return gone(r.of.purged, r.first+uint64(s)) && !r.has(s) })
 	taken := make(map[string]bool, ix.Keys.Len())
 	for _, k := range ix.Keys.All() {
 		taken[k] = true
@@ -79,7 +88,7 @@ const purgedKey = "removed-sample/"
 func (r *rewrite) has(sample int) bool {
 	return slices.ContainsFunc(r.index.Attrs, func(a sections.AttrColumn) bool {
 		_, ok := a.At(sample)
-		return ok && slices.Contains(r.of.opt.ClearAttributes, a.Name)
+		return ok && slices.Contains(r.of.attributes, a.Name)
 	})
 }
 
@@ -91,7 +100,7 @@ var rewritten = regexp.MustCompile(`-x[0-9a-f]{16}$`)
 func (r *rewrite) newName() string {
 	h := sha256.New()
 	content := r.was.Content()
-	fmt.Fprintf(h, "shardtool-purge-1\n%s\n%s\n%d %q %q\n", r.was.Name, content, r.clear, r.keys, r.of.opt.ClearAttributes)
+	fmt.Fprintf(h, "shardtool-purge-1\n%s\n%s\n%d %q %q\n", r.was.Name, content, r.clear, r.keys, r.of.attributes)
 	suffix := format.ZstdSuffix
 	if r.was.Plain() {
 		suffix = format.TarSuffix
@@ -253,8 +262,8 @@ func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) 
 	for _, row := range rows {
 		size += int64(codec.DecodeRoom(row))
 	}
-	if size > r.of.opt.Memory {
-		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size, r.of.opt.Memory)
+	if size > r.of.memory {
+		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size, r.of.memory)
 	}
 	r.buf = slices.Grow(r.buf[:0], int(size))
 	for _, row := range rows {
@@ -361,7 +370,7 @@ func (r *rewrite) finish() (*sections.ShardEntry, error) {
 	if err := r.out.write(sections.EndOfArchive(plain)); err != nil {
 		return nil, err
 	}
-	ix.ClearSamples(r.clear, r.keys, r.of.opt.ClearAttributes)
+	ix.ClearSamples(r.clear, r.keys, r.of.attributes)
 	r.hashes[1].AddKeys(ix.Layout, ix.Keys.Ranges())
 	content := r.hashes[1].Sum()
 	ix.Rows, ix.Meta = r.rows, maps.Clone(ix.Meta)
@@ -379,4 +388,12 @@ func (r *rewrite) finish() (*sections.ShardEntry, error) {
 		return nil, err
 	}
 	return r.entry(ix, content, uint64(r.out.size), uint64(len(tail)), sections.HashIndex(tail)), nil
+}
+
+// shardTodo is a shard to rewrite: its number, its first sample, and the samples to clear, by their
+// numbers in the shard.
+type shardTodo struct {
+	number int
+	first  uint64
+	clear  []int
 }

@@ -266,3 +266,29 @@ func (w *frameWriter) payload(f *Field, r io.Reader) error {
 		}
 	}
 }
+
+// measureHuge sets the attributes of a sample that is not in the layout. payloads are its open
+// fields, nil for those in memory; their bytes stay to be read.
+func (s *blockSample) measureHuge(of *Sample, payloads []io.ReadCloser, lengths []length) error {
+	for _, l := range lengths {
+		field, wanted, err := l.wants(s.attrs, s.fields)
+		if err != nil {
+			return err
+		}
+		if !wanted {
+			continue
+		}
+		first := of.Fields[field].Data
+		if payloads[field] != nil {
+			r := &peeked{ReadCloser: payloads[field]}
+			if first, err = r.header(); err != nil {
+				return l.failed(err)
+			}
+			payloads[field] = r
+		}
+		if err := s.measure(l, first, s.fields[field].Size); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,11 +108,6 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 	}
 	return s, nil
 }
-
-var (
-	partObjects = regexp.MustCompile(`^part-([A-Za-z0-9_][A-Za-z0-9._-]*)-([0-9]{4,})-of-([0-9]{4,})\.bin$`)
-	partShards  = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-p[0-9]{4,}-[0-9]{6,}\.`)
-)
 
 // choose settles the name, and reports whether parts of the next generation left any trace.
 func (s *partSet) choose() (traces bool, err error) {
@@ -300,4 +294,15 @@ func metaText(key string) string {
 		return "options are"
 	}
 	return key + " is"
+}
+
+// MaxParts is the most parts that a pack can be divided into.
+const MaxParts = 1_000_000
+
+// generationText names a generation by its tables.
+func generationText(tables string) string {
+	if tables == "" {
+		return "no data set"
+	}
+	return tables
 }

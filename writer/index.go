@@ -163,11 +163,11 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		return nil, err
 	}
 	in := &foreignTar{
-		archiveWindow: archiveWindow{ctx: ctx, obj: obj, size: info.Size, readSize: 1 << 20},
-		plan:          &w.plan, names: map[string]string{}, keys: map[string]int64{},
+		in:   archiveWindow{ctx: ctx, obj: obj, size: info.Size, readSize: 1 << 20},
+		plan: &w.plan, names: map[string]string{}, keys: map[string]int64{},
 	}
 	if objstore.TraitsOf(w.store).Remote() {
-		in.readSize = 8 << 20 // each read is a request
+		in.in.readSize = 8 << 20 // each read is a request
 	}
 	if err := in.read(); err != nil {
 		return nil, format.InShard(name, err)
@@ -178,7 +178,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	}
 	hash := in.hasher.Sum()
 	ix := in.index.Finish(format.Metadata{"tool": toolVersion(), "content": hash.String(), metaArchive: name})
-	ix.Foreign, ix.End = true, uint64(info.Size-in.begin)
+	ix.Foreign, ix.End = true, uint64(info.Size-in.block.begin)
 	tail, err := sections.AppendTail(nil, ix, true)
 	if err != nil {
 		return nil, format.InShard(name, err)
@@ -201,7 +201,3 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	}
 	return &adopted{index: ix, entry: e}, nil
 }
-
-// metaArchive is the key in a sidecar's metadata of the archive's name in the data set. A prune
-// relies on it: data sets may lie in each other's folders and index the same archives.
-const metaArchive = "archive"

@@ -24,9 +24,9 @@ import (
 // A block ends before the first member of a sample. Entries that are not regular files, such as
 // directories, belong to the block around them.
 type foreignTar struct {
-	archiveWindow
-	openBlock
-	plan *plan
+	in    archiveWindow
+	block openBlock
+	plan  *plan
 
 	sample  foreignSample     // whose members are being read
 	names   map[string]string // of fields, each once in memory
@@ -73,8 +73,8 @@ const tarRecord = 512
 func (t *foreignTar) read() error {
 	t.newBlock()
 	for {
-		if err := t.ctx.Err(); err != nil {
-			return context.Cause(t.ctx)
+		if err := t.in.ctx.Err(); err != nil {
+			return context.Cause(t.in.ctx)
 		}
 		e, err := t.entry()
 		if err != nil {
@@ -113,17 +113,17 @@ func (t *archiveWindow) peek(n int) error {
 func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 	need := tarRecord
 	for need > 0 {
-		if err := t.peek(need); err != nil {
+		if err := t.in.peek(need); err != nil {
 			return e, err
 		}
-		if len(t.window) == 0 {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		if len(t.in.window) == 0 {
+			return e, format.At(t.in.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
-		if len(t.window) < need {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		if len(t.in.window) < need {
+			return e, format.At(t.in.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
-		if e, need, err = tarblock.ReadForeignEntry(t.window); err != nil {
-			return e, moved(err, t.off)
+		if e, need, err = tarblock.ReadForeignEntry(t.in.window); err != nil {
+			return e, moved(err, t.in.off)
 		}
 	}
 	switch e.Type {
@@ -135,7 +135,7 @@ func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 		t.take(int(e.Payload))
 		return e, nil
 	}
-	return e, format.At(t.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
+	return e, format.At(t.in.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
 		format.ErrName, e.Name, typeName(e.Type)))
 }
 
@@ -166,17 +166,17 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 	name, ok := t.names[string(field)]
 	if !ok {
 		if err := format.CheckField(string(field)); err != nil {
-			return format.At(t.off, err)
+			return format.At(t.in.off, err)
 		}
 		name = string(field)
 		t.names[name] = name
 	}
-	start := t.off
+	start := t.in.off
 	if t.sample.key != string(key) || len(t.sample.fields) == 0 {
 		if err := t.endSample(); err != nil {
 			return err
 		}
-		if t.open > 0 && t.count > 0 && t.plan.blockFull(t.open, int(t.count)) {
+		if t.block.open > 0 && t.block.count > 0 && t.plan.blockFull(t.block.open, int(t.block.count)) {
 			if err := t.endBlock(); err != nil {
 				return err
 			}
@@ -189,16 +189,16 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 		return format.At(start, fmt.Errorf("%w field %.256q in sample %.256q: rename a member, or pack the archive", format.ErrDuplicate, field, key))
 	}
 	end := e.Payload + e.Size + (tarRecord-e.Size%tarRecord)%tarRecord
-	if end < 0 || end > t.size-start {
+	if end < 0 || end > t.in.size-start {
 		return format.At(start, fmt.Errorf("%w: member %.256q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
 	}
 	t.sample.fields = append(t.sample.fields, format.FieldSize{Name: name, Size: e.Size})
-	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.begin))
+	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.block.begin))
 	for left := end; left > 0; {
-		if err := t.peek(int(min(left, int64(t.readSize)))); err != nil {
+		if err := t.in.peek(int(min(left, int64(t.in.readSize)))); err != nil {
 			return err
 		}
-		n := int(min(left, int64(len(t.window))))
+		n := int(min(left, int64(len(t.in.window))))
 		t.take(n)
 		left -= int64(n)
 	}
@@ -208,13 +208,13 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 // beginSample begins a sample, whose key must be new.
 func (t *foreignTar) beginSample(key string, e *tarblock.ForeignEntry) error {
 	if err := format.CheckKey(key); err != nil {
-		return format.At(t.off, fmt.Errorf("member %.256q: %w", e.Name, err))
+		return format.At(t.in.off, fmt.Errorf("member %.256q: %w", e.Name, err))
 	}
 	if first, twice := t.keys[key]; twice {
-		return format.At(t.off, fmt.Errorf("%w key %.256q: member %.256q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
+		return format.At(t.in.off, fmt.Errorf("%w key %.256q: member %.256q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
 			format.ErrDuplicate, key, e.Name, first))
 	}
-	t.keys[key] = t.off
+	t.keys[key] = t.in.off
 	t.sample.key = key
 	return nil
 }
@@ -239,50 +239,50 @@ func (t *foreignTar) endSample() error {
 	}
 	t.first, t.last = min(t.first, s.key), max(t.last, s.key)
 	t.samples++
-	t.count++
+	t.block.count++
 	s.key, s.fields, s.places = "", s.fields[:0], s.places[:0]
 	return nil
 }
 
 // take moves n bytes of the window into the block.
 func (t *foreignTar) take(n int) {
-	p := t.window[:n]
-	t.window, t.off = t.window[n:], t.off+int64(n)
-	t.sum.Write(p)
-	t.open += int64(n)
+	p := t.in.window[:n]
+	t.in.window, t.in.off = t.in.window[n:], t.in.off+int64(n)
+	t.block.sum.Write(p)
+	t.block.open += int64(n)
 	for len(p) > 0 {
-		k := min(len(p), format.MaxFrame-int(t.row.Decoded))
-		t.row.CRC = codec.UpdateChecksum(t.row.CRC, p[:k])
-		t.row.Decoded += uint32(k)
-		if p = p[k:]; t.row.Decoded == format.MaxFrame {
+		k := min(len(p), format.MaxFrame-int(t.block.row.Decoded))
+		t.block.row.CRC = codec.UpdateChecksum(t.block.row.CRC, p[:k])
+		t.block.row.Decoded += uint32(k)
+		if p = p[k:]; t.block.row.Decoded == format.MaxFrame {
 			t.endRow()
 		}
 	}
 }
 
 func (t *foreignTar) endRow() {
-	if t.row.Decoded > 0 {
-		t.row.Stored, t.row.Codec = t.row.Decoded, format.CodecBytes
-		t.rows = append(t.rows, t.row)
+	if t.block.row.Decoded > 0 {
+		t.block.row.Stored, t.block.row.Codec = t.block.row.Decoded, format.CodecBytes
+		t.block.rows = append(t.block.rows, t.block.row)
 	}
-	t.row = format.Row{}
+	t.block.row = format.Row{}
 }
 
 func (t *foreignTar) newBlock() {
-	t.openBlock = openBlock{begin: t.begin, sum: sha256.New()}
+	t.block = openBlock{begin: t.block.begin, sum: sha256.New()}
 }
 
 // endBlock closes the block after its last sample.
 func (t *foreignTar) endBlock() error {
-	if t.count > 0 {
+	if t.block.count > 0 {
 		t.endRow()
-		t.rows[0].Samples = t.count
-		for _, r := range t.rows {
+		t.block.rows[0].Samples = t.block.count
+		for _, r := range t.block.rows {
 			t.index.AddRow(r)
 		}
-		t.hasher.Add(format.Hash(t.sum.Sum(nil)))
+		t.hasher.Add(format.Hash(t.block.sum.Sum(nil)))
 		t.blocks++
-		t.begin += t.open
+		t.block.begin += t.block.open
 	}
 	t.newBlock()
 	return nil
@@ -291,23 +291,23 @@ func (t *foreignTar) endBlock() error {
 // checkEnd checks what follows the last entry: only zeros, and at least the two records that end an
 // archive.
 func (t *foreignTar) checkEnd() error {
-	if t.size-t.begin > maxForeignEnd {
-		return format.At(t.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.size-t.begin))
+	if t.in.size-t.block.begin > maxForeignEnd {
+		return format.At(t.in.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.in.size-t.block.begin))
 	}
-	if t.size-t.off < 2*tarRecord {
-		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+	if t.in.size-t.in.off < 2*tarRecord {
+		return format.At(t.in.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}
-	for t.off < t.size {
-		if err := t.peek(1); err != nil {
+	for t.in.off < t.in.size {
+		if err := t.in.peek(1); err != nil {
 			return err
 		}
-		for i, c := range t.window {
+		for i, c := range t.in.window {
 			if c != 0 {
-				return format.At(t.off+int64(i), fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
+				return format.At(t.in.off+int64(i), fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
 			}
 		}
-		t.off += int64(len(t.window))
-		t.window = nil
+		t.in.off += int64(len(t.in.window))
+		t.in.window = nil
 	}
 	return nil
 }
