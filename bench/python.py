@@ -27,9 +27,9 @@ def loader_of(way, kind, workers, memory, dataset):
     import shardtool
 
     spec = {"tensors": ("uint8", SHAPE), "tokens": ("uint16", (2049,))}.get(kind, "bytes")
-    out = {"out": "numpy"} if kind == "tokens" else {}
-    return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short", **out,
-                            order=shardtool.Order(shuffle_memory=memory), tuning=shardtool.Tuning(workers=int(workers) or None, copy=way != "views"))
+    tuning = shardtool.Tuning(out="numpy" if kind == "tokens" else "torch", workers=int(workers) or None, copy=way != "views")
+    return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short",
+                            order=shardtool.Order(shuffle_memory=memory), tuning=tuning)
 
 
 def epoch_of(loader, way, kind):

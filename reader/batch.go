@@ -9,13 +9,16 @@ import (
 	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
-// Release, or until the next call of Next when StreamOptions.Hold is 0. Sample.Clone keeps one
-// longer. The blocks are in memory of the stream, where they were checked: a file that changes
-// meanwhile does not change them. A Batch is for one goroutine at a time.
+// Release, or until the next call of Next when StreamOptions.Hold is 0. After Close they still are,
+// as long as the program refers to the Sample or its Batch: Key and Data alone keep no memory.
+// Sample.Clone makes a copy that stays valid. The blocks are in memory of the stream, where they
+// were checked: a file that changes meanwhile does not change them. A Batch is for one goroutine at
+// a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
 	// them. It is nil with StreamOptions.Rows.
@@ -46,11 +49,29 @@ type Batch struct {
 // batchMemory is the memory of a batch. It is used again once the batch is released.
 type batchMemory struct {
 	samples []Sample
-	inputs  []*input
+	from    []*origin
 	sources []stats.Source // of a mix: what the batch has of each
 	places  []int32        // of samples in this rank's part; empty while no sample was skipped
 	rows    assemble.Rows  // in place of samples, see Read.Rows
 	assemble.Memory
+}
+
+// origin is where a sample of a stream is from. It keeps the memory of the sample, also after Close.
+type origin struct {
+	*input
+	memory *window.Window
+	clones *origin // of copies, which need no memory of the stream
+}
+
+// origins are those of a stream, by source.
+func origins(inputs []*input, w *window.Window) []*origin {
+	from := make([]*origin, len(inputs))
+	for i, in := range inputs {
+		clones := &origin{input: in}
+		clones.clones = clones
+		from[i] = &origin{in, w, clones}
+	}
+	return from
 }
 
 // newBatch returns an empty batch for a draft.
@@ -67,7 +88,7 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	if n := len(s.count.idle); n > 0 {
 		b.memory, s.count.idle = s.count.idle[n-1], s.count.idle[:n-1]
 	} else {
-		b.memory = &batchMemory{inputs: s.inputs}
+		b.memory = &batchMemory{from: s.from}
 	}
 	return b
 }
@@ -95,7 +116,7 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 
 // count counts the samples and bytes of each source.
 func (m *batchMemory) count() {
-	m.sources = append(m.sources[:0], make([]stats.Source, len(m.inputs))...)
+	m.sources = append(m.sources[:0], make([]stats.Source, len(m.from))...)
 	for i := range m.samples {
 		smp := &m.samples[i]
 		if smp.Padding {
@@ -119,7 +140,7 @@ func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.F
 	if len(m.places) > 0 || place != len(m.samples) {
 		m.places = append(m.places, int32(place))
 	}
-	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.inputs[r.Source]})
+	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.from[r.Source]})
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does
@@ -130,9 +151,10 @@ func (b *Batch) Release() {
 	d := b.draft
 	b.draft = nil
 	c.mu.Unlock()
-	if d == nil || !b.s.planner.Release(d) {
+	if d == nil {
 		return
 	}
+	b.s.planner.Release(d)
 	m := b.memory
 	b.Samples, b.memory = nil, nil
 	clear(m.samples) // what lies idle keeps no block alive
@@ -141,8 +163,14 @@ func (b *Batch) Release() {
 	m.Reset()
 	c.mu.Lock()
 	c.held--
-	c.idle = append(c.idle, m)
+	last := c.ended > 0 && c.held == 0
+	if c.ended == 0 {
+		c.idle = append(c.idle, m)
+	}
 	c.mu.Unlock()
+	if last {
+		b.s.window.Free()
+	}
 }
 
 // Place returns the place of sample i of Samples, or of row i, in this rank's part: i, or more after

@@ -50,8 +50,9 @@ func (s *Stream) next(ctx context.Context, asked time.Time) (*Batch, error) {
 		s.place.err = io.EOF
 	case out.err != nil:
 		s.place.err = out.err
+	case !s.deliver(out.Batch): // closed in this moment
+		s.place.err = context.Cause(s.life.ctx)
 	default:
-		s.deliver(out.Batch)
 		return out.Batch, nil
 	}
 	return nil, s.place.err
@@ -118,9 +119,15 @@ func (s *Stream) receive(ctx context.Context, asked time.Time) (out assembled, m
 	return out, more, nil
 }
 
-func (s *Stream) deliver(b *Batch) {
+// deliver hands a batch to the consumer. It returns false after Close, which frees what is not in
+// hand.
+func (s *Stream) deliver(b *Batch) bool {
 	c := &s.count
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended > 0 {
+		return false
+	}
 	c.held++
 	c.skipped = b.skipped
 	if c.batches++; c.batches == 1 {
@@ -132,9 +139,9 @@ func (s *Stream) deliver(b *Batch) {
 		c.sources[i].Samples += b.memory.sources[i].Samples
 		c.sources[i].Bytes += b.memory.sources[i].Bytes
 	}
-	c.mu.Unlock()
 	s.tuning.ahead.Deliver()
 	s.place.Place, s.place.last = Place{b.NextEpoch, b.NextPosition}, b
+	return true
 }
 
 // Batches iterates over all batches. It ends at the end of the stream, or after an error.

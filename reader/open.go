@@ -67,6 +67,7 @@ func (s *Stream) start(of planner.Order) {
 		s.flow.flight = fetch.NewFlight(&s.tuning.turns, s.sizes.flight)
 	}
 	s.window = window.New(s.sizes.window, &s.clock)
+	s.from = origins(s.inputs, s.window)
 	share := s.sizes.window / int64(2*max(s.opts.Hold, 1))
 	if s.window.Keep = s.sizes.keep; s.window.Keep {
 		share = s.sizes.window // batches in hand leave room for all others

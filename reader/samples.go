@@ -31,8 +31,8 @@ type Sample struct {
 	// Padding: the sample only fills the batch (order.TailPad) and has neither key nor fields.
 	Padding bool
 
-	source uint16 // its number in a mix
-	of     *input // in a stream
+	source uint16  // its number in a mix
+	of     *origin // in a stream
 }
 
 // Source returns the name of the source in a mix; empty for one data set.
@@ -190,6 +190,9 @@ func sortFields(fields []format.FieldView) {
 // Clone returns a copy of the sample that stays valid.
 func (s *Sample) Clone() Sample {
 	out := *s
+	if s.of != nil {
+		out.of = s.of.clones
+	}
 	out.Fields = append([]format.FieldView(nil), s.Fields...)
 	out.Key, _ = assemble.Copy(s.Key, out.Fields, make([]byte, 0, assemble.SizeOf(s.Key, s.Fields)))
 	return out

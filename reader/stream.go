@@ -36,6 +36,7 @@ type Stream struct {
 	sizes   sizes
 	clock   account.Clock
 	window  *window.Window
+	from    []*origin // by source
 	planner *planner.Planner
 	tuning  tuning
 	ledger  *ledger.Ledger
@@ -103,16 +104,15 @@ type assembled struct {
 // errStreamClosed is what Next returns after Close.
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
 
-// Close ends the stream. It may be called from any goroutine, and more than once. Samples of
-// batches in hand must not be used any more: their memory is freed, or becomes that of the next
-// stream, for which it is kept for ten seconds. A Next that waits returns an error that wraps
+// Close ends the stream. It may be called from any goroutine, and more than once. Batches that were
+// not released stay valid: the samples, or the batch, keep their memory. Release them before Close,
+// or later, to have it used again at once. A Next that waits returns an error that wraps
 // fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
 func (s *Stream) Close() error {
 	s.leave(errStreamClosed)
 	s.life.once.Do(func() {
 		s.tuning.ask(0)
-		s.window.Close()
-		s.count.end(time.Since(s.life.opened))
+		s.window.Close(s.count.end(time.Since(s.life.opened)))
 	})
 	return nil
 }
@@ -150,11 +150,13 @@ type delivered struct {
 	idle                    []*batchMemory
 }
 
-// end records the lifetime of the stream.
-func (c *delivered) end(after time.Duration) {
+// end records the lifetime of the stream. It reports whether batches are in hand: the Release of the
+// last one then frees the window.
+func (c *delivered) end(after time.Duration) (inHand bool) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ended, c.idle = after, nil
-	c.mu.Unlock()
+	return c.held > 0
 }
 
 // first reports whether no batch has been delivered.

@@ -31,7 +31,7 @@ func ParamsOf(m *order.UnitMark) Params {
 	return Params{Kind: Kind(m.Kind), Size: m.Size, Long: Long(m.Long), Window: m.Window, By: m.By}
 }
 
-// Checkpoint returns the checkpoint of a place, which counts units: as Cursor.Place or a batch has
+// Checkpoint returns the checkpoint of a place, which counts units: as a batch has
 // it. GlobalBatch, Tables and the ledger are left for the caller to fill in.
 func (u *Units) Checkpoint(epoch, position uint64) (order.Checkpoint, error) {
 	c, err := u.order.Checkpoint(epoch, 0)

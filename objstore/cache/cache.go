@@ -85,7 +85,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
@@ -104,12 +103,13 @@ type Options struct {
 // Cache is one folder, used by this process. Many goroutines may use it. Any number of processes,
 // and of Caches in one process, may share a folder.
 type Cache struct {
-	dir  string
-	size int64
-	log  *slog.Logger
-	now  func() time.Time
-	root *os.Root // nil when the folder cannot be used at all
-	stats
+	dir     string
+	size    int64
+	log     *slog.Logger
+	now     func() time.Time
+	root    *os.Root // nil when the folder cannot be used at all
+	counts  counts
+	closed  atomic.Bool
 	warned  [warnings]sync.Once
 	flights flights
 	pause   pause
@@ -122,6 +122,12 @@ type Cache struct {
 	victims victims
 	groups  map[string]*group
 }
+
+// leastPatience and mostPatience bound the wait for the fetch of another process.
+const (
+	leastPatience = 5 * time.Second
+	mostPatience  = 10 * time.Second
+)
 
 // New opens the cache in dir and makes the folder if it is missing. It refuses a folder that is not
 // a cache and contains other files. A folder that cannot be used (read-only, no permission, no
@@ -177,13 +183,6 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Wrap returns a store that reads source through the cache. Its [objstore.Traits] are those of
-// source, plus OpenAs. The address of source identifies the data set, and is part of the identity
-// of objects opened by Open.
-func (c *Cache) Wrap(source objstore.Store) objstore.Store {
-	return &store{Store: source, cache: c, group: c.groupOf(source.String())}
-}
-
 // Stats counts since New, in this process. Used is the folder's size when this process last saw it.
 type Stats struct {
 	Hits, HitBytes    int64 // reads served from the folder
@@ -197,8 +196,7 @@ type Stats struct {
 	Used, Size        int64 // bytes in use, and the limit
 }
 
-type stats struct {
-	closed                                               atomic.Bool
+type counts struct {
 	hits, hitBytes, misses, missBytes, shared            atomic.Int64
 	kept, refused, evicted, damaged, failures, usedBytes atomic.Int64
 }
@@ -207,10 +205,10 @@ type stats struct {
 // in progress.
 func (c *Cache) Stats() Stats {
 	return Stats{
-		Hits: c.hits.Load(), HitBytes: c.hitBytes.Load(),
-		Misses: c.misses.Load(), MissBytes: c.missBytes.Load(),
-		Shared: c.shared.Load(), Kept: c.kept.Load(), Refused: c.refused.Load(), Evicted: c.evicted.Load(),
-		Damaged: c.damaged.Load(), Errors: c.failures.Load(), Used: c.usedBytes.Load(), Size: c.size,
+		Hits: c.counts.hits.Load(), HitBytes: c.counts.hitBytes.Load(),
+		Misses: c.counts.misses.Load(), MissBytes: c.counts.missBytes.Load(),
+		Shared: c.counts.shared.Load(), Kept: c.counts.kept.Load(), Refused: c.counts.refused.Load(), Evicted: c.counts.evicted.Load(),
+		Damaged: c.counts.damaged.Load(), Errors: c.counts.failures.Load(), Used: c.counts.usedBytes.Load(), Size: c.size,
 	}
 }
 

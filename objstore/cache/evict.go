@@ -2,6 +2,7 @@ package cache
 
 import (
 	"cmp"
+	"encoding/hex"
 	"io/fs"
 	"path"
 	"slices"
@@ -84,7 +85,7 @@ func (c *Cache) evict(v victim) (freed int64, err error) {
 	if err := c.root.Remove(v.name); err != nil {
 		return 0, ignoreMissing(err)
 	}
-	c.evicted.Add(1)
+	c.counts.evicted.Add(1)
 	return counted(v.name, fi), nil
 }
 
@@ -173,5 +174,5 @@ func (c *Cache) queue(dir string, may func(fs.FileInfo) bool, idle bool) bool {
 }
 
 func bucketDir(group string, bucket int) string {
-	return group + "/" + string(appendHex(nil, []byte{byte(bucket)}))
+	return group + "/" + string(hex.AppendEncode(nil, []byte{byte(bucket)}))
 }

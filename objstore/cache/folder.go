@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +17,6 @@ import (
 const (
 	stateName   = ".shardtool-cache"
 	aliveName   = ".alive"
-	tempDir     = "tmp"
 	groupPrefix = "d-"
 	liveName    = ".live"
 
@@ -32,8 +30,6 @@ const (
 	dirMode  = 0o700
 	fileMode = 0o600
 )
-
-func appendHex(dst, src []byte) []byte { return hex.AppendEncode(dst, src) }
 
 // isHex reports whether s is the hex form of n bytes.
 func isHex(s string, n int) bool {

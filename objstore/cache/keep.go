@@ -12,14 +12,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-const (
-	// touchAfter is the age of a file's time after which a read renews it.
-	touchAfter = time.Second
-
-	// leastPatience and mostPatience bound the wait for the fetch of another process.
-	leastPatience = 5 * time.Second
-	mostPatience  = 10 * time.Second
-)
+// touchAfter is the age of a file's time after which a read renews it.
+const touchAfter = time.Second
 
 // load fills p from the folder if the range is there and undamaged. It removes a damaged file.
 func (c *Cache) load(g *group, key key, p []byte) bool {
@@ -50,8 +44,8 @@ func (c *Cache) load(g *group, key key, p []byte) bool {
 		}
 		return false
 	}
-	c.hits.Add(1)
-	c.hitBytes.Add(int64(len(p)))
+	c.counts.hits.Add(1)
+	c.counts.hitBytes.Add(int64(len(p)))
 	if now, last := c.now(), fi.ModTime(); now.Sub(last) >= touchAfter {
 		g.reuse.hit(now.Sub(last))
 		// This fails on a read-only folder, where nothing can be evicted and times do not matter.
@@ -86,7 +80,7 @@ type temp struct {
 func (c *Cache) claim(ctx context.Context, g *group, key key) (t *temp, stored bool) {
 	now := c.now()
 	if !c.usable() || key.n > maxPiece || key.charge() > c.size || !c.pause.over(now) || c.hint.hopeless(key.charge(), now) {
-		c.refused.Add(1)
+		c.counts.refused.Add(1)
 		return nil, false
 	}
 	t, stored, err := c.lockRange(ctx, g, key)
@@ -98,7 +92,7 @@ func (c *Cache) claim(ctx context.Context, g *group, key key) (t *temp, stored b
 		}
 	}
 	if t == nil && !stored {
-		c.refused.Add(1)
+		c.counts.refused.Add(1)
 	}
 	if err != nil && !errors.Is(err, fs.ErrClosed) {
 		c.cannotWrite(err)
@@ -175,11 +169,11 @@ func (c *Cache) publish(t *temp, g *group, key key, p []byte) {
 	if err == nil {
 		err = filelock.Release(t.file)
 		c.learn(time.Since(t.began))
-		c.kept.Add(1)
+		c.counts.kept.Add(1)
 		c.pause.success()
 	} else {
 		err = errors.Join(err, c.withdraw(t))
-		c.refused.Add(1)
+		c.counts.refused.Add(1)
 	}
 	if err != nil && !errors.Is(err, fs.ErrClosed) {
 		c.cannotWrite(err)

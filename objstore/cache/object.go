@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +12,56 @@ import (
 )
 
 var errAbandoned = errors.New("the read was given up")
+
+// Wrap returns a store that reads source through the cache. Its [objstore.Traits] are those of
+// source, plus OpenAs. The address of source identifies the data set, and is part of the identity
+// of objects opened by Open.
+func (c *Cache) Wrap(source objstore.Store) objstore.Store {
+	return &store{Store: source, cache: c, group: c.groupOf(source.String())}
+}
+
+// store reads through the cache; every method but Open is the source's.
+type store struct {
+	objstore.Store
+	cache *Cache
+	group *group
+}
+
+// Traits returns the source's traits, plus OpenAs.
+func (s *store) Traits() objstore.Traits {
+	traits := objstore.TraitsOf(s.Store)
+	traits.OpenAs = s.openAs
+	return traits
+}
+
+// Open opens the object at the source, whose description is part of the key.
+func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
+	source, err := s.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s.cache.opened(s.group)
+	return &object{store: s, name: name, source: source, turn: make(chan struct{}, 1)}, nil
+}
+
+// openAs implements objstore.Traits.OpenAs.
+func (s *store) openAs(ctx context.Context, name, identity string) (objstore.Object, error) {
+	if identity == "" {
+		return s.Open(ctx, name)
+	}
+	err := objstore.CheckName(name)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, objstore.NewError("get", s.String(), name, err)
+	}
+	o := &object{store: s, name: name, turn: make(chan struct{}, 1)}
+	id := identityGiven(identity)
+	o.id.Store(&id)
+	s.cache.opened(s.group)
+	return o, nil
+}
 
 // object reads one version of one object, from its source or from the cache.
 type object struct {
@@ -54,7 +103,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 		done, err := flight.wait(ctx, p, o)
 		switch {
 		case done && err == nil:
-			c.shared.Add(1)
+			c.counts.shared.Add(1)
 			return nil
 		case done:
 			return err
@@ -117,8 +166,8 @@ func (o *object) readSource(ctx context.Context, p []byte, off int64) error {
 	if err != nil {
 		return err
 	}
-	o.store.cache.misses.Add(1)
-	o.store.cache.missBytes.Add(int64(len(p)))
+	o.store.cache.counts.misses.Add(1)
+	o.store.cache.counts.missBytes.Add(int64(len(p)))
 	return source.ReadAt(ctx, p, off)
 }
 
@@ -134,8 +183,8 @@ func (o *object) ReadFront(ctx context.Context, p []byte) (n int, info objstore.
 	}
 	if f, ok := source.(objstore.FrontReader); ok {
 		n, info, err = f.ReadFront(ctx, p)
-		o.store.cache.misses.Add(1)
-		o.store.cache.missBytes.Add(int64(n))
+		o.store.cache.counts.misses.Add(1)
+		o.store.cache.counts.missBytes.Add(int64(n))
 	} else {
 		info, err = source.Info(ctx)
 	}
@@ -271,6 +320,3 @@ func (o *object) usable(ctx context.Context) error {
 func (o *object) fail(op string, err error) error {
 	return objstore.NewError(op, o.store.String(), o.name, err)
 }
-
-// weak reports whether an ETag does not promise equal bytes (RFC 9110, section 8.8.1).
-func weak(tag string) bool { return tag == "" || strings.HasPrefix(tag, "W/") }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -35,6 +37,9 @@ const (
 	grain = 4096
 )
 
+// tempDir is the directory of the ranges that are being fetched.
+const tempDir = "tmp"
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // identity identifies the content of an object.
@@ -56,6 +61,9 @@ func identityOf(address, name string, info objstore.Info) identity {
 	return sha256.Sum256(fmt.Appendf(nil, "found %q %q %q %d %d", address, name, info.ETag, info.Size, info.ModTime.Unix()))
 }
 
+// weak reports whether an ETag does not promise equal bytes (RFC 9110, section 8.8.1).
+func weak(tag string) bool { return tag == "" || strings.HasPrefix(tag, "W/") }
+
 // key is one range of one object.
 type key struct {
 	id  identity
@@ -74,16 +82,16 @@ func (k key) bucket() byte { return byte(k.hash() >> 24) }
 // temp returns the path of the file while the range is fetched. Ranges whose hashes collide are
 // fetched one after the other.
 func (k key) temp() string {
-	return tempDir + "/" + string(appendHex(nil, binary.BigEndian.AppendUint64(nil, k.hash())))
+	return tempDir + "/" + string(hex.AppendEncode(nil, binary.BigEndian.AppendUint64(nil, k.hash())))
 }
 
 func pieceName(g *group, bucket byte, id []byte, off, n int64) string {
 	name := make([]byte, 0, 128)
 	name = append(name, g.dir...)
 	name = append(name, '/')
-	name = appendHex(name, []byte{bucket})
+	name = hex.AppendEncode(name, []byte{bucket})
 	name = append(name, '/')
-	name = appendHex(name, id)
+	name = hex.AppendEncode(name, id)
 	name = append(name, '-')
 	name = strconv.AppendInt(name, off, 16)
 	name = append(name, '-')

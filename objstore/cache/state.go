@@ -90,7 +90,7 @@ func (c *Cache) update(f func(total int64, known bool) (int64, error)) error {
 	}
 	total, err := f(readState(file))
 	if err == nil {
-		c.usedBytes.Store(total)
+		c.counts.usedBytes.Store(total)
 		_, err = file.WriteAt(appendState(nil, total), 0)
 	}
 	return errors.Join(err, filelock.Release(file))

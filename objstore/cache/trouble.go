@@ -21,7 +21,7 @@ func (c *Cache) cannotWrite(err error) {
 	if c.closed.Load() {
 		return
 	}
-	c.failures.Add(1)
+	c.counts.failures.Add(1)
 	c.pause.begin(c.now())
 	c.warned[warnWrite].Do(func() {
 		c.log.Warn("cache: nothing new can be kept for now; reads continue", slog.String("folder", c.dir),
@@ -34,7 +34,7 @@ func (c *Cache) cannotRead(path string, err error) {
 	if c.closed.Load() {
 		return
 	}
-	c.failures.Add(1)
+	c.counts.failures.Add(1)
 	c.warned[warnRead].Do(func() {
 		c.log.Warn("cache: a file cannot be read; reads continue from the source", slog.String("folder", c.dir),
 			slog.String("file", path), slog.Any("error", err), slog.String("advice", advice(err)))
@@ -43,7 +43,7 @@ func (c *Cache) cannotRead(path string, err error) {
 
 // foundDamage counts a file that is damaged or foreign and logs the first.
 func (c *Cache) foundDamage(path string, err error) {
-	c.damaged.Add(1)
+	c.counts.damaged.Add(1)
 	c.warned[warnDamage].Do(func() {
 		c.log.Warn("cache: a file is damaged or foreign and is read again from the source", slog.String("folder", c.dir),
 			slog.String("file", path), slog.Any("error", err))

@@ -31,7 +31,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_to_arrow(typed: Path, copy: bool) -> None:
-    with shardtool.Loader(typed, 64, epochs=1, out="numpy", tuning=shardtool.Tuning(copy=copy)) as loader:
+    with shardtool.Loader(typed, 64, epochs=1, tuning=shardtool.Tuning(out="numpy", copy=copy)) as loader:
         table = pa.Table.from_batches([batch.to_arrow() for batch in loader]) if copy else None
         if table is None:
             parts = []
@@ -51,7 +51,9 @@ def test_to_arrow(typed: Path, copy: bool) -> None:
 
 
 def test_loader_out(typed: Path) -> None:
-    loader: Any = shardtool.Loader(typed, 100, shuffle=True, seed=1, epochs=1, out="arrow", fields={"n": "int", "text": "txt"})
+    loader: Any = shardtool.Loader(
+        typed, 100, shuffle=True, seed=1, epochs=1, tuning=shardtool.Tuning(out="arrow"), fields={"n": "int", "text": "txt"}
+    )
     seen = []
     with pickle.loads(pickle.dumps(loader)) as loader:
         for i, batch in enumerate(loader):
@@ -60,12 +62,14 @@ def test_loader_out(typed: Path) -> None:
             if i == 2:
                 saved = loader.state_dict()
     assert sorted(seen) == list(range(N)) and seen != sorted(seen)
-    mapped: Any = shardtool.Loader(typed, 100, shuffle=True, seed=1, epochs=1, out="arrow", fields=["n"], map=lambda b: b.num_rows)
+    mapped: Any = shardtool.Loader(
+        typed, 100, shuffle=True, seed=1, epochs=1, tuning=shardtool.Tuning(out="arrow"), fields=["n"], map=lambda b: b.num_rows
+    )
     with mapped:
         mapped.load_state_dict(saved)
         assert list(mapped) == [100] * 4
     with pytest.raises(shardtool.ConfigError, match="out"):
-        shardtool.open(typed, out="arrow")  # type: ignore[arg-type]
+        shardtool.open(typed, tuning=shardtool.Tuning(out="arrow"))  # type: ignore[arg-type]
 
 
 def answer(prompts: Path, out: Path, stop: int) -> int:
@@ -73,7 +77,7 @@ def answer(prompts: Path, out: Path, stop: int) -> int:
     begin = -1
     options = {"samples_per_shard": 70, "block_size": "4KiB"}
     with (
-        shardtool.Loader(prompts, 64, epochs=1, out="arrow", fields={"text": "txt"}) as loader,
+        shardtool.Loader(prompts, 64, epochs=1, tuning=shardtool.Tuning(out="arrow"), fields={"text": "txt"}) as loader,
         shardtool.Writer(out, on_exists="resume", **options) as w,
     ):  # type: ignore[arg-type]
         begin = done = w.resume_from
@@ -131,7 +135,7 @@ def test_fixed_shape_tensor(tmp_path: Path) -> None:
     with shardtool.Writer(tmp_path) as w:
         w.write_table(table.slice(1))
         w.write_table(table.slice(0, 1))
-    with shardtool.open(tmp_path, out="numpy") as ds:
+    with shardtool.open(tmp_path, tuning=shardtool.Tuning(out="numpy")) as ds:
         for i, sample in enumerate(ds[[3, 0, 1, 2]]):
             assert np.array_equal(sample["plain"], whole[i]) and np.array_equal(sample["half"], whole[i].astype("f2"))
             assert np.array_equal(sample["turned"], whole[i].transpose(2, 0, 1))

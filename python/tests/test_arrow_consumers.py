@@ -29,7 +29,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tables(url: Path) -> List[Any]:
-    with shardtool.Loader(url, 100, epochs=1, out="numpy") as loader:
+    with shardtool.Loader(url, 100, epochs=1, tuning=shardtool.Tuning(out="numpy")) as loader:
         return [batch.to_arrow() for batch in loader]
 
 
@@ -37,7 +37,7 @@ def written(url: Path, table: Any) -> None:
     """Writes a table, and checks a sample of it."""
     with shardtool.Writer(url) as w:
         w.write_table(table)
-    with shardtool.open(url, out="numpy") as samples:
+    with shardtool.open(url, tuning=shardtool.Tuning(out="numpy")) as samples:
         got = samples["000000007"]
         assert len(samples) == N and got["text"] == "é7" and got["n"] == 7 and got["part"] == 7
         assert samples["000000006"].get("part") is None and got["ragged"].tolist() == [0, 1, 2]

@@ -12,6 +12,7 @@ import numpy
 import pytest
 from conftest import SAMPLES, payload
 
+import shardtool
 from shardtool import Loader
 from shardtool.read import copies
 
@@ -49,7 +50,7 @@ def test_copies(small: Path, monkeypatch: pytest.MonkeyPatch, small_is: int, fie
     they were."""
     monkeypatch.setattr(copies, "_SMALL", small_is)
     direct = fields is MIXED
-    with Loader(small, 30, fields=fields, out="numpy", shuffle=True, seed=1, tail="short") as loader:
+    with Loader(small, 30, fields=fields, tuning=shardtool.Tuning(out="numpy"), shuffle=True, seed=1, tail="short") as loader:
         kept: List[Any] = []
         for i, batch in enumerate(loader):
             if direct:
@@ -102,7 +103,7 @@ def test_pool() -> None:
 def test_fork_has_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a forked process does to a batch stays there."""
     monkeypatch.setattr(copies, "_SMALL", 0)
-    with Loader(small, 100, fields={"tokens": ("int32", (16,))}, out="numpy") as loader:
+    with Loader(small, 100, fields={"tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy")) as loader:
         batch = next(iter(loader))
         was = batch["tokens"].copy()
         pid = os.fork()

@@ -32,7 +32,7 @@ FIELDS = {
 @pytest.mark.parametrize("copy", [True, False])
 def test_numpy(small: Path, copy: bool) -> None:
     kept = []
-    with Loader(small, 30, fields=FIELDS, out="numpy", tuning=shardtool.Tuning(copy=copy), shuffle=True, seed=1, tail="short") as loader:
+    with Loader(small, 30, fields=FIELDS, tuning=shardtool.Tuning(out="numpy", copy=copy), shuffle=True, seed=1, tail="short") as loader:
         for batch in loader:
             n = batch.size
             want = [payload(i) for i in batch.numbers]
@@ -57,7 +57,7 @@ def test_numpy(small: Path, copy: bool) -> None:
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_without_numpy(small: Path, copy: bool) -> None:
-    with Loader(small, 30, fields=FIELDS, out="bytes", tuning=shardtool.Tuning(copy=copy)) as loader:
+    with Loader(small, 30, fields=FIELDS, tuning=shardtool.Tuning(out="bytes", copy=copy)) as loader:
         batch = next(iter(loader))
         want = [payload(i) for i in range(30)]
         assert batch["cls"].format == "q" and batch["cls"].tolist() == [int(w["cls"]) for w in want]
@@ -90,7 +90,7 @@ def _environment() -> "dict[str, str]":
 def test_views_are_the_ring(small: Path) -> None:
     """Without a copy an array is in the shared memory, and its place is not reused while
     anything refers to it."""
-    with Loader(small, 10, fields={"tokens": ("int32", (16,))}, out="numpy", tuning=shardtool.Tuning(copy=False)) as loader:
+    with Loader(small, 10, fields={"tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy", copy=False)) as loader:
         it = iter(loader)
         first = next(it)["tokens"]
         row = first[3:5, 2:]  # a view of a view
@@ -104,7 +104,11 @@ def test_views_are_the_ring(small: Path) -> None:
 
 def test_padding(small: Path) -> None:
     with Loader(
-        small, 300, fields={"tokens": ("int32", (16,)), "txt": "txt", "cls": "int", "x.npy": "npy"}, out="numpy", tail="pad"
+        small,
+        300,
+        fields={"tokens": ("int32", (16,)), "txt": "txt", "cls": "int", "x.npy": "npy"},
+        tuning=shardtool.Tuning(out="numpy"),
+        tail="pad",
     ) as loader:
         *_, batch = loader
     assert (batch.size, batch.padding, batch.holes, batch.global_size) == (300, 200, 0, 300)
@@ -116,7 +120,15 @@ def test_padding(small: Path) -> None:
 
 def test_empty_batch(small: Path) -> None:
     """With tail short the last batch of some ranks has no samples."""
-    with Loader(small, order=shardtool.Order(global_batch=333), rank=0, world_size=2, fields=FIELDS, tail="short", out="numpy") as loader:
+    with Loader(
+        small,
+        order=shardtool.Order(global_batch=333),
+        rank=0,
+        world_size=2,
+        fields=FIELDS,
+        tail="short",
+        tuning=shardtool.Tuning(out="numpy"),
+    ) as loader:
         *_, batch = loader
     assert batch.size == 0 and batch.global_size == 1
     assert batch["txt"] == [] and batch["tokens"].shape == (0, 4, 4) and batch["cls"].shape == (0,)
@@ -129,7 +141,7 @@ def test_functions_and_map(small: Path) -> None:
         10,
         fields={"bin": len, "txt": "auto", "cls": "auto", "json": "auto"},
         map=lambda b: (b["bin"], b["txt"][0], b["json"][1]),
-        out="numpy",
+        tuning=shardtool.Tuning(out="numpy"),
     ) as loader:
         got = next(iter(loader))
     assert got == ([len(payload(i)["bin"]) for i in range(10)], payload(0)["txt"].decode(), {"number": 1, "even": False})
@@ -168,7 +180,7 @@ def test_map_that_fails(small: Path) -> None:
     ],
 )
 def test_not_as_declared(small: Path, field: str, spec: Any, words: str) -> None:
-    with Loader(small, 50, fields={field: spec}, out="numpy") as loader:
+    with Loader(small, 50, fields={field: spec}, tuning=shardtool.Tuning(out="numpy")) as loader:
         with pytest.raises(DecodeError, match=words) as info:
             for batch in loader:
                 batch[field]
@@ -195,7 +207,7 @@ def test_npy_kinds(tmp_path: Path) -> None:
     run("pack", tmp_path / "src", tmp_path / "out", "--quiet")
     for copy in (True, False):
         with Loader(
-            tmp_path / "out", 6, fields={f"{n}.npy": "npy" for n in arrays}, out="numpy", tuning=shardtool.Tuning(copy=copy)
+            tmp_path / "out", 6, fields={f"{n}.npy": "npy" for n in arrays}, tuning=shardtool.Tuning(out="numpy", copy=copy)
         ) as loader:
             batch = next(iter(loader))
         for name, all_of in arrays.items():
@@ -203,7 +215,7 @@ def test_npy_kinds(tmp_path: Path) -> None:
             assert isinstance(got, list) == name.startswith("mixed"), name
             for a, b in zip(got, all_of):
                 assert a.shape == b.shape and a.dtype == b.dtype and (a == b).all(), name
-    with shardtool.open(tmp_path / "out", fields={f"{n}.npy": "npy" for n in arrays}, out="numpy") as ds:
+    with shardtool.open(tmp_path / "out", fields={f"{n}.npy": "npy" for n in arrays}, tuning=shardtool.Tuning(out="numpy")) as ds:
         for i in range(6):
             for name, all_of in arrays.items():
                 got = ds[i][f"{name}.npy"]
@@ -215,7 +227,10 @@ def test_objects_are_refused(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     numpy.save(tmp_path / "src" / "a.npy", numpy.array([{}], dtype=object), allow_pickle=True)
     run("pack", tmp_path / "src", tmp_path / "out", "--quiet")
-    with Loader(tmp_path / "out", 1, fields={"npy": "npy"}, out="numpy") as loader, pytest.raises(DecodeError, match="bytes"):
+    with (
+        Loader(tmp_path / "out", 1, fields={"npy": "npy"}, tuning=shardtool.Tuning(out="numpy")) as loader,
+        pytest.raises(DecodeError, match="bytes"),
+    ):
         next(iter(loader))["npy"]
 
 

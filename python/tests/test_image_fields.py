@@ -47,7 +47,7 @@ def spec(name: str, *args: Any, **options: Any) -> Image:
 def load(url: Path, image: Image, **options: Any) -> "Dict[tuple[int, int], Any]":
     """The images by epoch and number."""
     out = {}
-    options = {"epochs": 1, "seed": 7, "shuffle": True, "out": "numpy", **options}
+    options = {"epochs": 1, "seed": 7, "shuffle": True, "tuning": shardtool.Tuning(out="numpy"), **options}
     with shardtool.Loader(url, 16, fields={"jpg": image, "cls": "int"}, **options) as loader:
         epochs = range(options["epochs"] or 1)
         for epoch in epochs:
@@ -86,11 +86,11 @@ def test_same_everywhere(pictures: Path) -> None:
         part = load(pictures, Image(24, crop="random", flip=True, threads=1), rank=rank, world_size=2, epochs=2, tail="drop")
         assert all(np.array_equal(pixels, whole[at]) for at, pixels in part.items())
     fields = {"jpg": image, "cls": "int"}
-    with shardtool.Loader(pictures, 16, fields=fields, epochs=2, seed=7, shuffle=True, out="numpy") as loader:
+    with shardtool.Loader(pictures, 16, fields=fields, epochs=2, seed=7, shuffle=True, tuning=shardtool.Tuning(out="numpy")) as loader:
         for batch in loader:
             saved = loader.state_dict()
             break
-    with shardtool.Loader(pictures, 16, fields=fields, epochs=2, seed=7, shuffle=True, out="numpy") as loader:
+    with shardtool.Loader(pictures, 16, fields=fields, epochs=2, seed=7, shuffle=True, tuning=shardtool.Tuning(out="numpy")) as loader:
         loader.load_state_dict(saved)
         rest = [(int(n), p.copy()) for batch in loader for p, n in zip(batch["jpg"], batch["cls"])]
     assert len(rest) == N - batch.size and all(np.array_equal(p, whole[0, n]) for n, p in rest)
@@ -100,7 +100,9 @@ def test_wrapped_batches(pictures: Path) -> None:
     """A batch that reaches into the next epoch has that epoch's crops."""
     image = Image(24, crop="random")
     whole = load(pictures, image, epochs=2)
-    with shardtool.Loader(pictures, 16, fields={"jpg": image, "cls": "int"}, seed=7, shuffle=True, out="numpy", tail="wrap") as loader:
+    with shardtool.Loader(
+        pictures, 16, fields={"jpg": image, "cls": "int"}, seed=7, shuffle=True, tuning=shardtool.Tuning(out="numpy"), tail="wrap"
+    ) as loader:
         seen: List[int] = []
         for batch in loader:
             for p, n in zip(batch["jpg"], batch["cls"]):
@@ -113,7 +115,7 @@ def test_layout_and_random_access(pictures: Path) -> None:
     rows = load(pictures, Image((20, 30), layout="NHWC"))
     planes = load(pictures, Image((20, 30)))
     assert all(np.array_equal(rows[at].transpose(2, 0, 1), planes[at]) for at in rows) and rows[0, 0].shape == (20, 30, 3)
-    with shardtool.open(pictures, fields={"jpg": Image((20, 30)), "cls": "int"}, out="numpy") as ds:
+    with shardtool.open(pictures, fields={"jpg": Image((20, 30)), "cls": "int"}, tuning=shardtool.Tuning(out="numpy")) as ds:
         assert np.array_equal(ds[5]["jpg"], planes[0, 5])
 
 
@@ -161,7 +163,7 @@ def test_scaled(decoder: str, times: int) -> None:
 
 
 def test_padding(pictures: Path) -> None:
-    with shardtool.Loader(pictures, 16, fields={"jpg": Image(8)}, epochs=1, out="numpy", tail="pad") as loader:
+    with shardtool.Loader(pictures, 16, fields={"jpg": Image(8)}, epochs=1, tuning=shardtool.Tuning(out="numpy"), tail="pad") as loader:
         last = list(loader)[-1]
         assert last.size == 16 and last.padding == 4 and not last["jpg"][-4:].any() and last["jpg"][:-4].any()
 

@@ -109,7 +109,7 @@ def test_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             Image(16, decode="cuda")
     monkeypatch.setattr(_nvjpeg, "Cuda", Fake)
     with pytest.raises(ConfigError, match="field 'jpg': images that a GPU decodes are tensors: give out='torch', not 'numpy'"):
-        Loader(tmp_path, 1, fields={"jpg": Image(16, decode="cuda")}, out="numpy")
+        Loader(tmp_path, 1, fields={"jpg": Image(16, decode="cuda")}, tuning=shardtool.Tuning(out="numpy"))
 
 
 def test_the_operator() -> None:

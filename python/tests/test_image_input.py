@@ -46,7 +46,7 @@ def test_not_an_image(tmp_path: Path, decoder: str) -> None:
         files[key] = data
     fields = {"jpg": spec(decoder, 16), "cls": "int"}
     failed = []
-    with Loader(packed(tmp_path / "out", files), 2, fields=fields, epochs=1, out="numpy") as loader:
+    with Loader(packed(tmp_path / "out", files), 2, fields=fields, epochs=1, tuning=shardtool.Tuning(out="numpy")) as loader:
         for batch in loader:
             with pytest.raises(DecodeError, match="cannot decode as an image") as caught:
                 batch["jpg"]
@@ -126,7 +126,7 @@ def test_left_out(tmp_path: Path, how: str) -> None:
         batches: Any = torch_data.DataLoader(ds, batch_size=None, num_workers=2 * (how == "workers"))
     else:
         out = {"arrow": "arrow"}.get(how, "numpy")
-        batches = Loader(url, 4, out=out, **options, tuning=shardtool.Tuning(copy=how != "views"))  # type: ignore[arg-type]
+        batches = Loader(url, 4, **options, tuning=shardtool.Tuning(out=out, copy=how != "views"))  # type: ignore[arg-type]
     keys, numbers, holes = [], [], 0
     for batch in batches:
         if how == "arrow":
@@ -146,6 +146,7 @@ def test_left_out(tmp_path: Path, how: str) -> None:
     assert holes == (18 if how in ("loader", "views") else 0)
     (ds if how in ("dataset", "workers") else batches).close()
     if how == "loader":
-        with Loader(url, 4, **{**options, "out": "numpy", "faults": shardtool.Faults(on_error="skip", max_skipped=9)}) as loader:
+        fewer = shardtool.Faults(on_error="skip", max_skipped=9)
+        with Loader(url, 4, **{**options, "tuning": shardtool.Tuning(out="numpy"), "faults": fewer}) as loader:
             with pytest.raises(shardtool.SkippedError, match=r"1\d samples with images that cannot be decoded"):
                 list(loader)

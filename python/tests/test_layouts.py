@@ -53,7 +53,10 @@ def test_first_batch(tmp_path: Path, columns: Dict[str, Any], stacked: bool) -> 
     with shardtool.Writer(tmp_path / "old", layout="samples", **SMALL) as out:
         out.write_batch(columns)
     assert set(layouts(tmp_path / "old")) == {None}
-    with shardtool.open(tmp_path / "out", out="numpy") as new, shardtool.open(tmp_path / "old", out="numpy") as old:
+    with (
+        shardtool.open(tmp_path / "out", tuning=shardtool.Tuning(out="numpy")) as new,
+        shardtool.open(tmp_path / "old", tuning=shardtool.Tuning(out="numpy")) as old,
+    ):
         for name in columns:
             if name != "__key__":
                 for i in (0, 19):
@@ -96,7 +99,7 @@ def test_later_numbers(tmp_path: Path) -> None:
         out.write_batch({"x": X[:2], "label": [7, 8]})
         out.write({"x": X[2], "label": 9})
         out.write_batch({"x": X[:1], "label": np.array([2], "u1")})
-    with shardtool.open(tmp_path / "out", out="numpy") as data:
+    with shardtool.open(tmp_path / "out", tuning=shardtool.Tuning(out="numpy")) as data:
         assert [data[i]["label"] for i in range(N - 1, N + 4)] == [N - 1, 7, 8, 9, 2]
     with pytest.raises(shardtool.EncodeError):
         with shardtool.Writer(tmp_path / "large", layout="stacked") as out:
@@ -144,10 +147,12 @@ def test_append(tmp_path: Path, before: str) -> None:
     with shardtool.Writer(tmp_path / "out", name="rows", on_exists="append", layout="stacked") as out:
         out.write_batch({"x": X, "label": NUMBERS})
     assert layouts(tmp_path / "out")[-1] == "stacked"
-    with shardtool.open(tmp_path / "out", out="numpy") as data:
+    with shardtool.open(tmp_path / "out", tuning=shardtool.Tuning(out="numpy")) as data:
         assert len(data) == 3 * N and [data[i]["label"] for i in (3, N + 3, 2 * N + 3)] == [3, 3, 3]
     labels = []
-    for batch in shardtool.Loader(tmp_path / "out", 64, shuffle=True, epochs=1, out="numpy", fields={"x": "npy", "label": "int"}):
+    for batch in shardtool.Loader(
+        tmp_path / "out", 64, shuffle=True, epochs=1, tuning=shardtool.Tuning(out="numpy"), fields={"x": "npy", "label": "int"}
+    ):
         assert (batch["x"][:, 0] == batch["label"]).all() and batch["label"].dtype == np.int64
         labels += batch["label"].tolist()
     assert sorted(labels) == sorted(NUMBERS.tolist() * 3)
@@ -162,13 +167,13 @@ def test_parts_views_reshard(tmp_path: Path) -> None:
     assert set(layouts(tmp_path / "out")) == {"stacked"}
     run("verify", tmp_path / "out", "--deep")
     run("select", tmp_path / "out", "--where=n < 10", "--name=few")
-    few = shardtool.Loader(f"{tmp_path / 'out'}#few", 4, epochs=1, out="numpy", fields={"label": "int"})
+    few = shardtool.Loader(f"{tmp_path / 'out'}#few", 4, epochs=1, tuning=shardtool.Tuning(out="numpy"), fields={"label": "int"})
     assert sorted(n for batch in few for n in batch["label"].tolist()) == list(range(10))
     run("pack", tmp_path / "out", tmp_path / "old", "--layout=samples", "--quiet")
     run("pack", tmp_path / "old", tmp_path / "new", "--layout=stacked", "--quiet")
     assert "same samples" in run("inspect", tmp_path / "new", "--against", tmp_path / "old").stdout
     assert set(layouts(tmp_path / "old")) == {None} and set(layouts(tmp_path / "new")) == {"stacked"}
-    with shardtool.open(tmp_path / "old", out="numpy") as data:
+    with shardtool.open(tmp_path / "old", tuning=shardtool.Tuning(out="numpy")) as data:
         assert [data[i]["label"] for i in range(N)] == NUMBERS.tolist()
 
 
@@ -187,7 +192,7 @@ def test_table(tmp_path: Path) -> None:
         with shardtool.Writer(tmp_path / name) as out:
             out.write_table(table)
         assert layouts(tmp_path / name) == ["stacked" if stacked else None], name
-        with shardtool.open(tmp_path / name, out="numpy") as data:
+        with shardtool.open(tmp_path / name, tuning=shardtool.Tuning(out="numpy")) as data:
             assert len(data) == N
             for column in table.column_names:
                 assert np.array_equal(data[7][column], table[column][7].as_py()), (name, column)
@@ -214,7 +219,7 @@ def test_parquet(tmp_path: Path) -> None:
         run("inspect", tmp_path / f"{name}0", "--against", tmp_path / f"{name}1")
     run("pack", tmp_path / "numbers.parquet", tmp_path / "rows", "--layout=stacked", "--quiet")
     assert layouts(tmp_path / "rows") == ["stacked"]
-    with shardtool.open(tmp_path / "rows", fields={"n.npy": "int", "ids.npy": "npy"}, out="numpy") as data:
+    with shardtool.open(tmp_path / "rows", fields={"n.npy": "int", "ids.npy": "npy"}, tuning=shardtool.Tuning(out="numpy")) as data:
         assert data[7]["n.npy"] == 7 and data[7]["ids.npy"].tolist() == [7, 8, 9]
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     assert "--layout samples, or auto" in run("pack", tmp_path / "t.csv", tmp_path / "csv", "--layout=stacked", check=False).stderr

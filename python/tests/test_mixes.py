@@ -119,8 +119,8 @@ def test_length(base: Path, tail: str, skip: Any, ends: bool) -> None:
             source["max_epochs"] = 3
     counts: List[int] = []
     states = []
-    given = dict(in_groups(**GIVEN, tail=tail, skip_steps=skip))
-    with Loader(mix, **given) as loader:
+    given = dict(in_groups(**GIVEN, tail=tail))
+    with Loader(shardtool.Mix(mix, skip_steps=skip), **given) as loader:
         for _ in range(3):
             before, n, during = len(loader), 0, set()
             for _ in loader:
@@ -148,7 +148,7 @@ def test_steps_after_a_cut_batch(base: Path) -> None:
         at = json.loads(state["checkpoint"])["position"]
     assert at % GIVEN["batch_size"]
     mix["sources"]["web"] = {"data": str(base / "web"), "weight": 1}
-    with Loader(mix, **given, change_mix=True, skip_steps=(steps + 1, steps + 2)) as loader:
+    with Loader(shardtool.Mix(mix, change_mix=True, skip_steps=(steps + 1, steps + 2)), **given) as loader:
         loader.load_state_dict(state)
         expected, positions = len(loader), []
         for batch in loader:
@@ -170,7 +170,10 @@ def test_fields_of_some_sources(base: Path) -> None:
     ):
         next(iter(loader))
     assert info.value.source == "web"
-    with Loader(mix, **{**GIVEN, "fields": {"txt": "int"}, "out": "bytes"}) as loader, pytest.raises(DecodeError, match="txt") as failed:
+    with (
+        Loader(mix, **{**GIVEN, "fields": {"txt": "int"}}, tuning=Tuning(out="bytes")) as loader,
+        pytest.raises(DecodeError, match="txt") as failed,
+    ):
         next(iter(loader))
     assert failed.value.source in ("code", "web") and failed.value.shard and failed.value.key
 
@@ -216,7 +219,7 @@ def test_another_mix(base: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Loader(mix, **{**GIVEN, "seed": 8}) as loader, pytest.raises(CheckpointError, match="seed is 7 in the checkpoint, 8 here"):
         loader.load_state_dict(state)
         next(iter(loader))
-    with Loader(others[r'source "books": weight .*change_mix=True'], change_mix=True, **GIVEN) as loader:
+    with Loader(shardtool.Mix(others[r'source "books": weight .*change_mix=True'], change_mix=True), **GIVEN) as loader:
         loader.load_state_dict(state)
         assert next(iter(loader)).position == 80
         changed = loader.state_dict()
@@ -248,7 +251,7 @@ def test_replaced(base: Path, tmp_path: Path) -> None:
     with Loader(mix, **{**GIVEN, "fields": []}) as loader, pytest.raises(CheckpointError, match=r'source "web": digest .*change_mix=True'):
         loader.load_state_dict(state)
         next(iter(loader))
-    with Loader(mix, change_mix=True, **{**GIVEN, "fields": []}) as loader:
+    with Loader(shardtool.Mix(mix, change_mix=True), **{**GIVEN, "fields": []}) as loader:
         loader.load_state_dict(state)
         batch = next(iter(loader))
         assert {epoch for source, epoch in zip(batch.sources, batch.epochs) if source == "web"} == {1}
@@ -273,7 +276,7 @@ def test_refused(mix: Any, error: Any, message: str) -> None:
 
 def test_only_for_mixes(base: Path) -> None:
     for given in ({"change_mix": True}, {"skip_steps": (0, 1)}):
-        with Loader(base / "web", **GIVEN, **given) as loader, pytest.raises(ConfigError, match="are for mixes"):
+        with Loader(shardtool.Mix(base / "web", **given), **GIVEN) as loader, pytest.raises(ConfigError, match="are for mixes"):
             next(iter(loader))
     mix = mix_of(base, {"web": 1})
     with Loader(mix, order=Order(lanes=2), **GIVEN) as loader, pytest.raises(ConfigError, match="lanes: a mix has it for each source"):
@@ -282,7 +285,7 @@ def test_only_for_mixes(base: Path) -> None:
         len(samples)
     for skip in ((3, 1), (-1, 2), 3, (1, 2, 3)):
         with pytest.raises(ConfigError, match="skip_steps"):
-            Loader(mix, skip_steps=skip, **GIVEN)  # type: ignore[arg-type]
+            Loader(shardtool.Mix(mix, skip_steps=skip), **GIVEN)  # type: ignore[arg-type]
 
 
 def test_epochs(base: Path) -> None:

@@ -459,7 +459,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
 def test_batches_travel(small: Path) -> None:
     """A pickled batch has its bytes and no others, and its state."""
-    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, out="numpy", tuning=shardtool.Tuning(copy=False)) as loader:
+    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy", copy=False)) as loader:
         batch = next(iter(loader))
         text = pickle.dumps(batch)
         again = pickle.loads(text)

@@ -41,7 +41,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def batches(url: Any, fields: Dict[str, Any], **options: Any) -> Iterator[Any]:
-    with Loader(url, fields=fields, out="numpy", **{"seed": 3, "epochs": 1, "shuffle": True, **options}) as loader:
+    options = {"tuning": shardtool.Tuning(out="numpy"), "seed": 3, "epochs": 1, "shuffle": True, **options}
+    with Loader(url, fields=fields, **options) as loader:
         yield from loader
 
 
@@ -66,7 +67,7 @@ def same(rows: List[Any], samples: List[Any]) -> int:
 @pytest.mark.parametrize("options", [{"batch_size": 64}, {"batch_size": 64, "shuffle": False}, {"batch_size": 4000}])
 def test_same_as_samples(data: Path, options: Dict[str, Any], copy: bool) -> None:
     """Types, shapes and order; the last batch is a short one."""
-    tuning = shardtool.Tuning(copy=copy)
+    tuning = shardtool.Tuning(copy=copy, out="numpy")
     got, want = [], []
     for rows, samples in zip(batches(data / "a", ROWS, tuning=tuning, **options), batches(data / "a", SAMPLES, **options)):
         assert same([rows], [samples]) == len(rows["x"])
@@ -83,13 +84,13 @@ def test_ranks_and_resume(data: Path) -> None:
         whole = list(batches(data / "a", ROWS, **given))
         same(whole, list(batches(data / "a", SAMPLES, **given)))
         keys += [key for batch in whole for key in batch["__key__"]]
-        with Loader(data / "a", fields=ROWS, out="numpy", seed=3, epochs=1, shuffle=True, **given) as loader:
+        with Loader(data / "a", fields=ROWS, tuning=shardtool.Tuning(out="numpy"), seed=3, epochs=1, shuffle=True, **given) as loader:
             for i, _ in enumerate(loader):
                 state = json.loads(json.dumps(loader.state_dict()))
                 if i == 6:
                     break
         for fields in (ROWS, SAMPLES):  # a state of rows fits samples
-            with Loader(data / "a", fields=fields, out="numpy", seed=3, epochs=1, shuffle=True, **given) as loader:
+            with Loader(data / "a", fields=fields, tuning=shardtool.Tuning(out="numpy"), seed=3, epochs=1, shuffle=True, **given) as loader:
                 loader.load_state_dict(state)
                 same(whole[7:], list(loader))
     assert len(keys) == N and len(set(keys)) == N
@@ -117,7 +118,10 @@ def test_mix_of_layouts(data: Path, tmp_path: Path) -> None:
 
 def test_one_by_one(data: Path) -> None:
     """Numbers are numbers in either layout."""
-    with shardtool.open(data / "a", out="numpy") as new, shardtool.open(data / "old", out="numpy") as old:
+    with (
+        shardtool.open(data / "a", tuning=shardtool.Tuning(out="numpy")) as new,
+        shardtool.open(data / "old", tuning=shardtool.Tuning(out="numpy")) as old,
+    ):
         for i in (0, 77, N - 1):
             assert new[i].key == old[i].key and (np.asarray(new[i]["x"]) == np.asarray(old[i]["x"])).all()
             assert type(new[i]["label"]) is int and new[i]["label"] == old[i]["label"] == i % 10
@@ -150,7 +154,7 @@ def test_other_numbers(tmp_path: Path) -> None:
         list(batches(tmp_path / "rows", {"x": "int"}, batch_size=3))
     with (
         pytest.raises(shardtool.DecodeError, match="read the field as npy"),
-        shardtool.open(tmp_path / "rows", fields={"x": "int"}, out="numpy") as rows,
+        shardtool.open(tmp_path / "rows", fields={"x": "int"}, tuning=shardtool.Tuning(out="numpy")) as rows,
     ):
         _ = rows[0]["x"]
 

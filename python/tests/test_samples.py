@@ -42,7 +42,9 @@ def test_access(small: Path) -> None:
 
 
 def test_decoded(small: Path) -> None:
-    with shardtool.open(small, fields={"json": "json", "cls": "int", "tokens": ("uint8", (64,)), "extra": "txt?"}, out="numpy") as ds:
+    with shardtool.open(
+        small, fields={"json": "json", "cls": "int", "tokens": ("uint8", (64,)), "extra": "txt?"}, tuning=shardtool.Tuning(out="numpy")
+    ) as ds:
         s = ds[7]
         assert s["json"] == {"number": 7, "even": False} and s["cls"] == 7 and s["extra"] is None
         assert s["tokens"].tobytes() == payload(7)["tokens"]

@@ -28,7 +28,7 @@ def test_loader(tmp_path, layout):
     columns = write(tmp_path / "rows", 2000, layout=layout)
     write(tmp_path / "old", 2000)
     seen = {}
-    for batch in shardtool.Loader(tmp_path / "rows", batch_size=64, shuffle=True, seed=3, epochs=1, out="numpy"):
+    for batch in shardtool.Loader(tmp_path / "rows", batch_size=64, shuffle=True, seed=3, epochs=1, tuning=shardtool.Tuning(out="numpy")):
         for key, x in zip(batch["__key__"], batch["x"]):
             seen[key] = np.asarray(x).copy()
     assert len(seen) == 2000
@@ -39,7 +39,10 @@ def test_loader(tmp_path, layout):
 def test_random_access(tmp_path):
     columns = write(tmp_path / "rows", 500, layout="stacked")
     write(tmp_path / "old", 500)
-    with shardtool.open(tmp_path / "rows", out="numpy") as new, shardtool.open(tmp_path / "old", out="numpy") as old:
+    with (
+        shardtool.open(tmp_path / "rows", tuning=shardtool.Tuning(out="numpy")) as new,
+        shardtool.open(tmp_path / "old", tuning=shardtool.Tuning(out="numpy")) as old,
+    ):
         assert len(new) == len(old) == 500
         for i in (0, 1, 99, 499):
             a, b = new[i], old[i]

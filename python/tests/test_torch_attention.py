@@ -39,7 +39,7 @@ def batch(tmp_path_factory: Any) -> Any:
         for i in range(SAMPLES):
             f.write(json.dumps({"id": f"d{i:03}", "input_ids": tokens_of(i), "tokens": len(tokens_of(i))}) + "\n")
     run("pack", rows, folder / "docs", "--key", "id", "--attr", "tokens=tokens", "--block-size", "8KiB", "--quiet")
-    with Loader(folder / "docs", 4, shuffle=True, epochs=1, pack=Pack(L, ["input_ids"], long="split", plans="none")) as loader:
+    with Loader(folder / "docs", 4, shuffle=True, epochs=1, units=Pack(L, ["input_ids"], long="split", plans="none")) as loader:
         return next(iter(loader))
 
 

@@ -11,6 +11,7 @@ import torch
 from mix_help import SIZES, mix_of, pack, yaml_of
 from torch.utils.data import DataLoader
 
+import shardtool
 from shardtool import Batch, CheckpointError, Dataset, Loader
 
 GIVEN: Dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 7, "fields": {"txt": "txt", "lang": "bytes?"}}
@@ -65,11 +66,11 @@ def test_states(base: Path) -> None:
     refused.load_state_dict(state)
     with pytest.raises(CheckpointError, match="change_mix=True"):
         next(iter(DataLoader(refused, batch_size=None)))
-    changed = Dataset(other, change_mix=True, **GIVEN)
+    changed = Dataset(shardtool.Mix(other, change_mix=True), **GIVEN)
     changed.load_state_dict(state)
     first = next(iter(DataLoader(changed, batch_size=None, num_workers=1)))
     assert first.position == 80
-    with Loader(other, change_mix=True, **GIVEN) as loader:
+    with Loader(shardtool.Mix(other, change_mix=True), **GIVEN) as loader:
         loader.load_state_dict(state)
         assert next(iter(loader))["txt"] == first["txt"]
 
@@ -79,7 +80,9 @@ def test_stateful(base: Path) -> None:
     mix = mix_of(base, {"code": 1, "web": 3}, epoch=300)
 
     def loop(**more: Any) -> Any:
-        return stateful.StatefulDataLoader(Dataset(mix, skip_steps=(2, 3), map=look, **GIVEN), batch_size=None, num_workers=2, **more)
+        return stateful.StatefulDataLoader(
+            Dataset(shardtool.Mix(mix, skip_steps=(2, 3)), map=look, **GIVEN), batch_size=None, num_workers=2, **more
+        )
 
     dl, got, states = loop(), [], []
     for batch in dl:

@@ -24,12 +24,12 @@ def test_data_loader(tmp_path: Path) -> None:
     url = tmp_path / "docs"
     run("pack", rows, url, "--key", "id", "--attr", "tokens=tokens", "--block-size", "8KiB", "--quiet")
     pack, bucket = Pack(128, ["input_ids"], plans="none"), Bucket(300, by="tokens", plans="none")
-    with Loader(url, 3, shuffle=True, epochs=1, pack=pack) as loader:
+    with Loader(url, 3, shuffle=True, epochs=1, units=pack) as loader:
         want = list(loader)
     assert want[0]["input_ids"].dtype == torch.int64 and want[0]["cu_seqlens"].dtype == torch.int32
     assert isinstance(want[0]["max_seqlen"], int) and isinstance(want[0]["fill"], float)
     for workers in (0, 2):
-        got = list(DataLoader(shardtool.Dataset(url, 3, shuffle=True, epochs=1, pack=pack), batch_size=None, num_workers=workers))
+        got = list(DataLoader(shardtool.Dataset(url, 3, shuffle=True, epochs=1, units=pack), batch_size=None, num_workers=workers))
         assert len(got) == len(want)
         for a, b in zip(want, got):
             assert all(torch.equal(a[name], b[name]) for name in ("input_ids", "position_ids", "document", "cu_seqlens"))
@@ -37,5 +37,5 @@ def test_data_loader(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(want[1]))
     assert torch.equal(again["document"], want[1]["document"]) and again.state_dict() == want[1].state_dict()
     assert shardtool.Batch(dict(want[1].items())).state_dict() == want[1].state_dict()
-    data = DataLoader(shardtool.Dataset(url, 1, fields=["tokens.txt"], epochs=1, bucket=bucket), batch_size=None, num_workers=1)
+    data = DataLoader(shardtool.Dataset(url, 1, fields=["tokens.txt"], epochs=1, units=bucket), batch_size=None, num_workers=1)
     assert sum(len(batch["length"]) for batch in data) == 200

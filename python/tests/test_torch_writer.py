@@ -40,7 +40,7 @@ def test_typed_dataset(written: Path, workers: int) -> None:
 def test_images(written: Path, workers: int) -> None:
     """The same crops as without worker processes."""
     fields = {"jpg": shardtool.Image(16, crop="random", flip=True), "cls": "int"}
-    with shardtool.Loader(written, 20, fields=fields, epochs=1, shuffle=True, seed=3, out="numpy") as loader:
+    with shardtool.Loader(written, 20, fields=fields, epochs=1, shuffle=True, seed=3, tuning=shardtool.Tuning(out="numpy")) as loader:
         whole = {int(n): p.copy() for batch in loader for p, n in zip(batch["jpg"], batch["cls"])}
     data = shardtool.Dataset(written, 20, fields=fields, epochs=1, shuffle=True, seed=3)
     seen = 0

@@ -1,5 +1,5 @@
-"""Mixes of packed sequences and of micro-batches: Loader(mix, pack=...) and Loader(mix,
-bucket=...), over chains of starts with other ranks, weights and kills, against the oracle."""
+"""Mixes of packed sequences and of micro-batches: Loader(mix, units=...), over chains of starts
+with other ranks, weights and kills, against the oracle."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Counter, Dict, List, Mapping, Optional, Tuple
 import pytest
 from conftest import run
 
+import shardtool
 from oracle import Mix, MixSource, Order, UnitParameters, Units, parse_share, quantize
 from oracle.parameters import Parameters, Table
 from shardtool import Bucket, CheckpointError, ConfigError, Loader, Pack
@@ -92,7 +93,7 @@ def test_against_the_model(base: Path) -> None:
     mix = model(base, shares, "pack", L, 7)
     pack = Pack(L, ["input_ids"], long="split", window=WINDOW, plans="none")
     position = 0
-    with Loader(mix_of(base, shares), 7, shuffle=True, seed=7, pack=pack, out="numpy") as loader:
+    with Loader(mix_of(base, shares), 7, shuffle=True, seed=7, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         assert len(loader) == 15
         for _, batch in zip(range(30), loader):
             want = mix.batch([], position, 7)
@@ -143,8 +144,14 @@ def test_chains(base: Path) -> None:
             if changed:
                 shares = {name: rnd.randint(1, 9) for name in SIZES}
             world, size = rnd.randint(1, 3), rnd.randint(1, 6)
-            given: Dict[str, Any] = {"shuffle": True, "seed": seed, "pack": pack, "out": "numpy", "world_size": world}
-            loaders = [Loader(mix_of(base, shares), size, rank=rank, change_mix=changed, **given) for rank in range(world)]
+            given: Dict[str, Any] = {
+                "shuffle": True,
+                "seed": seed,
+                "units": pack,
+                "tuning": shardtool.Tuning(out="numpy"),
+                "world_size": world,
+            }
+            loaders = [Loader(shardtool.Mix(mix_of(base, shares), change_mix=changed), size, rank=rank, **given) for rank in range(world)]
             try:
                 for loader in loaders:
                     if job.state is not None:
@@ -168,7 +175,13 @@ def test_chains(base: Path) -> None:
 def test_buckets(base: Path) -> None:
     """Micro-batches are of one source each, and within the budget."""
     bucket = Bucket(400, by="tokens", long="drop", window=WINDOW, plans="none")
-    given: Dict[str, Any] = {"shuffle": True, "epochs": 1, "bucket": bucket, "fields": ["input_ids.npy"], "out": "numpy"}
+    given: Dict[str, Any] = {
+        "shuffle": True,
+        "epochs": 1,
+        "units": bucket,
+        "fields": ["input_ids.npy"],
+        "tuning": shardtool.Tuning(out="numpy"),
+    }
     with Loader(mix_of(base, {"books": 1, "web": 2}), 3, **given) as loader:
         units = 0
         for batch in loader:
@@ -190,7 +203,7 @@ def test_refusals(base: Path, tmp_path: Path) -> None:
     pack = Pack(L, ["input_ids"], long="split", plans="none")
 
     def first(mix: Dict[str, Any], given: Pack, **more: Any) -> Any:
-        with Loader(mix, 2, shuffle=True, pack=given, out="numpy", **more) as loader:
+        with Loader(mix, 2, shuffle=True, units=given, tuning=shardtool.Tuning(out="numpy"), **more) as loader:
             return next(iter(loader))
 
     web = {"data": str(base / "web"), "weight": 1}
@@ -200,11 +213,11 @@ def test_refusals(base: Path, tmp_path: Path) -> None:
         first({"sources": {"web": web, "other": {"data": str(tmp_path / "other"), "weight": 1}}}, pack)
     with pytest.raises(ConfigError, match=r"sources\.web: .*samples are longer than the length of 8"):
         first({"sources": {"web": web}}, Pack(8, ["input_ids"], plans="none"))
-    with Loader({"sources": {"web": web}}, 2, shuffle=True, pack=pack, out="numpy") as loader:
+    with Loader({"sources": {"web": web}}, 2, shuffle=True, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         next(iter(loader))
         state = loader.state_dict()
     longer = Pack(2 * L, ["input_ids"], long="split", plans="none")
-    with Loader({"sources": {"web": web}}, 2, shuffle=True, pack=longer, out="numpy") as loader:
+    with Loader({"sources": {"web": web}}, 2, shuffle=True, units=longer, tuning=shardtool.Tuning(out="numpy")) as loader:
         loader.load_state_dict(state)
         with pytest.raises(CheckpointError, match=r"units is pack of 64, long split in the checkpoint, pack of 128.*change_mix=True"):
             next(iter(loader))

@@ -1,4 +1,4 @@
-"""Packed sequences and micro-batches: Loader(pack=...) and Loader(bucket=...) against a plain
+"""Packed sequences and micro-batches: Loader(units=Pack(...)) and units=Bucket(...) against a plain
 reference, oracle.Units."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_sequences(docs: str, tmp_path: Path) -> None:
     """Every array of every batch is that of the reference, value by value."""
     units = reference(docs, "pack", L, "split", shuffle=True, seed=3, epochs=2)
     pack = Pack(L, ["input_ids", "labels"], long="split", pad_id=7, plans=tmp_path)
-    with Loader(docs, 6, shuffle=True, seed=3, epochs=2, pack=pack, out="numpy") as loader:
+    with Loader(docs, 6, shuffle=True, seed=3, epochs=2, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         for epoch in range(2):
             count = units.count(epoch)
             assert len(loader) == -(-count // 6)
@@ -118,7 +118,15 @@ def test_any_ranks_and_resume(docs: str) -> None:
             for rank in range(world):
                 pack = Pack(L, ["input_ids"], long="split", plans="none")
                 with Loader(
-                    docs, size, shuffle=True, epochs=1, tail="short", pack=pack, out="numpy", rank=rank, world_size=world
+                    docs,
+                    size,
+                    shuffle=True,
+                    epochs=1,
+                    tail="short",
+                    units=pack,
+                    tuning=shardtool.Tuning(out="numpy"),
+                    rank=rank,
+                    world_size=world,
                 ) as loader:
                     if state is not None:
                         loader.load_state_dict(state)
@@ -135,10 +143,10 @@ def test_any_ranks_and_resume(docs: str) -> None:
 
 def test_resume_at_any_sequence(docs: str) -> None:
     pack = Pack(L, ["input_ids"], long="split")
-    with Loader(docs, 3, shuffle=True, epochs=1, pack=pack, out="numpy") as loader:
+    with Loader(docs, 3, shuffle=True, epochs=1, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         whole = [(rows_of(batch), batch.state_dict()) for batch in loader]
     for step in (0, 1, len(whole) // 2, len(whole) - 2):
-        with Loader(docs, 3, shuffle=True, epochs=1, pack=pack, out="numpy") as loader:
+        with Loader(docs, 3, shuffle=True, epochs=1, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
             loader.load_state_dict(whole[step][1])
             assert [rows_of(batch) for batch in loader] == [rows for rows, _ in whole[step + 1 :]]
 
@@ -148,7 +156,9 @@ def test_order_agrees(docs: str) -> None:
     flags = ["--shuffle", "--pack", L, "--long", "split", "--global-batch", 4, "--plans", "none"]
     lines = [json.loads(line) for line in run("order", docs, *flags, "--keys").stdout.splitlines()]
     assert lines == cat(docs, *flags)
-    with Loader(docs, 4, shuffle=True, epochs=1, pack=Pack(L, ["input_ids"], long="split"), out="numpy") as loader:
+    with Loader(
+        docs, 4, shuffle=True, epochs=1, units=Pack(L, ["input_ids"], long="split"), tuning=shardtool.Tuning(out="numpy")
+    ) as loader:
         rows = [row for batch in loader for row in rows_of(batch)]
     assert rows == [[(i["number"], i["offset"], i["length"]) for i in line["items"]] for line in lines]
 
@@ -157,7 +167,7 @@ def test_order_agrees(docs: str) -> None:
 def test_length_and_tails(docs: str, tail: Any) -> None:
     """len() is exact under every tail: before the loop, in it, and for another epoch."""
     pack = Pack(L, ["input_ids"], long="split")
-    with Loader(docs, 7, shuffle=True, epochs=3, tail=tail, pack=pack, out="numpy") as loader:
+    with Loader(docs, 7, shuffle=True, epochs=3, tail=tail, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         for epoch in range(3):
             said, steps = len(loader), 0
             for batch in loader:
@@ -165,7 +175,7 @@ def test_length_and_tails(docs: str, tail: Any) -> None:
                 assert len(loader) == said and batch.epoch == epoch
                 assert batch["input_ids"].shape == (7 if tail != "short" or steps < said else len(batch["input_ids"]), L)
             assert steps == said
-    with Loader(docs, 7, shuffle=True, epochs=3, tail=tail, pack=pack, out="numpy") as loader:
+    with Loader(docs, 7, shuffle=True, epochs=3, tail=tail, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         next(iter(loader))
         state = loader.state_dict()
         loader.set_epoch(2)
@@ -176,7 +186,9 @@ def test_length_and_tails(docs: str, tail: Any) -> None:
 
 def test_padding_rows(docs: str) -> None:
     """With tail="pad" the rows that fill the last batch are padding alone."""
-    with Loader(docs, 64, epochs=1, tail="pad", pack=Pack(L, ["input_ids", "labels"], long="split"), out="numpy") as loader:
+    with Loader(
+        docs, 64, epochs=1, tail="pad", units=Pack(L, ["input_ids", "labels"], long="split"), tuning=shardtool.Tuning(out="numpy")
+    ) as loader:
         last = list(loader)[-1]
     real = int((last["document"][:, 0] >= 0).sum())
     assert 0 < real < 64
@@ -193,7 +205,9 @@ def test_attention(docs: str) -> None:
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         return weights / weights.sum(axis=-1, keepdims=True) @ v
 
-    with Loader(docs, 4, shuffle=True, epochs=1, pack=Pack(L, ["input_ids"], long="split"), out="numpy") as loader:
+    with Loader(
+        docs, 4, shuffle=True, epochs=1, units=Pack(L, ["input_ids"], long="split"), tuning=shardtool.Tuning(out="numpy")
+    ) as loader:
         batch = next(iter(loader))
     ids, document = batch["input_ids"], batch["document"]
     flat = table[ids.reshape(-1) % 100]
@@ -222,8 +236,8 @@ def test_buckets(docs: str) -> None:
         shuffle=True,
         seed=1,
         epochs=1,
-        out="numpy",
-        bucket=Bucket(600, by="tokens", long="drop"),
+        tuning=shardtool.Tuning(out="numpy"),
+        units=Bucket(600, by="tokens", long="drop"),
     )
     position = 0
     with loader:
@@ -251,7 +265,7 @@ def test_long_documents(docs: str, caplog: pytest.LogCaptureFixture) -> None:
         ("split", (0, 0, 0, 0)),
     ):
         caplog.clear()
-        with Loader(docs, 2, epochs=2, pack=Pack(40, ["input_ids"], long=policy)) as loader:  # type: ignore[arg-type]
+        with Loader(docs, 2, epochs=2, units=Pack(40, ["input_ids"], long=policy)) as loader:  # type: ignore[arg-type]
             for _ in loader:
                 pass
             for _ in loader:
@@ -266,7 +280,7 @@ def test_wrong_lengths(tmp_path: Path) -> None:
     """A sample whose field is longer or shorter than its attribute is named, before its batch."""
     for i, off in ((17, 1), (23, -1)):
         url = write(tmp_path / f"wrong{i}", {i: off})
-        loader = Loader(url, 4, epochs=1, pack=Pack(200, ["input_ids"], long="split", plans="none"), out="numpy")
+        loader = Loader(url, 4, epochs=1, units=Pack(200, ["input_ids"], long="split", plans="none"), tuning=shardtool.Tuning(out="numpy"))
         with loader, pytest.raises(DecodeError, match=f"index says that the sample has {len(tokens_of(i)) + off}") as caught:
             for batch in loader:
                 assert i not in batch.numbers
@@ -283,13 +297,13 @@ def test_fields_of_different_lengths(tmp_path: Path) -> None:
             f.write(json.dumps({"id": f"d{i:04}", "input_ids": ids, "labels": labels, "tokens": len(ids)}) + "\n")
     run("pack", rows, tmp_path / "docs", "--key", "id", "--attr", "tokens=tokens", "--quiet")
     pack = Pack(16, ["input_ids", "labels"], plans="none")
-    with Loader(tmp_path / "docs", 2, epochs=1, pack=pack, out="numpy") as loader:
+    with Loader(tmp_path / "docs", 2, epochs=1, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         with pytest.raises(DecodeError, match="6 values, but the index says that the sample has 5") as caught:
             for batch in loader:
                 assert 31 not in batch.numbers
     assert caught.value.key == "d0031" and caught.value.field == "labels.npy"
     short = Pack(1, ["input_ids"], long="drop", plans="none")  # every sample is longer
-    with Loader(tmp_path / "docs", 2, epochs=1, pack=short, out="numpy") as loader:
+    with Loader(tmp_path / "docs", 2, epochs=1, units=short, tuning=shardtool.Tuning(out="numpy")) as loader:
         with pytest.raises(ConfigError, match="every sample is longer than a unit and is dropped: give a larger one"):
             next(iter(loader))
 
@@ -300,7 +314,7 @@ def test_window_and_memory(docs: str) -> None:
 
     def first(memory: int) -> Any:
         order = shardtool.Order(shuffle_memory=memory)
-        with Loader(docs, 2, shuffle=True, epochs=1, pack=pack, order=order, out="numpy") as loader:
+        with Loader(docs, 2, shuffle=True, epochs=1, units=pack, order=order, tuning=shardtool.Tuning(out="numpy")) as loader:
             return next(iter(loader))
 
     with pytest.raises(ConfigError, match=r"too small: at least \d+ bytes") as caught:
@@ -313,13 +327,16 @@ def test_window_and_memory(docs: str) -> None:
 
 def test_refused(docs: str) -> None:
     for options, text in (
-        ({"pack": Pack(8, ["input_ids"])}, "longer than the length of 8"),
-        ({"pack": Pack(L, ["ids"], long="split")}, "the data set has no field 'ids', it has input_ids.npy, labels.npy"),
-        ({"pack": Pack(L, ["input_ids"], by="frames")}, 'no integer attribute "frames"'),
-        ({"pack": Pack(L, ["tokens.txt"], long="split")}, "no .npy file"),
-        ({"bucket": Bucket(10, by="tokens")}, "longer than the budget of 10"),
+        ({"units": Pack(8, ["input_ids"])}, "longer than the length of 8"),
+        ({"units": Pack(L, ["ids"], long="split")}, "the data set has no field 'ids', it has input_ids.npy, labels.npy"),
+        ({"units": Pack(L, ["input_ids"], by="frames")}, 'no integer attribute "frames"'),
+        ({"units": Pack(L, ["tokens.txt"], long="split")}, "no .npy file"),
+        ({"units": Bucket(10, by="tokens")}, "longer than the budget of 10"),
     ):
-        with Loader(docs, 2, epochs=1, out="numpy", **options) as loader, pytest.raises((ConfigError, DecodeError), match=text):
+        with (
+            Loader(docs, 2, epochs=1, tuning=shardtool.Tuning(out="numpy"), **options) as loader,
+            pytest.raises((ConfigError, DecodeError), match=text),
+        ):
             next(iter(loader))
     for make, text in (
         (lambda: Pack(0, ["a"]), "length=0"),
@@ -330,8 +347,8 @@ def test_refused(docs: str) -> None:
         (lambda: Pack(5, []), "name the fields"),
         (lambda: Pack(5, ["fill"]), "none of position_ids"),
         (lambda: Pack(5, ["a"], long="keep"), "long='keep'"),  # type: ignore[arg-type]
-        (lambda: Loader(docs, 2, pack=Pack(5, ["a"]), bucket=Bucket(5)), "pack and bucket"),
-        (lambda: Loader(docs, 2, pack=Pack(5, ["a"]), fields=["a"]), "fields and pack"),
+        (lambda: Loader(docs, 2, units=5), "units=5: give a shardtool.Pack or a shardtool.Bucket or None"),  # type: ignore[arg-type]
+        (lambda: Loader(docs, 2, units=Pack(5, ["a"]), fields=["a"]), r"fields and Pack\("),
     ):
         with pytest.raises(ConfigError, match=text):
             make()
@@ -341,19 +358,19 @@ def test_state_fits(docs: str) -> None:
     """A state of units is refused by another packing, and by samples; one of samples by units."""
 
     def one(**options: Any) -> Dict[str, Any]:
-        with Loader(docs, 2, epochs=1, out="numpy", **options) as loader:
+        with Loader(docs, 2, epochs=1, tuning=shardtool.Tuning(out="numpy"), **options) as loader:
             next(iter(loader))
             return loader.state_dict()
 
-    packed, plain = one(pack=Pack(L, ["input_ids"], long="split")), one()
+    packed, plain = one(units=Pack(L, ["input_ids"], long="split")), one()
     for state, options, text in (
-        (packed, {"pack": Pack(L + 1, ["input_ids"], long="split")}, "units: size"),
-        (packed, {"pack": Pack(L, ["input_ids"], long="drop")}, "units: long"),
-        (packed, {"bucket": Bucket(L, by="tokens", long="split")}, "units: kind"),
+        (packed, {"units": Pack(L + 1, ["input_ids"], long="split")}, "units: size"),
+        (packed, {"units": Pack(L, ["input_ids"], long="drop")}, "units: long"),
+        (packed, {"units": Bucket(L, by="tokens", long="split")}, "units: kind"),
         (packed, {}, "units"),
-        (plain, {"pack": Pack(L, ["input_ids"], long="split")}, "units"),
+        (plain, {"units": Pack(L, ["input_ids"], long="split")}, "units"),
     ):
-        with Loader(docs, 2, epochs=1, out="numpy", **options) as loader:
+        with Loader(docs, 2, epochs=1, tuning=shardtool.Tuning(out="numpy"), **options) as loader:
             loader.load_state_dict(state)
             with pytest.raises((CheckpointError, ConfigError), match=text):
                 next(iter(loader))

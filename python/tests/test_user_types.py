@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator
 
 import shardtool
 import shardtool.torch
-from shardtool import Bucket, Faults, Image, Order, Pack, Tuning
+from shardtool import Bucket, Faults, Image, Mix, Order, Pack, Source, Tuning
 
 
 def count(batch: shardtool.Batch) -> int:
@@ -31,11 +31,16 @@ loader = shardtool.Loader("out/", 64, fields={"jpg": Image(224), "cls": "int"}, 
 for batch in loader:
     keys, seeds, state = batch.sample_keys, batch.seeds, loader.state_dict()
     reveal_type(batch)
-counted = shardtool.Loader({"sources": {"a": {"data": "out/"}}}, 8, map=count, faults=Faults(on_error="skip"))
+counted = shardtool.Loader(Mix({"sources": {"a": {"data": "out/"}}}, change_mix=True), 8, map=count, faults=Faults(on_error="skip"))
 for number in counted:
     reveal_type(number)
-packed = shardtool.Loader("out/", 4, pack=Pack(2048, ["input_ids"]))
-bucket = shardtool.Loader("out/", 4, bucket=Bucket(4096))
+mapped = shardtool.Dataset(Source("out/", view="clean"), 8, map=count)
+for number in mapped:
+    reveal_type(number)
+for named in shardtool.Dataset("out/", 8):
+    reveal_type(named)
+packed = shardtool.Loader("out/", 4, units=Pack(2048, ["input_ids"]))
+bucket = shardtool.Loader("out/", 4, units=Bucket(4096))
 with shardtool.open("out/", fields={"txt": "txt"}) as ds:
     reveal_type(ds[0])
     reveal_type(ds[1:3])
@@ -57,5 +62,12 @@ def test_strict(tmp_path: Path) -> None:
     errors = [line for line in done.stdout.splitlines() if line.startswith("program.py") and "error" in line]
     notes = [line.partition("Revealed type is ")[2].strip('"') for line in done.stdout.splitlines() if "Revealed" in line]
     assert errors == [], done.stdout
-    kinds = ["shardtool.batch.Batch", "int", "shardtool.samples.Sample", "list[shardtool.samples.Sample]"]
+    kinds = [
+        "shardtool.batch.Batch",
+        "int",
+        "int",
+        "shardtool.torch.named.NamedBatch",
+        "shardtool.samples.Sample",
+        "list[shardtool.samples.Sample]",
+    ]
     assert [n.replace("builtins.", "") for n in notes] == kinds, done.stdout

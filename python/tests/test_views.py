@@ -52,7 +52,7 @@ def test_same_as_cat(rows: Path, monkeypatch: pytest.MonkeyPatch, given: Dict[st
             want = cat(f"{rows}{of}", *flags, "--shuffle", "--seed=5", "--global-batch=24", f"--world-size={world}", f"--rank={rank}")
             ranks = {"rank": rank, "world_size": world, "order": shardtool.Order(global_batch=24)}
             options: Dict[str, Any] = {"shuffle": True, "seed": 5, "epochs": 1, **ranks}
-            with Loader(f"{rows}{of}", fields=["txt"], **options, **given) as loader:
+            with Loader(shardtool.Source(f"{rows}{of}", **given), fields=["txt"], **options) as loader:
                 length = len(loader)
                 assert numbers(loader) == [line["number"] for line in want]
                 assert length == -(-loader._facts()["epoch_samples"] // 24)
@@ -97,7 +97,7 @@ def test_errors(rows: Path, tmp_path: Path) -> None:
         ({"keys": str(tmp_path / "none")}, NotFoundError, "no such file"),
         ({"where": 3}, ConfigError, "where=3"),
     ):
-        with pytest.raises(kind) as err, Loader(rows, 4, fields=["txt"], **given) as loader:  # type: ignore[arg-type]
+        with pytest.raises(kind) as err, Loader(shardtool.Source(rows, **given), 4, fields=["txt"]) as loader:  # type: ignore[arg-type]
             next(iter(loader))
         assert text in str(err.value) and "--" not in str(err.value)
     with pytest.raises(NotFoundError, match="no view none"), Loader(f"{rows}#none", 4) as loader:

@@ -20,7 +20,7 @@ Image = pytest.importorskip("PIL.Image")
 def read(url: Path, **options: Any) -> List[Dict[str, Any]]:
     """All samples, as the Loader delivers them without fields, in storage order."""
     out = []
-    with shardtool.Loader(url, 100, epochs=1, out="numpy", **options) as loader:
+    with shardtool.Loader(url, 100, epochs=1, tuning=shardtool.Tuning(out="numpy"), **options) as loader:
         for batch in loader:
             columns = {name: batch[name] for name in batch}
             for i, key in enumerate(batch.sample_keys):
@@ -46,7 +46,7 @@ def test_typed(tmp_path: Path) -> None:
     for got in (first, second):
         assert np.array_equal(got.pop("array"), given["array"]) and got.pop("picture").tobytes() == image.tobytes()
         assert got == {k: v for k, v in given.items() if k not in ("array", "picture")}
-    with shardtool.open(tmp_path / "out", out="numpy") as samples:
+    with shardtool.open(tmp_path / "out", tuning=shardtool.Tuning(out="numpy")) as samples:
         assert samples["a"]["whole"] == -3 and samples["a"]["tree"] == given["tree"]
     run("verify", tmp_path / "out", "--deep")
     assert [a for a in run("inspect", tmp_path / "out").stdout.splitlines() if a == "attribute label (label)"]
@@ -84,10 +84,13 @@ def test_sources_that_differ_in_a_type(tmp_path: Path) -> None:
         with Writer(tmp_path / name) as w:
             w.write({"x": value, "y": "text"})
     mix = {"sources": {name: {"data": tmp_path / name} for name in "ab"}}
-    with shardtool.Loader(mix, 2, epochs=1, out="numpy") as loader:
+    with shardtool.Loader(mix, 2, epochs=1, tuning=shardtool.Tuning(out="numpy")) as loader:
         batch = next(iter(loader))
         assert sorted(batch["x"]) == [b"1", b"1.5"] and batch["y"] == ["text", "text"]
-    with shardtool.Loader(mix, 2, epochs=1, out="numpy", fields="typed") as loader, pytest.raises(ConfigError, match="several, for 'x'"):
+    with (
+        shardtool.Loader(mix, 2, epochs=1, tuning=shardtool.Tuning(out="numpy"), fields="typed") as loader,
+        pytest.raises(ConfigError, match="several, for 'x'"),
+    ):
         iter(loader)
 
 

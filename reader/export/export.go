@@ -45,9 +45,9 @@ const (
 // WIDSName is the name of the index of wids.
 const WIDSName = "wids.json"
 
-// ListName returns the name of the object that is written last. It depends on the form, so that
+// listName returns the name of the object that is written last. It depends on the form, so that
 // several forms can share a place.
-func ListName(f Form) string { return "export-" + string(f) + ".json" }
+func listName(f Form) string { return "export-" + string(f) + ".json" }
 
 // Errors a caller branches on.
 var (
@@ -229,7 +229,7 @@ func (e *exporter) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	return e.putJSON(ctx, ListName(e.o.Form), e.res)
+	return e.putJSON(ctx, listName(e.o.Form), e.res)
 }
 
 // wids returns the index that wids reads.

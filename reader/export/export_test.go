@@ -197,7 +197,7 @@ func checkArchives(t *testing.T, to objstore.Store, res *Result, samples []tests
 		}
 	}
 	var list Result
-	if err := json.Unmarshal(get(t, to, ListName(form)), &list); err != nil || list.Samples != res.Samples || len(list.Shards) != len(res.Shards) || list.Digest != res.Digest {
+	if err := json.Unmarshal(get(t, to, listName(form)), &list); err != nil || list.Samples != res.Samples || len(list.Shards) != len(res.Shards) || list.Digest != res.Digest {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if got := objects(t, to); len(got) != files {
@@ -222,7 +222,7 @@ func TestAgain(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if _, err := to.Stat(t.Context(), ListName(form)); !errors.Is(err, fs.ErrNotExist) && len(objects(t, to)) != len(want) {
+			if _, err := to.Stat(t.Context(), listName(form)); !errors.Is(err, fs.ErrNotExist) && len(objects(t, to)) != len(want) {
 				t.Fatalf("operation %d failed, and the list is there: %v", k, err)
 			}
 			before := 0
@@ -398,7 +398,7 @@ for name in sys.argv[1:]:
 	if lines := strings.Count(got, "\n"); lines != strings.Count(want, "\n") {
 		t.Errorf("tar lists %d members", lines)
 	}
-	if _, err := os.Stat(filepath.Join(dir, ListName(DALI))); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, listName(DALI))); err != nil {
 		t.Error(err)
 	}
 }

@@ -101,9 +101,6 @@ func (p *Plan) Seek(epoch, position uint64) (*Cursor, error) {
 // begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = min(epoch, maxEpochs) }
 
-// Place is where the next batch begins, before TailDrop moves it on.
-func (c *Cursor) Place() (epoch, position uint64) { return c.epoch, c.position }
-
 // NextBatch appends this rank's part of the next global batch to dst and moves past the whole of
 // it. The split may change from call to call; another rank is another part of the same sequence of
 // global batches. A rank's part may be empty. At the end, and for a data set without samples, the

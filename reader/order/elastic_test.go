@@ -148,7 +148,7 @@ func TestSplitMayChangeInACursor(t *testing.T) {
 	for range 300 {
 		world := 1 + rnd.IntN(20)
 		s := Split{1 + rnd.IntN(400), rnd.IntN(world), world}
-		epoch, position := c.Place()
+		epoch, position := c.epoch, c.position
 		refs, b, err := c.NextBatch(nil, s)
 		if err != nil {
 			t.Fatal(err)

@@ -240,7 +240,7 @@ func TestResumeAtEveryPosition(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				epoch, at := c.Place()
+				epoch, at := c.epoch, c.position
 				for range 4 {
 					refs, b, err := c.NextBatch(nil, Split{32, 0, 1})
 					if err != nil {

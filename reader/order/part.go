@@ -50,15 +50,6 @@ func (c *Cursor) pass(places uint64) {
 	}
 }
 
-// Check returns an error that names the first parameter out of its limits, nil when there is none.
-// New checks too; Check needs no table.
-func (p Params) Check() error {
-	if err := p.validate(); err != nil {
-		return fmt.Errorf("order: %w", err)
-	}
-	return nil
-}
-
 // Check returns an error that names what is out of its limits in a split, nil when nothing is.
 func (s Split) Check() error {
 	if err := s.validate(); err != nil {

@@ -97,11 +97,11 @@ func TestNextPartRefusals(t *testing.T) {
 	if _, _, err := mustSeek(t, mustPlan(t, table, p), 0, 0).NextPart(nil, 0, 1, 0, 1); err == nil {
 		t.Error("parts of an order with tail pad")
 	}
-	if err := p.Check(); err != nil {
+	if err := p.validate(); err != nil {
 		t.Error(err)
 	}
 	p.Head = 2
-	if p.Check() == nil || (Split{1, 1, 1}).Check() == nil {
+	if p.validate() == nil || (Split{1, 1, 1}).Check() == nil {
 		t.Error("values out of their limits pass")
 	}
 }

@@ -203,7 +203,7 @@ func batchesFor(t *testing.T, plan *Plan, c *pythonCase) (batches []*pythonBatch
 		}
 		batches = append(batches, b)
 	}
-	epoch, position = cursors[0].Place()
+	epoch, position = cursors[0].epoch, cursors[0].position
 	return batches, epoch, position
 }
 

@@ -39,7 +39,15 @@ def main() -> None:
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # of torchrun
     # The order of the prompts is fixed, and so are those of each rank.
-    loader = shardtool.Loader(args.prompts, args.batch_size, epochs=1, fields={args.field: "txt"}, rank=rank, world_size=world, out="arrow")
+    loader = shardtool.Loader(
+        args.prompts,
+        args.batch_size,
+        epochs=1,
+        fields={args.field: "txt"},
+        rank=rank,
+        world_size=world,
+        tuning=shardtool.Tuning(out="arrow"),
+    )
     writer = shardtool.Writer(
         args.answers, rank=rank, world_size=world, source=args.prompts, samples_per_shard=args.shard_samples, duplicate_keys="fail"
     )

@@ -41,6 +41,7 @@ from .options import Faults, Order, Tuning
 from .read.states import merge_states
 from .read.units import Bucket, Pack
 from .samples import Sample, Samples, open
+from .sources import Mix, Source
 from .stats import SourceStats, Stalls, Stats
 from .wire.program import package_version
 from .write.optimize import optimize
@@ -66,6 +67,7 @@ __all__ = [
     "Image",
     "KeyNotFoundError",
     "Loader",
+    "Mix",
     "NotFoundError",
     "Order",
     "Pack",
@@ -74,6 +76,7 @@ __all__ = [
     "ServerDiedError",
     "ShardtoolError",
     "SkippedError",
+    "Source",
     "SourceStats",
     "Stalls",
     "Stats",

@@ -18,7 +18,7 @@ from .errors import ConfigError
 Size = Union[int, str]
 
 #: What arrays are delivered as.
-Output = Literal["torch", "numpy", "bytes"]
+Output = Literal["torch", "numpy", "bytes", "arrow"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 

@@ -42,14 +42,18 @@ class Loader(Stream, Arguments[T]):
 
     Args:
         url: The address of the data set: ``out/``, ``s3://bucket/prefix`` or
-            ``https://host/prefix``. ``@0123456789abcdef`` at its end selects a generation. Or a
-            mix of several data sets (docs/mixing.md): the path of a mix file, ``mix.yaml``, or a
-            dict with the same members, ``{"sources": {"web": {"data": "out/", "weight": 3}}}``.
+            ``https://host/prefix``. ``@0123456789abcdef`` at its end selects a generation, and
+            ``#name`` a view that was made by ``shardtool select``. Or a ``shardtool.Source``, which
+            selects by keys too. Or a mix of several data sets (docs/mixing.md): the path of a mix
+            file, ``mix.yaml``, a dict with the same members, ``{"sources": {"web": {"data": "out/",
+            "weight": 3}}}``, or a ``shardtool.Mix``, which may continue another one.
         batch_size: Samples of a batch on this rank. ``order=Order(global_batch=...)`` sets those
             over all ranks instead. With a checkpoint, both may be left out.
         fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
             with the types that ``shardtool.Writer`` recorded, else as bytes; None where a sample
             lacks one. "typed": the same, and a field without a type is an error.
+        where: An expression over attributes, such as ``"score >= 3 and lang in (de, fr)"``; only
+            samples for which it holds are read.
         shuffle: False delivers the samples in storage order. None: as the checkpoint, else False.
         seed: Seed of the order, from 0 to 2^64 - 1. None: as the checkpoint, else 0.
         epochs: Number of epochs, from the first on; None: no end. With a number, nothing after the
@@ -60,23 +64,14 @@ class Loader(Stream, Arguments[T]):
         tail: The last batch of an epoch. "short": smaller. "wrap": filled from the next epoch.
             "drop": left out. "pad": filled with repeated samples. None: as the checkpoint, else
             "short" if ``epochs`` is a number and "wrap" if it is None.
-        out: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
-            "arrow" delivers each batch as a ``pyarrow.RecordBatch``: see ``Batch.to_arrow``.
         map: A function that is called with each batch. The iteration yields its result.
-        where: An expression over attributes, such as ``"score >= 3 and lang in (de, fr)"``; only
-            samples for which it holds are read. A view that was made by ``shardtool select`` is
-            read by its name: ``url#name``.
-        keys: A file with one key in each line; only samples with these keys are read.
         cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
             of the host.
-        pack: Packs samples into sequences of one length: see ``shardtool.Pack``.
-        bucket: Forms micro-batches of samples of similar length: see ``shardtool.Bucket``.
-        change_mix: True: continue a state with another mix than its own. The log "shardtool" has
-            what changes. Without it, a state of another mix raises CheckpointError.
-        skip_steps: The first and the last of the steps of a mix to leave out, both included. Steps
-            are batches of this size, counted from 0. All others stay what they are.
+        units: ``shardtool.Pack`` packs samples into sequences of one length, and
+            ``shardtool.Bucket`` forms micro-batches of samples of similar length.
         order: Details of the order: see ``shardtool.Order``.
-        tuning: Memory, parallelism, reports: see ``shardtool.Tuning``.
+        tuning: The type of arrays, memory, parallelism, reports: see
+            ``shardtool.Tuning``.
         faults: What happens when data is damaged: see ``shardtool.Faults``.
 
     Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches may be
@@ -127,7 +122,7 @@ class Loader(Stream, Arguments[T]):
     def info(self) -> Dict[str, Any]:
         """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
         generation, fields. Of a mix, these are sums, ``sources`` has the facts of each, and
-        ``epoch_length`` and ``end`` are in samples, also with ``pack`` and ``bucket``. Starts the
+        ``epoch_length`` and ``end`` are in samples, also with ``units``. Starts the
         child."""
         self._connect()
         return self._session.facts()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, Optional, Union
 
-from ._checks import Size, at_least, check_max_skipped, set_typed
+from ._checks import Output, Size, at_least, check_max_skipped, set_typed
 
 __all__ = ["Faults", "Order", "Tuning"]
 
@@ -70,10 +70,15 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """Memory, parallelism and reports. No option changes which samples a batch has.
+    """The type of arrays, memory, parallelism and reports. No option changes which samples a batch
+    has.
 
-    ``open`` uses ``memory``, ``workers`` and ``cache_size``; the others concern batches.
+    ``open`` uses ``out``, ``memory``, ``workers`` and ``cache_size``; the others concern batches.
     """
+
+    out: Output = "torch"
+    """The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews. "arrow"
+    delivers each batch as a ``pyarrow.RecordBatch``: see ``Batch.to_arrow``."""
 
     memory: Optional[Size] = None
     """Bytes of blocks that the child process holds. More lets it read further ahead. Default: 1.5

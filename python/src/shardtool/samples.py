@@ -8,14 +8,14 @@ import struct
 import threading
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
-from . import _checks
-from ._checks import Output
+from . import _checks, sources
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, parse, typed
 from .options import Tuning
+from .read.arguments import opening
+from .sources import Source
 from .wire import protocol as proto
 from .wire.client import Client, Frame, Session
-from .wire.requests import opening
 
 #: Requests sent before the first answer is read.
 _AHEAD = 64
@@ -55,15 +55,13 @@ class Samples:
     The object can be pickled. Each process that uses a copy has its own child.
 
     Args:
-        url: As for Loader.
+        url: As for Loader, but no mix.
         fields: As for Loader, for one sample at a time. None: all fields of the sample,
             with the types that ``shardtool.Writer`` recorded, else as bytes.
-        out: The type of arrays: "torch", "numpy", or "bytes" for memoryviews.
+        where: As for Loader. The samples of a view are counted from 0 in storage order: ``ds[i]``
+            is the i-th of them, and ``len(ds)`` is how many there are, whatever their weights.
         cache: As for Loader.
-        where, keys: As for Loader. The samples of a view are counted from 0 in storage order:
-            ``ds[i]`` is the i-th of them, and ``len(ds)`` is how many there are, whatever their
-            weights.
-        tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
+        tuning: As for Loader; ``out``, ``memory``, ``workers`` and ``cache_size`` are used.
 
     Threads may share it. One of them is served at a time: ask for many samples at once, by a slice
     or a list.
@@ -71,21 +69,21 @@ class Samples:
 
     def __init__(
         self,
-        url: Union[str, os.PathLike[str]],
+        url: Union[str, os.PathLike[str], Source],
         *,
         fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
-        out: Output = "torch",
-        cache: Union[str, os.PathLike[str], None] = None,
         where: Optional[str] = None,
-        keys: Union[str, os.PathLike[str], None] = None,
+        cache: Union[str, os.PathLike[str], None] = None,
         tuning: Tuning = Tuning(),
     ) -> None:
-        _checks.typed(Samples.__init__, {"url": url, "out": out, "cache": cache, "where": where, "keys": keys, "tuning": tuning})
-        self.url = os.fsdecode(url)
+        _checks.typed(Samples.__init__, {name: value for name, value in locals().items() if name not in ("self", "fields")})
+        if tuning.out == "arrow":
+            raise ConfigError("out='arrow': samples are dicts; a Loader can deliver record batches")
+        source = sources.given(url)
+        self.url, self._out = source._shown(), tuning.out
         self._fields = parse(fields)
-        self._out = out
-        check_out(out, _arrays(self._fields))
-        self._open = opening(url, cache, tuning, where, keys)
+        check_out(self._out, _arrays(self._fields))
+        self._open = opening(source, where, cache, tuning)
         self._closed = False
         self._reset()
 

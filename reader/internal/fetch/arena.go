@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -12,11 +13,13 @@ import (
 // arena is memory from the system that buffers are cut from, where the system maps it in large
 // pages: filling 1 GiB of it for the first time takes a fifth of what separate buffers of the Go
 // heap take. The collector does not know it: a slice of it must not be used once the arena is
-// given back.
+// given back, and an arena that was abandoned is kept by references to the arena, not to slices.
 type arena struct {
-	mem  []byte
-	free extent.List
-	drop *time.Timer // while it is a spare one
+	mem       []byte
+	free      extent.List
+	drop      *time.Timer     // while it is a spare one
+	abandoned int64           // bytes in hand, if it was abandoned
+	seal      runtime.Cleanup // of an abandoned one
 }
 
 const (
@@ -34,6 +37,8 @@ var spare struct {
 	arenas      []*arena // the one given back last at the end
 	bytes       int      // of them
 	inUse, most int
+	abandoned   int64 // bytes in hand of those that were abandoned
+	checked     int64 // the same when the collector was last told to look
 }
 
 // newArena returns an arena of at least size bytes, or nil where the system has none: callers then
@@ -42,6 +47,7 @@ func newArena(size int64) *arena {
 	if size < leastArena || size != int64(int(size)) {
 		return nil
 	}
+	collect()
 	spare.Lock()
 	defer spare.Unlock()
 	a := takeSpare(int(size))
@@ -57,6 +63,20 @@ func newArena(size int64) *arena {
 	spare.most = max(spare.most, spare.inUse)
 	trimSpare()
 	return a
+}
+
+// collect has the collector look for abandoned arenas where they hold much: by itself it does not
+// come for memory that it does not know.
+func collect() {
+	spare.Lock()
+	many := spare.abandoned > max(int64(spare.most), 2*spare.checked)
+	if many {
+		spare.checked = spare.abandoned
+	}
+	spare.Unlock()
+	if many {
+		runtime.GC()
+	}
 }
 
 // takeSpare takes the smallest spare arena that has size bytes, and not more than twice as many.
@@ -99,7 +119,13 @@ func trimSpare() {
 func (a *arena) giveBack() {
 	spare.Lock()
 	defer spare.Unlock()
-	spare.inUse -= len(a.mem)
+	if a.abandoned > 0 {
+		a.seal.Stop()
+		leave(a.abandoned)
+		a.abandoned = 0
+	} else {
+		spare.inUse -= len(a.mem)
+	}
 	spare.arenas = append(spare.arenas, a)
 	spare.bytes += len(a.mem)
 	a.drop = time.AfterFunc(arenaKept, func() {
@@ -109,6 +135,31 @@ func (a *arena) giveBack() {
 			unmapMemory(a.mem)
 		}
 	})
+}
+
+// abandon frees what is not cut, and keeps the bytes in hand as they are for as long as anything
+// refers to the arena, or until it is given back. Nobody else gets the addresses afterwards: a slice
+// that outlives all references to the arena cannot be read, and never shows the bytes of another
+// stream.
+func (a *arena) abandon(inHand int64) {
+	a.forget()
+	spare.Lock()
+	defer spare.Unlock()
+	spare.inUse -= len(a.mem)
+	spare.abandoned += inHand
+	a.abandoned = inHand
+	a.seal = runtime.AddCleanup(a, func(mem []byte) {
+		sealMemory(mem)
+		spare.Lock()
+		defer spare.Unlock()
+		leave(inHand)
+	}, a.mem)
+}
+
+// leave takes bytes off those that were abandoned. spare is locked.
+func leave(n int64) {
+	spare.abandoned -= n
+	spare.checked = min(spare.checked, spare.abandoned)
 }
 
 // cut returns a buffer of size bytes, or nil where no place is large enough. Its bytes are those

@@ -21,6 +21,13 @@ func mapMemory(size int) []byte {
 
 func unmapMemory(mem []byte) { _ = syscall.Munmap(mem) } // nothing else can be done about it
 
+// sealMemory gives the pages of mem back to the system and keeps the addresses. They cannot be read
+// any more.
+func sealMemory(mem []byte) {
+	_ = syscall.Madvise(mem, syscall.MADV_DONTNEED)
+	_ = syscall.Mprotect(mem, syscall.PROT_NONE)
+}
+
 // forgetMemory gives the whole pages of mem back to the system. They are 0 at their next use.
 func forgetMemory(mem []byte) {
 	page := os.Getpagesize()

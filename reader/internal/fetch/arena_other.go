@@ -8,4 +8,6 @@ func mapMemory(int) []byte { return nil }
 
 func unmapMemory([]byte) {}
 
+func sealMemory([]byte) {}
+
 func forgetMemory([]byte) {}

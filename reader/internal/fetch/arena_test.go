@@ -2,8 +2,10 @@ package fetch
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -115,4 +117,65 @@ func TestSpareArenas(t *testing.T) {
 		t.Error("the arena that was given back last is not kept")
 	}
 	most()
+}
+
+// TestAbandonedArena: buffers of an arena that was abandoned stay as they are while something refers
+// to it. Its memory is gone afterwards, and nobody gets the addresses.
+func TestAbandonedArena(t *testing.T) {
+	const mib = 1 << 20
+	p := Pool{Limit: 8 * mib}
+	if p.Map(); p.arena == nil {
+		t.Skip("this system or build maps no memory")
+	}
+	state := func() (inUse int, abandoned int64) {
+		spare.Lock()
+		defer spare.Unlock()
+		return spare.inUse, spare.abandoned
+	}
+	_, none := state()
+	buf := p.Force(mib)
+	p.Put(p.Force(2 * mib))
+	buf[0], buf[mib-1] = 1, 2
+	p.Abandon()
+	runtime.GC()
+	before, n := state()
+	if n != none+mib {
+		t.Fatalf("%d bytes are abandoned, want %d", n, none+mib)
+	}
+	other := newArena(8 * mib)
+	if buf[0] != 1 || buf[mib-1] != 2 || other == p.arena {
+		t.Fatal("a buffer in hand has changed")
+	}
+	other.giveBack()
+	at := unsafe.SliceData(p.arena.mem)
+	p.arena = nil
+	for {
+		runtime.GC() // it comes by itself, too, but who knows when
+		if _, n := state(); n == none {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if inUse, _ := state(); inUse != before {
+		t.Errorf("%d bytes in use, want %d", inUse, before)
+	}
+	var more []*arena
+	for range 20 {
+		a := newArena(8 * mib)
+		if more = append(more, a); unsafe.SliceData(a.mem) == at {
+			t.Fatal("another owner has the addresses")
+		}
+	}
+	for _, a := range more {
+		a.giveBack()
+	}
+	// One that was given back in the end is like any other.
+	p.Map()
+	last := p.arena
+	p.Force(mib)
+	p.Abandon()
+	p.Close()
+	if _, n := state(); n != none || !slices.Contains(spare.arenas, last) {
+		t.Errorf("%d bytes are abandoned after all came back", n)
+	}
 }

@@ -31,8 +31,8 @@ type Pool struct {
 	arena *arena // nil: buffers are of the heap
 }
 
-// Map has buffers cut from one arena of Limit bytes, where the system provides such memory. No
-// buffer may then be used after Close. Call it before the first use.
+// Map has buffers cut from one arena of Limit bytes, where the system provides such memory. Call it
+// before the first use.
 func (p *Pool) Map() { p.arena = newArena(p.Limit) }
 
 // Take returns a buffer of n bytes, or nil when there is no room. One buffer alone is always
@@ -108,7 +108,16 @@ func (p *Pool) Trim() {
 	p.free = p.free[:0]
 }
 
-// Close frees everything but the record of Most.
+// Abandon frees what is not handed out. Buffers that are stay as they are until Close, or until
+// nothing refers to the pool any more.
+func (p *Pool) Abandon() {
+	p.Trim()
+	if p.arena != nil {
+		p.arena.abandon(p.lent)
+	}
+}
+
+// Close frees everything but the record of Most. No buffer of an arena may be used any more.
 func (p *Pool) Close() {
 	if p.arena != nil {
 		p.arena.giveBack()

@@ -74,14 +74,12 @@ func (l *drafts) take() *Draft {
 }
 
 // Release ends the use of a draft whose batch was delivered: its pieces, copies and closed slots go
-// back to the window, and the draft is used again. It reports whether the window is still open. It
-// may be called from any goroutine, once for each draft.
-func (p *Planner) Release(d *Draft) bool {
-	if !p.Window.Release(d.Use) {
-		return false
+// back to the window, and the draft is used again. It may be called from any goroutine, once for each
+// draft.
+func (p *Planner) Release(d *Draft) {
+	if p.Window.Release(d.Use) {
+		p.idle.mu.Lock()
+		p.idle.idle = append(p.idle.idle, d)
+		p.idle.mu.Unlock()
 	}
-	p.idle.mu.Lock()
-	p.idle.idle = append(p.idle.idle, d)
-	p.idle.mu.Unlock()
-	return true
 }

@@ -212,13 +212,30 @@ func (w *Window) Stats() (evicted uint64, most int64) {
 	return w.evicted, w.pool.Most()
 }
 
-// Close frees everything. Pieces and copies must not be used any more: their memory may belong to
-// another window, or to nobody.
-func (w *Window) Close() {
+// Close ends the window. Where batches are in hand, their pieces and copies stay as they are as long
+// as anything refers to the window, or until Free.
+func (w *Window) Close(inHand bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if inHand {
+		for _, p := range w.resident {
+			if p.pins == 0 {
+				w.pool.Put(p.Buf)
+			}
+		}
+		w.pool.Abandon()
+	} else {
+		w.pool.Close()
+	}
+	w.pieces, w.resident, w.idle, w.tables, w.slots, w.uses = nil, nil, nil, nil, nil, nil
+}
+
+// Free ends the use of all pieces and copies of a window that was closed, or is about to be: their
+// memory may belong to another window afterwards.
+func (w *Window) Free() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pool.Close()
-	w.pieces, w.resident, w.idle, w.tables, w.slots, w.uses = nil, nil, nil, nil, nil, nil
 }
 
 // take takes the last of those that are kept for reuse, or makes a new one.

@@ -82,7 +82,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d bytes were held, the limit is %d", most, w.Size())
 	}
 	t.Logf("%d blocks evicted, %d bytes held at most", evicted, most)
-	w.Close()
+	w.Close(true)
 	if w.Release(out[0].use) {
 		t.Error("a batch was released after Close")
 	}

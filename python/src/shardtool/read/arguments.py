@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping as AnyMapping
 from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Tuple, Union
 
-from .. import _checks
-from .._checks import Output
+from .. import _checks, sources
 from ..batch import Batch
-from ..errors import ConfigError, NotFoundError
+from ..errors import ConfigError
 from ..fields import Field, Spec, check_out, parse
 from ..options import Faults, Order, Tuning
-from ..wire.requests import opening, starting
-from . import mixes, units
+from ..sources import Mix, Source
 from .iteration import T
 from .units import Bucket, Pack
 
@@ -28,7 +25,6 @@ class Asked:
     starting: Dict[str, Any]  #: The members of START that stay the same.
     fields: Optional[List[Field]]  #: None: all fields.
     typed: bool  #: Whether a field without a type is an error.
-    out: str
     ranks: Tuple[Optional[int], Optional[int]]
     map: Optional[Callable[[Any], Any]]
     units: Union[Pack, Bucket, None]
@@ -38,7 +34,7 @@ class Asked:
     @property
     def arrays(self) -> str:
         """The type of arrays in batches."""
-        return "numpy" if self.out == "arrow" else self.out
+        return "numpy" if self.tuning.out == "arrow" else self.tuning.out
 
     def portable(self) -> Asked:
         """Returns it for another process, which process groups cannot leave for."""
@@ -51,25 +47,20 @@ class Arguments(Generic[T]):
 
     def __init__(
         self,
-        url: Union[str, os.PathLike[str], Mapping[str, Any]],
+        url: Union[str, os.PathLike[str], Mapping[str, Any], Source, Mix],
         batch_size: Optional[int] = None,
         *,
         fields: Union[Literal["typed"], Iterable[str], Mapping[str, Spec], None] = None,
+        where: Optional[str] = None,
         shuffle: Optional[bool] = None,
         seed: Optional[int] = None,
         epochs: Optional[int] = None,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
         tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
-        out: Union[Output, Literal["arrow"]] = "torch",
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
-        where: Optional[str] = None,
-        keys: Union[str, os.PathLike[str], None] = None,
-        change_mix: bool = False,
-        skip_steps: Optional[Tuple[int, int]] = None,
-        pack: Optional[Pack] = None,
-        bucket: Optional[Bucket] = None,
+        units: Union[Pack, Bucket, None] = None,
         order: Order = Order(),
         tuning: Tuning = Tuning(),
         faults: Faults = Faults(),
@@ -80,30 +71,41 @@ class Arguments(Generic[T]):
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
         for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 1)):
             _checks.at_least(name, given[name], least)
-        if skip_steps is not None and not 0 <= skip_steps[0] <= skip_steps[1] < mixes.NO_END:
-            raise ConfigError(f"skip_steps={skip_steps!r}: give the first and the last step to leave out, counted from 0")
-        wanted = parse(fields)
-        check_out(out, wanted)
+        if isinstance(units, Pack) and fields is not None:
+            raise ConfigError("fields and Pack(...): sequences have the fields of Pack(fields=...) alone")
+        wanted, source = parse(fields), sources.given(url)
+        check_out(tuning.out, wanted)
         ranks = given["rank"], given["world_size"]
-        asked = Asked(
-            url=mixes.name_of(url) if isinstance(url, AnyMapping) else os.fsdecode(url),
-            opening=opening(url, cache, tuning, where, keys, given["change_mix"]),
-            starting=starting(given, order, tuning, faults),
+        self._begin_with(Asked(
+            url=source._shown(), opening=opening(source, where, cache, tuning), starting=starting(given, source, order, tuning, faults),
             fields=wanted, typed=isinstance(fields, str),  # parse refuses all but "typed"
-            out=out, map=map, units=units.check(pack, bucket, fields), tuning=tuning, faults=faults,
-            ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
-        )  # fmt: skip
-        if not isinstance(url, AnyMapping):
-            _exists(asked.url)
-        self._begin_with(asked)
+            map=map, units=units, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
+        ))  # fmt: skip
 
     def _begin_with(self, asked: Asked) -> None:
         raise NotImplementedError
 
 
-def _exists(url: str) -> None:
-    """Refuses a path at which there is nothing. Stores are asked when the child opens them."""
-    base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
-    if "://" not in url and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
-        what = "mix file" if url.endswith((".yaml", ".yml", ".json")) else "data set in"
-        raise NotFoundError(f"no {what} {url}: there is no such file or folder: check the path")
+def opening(source: Union[Source, Mix], where: Optional[str], cache: Union[str, os.PathLike[str], None], tuning: Tuning) -> Dict[str, Any]:
+    """Returns the body of OPEN."""
+    body = source._opening()
+    if where is not None and "where" in body:
+        raise ConfigError("where and Source(where=...): give one of them")
+    return _checks.drop_none({
+        "where": where, **body, "memory": tuning.memory, "workers": tuning.workers,
+        "cache": None if cache is None else _checks.address(cache), "cache_size": tuning.cache_size,
+    })  # fmt: skip
+
+
+def starting(given: Mapping[str, Any], source: Union[Source, Mix], order: Order, tuning: Tuning, faults: Faults) -> Dict[str, Any]:
+    """Returns the members of START that stay the same for the life of a loader."""
+    limit = faults.max_skipped
+    return _checks.drop_none({
+        **{name: given[name] for name in ("batch_size", "shuffle", "seed", "tail")},
+        **vars(order), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
+        **{name: getattr(tuning, name) for name in ("prefetch", "requests", "depth", "memory", "workers")},
+        **({"change_mix": source.change_mix or None, "skip_steps": source.skip_steps} if isinstance(source, Mix) else {}),
+        "ring": tuning.ring_memory, "autotune": None if tuning.autotune else False,
+        "on_error": "fail" if limit == 0 else faults.on_error,
+        "max_skipped_share" if isinstance(limit, float) else "max_skipped": limit or None,
+    })  # fmt: skip

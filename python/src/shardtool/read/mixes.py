@@ -1,67 +1,14 @@
-"""Mixes: several data sets as one stream, given by the path of a mix file, or by a dict with the
-same members."""
+"""The arithmetic of a mix: where its batches begin, and how many an epoch has."""
 
 from __future__ import annotations
 
-import decimal
-import json
-import numbers
-import operator
-import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
-
-from ..errors import ConfigError
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 #: Positions are below it: the end of a stream that has none.
 NO_END = 2**63
 
 #: Positions from the first on, before the second.
 Range = Tuple[int, int]
-
-
-def text_of(mix: Mapping[str, Any]) -> str:
-    """The text of a mix file with the members of a dict."""
-    try:
-        return json.dumps(_plain(mix), ensure_ascii=False)
-    except ValueError as err:  # a dict in itself, or a number that is none
-        raise ConfigError(f"the mix cannot be written as JSON: {err}") from None
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value as JSON has it. Numbers that are no whole numbers become exact decimals or
-    fractions in text."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if value is None or isinstance(value, (str, bool)):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fsdecode(value)
-    if hasattr(value, "__index__"):
-        return operator.index(value)
-    if isinstance(value, numbers.Rational):
-        return f"{value.numerator}/{value.denominator}"
-    exact = decimal.Decimal(repr(float(value))) if isinstance(value, numbers.Real) else value
-    if isinstance(exact, decimal.Decimal) and exact.is_finite():
-        return format(exact, "f")
-    raise ConfigError(f"the mix has {value!r}: give text, numbers, lists and dicts")
-
-
-def name_of(mix: Mapping[str, Any]) -> str:
-    """Describes a mix by its sources."""
-    sources = mix.get("sources")
-    return f"mix of {', '.join(sorted(map(str, sources)))}" if isinstance(sources, Mapping) else "mix"
-
-
-def opening(url: Union[str, os.PathLike[str], Mapping[str, Any]], change_mix: bool) -> Dict[str, Any]:
-    """The members of OPEN that only mixes have. Relative paths in the mix start at the current
-    directory, wherever the child process starts later."""
-    if isinstance(url, Mapping):
-        return {"mix": text_of(url), "directory": os.getcwd(), "change_mix": change_mix}
-    if os.fsdecode(url).endswith((".yaml", ".yml", ".json")):
-        return {"directory": os.getcwd(), "change_mix": change_mix}
-    return {}
 
 
 class Plan(NamedTuple):

@@ -97,7 +97,7 @@ class Stream:
         fields = [] if isinstance(asked.units, Pack) else asked.fields
         if fields is None:
             fields = typed(self._session.info, asked.typed)
-            check_out(asked.out, fields)
+            check_out(asked.tuning.out, fields)
         rank, world_size = self._resolve()
         if asked.starting["on_error"] == "skip":
             self._group = skipped.join(asked.faults.skip_group, rank, world_size, self._group)
@@ -212,7 +212,7 @@ class Stream:
         """Returns what ``map`` gets of a batch."""
         if not self._whole:
             self._leave_out(batch)
-        return batch.to_arrow() if self._asked.out == "arrow" else batch
+        return batch.to_arrow() if self._asked.tuning.out == "arrow" else batch
 
     def _leave_out(self, batch: Batch) -> None:
         """Leaves samples out of a batch whose images are damaged, as ``on_error`` says."""

@@ -20,7 +20,7 @@ _LONGEST, _WIDEST = 2**31 - 1, 2**20  # length or budget, and window
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """Packs samples into sequences of one length: ``Loader(pack=Pack(8192, ["input_ids"]))``.
+    """Packs samples into sequences of one length: ``Loader(units=Pack(8192, ["input_ids"]))``.
 
     Which samples share a sequence follows from their lengths, which are in the index of the data
     set. So it is the same on any number of ranks, and a job resumes at any sequence. ``batch_size``
@@ -93,7 +93,7 @@ _DERIVED = ("position_ids", "document", "cu_seqlens", "max_seqlen", "fill")
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Forms micro-batches of samples of similar length: ``Loader(bucket=Bucket(60_000))``.
+    """Forms micro-batches of samples of similar length: ``Loader(units=Bucket(60_000))``.
 
     Samples times the longest of them is at most ``budget``. ``batch_size`` and ``global_batch``
     count micro-batches; ``batch_size=1`` is one for each rank and step. Micro-batches follow from
@@ -157,12 +157,3 @@ def _find(name: str, have: Sequence[str]) -> str:
         if field in have:
             return field
     raise ConfigError(f"Pack(fields=...): the data set has no field {name!r}, it has {', '.join(have)}")
-
-
-def check(pack: Optional[Pack], bucket: Optional[Bucket], fields: Any) -> "Union[Pack, Bucket, None]":
-    """Returns the units that a loader delivers; None: samples."""
-    if pack is not None and bucket is not None:
-        raise ConfigError("pack and bucket: give one of them")
-    if pack is not None and fields is not None:
-        raise ConfigError("fields and pack: sequences have the fields of Pack(fields=...) alone")
-    return pack or bucket

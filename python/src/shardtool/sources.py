@@ -1,0 +1,147 @@
+"""What is read: a data set or a part of it, or a mix of several."""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import json
+import numbers
+import operator
+import os
+from collections.abc import Mapping as AnyMapping
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
+
+from ._checks import address, drop_none, set_typed
+from .errors import ConfigError, NotFoundError
+from .read.mixes import NO_END
+
+__all__ = ["Mix", "Source"]
+
+Address = Union[str, os.PathLike[str]]
+
+#: How the names of mix files end.
+_MIX_FILES = (".yaml", ".yml", ".json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A data set, or a part of it: ``Loader(Source("s3://bucket/train", view="clean"), 64)``.
+
+    ``Loader("s3://bucket/train", 64)`` is all of it.
+    """
+
+    url: Address
+    """Where the data set is: ``out/``, ``s3://bucket/prefix`` or ``https://host/prefix``.
+    ``@0123456789abcdef`` at its end selects a generation."""
+
+    view: Optional[str] = None
+    """The name of a view that was made by ``shardtool select``. The url may have it too:
+    ``url#name``."""
+
+    where: Optional[str] = None
+    """An expression over attributes, such as ``"score >= 3 and lang in (de, fr)"``; only samples
+    for which it holds are read."""
+
+    keys: Optional[Address] = None
+    """A file with one key in each line; only samples with these keys are read."""
+
+    def __post_init__(self) -> None:
+        set_typed(self)
+        if os.fsdecode(self.url).endswith(_MIX_FILES):
+            raise ConfigError(f"Source({os.fsdecode(self.url)!r}): it is a mix file: give its name alone, or a Mix")
+
+    def _shown(self) -> str:
+        return os.fsdecode(self.url) + (f"#{self.view}" if self.view else "")
+
+    def _opening(self) -> Dict[str, Any]:
+        """Returns the members of OPEN. Refuses a path at which there is nothing; stores are asked
+        when the child opens them."""
+        _exists(self._shown(), "data set in")
+        keys = None if self.keys is None else os.path.abspath(os.fsdecode(self.keys))
+        return drop_none({"address": address(self._shown()), "where": self.where, "keys": keys})
+
+
+@dataclasses.dataclass(frozen=True)
+class Mix:
+    """Several data sets as one stream (docs/mixing.md), and how a job continues with it.
+
+    ``Loader("mix.yaml", 64)`` reads a mix as its states have it; ``Loader(Mix("mix.yaml",
+    change_mix=True), 64)`` continues a state of another mix.
+    """
+
+    sources: Union[Address, Mapping[str, Any]]
+    """The path of a mix file, ``mix.yaml``, or a dict with the same members, ``{"sources": {"web":
+    {"data": "out/", "weight": 3}}}``."""
+
+    change_mix: bool = False
+    """True: continue a state with another mix than its own. The log "shardtool" has what changes.
+    Without it, a state of another mix raises CheckpointError."""
+
+    skip_steps: Optional[Tuple[int, int]] = None
+    """The first and the last of the steps to leave out, both included. Steps are batches of this
+    size, counted from 0. All others stay what they are."""
+
+    def __post_init__(self) -> None:
+        set_typed(self)
+        skip = self.skip_steps
+        if skip is not None and not 0 <= skip[0] <= skip[1] < NO_END:
+            raise ConfigError(f"skip_steps={skip!r}: give the first and the last step to leave out, counted from 0")
+
+    def _shown(self) -> str:
+        if not isinstance(self.sources, AnyMapping):
+            return os.fsdecode(self.sources)
+        names = self.sources.get("sources")
+        return f"mix of {', '.join(sorted(map(str, names)))}" if isinstance(names, AnyMapping) else "mix"
+
+    def _opening(self) -> Dict[str, Any]:
+        """Returns the members of OPEN. Relative paths in the mix start at the current directory,
+        wherever the child process starts later."""
+        more = {"directory": os.getcwd(), "change_mix": self.change_mix}
+        if isinstance(self.sources, AnyMapping):
+            return {"mix": _text_of(self.sources), **more}
+        _exists(self._shown(), "mix file")
+        return {"address": address(self.sources), **more}
+
+
+def given(url: Union[Address, Mapping[str, Any], Source, Mix]) -> Union[Source, Mix]:
+    """Returns what a user gave in place of the url."""
+    if isinstance(url, (Source, Mix)):
+        return url
+    if isinstance(url, AnyMapping) or os.fsdecode(url).endswith(_MIX_FILES):
+        return Mix(url)
+    return Source(url)
+
+
+def _exists(url: str, what: str) -> None:
+    base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
+    if "://" not in url and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
+        raise NotFoundError(f"no {what} {url}: there is no such file or folder: check the path")
+
+
+def _text_of(mix: Mapping[str, Any]) -> str:
+    """Returns the text of a mix file with the members of a dict."""
+    try:
+        return json.dumps(_plain(mix), ensure_ascii=False)
+    except ValueError as err:  # a dict in itself, or a number that is none
+        raise ConfigError(f"the mix cannot be written as JSON: {err}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as JSON has it. Numbers that are no whole numbers become exact decimals or
+    fractions in text."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if hasattr(value, "__index__"):
+        return operator.index(value)
+    if isinstance(value, numbers.Rational):
+        return f"{value.numerator}/{value.denominator}"
+    exact = decimal.Decimal(repr(float(value))) if isinstance(value, numbers.Real) else value
+    if isinstance(exact, decimal.Decimal) and exact.is_finite():
+        return format(exact, "f")
+    raise ConfigError(f"the mix has {value!r}: give text, numbers, lists and dicts")

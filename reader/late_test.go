@@ -1,0 +1,117 @@
+package reader
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/shardtool/shardtool/internal/testset"
+)
+
+// lateSet has samples whose bytes tell the data set from others.
+func lateSet(t *testing.T, mark byte) *streamed {
+	t.Helper()
+	var samples []testset.Sample
+	for i := range 2000 {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%c/%06d", mark, i), Fields: []testset.Field{
+			{Name: "a", Data: bytes.Repeat([]byte{mark, byte(i), byte(i >> 8)}, 700)}, {Name: "b", Data: []byte{mark}}}})
+	}
+	return newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 16 << 10, ShardSize: 1 << 20})
+}
+
+// lateOptions are the same for all streams, so that each can use the memory of one before it.
+var lateOptions = StreamOptions{
+	Order: Order{Shuffle: true, GlobalBatch: 100, ShuffleMemory: 1 << 20}, Limits: Limits{Hold: 4, Memory: 24 << 20}, Read: Read{Workers: 1},
+}
+
+// take takes batches from a stream.
+func take(t *testing.T, s *Stream, n int) (out []*Batch) {
+	t.Helper()
+	for range n {
+		b, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// TestSamplesAfterClose keeps samples past the Close of their stream, while other streams come and
+// go: those of batches that were not released stay as they are, by whatever they are kept.
+func TestSamplesAfterClose(t *testing.T) {
+	mine, other := lateSet(t, 'm'), lateSet(t, 'o')
+	for name, keep := range map[string]func(b []*Batch) func() []Sample{
+		"batches": func(b []*Batch) func() []Sample {
+			return func() (all []Sample) {
+				for i := range b {
+					all = append(all, b[i].Samples...)
+				}
+				return all
+			}
+		},
+		"samples": func(b []*Batch) func() []Sample {
+			all := append(append([]Sample(nil), b[0].Samples...), b[1].Samples...)
+			return func() []Sample { return all }
+		},
+		"one sample": func(b []*Batch) func() []Sample {
+			one := b[1].Samples[7]
+			return func() []Sample { return []Sample{one} }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept := func() func() []Sample { // nothing but kept refers to the stream afterwards
+				s, err := mine.Stream(t.Context(), lateOptions)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				b := take(t, s, 4)
+				b[2].Release()
+				return keep(b[:2])
+			}()
+			for range 3 {
+				func() {
+					s, err := other.Stream(t.Context(), lateOptions)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer s.Close()
+					for range 30 {
+						for _, b := range take(t, s, 4) {
+							b.Release()
+						}
+					}
+				}()
+				runtime.GC()
+				for _, smp := range kept() {
+					if err := equal(&smp, int(smp.Number), mine.samples[smp.Number]); err != nil {
+						t.Fatalf("a sample after Close: %v", err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestReleaseAfterClose: the last Release after Close gives the memory of the stream back, once.
+func TestReleaseAfterClose(t *testing.T) {
+	set := lateSet(t, 'm')
+	s := set.stream(t, lateOptions)
+	b := take(t, s, 3)
+	b[0].Release()
+	s.Close()
+	b[1].Release()
+	for i := range b[2].Samples {
+		smp := &b[2].Samples[i]
+		if err := equal(smp, int(smp.Number), set.samples[smp.Number]); err != nil {
+			t.Fatalf("a batch in hand after another was released: %v", err)
+		}
+	}
+	b[2].Release()
+	b[2].Release()
+	if b[2].Samples != nil || s.held() != 0 {
+		t.Errorf("%d batches are held after all were released", s.held())
+	}
+}
