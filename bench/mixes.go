@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"os"
@@ -8,11 +9,8 @@ import (
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -20,51 +18,40 @@ import (
 // process.
 func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions) func() error {
 	return func() error {
-		x, err := b.openMix(dirs, workers, o)
+		x, err := b.openMix(dirs, workers)
 		if err != nil {
 			return err
 		}
-		defer closeMix(x)
+		defer x.Close()
 		o := o
 		o.World, o.Epochs, o.Workers = ranks, epochs, workers
+		asked := reader.Spec{Order: o.Choice()}
+		length, _, err := x.Extent(nil, false)
+		if err != nil {
+			return err
+		}
 		blocks := uint64(0)
-		for _, ds := range x.Sets {
+		for _, ds := range x.All() {
 			blocks += epochs * ds.Info().Blocks
 		}
-		return b.drain(o, epochs*x.Plan.Mix().Epoch, blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return reader.OpenMix(b.ctx, x, o) })
+		run, err := x.Resolve(b.ctx, asked, nil, reader.Change{}, reader.Planning{})
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		return b.drain(o, epochs*length, blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return run.Stream(b.ctx, o) })
 	}
 }
 
-// openMix opens a mix in which each data set has a share in proportion to its samples. Its data
-// sets must be closed.
-func (b *bench) openMix(dirs []string, workers int, o reader.StreamOptions) (x reader.Mix, err error) {
-	file := &mixfile.File{Name: "mix"}
-	var data []mixfile.Data
+// openMix opens the sources of a mix in which each data set has a share in proportion to its samples.
+func (b *bench) openMix(dirs []string, workers int) (*reader.Sources, error) {
+	var spec reader.Spec
 	for i, dir := range dirs {
-		ds, err := b.open(dir, reader.Options{Workers: workers})
-		if err != nil {
-			return x, err
-		}
-		x.Sets = append(x.Sets, ds)
-		table, err := ds.OrderTable(b.ctx)
-		if err != nil {
-			return x, err
-		}
-		file.Sources = append(file.Sources, mixfile.Source{Name: fmt.Sprintf("s%03d", i)})
-		data = append(data, mixfile.Data{Table: table, Digest: format.DigestString(ds.Digest()), Tables: ds.Info().Tables})
+		spec.Sources = append(spec.Sources, reader.Source{Name: fmt.Sprintf("s%03d", i), Data: dir})
 	}
-	m, err := file.Mix(data, o.Choice(), nil)
-	if err != nil {
-		return x, err
-	}
-	x.Plan, err = mix.New(m)
-	return x, err
-}
-
-func closeMix(x reader.Mix) {
-	for _, ds := range x.Sets {
-		ds.Close()
-	}
+	return reader.OpenSources(b.ctx, spec, func(_ context.Context, s *reader.Source, _ string) (*reader.Dataset, error) {
+		return b.open(s.Data, reader.Options{Workers: workers})
+	}, nil)
 }
 
 // partsAndWhole packs a corpus into n data sets, and once more into one with the samples of all of

@@ -13,7 +13,10 @@ import (
 
 // alone resolves a run over one data set. A checkpoint of other content, or one that differs from
 // what the user said, is an order.MismatchError.
-func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, p Planning) (*Run, error) {
+func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change, p Planning) (*Run, error) {
+	if c.Mix || c.Skip != nil {
+		return nil, optionsError{errors.New("reader: a change of the mix, and steps to skip, for one data set: they are for mixes")}
+	}
 	run := &Run{inputs: []*input{in}, begin: Place{Epoch: s.Epoch}, end: s.End(), globalBatch: s.globalBatch(from)}
 	params, unit, err := s.params(in.table, from)
 	if err != nil {
@@ -28,9 +31,10 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, p Plannin
 		if err := samples.Fits(in.plan); err != nil {
 			return nil, err
 		}
-		if run.begin = from.Place(); s.Begin != nil {
-			run.begin = Place{Epoch: *s.Begin}
-		}
+		run.begin = from.Place()
+	}
+	if c.Begin != nil {
+		run.begin = Place{Epoch: *c.Begin}
 	}
 	if unit.Kind == "" {
 		run.engine = &samplesEngine{in.plan, in.catalog.Name}

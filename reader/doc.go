@@ -3,7 +3,7 @@
 // [Open] opens a generation of a data set in an [objstore.Store], to be read in three ways:
 //
 //   - [Dataset.Stream] delivers batches for training: shuffled, split over ranks, for any number of
-//     epochs, from any checkpoint. [OpenMix] does the same for several data sets.
+//     epochs, from any checkpoint. [OpenSources] does the same for several data sets.
 //   - [Dataset.Samples], [Dataset.Frames] and [Dataset.Blocks] go through it in storage order.
 //   - [Dataset.Get], [Dataset.Field] and [Dataset.Lookup] read single samples by number or key.
 //

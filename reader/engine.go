@@ -1,7 +1,10 @@
 package reader
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io"
 	"slices"
 
 	"github.com/shardtool/shardtool/internal/mix"
@@ -16,6 +19,8 @@ type engine interface {
 	// seek returns a cursor at a place. Where an epoch has to be planned, the cursor waits until ctx
 	// ends.
 	seek(ctx context.Context, at Place) (batches, error)
+	// whole is the engine without steps left out.
+	whole() engine
 	// check refuses a split that no batch can have, and without an end one that has nothing for the
 	// rank from a place on.
 	check(ctx context.Context, at Place, s order.Split, endless bool) error
@@ -23,6 +28,10 @@ type engine interface {
 	checkpoint(at Place, globalBatch int) (Checkpoint, error)
 	// length returns how many samples or units an epoch has.
 	length(ctx context.Context, epoch uint64) (uint64, error)
+	// step returns where the batch of a step begins, and number the number of the batch that begins at a
+	// place, with the position of the place over all epochs.
+	step(ctx context.Context, n uint64, globalBatch int) (Place, error)
+	number(ctx context.Context, at Place, globalBatch int) (step, position uint64, err error)
 	// entry returns the epoch and the position of an entry of a batch, that of its source in a mix. at is
 	// where the batch begins, moved on by the place of the entry in it.
 	entry(ctx context.Context, at Place, r *order.Ref) (Place, error)
@@ -50,6 +59,8 @@ func (e *samplesEngine) seek(_ context.Context, at Place) (batches, error) {
 	return e.plan.Seek(at.Epoch, at.Position)
 }
 
+func (e *samplesEngine) whole() engine { return e }
+
 func (e *samplesEngine) check(_ context.Context, _ Place, s order.Split, endless bool) error {
 	return e.plan.CheckRun(s, endless)
 }
@@ -67,6 +78,24 @@ func saved(checkpoint func(epoch, position uint64) (order.Checkpoint, error), at
 
 func (e *samplesEngine) length(context.Context, uint64) (uint64, error) {
 	return e.plan.Samples(), nil
+}
+
+// steps numbers the steps of one data set as those of a mix: over all epochs.
+func (e *samplesEngine) steps() *mix.Mix {
+	return &mix.Mix{Tail: e.plan.Params().Tail, Epoch: max(e.plan.Samples(), 1)}
+}
+
+func (e *samplesEngine) step(_ context.Context, n uint64, globalBatch int) (Place, error) {
+	m := e.steps()
+	at, err := m.Position(mix.Steps{GlobalBatch: globalBatch}, n)
+	return Place{at / m.Epoch, at % m.Epoch}, asOptions(err)
+}
+
+func (e *samplesEngine) number(_ context.Context, at Place, globalBatch int) (step, position uint64, err error) {
+	m := e.steps()
+	position = at.Epoch*m.Epoch + at.Position
+	step, err = m.Step(mix.Steps{GlobalBatch: globalBatch}, position)
+	return step, position, err
 }
 
 func (e *samplesEngine) entry(_ context.Context, at Place, r *order.Ref) (Place, error) {
@@ -102,6 +131,8 @@ func (e *unitsEngine) seek(ctx context.Context, at Place) (batches, error) {
 	return e.units.Seek(at.Epoch, at.Position, e.units.Plans(ctx))
 }
 
+func (e *unitsEngine) whole() engine { return e }
+
 func (e *unitsEngine) check(ctx context.Context, at Place, s order.Split, endless bool) error {
 	return e.units.CheckRun(s, endless, at.Epoch, e.units.Plans(ctx))
 }
@@ -116,6 +147,62 @@ func (e *unitsEngine) length(ctx context.Context, epoch uint64) (uint64, error) 
 		return 0, err
 	}
 	return p.Units(), nil
+}
+
+// perEpoch is how many batches of g begin in an epoch of n units. With wrap they do not end with epochs.
+func (e *unitsEngine) perEpoch(n, g uint64) uint64 {
+	if e.units.Order().Params().Tail == order.TailDrop {
+		return n / g
+	}
+	return (n + g - 1) / g
+}
+
+// step passes over the epochs before, which are planned unless their plans are kept: they differ in
+// their units.
+func (e *unitsEngine) step(ctx context.Context, n uint64, globalBatch int) (at Place, err error) {
+	g, wrap := uint64(globalBatch), e.units.Order().Params().Tail == order.TailWrap
+	if wrap { // units to pass over, otherwise batches
+		if n > (1<<63-1)/g {
+			return at, io.EOF
+		}
+		n *= g
+	}
+	for ; at.Epoch < order.MaxEpochs; at.Epoch++ {
+		plan, err := e.units.Plan(ctx, at.Epoch)
+		if err != nil {
+			return at, err
+		}
+		each := plan.Units()
+		if !wrap {
+			each = e.perEpoch(each, g)
+		}
+		if n < each {
+			if at.Position = n; !wrap {
+				at.Position *= g
+			}
+			return at, nil
+		}
+		n -= each
+	}
+	return at, io.EOF
+}
+
+// number plans the epochs before, unless their plans are kept.
+func (e *unitsEngine) number(ctx context.Context, at Place, globalBatch int) (step, position uint64, err error) {
+	g, before := uint64(globalBatch), uint64(0)
+	for epoch := range min(at.Epoch, order.MaxEpochs) {
+		plan, err := e.units.Plan(ctx, epoch)
+		if err != nil {
+			return 0, 0, err
+		}
+		before += plan.Units()
+		step += e.perEpoch(plan.Units(), g)
+	}
+	position = before + at.Position
+	if e.units.Order().Params().Tail == order.TailWrap {
+		return position / g, position, nil
+	}
+	return step + at.Position/g, position, nil
 }
 
 func (e *unitsEngine) entry(ctx context.Context, at Place, r *order.Ref) (Place, error) {
@@ -156,6 +243,36 @@ type mixEngine struct {
 	leftOut []mix.Range
 }
 
+// use makes the orders of the sources; where positions hold units, they are those of the units.
+func (e *mixEngine) use(m *mix.Mix, in []*input, made []*unitplan.Order) error {
+	if !m.InUnits() {
+		tables := make([]order.Table, len(in))
+		for i := range in {
+			tables[i] = in[i].table
+		}
+		orders, err := m.Orders(tables)
+		if err != nil {
+			return optionsError{err}
+		}
+		for i := range orders {
+			in[i].plan = orders[i]
+		}
+		e.orders = orders
+		return nil
+	}
+	for i, u := range made {
+		if u == nil {
+			if in[i].share > 0 {
+				return optionsError{in[i].failed(errors.New("reader: it has weight, but its units were not given"))}
+			}
+			continue
+		}
+		in[i].use(u)
+	}
+	e.units = made
+	return nil
+}
+
 func (e *mixEngine) seek(ctx context.Context, at Place) (batches, error) {
 	plan, m := e.plan, e.plan.Mix()
 	if e.units != nil { // cursors wait for plans until ctx ends, the Lines of the mix until the run is closed
@@ -177,6 +294,12 @@ func (e *mixEngine) seek(ctx context.Context, at Place) (batches, error) {
 	return c, c.LeaveOut(e.leftOut)
 }
 
+func (e *mixEngine) whole() engine {
+	all := *e
+	all.leftOut = nil
+	return &all
+}
+
 func (e *mixEngine) check(_ context.Context, _ Place, s order.Split, endless bool) error {
 	return e.plan.CheckRun(s, endless)
 }
@@ -192,6 +315,24 @@ func (e *mixEngine) checkpoint(at Place, globalBatch int) (Checkpoint, error) {
 }
 
 func (e *mixEngine) length(context.Context, uint64) (uint64, error) { return e.plan.Mix().Epoch, nil }
+
+func (e *mixEngine) numbered(globalBatch int) mix.Steps {
+	at := e.steps
+	at.GlobalBatch = cmp.Or(at.GlobalBatch, globalBatch)
+	return at
+}
+
+func (e *mixEngine) step(_ context.Context, n uint64, globalBatch int) (Place, error) {
+	m := e.plan.Mix()
+	at, err := m.Position(e.numbered(globalBatch), n)
+	return Place{Position: at}, asOptions(err)
+}
+
+func (e *mixEngine) number(_ context.Context, at Place, globalBatch int) (step, position uint64, err error) {
+	m := e.plan.Mix()
+	step, err = m.Step(e.numbered(globalBatch), at.Position)
+	return step, at.Position, err
+}
 
 func (e *mixEngine) entry(_ context.Context, at Place, r *order.Ref) (Place, error) {
 	return Place{uint64(r.Epoch), at.Position}, nil
@@ -209,7 +350,7 @@ func (e *mixEngine) middle(_ context.Context, at Place) (Place, error) {
 
 func (e *mixEngine) info() StreamInfo {
 	m := e.plan.Mix()
-	i := StreamInfo{Mix: e.plan, Tail: m.Tail}
+	i := StreamInfo{Mix: e.plan, Tail: m.Tail, Steps: e.steps, LeftOut: e.leftOut}
 	for s := range m.Sources {
 		if p := m.Sources[s].Unit; p.Kind != "" && m.LargestShare(s).Sign() > 0 {
 			i.Units = units.Params{Kind: p.Kind, Size: p.Size}

@@ -1,10 +1,11 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
-
-	"golang.org/x/sync/errgroup"
+	"fmt"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/mix"
@@ -12,77 +13,209 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Mix is several data sets to be read as one stream, see OpenMix. Package mixfile makes the plan
-// from a mix file; Checkpoint.Fits and Change of package mix make the one that continues a
-// checkpoint.
-type Mix struct {
-	Plan *mix.Plan
-	// Sets are the data sets, by the number of the source in the plan. A source that was removed, and
-	// has weight 0, has none: nil.
-	Sets []*Dataset
-	// Tables are the OrderTables of Sets where the caller has them; nil: OpenMix reads them.
-	Tables []order.Table
-	// Units are the orders of units of the sources, where positions hold units: the Lines of their
-	// sources are those of Plan. The stream closes them; the caller does if OpenMix fails.
-	Units []*unitplan.Order
-	// Position, Steps and LeftOut are those of the checkpoint that the stream continues. Without one,
-	// Position is where the stream begins, usually 0.
-	Position uint64
-	Steps    mix.Steps
-	LeftOut  []mix.Range
+// resolving is how the sources of a mix become a run.
+type resolving struct {
+	Spec
+	sets   []*Dataset // in the order of the spec
+	data   []sourceData
+	from   *mix.Checkpoint // nil: it begins anew
+	change Change
 }
 
-// Continue sets the place of a checkpoint.
-func (m *Mix) Continue(c *mix.Checkpoint) {
-	m.Position, m.Steps, m.LeftOut = c.Position, c.Steps, c.LeftOut
+// run makes the run. Planning ends with the context until the run is made, and then with the run.
+func (r *resolving) run(ctx context.Context, p Planning) (run *Run, err error) {
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	stop := func() {
+		end(context.Canceled)
+		closeUnits(r.data)
+	}
+	defer func() {
+		if detach(); err != nil {
+			stop()
+		}
+	}()
+	r.keep()
+	laid, err := r.makeUnits(life, r.sets, r.data, r.from, p)
+	if err != nil {
+		return nil, err
+	}
+	m, changed, err := r.mixed(life, laid)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := mix.New(m)
+	if err != nil {
+		return nil, checkpointError{err}
+	}
+	e := &mixEngine{plan: plan, steps: mix.Steps{GlobalBatch: r.Order.GlobalBatch}}
+	if err := r.place(e, &m); err != nil {
+		return nil, err
+	}
+	if run, err = r.over(e, &m); err != nil {
+		return nil, err
+	}
+	run.end, run.changed, run.stop = r.End(), changed, []func(){stop}
+	return run, nil
 }
 
-// atOnce is how many data sets are asked for their tables at a time.
-const atOnce = 16
-
-// inputs are the sources. The error is that of the first one that has one.
-func (m *Mix) inputs(ctx context.Context, x *mix.Mix) ([]*input, error) {
-	in, failed := make([]*input, len(m.Sets)), make([]error, len(m.Sets))
-	var g errgroup.Group
-	g.SetLimit(atOnce)
+// over makes the run of an engine, whose sources it gives their data sets and orders.
+func (r *resolving) over(e *mixEngine, m *mix.Mix) (*Run, error) {
+	in, made := make([]*input, len(m.Sources)), make([]*unitplan.Order, len(m.Sources))
 	for i := range in {
-		g.Go(func() error {
-			in[i], failed[i] = m.input(ctx, x, i)
-			return nil
-		})
-	}
-	_ = g.Wait() // errors are in failed
-	for i, err := range failed {
-		if err != nil {
-			return nil, (&input{name: x.Sources[i].Name}).failed(err)
+		var err error
+		if in[i], made[i], err = r.input(m, i); err != nil {
+			return nil, (&input{name: m.Sources[i].Name}).failed(err)
 		}
 	}
-	return in, nil
+	if err := e.use(m, in, made); err != nil {
+		return nil, err
+	}
+	return &Run{engine: e, inputs: in, begin: Place{Position: e.begin}, globalBatch: cmp.Or(e.steps.GlobalBatch, 256)}, nil
 }
 
-// input is source i, whose data set must be the one that the plan is made for.
-func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
-	of := &x.Sources[i]
-	in := &input{Dataset: m.Sets[i], name: of.Name, unit: unitSize{samples: 1}}
-	in.share, _ = x.LargestShare(i).Float64()
-	if in.Dataset == nil {
-		if in.share > 0 {
-			return nil, optionsError{errors.New("reader: it has weight, but no data set was given")}
-		}
-		return in, nil
+// keep takes from the checkpoint what the user did not say.
+func (r *resolving) keep() {
+	if r.from == nil {
+		return
 	}
-	in.source.OneOf(len(m.Sets))
+	o := &r.Order
+	if o.GlobalBatch == 0 {
+		o.GlobalBatch = r.from.Steps.GlobalBatch
+	}
+	all := r.change.AsSaved
+	if all {
+		o.Memory = 0
+	}
+	if all || !r.Said["seed"] {
+		o.Seed = r.from.Seed
+	}
+	if all || !r.Said["shuffle"] {
+		o.Shuffle = r.from.Shuffle
+	}
+	if all || !r.Said["tail"] {
+		o.Tail = r.from.Tail
+	}
+	if all || !r.Said["affinity"] {
+		o.Affinity = ""
+	}
+}
+
+// mixed is the mix that the spec asks for; with a checkpoint, its mix, or where a change is allowed
+// the one asked for, and in what that differs. laid: positions hold units.
+func (r *resolving) mixed(ctx context.Context, laid bool) (mix.Mix, []mix.Difference, error) {
+	if r.change.AsSaved && r.from != nil {
+		if !laid {
+			return r.from.Mix, nil, nil
+		}
+		asked, err := r.mix(ctx, r.data, r.from)
+		r.from.Attach(asked)
+		return r.from.Mix, nil, err
+	}
+	asked, err := r.mix(ctx, r.data, r.from)
+	if err != nil || r.from == nil {
+		return asked, nil, err
+	}
+	r.from.Attach(asked)
+	differences, err := r.from.Differences(asked)
+	switch {
+	case err != nil:
+		return asked, nil, &SpecError{Err: err}
+	case len(differences) == 0:
+		return r.from.Mix, nil, nil
+	case !r.change.Mix:
+		return asked, nil, &mix.MismatchError{Difference: differences[0]}
+	}
+	m, err := r.from.Change(asked)
+	if err != nil && !errors.Is(err, order.ErrMismatch) {
+		err = checkpointError{err}
+	}
+	return m, differences, err
+}
+
+// checkpointError is an error of a mix that cannot continue from its checkpoint. It is an
+// order.ErrMismatch.
+type checkpointError struct{ error }
+
+func (e checkpointError) Unwrap() error        { return e.error }
+func (e checkpointError) Is(target error) bool { return target == order.ErrMismatch }
+
+// place sets where the run begins, how its steps are numbered, and which are left out.
+func (r *resolving) place(e *mixEngine, m *mix.Mix) error {
+	switch {
+	case r.from != nil:
+		if b := r.change.Begin; b != nil {
+			if err := r.from.Begin(*b); err != nil {
+				return r.wrong("epoch", err)
+			}
+		}
+		e.begin, e.leftOut = r.from.Position, r.from.LeftOut
+		var err error
+		if e.steps, err = m.Resize(r.from.Steps, e.begin, r.Order.GlobalBatch); err != nil {
+			return r.wrong("global-batch", err)
+		}
+	default:
+		epoch := r.Epoch
+		if r.change.Begin != nil {
+			epoch = *r.change.Begin
+		}
+		if epoch > (1<<63-1)/m.Epoch {
+			return r.wrong("epoch", fmt.Errorf("%d: there is no such epoch", epoch))
+		}
+		e.begin = epoch * m.Epoch
+	}
+	if r.change.Skip == nil {
+		return nil
+	}
+	first, last := r.change.Skip[0], r.change.Skip[1]
+	if r.change.Again {
+		if last < e.steps.Step { // of batches of another size, and over
+			return nil
+		}
+		first = max(first, e.steps.Step)
+	}
+	out, err := m.LeaveOut(e.steps, first, last)
+	switch {
+	case err != nil:
+		return r.wrong("skip-steps", err)
+	case r.change.Again:
+	case out.To <= e.begin:
+		return r.wrong("skip-steps", fmt.Errorf("these steps are over, the checkpoint is at position %d: continue from an earlier one", e.begin))
+	default: // what was read before stays read
+		out.From = max(out.From, e.begin)
+	}
+	e.leftOut = mix.Join(e.leftOut, out)
+	return nil
+}
+
+// wrong is an error of an option, by the name that Said has for it.
+func (r *resolving) wrong(option string, err error) error {
+	return &SpecError{Member: option, Err: err}
+}
+
+// input is source i of the mix, whose data set must be the one that the mix is made for, and the order
+// of its units; nil where it has none.
+func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
+	of := &m.Sources[i]
+	in := &input{name: of.Name, unit: unitSize{samples: 1}}
+	in.share, _ = m.LargestShare(i).Float64()
+	k := slices.IndexFunc(r.Sources, func(s Source) bool { return s.Name == of.Name })
+	if k < 0 && r.change.AsSaved { // an error where it has samples in a batch
+		in.share = 0
+	}
+	if k < 0 {
+		if in.share > 0 {
+			return nil, nil, optionsError{errors.New("reader: it has weight, but no data set was given")}
+		}
+		return in, nil, nil
+	}
+	in.Dataset, in.table = r.sets[k], r.data[k].table
+	in.source.OneOf(len(r.sets))
 	if is := format.DigestString(in.Digest()); is != of.Digest {
-		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "digest", Checkpoint: of.Digest, Given: is}}
+		return nil, nil, checkpointError{fmt.Errorf("the data set has digest %s, the run read %s: open that generation", is, of.Digest)}
 	}
 	if is := in.Selection().ID(); is != of.View {
-		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "view", Checkpoint: of.View, Given: is}}
+		return nil, nil, &mix.MismatchError{Difference: mix.Difference{Field: "view", Checkpoint: of.View, Given: is}}
 	}
-	if m.Tables != nil {
-		in.table = m.Tables[i]
-		return in, nil
-	}
-	var err error
-	in.table, err = in.OrderTable(ctx)
-	return in, err
+	return in, r.data[k].units.order(), nil
 }

@@ -26,7 +26,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 		return nil, optionsError{err}
 	}
 	spec, planning := o.spec()
-	run, err := d.Run(ctx, spec, o.Checkpoint, planning)
+	run, err := d.read(ctx, spec, o.Checkpoint, Change{}, planning)
 	if err != nil {
 		return nil, err
 	}
@@ -39,17 +39,14 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	return s, nil
 }
 
-// Run decides the run that a spec asks for, or that continues from a checkpoint, which must agree
-// with what the user said. The caller must Close the run, and keep d open until then. Errors are
-// those of Stream. A sample without a length, or with one that units cannot have, is an error with
-// its shard, block and key.
-func (d *Dataset) Run(ctx context.Context, s Spec, from *Checkpoint, p Planning) (*Run, error) {
+// read is the run of a data set that is read alone.
+func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, p Planning) (*Run, error) {
 	in := &input{Dataset: d, share: 1, unit: unitSize{samples: 1}}
 	var err error
 	if in.table, err = d.OrderTable(ctx); err != nil {
 		return nil, err
 	}
-	return s.alone(ctx, in, from, p)
+	return s.alone(ctx, in, from, c, p)
 }
 
 // start wires the parts of the stream, and begins to read ahead.

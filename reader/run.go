@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -18,6 +19,7 @@ type Run struct {
 	begin       Place
 	end         uint64 // epoch to end before; 0: none
 	globalBatch int    // 0: not known
+	changed     []mix.Difference
 	stop        []func()
 }
 
@@ -35,9 +37,19 @@ func (r *Run) Info() StreamInfo {
 	i := r.info()
 	i.GlobalBatch = r.globalBatch
 	for _, in := range r.inputs {
-		i.Sources, i.Names = append(i.Sources, in.Dataset), append(i.Names, in.name)
+		i.Sources, i.Names, i.Plans = append(i.Sources, in.Dataset), append(i.Names, in.name), append(i.Plans, in.plan)
 	}
 	return i
+}
+
+// Changed returns in what the mix of the run differs from the checkpoint that it continues.
+func (r *Run) Changed() []mix.Difference { return r.changed }
+
+// Whole returns the run with the steps that it leaves out. Of the two, Close one.
+func (r *Run) Whole() *Run {
+	all := *r
+	all.engine = r.whole()
+	return &all
 }
 
 // Begin returns where the run begins.
@@ -65,6 +77,19 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 // Length returns how many samples or units an epoch of the run has. Of the units of one data set, that
 // takes the plan of the epoch.
 func (r *Run) Length(ctx context.Context, epoch uint64) (uint64, error) { return r.length(ctx, epoch) }
+
+// Step returns where the batch of a step begins, counted from 0 in batches of the same size; in a mix
+// that continues a checkpoint, as the checkpoint numbers them. Of the units of one data set, that takes
+// the plans of the epochs before it. Past the last step there can be, the error is io.EOF.
+func (r *Run) Step(ctx context.Context, n uint64, globalBatch int) (Place, error) {
+	return r.step(ctx, n, globalBatch)
+}
+
+// Number is the inverse of Step: the number of the batch that begins at a place, and the position of
+// the place counted over all epochs.
+func (r *Run) Number(ctx context.Context, at Place, globalBatch int) (step, position uint64, err error) {
+	return r.number(ctx, at, globalBatch)
+}
 
 // Entry returns the epoch and the position that an entry of a batch is said to have: those of the
 // epoch that it is of, or in a mix the epoch of its source. at is where the batch begins, with its

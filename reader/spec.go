@@ -2,15 +2,34 @@ package reader
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
+	"math/big"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Spec is what a user asks for: what a run reads, and in which order.
+// Spec is what a user asks for: what a run reads, and in which order. Package mixfile reads one from
+// a mix file.
 type Spec struct {
+	// Name is that of the mix file, for errors.
+	Name string
+	// Sources is one source without a name: a data set that is read alone; or those of a mix, in
+	// ascending order of names.
+	Sources []Source
+	// Segments have the shares of a mix from later positions on, in ascending order of At.
+	Segments []Segment
+	// Temperature is p/q, the exponent of the sizes of sources, which then have no Share; nil: none.
+	Temperature *[2]int
+	// Count names the integer attribute whose sum shares count, such as tokens; empty: they count
+	// samples.
+	Count string
+	// Length is the length of an epoch of a mix.
+	Length Length
+
 	// Order chooses the order. GlobalBatch 0 is that of the checkpoint, or 256. With a checkpoint the
 	// order is that of the checkpoint; where Said names an option, it must agree.
 	Order order.Choice
@@ -20,11 +39,81 @@ type Spec struct {
 	Units units.Params
 	// Epoch is the first epoch. Order.Epochs is the number of epochs; 0 means no end.
 	Epoch uint64
-	// Begin, when not nil, moves the place of a checkpoint to the beginning of this epoch.
-	Begin *uint64
 	// Said are the names of the options that the user gave, as order.OptionError has them, with
 	// "shuffle", "seed", "epoch", "by", "long" and "unit-window".
 	Said map[string]bool
+}
+
+// Source is a data set that a run reads.
+type Source struct {
+	Name string // in a mix: 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'
+	Line int    // of the mix file, for errors; 0: none
+	// Set is the data set, or Data says where it is, for the function given to OpenSources.
+	Set  *Dataset
+	Data string
+	// Where is an expression that chooses samples, Keys a file with the keys of the samples chosen, for
+	// that function too.
+	Where, Keys string
+	Share       *big.Rat // of a mix; nil: none is given
+	MaxEpochs   uint64   // of the source in a mix; 0: no limit
+	Fixed       Lanes
+}
+
+// Lanes is what a source fixes of its order, see order.Choice. 0 and "" leave it open.
+type Lanes struct {
+	Lanes, RunBlocks, Delay, Head uint32
+	Affinity                      order.Affinity
+	WholeShards                   bool
+}
+
+// Segment is the shares of a mix from a position on, by number of the source.
+type Segment struct {
+	At     uint64
+	Shares []*big.Rat
+	Line   int // of the mix file, for errors; 0: none
+}
+
+// Length is the length of an epoch of a mix: Units of them, or by a Rule. The zero value is chosen:
+// each sample once where no shares are given, otherwise mix.EpochAll.
+type Length struct {
+	Units uint64
+	Rule  mix.EpochRule
+	Line  int // of the mix file, for errors; 0: none
+}
+
+// SpecError is an error in what a Spec says.
+type SpecError struct {
+	File   string // Spec.Name
+	Line   int    // from 1; 0: the error is not about one line
+	Member string // such as sources.web.weight
+	Err    error
+}
+
+// Error names file, line and member.
+func (e *SpecError) Error() string {
+	at := e.File
+	if e.Line > 0 {
+		at = fmt.Sprintf("%s:%d", e.File, e.Line)
+	}
+	if e.Member != "" && at != "" {
+		at += ": "
+	}
+	if at += e.Member; at == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%s: %v", at, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *SpecError) Unwrap() error { return e.Err }
+
+func (s *Spec) fail(line int, member string, err error) error {
+	return &SpecError{s.Name, line, member, err}
+}
+
+// of is an error about what the spec says of a source.
+func (s *Spec) of(i int, err error) error {
+	return s.fail(s.Sources[i].Line, "sources."+s.Sources[i].Name, err)
 }
 
 // globalBatch is the batch size: the one asked for, that of the checkpoint, or 256.
@@ -45,6 +134,21 @@ func (s *Spec) End() uint64 {
 		return 1<<64 - 1
 	}
 	return s.Epoch + s.Order.Epochs
+}
+
+// Change is how a run may differ from the checkpoint that it continues.
+type Change struct {
+	// Mix allows other sources, weights and segments than those of the checkpoint of a mix: they hold
+	// from its place on.
+	Mix bool
+	// AsSaved takes the data sets alone from the spec, and all else of the mix from the checkpoint.
+	AsSaved bool
+	// Begin, when not nil, moves the place where the run begins to the beginning of this epoch.
+	Begin *uint64
+	// Skip, when not nil, are steps of a mix to leave out, the first and the last one. Steps that are
+	// over are an error, unless Again is set: a job that is resumed gives the same ones again.
+	Skip  *[2]uint64
+	Again bool
 }
 
 // Planning says how units are planned.

@@ -150,6 +150,14 @@ type optionsError struct{ error }
 func (e optionsError) Unwrap() error        { return e.error }
 func (e optionsError) Is(target error) bool { return target == ErrOptions }
 
+// asOptions makes an error one of the options.
+func asOptions(err error) error {
+	if err == nil {
+		return nil
+	}
+	return optionsError{err}
+}
+
 // mostSkipped returns how many samples SkipCorrupt may leave out.
 func (o *StreamOptions) mostSkipped(in []*input) uint64 {
 	if o.MaxSkippedShare > 0 {

@@ -19,6 +19,11 @@ type StreamInfo struct {
 	Sources []*Dataset
 	// Names are the names of the sources; "" for one data set.
 	Names []string
+	// Plans are the orders of the samples of the sources, nil for one that was removed.
+	Plans []*order.Plan
+	// Steps numbers the batches of a mix, and LeftOut are the positions that its run leaves out.
+	Steps   mix.Steps
+	LeftOut []mix.Range
 	// GlobalBatch is the size of a batch over all ranks, and Tail what happens to the last one of an
 	// epoch.
 	GlobalBatch int

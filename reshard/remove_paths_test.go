@@ -8,11 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math/big"
 	"slices"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -145,17 +145,21 @@ func drain(t testing.TB, s *reader.Stream, d *reader.Dataset, out *bytes.Buffer)
 }
 
 func mixed(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
-	m := mix.Mix{Seed: 4, Shuffle: true, Tail: order.TailShort, Epoch: 2 * d.NumSamples(), Segments: []mix.Segment{{Weights: []uint64{1, 1}}}}
+	fixed := reader.Lanes{Lanes: 2, RunBlocks: 1, Delay: 2, Head: 2}
+	spec := reader.Spec{Length: reader.Length{Units: 2 * d.NumSamples()}, Order: order.Choice{Seed: 4, Shuffle: true, Tail: order.TailShort, Epochs: 1, GlobalBatch: 8}}
 	for _, name := range []string{"a", "b"} {
-		m.Sources = append(m.Sources, mix.Source{
-			Name: name, Digest: format.DigestString(d.Digest()), Units: d.NumSamples(), Lanes: 2, RunBlocks: 1, Delay: 2, Head: 2, Affinity: order.AffinityEpoch,
-		})
+		spec.Sources = append(spec.Sources, reader.Source{Name: name, Set: d, Share: big.NewRat(1, 1), Fixed: fixed})
 	}
-	p, err := mix.New(m)
+	x, err := reader.OpenSources(t.Context(), spec, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := reader.OpenMix(t.Context(), reader.Mix{Plan: p, Sets: []*reader.Dataset{d, d}}, reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 8}})
+	run, err := x.Resolve(t.Context(), spec, nil, reader.Change{}, reader.Planning{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	s, err := run.Stream(t.Context(), reader.StreamOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,13 +214,12 @@ func (f *benchFlags) length() string {
 
 // describe fills in the data set, and rejects one that no rank could read.
 func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
-	describe := f.describeDataset
-	if isMix(arg) {
-		describe = f.describeMix
-	}
-	if err := describe(ctx, arg, d, stderr); err != nil {
+	run, err := f.order.openRun(ctx, stderr, arg, &mixFlags{}, 0)
+	if err != nil {
 		return err
 	}
+	defer run.Close()
+	run.benchData(arg, d)
 	if d.Samples == 0 {
 		return &exitError{exitNotFound, fmt.Errorf("%s has no samples: nothing to measure", arg)}
 	}
@@ -235,19 +234,14 @@ func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, st
 	return c.Close()
 }
 
-// describeMix fills in the data sets of a mix.
-func (f *benchFlags) describeMix(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
-	o, err := f.order.openMix(ctx, arg, &mixFlags{}, stderr)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	d.Address = objstore.Redact(arg)
+// benchData is what a report has of the data of the run.
+func (run *openedRun) benchData(arg string, d *bench.Data) {
+	*d = bench.Data{Address: objstore.Redact(arg)}
 	var all []byte
-	for i, ds := range o.sets {
+	for i, ds := range run.Sources {
 		of := bench.SourceData{
-			Name: o.plan.Mix().Sources[i].Name, Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: format.DigestString(ds.Digest()),
-			Samples: ds.NumSamples(), Bytes: ds.Info().Bytes,
+			Name: run.Names[i], Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: format.DigestString(ds.Digest()),
+			Samples: ds.Selection().Len(), Bytes: ds.Info().Bytes,
 		}
 		all = fmt.Appendf(all, "%s %s\n", of.Name, of.Digest)
 		d.Sources = append(d.Sources, of)
@@ -257,28 +251,9 @@ func (f *benchFlags) describeMix(ctx context.Context, arg string, d *bench.Data,
 	}
 	d.Digest = format.DigestString(format.BlockHash(all))
 	d.Remote = d.Requests > 0
-	return nil
-}
-
-// describeDataset fills in a single data set.
-func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
-	ds, err := f.order.open(ctx, arg, reader.Options{})
-	if err != nil {
-		return err
+	if of := d.Sources[0]; of.Name == "" {
+		d.Address, d.Generation, d.Digest, d.Sources = of.Address, of.Generation, run.Sources[0].Info().OrderDigest, nil
 	}
-	defer ds.Close()
-	run, err := f.order.run(ctx, ds, planBars(stderr))
-	if err != nil {
-		return err
-	}
-	run.Close()
-	*d = bench.Data{
-		Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: ds.Info().OrderDigest, Samples: ds.Selection().Len(),
-		Shards: ds.NumShards(), Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Decoded: ds.Info().DecodedBytes,
-	}
-	d.Requests = objstore.TraitsOf(ds.Store()).Requests
-	d.Remote = d.Requests > 0
-	return nil
 }
 
 // rankProcess returns this program as the process of one rank.
@@ -338,7 +313,7 @@ func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 	open := func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error) {
 		f := orderFlags{opt: o, view: *view, changed: func(string) bool { return false }}
 		var err error
-		if in, err = f.input(ctx, cmd.ErrOrStderr(), arg, &mixFlags{}, o.Workers); err != nil {
+		if in, err = f.input(ctx, io.Discard, arg, &mixFlags{}, o.Workers); err != nil {
 			return nil, err
 		}
 		return in.Stream, nil

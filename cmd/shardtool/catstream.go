@@ -56,7 +56,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		return err
 	}
 	defer stop()
-	f.order.warnMixing(ctx, s, func(v mixing.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
+	warnMixing(ctx, s, f.order.opt.Rank, func(v mixing.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
 	if f.order.in != "" && f.order.ended(in.epoch) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
 	}

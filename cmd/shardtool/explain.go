@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,9 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // explainFlags are the flags of explain.
@@ -96,16 +93,9 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	} else if len(args) == 2 {
 		return &exitError{exitCheckpoint, fmt.Errorf("%s is not a checkpoint: write `shardtool explain CHECKPOINT %s`", args[0], data)}
 	}
-	var step *explain.Step
-	var err error
-	switch {
-	case isMix(data) && len(args) == 2 && !f.mixed.change:
-		step, err = f.ofRun(cmd.Context(), data, cmd.ErrOrStderr())
-	case isMix(data):
-		step, err = f.ofMix(cmd, data)
-	default:
-		step, err = f.ofDataset(cmd, data)
-	}
+	f.mixed.asSaved = len(args) == 2 && !f.mixed.change
+	f.order.anyEpoch()
+	step, err := f.step(cmd, data)
 	if errors.Is(err, explain.ErrEnd) {
 		err = &exitError{exitNotFound, err}
 	}
@@ -125,92 +115,21 @@ func (f *orderFlags) explainOptions(keys bool) explain.Options {
 	}
 }
 
-// ofMix explains a step of a mix as order prints it.
-func (f *explainFlags) ofMix(cmd *cobra.Command, name string) (*explain.Step, error) {
-	o, err := f.order.openMix(cmd.Context(), name, &f.mixed, cmd.ErrOrStderr())
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	return f.order.stepOfMix(cmd.Context(), o, &f.mixed, f.order.explainOptions(f.keys))
-}
-
-// ofRun explains a step of the run that a checkpoint of a mix belongs to. The file leads to the
-// data sets; the weights are those of the checkpoint.
-func (f *explainFlags) ofRun(ctx context.Context, name string, stderr io.Writer) (*explain.Step, error) {
-	saved, err := readCheckpoint(f.order.in)
-	from, err := ofMix(f.order.in, saved, err)
-	if err != nil {
-		return nil, err
-	}
-	file, err := readMix(name)
-	if err != nil {
-		return nil, err
-	}
-	o := &openedMix{more: from}
-	defer o.Close()
-	read, err := o.open(ctx, file, from)
-	if err != nil {
-		return nil, err
-	}
-	if o.units, err = f.order.mixUnits(ctx, file, o.sets, read, from, planBars(stderr)); err != nil {
-		return nil, err
-	}
-	if err := f.order.runUnits(file, read, from); err != nil {
-		return nil, err
-	}
-	o.bySource(&from.Mix, file)
-	if o.plan, err = mix.New(from.Mix); err != nil {
-		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.order.in, err)}
-	}
-	if !f.order.changed("global-batch") && from.Steps.GlobalBatch > 0 {
-		f.order.opt.GlobalBatch = from.Steps.GlobalBatch
-	}
-	return f.order.stepOfMix(ctx, o, &f.mixed, f.order.explainOptions(f.keys))
-}
-
-// stepOfMix explains the step that the flags ask for.
-func (f *orderFlags) stepOfMix(ctx context.Context, o *openedMix, flags *mixFlags, opt explain.Options) (*explain.Step, error) {
-	m, err := f.placeMix(o, flags)
-	if err != nil {
-		return nil, usage(err)
-	}
-	opt.GlobalBatch = f.opt.GlobalBatch
-	return explain.Mix(ctx, m, m.Position, opt)
-}
-
-// ofDataset explains a step of one data set.
-func (f *explainFlags) ofDataset(cmd *cobra.Command, arg string) (*explain.Step, error) {
+// step explains the step that the flags ask for.
+func (f *explainFlags) step(cmd *cobra.Command, arg string) (*explain.Step, error) {
 	run, err := f.order.openRun(cmd.Context(), cmd.ErrOrStderr(), arg, &f.mixed, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer run.Close()
-	return f.order.stepOfRun(cmd.Context(), run, f.mixed.step, f.order.explainOptions(f.keys))
-}
-
-// stepOfRun explains the step of one data set that the flags ask for.
-func (f *orderFlags) stepOfRun(ctx context.Context, run *openedRun, step uint64, opt explain.Options) (*explain.Step, error) {
-	ds, begin := run.Sources[0], run.Begin()
-	opt.GlobalBatch = f.opt.GlobalBatch
-	if u := run.UnitOrder; u != nil {
-		at, err := explain.UnitPlaceOf(ctx, u, opt.GlobalBatch, begin.Epoch, begin.Position)
-		if f.changed("step") {
-			at, err = explain.UnitStep(ctx, u, opt.GlobalBatch, step)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return explain.DatasetUnits(ctx, ds, u, at, opt)
+	at, err := f.order.stepPlace(cmd.Context(), run, f.mixed.step)
+	if errors.Is(err, io.EOF) {
+		err = explain.ErrEnd
 	}
-	if err := run.Plan.CheckSplit(order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}); err != nil {
-		return nil, usage(err)
-	}
-	at, err := f.stepPlace(ctx, run, step)
 	if err != nil {
-		return nil, usage(err)
+		return nil, err
 	}
-	return explain.Dataset(ctx, ds, run.Plan, at.Epoch, at.Position, opt)
+	return explain.Of(cmd.Context(), run.Run, at, f.order.explainOptions(f.keys))
 }
 
 // printStep prints a step for people.

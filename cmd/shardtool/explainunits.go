@@ -6,23 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/reader/mixfile"
-	"github.com/shardtool/shardtool/reader/order"
 )
-
-// runUnits gives the sources of a checkpoint their units: those that the run had.
-func (f *orderFlags) runUnits(file *mixfile.File, data []mixfile.Data, from *mix.Checkpoint) error {
-	if !from.InUnits() {
-		return nil
-	}
-	asked, err := file.Mix(data, order.Choice{Seed: from.Seed, Shuffle: from.Shuffle, Tail: from.Tail}, from)
-	if err != nil {
-		return usage(err)
-	}
-	from.Attach(asked)
-	return nil
-}
 
 // holds is what positions of a step hold.
 func holds(s *explain.Step) string {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -13,21 +14,40 @@ import (
 type openedRun struct {
 	*reader.Run
 	reader.StreamInfo
-	closeSets func()
+	sources *reader.Sources
+	count   string // the attribute that shares of a mix count; "": they count samples
 }
 
 // Close ends the run and closes its data sets.
 func (o *openedRun) Close() {
 	o.Run.Close()
-	o.closeSets()
+	o.sources.Close()
 }
 
-// openRun opens the run over a data set or a mix that the flags ask for. It says what samples longer
-// than a unit lose; one rank is enough.
+// openRun opens the run over a data set or a mix that the flags ask for. It says what changes in the
+// mix, and what samples longer than a unit lose; one rank is enough.
 func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*openedRun, error) {
-	run, err := f.openAnyRun(ctx, stderr, arg, mixed, workers)
+	sources, err := f.sources(arg, mixed)
 	if err != nil {
 		return nil, err
+	}
+	var from *reader.Checkpoint
+	if len(f.ins) > 0 {
+		if from, err = f.read(); err == nil {
+			err = checkKind(f.in, from, isMix(arg))
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.opt.Checkpoint = from
+	}
+	run, err := f.resolve(ctx, stderr, sources, from, mixed, reader.Options{Workers: workers})
+	if err != nil {
+		return nil, f.explain(err)
+	}
+	f.opt.GlobalBatch = run.GlobalBatch
+	for _, d := range run.Changed() {
+		fmt.Fprintln(stderr, changeText(from, &d, &run.StreamInfo))
 	}
 	if lost := run.Lengths.Lost(); lost != "" && f.opt.Rank == 0 {
 		fmt.Fprintf(stderr, "shardtool: %s (--long)\n", lost)
@@ -35,43 +55,31 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 	return run, nil
 }
 
-func (f *orderFlags) openAnyRun(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*openedRun, error) {
-	if isMix(arg) {
-		return f.openMixRun(ctx, stderr, arg, mixed)
+// changeText says what a change of the mix changes.
+func changeText(from *reader.Checkpoint, d *mix.Difference, i *reader.StreamInfo) string {
+	text := fmt.Sprintf("changed at %d: %s %s: %s -> %s", from.Place().Position, d.Source, d.Field, d.Checkpoint, d.Given)
+	if d.LeftOut > 0 {
+		text += fmt.Sprintf(", %s of its epoch are left out", plural(int(d.LeftOut), unitName(i)))
 	}
-	if err := mixed.refuse(f.changed); err != nil {
-		return nil, err
-	}
-	ds, err := f.open(ctx, arg, reader.Options{Workers: workers})
-	if err != nil {
-		return nil, err
-	}
-	run, err := f.run(ctx, ds, planBars(stderr))
-	if err != nil {
-		ds.Close()
-		return nil, err
-	}
-	return &openedRun{run, run.Info(), func() { ds.Close() }}, nil
+	return text
 }
 
-// openMixRun opens the run over a mix.
-func (f *orderFlags) openMixRun(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags) (*openedRun, error) {
-	o, err := f.openMix(ctx, arg, mixed, stderr)
+// resolve opens the sources, and decides the run over them.
+func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, of *reader.Spec, from *reader.Checkpoint, mixed *mixFlags, opts reader.Options) (*openedRun, error) {
+	change, err := mixed.asked()
 	if err != nil {
 		return nil, err
 	}
-	m, err := f.placeMix(o, mixed)
+	sources, err := reader.OpenSources(ctx, *of, opener(opts, f.view, (*viewFlags).use), from)
 	if err != nil {
-		o.Close()
-		return nil, usage(err)
+		return nil, err
 	}
-	spec := f.spec()
-	run, err := m.Run(ctx, spec.End())
+	run, err := sources.Resolve(ctx, f.spec(), from, change, reader.Planning{Folder: f.opt.Plans, Log: f.opt.Log, Progress: planBars(stderr)})
 	if err != nil {
-		o.Close()
-		return nil, f.explain(err)
+		sources.Close()
+		return nil, err
 	}
-	return &openedRun{run, run.Info(), o.Close}, nil
+	return &openedRun{run, run.Info(), sources, of.Count}, nil
 }
 
 // others are the fields of all sources that are not among those expected, as fields that samples

@@ -14,10 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/mixfile"
 )
 
 // maxWalk is the most samples of a dry run that are walked one by one for what nodes read.
@@ -25,6 +23,7 @@ const maxWalk = 1 << 20
 
 // dryRun is what inspect prints of a mix.
 type dryRun struct {
+	run *openedRun
 	*simulate.Forecast
 	// Reading is what a walk through the first steps counted.
 	Reading *simulate.MixReport `json:"reading,omitempty"`
@@ -44,56 +43,52 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	ctx, order := cmd.Context(), &f.mixed.order
-	o, err := order.openMix(ctx, arg, &f.mixed.mix, cmd.ErrOrStderr())
+	run, err := order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mixed.mix, 0)
 	if err != nil {
 		return err
 	}
-	defer o.Close()
-	m, err := order.placeMix(o, &f.mixed.mix)
-	if err != nil {
-		return usage(err)
-	}
-	sizes, err := o.sizes(ctx)
+	defer run.Close()
+	sizes, err := run.sizes(ctx)
 	if err != nil {
 		return err
 	}
-	run := dryRun{}
-	if run.Forecast, err = simulate.NewForecast(o.plan, m.Steps, m.Position, f.mixed.steps, sizes, m.LeftOut); err != nil {
+	r := dryRun{run: run}
+	if r.Forecast, err = simulate.NewForecast(run.Mix, run.Steps, run.Begin().Position, f.mixed.steps, sizes, run.LeftOut); err != nil {
 		return usage(err)
 	}
-	walked := min(run.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
-	if x := o.plan.Mix(); x.InUnits() {
-		return run.inUnits(cmd, o, m, walked, f, worlds)
+	walked := min(r.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
+	if run.Units.Kind != "" {
+		return r.inUnits(cmd, walked, f, worlds)
 	}
-	if run.Reading, err = o.walk(ctx, m, "", simulate.MixOptions{
-		Steps: walked, End: run.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: worlds, Job: f.mixed.job.Job},
+	if r.Reading, err = run.walk(ctx, "", simulate.MixOptions{
+		Steps: walked, End: r.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: worlds, Job: f.mixed.job.Job},
 	}); err != nil {
-		return err
-	}
-	if f.json {
-		return printJSON(cmd, run)
-	}
-	w := cmd.OutOrStdout()
-	if err := run.print(w, o); err != nil {
-		return err
-	}
-	printMixAdvice(w, run.Reading.Verdict)
-	if walked < run.Steps {
-		fmt.Fprintf(w, "\nwhat nodes read in the first %s:\n", plural(run.Reading.Batches, "step"))
-	}
-	return f.mixed.job.print(w, run.Reading.Worlds)
-}
-
-// inUnits prints the run where positions hold units.
-func (r *dryRun) inUnits(cmd *cobra.Command, o *openedMix, m reader.Mix, walked uint64, f *inspectFlags, worlds []int) (err error) {
-	if r.Units, err = o.walkUnits(cmd.Context(), m, walked, r.End, simulate.UnitOptions{GlobalBatch: f.mixed.order.opt.GlobalBatch, Worlds: worlds, Square: squareCost}); err != nil {
 		return err
 	}
 	if f.json {
 		return printJSON(cmd, r)
 	}
 	w := cmd.OutOrStdout()
-	if err := r.print(w, o); err != nil {
+	if err := r.print(w); err != nil {
+		return err
+	}
+	printMixAdvice(w, r.Reading.Verdict)
+	if walked < r.Steps {
+		fmt.Fprintf(w, "\nwhat nodes read in the first %s:\n", plural(r.Reading.Batches, "step"))
+	}
+	return f.mixed.job.print(w, r.Reading.Worlds)
+}
+
+// inUnits prints the run where positions hold units.
+func (r *dryRun) inUnits(cmd *cobra.Command, walked uint64, f *inspectFlags, worlds []int) (err error) {
+	if r.Units, err = r.run.walkUnits(cmd.Context(), walked, r.End, simulate.UnitOptions{GlobalBatch: f.mixed.order.opt.GlobalBatch, Worlds: worlds, Square: squareCost}); err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, r)
+	}
+	w := cmd.OutOrStdout()
+	if err := r.print(w); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nin the first %s:\n", plural(int64(r.Units.Batches), "step"))
@@ -101,18 +96,18 @@ func (r *dryRun) inUnits(cmd *cobra.Command, o *openedMix, m reader.Mix, walked 
 }
 
 // sizes are the bytes and tokens of the sources. A source whose samples are not counted has none.
-func (o *openedMix) sizes(ctx context.Context) ([]simulate.Size, error) {
-	sizes := make([]simulate.Size, len(o.sets))
-	for i, ds := range o.sets {
+func (o *openedRun) sizes(ctx context.Context) ([]simulate.Size, error) {
+	sizes := make([]simulate.Size, len(o.Sources))
+	for i, ds := range o.Sources {
 		if ds == nil {
 			continue
 		}
-		tokens, err := mixfile.Tokens(ctx, ds, o.count)
-		if _, uncounted := errors.AsType[*mixfile.CountError](err); err != nil && !uncounted {
-			return nil, fmt.Errorf("source %s: %w", o.plan.Mix().Sources[i].Name, err)
+		tokens, err := ds.Tokens(ctx, o.count)
+		if _, uncounted := errors.AsType[*reader.CountError](err); err != nil && !uncounted {
+			return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
 		}
 		sizes[i] = simulate.Size{Bytes: ds.Info().Bytes, Tokens: tokens}
-		if x := o.plan.Mix().Sources[i]; x.Line != nil && x.Unit.By == cmp.Or(o.count, mixfile.DefaultCount) {
+		if x := o.Mix.Mix().Sources[i]; x.Line != nil && x.Unit.By == cmp.Or(o.count, reader.DefaultCount) {
 			sizes[i].Tokens = x.Line.Units().Summary().Tokens // what is left of long samples
 		}
 	}
@@ -120,10 +115,9 @@ func (o *openedMix) sizes(ctx context.Context) ([]simulate.Size, error) {
 }
 
 // walk walks through steps of the mix. label is the attribute to measure mixing by.
-func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt simulate.MixOptions) (*simulate.MixReport, error) {
-	x := o.plan.Mix()
-	sources := make([]simulate.MixSource, len(o.sets))
-	for i, ds := range o.sets {
+func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions) (*simulate.MixReport, error) {
+	sources := make([]simulate.MixSource, len(o.Sources))
+	for i, ds := range o.Sources {
 		if ds == nil {
 			continue
 		}
@@ -131,25 +125,22 @@ func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt si
 		if label != "" {
 			var err error
 			if labels, err = readLabels(ctx, ds, label); err != nil {
-				return nil, fmt.Errorf("source %s: %w", x.Sources[i].Name, err)
+				return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
 			}
 		}
 		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
-	orders, err := o.orders()
-	if err != nil {
-		return nil, usage(err)
-	}
-	opt.LeftOut = m.LeftOut
-	return simulate.Mix(ctx, o.plan, m.Position, orders, sources, opt)
+	opt.LeftOut = o.LeftOut
+	return simulate.Mix(ctx, o.Mix, o.Begin().Position, o.Plans, sources, opt)
 }
 
 // print prints what the sources give, and what changes when.
-func (r *dryRun) print(w io.Writer, o *openedMix) error {
+func (r *dryRun) print(w io.Writer) error {
+	unit := unitName(&r.run.StreamInfo)
 	fmt.Fprintf(w, "steps %d to %d in batches of %s: positions %s to %s; an epoch of the mix has %s\n\n", r.Step, r.Step+r.Steps-1, countText(uint64(r.GlobalBatch)),
-		countText(r.Position), countText(r.End), plural(r.EpochSamples, unitName(o.plan.Mix())))
+		countText(r.Position), countText(r.End), plural(r.EpochSamples, unit))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "%sS\tSHARE\t%s\tSHARE\tBYTES\tSHARE\tEPOCHS\tIN ALL\t  SOURCE\t\n", strings.ToUpper(unitName(o.plan.Mix())), strings.ToUpper(cmp.Or(o.count, mixfile.DefaultCount)))
+	fmt.Fprintf(t, "%sS\tSHARE\t%s\tSHARE\tBYTES\tSHARE\tEPOCHS\tIN ALL\t  SOURCE\t\n", strings.ToUpper(unit), strings.ToUpper(cmp.Or(r.run.count, reader.DefaultCount)))
 	for _, s := range r.Sources {
 		tokens, share := "?", "?"
 		if s.Tokens != nil {
@@ -164,11 +155,11 @@ func (r *dryRun) print(w io.Writer, o *openedMix) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	r.printEvents(w, o.plan.Mix())
+	r.printEvents(w)
 	return nil
 }
 
-func (r *dryRun) printEvents(w io.Writer, m mix.Mix) {
+func (r *dryRun) printEvents(w io.Writer) {
 	const most = 20
 	if len(r.Events) > 0 {
 		fmt.Fprintln(w)
@@ -181,7 +172,7 @@ func (r *dryRun) printEvents(w io.Writer, m mix.Mix) {
 		var parts []string
 		for s, share := range e.Weights {
 			if share > 0 {
-				parts = append(parts, m.Sources[s].Name+" "+percent(share))
+				parts = append(parts, r.run.Names[s]+" "+percent(share))
 			}
 		}
 		text := "the stream ends: no source is left"
@@ -192,7 +183,7 @@ func (r *dryRun) printEvents(w io.Writer, m mix.Mix) {
 			text = e.Source + " ends, it has given its max_epochs"
 		}
 		if parts != nil {
-			text += "; from here on " + strings.Join(parts, ", ") + " of the " + unitName(m) + "s"
+			text += "; from here on " + strings.Join(parts, ", ") + " of the " + unitName(&r.run.StreamInfo) + "s"
 		}
 		fmt.Fprintf(w, "step %s, position %s: %s\n", countText(e.Step), countText(e.Position), text)
 	}
@@ -205,23 +196,19 @@ func simulateMix(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if err != nil {
 		return err
 	}
-	o, err := f.order.openMix(ctx, arg, &f.mix, cmd.ErrOrStderr())
+	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mix, 0)
 	if err != nil {
 		return err
 	}
-	defer o.Close()
-	m, err := f.order.placeMix(o, &f.mix)
-	if err != nil {
-		return usage(err)
-	}
+	defer run.Close()
 	steps := f.steps
 	if steps == 0 { // an epoch of the mix
-		steps = (o.plan.Mix().Epoch-1)/uint64(f.order.opt.GlobalBatch) + 1
+		steps = (run.Mix.Mix().Epoch-1)/uint64(f.order.opt.GlobalBatch) + 1
 	}
-	if x := o.plan.Mix(); x.InUnits() {
-		return simulateMixUnits(cmd, o, m, steps, f, worlds)
+	if run.Units.Kind != "" {
+		return simulateMixUnits(cmd, run, steps, f, worlds)
 	}
-	r, err := o.walk(ctx, m, f.label, simulate.MixOptions{
+	r, err := run.walk(ctx, f.label, simulate.MixOptions{
 		Steps: steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job},
 	})
 	if err != nil {

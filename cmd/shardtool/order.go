@@ -12,8 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
@@ -66,8 +64,8 @@ second for each core, and the plan is stored for the next time. In a mix each so
 
 // printOrder prints the order of a data set or a mix, or one step of it.
 func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg string, mixed *mixFlags, keys bool) error {
-	if f.changed("step") && f.opt.Epochs > 0 { // a step of any epoch
-		f.opt.Epochs = math.MaxUint64
+	if f.changed("step") {
+		f.anyEpoch()
 	}
 	run, err := f.openRun(ctx, stderr, arg, mixed, 0)
 	if err != nil {
@@ -75,11 +73,11 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	}
 	defer run.Close()
 	at, err := f.stepPlace(ctx, run, mixed.step)
-	if errors.Is(err, explain.ErrEnd) {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	if err != nil {
-		return usage(err)
+		return err
 	}
 	cursor, err := run.Seek(ctx, at, order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World})
 	if err != nil {
@@ -107,19 +105,22 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	}
 }
 
-// stepPlace is where the run begins, or with --step where that step does. The place of a mix has been
-// moved there.
-func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun, step uint64) (reader.Place, error) {
-	switch {
-	case !f.changed("step") || run.Mix != nil:
-		return run.Begin(), nil
-	case run.UnitOrder != nil:
-		at, err := explain.UnitStep(ctx, run.UnitOrder, f.opt.GlobalBatch, step)
-		return reader.Place{Epoch: at.Epoch, Position: at.Position}, err
+// anyEpoch has the order end with the last epoch there can be, in place of the epochs asked for: what
+// describes one step takes a step of any epoch.
+func (f *orderFlags) anyEpoch() {
+	if f.opt.Epochs > 0 {
+		f.opt.Epochs = math.MaxUint64
 	}
-	at, err := explain.DatasetSteps(run.Plan).Position(mix.Steps{GlobalBatch: f.opt.GlobalBatch}, step)
-	n := max(run.Plan.Samples(), 1)
-	return reader.Place{Epoch: at / n, Position: at % n}, err
+}
+
+// stepPlace is where the run begins, or with --step where that step does. Past the end of the order
+// the error is io.EOF.
+func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun, step uint64) (reader.Place, error) {
+	if !f.changed("step") {
+		return run.Begin(), nil
+	}
+	at, err := run.Step(ctx, step, f.opt.GlobalBatch)
+	return at, f.explain(err)
 }
 
 // orderPrinter prints the entries of batches, a JSON object a line.

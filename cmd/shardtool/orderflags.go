@@ -32,9 +32,8 @@ type orderFlags struct {
 	view      viewFlags
 	changed   func(flag string) bool
 	units     unitFlags
-	cache     string  // folder of --cache, where the command has one
-	beginAt   *uint64 // epoch that a checkpoint's place is moved to the beginning of
-	orderSaid bool    // any flag was given that plain storage order does not have
+	cache     string // folder of --cache, where the command has one
+	orderSaid bool   // any flag was given that plain storage order does not have
 }
 
 var orderFlagNames = []string{
@@ -121,33 +120,6 @@ func (f *orderFlags) fill() error {
 	return f.fillUnits()
 }
 
-// open opens the data set; with a checkpoint, the newest generation with its samples.
-func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	tables := ""
-	if f.in != "" {
-		cp, err := f.read()
-		of, err := ofDataset(f.in, cp, err)
-		if err != nil {
-			return nil, err
-		}
-		f.opt.Checkpoint, tables = cp, of.Tables
-	}
-	ds, err := openAt(ctx, arg, opts, tables)
-	return f.chosen(ctx, ds, err)
-}
-
-// chosen has the data set use the view that the flags ask for.
-func (f *orderFlags) chosen(ctx context.Context, ds *reader.Dataset, err error) (*reader.Dataset, error) {
-	if err != nil {
-		return nil, err
-	}
-	if err := f.view.use(ctx, ds); err != nil {
-		ds.Close()
-		return nil, err
-	}
-	return ds, nil
-}
-
 // read reads the checkpoints of ranks and the ledgers beside them, and merges them.
 func (f *orderFlags) read() (*reader.Checkpoint, error) {
 	saved := make([]ledger.Saved[reader.Checkpoint], len(f.ins))
@@ -198,7 +170,7 @@ func usage(err error) error { return &exitError{exitUsage, err} }
 
 // spec is what the flags ask for.
 func (f *orderFlags) spec() reader.Spec {
-	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Begin: f.beginAt, Said: map[string]bool{}}
+	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: map[string]bool{}}
 	for _, name := range slices.Concat(orderFlagNames, unitFlagNames) {
 		s.Said[name] = f.changed(name)
 	}
@@ -209,18 +181,6 @@ func (f *orderFlags) spec() reader.Spec {
 		s.Units.Long = units.Long(f.units.long)
 	}
 	return s
-}
-
-// run is the run over a data set that the flags ask for. Planning that takes longer than a second
-// shows a bar.
-func (f *orderFlags) run(ctx context.Context, ds *reader.Dataset, show func(what string) func(epoch, done, of uint64)) (*reader.Run, error) {
-	p := reader.Planning{Folder: f.opt.Plans, Log: f.opt.Log, Progress: func(string) func(epoch, done, of uint64) { return show("planning units") }}
-	run, err := ds.Run(ctx, f.spec(), f.opt.Checkpoint, p)
-	if err != nil {
-		return nil, f.explain(err)
-	}
-	f.opt.GlobalBatch = run.Info().GlobalBatch
-	return run, nil
 }
 
 // readCheckpoint reads a checkpoint file.
@@ -245,8 +205,8 @@ func mixAdvice(v mixing.Verdict) string {
 }
 
 // warnMixing warns of a stream that mixes little where its order begins; one rank's warning is enough.
-func (f *orderFlags) warnMixing(ctx context.Context, s *reader.Stream, warn func(v mixing.Verdict)) {
-	if f.opt.Rank > 0 {
+func warnMixing(ctx context.Context, s *reader.Stream, rank int, warn func(v mixing.Verdict)) {
+	if rank > 0 {
 		return
 	}
 	if v, err := s.Mixing(ctx); err == nil && v.Little() { // an error is that of the stream, too
@@ -255,14 +215,23 @@ func (f *orderFlags) warnMixing(ctx context.Context, s *reader.Stream, warn func
 }
 
 // explain gives an error of the order its exit code, once.
-func (f *orderFlags) explain(err error) error {
+func (f *orderFlags) explain(err error) error { return explainRun(f.in, err) }
+
+// explainRun gives an error of a run its exit code, once. in is what the checkpoint came from.
+func explainRun(in string, err error) error {
 	_, explained := errors.AsType[*exitError](err)
+	count, uncounted := errors.AsType[*reader.CountError](err)
+	wrong, isWrong := errors.AsType[*reader.SpecError](err)
 	switch {
 	case explained:
 		return err
 	case errors.Is(err, order.ErrMismatch):
-		return &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
-	case errors.Is(err, reader.ErrOptions):
+		return &exitError{exitCheckpoint, fmt.Errorf("%s: %w", in, err)}
+	case uncounted:
+		return usagef("%w; pack has --attr %s=len(FIELD)", err, count.Attribute)
+	case isWrong && wrong.File == "" && wrong.Member != "":
+		return usagef("--%s: %w", wrong.Member, wrong.Err)
+	case isWrong, errors.Is(err, reader.ErrOptions):
 		return usage(err)
 	}
 	return err

@@ -23,10 +23,10 @@ func cmdMixCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	f := orderFlags{changed: func(string) bool { return false }}
 	f.opt.Shuffle, f.opt.Seed, f.opt.Tail, f.opt.Affinity, f.opt.World = true, 7, order.TailWrap, order.AffinityEpoch, 1
 	f.opt.GlobalBatch, f.opt.ShuffleMemory = 10, order.DefaultMemory
-	o, err := f.openMix(context.Background(), ts.MkAbs(args[0]), new(mixFlags), io.Discard)
+	run, err := f.openRun(context.Background(), io.Discard, ts.MkAbs(args[0]), new(mixFlags), 0)
 	ts.Check(err)
-	defer o.Close()
-	cp, err := o.plan.Checkpoint(position)
+	defer run.Close()
+	cp, err := run.Mix.Checkpoint(position)
 	ts.Check(err)
 	cp.Steps = mix.Steps{GlobalBatch: 10}
 	text, err := mix.AppendCheckpoint(nil, cp)

@@ -15,13 +15,10 @@ func TestPlanLines(t *testing.T) {
 	was := warnings
 	warnings = slog.New(slog.NewTextHandler(&out, nil))
 	defer func() { warnings = was }()
-	var f orderFlags
-	f.opt.Rank = 1
-	if f.planLines("planning units") != nil {
+	if planLines(1)("") != nil {
 		t.Error("rank 1 tells of its plans")
 	}
-	f.opt.Rank = 0
-	show := f.planLines("planning units of web")
+	show := planLines(0)("web")
 	show(4, 1000, 8000)
 	if out.Len() > 0 {
 		t.Errorf("at once: %s", out.String())

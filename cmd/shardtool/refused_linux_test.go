@@ -60,23 +60,21 @@ func TestRefusedStarts(t *testing.T) {
 
 // serveOnce opens and starts as the Python package does.
 func serveOnce(t *testing.T, address, checkpoint, start string) error {
-	q := serve.StartRequest{Checkpoint: checkpoint}
+	q := serve.StartRequest{Resume: serve.ResumeRequest{Checkpoint: checkpoint}}
 	if err := json.Unmarshal([]byte("{"+start+"}"), &q); err != nil {
 		t.Fatal(err)
 	}
 	if q.Units != nil {
 		q.Units.Plans = "none"
 	}
-	o, err := serveOpen(t.Context(), &serve.OpenRequest{Address: address, Checkpoint: checkpoint, ChangeMix: q.ChangeMix, Workers: 1})
+	o, err := serveOpen(t.Context(), &serve.OpenRequest{Address: address, Checkpoint: checkpoint, ChangeMix: q.Resume.ChangeMix, Workers: 1})
 	if err != nil {
 		return err
 	}
 	defer o.Close()
-	open := serveStream
-	if o.Stream != nil {
-		open = o.Stream
-	}
-	s, err := open(t.Context(), o, &q, new(serve.Started))
+	out := serve.Started{Close: func() {}}
+	defer func() { out.Close() }()
+	s, err := serveStream(t.Context(), o, &q, &out)
 	if err != nil {
 		return err
 	}

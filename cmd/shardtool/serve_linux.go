@@ -1,15 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
-	"sync"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -22,6 +23,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/metrics"
+	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
 
@@ -117,61 +119,86 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 	if err != nil {
 		return nil, err
 	}
-	closeCache := func() {
+	o, err := openServed(ctx, q)
+	if err != nil {
+		if c != nil {
+			closeQuietly(c)
+		}
+		return nil, err
+	}
+	o.Workers = q.Workers
+	o.Close = func() {
+		o.Sources.Close()
 		if c != nil {
 			closeQuietly(c)
 		}
 	}
-	opts := reader.Options{Workers: q.Workers, Memory: q.Memory}
-	if q.Mix != "" || isMix(q.Address) {
-		var o *serveMix
-		if q.Where != "" || q.Keys != "" {
-			err = usagef("where and keys: a mix has them for each source, as members of the source")
-		} else {
-			o, err = openServeMix(ctx, q)
-		}
-		if err != nil {
-			closeCache()
-			return nil, err
-		}
-		return &serve.Opened{Mix: o.mix(), Workers: q.Workers, Stream: o.stream, Close: func() {
-			o.Close()
-			closeCache()
-		}}, nil
+	return o, nil
+}
+
+// openServed opens the data sets of OPEN. With a checkpoint they are the generations that it names.
+func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
+	spec, mixed, err := servedSources(q)
+	if err != nil {
+		return nil, err
 	}
-	tables := ""
-	if q.Checkpoint != "" {
-		saved, err := serveCheckpoint(q.Checkpoint)
-		cp, err := ofDataset("resume", saved, err)
-		if err != nil {
-			closeCache()
-			return nil, err
-		}
-		tables = cp.Tables
+	from, err := servedCheckpoint(q.Checkpoint, mixed)
+	if err != nil {
+		return nil, err
 	}
-	ds, err := openAt(ctx, q.Address, opts, tables)
-	if err == nil {
-		if err = serveView(ctx, ds, q); err != nil {
-			ds.Close()
+	view := viewFlags{keys: q.Keys}
+	if q.Where != "" {
+		view.where = []string{q.Where}
+	}
+	o := new(serve.Opened)
+	if o.Sources, err = reader.OpenSources(ctx, *spec, opener(reader.Options{Workers: q.Workers, Memory: q.Memory}, view, (*viewFlags).useServed), from); err != nil {
+		return nil, explainServed(err)
+	}
+	if o.Epoch, o.End, err = o.Sources.Extent(from, q.ChangeMix); err != nil {
+		o.Sources.Close()
+		return nil, explainServed(err)
+	}
+	return o, nil
+}
+
+// servedSources are the sources of OPEN, and whether they are those of a mix. What a program gives as
+// values has no lines.
+func servedSources(q *serve.OpenRequest) (spec *reader.Spec, mixed bool, err error) {
+	switch {
+	case q.Mix == "" && !isMix(q.Address):
+		return &reader.Spec{Sources: []reader.Source{{Data: q.Address}}}, false, nil
+	case q.Where != "" || q.Keys != "":
+		return nil, true, usagef("where and keys: a mix has them for each source, as members of the source")
+	case q.Mix == "":
+		spec, err = readMix(q.Address)
+	default:
+		if spec, err = mixfile.Parse("mix", []byte(q.Mix)); err != nil {
+			if in, ok := errors.AsType[*reader.SpecError](err); ok {
+				in.Line = 0
+			}
+			err = usage(err)
 		}
 	}
 	if err != nil {
-		closeCache()
-		return nil, err
+		return nil, true, err
 	}
-	return &serve.Opened{Dataset: ds, Workers: q.Workers, Close: func() {
-		ds.Close()
-		closeCache()
-	}}, nil
+	for i := range spec.Sources {
+		s := &spec.Sources[i]
+		if q.Mix != "" {
+			s.Line = 0
+		}
+		for _, path := range []*string{&s.Data, &s.Keys} {
+			if *path != "" && !strings.Contains(*path, "://") && !filepath.IsAbs(*path) {
+				*path = filepath.Join(cmp.Or(q.Directory, "."), *path)
+			}
+		}
+	}
+	return spec, true, nil
 }
 
-// serveView has the data set use the view of OPEN.
-func serveView(ctx context.Context, ds *reader.Dataset, q *serve.OpenRequest) error {
-	choose := viewFlags{keys: q.Keys}
-	if q.Where != "" {
-		choose.where = []string{q.Where}
-	}
-	v, err := choose.make(ctx, ds)
+// useServed is use, with errors in terms of Python.
+func (f *viewFlags) useServed(ctx context.Context, ds *reader.Dataset) error {
+	v, err := f.make(ctx, ds)
 	switch {
 	case errors.Is(err, curate.ErrSpec):
 		return usage(err)
@@ -189,165 +216,55 @@ func closeQuietly(c *cache.Cache) {
 	}
 }
 
-func serveCheckpoint(text string) (*reader.Checkpoint, error) {
+// servedCheckpoint is the checkpoint that a text has; nil where it is empty.
+func servedCheckpoint(text string, mixed bool) (*reader.Checkpoint, error) {
+	if text == "" {
+		return nil, nil
+	}
 	cp, err := reader.DecodeCheckpoint([]byte(text))
 	if err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
-	return &cp, nil
+	return &cp, checkKind("resume", &cp, mixed)
 }
 
-// serveStream opens the stream of START. The order flags decide which options bind a stream to its
-// checkpoint, and which are compared with it.
+// serveStream opens the stream of START.
 func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
-	f, err := serveFlags(q)
+	mixed := o.Mixed()
+	a, err := askServed(q, mixed)
 	if err != nil {
 		return nil, err
 	}
-	if q.ChangeMix || q.SkipSteps != nil {
-		return nil, usagef("change_mix and skip_steps are for mixes")
-	}
-	if q.Checkpoint != "" {
-		saved, err := serveCheckpoint(q.Checkpoint)
-		cp, err := ofDataset("resume", saved, err)
-		if err != nil {
-			return nil, err
-		}
-		f.opt.Checkpoint = &reader.Checkpoint{Dataset: cp}
-	} else if err := f.begin(q.Begin); err != nil {
+	from, err := servedCheckpoint(q.Resume.Checkpoint, mixed)
+	if err != nil {
 		return nil, err
 	}
-	if f.opt.Skipped, err = ledger.Decode([]byte(q.Ledger)); err != nil {
+	if a.opt.Skipped, err = ledger.Decode([]byte(q.Resume.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
-	q.ChooseRows(&f.opt.Read)
-	f.beginAt = q.Begin
-	run, err := f.run(ctx, o.Dataset, f.planLines)
+	change := reader.Change{Mix: q.Resume.ChangeMix, Skip: q.Resume.SkipSteps, Again: true, Begin: q.Resume.Begin}
+	run, err := o.Sources.Resolve(ctx, a.spec, from, change, reader.Planning{Folder: a.plans, Progress: planLines(a.opt.Rank)})
 	if err != nil {
-		return nil, err
+		return nil, explainServed(err)
+	}
+	info := run.Info()
+	for _, d := range run.Changed() {
+		fmt.Fprintln(os.Stderr, changeText(from, &d, &info))
 	}
 	out.Close = func() { run.Close() }
-	s, err := run.Stream(ctx, f.opt)
+	a.opt.Workers = cmp.Or(a.opt.Workers, o.Workers)
+	if mixed {
+		a.opt.Expect = append(a.opt.Expect, others(info.Sources, a.opt.Expect)...)
+	}
+	s, err := run.Stream(ctx, a.opt)
 	if err != nil {
 		run.Close()
-		return nil, f.explain(err)
+		return nil, explainServed(servedFields(err, q, mixed))
 	}
-	at := s.Info()
-	f.warnServed(ctx, s)
-	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
-	if out.Workers == 0 {
-		out.Workers = o.Workers
-	}
-	limitMemory(at.Memory, 0)
-	return s, nil
-}
-
-// warnServed warns of a stream that mixes little, in terms of Python.
-func (f *orderFlags) warnServed(ctx context.Context, s *reader.Stream) {
-	f.warnMixing(ctx, s, func(v mixing.Verdict) {
+	warnMixing(ctx, s, a.opt.Rank, func(v mixing.Verdict) {
 		warnings.Warn(v.Warning("shuffle_memory='%s'", "shuffle the data when packing it"))
 	})
-}
-
-// planLines has the parent log a line for the first epoch that is planned, after a second and then
-// every ten, if this is rank 0.
-func (f *orderFlags) planLines(what string) func(epoch, done, of uint64) {
-	if f.opt.Rank > 0 {
-		return nil
-	}
-	return firstPlan(func(of uint64) func(done uint64) {
-		var mu sync.Mutex
-		due := time.Now().Add(time.Second)
-		return func(done uint64) {
-			mu.Lock()
-			defer mu.Unlock()
-			if now := time.Now(); !now.Before(due) && done < of {
-				due = now.Add(every)
-				warnings.Warn(fmt.Sprintf("%s: %s of %s (%d%%)", what, countText(done), plural(of, "sample"), 100*done/of))
-			}
-		}
-	})
-}
-
-// begin moves the first epoch on; nil leaves it.
-func (f *orderFlags) begin(epoch *uint64) error {
-	if epoch == nil {
-		return nil
-	}
-	end := f.opt.End()
-	if f.opt.Epochs > 0 && *epoch >= end {
-		return usagef("epoch %d: the epochs asked for end before %d", *epoch, end)
-	}
-	if f.opt.Epochs > 0 {
-		f.opt.Epochs = end - *epoch
-	}
-	f.opt.Epoch = *epoch
-	return nil
-}
-
-// serveFlags turns START into the order flags it stands for.
-func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
-	given := map[string]bool{}
-	f := &orderFlags{in: "resume", changed: func(flag string) bool { return given[flag] }}
-	o := &f.opt
-	set(given, "shuffle", q.Shuffle, &o.Shuffle)
-	set(given, "seed", q.Seed, &o.Seed)
-	set(given, "epoch", q.Epoch, &o.Epoch)
-	set(given, "epochs", q.Epochs, &o.Epochs)
-	set(given, "shuffle-memory", q.ShuffleMemory, &o.ShuffleMemory)
-	set(given, "whole-shards", q.WholeShards, &o.WholeShards)
-	set(given, "lanes", q.Lanes, &o.Lanes)
-	set(given, "run-blocks", q.RunBlocks, &o.RunBlocks)
-	set(given, "delay", q.Delay, &o.Delay)
-	set(given, "head", q.Head, &o.Head)
-	set(given, "affinity", q.Affinity, (*string)(&o.Affinity))
-	set(given, "tail", q.Tail, (*string)(&o.Tail))
-	set(given, "rank", q.Rank, &o.Rank)
-	set(given, "world-size", q.WorldSize, &o.World)
-	set(given, "global-batch", q.GlobalBatch, &o.GlobalBatch)
-	f.memory = int64(min(o.ShuffleMemory, 1<<62))
-	switch {
-	case q.Rank == nil && q.WorldSize == nil:
-		o.World = 1
-	case q.Rank == nil || q.WorldSize == nil || o.World < 1 || o.Rank < 0 || o.Rank >= o.World:
-		return nil, usagef("rank and world_size: give both, the rank from 0 to one less than the world size, or neither to be the only one")
-	}
-	if q.BatchSize != nil {
-		given["global-batch"] = true
-		if o.GlobalBatch = *q.BatchSize * o.World; o.GlobalBatch/o.World != *q.BatchSize {
-			return nil, usagef("a batch_size of %d on %d ranks: too large", *q.BatchSize, o.World)
-		}
-	}
-	if err := f.serveUnits(q.Units, given); err != nil {
-		return nil, err
-	}
-	o.Memory, o.Workers, o.Spare = q.Memory, q.Workers, min(max(runtime.GOMAXPROCS(0)-q.Workers, 0), 1)
-	tune := tuneFlags{requests: q.Requests, depth: q.Depth, auto: q.Autotune == nil || *q.Autotune}
-	if err := tune.fill(o); err != nil {
-		return nil, err
-	}
-	for i := range q.Columns {
-		if c := &q.Columns[i]; !c.Optional {
-			o.Expect = append(o.Expect, c.Name)
-		}
-	}
-	if q.Units != nil {
-		for _, field := range q.Units.Fields {
-			o.Expect = append(o.Expect, field.Name)
-		}
-	}
-	switch q.OnError {
-	case "", "fail":
-	case "skip":
-		o.SkipCorrupt, o.MaxSkipped, o.MaxSkippedShare = true, q.MaxSkipped, q.MaxSkippedShare
-	default:
-		return nil, usagef("on_error %q: use fail or skip", q.OnError)
-	}
-	return f, nil
-}
-
-func set[T any](given map[string]bool, flag string, from, to *T) {
-	if from != nil {
-		*to, given[flag] = *from, true
-	}
+	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Workers
+	limitMemory(s.Info().Memory, 0)
+	return s, nil
 }

@@ -9,20 +9,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
-	"github.com/shardtool/shardtool/reader"
 )
 
 // walkUnits walks through steps of a mix of units.
-func (o *openedMix) walkUnits(ctx context.Context, m reader.Mix, steps, end uint64, opt simulate.UnitOptions) (*simulate.MixUnitReport, error) {
-	return simulate.MixUnits(ctx, o.plan, m.Position, simulate.MixUnitOptions{UnitOptions: opt, Steps: steps, End: end, LeftOut: m.LeftOut})
+func (o *openedRun) walkUnits(ctx context.Context, steps, end uint64, opt simulate.UnitOptions) (*simulate.MixUnitReport, error) {
+	return simulate.MixUnits(ctx, o.Mix, o.Begin().Position, simulate.MixUnitOptions{UnitOptions: opt, Steps: steps, End: end, LeftOut: o.LeftOut})
 }
 
 // simulateMixUnits reports steps of a mix of units.
-func simulateMixUnits(cmd *cobra.Command, o *openedMix, m reader.Mix, steps uint64, f *simulateFlags, worlds []int) error {
+func simulateMixUnits(cmd *cobra.Command, o *openedRun, steps uint64, f *simulateFlags, worlds []int) error {
 	if f.label != "" {
 		return usagef("--label is for samples, not for --pack and --bucket")
 	}
-	r, err := o.walkUnits(cmd.Context(), m, steps, 0, simulate.UnitOptions{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Square: f.square})
+	r, err := o.walkUnits(cmd.Context(), steps, 0, simulate.UnitOptions{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Square: f.square})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
 	"github.com/shardtool/shardtool/internal/units"
 )
 
@@ -73,47 +72,14 @@ func (f *orderFlags) fillUnits() error {
 		return nil
 	}
 	p.Long = units.Long(u.long)
-	checked := *p
-	checked.Window = max(checked.Window, 1)
-	if err := checked.Check(); err != nil {
+	return checkUnits(*p)
+}
+
+// checkUnits refuses parameters of units that cannot be. A Window of 0 is chosen.
+func checkUnits(p units.Params) error {
+	p.Window = max(p.Window, 1)
+	if err := p.Check(); err != nil {
 		return usagef("--%s, --long and --unit-window: %w", p.Kind, err)
 	}
 	return nil
-}
-
-// overUnits returns the parameters of a checkpoint with those that flags give in their place.
-func (f *orderFlags) overUnits(p units.Params) units.Params {
-	given := f.opt.Units
-	if given.Kind != "" {
-		p.Kind, p.Size = given.Kind, given.Size
-	}
-	if f.changed("by") {
-		p.By = given.By
-	}
-	if f.changed("long") {
-		p.Long = units.Long(f.units.long)
-	}
-	if f.changed("unit-window") && given.Window != 0 {
-		p.Window = given.Window
-	}
-	return p
-}
-
-// serveUnits turns the units of START into the flags they stand for.
-func (f *orderFlags) serveUnits(q *serve.UnitRequest, given map[string]bool) error {
-	if q == nil {
-		return nil
-	}
-	f.units = unitFlags{long: string(q.Long), plans: q.Plans}
-	f.opt.Units = units.Params{By: q.By, Window: q.Window}
-	switch q.Kind {
-	case units.Pack:
-		f.units.pack, given["pack"] = q.Size, true
-	case units.Bucket:
-		f.units.bucket, given["bucket"] = q.Size, true
-	default:
-		return usagef("units of kind %q: use pack or bucket", q.Kind)
-	}
-	given["by"], given["long"], given["unit-window"] = true, true, q.Window != 0
-	return f.fillUnits()
 }

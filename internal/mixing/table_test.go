@@ -9,7 +9,6 @@ import (
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/internal/view"
-	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -95,13 +94,15 @@ func packed(t *testing.T, d stored, c order.Choice) (orderOf, error) {
 
 // mixed reads two such data sets in equal shares.
 func mixed(d stored, c order.Choice) orderOf {
-	file, data := &mixfile.File{Name: "mix"}, []mixfile.Data{}
+	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: c.Tail, Segments: []mix.Segment{{}}}
+	c.Memory /= 2
+	p := must(order.Choose(d.table(), c))
 	for _, name := range []string{"a", "b"} {
-		file.Sources = append(file.Sources, mixfile.Source{Name: name})
-		data = append(data, mixfile.Data{Table: d.table()})
+		n := uint64(d.blocks * d.perBlock)
+		m.Sources = append(m.Sources, mix.Source{Name: name, Units: n, Lanes: p.Lanes, RunBlocks: p.RunBlocks, Delay: p.Delay, Head: p.Head, Affinity: p.Affinity})
+		m.Segments[0].Weights, m.Epoch = append(m.Segments[0].Weights, n), m.Epoch+n
 	}
-	m := must(file.Mix(data, c, nil))
-	orders, plan := must(m.Orders([]order.Table{data[0].Table, data[1].Table})), must(mix.New(m))
+	orders, plan := must(m.Orders([]order.Table{d.table(), d.table()})), must(mix.New(m))
 	seek := func() mixing.Batches { return must(plan.Seek(m.Epoch/2, orders)) }
 	labels := mixing.Parts(orders[0].Stored())
 	return orderOf{seek, []*mixing.Labels{labels, labels}, orders}

@@ -6,13 +6,10 @@ import (
 	"log"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
-	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -29,28 +26,18 @@ count: tokens
 	if err != nil {
 		log.Fatal(err)
 	}
-	var sets []*reader.Dataset
-	for _, s := range file.Sources {
-		d, err := reader.Open(ctx, stores[s.Data], reader.Options{})
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer d.Close()
-		sets = append(sets, d)
-	}
-	data, err := file.Describe(ctx, sets)
+	file.Order.Seed, file.Order.Shuffle, file.Order.GlobalBatch = 7, true, 8
+	sources, err := reader.OpenSources(ctx, *file, open(stores), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	m, err := file.Mix(data, order.Choice{Seed: 7, Shuffle: true}, nil)
+	defer sources.Close()
+	run, err := sources.Resolve(ctx, *file, nil, reader.Change{}, reader.Planning{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := mix.New(m)
-	if err != nil {
-		log.Fatal(err)
-	}
-	stream, err := reader.OpenMix(ctx, reader.Mix{Plan: plan, Sets: sets}, reader.StreamOptions{Order: reader.Order{GlobalBatch: 8}})
+	defer run.Close()
+	stream, err := run.Stream(ctx, reader.StreamOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -68,6 +55,13 @@ count: tokens
 	fmt.Printf("code: %d samples, web: %d\n", given["code"], given["web"])
 	// Output:
 	// code: 160 samples, web: 640
+}
+
+// open opens data sets where a mix file says they are.
+func open(stores map[string]objstore.Store) reader.Opener {
+	return func(ctx context.Context, s *reader.Source, tables string) (*reader.Dataset, error) {
+		return reader.OpenResumed(ctx, stores[s.Data], reader.Options{}, tables)
+	}
 }
 
 // documents packs n samples of that many tokens.
@@ -91,43 +85,26 @@ func documents(ctx context.Context, n, tokens int) objstore.Store {
 }
 
 // A mix whose steps are packed sequences of 512 tokens, half of the tokens code.
-func ExampleFile_MakeUnits() {
+func ExampleParse_packed() {
 	ctx := context.Background()
 	stores := map[string]objstore.Store{"/data/web": documents(ctx, 100, 50), "/data/code": documents(ctx, 40, 200)}
 	file, err := mixfile.Parse("mix.yaml", []byte("sources: {web: {data: /data/web, weight: 1}, code: {data: /data/code, weight: 1}}"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	var sets []*reader.Dataset
-	for _, s := range file.Sources {
-		d, err := reader.Open(ctx, stores[s.Data], reader.Options{})
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer d.Close()
-		sets = append(sets, d)
-	}
-	data, err := file.Describe(ctx, sets)
+	file.Order.Seed, file.Order.Shuffle, file.Order.GlobalBatch = 7, true, 4
+	file.Units.Kind, file.Units.Size, file.Units.Long, file.Units.By = "pack", 512, "split", "tokens"
+	sources, err := reader.OpenSources(ctx, *file, open(stores), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	made, err := file.MakeUnits(ctx, sets, data, func(*mixfile.Source) (units.Params, reader.StreamOptions) {
-		return units.Params{Kind: units.Pack, Size: 512, Long: units.LongSplit, By: "tokens"}, reader.StreamOptions{}
-	})
+	defer sources.Close()
+	run, err := sources.Resolve(ctx, *file, nil, reader.Change{}, reader.Planning{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer made.Close()
-	m, err := file.Mix(data, order.Choice{Seed: 7, Shuffle: true}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	plan, err := mix.New(m)
-	if err != nil {
-		log.Fatal(err)
-	}
-	// The sources of a mix are in the order of their names, as those of the file.
-	stream, err := reader.OpenMix(ctx, reader.Mix{Plan: plan, Sets: sets, Units: made}, reader.StreamOptions{Order: reader.Order{GlobalBatch: 4}})
+	defer run.Close()
+	stream, err := run.Stream(ctx, reader.StreamOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math/big"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -34,28 +34,28 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Sources) != 3 || f.Units != 10_000_000 || f.Rule != "" || f.Count != "" || f.Temperature != nil {
+	if len(f.Sources) != 3 || f.Length.Units != 10_000_000 || f.Length.Rule != "" || f.Count != "" || f.Temperature != nil {
 		t.Errorf("%+v", f)
 	}
 	code, math, web := f.Sources[0], f.Sources[1], f.Sources[2]
 	if code.Name != "code" || code.MaxEpochs != 4 || code.Line != 4 || web.Data != "s3://bucket/web#clean-v2" {
 		t.Errorf("code is %+v, web %+v", code, web)
 	}
-	if math.Where != "score >= 3" || math.Keys != "keys.txt" || math.Share.Cmp(big.NewRat(1, 10)) != 0 || math.Order != (Order{6, 1, 2, 2, order.AffinityRun, false}) {
+	if math.Where != "score >= 3" || math.Keys != "keys.txt" || math.Share.Cmp(big.NewRat(1, 10)) != 0 || math.Fixed != (reader.Lanes{Lanes: 6, RunBlocks: 1, Delay: 2, Head: 2, Affinity: order.AffinityRun}) {
 		t.Errorf("math is %+v", math)
 	}
-	segments, err := f.Weights(make([]Size, 3))
-	if err != nil {
-		t.Fatal(err)
+	want := []struct {
+		at     uint64
+		shares []string
+	}{{50_000_000, []string{"3/10", "2/5", "3/10"}}, {60_000_000, []string{"0", "0", "1"}}}
+	if len(f.Segments) != len(want) {
+		t.Fatalf("%d segments", len(f.Segments))
 	}
-	want := []mix.Segment{
-		{At: 0, Weights: []uint64{1288490189, 429496730, 2576980377}},
-		{At: 50_000_000, Weights: []uint64{1288490189, 1717986918, 1288490189}},
-		{At: 60_000_000, Weights: []uint64{0, 0, 1 << 32}},
-	}
-	for i, g := range segments {
-		if g.At != want[i].At || !slices.Equal(g.Weights, want[i].Weights) {
-			t.Errorf("segment %d is %+v, want %+v", i, g, want[i])
+	for i, g := range f.Segments {
+		for k, share := range g.Shares {
+			if g.At != want[i].at || share.RatString() != want[i].shares[k] {
+				t.Errorf("segment %d is %+v, want %+v", i, g, want[i])
+			}
 		}
 	}
 }
@@ -63,47 +63,8 @@ func TestParse(t *testing.T) {
 // TestParseJSON: JSON is YAML.
 func TestParseJSON(t *testing.T) {
 	f, err := Parse("mix.json", []byte(`{"sources": {"b": {"data": "x"}, "a": {"data": "y"}}, "epoch": "first"}`))
-	if err != nil || f.Sources[0].Name != "a" || f.Sources[0].Data != "y" || f.Rule != mix.EpochFirst {
+	if err != nil || f.Sources[0].Name != "a" || f.Sources[0].Data != "y" || f.Length.Rule != mix.EpochFirst {
 		t.Fatalf("%+v, %v", f, err)
-	}
-}
-
-// TestWeights: where no shares are given, an epoch has each sample once.
-func TestWeights(t *testing.T) {
-	sizes := []Size{{30, 300}, {70, 7000}}
-	for _, c := range []struct {
-		text  string
-		want  []uint64
-		epoch uint64
-	}{
-		{"", []uint64{30, 70}, 100},
-		{"temperature: 0\n", []uint64{1 << 31, 1 << 31}, 140},
-		{"temperature: 1\n", []uint64{1288490189, 3006477107}, 100},
-		{"temperature: 0\ncount: tokens\n", []uint64{3904515724, 390451572}, 765},
-		{"count: samples\nepoch: 7\n", []uint64{30, 70}, 7},
-	} {
-		f, err := Parse("mix.yaml", []byte("sources: {a: {data: x}, b: {data: y}}\n"+c.text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		segments, err := f.Weights(sizes)
-		if err != nil || !slices.Equal(segments[0].Weights, c.want) {
-			t.Errorf("%q: %d, %v, want %d", c.text, segments[0].Weights, err, c.want)
-		}
-		m := mix.Mix{Tail: order.TailShort, Segments: segments, Sources: []mix.Source{
-			{Name: "a", Units: 30, Lanes: 1, Delay: 1, Head: 1, Affinity: order.AffinityEpoch},
-			{Name: "b", Units: 70, Lanes: 1, Delay: 1, Head: 1, Affinity: order.AffinityEpoch},
-		}}
-		if n, err := f.Epoch(m); err != nil || n != c.epoch {
-			t.Errorf("%q: an epoch of %d, %v, want %d", c.text, n, err, c.epoch)
-		}
-	}
-	f, err := Parse("mix.yaml", []byte("sources: {a: {data: x, weight: 1}, b: {data: y}}\ncount: tokens\nsegments:\n- {at: 5, weights: {b: 1}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Weights([]Size{{30, 300}, {70, 0}}); err == nil || !strings.HasPrefix(err.Error(), `mix.yaml:4: segments[0].weights: source "b": `) {
-		t.Errorf("a source without tokens: %v", err)
 	}
 }
 
@@ -166,7 +127,7 @@ func TestRefusals(t *testing.T) {
 			t.Fatalf("no %s", c.old)
 		}
 		_, err := Parse("mix.yaml", []byte(strings.Replace(whole, c.old, c.replacement, 1)))
-		var in *Error
+		var in *reader.SpecError
 		if !errors.As(err, &in) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q for %.60q: %v, want %s", c.replacement, c.old, err, c.want)
 		}
@@ -226,81 +187,5 @@ func TestManyWeights(t *testing.T) {
 	}
 	if _, err := Parse("mix.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), "2000 of them with 900 sources") {
 		t.Errorf("too many weights: %v", err)
-	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(whole))
-	f.Add([]byte(`{"sources": {"a": {"data": "y"}}}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		file, err := Parse("mix.yaml", text)
-		if err != nil {
-			return
-		}
-		sizes := make([]Size, len(file.Sources))
-		for i := range sizes {
-			sizes[i] = Size{10, 100}
-		}
-		segments, err := file.Weights(sizes)
-		if err != nil {
-			return
-		}
-		m := mix.Mix{Tail: order.TailShort, Segments: segments}
-		for _, s := range file.Sources {
-			m.Sources = append(m.Sources, mix.Source{Name: s.Name, Units: 10, MaxEpochs: s.MaxEpochs, Lanes: 1, Delay: 1, Head: 1, Affinity: order.AffinityEpoch})
-		}
-		if m.Epoch, err = file.Epoch(m); err != nil {
-			return
-		}
-		if _, err := mix.New(m); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-	})
-}
-
-// TestRefusalsOverData: what only the data sets show is refused with file, line and member, too.
-func TestRefusalsOverData(t *testing.T) {
-	empty := Data{Table: order.Table{ShardFirst: []int{0}, Samples: nil}, Digest: "0"}
-	full := dataOf("1", 5)
-	many := dataOf("2", 1)
-	const two = "sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 1"
-	for _, c := range []struct {
-		text   string
-		second Data
-		want   string
-	}{
-		{two + "}\n", empty, "mix.yaml:3: sources.b: no samples, but weight 2147483648 in the segment at 0"},
-		{two + "}\nsegments:\n- {at: 10, weights: {b: 1}}\n", empty, "mix.yaml:3: sources.b: no samples"},
-		{"sources:\n  a: {data: x}\n  b: {data: y}\nsegments:\n- {at: 10, weights: {b: 1}}\n", empty, "mix.yaml:3: sources.b: no samples, but weight 4294967296 in the segment at 10"},
-		{"sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 1/10000000000}\n", many, "mix.yaml:3: sources.b: its share is below 2^-32"},
-		{"sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 0}\nepoch: 5\nsegments:\n- {at: 9, weights: {a: 1, b: 1/10000000000}}\n", many, "mix.yaml:6: segments[0].weights: "},
-		{two + "}\nepoch: all\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml:4: epoch: mix: epoch all never ends: source "b" does not give all it has`},
-		{two + "}\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml: epoch: mix: epoch all never ends: source "b"`},
-		{two + "}\ncount: tokens\n", many, "mix.yaml:2: sources.a: mix: weight 1 by tokens, but the source has no tokens"},
-		{two + ", order: {delay: 2, head: 3}}\n", many, "mix.yaml:3: sources.b: "},
-		{two + ", order: {run_blocks: 2, whole_shards: true}}\n", many, "mix.yaml:3: sources.b: "},
-	} {
-		f := parse(t, c.text)
-		_, err := f.Mix([]Data{full, c.second}, order.Choice{Shuffle: true}, nil)
-		var in *Error
-		if !errors.As(err, &in) || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("%q: %v, want %s", c.text, err, c.want)
-		}
-	}
-	f := parse(t, two+", order: {delay: 2}}\n")
-	if _, err := f.Mix([]Data{full, many}, order.Choice{}, nil); err != nil && !strings.HasPrefix(err.Error(), "mix.yaml:3: sources.b") {
-		t.Errorf("a delay without shuffling: %v", err)
-	}
-}
-
-// TestSameData: a data set may be two sources; a name may not be.
-func TestSameData(t *testing.T) {
-	f := parse(t, "sources: {a: {data: x, weight: 1}, b: {data: x, weight: 1}}\n")
-	m, err := f.Mix([]Data{dataOf("1", 5), dataOf("1", 5)}, order.Choice{Seed: 7, Shuffle: true}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.Params(0).Seed == m.Params(1).Seed {
-		t.Error("both have one order")
 	}
 }

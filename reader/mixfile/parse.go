@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -23,22 +24,26 @@ const maxFile = 16 << 20
 // maxShares is what the shares of a segment add up to at most.
 var maxShares = new(big.Rat).SetInt64(1 << 62)
 
-// Parse reads a mix file. name is for errors, which are *Error.
-func Parse(name string, text []byte) (*File, error) {
-	f := &File{Name: name}
+// Parse reads a mix file. name is for errors, which are *reader.SpecError.
+func Parse(name string, text []byte) (*reader.Spec, error) {
+	s := &reader.Spec{Name: name}
 	if len(text) > maxFile {
-		return nil, f.fail(0, "", fmt.Errorf("%d bytes, at most %d: this is another file", len(text), maxFile))
+		return nil, fail(name, 0, "", fmt.Errorf("%d bytes, at most %d: this is another file", len(text), maxFile))
 	}
 	root, err := document(text)
 	if err != nil {
-		return nil, f.fail(0, "", err)
+		return nil, fail(name, 0, "", err)
 	}
-	p := parser{file: f}
+	p := parser{spec: s}
 	p.root(root)
 	if p.err != nil {
 		return nil, p.err
 	}
-	return f, nil
+	return s, nil
+}
+
+func fail(name string, line int, member string, err error) error {
+	return &reader.SpecError{File: name, Line: line, Member: member, Err: err}
 }
 
 // document is the one document of a text. A panic of the YAML library is an error.
@@ -62,15 +67,15 @@ func document(text []byte) (root *yaml.Node, err error) {
 	return first.Content[0], nil
 }
 
-// parser reads nodes into a File and keeps the first error.
+// parser reads nodes into a Spec and keeps the first error.
 type parser struct {
-	file *File
+	spec *reader.Spec
 	err  error
 }
 
 func (p *parser) fail(n *yaml.Node, member, message string, arguments ...any) {
 	if p.err == nil {
-		p.err = p.file.fail(n.Line, member, fmt.Errorf(message, arguments...))
+		p.err = fail(p.spec.Name, n.Line, member, fmt.Errorf(message, arguments...))
 	}
 }
 
@@ -121,11 +126,11 @@ func (p *parser) root(n *yaml.Node) {
 		}
 		return true
 	})
-	f := p.file
+	f := p.spec
 	if len(f.Sources) == 0 {
 		p.fail(n, "sources", "give at least one source")
 	}
-	slices.SortFunc(f.Sources, func(a, b Source) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Sources, func(a, b reader.Source) int { return cmp.Compare(a.Name, b.Name) })
 	if segments != nil {
 		p.segments(segments)
 	}
@@ -134,17 +139,18 @@ func (p *parser) root(n *yaml.Node) {
 
 // shares checks the shares at position 0 together.
 func (p *parser) shares(n *yaml.Node) {
-	given := make([]*big.Rat, len(p.file.Sources))
-	for i := range p.file.Sources {
-		s := &p.file.Sources[i]
-		if s.Share != nil && p.file.Temperature != nil && p.err == nil {
-			p.err = p.file.fail(s.Line, "sources."+s.Name+".weight", errors.New("there is a temperature: give one of them"))
+	given, weighted := make([]*big.Rat, len(p.spec.Sources)), false
+	for i := range p.spec.Sources {
+		s := &p.spec.Sources[i]
+		if s.Share != nil && p.spec.Temperature != nil && p.err == nil {
+			p.err = fail(p.spec.Name, s.Line, "sources."+s.Name+".weight", errors.New("there is a temperature: give one of them"))
 		}
 		if given[i] = s.Share; s.Share == nil {
 			given[i] = new(big.Rat)
 		}
+		weighted = weighted || s.Share != nil
 	}
-	if p.file.Temperature == nil && p.file.weighted() {
+	if p.spec.Temperature == nil && weighted {
 		p.total(n, "sources", given)
 	}
 }
@@ -165,7 +171,7 @@ func (p *parser) total(n *yaml.Node, at string, shares []*big.Rat) {
 
 func (p *parser) sources(n *yaml.Node) {
 	p.members(n, "sources", func(name, at string, value *yaml.Node) bool {
-		s := Source{Name: name, Line: value.Line}
+		s := reader.Source{Name: name, Line: value.Line}
 		if len(name) > 32 || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
 			p.fail(value, at, "give a name of 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'")
 		}
@@ -182,7 +188,7 @@ func (p *parser) sources(n *yaml.Node) {
 			case "max_epochs":
 				s.MaxEpochs = p.integer(at, value, 1, 1<<32)
 			case "order":
-				p.order(at, value, &s.Order)
+				p.order(at, value, &s.Fixed)
 			default:
 				return false
 			}
@@ -191,15 +197,15 @@ func (p *parser) sources(n *yaml.Node) {
 		if s.Data == "" {
 			p.fail(value, at+".data", "give the path or URL of the data set")
 		}
-		p.file.Sources = append(p.file.Sources, s)
+		p.spec.Sources = append(p.spec.Sources, s)
 		return true
 	})
-	if len(p.file.Sources) > mix.MaxSources {
-		p.fail(n, "sources", "%d of them, at most %d", len(p.file.Sources), mix.MaxSources)
+	if len(p.spec.Sources) > mix.MaxSources {
+		p.fail(n, "sources", "%d of them, at most %d", len(p.spec.Sources), mix.MaxSources)
 	}
 }
 
-func (p *parser) order(path string, n *yaml.Node, o *Order) {
+func (p *parser) order(path string, n *yaml.Node, o *reader.Lanes) {
 	p.members(n, path, func(key, at string, value *yaml.Node) bool {
 		number := func(to *uint32, high uint64) { *to = uint32(p.integer(at, value, 1, high)) }
 		switch key {
@@ -236,13 +242,13 @@ func (p *parser) segments(n *yaml.Node) {
 		p.fail(n, "segments", "%d of them, at most %d", len(n.Content), mix.MaxSegments-1)
 		return
 	}
-	if (len(n.Content)+1)*len(p.file.Sources) > mix.MaxWeights {
-		p.fail(n, "segments", "%d of them with %d sources: at most %d weights", len(n.Content), len(p.file.Sources), mix.MaxWeights)
+	if (len(n.Content)+1)*len(p.spec.Sources) > mix.MaxWeights {
+		p.fail(n, "segments", "%d of them with %d sources: at most %d weights", len(n.Content), len(p.spec.Sources), mix.MaxWeights)
 		return
 	}
 	for i, value := range n.Content {
 		path := fmt.Sprintf("segments[%d]", i)
-		g := Segment{line: value.Line}
+		g := reader.Segment{Line: value.Line}
 		var weights *yaml.Node
 		p.members(value, path, func(key, at string, value *yaml.Node) bool {
 			switch key {
@@ -259,23 +265,23 @@ func (p *parser) segments(n *yaml.Node) {
 			p.fail(value, path, "give both at, a position above 0, and weights")
 			return
 		}
-		if k := len(p.file.Segments); k > 0 && p.file.Segments[k-1].At >= g.At {
-			p.fail(value, path+".at", "%d is not above %d, that of the segment before", g.At, p.file.Segments[k-1].At)
+		if k := len(p.spec.Segments); k > 0 && p.spec.Segments[k-1].At >= g.At {
+			p.fail(value, path+".at", "%d is not above %d, that of the segment before", g.At, p.spec.Segments[k-1].At)
 		}
 		if g.Shares = p.weights(path+".weights", weights); p.err != nil {
 			return
 		}
-		p.file.Segments = append(p.file.Segments, g)
+		p.spec.Segments = append(p.spec.Segments, g)
 	}
 }
 
 func (p *parser) weights(path string, n *yaml.Node) []*big.Rat {
-	shares, none := make([]*big.Rat, len(p.file.Sources)), new(big.Rat)
+	shares, none := make([]*big.Rat, len(p.spec.Sources)), new(big.Rat)
 	for i := range shares {
 		shares[i] = none
 	}
 	p.members(n, path, func(name, at string, value *yaml.Node) bool {
-		i, found := slices.BinarySearchFunc(p.file.Sources, name, func(s Source, name string) int { return cmp.Compare(s.Name, name) })
+		i, found := slices.BinarySearchFunc(p.spec.Sources, name, func(s reader.Source, name string) int { return cmp.Compare(s.Name, name) })
 		if !found {
 			p.fail(value, at, "no such source")
 		} else if share := p.share(at, value); share != nil {
@@ -289,7 +295,7 @@ func (p *parser) weights(path string, n *yaml.Node) []*big.Rat {
 
 func (p *parser) count(at string, n *yaml.Node) {
 	if name := p.text(at, n); name != "samples" {
-		p.file.Count = name
+		p.spec.Count = name
 	}
 }
 
@@ -299,16 +305,16 @@ func (p *parser) temperature(at string, n *yaml.Node) {
 		p.fail(n, at, "%.40q: give p/q with 0 ≤ p ≤ q ≤ 16, such as 3/10", n.Value)
 		return
 	}
-	p.file.Temperature = &[2]int{int(share.Num().Int64()), int(share.Denom().Int64())}
+	p.spec.Temperature = &[2]int{int(share.Num().Int64()), int(share.Denom().Int64())}
 }
 
 func (p *parser) epoch(at string, n *yaml.Node) {
-	p.file.epochLine = n.Line
+	p.spec.Length.Line = n.Line
 	if rule := mix.EpochRule(n.Value); n.Kind == yaml.ScalarNode && (rule == mix.EpochFirst || rule == mix.EpochAll) {
-		p.file.Rule = rule
+		p.spec.Length.Rule = rule
 		return
 	}
-	p.file.Units = p.integer(at, n, 1, 1<<63-1)
+	p.spec.Length.Units = p.integer(at, n, 1, 1<<63-1)
 }
 
 func (p *parser) text(at string, n *yaml.Node) string {

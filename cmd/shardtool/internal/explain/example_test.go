@@ -3,11 +3,10 @@ package explain_test
 import (
 	"context"
 	"fmt"
+	"math/big"
 	"slices"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
-	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
@@ -15,31 +14,31 @@ import (
 )
 
 // What did step 1 of a run read?
-func ExampleMix() {
+func ExampleOf() {
 	ctx := context.Background()
-	var m reader.Mix
-	var sources []mix.Source
-	for _, name := range []string{"code", "web"} {
+	spec := reader.Spec{Length: reader.Length{Units: 12}, Order: order.Choice{Tail: order.TailShort, GlobalBatch: 4}}
+	for i, name := range []string{"code", "web"} {
 		ds := pack(name)
 		defer ds.Close()
-		m.Sets = append(m.Sets, ds)
-		sources = append(sources, mix.Source{
-			Name: name, Digest: format.DigestString(ds.Digest()), Units: ds.NumSamples(), Lanes: 1, Delay: 1, Head: 1, Affinity: order.AffinityEpoch,
-		})
+		spec.Sources = append(spec.Sources, reader.Source{Name: name, Set: ds, Share: big.NewRat([]int64{1, 3}[i], 4), Fixed: reader.Lanes{Lanes: 1}})
 	}
-	var err error
-	m.Plan, err = mix.New(mix.Mix{Tail: order.TailShort, Epoch: 12, Sources: sources, Segments: []mix.Segment{{Weights: []uint64{1, 3}}}})
+	sources, err := reader.OpenSources(ctx, spec, nil, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	x := m.Plan.Mix()
-	at, err := x.Position(mix.Steps{GlobalBatch: 4}, 1)
+	run, err := sources.Resolve(ctx, spec, nil, reader.Change{}, reader.Planning{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	step, err := explain.Mix(ctx, m, at, explain.Options{GlobalBatch: 4, Keys: true})
+	defer run.Close()
+	at, err := run.Step(ctx, 1, 4)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	step, err := explain.Of(ctx, run, at, explain.Options{Keys: true})
 	if err != nil {
 		fmt.Println(err)
 		return

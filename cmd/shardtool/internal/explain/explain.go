@@ -1,8 +1,7 @@
 // Package explain reports what a step of a run reads, and where a checkpoint stands. It reads
 // tables and, for keys, the indexes or blocks of the samples named; it delivers no samples.
 //
-//	reader.Mix ──Mix──▶ Step     counts and shares of each source, then the samples
-//	data set   ──Dataset, DatasetUnits──▶ Step
+//	reader.Run ──Of──▶ Step     counts and shares of each source, then the samples
 //	checkpoint ──Checkpoint──▶ Standing     from the checkpoint alone
 //
 // What a step reads is a function of the order and the position, so any step is explained without
@@ -10,6 +9,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -109,18 +107,13 @@ func (s *Sample) setKey(key string) {
 	}
 }
 
-// stepper is one call of Mix or Dataset.
+// stepper is one call of Of.
 type stepper struct {
 	Options
-	sets   []*reader.Dataset // by source
-	tables []order.Table
-	keys   []uint64 // of the sources' random words
-	names  []string
-	units  []units.Params // of the sources; none where positions hold samples
+	run    *reader.Run
+	of     reader.StreamInfo
+	tables []order.Table // by source
 }
-
-// batch is a rank's part of a step as cursors of both kinds give it.
-type batch func(s order.Split) ([]order.Ref, order.Batch, error)
 
 // ErrEnd is the error of a step after the end of the stream.
 var ErrEnd = errors.New("explain: the stream ends before this step")
@@ -140,34 +133,32 @@ func (o *Options) split() (order.Split, error) {
 }
 
 // list fills in the samples of a step.
-func (x *stepper) list(ctx context.Context, step *Step, next batch, s order.Split) error {
-	refs, b, err := next(s)
-	if errors.Is(err, io.EOF) {
-		return ErrEnd
-	}
-	if err != nil {
-		return err
-	}
+func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *order.Batch) error {
 	step.GlobalBatch = b.Global
 	refs = x.limited(refs, b.Cuts)
 	step.Samples = make([]Sample, len(refs))
 	for i := range refs {
 		r := &refs[i]
-		at := b.First + i
+		entry := b.First + i
 		if b.Cuts != nil {
-			at = b.First + int(b.Cuts[i].Unit)
+			entry = b.First + int(b.Cuts[i].Unit)
 		}
+		at, err := x.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(entry)}, r)
+		if err != nil {
+			return err
+		}
+		key := x.of.Plans[r.Source].Params().Seed
 		step.Samples[i] = Sample{
-			Source: x.names[r.Source], Epoch: uint64(r.Epoch), Position: step.Position + uint64(at), Rank: rankOf(uint64(at), uint64(b.Global), x.World),
-			Number: r.Number, Seed: order.SampleSeed(x.keys[r.Source], uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
-			Removed: !r.Padding && x.sets[r.Source].Removed(r.Number),
+			Source: x.of.Names[r.Source], Epoch: uint64(r.Epoch), Position: at.Position, Rank: rankOf(uint64(entry), uint64(b.Global), x.World),
+			Number: r.Number, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
+			Removed: !r.Padding && x.of.Sources[r.Source].Removed(r.Number),
 		}
 		if err := x.locate(ctx, &step.Samples[i], int(r.Block)); err != nil {
 			return x.failed(int(r.Source), err)
 		}
 	}
 	if len(refs) > 0 {
-		step.cut(refs, &b, x.params(refs[0].Source), x.World)
+		step.cut(refs, b, x.of.Units, x.World)
 	}
 	if !x.Keys {
 		return nil
@@ -195,14 +186,14 @@ func rankOf(i, batch uint64, world int) int {
 func (x *stepper) locate(ctx context.Context, s *Sample, block int) error {
 	first := x.tables[s.source].ShardFirst
 	shard := sort.Search(len(first), func(i int) bool { return first[i] > block }) - 1
-	info, err := x.sets[s.source].Shard(ctx, shard)
+	info, err := x.of.Sources[s.source].Shard(ctx, shard)
 	s.Shard, s.Block = info.Name, block-first[shard]
 	return err
 }
 
 // readKeys reads the keys of samples. Sources are read concurrently.
 func (x *stepper) readKeys(ctx context.Context, samples []Sample) error {
-	numbers, places := make([][]uint64, len(x.sets)), make([][]int, len(x.sets))
+	numbers, places := make([][]uint64, len(x.of.Sources)), make([][]int, len(x.of.Sources))
 	for i := range samples {
 		s := &samples[i]
 		numbers[s.source], places[s.source] = append(numbers[s.source], s.Number), append(places[s.source], i)
@@ -211,7 +202,7 @@ func (x *stepper) readKeys(ctx context.Context, samples []Sample) error {
 		if len(numbers[source]) == 0 {
 			return nil
 		}
-		keys, err := x.sets[source].Keys(ctx, numbers[source])
+		keys, err := x.of.Sources[source].Keys(ctx, numbers[source])
 		for i, key := range keys {
 			samples[places[source][i]].setKey(key)
 		}
@@ -224,10 +215,10 @@ const atOnce = 64
 
 // each calls f for each source, concurrently. The error is that of the first source that has one.
 func (x *stepper) each(f func(source int) error) error {
-	failed := make([]error, len(x.sets))
+	failed := make([]error, len(x.of.Sources))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
-	for source, ds := range x.sets {
+	for source, ds := range x.of.Sources {
 		if ds != nil {
 			g.Go(func() error {
 				failed[source] = f(source)
@@ -246,95 +237,80 @@ func (x *stepper) each(f func(source int) error) error {
 
 // failed adds the source of a mix to an error.
 func (x *stepper) failed(source int, err error) error {
-	if x.names[source] == "" {
+	if x.of.Names[source] == "" {
 		return err
 	}
-	return fmt.Errorf("explain: %w", &mix.SourceError{Source: x.names[source], Err: err})
+	return fmt.Errorf("explain: %w", &mix.SourceError{Source: x.of.Names[source], Err: err})
 }
-
-// CheckDigest returns an error that is an order.ErrMismatch for a data set with another digest than
-// a run's.
-func CheckDigest(ds *reader.Dataset, digest string) error {
-	if have := format.DigestString(ds.Digest()); have != digest {
-		return &otherDataError{have, digest}
-	}
-	return nil
-}
-
-// otherDataError is a data set that is not the run's. It is an order.ErrMismatch.
-type otherDataError struct{ have, want string }
-
-// Error names both digests.
-func (e *otherDataError) Error() string {
-	return fmt.Sprintf("the data set has digest %s, the run read %s: open that generation", e.have, e.want)
-}
-
-// Is makes errors.Is(err, order.ErrMismatch) true.
-func (e *otherDataError) Is(target error) bool { return target == order.ErrMismatch }
 
 // loadTables reads what the orders need.
 func (x *stepper) loadTables(ctx context.Context) error {
-	x.tables = make([]order.Table, len(x.sets))
+	x.tables = make([]order.Table, len(x.of.Sources))
 	return x.each(func(source int) (err error) {
-		x.tables[source], err = x.sets[source].OrderTable(ctx)
+		x.tables[source], err = x.of.Sources[source].OrderTable(ctx)
 		return err
 	})
 }
 
-// Mix explains a step of a mix: the one that holds position at of the mix, as Mix.Position of
-// package mix finds it. m.Steps numbers it; m.LeftOut marks it. A step after the end of the stream
-// is ErrEnd.
-func Mix(ctx context.Context, m reader.Mix, at uint64, o Options) (*Step, error) {
-	s, err := o.split()
+// Of explains the step whose batch begins at a place of a run, or of a mix the one that holds it. A
+// step after the end of the run is ErrEnd.
+func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step, error) {
+	x := stepper{Options: o, run: run, of: run.Info()}
+	x.GlobalBatch = cmp.Or(o.GlobalBatch, x.of.GlobalBatch)
+	s, err := x.split()
 	if err != nil {
 		return nil, err
-	}
-	p := m.Plan.Mix()
-	x := stepper{Options: o, sets: m.Sets}
-	for i := range p.Sources {
-		x.names, x.keys = append(x.names, p.Sources[i].Name), append(x.keys, mix.Key(p.Seed, p.Sources[i].Name))
-		x.units = append(x.units, p.Sources[i].Unit)
-		if ds := m.Sets[i]; ds != nil {
-			if err := CheckDigest(ds, p.Sources[i].Digest); err != nil {
-				return nil, x.failed(i, err)
-			}
-		}
 	}
 	if err := x.loadTables(ctx); err != nil {
 		return nil, err
 	}
-	var orders []*order.Plan
-	if !p.InUnits() {
-		if orders, err = p.Orders(x.tables); err != nil {
-			return nil, err
-		}
-	}
-	cursor, err := m.Plan.Seek(at, orders)
+	cursor, err := run.Whole().Seek(ctx, at, s)
 	if err != nil {
 		return nil, err
 	}
-	step := &Step{Position: at}
-	next := func(s order.Split) ([]order.Ref, order.Batch, error) {
-		refs, b, err := cursor.NextBatch(nil, s)
-		step.Position, step.NextPosition = b.Position, b.NextPosition
-		return refs, b, err
+	refs, b, err := cursor.Next(nil)
+	if errors.Is(err, io.EOF) {
+		return nil, ErrEnd
 	}
-	if err := x.list(ctx, step, next, s); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	step.Epoch, step.EpochPosition, step.EpochLength = step.Position/p.Epoch, step.Position%p.Epoch, p.Epoch
-	for _, r := range m.LeftOut {
+	step := &Step{Epoch: b.Epoch}
+	if step.Step, step.Position, err = run.Number(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position}, x.GlobalBatch); err != nil {
+		return nil, err
+	}
+	if _, step.NextPosition, err = run.Number(ctx, reader.Place{Epoch: b.NextEpoch, Position: b.NextPosition}, x.GlobalBatch); err != nil {
+		return nil, err
+	}
+	if step.EpochLength, err = run.Length(ctx, b.Epoch); err != nil {
+		return nil, err
+	}
+	step.EpochPosition = b.Position % max(step.EpochLength, 1)
+	for _, r := range x.of.LeftOut {
 		step.LeftOut = step.LeftOut || r.From <= step.Position && step.Position < r.To
 	}
-	steps := m.Steps
-	if steps.GlobalBatch == 0 {
-		steps.GlobalBatch = o.GlobalBatch
-	}
-	if step.Step, err = p.Step(steps, step.Position); err != nil {
+	if err := x.list(ctx, step, refs, &b); err != nil {
 		return nil, err
 	}
-	step.Sources, err = shares(m.Plan, step.Position, step.NextPosition)
+	if x.of.Mix == nil {
+		step.Sources = []Source{alone(step, &b)}
+		return step, nil
+	}
+	step.Sources, err = shares(x.of.Mix, step.Position, step.NextPosition)
 	return step, err
+}
+
+// alone is the part of a data set that is read alone.
+func alone(step *Step, b *order.Batch) Source {
+	s := Source{
+		Samples: step.EpochLength, Share: 1, Given: step.Position, InStep: step.NextPosition - step.Position, StepShare: 1,
+		Epoch: b.Epoch, Place: b.Position, LastEpoch: b.NextEpoch,
+	}
+	if s.LastEpoch > s.Epoch && b.NextPosition == 0 {
+		s.LastEpoch--
+	}
+	s.GivenShare = part(s.Given, step.Position)
+	return s
 }
 
 // shares are the parts of all sources in the positions from ≤ g < to.
@@ -370,57 +346,6 @@ func shares(plan *mix.Plan, from, to uint64) ([]Source, error) {
 		sources = append(sources, s)
 	}
 	return sources, nil
-}
-
-// Dataset explains a step of one data set: the one that begins at a position of an epoch of the
-// order. A step after the end of the order is ErrEnd.
-func Dataset(ctx context.Context, ds *reader.Dataset, plan *order.Plan, epoch, position uint64, o Options) (*Step, error) {
-	s, err := o.split()
-	if err != nil {
-		return nil, err
-	}
-	x := stepper{Options: o, sets: []*reader.Dataset{ds}, names: []string{""}, keys: []uint64{plan.Params().Seed}}
-	if err := x.loadTables(ctx); err != nil {
-		return nil, err
-	}
-	cursor, err := plan.Seek(epoch, position)
-	if err != nil {
-		return nil, err
-	}
-	n := plan.Samples()
-	step := &Step{EpochLength: n}
-	var whole order.Batch
-	next := func(s order.Split) ([]order.Ref, order.Batch, error) {
-		refs, b, err := cursor.NextBatch(nil, s)
-		whole = b
-		step.Epoch, step.EpochPosition, step.Position = b.Epoch, b.Position, b.Epoch*n+b.Position
-		step.NextPosition = b.NextEpoch*n + b.NextPosition
-		return refs, b, err
-	}
-	if err := x.list(ctx, step, next, s); err != nil {
-		return nil, err
-	}
-	for i := range step.Samples {
-		if r := &step.Samples[i]; r.Padding {
-			r.Position -= step.Epoch * n
-		} else {
-			r.Position %= n
-		}
-	}
-	if step.Step, err = DatasetSteps(plan).Step(mix.Steps{GlobalBatch: o.GlobalBatch}, step.Position); err != nil {
-		return nil, err
-	}
-	only := Source{Samples: n, Share: 1, Given: step.Position, InStep: step.NextPosition - step.Position, StepShare: 1, Epoch: whole.Epoch, Place: whole.Position}
-	only.GivenShare = part(only.Given, step.Position)
-	only.LastEpoch = (max(step.NextPosition, 1) - 1) / n
-	step.Sources = []Source{only}
-	return step, nil
-}
-
-// DatasetSteps numbers the steps of one data set: its Position and Step give the place of a step,
-// counted over all epochs, as they do for a mix.
-func DatasetSteps(plan *order.Plan) *mix.Mix {
-	return &mix.Mix{Tail: plan.Params().Tail, Epoch: max(plan.Samples(), 1)}
 }
 
 func part(n, of uint64) float64 {

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"slices"
 	"testing"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -36,24 +37,40 @@ func dataset(t *testing.T, name string, n int) *reader.Dataset {
 }
 
 // mixture is a mix whose second source ends after two epochs and whose weights change at 300.
-func mixture(t *testing.T, tail order.Tail) reader.Mix {
+func mixture(t *testing.T, tail order.Tail) reader.Spec {
 	t.Helper()
-	m := mix.Mix{Seed: 7, Shuffle: true, Tail: tail, Epoch: 333, Segments: []mix.Segment{{Weights: []uint64{5, 3, 0}}, {At: 300, Weights: []uint64{1, 1, 2}}}}
-	var out reader.Mix
+	s := reader.Spec{
+		Length: reader.Length{Units: 333}, Order: order.Choice{Seed: 7, Shuffle: true, Tail: tail, GlobalBatch: 20},
+		Segments: []reader.Segment{{At: 300, Shares: []*big.Rat{big.NewRat(1, 1), big.NewRat(1, 1), big.NewRat(2, 1)}}},
+	}
 	for i, n := range []int{150, 90, 40} {
 		name := string(rune('a' + i))
-		ds := dataset(t, name, n)
-		out.Sets = append(out.Sets, ds)
-		m.Sources = append(m.Sources, mix.Source{
-			Name: name, Digest: format.DigestString(ds.Digest()), Units: uint64(n), Lanes: 3, RunBlocks: 1, Delay: 4, Head: 2, Affinity: order.AffinityEpoch,
+		s.Sources = append(s.Sources, reader.Source{
+			Name: name, Set: dataset(t, name, n), Share: big.NewRat([]int64{5, 3, 0}[i], 1), Fixed: reader.Lanes{Lanes: 3, RunBlocks: 1, Delay: 4, Head: 2},
 		})
 	}
-	m.Sources[1].MaxEpochs = 2
-	var err error
-	if out.Plan, err = mix.New(m); err != nil {
+	s.Sources[1].MaxEpochs = 2
+	return s
+}
+
+// resolve decides the run of a spec, or that continues from a checkpoint with its data sets.
+func resolve(t *testing.T, s reader.Spec, from *reader.Checkpoint) (*reader.Run, error) {
+	t.Helper()
+	x, err := reader.OpenSources(t.Context(), s, nil, from)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return x.Resolve(t.Context(), s, from, reader.Change{AsSaved: from != nil}, reader.Planning{})
+}
+
+func run(t *testing.T, s reader.Spec) *reader.Run {
+	t.Helper()
+	r, err := resolve(t, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
 }
 
 // TestMix compares every step with the batches of a stream: samples, keys, seeds, ranks and counts.
@@ -61,24 +78,26 @@ func TestMix(t *testing.T) {
 	for _, tail := range []order.Tail{order.TailWrap, order.TailShort, order.TailDrop, order.TailPad} {
 		t.Run(string(tail), func(t *testing.T) {
 			const batch, world = 20, 3
-			m := mixture(t, tail)
-			p := m.Plan.Mix()
+			spec := mixture(t, tail)
+			m := run(t, spec)
+			spec.Order.Epochs = 3
+			ends := run(t, spec)
 			given := map[string]uint64{}
 			streams := make([]*reader.Stream, world)
 			for r := range streams {
 				var err error
-				streams[r], err = reader.OpenMix(t.Context(), m, reader.StreamOptions{Order: reader.Order{GlobalBatch: batch, Rank: r, World: world, Epochs: 3}})
+				streams[r], err = ends.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{GlobalBatch: batch, Rank: r, World: world}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer streams[r].Close()
 			}
 			for number := uint64(0); ; number++ {
-				at, err := p.Position(mix.Steps{GlobalBatch: batch}, number)
+				at, err := m.Step(t.Context(), number, batch)
 				if err != nil {
 					t.Fatal(err)
 				}
-				step, err := explain.Mix(t.Context(), m, at, explain.Options{GlobalBatch: batch, World: world, Keys: true})
+				step, err := explain.Of(t.Context(), m, at, explain.Options{GlobalBatch: batch, World: world, Keys: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -94,7 +113,7 @@ func TestMix(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					one, err := explain.Mix(t.Context(), m, at, explain.Options{GlobalBatch: batch, World: world, OneRank: true, Rank: rank})
+					one, err := explain.Of(t.Context(), m, at, explain.Options{GlobalBatch: batch, World: world, OneRank: true, Rank: rank})
 					if err != nil || len(one.Samples) != len(b.Samples) {
 						t.Fatalf("step %d: %d samples of rank %d, want %d, %v", number, len(one.Samples), rank, len(b.Samples), err)
 					}
@@ -112,7 +131,7 @@ func TestMix(t *testing.T) {
 						}
 					}
 				}
-				if i != len(step.Samples) || step.Step != number || step.Position != at {
+				if i != len(step.Samples) || step.Step != number || step.Position != at.Position {
 					t.Fatalf("step %d: %d samples of %d, step %d at %d", number, i, len(step.Samples), step.Step, step.Position)
 				}
 				for _, s := range step.Sources {
@@ -135,7 +154,8 @@ func TestDataset(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			steps := explain.DatasetSteps(s.Info().Plan)
+			order := order.Choice{Shuffle: true, Seed: 3, GlobalBatch: 20, Tail: tail, Lanes: 4, Delay: 2}
+			whole := run(t, reader.Spec{Sources: []reader.Source{{Set: ds}}, Order: order})
 			for number := uint64(0); ; number++ {
 				b, err := s.Next(t.Context())
 				if errors.Is(err, io.EOF) && number > 15 {
@@ -144,11 +164,11 @@ func TestDataset(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				at, err := steps.Position(mix.Steps{GlobalBatch: 20}, number)
+				at, err := whole.Step(t.Context(), number, 20)
 				if err != nil {
 					t.Fatal(err)
 				}
-				step, err := explain.Dataset(t.Context(), ds, s.Info().Plan, at/131, at%131, explain.Options{GlobalBatch: 20, Keys: true})
+				step, err := explain.Of(t.Context(), whole, at, explain.Options{GlobalBatch: 20, Keys: true})
 				if err != nil || step.Step != number || len(step.Samples) != len(b.Samples) {
 					t.Fatalf("step %d: %+v, %v", number, step, err)
 				}
@@ -166,24 +186,24 @@ func TestDataset(t *testing.T) {
 // TestEnd: a step after the end is an error that a caller can tell from others, and so is a data
 // set that is not the mix's.
 func TestEnd(t *testing.T) {
-	m := mixture(t, order.TailShort)
-	x := m.Plan.Mix()
-	for i := range x.Sources {
-		x.Sources[i].MaxEpochs = 1
+	spec := mixture(t, order.TailShort)
+	for i := range spec.Sources {
+		spec.Sources[i].MaxEpochs = 1
 	}
-	var err error
-	if m.Plan, err = mix.New(x); err != nil {
-		t.Fatal(err)
-	}
-	if step, err := explain.Mix(t.Context(), m, 279, explain.Options{GlobalBatch: 20}); err != nil || len(step.Samples) != 1 {
+	m := run(t, spec)
+	if step, err := explain.Of(t.Context(), m, reader.Place{Position: 279}, explain.Options{GlobalBatch: 20}); err != nil || len(step.Samples) != 1 {
 		t.Errorf("the last sample: %+v, %v", step, err)
 	}
-	if _, err := explain.Mix(t.Context(), m, 280, explain.Options{GlobalBatch: 20}); !errors.Is(err, explain.ErrEnd) {
+	if _, err := explain.Of(t.Context(), m, reader.Place{Position: 280}, explain.Options{GlobalBatch: 20}); !errors.Is(err, explain.ErrEnd) {
 		t.Errorf("after the end: %v", err)
 	}
-	m.Sets[1] = m.Sets[0]
+	saved, err := m.Checkpoint(reader.Place{Position: 20}, 20, ledger.Mark{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Sources[1].Set = spec.Sources[0].Set
 	var of *mix.SourceError
-	if _, err := explain.Mix(t.Context(), m, 0, explain.Options{GlobalBatch: 20}); !errors.Is(err, order.ErrMismatch) || !errors.As(err, &of) || of.Source != "b" {
+	if _, err := resolve(t, spec, &saved); !errors.Is(err, order.ErrMismatch) || !errors.As(err, &of) || of.Source != "b" {
 		t.Errorf("another data set: %v", err)
 	}
 }
@@ -191,8 +211,7 @@ func TestEnd(t *testing.T) {
 // TestStanding: a checkpoint stands where its stream stopped, and a place that no position counts
 // is refused.
 func TestStanding(t *testing.T) {
-	m := mixture(t, order.TailWrap)
-	s, err := reader.OpenMix(t.Context(), m, reader.StreamOptions{Order: reader.Order{GlobalBatch: 20}})
+	s, err := run(t, mixture(t, order.TailWrap)).Stream(t.Context(), reader.StreamOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,24 +57,25 @@ func dial(t *testing.T, store objstore.Store) *client {
 			if err != nil {
 				return nil, err
 			}
-			return &Opened{Dataset: ds, Close: func() { ds.Close() }}, nil
+			sources, err := reader.OpenSources(ctx, reader.Spec{Sources: []reader.Source{{Set: ds}}}, nil, nil)
+			return &Opened{Sources: sources, Close: func() { ds.Close() }}, err
 		},
 		Stream: func(ctx context.Context, o *Opened, q *StartRequest, _ *Started) (*reader.Stream, error) {
-			so := reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: *q.BatchSize, World: 1, Tail: order.TailShort}}
-			if q.Shuffle != nil {
-				so.Shuffle = *q.Shuffle
+			so := reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: *q.Order.BatchSize, World: 1, Tail: order.TailShort}}
+			if q.Order.Shuffle != nil {
+				so.Shuffle = *q.Order.Shuffle
 			}
-			if q.Epochs != nil {
-				so.Epochs = *q.Epochs
+			if q.Order.Epochs != nil {
+				so.Epochs = *q.Order.Epochs
 			}
-			if q.Tail != nil {
-				so.Tail = order.Tail(*q.Tail)
+			if q.Order.Tail != nil {
+				so.Tail = order.Tail(*q.Order.Tail)
 			}
-			if q.OnError == "skip" {
+			if q.Faults.OnError == "skip" {
 				so.SkipCorrupt, so.MaxSkippedShare = true, 1
 			}
 			q.ChooseRows(&so.Read)
-			return o.Dataset.Stream(ctx, so)
+			return o.alone().Stream(ctx, so)
 		},
 		Code: func(err error) int {
 			switch {

@@ -5,24 +5,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/big"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 )
 
 // twoSources is a mix of two data sets. Only samples of "b" have the field "more".
-func twoSources(t *testing.T) (reader.Mix, *Mix) {
+func twoSources(t *testing.T) reader.Spec {
 	t.Helper()
-	m := mix.Mix{Seed: 7, Shuffle: true, Tail: order.TailWrap, Epoch: 90, Segments: []mix.Segment{{Weights: []uint64{2, 1}}}}
-	about := &Mix{Epoch: m.Epoch, End: 1 << 63}
-	var sets []*reader.Dataset
-	for _, name := range []string{"a", "b"} {
+	spec := reader.Spec{
+		Length: reader.Length{Units: 90}, Order: order.Choice{Seed: 7, Shuffle: true, Tail: order.TailWrap, Epochs: 2, GlobalBatch: 16},
+	}
+	for i, name := range []string{"a", "b"} {
 		store := pack(t, 60, func(i int) []writer.Field {
 			fields := []writer.Field{{Name: "txt", Data: []byte(strings.Repeat(name, 100+i))}}
 			if name == "b" {
@@ -35,30 +35,34 @@ func twoSources(t *testing.T) (reader.Mix, *Mix) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { ds.Close() })
-		sets, about.Sources = append(sets, ds), append(about.Sources, Source{name, ds})
-		m.Sources = append(m.Sources, mix.Source{
-			Name: name, Digest: format.DigestString(ds.Digest()), Units: ds.NumSamples(), Lanes: 4, RunBlocks: 1, Delay: 3, Head: 2, Affinity: order.AffinityEpoch,
-		})
+		fixed := reader.Lanes{Lanes: 4, RunBlocks: 1, Delay: 3, Head: 2}
+		spec.Sources = append(spec.Sources, reader.Source{Name: name, Set: ds, Share: big.NewRat(int64(2-i), 3), Fixed: fixed})
 	}
-	plan, err := mix.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reader.Mix{Plan: plan, Sets: sets}, about
+	return spec
 }
 
 // TestMix compares the batches of a mix with those of the reader. INFO sums the sources, the
 // account counts by source, an error names its source, and samples cannot be got by number.
 func TestMix(t *testing.T) {
-	m, about := twoSources(t)
-	o := reader.StreamOptions{Order: reader.Order{GlobalBatch: 16, Epochs: 2}, Read: reader.Read{Expect: []string{"txt", "more?"}}}
+	spec := twoSources(t)
+	sources, err := reader.OpenSources(t.Context(), spec, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(ctx context.Context) (*reader.Stream, error) {
+		run, err := sources.Resolve(ctx, spec, nil, reader.Change{}, reader.Planning{})
+		if err != nil {
+			return nil, err
+		}
+		return run.Stream(ctx, reader.StreamOptions{Read: reader.Read{Expect: []string{"txt", "more?"}}})
+	}
 	c := talk(t, Options{
 		Version: "test",
 		Open: func(context.Context, *OpenRequest) (*Opened, error) {
-			return &Opened{Mix: about, Close: func() {}}, nil
+			return &Opened{Sources: sources, Epoch: 90, End: 1 << 63, Close: func() {}}, nil
 		},
 		Stream: func(ctx context.Context, _ *Opened, _ *StartRequest, _ *Started) (*reader.Stream, error) {
-			return reader.OpenMix(ctx, m, o)
+			return open(ctx)
 		},
 		Code: func(error) int { return codeFailed },
 	})
@@ -73,7 +77,7 @@ func TestMix(t *testing.T) {
 	if !slices.Equal(started.Sources, []string{"a", "b"}) || started.Samples != 120 || started.Tail != "wrap" {
 		t.Errorf("STARTED is %+v", started)
 	}
-	want, err := reader.OpenMix(t.Context(), m, o)
+	want, err := open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,10 +39,31 @@ type OpenRequest struct {
 	LocalRanks int `json:"local_ranks"`
 }
 
-// StartRequest is the body of START. Members that are nil were not given.
+// StartRequest is the body of START. In JSON the members of its groups are members of the body.
 type StartRequest struct {
-	Columns []Column `json:"columns"`
+	Columns []Column
+	// Units makes positions hold units; nil with a checkpoint: those of the checkpoint.
+	Units  *UnitRequest
+	Order  OrderRequest
+	Resume ResumeRequest
+	Faults FaultRequest
+	Tuning TuningRequest
+}
 
+// UnmarshalJSON reads the members that are given, and leaves the others.
+func (q *StartRequest) UnmarshalJSON(text []byte) error {
+	return strict(text, &struct {
+		Columns *[]Column     `json:"columns"`
+		Units   **UnitRequest `json:"units"`
+		*OrderRequest
+		*ResumeRequest
+		*FaultRequest
+		*TuningRequest
+	}{&q.Columns, &q.Units, &q.Order, &q.Resume, &q.Faults, &q.Tuning})
+}
+
+// OrderRequest chooses the order of START. Members that are nil were not given.
+type OrderRequest struct {
 	Shuffle       *bool   `json:"shuffle"`
 	Seed          *uint64 `json:"seed"`
 	Epoch         *uint64 `json:"epoch"`
@@ -59,31 +80,36 @@ type StartRequest struct {
 	Head          *uint32 `json:"head"`
 	Affinity      *string `json:"affinity"`
 	Tail          *string `json:"tail"`
+}
 
-	// ChangeMix: the mix may differ from that of the checkpoint. SkipSteps are the first and the last
-	// of the steps to leave out of a mix.
-	ChangeMix bool       `json:"change_mix"`
-	SkipSteps *[2]uint64 `json:"skip_steps"`
-	// Units makes positions hold units; nil with a checkpoint: those of the checkpoint.
-	Units *UnitRequest `json:"units"`
-
+// ResumeRequest is where START continues, and how the run may differ from the one before.
+type ResumeRequest struct {
 	// Checkpoint and Ledger are their texts. Begin moves the checkpoint's place to the beginning of an
 	// epoch.
 	Checkpoint string  `json:"checkpoint"`
 	Ledger     string  `json:"ledger"`
 	Begin      *uint64 `json:"begin"`
+	// ChangeMix: the mix may differ from that of the checkpoint. SkipSteps are the first and the last
+	// of the steps to leave out of a mix.
+	ChangeMix bool       `json:"change_mix"`
+	SkipSteps *[2]uint64 `json:"skip_steps"`
+}
 
+// FaultRequest says what becomes of damaged data.
+type FaultRequest struct {
 	OnError         string  `json:"on_error"`
 	MaxSkipped      uint64  `json:"max_skipped"`
 	MaxSkippedShare float64 `json:"max_skipped_share"`
-	Memory          int64   `json:"memory"`
-	Workers         int     `json:"workers"`
+}
 
+// TuningRequest is how a run reads and delivers.
+type TuningRequest struct {
+	Memory  int64 `json:"memory"`
+	Workers int   `json:"workers"`
 	// Requests, Depth and Autotune are those of the command line; Autotune nil is true.
 	Requests int   `json:"requests"`
 	Depth    int   `json:"depth"`
 	Autotune *bool `json:"autotune"`
-
 	// Prefetch is how many batches are made ahead of the one asked for; nil is 4. Ring bounds all
 	// segments, in bytes; 0 is 1 GiB.
 	Prefetch *int  `json:"prefetch"`
@@ -107,35 +133,43 @@ type Column struct {
 // decodeBody reads a JSON body. A member that this version does not know is one that the parent
 // relies on.
 func decodeBody(body []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+	if err := strict(body, into); err != nil {
 		return configf("serve: the request: %w", err)
 	}
+	return nil
+}
+
+// strict decodes one JSON value without members that are not known.
+func strict(text []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return err
+	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return configf("serve: the request: more than one JSON value")
+		return errors.New("more than one JSON value")
 	}
 	return nil
 }
 
 // check validates what no option of the reader does.
 func (q *StartRequest) check() error {
-	if q.Prefetch == nil {
-		four := 4
-		q.Prefetch = &four
+	t, o := &q.Tuning, &q.Order
+	if t.Prefetch == nil {
+		t.Prefetch = new(4)
 	}
-	if q.Ring == 0 {
-		q.Ring = 1 << 30
+	if t.Ring == 0 {
+		t.Ring = 1 << 30
 	}
 	switch {
-	case *q.Prefetch < 0 || *q.Prefetch > maxPrefetch:
-		return configf("prefetch %d: give 0 to %d batches", *q.Prefetch, maxPrefetch)
-	case q.Ring < minRing:
-		return configf("ring_memory of %d bytes: give at least %d", q.Ring, minRing)
-	case q.BatchSize != nil && q.GlobalBatch != nil:
+	case *t.Prefetch < 0 || *t.Prefetch > maxPrefetch:
+		return configf("prefetch %d: give 0 to %d batches", *t.Prefetch, maxPrefetch)
+	case t.Ring < minRing:
+		return configf("ring_memory of %d bytes: give at least %d", t.Ring, minRing)
+	case o.BatchSize != nil && o.GlobalBatch != nil:
 		return configf("batch_size and global_batch: give one of them")
-	case q.BatchSize != nil && *q.BatchSize < 1:
-		return configf("batch_size %d: a batch has at least 1 sample", *q.BatchSize)
+	case o.BatchSize != nil && *o.BatchSize < 1:
+		return configf("batch_size %d: a batch has at least 1 sample", *o.BatchSize)
 	}
 	seen := map[string]bool{}
 	for i := range q.Columns {

@@ -60,16 +60,12 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 		return err
 	}
 	out := Started{Samples: s.data.samples(), Close: func() {}}
-	open := s.opts.Stream
-	if s.data.Stream != nil {
-		open = s.data.Stream
-	}
-	stream, err := open(ctx, s.data, &q, &out)
+	stream, err := s.opts.Stream(ctx, s.data, &q, &out)
 	if err != nil {
 		return err
 	}
-	s.ring.limit(int(q.Ring))
-	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
+	s.ring.limit(int(q.Tuning.Ring))
+	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Tuning.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
 	r.close = func() {
 		stream.Close()

@@ -18,7 +18,7 @@ func (s *server) get(ctx context.Context, q request) error {
 	if s.data == nil {
 		return protocolError("a GET before OPEN")
 	}
-	ds := s.data.Dataset
+	ds := s.data.alone()
 	if ds == nil {
 		return configf("a mix has no samples by number or key: open the data set of a source")
 	}

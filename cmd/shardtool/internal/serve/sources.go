@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"os"
 	"slices"
 	"strings"
@@ -12,27 +11,26 @@ import (
 
 // Opened is a data set or a mix, and what frees it and all that it stands on.
 type Opened struct {
-	Dataset *reader.Dataset // nil: a mix
-	Mix     *Mix
-	// Stream, when not nil, is used in place of Options.Stream.
-	Stream  func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
+	Sources *reader.Sources
 	Workers int    // of its streams
 	Metrics string // where they are; empty: nowhere
 	Close   func()
-}
-
-// Source is a data set of a mix.
-type Source struct {
-	Name string
-	*reader.Dataset
-}
-
-// Mix is what a parent that opens a mix learns of it.
-type Mix struct {
-	Sources []Source // in ascending order of names
-	// Epoch is the number of samples of an epoch. End is the position where the stream ends, 2^63
-	// where it has no end.
+	// Epoch is the number of samples of an epoch of a mix. End is the position where its stream ends,
+	// 2^63 where it has no end.
 	Epoch, End uint64
+}
+
+// Mixed reports whether the sources are those of a mix.
+func (o *Opened) Mixed() bool { return o.alone() == nil }
+
+// alone is the data set that is read alone; nil: a mix.
+func (o *Opened) alone() *reader.Dataset {
+	for name, ds := range o.Sources.All() {
+		if name == "" {
+			return ds
+		}
+	}
+	return nil
 }
 
 // SourceInfo describes a source of a mix.
@@ -50,18 +48,18 @@ type SourceInfo struct {
 // info is the body of INFO.
 func (o *Opened) info() *Info {
 	i := &Info{Fields: []format.FieldTotal{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics}
-	if o.Mix == nil {
-		i.add(o.Dataset)
-		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Info().Tables, o.Dataset.Info().Generation
-		i.View = o.Dataset.Selection().ID()
+	if ds := o.alone(); ds != nil {
+		i.add(ds)
+		i.Digest, i.Tables, i.Generation = format.DigestString(ds.Digest()), ds.Info().Tables, ds.Info().Generation
+		i.View = ds.Selection().ID()
 		return i
 	}
-	i.EpochLength, i.End = o.Mix.Epoch, o.Mix.End
-	for _, s := range o.Mix.Sources {
-		i.add(s.Dataset)
+	i.EpochLength, i.End = o.Epoch, o.End
+	for name, ds := range o.Sources.All() {
+		i.add(ds)
 		i.Sources = append(i.Sources, SourceInfo{
-			Name: s.Name, Samples: s.NumSamples(), Shards: s.NumShards(), Blocks: s.Info().Blocks, Bytes: s.Info().Bytes,
-			Digest: format.DigestString(s.Digest()), Tables: s.Info().Tables, Generation: s.Info().Generation,
+			Name: name, Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes,
+			Digest: format.DigestString(ds.Digest()), Tables: ds.Info().Tables, Generation: ds.Info().Generation,
 		})
 	}
 	return i
@@ -69,11 +67,8 @@ func (o *Opened) info() *Info {
 
 // samples counts those of all data sets.
 func (o *Opened) samples() (n uint64) {
-	if o.Mix == nil {
-		return o.Dataset.Selection().Len()
-	}
-	for _, s := range o.Mix.Sources {
-		n += s.Selection().Len()
+	for _, ds := range o.Sources.All() {
+		n += ds.Selection().Len()
 	}
 	return n
 }

@@ -26,6 +26,9 @@ type UnitRequest struct {
 	Fields []TokenField `json:"fields"`
 }
 
+// Packs reports whether sequences are asked for.
+func (q *UnitRequest) Packs() bool { return q != nil && q.Kind == units.Pack }
+
 // TokenField is a field with a value for each token.
 type TokenField struct {
 	Name string `json:"name"`

@@ -1,4 +1,4 @@
-package mixfile
+package reader_test
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func newUnitSet(t *testing.T, seed uint64, n int) *unitSet {
 // token, by source, epoch, document and place.
 type unitRun struct {
 	sets map[string]*unitSet
-	from *mix.Checkpoint
+	from *reader.Checkpoint
 	seen map[string]map[uint64]map[uint32]int
 }
 
@@ -68,41 +68,25 @@ type unitRun struct {
 // checkpoint's.
 func (u *unitRun) open(t *testing.T, text string, rank, world, batch int) *reader.Stream {
 	t.Helper()
-	f := parse(t, text)
-	sets := make([]*reader.Dataset, len(f.Sources))
-	for i, s := range f.Sources {
-		sets[i] = u.sets[s.Name].Dataset
+	var sets []*reader.Dataset
+	for _, s := range parse(t, text).Sources {
+		sets = append(sets, u.sets[s.Name].Dataset)
 	}
-	data, err := f.Describe(t.Context(), sets)
+	x, err := openSources(t, text, sets...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, Window: 16, By: "tokens"}
-	made, err := f.MakeUnits(t.Context(), sets, data, func(*Source) (units.Params, reader.StreamOptions) { return p, reader.StreamOptions{} })
+	var asked reader.Spec
+	asked.Units = units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, Window: 16, By: "tokens"}
+	asked.Order = order.Choice{Seed: 5, Shuffle: true, Tail: order.TailWrap, GlobalBatch: batch}
+	run, err := x.Resolve(t.Context(), asked, u.from, reader.Change{Mix: true}, reader.Planning{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.Mix(data, order.Choice{Seed: 5, Shuffle: true, Tail: order.TailWrap}, u.from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := reader.Mix{}
-	if u.from != nil {
-		from := *u.from
-		from.Attach(m)
-		if m, err = from.Change(m); err != nil {
-			t.Fatal(err)
-		}
-		out.Continue(&from)
-	}
-	if out.Plan, err = mix.New(m); err != nil {
-		t.Fatal(err)
-	}
-	out.Sets, _ = BySource(f, &m, sets)
-	out.Units, _ = BySource(f, &m, made)
+	t.Cleanup(func() { run.Close() })
 	o := reader.StreamOptions{}
 	o.GlobalBatch, o.Rank, o.World = batch, rank, world
-	s, err := reader.OpenMix(t.Context(), out, o)
+	s, err := run.Stream(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +186,7 @@ func (u *unitRun) steps(t *testing.T, r *rand.Rand, text string) {
 	steps := 1 + r.IntN(20)
 	for step := range steps + 1 { // the last one is lost with the kill
 		saves := r.IntN(world)
-		var cp *mix.Checkpoint
+		var cp *reader.Checkpoint
 		for rank, s := range streams {
 			b, err := s.Next(t.Context())
 			if err != nil {
@@ -225,7 +209,7 @@ func (u *unitRun) steps(t *testing.T, r *rand.Rand, text string) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				cp = read.Mix
+				cp = &read
 			}
 		}
 		if cp != nil {
@@ -239,49 +223,48 @@ func TestUnitMix(t *testing.T) {
 	a, b := newUnitSet(t, 1, 300), newUnitSet(t, 2, 100)
 	sets := []*reader.Dataset{a.Dataset, b.Dataset}
 	size := uint32(64)
-	mixOf := func(text string, c order.Choice) (mix.Mix, []Data, error) {
-		f := parse(t, text)
-		data, err := f.Describe(t.Context(), sets)
+	mixOf := func(text string, c order.Choice) (mix.Mix, error) {
+		x, err := openSources(t, text, sets...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := f.MakeUnits(t.Context(), sets, data, func(*Source) (units.Params, reader.StreamOptions) {
-			return units.Params{Kind: units.Pack, Size: size, Long: units.LongTruncate, By: "tokens"}, reader.StreamOptions{}
-		})
+		asked := reader.Spec{Order: c, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongTruncate, By: "tokens"}}
+		run, err := x.Resolve(t.Context(), asked, nil, reader.Change{}, reader.Planning{})
 		if err != nil {
-			return mix.Mix{}, nil, err
+			return mix.Mix{}, err
 		}
-		t.Cleanup(made.Close)
-		m, err := f.Mix(data, c, nil)
-		return m, data, err
+		t.Cleanup(func() { run.Close() })
+		return run.Info().Mix.Mix(), nil
 	}
-	m, data, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{Shuffle: true})
+	m, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{Shuffle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := []uint64{m.Sources[0].Units, m.Sources[1].Units}
 	for i := range m.Sources {
 		n, err := m.Sources[i].Line.Len(0)
-		if sum := data[i].Units.Summary; err != nil || n != first[i] || n < sum.Tokens/64 || n > sum.Tokens/64*3/2 || sum.Truncated == 0 {
+		if sum := m.Sources[i].Line.Units().Summary(); err != nil || n != first[i] || n < sum.Tokens/64 || n > sum.Tokens/64*3/2 || sum.Truncated == 0 {
 			t.Errorf("source %d has %d units of %d, %+v, %v", i, first[i], n, sum, err)
 		}
 	}
 	if !slices.Equal(m.Segments[0].Weights, first) || m.Epoch != first[0]+first[1] {
 		t.Errorf("weights %d and an epoch of %d for %d units", m.Segments[0].Weights, m.Epoch, first)
 	}
-	m, data, err = mixOf("sources: {a: {data: x, weight: 1}, b: {data: y, weight: 1}}\ncount: tokens", order.Choice{Shuffle: true})
+	m, err = mixOf("sources: {a: {data: x, weight: 1}, b: {data: y, weight: 1}}\ncount: tokens", order.Choice{Shuffle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mean := func(i int) float64 { return float64(data[i].Units.Summary.Tokens) / float64(m.Sources[i].Units) }
+	mean := func(i int) float64 {
+		return float64(m.Sources[i].Line.Units().Summary().Tokens) / float64(m.Sources[i].Units)
+	}
 	if w := m.Segments[0].Weights; float64(w[0])*mean(0)/(float64(w[1])*mean(1)) < 0.999999 || float64(w[0])*mean(0)/(float64(w[1])*mean(1)) > 1.000001 {
 		t.Errorf("weights %d for means of %.2f and %.2f tokens", w, mean(0), mean(1))
 	}
-	if _, _, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{Shuffle: true, Memory: 5000}); err == nil || !strings.Contains(err.Error(), "give at least") {
+	if _, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{Shuffle: true, Memory: 5000}); err == nil || !strings.Contains(err.Error(), "give at least") {
 		t.Errorf("a memory that is too small: %v", err)
 	}
 	size = 0
-	if _, _, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{}); err == nil || !strings.Contains(err.Error(), "sources.a") {
+	if _, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{}); err == nil || !strings.Contains(err.Error(), "sources.a") {
 		t.Errorf("a length of 0: %v", err)
 	}
 }
@@ -290,21 +273,13 @@ func TestUnitMix(t *testing.T) {
 func TestUnitCancel(t *testing.T) {
 	set := newUnitSet(t, 1, 300)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	f := parse(t, "sources: {a: {data: x}}")
-	sets := []*reader.Dataset{set.Dataset}
-	data, err := f.Describe(ctx, sets)
+	x, err := openSources(t, "sources: {a: {data: x}}", set.Dataset)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := f.MakeUnits(ctx, sets, data, func(*Source) (units.Params, reader.StreamOptions) {
-		return units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, By: "tokens"}, reader.StreamOptions{}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer made.Close()
 	cancel(io.ErrClosedPipe)
-	if _, err := f.Mix(data, order.Choice{Shuffle: true}, nil); !errors.Is(err, io.ErrClosedPipe) {
+	asked := reader.Spec{Order: order.Choice{Shuffle: true}, Units: units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, By: "tokens"}}
+	if _, err := x.Resolve(ctx, asked, nil, reader.Change{}, reader.Planning{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("after the context ended: %v", err)
 	}
 }
@@ -321,26 +296,17 @@ func TestUnitEmpty(t *testing.T) {
 	}
 	defer empty.Close()
 	sets := []*reader.Dataset{newUnitSet(t, 1, 300).Dataset, empty}
-	f := parse(t, "sources: {a: {data: x, weight: 1}, b: {data: y, weight: 0}}")
-	data, err := f.Describe(t.Context(), sets)
+	x, err := openSources(t, "sources: {a: {data: x, weight: 1}, b: {data: y, weight: 0}}", sets...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := f.MakeUnits(t.Context(), sets, data, func(*Source) (units.Params, reader.StreamOptions) {
-		return units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, By: "tokens"}, reader.StreamOptions{}
-	})
+	asked := reader.Spec{Order: order.Choice{Shuffle: true, GlobalBatch: 4}, Units: units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, By: "tokens"}}
+	run, err := x.Resolve(t.Context(), asked, nil, reader.Change{}, reader.Planning{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.Mix(data, order.Choice{Shuffle: true}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := mix.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := reader.OpenMix(t.Context(), reader.Mix{Plan: plan, Sets: sets, Units: made}, reader.StreamOptions{Order: reader.Order{GlobalBatch: 4}, Read: reader.Read{Expect: []string{"ids?"}}})
+	defer run.Close()
+	s, err := run.Stream(t.Context(), reader.StreamOptions{Read: reader.Read{Expect: []string{"ids?"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

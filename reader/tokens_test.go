@@ -1,4 +1,4 @@
-package mixfile
+package reader_test
 
 import (
 	"errors"
@@ -14,7 +14,6 @@ import (
 	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // lengths opens a data set of n samples of these lengths; nil: without the attribute.
@@ -37,6 +36,16 @@ func lengths(t *testing.T, n int, length func(key string) int64, edit func(m *se
 	return d
 }
 
+// openSources opens a mix file over open data sets.
+func openSources(t *testing.T, text string, sets ...*reader.Dataset) (*reader.Sources, error) {
+	t.Helper()
+	spec := parse(t, text)
+	for i := range spec.Sources {
+		spec.Sources[i].Set = sets[i]
+	}
+	return reader.OpenSources(t.Context(), *spec, nil, nil)
+}
+
 // TestDescribe takes the sums of the attribute that is counted; only sources with a share need it.
 func TestDescribe(t *testing.T) {
 	sets := []*reader.Dataset{
@@ -45,31 +54,26 @@ func TestDescribe(t *testing.T) {
 		lengths(t, 30, nil, nil),
 	}
 	const text = "sources: {a: {data: x, weight: 1/2}, b: {data: y, weight: 1/2}, c: {data: z, weight: 0}}\ncount: length\n"
-	f := parse(t, text)
-	data, err := f.Describe(t.Context(), sets)
-	if err != nil || data[0].Tokens != 4000 || data[1].Tokens != 45 || data[2].Tokens != 0 {
-		t.Fatalf("%+v, %v", data, err)
+	x, err := openSources(t, text, sets...)
+	if err != nil || !slices.Equal(x.Tokens(), []uint64{4000, 45, 0}) {
+		t.Fatalf("%v", err)
 	}
-	m, err := f.Mix(data, order.Choice{}, nil)
+	run, err := x.Resolve(t.Context(), reader.Spec{}, nil, reader.Change{}, reader.Planning{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
 	// Half of the tokens each: samples as 1/100 to 1/4.5.
-	if want := []uint64{184950745, 4110016551, 0}; err != nil || !slices.Equal(m.Segments[0].Weights, want) {
-		t.Errorf("weights %d, %v, want %d", m.Segments[0].Weights, err, want)
-	}
-	of, others := BySource(f, &m, []string{"1", "2", "3"})
-	if !slices.Equal(of, []string{"1", "2", "3"}) || others != nil {
-		t.Errorf("%q, %q", of, others)
-	}
-	m.Sources = slices.Delete(m.Sources, 1, 2)
-	if of, others = BySource(f, &m, []string{"1", "2", "3"}); !slices.Equal(of, []string{"1", "3"}) || !slices.Equal(others, []string{"2"}) {
-		t.Errorf("%q, %q", of, others)
+	if m := run.Info().Mix.Mix(); !slices.Equal(m.Segments[0].Weights, []uint64{184950745, 4110016551, 0}) {
+		t.Errorf("weights %d", m.Segments[0].Weights)
 	}
 	for _, more := range []string{"segments: [{at: 5, weights: {c: 1}}]\n", "temperature: 1\n"} {
 		text := text + more
 		if strings.HasPrefix(more, "temperature") {
 			text = strings.NewReplacer(", weight: 1/2", "", ", weight: 0", "").Replace(text)
 		}
-		_, err := parse(t, text).Describe(t.Context(), sets)
-		var count *CountError
+		_, err := openSources(t, text, sets...)
+		var count *reader.CountError
 		if !errors.As(err, &count) || !strings.HasPrefix(err.Error(), `mix.yaml:1: sources.c: count: length: `) || !strings.Contains(err.Error(), `no such integer attribute: "length", there are []`) {
 			t.Errorf("%s: %v", more, err)
 		}
@@ -92,16 +96,15 @@ func TestTokensOfViews(t *testing.T) {
 		if err := d.UseView(&c.view); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		data, err := parse(t, "sources: {a: {data: x, weight: 1}}\ncount: length\n").Describe(t.Context(), []*reader.Dataset{d})
-		if err != nil || data[0].Tokens != c.tokens {
-			t.Errorf("%s: %d tokens, %v, want %d", name, data[0].Tokens, err, c.tokens)
+		if n, err := d.Tokens(t.Context(), "length"); err != nil || n != c.tokens {
+			t.Errorf("%s: %d tokens, %v, want %d", name, n, err, c.tokens)
 		}
 	}
 	d := lengths(t, 40, func(key string) int64 { return length(key) - 2 }, nil)
 	if err := d.UseView(&viewfile.View{Digest: d.Digest(), Samples: 40, Chosen: []byte{0b111, 0, 0, 0, 0}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Tokens(t.Context(), d, "length"); err == nil || !strings.Contains(err.Error(), "is below 0 in 2 samples") {
+	if _, err := d.Tokens(t.Context(), "length"); err == nil || !strings.Contains(err.Error(), "is below 0 in 2 samples") {
 		t.Errorf("values below 0: %v", err)
 	}
 }
@@ -119,8 +122,8 @@ func TestTokensRefused(t *testing.T) {
 		"2 of 5 samples have no attribute \"length\"":               {lengths(t, 5, one, total(1, 2, 3)), "length"},
 		"adds up to 18446744073709551616, which is 2^64 or more:":   {lengths(t, 5, one, total(math.MaxInt64, math.MaxInt64, 2, 0, 0)), "length"},
 	} {
-		_, err := Tokens(t.Context(), c.d, c.attribute)
-		var count *CountError
+		_, err := c.d.Tokens(t.Context(), c.attribute)
+		var count *reader.CountError
 		if !errors.As(err, &count) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "pack the data set again") {
 			t.Errorf("%v, want %q", err, want)
 		}

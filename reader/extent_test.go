@@ -1,9 +1,10 @@
-package mixfile
+package reader_test
 
 import (
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -11,8 +12,8 @@ import (
 // the one that a checkpoint or a change of it has.
 func TestExtent(t *testing.T) {
 	text := "sources: {a: {data: x, weight: 1, max_epochs: 2}, b: {data: y, weight: 1, max_epochs: 1, order: {delay: 9}}}"
-	f, data := parse(t, text), []Data{dataOf("1", 5), dataOf("2", 5)}
-	m, err := f.Mix(data, order.Choice{Shuffle: true}, nil)
+	f, data := parse(t, text), []reader.Data{dataOf("1", 5), dataOf("2", 5)}
+	m, err := f.MixOf(data, order.Choice{Shuffle: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +21,7 @@ func TestExtent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	epoch, end, err := f.Extent(data, nil, false)
+	epoch, end, err := f.ExtentOf(data, nil, false)
 	want, _ := p.End()
 	if err != nil || epoch != m.Epoch || end != want || end != 150 {
 		t.Errorf("an epoch of %d, the end at %d, %v, want %d and %d", epoch, end, err, m.Epoch, want)
@@ -30,10 +31,10 @@ func TestExtent(t *testing.T) {
 		t.Fatal(err)
 	}
 	more := parse(t, "sources: {a: {data: x, weight: 1}, b: {data: y, weight: 1, max_epochs: 1}}\nepoch: 7")
-	if epoch, end, err = more.Extent(data, &from, false); err != nil || epoch != m.Epoch || end != 150 {
+	if epoch, end, err = more.ExtentOf(data, &from, false); err != nil || epoch != m.Epoch || end != 150 {
 		t.Errorf("with a checkpoint: an epoch of %d, the end at %d, %v", epoch, end, err)
 	}
-	if epoch, end, err = more.Extent(data, &from, true); err != nil || epoch != m.Epoch || end <= 1<<32 {
+	if epoch, end, err = more.ExtentOf(data, &from, true); err != nil || epoch != m.Epoch || end <= 1<<32 {
 		t.Errorf("with another mix: an epoch of %d, the end at %d, %v", epoch, end, err)
 	}
 }

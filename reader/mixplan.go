@@ -1,0 +1,202 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// sourceData is what the plan of a mix needs of a source: what its tables tell.
+type sourceData struct {
+	table  order.Table
+	digest string     // of the data set
+	tables string     // the object of its generation
+	view   string     // the ID of the view in use; empty for all samples
+	tokens uint64     // sum of Spec.Count over all samples; only shares of tokens need it
+	units  *unitMaker // nil where positions hold samples
+}
+
+// stored is the number of samples of the data set, in a view or not.
+func (d *sourceData) stored() (n uint64) {
+	for _, samples := range d.table.Samples {
+		n += uint64(samples)
+	}
+	return n
+}
+
+// mix makes the mix of the spec, at its first start, over the data sets of its sources. Order says
+// what a user asks for: seed, shuffling, tail or the number of epochs that it follows from, the shuffle
+// memory of all sources together, and the affinity of those that fix none; what it has of lanes,
+// runs, delay and head is not used.
+//
+// With a checkpoint, sources that it knows have their parameters from there, as far as the spec
+// does not fix them, and an Epoch of 0 where the spec gives no number: the mix is for the
+// checkpoint's Differences and Change.
+func (s *Spec) mix(ctx context.Context, data []sourceData, from *mix.Checkpoint) (mix.Mix, error) {
+	m, err := s.unordered(data)
+	if err != nil {
+		return m, err
+	}
+	if err := s.choose(&m, data, from); err != nil {
+		return m, err
+	}
+	if err := s.lay(ctx, &m, data, from); err != nil {
+		return m, err
+	}
+	if from == nil {
+		if m.Epoch, err = s.epochLength(m); err != nil {
+			return m, s.located(s.Length.Line, "epoch", err)
+		}
+	}
+	checked := m
+	checked.Epoch = max(m.Epoch, 1) // with a checkpoint it may be open
+	if _, err := mix.New(checked); err != nil {
+		return m, s.located(0, "", err)
+	}
+	return m, nil
+}
+
+// located is an error at a line, or at the line of the source that it is about.
+func (s *Spec) located(line int, member string, err error) error {
+	var of *mix.SourceError
+	if !errors.As(err, &of) {
+		return s.fail(line, member, err)
+	}
+	i := slices.IndexFunc(s.Sources, func(x Source) bool { return x.Name == of.Source })
+	if i < 0 {
+		return s.fail(line, member, err)
+	}
+	return s.of(i, of.Err)
+}
+
+// extent is Sources.Extent for the sources of a mix.
+func (s *Spec) extent(data []sourceData, from *mix.Checkpoint, change bool) (epoch, end uint64, err error) {
+	if from != nil && from.InUnits() {
+		return from.Epoch, 1 << 63, nil
+	}
+	m, err := s.unordered(data)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range m.Sources { // any order will do
+		if x := &m.Sources[i]; !known(x, &order.Choice{}, units.Params{}, from) {
+			x.Lanes, x.RunBlocks, x.Delay, x.Head, x.Affinity = 1, 1, 1, 1, order.AffinityEpoch
+		}
+	}
+	switch {
+	case from == nil:
+		if m.Epoch, err = s.epochLength(m); err != nil {
+			return 0, 0, err
+		}
+	case change:
+		m.Seed, m.Shuffle, m.Tail, m.Epoch = from.Seed, from.Shuffle, from.Tail, 0
+		if m, err = from.Change(m); err != nil {
+			return 0, 0, err
+		}
+	default:
+		m = from.Mix
+	}
+	p, err := mix.New(m)
+	if err != nil {
+		return 0, 0, err
+	}
+	end, err = p.End()
+	return m.Epoch, end, err
+}
+
+// unordered is the mix without the orders of its sources and, where the spec gives no number, its
+// epoch.
+func (s *Spec) unordered(data []sourceData) (mix.Mix, error) {
+	sizes := make([]sourceSize, len(data))
+	c := &s.Order
+	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.DefaultTail(c.Epochs)), Epoch: s.Length.Units}
+	for i, d := range data {
+		sizes[i].units = d.stored()
+		if d.table.View != nil {
+			sizes[i].units = d.table.View.Samples()
+		}
+		sizes[i].tokens = d.tokens
+		if d.units != nil {
+			sizes[i] = d.units.about(d.tokens, s.Count)
+		}
+		x := &s.Sources[i]
+		m.Sources = append(m.Sources, mix.Source{Name: x.Name, Digest: d.digest, Tables: d.tables, View: d.view, Units: sizes[i].units, MaxEpochs: x.MaxEpochs})
+	}
+	var err error
+	m.Segments, err = s.weights(sizes)
+	return m, err
+}
+
+// choose fills in the parameters of the sources' orders.
+func (s *Spec) choose(m *mix.Mix, data []sourceData, from *mix.Checkpoint) error {
+	choices := make([]order.Choice, len(data))
+	needs := make([]mix.Need, len(data))
+	for i, d := range data {
+		o, c := &s.Sources[i].Fixed, &s.Order
+		choices[i] = order.Choice{
+			Seed: c.Seed, Shuffle: c.Shuffle, Tail: m.Tail, GlobalBatch: c.GlobalBatch, World: c.World, Affinity: cmp.Or(o.Affinity, c.Affinity),
+			WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head,
+		}
+		count := d.stored()
+		if d.units != nil {
+			choices[i].UnitBlocks, count = units.LeastBlocks(d.table, d.units.params), m.Sources[i].Units
+		}
+		least, err := order.LeastMemory(d.table, choices[i])
+		if err != nil {
+			return s.of(i, err)
+		}
+		needs[i] = mix.Need{Bytes: d.table.Decoded, Units: count, Share: m.LargestShare(i), Least: least}
+	}
+	var parts []uint64
+	if s.Order.Shuffle {
+		var err error
+		if parts, err = mix.Divide(cmp.Or(s.Order.Memory, order.DefaultMemory), needs); err != nil {
+			return &SpecError{Err: err}
+		}
+	}
+	for i := range choices {
+		x, unit := &m.Sources[i], data[i].units.asked()
+		if known(x, &choices[i], unit, from) {
+			continue
+		}
+		if parts != nil {
+			choices[i].Memory = parts[i]
+		}
+		var p order.Params
+		var err error
+		if p, x.Unit, err = chooseParams(data[i].table, choices[i], unit); err != nil {
+			return s.of(i, err)
+		}
+		x.Lanes, x.RunBlocks, x.Delay, x.Head, x.Affinity = p.Lanes, p.RunBlocks, p.Delay, p.Head, p.Affinity
+	}
+	return nil
+}
+
+// known takes the parameters of a source from a checkpoint that has the same data set, but those
+// that the spec fixes.
+func known(s *mix.Source, c *order.Choice, unit units.Params, from *mix.Checkpoint) bool {
+	if from == nil {
+		return false
+	}
+	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
+		return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit.Kind == unit.Kind && (unit.Kind != "" || x.Units == s.Units)
+	})
+	if i < 0 {
+		return false
+	}
+	was := &from.Sources[i]
+	s.Lanes, s.RunBlocks, s.Delay, s.Head = cmp.Or(c.Lanes, was.Lanes), cmp.Or(c.RunBlocks, was.RunBlocks), cmp.Or(c.Delay, was.Delay), cmp.Or(c.Head, was.Head)
+	if c.WholeShards {
+		s.RunBlocks = 0
+	}
+	s.Affinity = cmp.Or(c.Affinity, was.Affinity)
+	if s.Unit = unit; unit.Kind != "" {
+		s.Unit.Window = cmp.Or(unit.Window, was.Unit.Window)
+	}
+	return true
+}

@@ -1,0 +1,186 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// unitMaker makes units of the samples of a source of a mix. The order of a source is chosen between
+// its lengths, which it depends on, and its units.
+type unitMaker struct {
+	params   units.Params // as asked for; a Window of 0 is chosen
+	lengths  []uint32     // of the samples
+	summary  units.Summary
+	set      *Dataset
+	planning unitplan.Options
+	made     *unitplan.Order
+}
+
+// newUnitMaker reads the lengths of the samples, and counts what units of them have: of a view with
+// weights, about what an epoch has.
+func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Params, planning Planning, source string) (*unitMaker, error) {
+	checked := p
+	checked.Window = max(p.Window, 1)
+	if err := checked.Check(); err != nil {
+		return nil, optionsError{err}
+	}
+	u := &unitMaker{params: p, set: d, planning: planning.of(source, 0)}
+	var err error
+	if u.lengths, err = d.lengths(ctx, p.By, &planning); err != nil {
+		return nil, err
+	}
+	var drawn func(yield func(uint64))
+	if table.View != nil { // what an epoch draws depends on the key, but not by much
+		any, err := order.New([]order.Source{{Table: table}}, order.Params{Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityRun, Tail: order.TailWrap})
+		if err != nil {
+			return nil, optionsError{err}
+		}
+		drawn = func(yield func(uint64)) { any.Drawn(0, yield) }
+	}
+	if u.summary, err = units.Summarize(u.lengths, drawn, p); err != nil {
+		return nil, d.lengthsError(ctx, err)
+	}
+	return u, nil
+}
+
+// line makes the units of an order over the source. They plan until the maker is closed, or until the
+// context ends.
+func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Params, p units.Params) (*units.Line, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	plan, err := order.New([]order.Source{{Table: table, Digest: u.set.orderDigest()}}, params)
+	if err != nil {
+		return nil, optionsError{err}
+	}
+	if u.made, err = unitplan.New(ctx, plan, u.lengths, p, u.planning); err != nil {
+		return nil, u.set.lengthsError(ctx, err)
+	}
+	return u.made.Line(), nil
+}
+
+// about is the size of a source before its units are known: as many as have room for its tokens. It
+// divides the memory, on which the units depend. tokens is the sum of an attribute that may be
+// another than the one with the lengths.
+func (u *unitMaker) about(tokens uint64, count string) sourceSize {
+	left, size := u.summary.Tokens, uint64(u.params.Size)
+	if u.params.By == count {
+		tokens = left
+	}
+	return sourceSize{units: left/size + min(left%size, 1), tokens: tokens}
+}
+
+// asked are the parameters as asked for; without a Kind where u is nil.
+func (u *unitMaker) asked() units.Params {
+	if u == nil {
+		return units.Params{}
+	}
+	return u.params
+}
+
+// order is the one that line made last; nil where there is none.
+func (u *unitMaker) order() *unitplan.Order {
+	if u == nil {
+		return nil
+	}
+	return u.made
+}
+
+// closeUnits ends the planning of all sources that have units.
+func closeUnits(data []sourceData) {
+	for i := range data {
+		if u := data[i].units.order(); u != nil {
+			u.Close()
+		}
+	}
+}
+
+// makeUnits has the positions of the mix hold units, if the spec or the checkpoint asks for them: it
+// reads the lengths of the samples of all sources. The error is that of the first source that has one.
+func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData, from *mix.Checkpoint, p Planning) (made bool, err error) {
+	if s.Units.Kind == "" && (from == nil || !from.InUnits()) {
+		return false, nil
+	}
+	return true, s.each(atOnce, "sources.", func(i int) (err error) {
+		if sets[i].NumSamples() == 0 {
+			return nil // it has no attributes, and can only have weight 0
+		}
+		name := s.Sources[i].Name
+		data[i].units, err = newUnitMaker(ctx, sets[i], data[i].table, s.unitsOf(name, from), p, name)
+		return err
+	})
+}
+
+// unitsOf is the parameters of a source's units: what the user said, and for the rest those of the
+// checkpoint, where it has the source or another one.
+func (s *Spec) unitsOf(name string, from *mix.Checkpoint) units.Params {
+	if from == nil || !from.InUnits() {
+		asked := s.Units
+		asked.Long = cmp.Or(asked.Long, units.LongError)
+		return asked
+	}
+	var p units.Params
+	for i := range from.Sources {
+		switch x := &from.Sources[i]; {
+		case x.Unit.Kind == "":
+		case x.Name == name:
+			return s.unitsOver(x.Unit)
+		case p.Kind == "":
+			p = x.Unit
+		}
+	}
+	p.Window = 0
+	return s.unitsOver(p)
+}
+
+// lay makes the units of the sources, counts those of epoch 0, and computes the weights from them.
+// A source that a checkpoint has with the same units has as many as there: its epoch 0 is not
+// planned.
+func (s *Spec) lay(ctx context.Context, m *mix.Mix, data []sourceData, from *mix.Checkpoint) error {
+	sizes, laid := make([]sourceSize, len(data)), false
+	for i, d := range data {
+		x := &m.Sources[i]
+		if sizes[i] = (sourceSize{x.Units, d.tokens}); d.units == nil || x.Units == 0 {
+			continue
+		}
+		laid = true
+		line, err := d.units.line(ctx, d.table, m.Params(i), x.Unit)
+		if err != nil {
+			return s.of(i, err)
+		}
+		x.Line, x.Lengths = line, line.Units().Hash()
+		if x.Units, err = unitsInEpoch(x, from); err != nil {
+			return s.of(i, err)
+		}
+		sizes[i] = sourceSize{x.Units, d.tokens}
+		if d.units.params.By == s.Count {
+			sizes[i].tokens = line.Units().Summary().Tokens
+		}
+	}
+	if !laid {
+		return nil
+	}
+	var err error
+	m.Segments, err = s.weights(sizes)
+	return err
+}
+
+// unitsInEpoch is U(0).
+func unitsInEpoch(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
+	if from != nil {
+		i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
+			x.Unit.By = s.Unit.By
+			return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit == s.Unit && x.Lengths == s.Lengths
+		})
+		if i >= 0 {
+			return from.Sources[i].Units, nil
+		}
+	}
+	return s.Line.Len(0)
+}

@@ -1,0 +1,197 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/mix"
+)
+
+const (
+	openAtOnce = 64 // data sets are opened at a time: it takes a few requests, one after another
+	atOnce     = 16 // data sets are asked for their tables at a time
+)
+
+// Opener opens the data set of a source. tables names the generation that a checkpoint has of it;
+// without one it is empty. See OpenResumed.
+type Opener func(ctx context.Context, s *Source, tables string) (*Dataset, error)
+
+// Sources are the open data sets of a Spec. Runs may share them.
+type Sources struct {
+	spec Spec
+	sets []*Dataset
+	data []sourceData // of a mix
+}
+
+// OpenSources opens the data sets of a spec that are not open, and reads what a mix needs of them:
+// tables, and where an older program packed them the sums of an attribute from the indexes of shards.
+// With a checkpoint they are the generations that it names. The caller must Close the sources.
+//
+// The error is that of the first source that has one. A *CountError is in a *SpecError.
+func OpenSources(ctx context.Context, s Spec, open Opener, from *Checkpoint) (*Sources, error) {
+	x := &Sources{spec: s, sets: make([]*Dataset, len(s.Sources))}
+	if len(s.Sources) == 0 {
+		return nil, &SpecError{File: s.Name, Member: "sources", Err: errors.New("give at least one source")}
+	}
+	err := s.each(openAtOnce, "source ", func(i int) (err error) {
+		of := &s.Sources[i]
+		if x.sets[i] = of.Set; of.Set == nil {
+			x.sets[i], err = open(ctx, of, from.tables(of.Name))
+		}
+		return err
+	})
+	if err == nil && !s.isAlone() {
+		x.data = make([]sourceData, len(s.Sources))
+		err = s.each(atOnce, "sources.", func(i int) error { return x.describe(ctx, i) })
+	}
+	if err != nil {
+		x.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// isAlone reports whether the spec is of one data set that is read alone.
+func (s *Spec) isAlone() bool { return len(s.Sources) == 1 && s.Sources[0].Name == "" }
+
+// each calls f for each source, some at a time. The error is that of the first source that has one,
+// with its place in the file; member comes before its name there.
+func (s *Spec) each(some int, member string, f func(i int) error) error {
+	failed := make([]error, len(s.Sources))
+	var g errgroup.Group
+	g.SetLimit(some)
+	for i := range s.Sources {
+		g.Go(func() error {
+			failed[i] = f(i)
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in failed
+	for i, err := range failed {
+		var count *CountError
+		switch {
+		case err == nil:
+		case s.isAlone():
+			return err
+		case errors.As(err, &count):
+			return s.of(i, err)
+		default:
+			return &sourceFailure{SpecError{s.Name, s.Sources[i].Line, member + s.Sources[i].Name, err}}
+		}
+	}
+	return nil
+}
+
+// sourceFailure is an error of a source that is not what the spec says. It is no SpecError.
+type sourceFailure struct{ at SpecError }
+
+func (e *sourceFailure) Error() string { return e.at.Error() }
+func (e *sourceFailure) Unwrap() error { return e.at.Err }
+
+// describe reads the tables of source i.
+func (x *Sources) describe(ctx context.Context, i int) (err error) {
+	d, set := &x.data[i], x.sets[i]
+	d.digest, d.tables, d.view = format.DigestString(set.Digest()), set.catalog.Name, set.selection.ID()
+	if d.table, err = set.OrderTable(ctx); err == nil && x.spec.counts(i) {
+		d.tokens, err = set.Tokens(ctx, x.spec.Count)
+	}
+	return err
+}
+
+// Close closes the data sets, but those that the spec had open.
+func (x *Sources) Close() error {
+	var failed error
+	for i, d := range x.sets {
+		if d != nil && x.spec.Sources[i].Set == nil {
+			failed = errors.Join(failed, d.Close())
+		}
+	}
+	return failed
+}
+
+// All yields the data sets with their names, in the order of the spec.
+func (x *Sources) All() iter.Seq2[string, *Dataset] {
+	return func(yield func(string, *Dataset) bool) {
+		for i, d := range x.sets {
+			if !yield(x.spec.Sources[i].Name, d) {
+				return
+			}
+		}
+	}
+}
+
+// Extent is how many samples an epoch of a mix has, and the position where its stream ends because
+// every source is used up; 2^63 where it never does. Both are known before the orders of the sources
+// are chosen. Where positions hold units, they are not, and what is returned counts samples, or has
+// the end of a stream without one. With a checkpoint they are those of its mix, or, with change, of
+// the mix that continues from it.
+func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err error) {
+	if x.spec.isAlone() {
+		return x.sets[0].selection.Len(), 1 << 63, nil
+	}
+	saved, err := from.mixed()
+	if err != nil {
+		return 0, 0, err
+	}
+	s := x.spec
+	s.Order.Epochs = 0
+	return s.extent(x.data, saved, change)
+}
+
+// Resolve decides the run that a spec asks for, or that continues from a checkpoint, which must agree
+// with what the user said, but for the change. Of the spec, Order, Units, Epoch and Said are used: the
+// others are those of OpenSources. The caller must Close the run, and keep the sources open until
+// then. The context is for resolving alone.
+//
+// Errors: what the spec cannot ask for is a *SpecError or wraps ErrOptions; a checkpoint of other
+// content, or of another order, wraps order.ErrMismatch and names the member. A sample without a
+// length, or with one that units cannot have, is an error with its shard, block and key.
+func (x *Sources) Resolve(ctx context.Context, asked Spec, from *Checkpoint, c Change, p Planning) (*Run, error) {
+	s := x.spec
+	s.Order, s.Units, s.Epoch, s.Said = asked.Order, asked.Units, asked.Epoch, asked.Said
+	if end := s.End(); c.Begin != nil && from == nil && end > 0 && *c.Begin >= end {
+		return nil, &SpecError{Err: fmt.Errorf("epoch %d: the epochs asked for end before %d", *c.Begin, end)}
+	}
+	if s.isAlone() {
+		return x.sets[0].read(ctx, s, from, c, p)
+	}
+	saved, err := from.mixed()
+	if err != nil {
+		return nil, err
+	}
+	r := resolving{Spec: s, sets: x.sets, data: append([]sourceData(nil), x.data...), from: saved, change: c}
+	return r.run(ctx, p)
+}
+
+// tables names the generation that a checkpoint has of a source; "" for none.
+func (c *Checkpoint) tables(source string) string {
+	switch {
+	case c == nil:
+	case c.Dataset != nil:
+		return c.Dataset.Tables
+	default:
+		for i := range c.Mix.Sources {
+			if was := &c.Mix.Sources[i]; was.Name == source {
+				return was.Tables
+			}
+		}
+	}
+	return ""
+}
+
+// mixed is a copy of a checkpoint of a mix; nil without one.
+func (c *Checkpoint) mixed() (*mix.Checkpoint, error) {
+	switch {
+	case c == nil:
+		return nil, nil
+	case c.Dataset != nil:
+		return nil, wrongKind("one data set", "a mix")
+	}
+	saved := *c.Mix
+	return &saved, nil
+}
