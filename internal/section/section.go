@@ -189,21 +189,35 @@ func DecodeDirectoryHeader(src []byte, magic string) (sections int, err error) {
 	return int(n), nil
 }
 
+// Directory is the sections of a directory, each of its own kind and part.
+type Directory struct {
+	Sections []Section
+	at       map[id]int
+}
+
+// Find returns the section of a kind and part, nil if there is none.
+func (d *Directory) Find(kind string, part uint32) *Section {
+	if i, ok := d.at[id{kind, part}]; ok {
+		return &d.Sections[i]
+	}
+	return nil
+}
+
 // DecodeDirectory decodes a directory at the front of src. known reports which types this reader
 // understands.
-func DecodeDirectory(src []byte, magic string, known func(kind string) bool) ([]Section, error) {
+func DecodeDirectory(src []byte, magic string, known func(kind string) bool) (d Directory, err error) {
 	n, err := DecodeDirectoryHeader(src, magic)
 	if err != nil {
-		return nil, err
+		return d, err
 	}
 	if len(src) < DirectoryLen(n) {
-		return nil, damage.Errorf("directory of %d sections is truncated", n)
+		return d, damage.Errorf("directory of %d sections is truncated", n)
 	}
 	body := src[:DirectoryLen(n)-4]
 	if codec.Checksum(body) != binary.LittleEndian.Uint32(src[len(body):]) {
-		return nil, damage.Errorf("checksum mismatch in the directory")
+		return d, damage.Errorf("checksum mismatch in the directory")
 	}
-	dir := make([]Section, 0, n)
+	d = Directory{make([]Section, 0, n), make(map[id]int, n)}
 	for p := body[DirHeaderLen:]; len(p) > 0; p = p[DirEntryLen:] {
 		s := Section{
 			Kind: string(p[:4]), Critical: p[4]&FlagCritical != 0, Codec: format.Codec(p[5]), Encoding: Encoding(p[6]),
@@ -212,21 +226,27 @@ func DecodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 		}
 		if !known(s.Kind) {
 			if s.Critical {
-				return nil, fmt.Errorf("%w: this index needs section %q, which is unknown: use a newer shardtool", format.ErrVersion, s.Kind)
+				return d, fmt.Errorf("%w: this index needs section %q, which is unknown: use a newer shardtool", format.ErrVersion, s.Kind)
 			}
-			dir = append(dir, s)
+			d.Sections = append(d.Sections, s)
 			continue
 		}
 		if s.Codec > format.CodecZstd || s.Encoding > EncodingDictionary {
-			return nil, fmt.Errorf("%w: section %s has codec %d, encoding %d", format.ErrVersion, s.Kind, s.Codec, s.Encoding)
+			return d, fmt.Errorf("%w: section %s has codec %d, encoding %d", format.ErrVersion, s.Kind, s.Codec, s.Encoding)
 		}
 		if p[7] != 0 || p[4]&^FlagCritical != 0 || (s.Codec == format.CodecBytes && s.Raw != s.Stored) ||
 			uint64(s.Raw) > codec.MaxExpand*uint64(s.Stored) {
-			return nil, damage.Errorf("section %s of %d stored and %d raw bytes", s.Kind, s.Stored, s.Raw)
+			return d, damage.Errorf("section %s of %d stored and %d raw bytes", s.Kind, s.Stored, s.Raw)
 		}
-		dir = append(dir, s)
+		d.Sections = append(d.Sections, s)
 	}
-	return dir, nil
+	for i, s := range d.Sections {
+		if d.Find(s.Kind, s.Part) != nil {
+			return d, damage.Errorf("section %s, part %d occurs twice", s.Kind, s.Part)
+		}
+		d.at[id{s.Kind, s.Part}] = i
+	}
+	return d, nil
 }
 
 // Contiguous checks that sections follow one another from begin to end without a gap, so that every
@@ -301,21 +321,8 @@ func AppendSkippable(dst []byte, magic uint32, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// ID names a section. A directory has each once.
-type ID struct {
+// id names a section. A directory has each once.
+type id struct {
 	Kind string
 	Part uint32
-}
-
-// Index returns where each section is in a directory.
-func Index(dir []Section) (map[ID]int, error) {
-	at := make(map[ID]int, len(dir))
-	for i, s := range dir {
-		id := ID{s.Kind, s.Part}
-		if _, twice := at[id]; twice {
-			return nil, damage.Errorf("section %s, part %d occurs twice", s.Kind, s.Part)
-		}
-		at[id] = i
-	}
-	return at, nil
 }

@@ -42,16 +42,16 @@ func someSections() []Raw {
 func TestDirectory(t *testing.T) {
 	secs := someSections()
 	src, wrote := file(t, secs)
-	dir, err := DecodeDirectory(src, magic, known)
+	d, err := DecodeDirectory(src, magic, known)
+	dir := d.Sections
 	if err != nil || !slices.Equal(dir, wrote) {
 		t.Fatalf("%+v: %v", dir, err)
 	}
 	if err := Contiguous(dir, uint64(DirectoryLen(len(dir))), uint64(len(src))); err != nil {
 		t.Error(err)
 	}
-	at, err := Index(dir)
-	if err != nil || at[ID{"TINY", 7}] != 1 || len(at) != len(secs) {
-		t.Errorf("%v: %v", at, err)
+	if d.Find("TINY", 7) != &dir[1] || d.Find("TINY", 8) != nil {
+		t.Errorf("%+v", d)
 	}
 	for i := range dir {
 		s := &dir[i]
@@ -114,7 +114,8 @@ func TestForged(t *testing.T) {
 			t.Errorf("%s: %v", name, c.err)
 		}
 	}
-	if _, err := Index([]Section{{Kind: "TEXT"}, {Kind: "TEXT"}}); !errors.Is(err, format.ErrCorrupt) {
+	twice := []Section{{Kind: "TEXT"}, {Kind: "TEXT"}}
+	if _, err := DecodeDirectory(AppendDirectory(nil, magic, twice), magic, known); !errors.Is(err, format.ErrCorrupt) {
 		t.Errorf("a section twice: %v", err)
 	}
 	for name, edit := range map[string]func(d []Section){

@@ -117,7 +117,7 @@ func integerAttr(attrs []format.Attribute, name string) int {
 
 // decodeAttrTotals decodes the totals of attributes, if the tables have them.
 func (t *Tables) decodeAttrTotals(get func(kind string) ([]byte, error)) error {
-	if t.find(typeAttrTotal, 0) == nil {
+	if t.dir.Find(typeAttrTotal, 0) == nil {
 		return nil
 	}
 	raw, err := get(typeAttrTotal)

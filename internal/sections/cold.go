@@ -42,7 +42,7 @@ func (t *Tail) DecodeColumns(cold []byte, names []string) ([]AttrColumn, error) 
 		return nil, format.At(off, err)
 	}
 	columns := make([]AttrColumn, len(names))
-	for i, a := range d.Attributes {
+	for i, a := range t.Attributes {
 		k := slices.Index(names, a.Name)
 		if k < 0 {
 			continue
@@ -61,11 +61,11 @@ func (t *Tail) decoder(cold []byte) (*coldDecoder, error) {
 		return nil, damage.Errorf("header of the cold index")
 	}
 	t.Index.Cold = sha256.Sum256(cold)
-	return &coldDecoder{Tail: t, cold: cold, samples: int(t.Samples)}, nil
+	return &coldDecoder{tail: t, cold: cold, samples: int(t.Samples)}, nil
 }
 
 type coldDecoder struct {
-	*Tail
+	tail    *Tail
 	cold    []byte
 	samples int
 	zero    []uint64 // shared by all columns of zeros, whose length no stored bytes bound
@@ -73,12 +73,12 @@ type coldDecoder struct {
 
 func (d *coldDecoder) decode() (*ShardIndex, error) {
 	// Sections that nothing below reads are compared too, so that a checksum guards every byte.
-	for i := range d.dir {
-		if s := &d.dir[i]; s.Off < d.HotOff && codec.Checksum(d.stored(s)) != s.Crc {
+	for i := range d.tail.dir.Sections {
+		if s := &d.tail.dir.Sections[i]; s.Off < d.tail.HotOff && codec.Checksum(d.stored(s)) != s.Crc {
 			return nil, damage.Errorf("checksum mismatch in section %s, part %d", s.Kind, s.Part)
 		}
 	}
-	ix := &ShardIndex{Schema: d.Schema, Rows: d.Rows, Meta: d.Meta, Foreign: d.Foreign, Layout: d.Layout}
+	ix := &ShardIndex{Schema: d.tail.Schema, Rows: d.tail.Rows, Meta: d.tail.Meta, Foreign: d.tail.Foreign, Layout: d.tail.Layout}
 	if err := d.keys(ix); err != nil {
 		return nil, fmt.Errorf("section %s: %w", typeKeys, err)
 	}
@@ -86,7 +86,7 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range d.Attributes {
+	for i := range d.tail.Attributes {
 		c, err := d.attribute(i)
 		if err != nil {
 			return nil, err
@@ -99,7 +99,7 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 
 // members reads the sizes of the samples' fields, and where they are.
 func (d *coldDecoder) members(ix *ShardIndex) error {
-	if d.Layout != nil {
+	if d.tail.Layout != nil {
 		ix.rowSizes(d.samples)
 		return nil
 	}
@@ -114,7 +114,7 @@ func (d *coldDecoder) members(ix *ShardIndex) error {
 			return err
 		}
 		if sizes == nil {
-			return damage.Errorf("no section %s for field %q", typeSize, d.Fields[f])
+			return damage.Errorf("no section %s for field %q", typeSize, d.tail.Fields[f])
 		}
 		ix.Sizes = append(ix.Sizes, StoredSizes(sizes))
 		members += n
@@ -127,7 +127,7 @@ func (d *coldDecoder) members(ix *ShardIndex) error {
 
 // attribute reads the column of the i-th attribute.
 func (d *coldDecoder) attribute(i int) (c AttrColumn, err error) {
-	a := d.Attributes[i]
+	a := d.tail.Attributes[i]
 	bits, err := d.column(typeAttr, uint32(i), d.samples)
 	if err == nil && bits == nil {
 		err = damage.Errorf("no section %s", typeAttr)
@@ -141,12 +141,14 @@ func (d *coldDecoder) attribute(i int) (c AttrColumn, err error) {
 	return c, nil
 }
 
-func (d *coldDecoder) stored(s *section.Section) []byte { return d.cold[s.Off-d.DataSize:][:s.Stored] }
+func (d *coldDecoder) stored(s *section.Section) []byte {
+	return d.cold[s.Off-d.tail.DataSize:][:s.Stored]
+}
 
 // get returns a section and its raw bytes, or nil if COLD has none of that name.
 func (d *coldDecoder) get(kind string, part uint32) (*section.Section, []byte, error) {
-	s := d.find(kind, part)
-	if s == nil || s.Off >= d.HotOff {
+	s := d.tail.dir.Find(kind, part)
+	if s == nil || s.Off >= d.tail.HotOff {
 		return nil, nil, nil
 	}
 	raw, err := s.Payload(d.stored(s))
@@ -173,15 +175,15 @@ func (d *coldDecoder) keys(ix *ShardIndex) error {
 	if err != nil {
 		return err
 	}
-	if (s == nil) != (d.Numbered != nil) {
-		return damage.Errorf("%v, and section %s: %v", s != nil, section.KindKeyNumbers, d.Numbered != nil)
+	if (s == nil) != (d.tail.Numbered != nil) {
+		return damage.Errorf("%v, and section %s: %v", s != nil, section.KindKeyNumbers, d.tail.Numbered != nil)
 	}
 	if s == nil {
-		ix.Keys = NumberedKeys(d.Numbered)
+		ix.Keys = NumberedKeys(d.tail.Numbered)
 		return nil
 	}
 	// Every key is in a tar header or a row, so the blocks bound them.
-	keys, err := section.DecodeStrings(raw, d.samples, int64(d.Total.Decoded))
+	keys, err := section.DecodeStrings(raw, d.samples, int64(d.tail.Total.Decoded))
 	if err != nil {
 		return err
 	}
@@ -199,18 +201,18 @@ func (d *coldDecoder) shapes(ix *ShardIndex) (perField []int, err error) {
 	if ix.ShapeOf, err = d.column(typeShape, 0, d.samples); err != nil {
 		return nil, err
 	}
-	if ix.ShapeOf == nil && len(d.Shapes) > 1 {
-		return nil, damage.Errorf("no section %s for %d shapes", typeShape, len(d.Shapes))
+	if ix.ShapeOf == nil && len(d.tail.Shapes) > 1 {
+		return nil, damage.Errorf("no section %s for %d shapes", typeShape, len(d.tail.Shapes))
 	}
 	members := uint64(0)
-	perField = make([]int, len(d.Fields))
+	perField = make([]int, len(d.tail.Fields))
 	for i := range d.samples {
-		if ix.ShapeOf != nil && ix.ShapeOf[i] >= uint64(len(d.Shapes)) {
-			return nil, damage.Errorf("sample %d has shape %d of %d", i, ix.ShapeOf[i], len(d.Shapes))
+		if ix.ShapeOf != nil && ix.ShapeOf[i] >= uint64(len(d.tail.Shapes)) {
+			return nil, damage.Errorf("sample %d has shape %d of %d", i, ix.ShapeOf[i], len(d.tail.Shapes))
 		}
 		shape := ix.Shape(i)
-		if members += uint64(len(shape)); members*tarblock.RecordLen > d.Total.Decoded {
-			return nil, damage.Errorf("more than %d members in %d bytes", members, d.Total.Decoded)
+		if members += uint64(len(shape)); members*tarblock.RecordLen > d.tail.Total.Decoded {
+			return nil, damage.Errorf("more than %d members in %d bytes", members, d.tail.Total.Decoded)
 		}
 		for _, f := range shape {
 			perField[f]++
@@ -222,8 +224,8 @@ func (d *coldDecoder) shapes(ix *ShardIndex) (perField []int, err error) {
 // layout compares the members of each block with its rows: an offset that is computed from sizes is
 // one that exists. In a foreign archive each payload lies inside its block.
 func (d *coldDecoder) layout(ix *ShardIndex) error {
-	if d.Foreign {
-		if ix.End = d.DataSize - d.DataLen; ix.Gaps == nil && d.samples > 0 {
+	if d.tail.Foreign {
+		if ix.End = d.tail.DataSize - d.tail.DataLen; ix.Gaps == nil && d.samples > 0 {
 			return damage.Errorf("no section %s in the index of a foreign archive", typeGap)
 		}
 	}
@@ -244,9 +246,9 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 				padded := size + uint64(tarblock.Padding(int64(size)))
 				inside := gap <= room && size <= room-gap && padded <= room-gap
 				switch {
-				case d.Foreign && (gap < tarblock.RecordLen || !inside):
+				case d.tail.Foreign && (gap < tarblock.RecordLen || !inside):
 					return damage.Errorf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, gap)
-				case d.Foreign:
+				case d.tail.Foreign:
 				case gap != uint64(tarblock.FieldHeaderLen(ix.Keys.At(sample), ix.Fields[f])):
 					return damage.Errorf("sample %d: %d bytes before a payload of field %q", sample, gap, ix.Fields[f])
 				case !inside:
@@ -256,7 +258,7 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 				}
 			}
 		}
-		if room != 0 && !d.Foreign {
+		if room != 0 && !d.tail.Foreign {
 			return damage.Errorf("row %d: %d bytes after the block's last sample", first, room)
 		}
 	}

@@ -148,7 +148,7 @@ func TestMend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crc := tail.find(typeCRC, 0)
+	crc := tail.dir.Find(typeCRC, 0)
 	raw[crc.Off] ^= 1
 	if _, _, err := openIndex(t, raw); err == nil {
 		t.Error("the edited index opens")

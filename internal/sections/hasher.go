@@ -34,14 +34,6 @@ func (s *ShardHasher) Sum() (h format.Hash) {
 	return h
 }
 
-// IndexHash is the identity of a shard's index with its attributes; the tables store it (SPEC 7).
-// The zero value means that it is not known.
-type IndexHash struct {
-	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD. A reader of the
-	// object's end alone compares Hot.
-	Hot, Cold format.Hash
-}
-
 // HashIndex returns the identity of an index that AppendTail returned.
 func HashIndex(tail []byte) IndexHash {
 	cold := skipHeader + int(binary.LittleEndian.Uint32(tail[4:]))

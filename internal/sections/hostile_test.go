@@ -141,7 +141,7 @@ func heldIn(dir []byte, magic string, at func(off, n uint64) []byte) (n int) {
 	if err != nil {
 		return 0
 	}
-	for _, s := range rows {
+	for _, s := range rows.Sections {
 		if s.Codec == format.CodecZstd {
 			n += int(min(uint64(s.Raw), codec.ContentBound(at(s.Off, uint64(s.Stored)))))
 		}

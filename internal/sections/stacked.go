@@ -80,23 +80,6 @@ func decodeNumbered(raw []byte, shards []ShardInfo) (err error) {
 	return r.End()
 }
 
-// layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
-// in ascending order.
-func (t *Tables) layoutAt(part int) (func(row int) *stacked.Layout, error) {
-	if t.find(section.KindLayout, uint32(part)) == nil {
-		return func(int) *stacked.Layout { return nil }, nil
-	}
-	shards, err := t.LoadShards(part)
-	shard, end := -1, uint64(0)
-	return func(row int) *stacked.Layout {
-		for uint64(row) >= end && shard+1 < len(shards) {
-			shard++
-			end += shards[shard].Rows
-		}
-		return shards[shard].Layout
-	}, err
-}
-
 // appendLayout encodes a layout. A nil one is not encoded.
 func appendLayout(dst []byte, l *stacked.Layout) []byte {
 	dst = appendUint32(dst, layoutStacked)
@@ -205,3 +188,5 @@ func readRanges(r *section.Reader, samples uint64) (rs samplekey.Ranges, err err
 	}
 	return rs, r.Err
 }
+
+func appendUint32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }

@@ -10,12 +10,13 @@ import (
 	"github.com/shardtool/shardtool/internal/damage"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/section"
+	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/internal/tarblock"
 )
 
 // Minor returns the minor version of the format that a reader of these tables needs: 1 where a shard
 // is stacked or has numbered keys, else 0.
-func (t *Tables) Minor() int { return int(section.Minor(t.dir)) }
+func (t *Tables) Minor() int { return int(section.Minor(t.dir.Sections)) }
 
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
 // object and a context.
@@ -45,8 +46,7 @@ type Tables struct {
 
 	read ReadRange
 	size int64
-	dir  []section.Section
-	at   map[section.ID]int
+	dir  section.Directory
 }
 
 // firstRead is how much of the tables' front is read first: the directory and the totals of a data
@@ -86,14 +86,11 @@ func (t *Tables) open() error {
 	if t.dir, err = section.DecodeDirectory(front, magicTables, func(k string) bool { return tablesSections[k] }); err != nil {
 		return err
 	}
-	if t.at, err = section.Index(t.dir); err != nil {
-		return err
-	}
-	if err := section.Contiguous(t.dir, uint64(section.DirectoryLen(n)), uint64(t.size)); err != nil {
+	if err := section.Contiguous(t.dir.Sections, uint64(section.DirectoryLen(n)), uint64(t.size)); err != nil {
 		return err
 	}
 	get := func(kind string) ([]byte, error) {
-		s := t.find(kind, 0)
+		s := t.dir.Find(kind, 0)
 		if s == nil {
 			return nil, damage.Errorf("no section %s", kind)
 		}
@@ -120,7 +117,7 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if t.Generation == 0 || (t.Parent != "" && !names.IsTables(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
 		return damage.Errorf("generation %d with parent %q", t.Generation, t.Parent)
 	}
-	if t.find(typeMeta, 0) != nil {
+	if t.dir.Find(typeMeta, 0) != nil {
 		if raw, err = get(typeMeta); err != nil {
 			return err
 		}
@@ -153,7 +150,7 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if err := t.decodeParts(raw); err != nil {
 		return err
 	}
-	if err := t.decodeAttrTotals(get); err != nil || t.find(typeRemoved, 0) == nil {
+	if err := t.decodeAttrTotals(get); err != nil || t.dir.Find(typeRemoved, 0) == nil {
 		return err
 	}
 	if raw, err = get(typeRemoved); err == nil {
@@ -165,8 +162,8 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 func (t *Tables) decodeParts(raw []byte) error {
 	r := section.Reader{Src: raw}
 	n := int(r.U32())
-	if r.Err != nil || n > len(t.dir) {
-		return damage.Errorf("%d parts in %d sections", n, len(t.dir))
+	if r.Err != nil || n > len(t.dir.Sections) {
+		return damage.Errorf("%d parts in %d sections", n, len(t.dir.Sections))
 	}
 	cols, err := decodeColumns(r.Src, 6, n)
 	if err != nil {
@@ -205,13 +202,6 @@ func decodeColumns(src []byte, k, n int) (cols [][]uint64, err error) {
 	return cols, nil
 }
 
-func (t *Tables) find(kind string, part uint32) *section.Section {
-	if i, ok := t.at[section.ID{Kind: kind, Part: part}]; ok {
-		return &t.dir[i]
-	}
-	return nil
-}
-
 func (t *Tables) load(s *section.Section) ([]byte, error) {
 	stored := make([]byte, s.Stored) // contiguous has compared it with the object's size
 	if err := t.read(stored, int64(s.Off)); err != nil {
@@ -225,7 +215,7 @@ func (t *Tables) load(s *section.Section) ([]byte, error) {
 func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.Section, []byte, error), error) {
 	var secs []*section.Section
 	for _, k := range kinds {
-		s := t.find(k, uint32(part))
+		s := t.dir.Find(k, uint32(part))
 		if s == nil {
 			return nil, damage.Errorf("no section %s of part %d", k, part)
 		}
@@ -240,7 +230,7 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.S
 		return nil, err
 	}
 	return func(kind string) (*section.Section, []byte, error) {
-		s := t.find(kind, uint32(part))
+		s := t.dir.Find(kind, uint32(part))
 		raw, err := s.Payload(buf[s.Off-begin:][:s.Stored])
 		return s, raw, format.At(int64(s.Off), err)
 	}, nil
@@ -255,7 +245,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged},
 		{section.KindLayout, decodeLayouts}, {section.KindKeyNumbers, decodeNumbered}}
 	for _, o := range optional {
-		if t.find(o.kind, uint32(part)) != nil {
+		if t.dir.Find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
 		}
 	}
@@ -372,7 +362,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]format.Row, error) {
 		return nil, err
 	}
 	n := t.Parts[part].Rows
-	if s := t.find(typeCRC, uint32(part)); uint64(s.Raw) != 4*n {
+	if s := t.dir.Find(typeCRC, uint32(part)); uint64(s.Raw) != 4*n {
 		return nil, damage.Errorf("part %d has %d bytes of checksums for %d rows", part, s.Raw, n)
 	}
 	rows, err := decodeRows(int(n), get)
@@ -413,7 +403,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 		return nil, err
 	}
 	// The section has at least a byte a row: if all samples are 0 there is no row.
-	if s := t.find(typeSamples, uint32(part)); p.Rows > uint64(s.Raw) {
+	if s := t.dir.Find(typeSamples, uint32(part)); p.Rows > uint64(s.Raw) {
 		return nil, damage.Errorf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.Raw)
 	}
 	columns := map[string][]uint64{}
@@ -488,4 +478,21 @@ func (t *Tables) Summary(name string) *Summary {
 		Format: ManifestFormat, Tables: name, Digest: format.DigestString(t.Digest), Generation: t.Generation, Samples: t.Samples,
 		Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes, PayloadBytes: t.PayloadBytes, Removed: uint64(len(t.Removed)), Fields: fields,
 	}
+}
+
+// layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
+// in ascending order.
+func (t *Tables) layoutAt(part int) (func(row int) *stacked.Layout, error) {
+	if t.dir.Find(section.KindLayout, uint32(part)) == nil {
+		return func(int) *stacked.Layout { return nil }, nil
+	}
+	shards, err := t.LoadShards(part)
+	shard, end := -1, uint64(0)
+	return func(row int) *stacked.Layout {
+		for uint64(row) >= end && shard+1 < len(shards) {
+			shard++
+			end += shards[shard].Rows
+		}
+		return shards[shard].Layout
+	}, err
 }

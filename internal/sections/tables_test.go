@@ -237,8 +237,8 @@ func tableParts(t testing.TB, raw []byte) []section.Raw {
 		t.Fatal(err)
 	}
 	var secs []section.Raw
-	for i := range dir {
-		s := &dir[i]
+	for i := range dir.Sections {
+		s := &dir.Sections[i]
 		p, err := s.Payload(raw[s.Off : s.Off+uint64(s.Stored)])
 		if err != nil {
 			t.Fatal(err)
@@ -437,7 +437,7 @@ func TestTablesFirstDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows} {
-		raw[tables.find(kind, 0).Off] ^= 1
+		raw[tables.dir.Find(kind, 0).Off] ^= 1
 	}
 	for range 50 {
 		if _, err := tables.LoadShards(0); err == nil || !strings.Contains(err.Error(), "in section "+typeObjSize) {

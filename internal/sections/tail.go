@@ -169,8 +169,6 @@ func seekTable(rows []format.Row, end, cold, hot int) []byte {
 	return section.AppendSkippable(nil, seekSkippable, appendUint32(p, seekMagic))
 }
 
-func appendUint32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }
-
 // locator is the fixed-size frame that locates a shard's hot index.
 type locator struct {
 	// IndexBase is the offset from which all others count: 0 in a shard, and in a sidecar the size
@@ -240,9 +238,15 @@ type Tail struct {
 	// Len is the length of the tail, from the beginning of COLD to the end of the object.
 	Len int64
 
-	size int64 // of the object that ends with the tail
-	dir  []section.Section
-	at   map[section.ID]int
+	dir section.Directory
+}
+
+// IndexHash is the identity of a shard's index with its attributes; the tables store it (SPEC 7).
+// The zero value means that it is not known.
+type IndexHash struct {
+	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD. A reader of the
+	// object's end alone compares Hot.
+	Hot, Cold format.Hash
 }
 
 // Plain reports whether this is the sidecar of a plain .tar.
@@ -284,7 +288,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	if err != nil {
 		return nil, 0, format.At(locAt, err)
 	}
-	t := &Tail{locator: loc, size: size}
+	t := &Tail{locator: loc}
 	// From here on positions in the object: offset less IndexBase, all of it below 2^62.
 	const limit = 1 << 62
 	if loc.IndexBase > limit || loc.DataSize > limit || loc.DataLen > limit || loc.HotOff > limit || loc.HotLen > limit ||
@@ -328,22 +332,19 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if t.dir, err = section.DecodeDirectory(hot, magicHot, func(k string) bool { return shardSections[k] }); err != nil {
 		return err
 	}
-	if t.at, err = section.Index(t.dir); err != nil {
-		return err
-	}
-	body := t.HotOff + uint64(section.DirectoryLen(len(t.dir)))
-	split := slices.IndexFunc(t.dir, func(s section.Section) bool { return s.Off >= body })
+	body := t.HotOff + uint64(section.DirectoryLen(len(t.dir.Sections)))
+	split := slices.IndexFunc(t.dir.Sections, func(s section.Section) bool { return s.Off >= body })
 	if split < 0 {
 		return damage.Errorf("no hot sections")
 	}
-	if err := section.Contiguous(t.dir[:split], t.DataSize+skipHeader, t.HotOff-skipHeader); err != nil {
+	if err := section.Contiguous(t.dir.Sections[:split], t.DataSize+skipHeader, t.HotOff-skipHeader); err != nil {
 		return err
 	}
-	if err := section.Contiguous(t.dir[split:], body, t.HotOff+t.HotLen); err != nil {
+	if err := section.Contiguous(t.dir.Sections[split:], body, t.HotOff+t.HotLen); err != nil {
 		return err
 	}
 	get := func(kind string) (*section.Section, []byte, error) {
-		s := t.find(kind, 0)
+		s := t.dir.Find(kind, 0)
 		if s == nil || s.Off < body {
 			return nil, nil, damage.Errorf("no section %s", kind)
 		}
@@ -360,7 +361,7 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if err := t.decodeLayout(get); err != nil {
 		return err
 	}
-	crc := t.find(typeCRC, 0)
+	crc := t.dir.Find(typeCRC, 0)
 	if crc == nil {
 		return damage.Errorf("no section %s", typeCRC)
 	}
@@ -382,7 +383,7 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if len(t.Shapes) == 0 && t.Samples > 0 {
 		return damage.Errorf("%d samples without a shape", t.Samples)
 	}
-	if t.find(typeMeta, 0) == nil {
+	if t.dir.Find(typeMeta, 0) == nil {
 		return nil
 	}
 	if _, raw, err = get(typeMeta); err != nil {
@@ -394,7 +395,7 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 
 // decodeLayout reads what rows are and how keys are numbered, as far as the shard has it.
 func (t *Tail) decodeLayout(get func(kind string) (*section.Section, []byte, error)) error {
-	if t.find(section.KindLayout, 0) != nil {
+	if t.dir.Find(section.KindLayout, 0) != nil {
 		_, raw, err := get(section.KindLayout)
 		if err == nil {
 			t.Layout, err = decodeLayout(raw, &t.Schema)
@@ -406,7 +407,7 @@ func (t *Tail) decodeLayout(get func(kind string) (*section.Section, []byte, err
 	if t.Layout != nil && t.Foreign {
 		return damage.Errorf("another tool's archive is not stacked")
 	}
-	if t.find(section.KindKeyNumbers, 0) == nil {
+	if t.dir.Find(section.KindKeyNumbers, 0) == nil {
 		return nil
 	}
 	_, raw, err := get(section.KindKeyNumbers)
@@ -421,13 +422,6 @@ func (t *Tail) decodeLayout(get func(kind string) (*section.Section, []byte, err
 		err = damage.Errorf("section %s is empty", section.KindKeyNumbers)
 	}
 	return err
-}
-
-func (t *Tail) find(kind string, part uint32) *section.Section {
-	if i, ok := t.at[section.ID{Kind: kind, Part: part}]; ok {
-		return &t.dir[i]
-	}
-	return nil
 }
 
 // ShardFormat derives a shard's kind from its name.

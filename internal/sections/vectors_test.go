@@ -201,7 +201,7 @@ func makeVectors(t *testing.T) (out []vector) {
 		return edit(obj, func(b []byte) {
 			h := b[tail.HotOff : tail.HotOff+tail.HotLen]
 			f(h)
-			n := section.DirectoryLen(len(tail.dir)) - 4
+			n := section.DirectoryLen(len(tail.dir.Sections)) - 4
 			binary.LittleEndian.PutUint32(h[n:], codec.Checksum(h[:n]))
 			l := b[loc : loc+locatorLen]
 			binary.LittleEndian.PutUint32(l[64:], codec.Checksum(h))
@@ -243,7 +243,7 @@ func makeVectors(t *testing.T) (out []vector) {
 	add("shard", "flag-other", "ok", "an unknown flag among those to be ignored", 0, relocate(func(l []byte) { l[15] = 0x40 }))
 	add("shard", "hot-major-2", "version", "directory of major version 2", 0, rehot(func(h []byte) { h[8] = 2 }))
 	row := func(h []byte, kind string) []byte {
-		i := slices.IndexFunc(tail.dir, func(s section.Section) bool { return s.Kind == kind })
+		i := slices.IndexFunc(tail.dir.Sections, func(s section.Section) bool { return s.Kind == kind })
 		return h[section.DirHeaderLen+i*section.DirEntryLen:][:section.DirEntryLen]
 	}
 	add("shard", "section-critical", "version", "an unknown section that is critical", 0, rehot(func(h []byte) { copy(row(h, typeKeys), "NEW!") }))
@@ -281,7 +281,7 @@ func manifestVectors(t *testing.T, edit func([]byte, func([]byte)) []byte) (out 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := section.DirectoryLen(len(opened.dir)) - 4
+	n := section.DirectoryLen(len(opened.dir.Sections)) - 4
 	redir := func(f func(b []byte)) []byte {
 		return edit(tables, func(b []byte) {
 			f(b)

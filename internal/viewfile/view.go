@@ -155,16 +155,13 @@ func directory(src []byte) ([]section.Section, error) {
 	dir, err := section.DecodeDirectory(src, magic, func(kind string) bool {
 		return kind == kindHead || kind == kindBits || kind == kindWeights
 	})
+	if err == nil && len(dir.Sections) == 0 {
+		err = damage.Errorf("a view without sections")
+	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := section.Index(dir); err != nil {
-		return nil, err
-	}
-	if len(dir) == 0 {
-		return nil, damage.Errorf("a view without sections")
-	}
-	return dir, section.Contiguous(dir, uint64(section.DirectoryLen(len(dir))), uint64(len(src)))
+	return dir.Sections, section.Contiguous(dir.Sections, uint64(section.DirectoryLen(len(dir.Sections))), uint64(len(src)))
 }
 
 func decode(src []byte, digest format.Hash, samples uint64) (*View, error) {
