@@ -56,7 +56,7 @@ func (b *bench) images() error {
 		return err
 	}
 	defer os.RemoveAll(scripts)
-	size, err := m.call("make", m.folder, strconv.Itoa(max(256, m.mib<<20/110_000)))
+	size, err := m.call("make", m.folder, strconv.Itoa(max(256, m.mib<<19/110_000)))
 	if err != nil {
 		return err
 	}

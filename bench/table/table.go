@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // Row is a line of a table, and its JSON.
@@ -64,11 +65,13 @@ func (t *Table) LeftOut(group, why string) {
 	t.Rows = append(t.Rows, Row{Group: group, Missing: why})
 }
 
-// Measure prints the name of a group and runs it. A group that fails is a row with the error, so
+// Measure runs a group and prints its name and how long it took. A group that fails is a row with the error, so
 // that the figures of the other groups are kept.
 func (t *Table) Measure(group string, run func() error) error {
 	fmt.Fprintf(os.Stderr, "bench: %s …\n", group)
+	began := time.Now()
 	err := run()
+	fmt.Fprintf(os.Stderr, "bench: %s took %.0f s\n", group, time.Since(began).Seconds())
 	if err == nil {
 		return nil
 	}
