@@ -1,9 +1,6 @@
 package lines
 
-import (
-	"bytes"
-	"unicode/utf8"
-)
+import "bytes"
 
 // cells iterates over the cells of a CSV row that scanRow has checked.
 type cells struct {
@@ -45,38 +42,6 @@ func (r *cells) next(side []byte) (cell []byte, quoted bool, grown []byte) {
 		}
 		return cell, true, side
 	}
-}
-
-// csvRow parses the cells of a row.
-func (p *parser) csvRow(c *chunk, b []byte) error {
-	if p.file != c.of {
-		p.file, p.cells = c.of, p.cells[:0]
-		for _, name := range c.of.header {
-			p.cells = append(p.cells, p.find(name))
-		}
-	}
-	row := cells{b: trimEnd(b), comma: c.of.comma}
-	n := 0
-	for ; !row.over; n++ {
-		cell, quoted, grown := row.next(c.side)
-		c.side = grown
-		if n >= len(p.cells) {
-			continue
-		}
-		col := p.cells[n]
-		col.row, col.v = p.row, value{kind: kindCell, b: cell}
-		if len(cell) == 0 && !quoted {
-			col.v.kind = kindNull
-		}
-		p.present = append(p.present, col)
-	}
-	if n != len(p.cells) {
-		return corruptf("it has %d cells, and the header names %d columns: check its commas and quotes", n, len(p.cells))
-	}
-	if !p.valid && !utf8.Valid(b) {
-		return corruptf("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")
-	}
-	return nil
 }
 
 // rowState is the result of scanning a CSV row.
@@ -153,4 +118,17 @@ func trimEnd(b []byte) []byte {
 		b = b[:n-1]
 	}
 	return b
+}
+
+var newline = []byte{'\n'}
+
+// quoteError explains wrong quotes in a row. b begins with the row. The cell that begins at open is
+// closed before end.
+func quoteError(b []byte, open, end int, line int64, state rowState) error {
+	opened := line + int64(bytes.Count(b[:open], newline))
+	if state == rowOpen {
+		return corruptf("the quote that opens a cell in line %d is not closed in the rest of the file; a cell that begins with a quote ends with one, and has quotes doubled inside", opened)
+	}
+	closed := line + int64(bytes.Count(b[:end], newline))
+	return corruptf("the quote that opens a cell in line %d is closed in line %d, and the cell continues after it; quotes inside cells are doubled", opened, closed)
 }

@@ -9,26 +9,6 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// place is the beginning of a row: the file, the offset in its decoded bytes, its line from 1, and
-// its number from 0. If line is 0, the row is the first one at or after off and has yet to be
-// located.
-type place struct {
-	file           int
-	off, line, row int64
-}
-
-// chunkSize is the approximate size of a chunk of whole rows: it fits in a core's cache, and bounds
-// what bad rows of two bytes cost.
-const chunkSize = 256 << 10
-
-// span is a CSV row in a chunk.
-type span struct {
-	begin, end int
-	line, row  int64
-	lines      int64 // number of lines that the row spans
-	bad        error
-}
-
 // cutter cuts the bytes of a file into chunks of whole rows. It is not safe for concurrent use.
 type cutter struct {
 	in    io.Reader
@@ -134,8 +114,6 @@ func (u *cutter) takeLines(c *chunk, n int) {
 	u.take(c, n)
 	u.at.line, u.at.row = u.at.line+lines, u.at.row+lines
 }
-
-var newline = []byte{'\n'}
 
 // lines cuts after the last line of JSON that fits. It returns false if it needs more bytes.
 func (u *cutter) lines(c *chunk) (bool, error) {

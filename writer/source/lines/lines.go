@@ -15,38 +15,13 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// lineSource reads the rows of files.
-type lineSource struct {
-	files []*textFile
-	plan  *plan
-	sum   format.Hash
-
-	at, end  place
-	whole    bool // whether Split was not called
-	part     [2]int64
-	over     bool
-	run      *pipeline
-	cur      *chunk // the chunk whose rows Next returns, from next on
-	next     int
-	isParsed bool
-}
-
 var _ writer.Splitter = (*lineSource)(nil)
 
-// textFile is one of the files.
-type textFile struct {
-	inputs.File
-	coding stream.Coding
-	comma  byte     // separator of cells; 0 in JSON Lines
-	header []string // of CSV; files with the same header share one slice
-	first  place    // the first row
-}
-
 // New returns the rows of files as samples, file by file in the order given. A sample is valid until
-// the next call of Next. New reads the headers and checks the options against them. Errors in the options wrap
-// writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV files with
-// different columns, and JSON Lines next to them, are combined: a column that a row lacks is null.
-// The caller must close the source, and closes the stores afterwards.
+// the next call of Next. New reads the headers and checks the options against them. Errors in the
+// options wrap writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV files
+// with different columns, and JSON Lines next to them, are combined: a column that a row lacks is
+// null. The caller must close the source, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	opt, err := opt.filled()
 	if err != nil {
@@ -82,16 +57,6 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 		return nil, fmt.Errorf("lines: %w", err)
 	}
 	return s, s.measure(&opt)
-}
-
-// begin returns the place of a file's first row.
-func (s *lineSource) begin(file int) place {
-	if file >= len(s.files) {
-		return place{file: file}
-	}
-	at := s.files[file].first
-	at.file = file
-	return at
 }
 
 // share makes neighbouring files with the same header share it.

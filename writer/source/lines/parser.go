@@ -12,123 +12,6 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
-// extension is the extension of a field's name.
-type extension int
-
-const (
-	extText extension = iota
-	extClass
-	extNumpy
-	extJSON
-)
-
-var extensions = [...]string{"txt", "cls", "npy", "json"}
-
-// column is a member or column and its value in the current row.
-type column struct {
-	name   string
-	base   string // field name, without extension
-	class  bool   // its integers are class numbers
-	field  bool   // it becomes a field
-	wanted bool   // as a field, key, attribute or filter
-	names  [len(extensions)]string
-	row    int64 // the last row that had the column
-	v      value
-}
-
-// fieldName returns the column's field name with an extension.
-func (c *column) fieldName(ext extension) (string, error) {
-	if name := c.names[ext]; name != "" {
-		return name, nil
-	}
-	name := fields.Name(c.base, extensions[ext])
-	if ext == extJSON {
-		name = fields.JSONName(c.base)
-	}
-	if err := format.CheckField(name); err != nil || c.base == "" {
-		if err == nil {
-			err = fmt.Errorf("%w: it is empty", format.ErrName)
-		}
-		return "", fmt.Errorf("column %s cannot be the name of a field (%w): rename it, or take the other columns only", quoted(c.name), err)
-	}
-	c.names[ext] = name
-	return name, nil
-}
-
-// quoted returns a name as errors show it.
-func quoted(name string) string {
-	if len(name) > 100 {
-		return fmt.Sprintf("%q…", name[:100])
-	}
-	return fmt.Sprintf("%q", name)
-}
-
-// parser converts the rows of chunks to samples. It is not safe for concurrent use.
-type parser struct {
-	plan    *plan
-	columns map[string]*column
-	named   map[string]*column // the columns that the options name
-	key     *column
-	attrs   []*column // in the order of plan.attrs
-	filters []*column
-
-	file    *textFile // the file of the cached cells
-	cells   []*column
-	valid   bool // the whole chunk is valid UTF-8
-	row     int64
-	present []*column // columns of the current row
-	scratch []byte
-	stack   []byte
-	array   array
-	seen    func() // if not nil, called for each row that was parsed
-}
-
-func newParser(p *plan) *parser {
-	out := &parser{plan: p, columns: map[string]*column{}, named: map[string]*column{}}
-	name := func(name string) *column {
-		if out.named[name] == nil {
-			out.named[name] = p.column(name)
-			out.columns[name] = out.named[name]
-		}
-		return out.named[name]
-	}
-	if p.opt.Key != "" {
-		out.key = name(p.opt.Key)
-	}
-	for _, a := range p.attrs {
-		out.attrs = append(out.attrs, name(a.column))
-	}
-	for _, f := range p.filters {
-		out.filters = append(out.filters, name(f.Column))
-	}
-	return out
-}
-
-// find returns the column of a name.
-func (p *parser) find(name string) *column {
-	if c := p.columns[name]; c != nil {
-		return c
-	}
-	return p.add(name)
-}
-
-func (p *parser) add(name string) *column {
-	c := p.plan.column(name)
-	p.columns[name] = c
-	return c
-}
-
-// forget bounds the cache when lines have ever new names: it drops those that no option names. It
-// is called between rows.
-func (p *parser) forget() {
-	if len(p.columns) > maxNamed {
-		clear(p.columns)
-		for name, c := range p.named {
-			p.columns[name] = c
-		}
-	}
-}
-
 // chunk parses the rows of a chunk.
 func (p *parser) chunk(c *chunk) {
 	p.valid = utf8.Valid(c.buf)
@@ -183,14 +66,6 @@ func (p *parser) reset() {
 	p.present = p.present[:0]
 }
 
-// value returns the value of a column in the current row.
-func (p *parser) value(c *column) value {
-	if c.row != p.row {
-		return value{}
-	}
-	return c.v
-}
-
 // finish adds the current row to the chunk, unless a filter drops it.
 func (p *parser) finish(c *chunk, at, after place, err error) {
 	if err != nil {
@@ -209,13 +84,6 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 		r.err = p.sample(c)
 	}
 	r.lastField, r.lastAttr = int32(len(c.fields)), int32(len(c.attrs))
-}
-
-// add appends a row.
-func (c *chunk) add(line int64, after place, err error) *row {
-	key, field, attr := int32(len(c.names)), int32(len(c.fields)), int32(len(c.attrs))
-	c.rows = append(c.rows, row{err: err, line: line, after: after, firstKey: key, lastKey: key, firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
-	return &c.rows[len(c.rows)-1]
 }
 
 func (p *parser) appendKey(c *chunk, number int64) error {
@@ -350,5 +218,37 @@ func (p *parser) field(c *chunk, col *column) error {
 		return err
 	}
 	c.fields = append(c.fields, writer.Field{Name: name, Data: data})
+	return nil
+}
+
+// csvRow parses the cells of a row.
+func (p *parser) csvRow(c *chunk, b []byte) error {
+	if p.file != c.of {
+		p.file, p.cells = c.of, p.cells[:0]
+		for _, name := range c.of.header {
+			p.cells = append(p.cells, p.find(name))
+		}
+	}
+	row := cells{b: trimEnd(b), comma: c.of.comma}
+	n := 0
+	for ; !row.over; n++ {
+		cell, quoted, grown := row.next(c.side)
+		c.side = grown
+		if n >= len(p.cells) {
+			continue
+		}
+		col := p.cells[n]
+		col.row, col.v = p.row, value{kind: kindCell, b: cell}
+		if len(cell) == 0 && !quoted {
+			col.v.kind = kindNull
+		}
+		p.present = append(p.present, col)
+	}
+	if n != len(p.cells) {
+		return corruptf("it has %d cells, and the header names %d columns: check its commas and quotes", n, len(p.cells))
+	}
+	if !p.valid && !utf8.Valid(b) {
+		return corruptf("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")
+	}
 	return nil
 }

@@ -9,51 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer"
 )
-
-// chunk is a run of rows of a file and the samples made from them.
-type chunk struct {
-	of *textFile
-	place
-	buf   []byte
-	spans []span // of CSV
-	// long means that the chunk stands for one row that is too long and holds none of its bytes.
-	// after is the place after it.
-	long  bool
-	after place
-	err   error // error of the stream; the last chunk
-
-	rows   []row
-	fields []writer.Field
-	attrs  []format.AttrValue
-	side   []byte // field data that is not in buf
-	names  []byte // keys of samples
-	keys   string // copy of names; it lives as long as the shard is written, so it holds nothing else
-
-	cost  int64
-	ready chan struct{}
-}
-
-// row is a sample or an error.
-type row struct {
-	err                   error
-	line                  int64
-	firstKey, lastKey     int32 // in keys
-	firstField, lastField int32
-	firstAttr, lastAttr   int32
-	after                 place
-}
-
-func (c *chunk) reset() {
-	clear(c.fields) // release the names
-	clear(c.rows)
-	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], side: c.side[:0],
-		names: c.names[:0], ready: c.ready}
-	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // after a long row
-		c.buf, c.side = nil, nil
-	}
-}
 
 // inFlight bounds the bytes of the chunks in flight. A longer chunk is processed alone.
 const inFlight = 64 << 20
@@ -172,14 +128,28 @@ func (s *lineSource) produceFile(ctx context.Context, p *pipeline, at place) err
 	}
 }
 
-// unchanged checks a local file again after it was read. Remote stores check by themselves.
-func (f *textFile) unchanged(ctx context.Context) error {
-	if f.Remote {
-		return nil
+// lineSource reads the rows of files.
+type lineSource struct {
+	files []*textFile
+	plan  *plan
+	sum   format.Hash
+
+	at, end  place
+	whole    bool // whether Split was not called
+	part     [2]int64
+	over     bool
+	run      *pipeline
+	cur      *chunk // the chunk whose rows Next returns, from next on
+	next     int
+	isParsed bool
+}
+
+// begin returns the place of a file's first row.
+func (s *lineSource) begin(file int) place {
+	if file >= len(s.files) {
+		return place{file: file}
 	}
-	info, err := f.Store.Stat(ctx, f.Name)
-	if err != nil {
-		return err
-	}
-	return f.Same(info)
+	at := s.files[file].first
+	at.file = file
+	return at
 }

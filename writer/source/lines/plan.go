@@ -1,9 +1,7 @@
 package lines
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -21,12 +19,6 @@ type plan struct {
 	attrs   []attr
 	where   *where.Expr  // nil: all rows
 	filters []*condition // those of where
-}
-
-// attr is an attribute and the column of its values.
-type attr struct {
-	format.Attribute
-	column string
 }
 
 // newPlan checks options against the files. Names are checked only if all files are CSV, because
@@ -154,89 +146,4 @@ func (p *plan) column(name string) *column {
 		c.wanted = c.wanted || f.Column == name
 	}
 	return c
-}
-
-// kindFiles is the number of files read to determine the kinds of attributes. There may be many
-// files, and they may be remote.
-const kindFiles = 32
-
-// chooseKinds sets the kind of each attribute by the first rows of the first file that has values
-// for it, or to label.
-func (s *lineSource) chooseKinds(ctx context.Context) error {
-	left := len(s.plan.attrs)
-	known := make([]bool, left)
-	for _, f := range s.files[:min(len(s.files), kindFiles)] {
-		if left == 0 {
-			break
-		}
-		kinds, err := s.kindsIn(ctx, f)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
-		}
-		for i, kind := range kinds {
-			if kind >= 0 && !known[i] {
-				s.plan.attrs[i].Kind, known[i] = kind.attr(), true
-				left--
-			}
-		}
-	}
-	return nil
-}
-
-// kindsIn determines kinds by the first chunk of a file.
-func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
-	obj, err := f.Store.Open(ctx, f.Name)
-	if err != nil {
-		return nil, err
-	}
-	defer obj.Close()
-	u, done, err := f.cutter(ctx, obj, false, f.first, s.plan.opt.MaxLine, 1<<20)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	c := chunk{of: f}
-	kinds := make([]evidence, len(s.plan.attrs))
-	for i := range kinds {
-		kinds[i] = -1
-	}
-	if err := u.next(&c); err != nil {
-		if err == io.EOF {
-			return kinds, nil
-		}
-		return nil, err
-	}
-	parser := newParser(s.plan)
-	parser.seen = func() {
-		for i, col := range parser.attrs {
-			if col.row == parser.row && col.v.kind != kindNull {
-				kinds[i] = kinds[i].and(col.v)
-			}
-		}
-	}
-	parser.chunk(&c)
-	return kinds, nil
-}
-
-// evidence is the narrowest kind that fits all values seen, or -1 if there was none.
-type evidence int
-
-const (
-	onlyIntegers evidence = iota
-	onlyNumbers
-	anyText
-)
-
-func (e evidence) and(v value) evidence {
-	fits := anyText
-	if _, ok := v.integer(); ok {
-		fits = onlyIntegers
-	} else if _, ok := v.number(); ok {
-		fits = onlyNumbers
-	}
-	return max(e, fits)
-}
-
-func (e evidence) attr() format.AttrKind {
-	return [...]format.AttrKind{format.AttrInteger, format.AttrNumber, format.AttrLabel}[e]
 }

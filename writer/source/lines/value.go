@@ -182,3 +182,9 @@ func (c *condition) compare(v value) (order int, ok bool) {
 	}
 	return c.number.CompareFloat(f)
 }
+
+// attr is an attribute and the column of its values.
+type attr struct {
+	format.Attribute
+	column string
+}

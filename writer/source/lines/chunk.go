@@ -1,0 +1,76 @@
+package lines
+
+import (
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// place is the beginning of a row: the file, the offset in its decoded bytes, its line from 1, and
+// its number from 0. If line is 0, the row is the first one at or after off and has yet to be
+// located.
+type place struct {
+	file           int
+	off, line, row int64
+}
+
+// chunkSize is the approximate size of a chunk of whole rows: it fits in a core's cache, and bounds
+// what bad rows of two bytes cost.
+const chunkSize = 256 << 10
+
+// span is a CSV row in a chunk.
+type span struct {
+	begin, end int
+	line, row  int64
+	lines      int64 // number of lines that the row spans
+	bad        error
+}
+
+// add appends a row.
+func (c *chunk) add(line int64, after place, err error) *row {
+	key, field, attr := int32(len(c.names)), int32(len(c.fields)), int32(len(c.attrs))
+	c.rows = append(c.rows, row{err: err, line: line, after: after, firstKey: key, lastKey: key, firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
+	return &c.rows[len(c.rows)-1]
+}
+
+// chunk is a run of rows of a file and the samples made from them.
+type chunk struct {
+	of *textFile
+	place
+	buf   []byte
+	spans []span // of CSV
+	// long means that the chunk stands for one row that is too long and holds none of its bytes.
+	// after is the place after it.
+	long  bool
+	after place
+	err   error // error of the stream; the last chunk
+
+	rows   []row
+	fields []writer.Field
+	attrs  []format.AttrValue
+	side   []byte // field data that is not in buf
+	names  []byte // keys of samples
+	keys   string // copy of names; it lives as long as the shard is written, so it holds nothing else
+
+	cost  int64
+	ready chan struct{}
+}
+
+// row is a sample or an error.
+type row struct {
+	err                   error
+	line                  int64
+	firstKey, lastKey     int32 // in keys
+	firstField, lastField int32
+	firstAttr, lastAttr   int32
+	after                 place
+}
+
+func (c *chunk) reset() {
+	clear(c.fields) // release the names
+	clear(c.rows)
+	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], side: c.side[:0],
+		names: c.names[:0], ready: c.ready}
+	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // after a long row
+		c.buf, c.side = nil, nil
+	}
+}

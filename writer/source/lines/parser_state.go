@@ -1,0 +1,75 @@
+package lines
+
+// parser converts the rows of chunks to samples. It is not safe for concurrent use.
+type parser struct {
+	plan    *plan
+	columns map[string]*column
+	named   map[string]*column // the columns that the options name
+	key     *column
+	attrs   []*column // in the order of plan.attrs
+	filters []*column
+
+	file    *textFile // the file of the cached cells
+	cells   []*column
+	valid   bool // the whole chunk is valid UTF-8
+	row     int64
+	present []*column // columns of the current row
+	scratch []byte
+	stack   []byte
+	array   array
+	seen    func() // if not nil, called for each row that was parsed
+}
+
+func newParser(p *plan) *parser {
+	out := &parser{plan: p, columns: map[string]*column{}, named: map[string]*column{}}
+	name := func(name string) *column {
+		if out.named[name] == nil {
+			out.named[name] = p.column(name)
+			out.columns[name] = out.named[name]
+		}
+		return out.named[name]
+	}
+	if p.opt.Key != "" {
+		out.key = name(p.opt.Key)
+	}
+	for _, a := range p.attrs {
+		out.attrs = append(out.attrs, name(a.column))
+	}
+	for _, f := range p.filters {
+		out.filters = append(out.filters, name(f.Column))
+	}
+	return out
+}
+
+// find returns the column of a name.
+func (p *parser) find(name string) *column {
+	if c := p.columns[name]; c != nil {
+		return c
+	}
+	return p.add(name)
+}
+
+func (p *parser) add(name string) *column {
+	c := p.plan.column(name)
+	p.columns[name] = c
+	return c
+}
+
+// forget bounds the cache when lines have ever new names: it drops those that no option names. It
+// is called between rows.
+func (p *parser) forget() {
+	if len(p.columns) > maxNamed {
+		clear(p.columns)
+		for name, c := range p.named {
+			p.columns[name] = c
+		}
+	}
+}
+
+// value returns the value of a column in the current row.
+func (p *parser) value(c *column) value {
+	if c.row != p.row {
+		return value{}
+	}
+	return c.v
+}
