@@ -85,7 +85,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 
 // missing is the error that lists the missing parts.
 func (r *PartsReport) missing() error {
-	text := fmt.Sprintf("%d of %d: %s", len(r.Missing), r.Parts, PartList(r.Missing))
+	text := fmt.Sprintf("%d of %d: %s", len(r.Missing), r.Parts, partList(r.Missing))
 	for _, part := range r.Missing {
 		if why := r.Damaged[part]; why != "" {
 			text += fmt.Sprintf(" (part %d: %s)", part, why)
@@ -99,8 +99,8 @@ func (r *PartsReport) missing() error {
 	return fmt.Errorf("%w, %s: pack them, then commit again", ErrMissing, text)
 }
 
-// PartList formats parts as `sbatch --array` takes them: "2,7".
-func PartList(parts []int) string {
+// partList formats parts as `sbatch --array` takes them: "2,7".
+func partList(parts []int) string {
 	text := make([]string, len(parts))
 	for i, p := range parts {
 		text[i] = strconv.Itoa(p)

@@ -106,9 +106,6 @@ func (w *Writer) start(ctx context.Context) {
 	w.line.start(&w.opt, w.emit.pool, skip, w.emit.run)
 }
 
-// Generation is the number of the generation being written.
-func (w *Writer) Generation() uint64 { return w.generation }
-
 // Write adds a sample. It copies Field.Data; payloads may be read until Close returns. A
 // *SampleError concerns this sample alone and is returned only with OnErrorFail.
 func (w *Writer) Write(ctx context.Context, s Sample) error {

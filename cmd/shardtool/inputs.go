@@ -11,6 +11,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/writer/source"
@@ -35,7 +36,7 @@ func lookAtDisk(ctx context.Context, f *packFlags, src string) (*kind, []source.
 
 // expand lists the files of globs and braces, which must be of one kind.
 func expand(src string) (*kind, []source.Input, error) {
-	names, err := source.Expand(src)
+	names, err := inputs.Expand(src)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, &exitError{exitNotFound, err}
 	}
@@ -162,7 +163,7 @@ func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files 
 	if !glob {
 		return lookAtObjects(ctx, f, store, input)
 	}
-	words, err := source.Braces(pattern)
+	words, err := inputs.Braces(pattern)
 	if err != nil {
 		return nil, nil, usagef("%w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -180,14 +181,14 @@ func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []sou
 // checkLayout rejects data sets of other systems, whose files are not samples. files has the store
 // of a source that is not a folder of this machine.
 func checkLayout(ctx context.Context, src string, files []source.Input) error {
-	var l *source.Layout
+	var l *inputs.Layout
 	if strings.Contains(src, "://") {
 		var err error
-		if l, err = source.LayoutOf(ctx, files[0].Store); err != nil {
+		if l, err = inputs.LayoutOf(ctx, files[0].Store); err != nil {
 			return err
 		}
 	} else if info, err := os.Stat(src); err == nil && info.IsDir() {
-		l = source.LayoutIn(ctx, src)
+		l = inputs.LayoutIn(ctx, src)
 	}
 	if l == nil {
 		return nil

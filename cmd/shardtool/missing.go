@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +56,7 @@ func (p *partsCommand) printMissing(cmd *cobra.Command, store objstore.Store, r 
 			return err
 		}
 	} else if len(r.Missing) > 0 {
-		fmt.Fprintln(cmd.OutOrStdout(), writer.PartList(r.Missing))
+		fmt.Fprintln(cmd.OutOrStdout(), strings.ReplaceAll(strings.Trim(fmt.Sprint(r.Missing), "[]"), " ", ",")) // as `sbatch --array` takes them
 	}
 	stderr := cmd.ErrOrStderr()
 	for _, part := range r.Missing {

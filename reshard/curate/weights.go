@@ -213,7 +213,7 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 	p, q := m.spec.Temperature[0], max(m.spec.Temperature[1], 1)
 	u := make([]uint32, len(counts))
 	for k, c := range counts {
-		u[k] = Balanced(c, p, q)
+		u[k] = balanced(c, p, q)
 	}
 	for i, k := range class {
 		class[i] = 0
@@ -235,9 +235,9 @@ func valueText(c *sections.AttrColumn, i int) string {
 	}
 }
 
-// Balanced is the weight of each of c samples that have one value, at temperature p/q: the largest
+// balanced is the weight of each of c samples that have one value, at temperature p/q: the largest
 // integer u with u^q·c^(q-p) ≤ 2^(31q). It is computed in integers, and at least 1.
-func Balanced(c uint64, p, q int) uint32 {
+func balanced(c uint64, p, q int) uint32 {
 	limit := new(big.Int).Lsh(big.NewInt(1), uint(31*q))
 	power := func(x uint64, n int) *big.Int {
 		return new(big.Int).Exp(new(big.Int).SetUint64(x), big.NewInt(int64(n)), nil)

@@ -113,7 +113,7 @@ func TestBalance(t *testing.T) {
 		{1, 0, 1, 1 << 31}, {2, 0, 1, 1 << 30}, {3, 0, 1, 715827882}, {1000, 0, 1, 2147483}, {7, 1, 1, 1 << 31},
 		{4, 1, 2, 1 << 30}, {1000, 1, 2, 67909395}, {1000, 3, 10, 17058068}, {1 << 40, 0, 1, 1},
 	} {
-		if got := Balanced(c.c, c.p, c.q); got < c.want-1 || got > c.want+1 || c.q == 1 && got != c.want {
+		if got := balanced(c.c, c.p, c.q); got < c.want-1 || got > c.want+1 || c.q == 1 && got != c.want {
 			t.Errorf("%d at %d/%d: %d, want %d", c.c, c.p, c.q, got, c.want)
 		} else if over := math.Pow(float64(got+1), float64(c.q)) * math.Pow(float64(c.c), float64(c.q-c.p)); over < math.Pow(2, float64(31*c.q))*(1-1e-9) {
 			t.Errorf("%d at %d/%d: %d is not the largest", c.c, c.p, c.q, got)

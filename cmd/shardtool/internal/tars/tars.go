@@ -17,9 +17,9 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
@@ -116,7 +116,7 @@ func (f *finder) list(addr string) (dir string, names []string, err error) {
 	case err == nil:
 		names = []string{addr}
 	case strings.ContainsAny(addr, "*?[{"):
-		if names, err = source.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if names, err = inputs.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			err = kindError{err, ErrAddress}
 		}
 		if err != nil {
@@ -178,7 +178,7 @@ func (f *finder) listStore(addr string) (dir string, names []string, err error) 
 	if err != nil {
 		return "", nil, err
 	}
-	words, err := source.Braces(pattern)
+	words, err := inputs.Braces(pattern)
 	if err != nil {
 		return "", nil, kindError{err, ErrAddress}
 	}

@@ -1,4 +1,4 @@
-package source_test
+package inputs_test
 
 import (
 	"os"
@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/objstore/local"
-	"github.com/shardtool/shardtool/writer/source"
 )
 
 func TestLayouts(t *testing.T) {
@@ -41,7 +41,7 @@ func TestLayouts(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := c.want
-		l := source.LayoutIn(t.Context(), dir)
+		l := inputs.LayoutIn(t.Context(), dir)
 		switch {
 		case want == "" && l != nil:
 			t.Errorf("%s %.40s: %+v, want none", c.file, c.content, l)
@@ -57,7 +57,7 @@ func TestLayouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if of, err := source.LayoutOf(t.Context(), store); err != nil || (of == nil) != (l == nil) {
+		if of, err := inputs.LayoutOf(t.Context(), store); err != nil || (of == nil) != (l == nil) {
 			t.Errorf("%s: in a store %+v, %v", c.file, of, err)
 		}
 	}
