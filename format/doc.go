@@ -21,20 +21,16 @@
 // Tools such as `zstd -dc | tar -x` read everything up to EOA; every zstd decoder skips the rest. A
 // plain .tar shard has the same blocks without compression, and the tail above in a sidecar file.
 //
-// # Packages
+// # Packages below internal
 //
-//   - [github.com/shardtool/shardtool/format/tarblock] lays out samples as tar members and walks
-//     them,
-//   - [github.com/shardtool/shardtool/format/stacked] does the same for samples that are rows of
-//     arrays,
-//   - [github.com/shardtool/shardtool/format/codec] compresses, checks and decodes the frames of
-//     blocks,
-//   - [github.com/shardtool/shardtool/format/samplekey] finds samples by key: the keys table and
-//     numbered keys,
-//   - [github.com/shardtool/shardtool/format/sections] encodes and decodes the index of a shard, the
-//     tables of a generation and manifest.json,
-//   - [github.com/shardtool/shardtool/format/viewfile] does the same for the files of views,
-//   - [github.com/shardtool/shardtool/format/names] has the names of the objects of a data set.
+//   - tarblock lays out samples as tar members and walks them,
+//   - stacked does the same for samples that are rows of arrays,
+//   - codec compresses, checks and decodes the frames of blocks,
+//   - samplekey finds samples by key: the keys table and numbered keys,
+//   - section and sections encode and decode the index of a shard, the tables of a generation and
+//     manifest.json,
+//   - viewfile does the same for the files of views,
+//   - names has the names of the objects of a data set.
 //
 // A writer adds samples to a tarblock.Builder, compresses each block frame by frame with a
 // codec.Encoder, collects a sections.IndexBuilder and ends the object with sections.AppendTail. A
