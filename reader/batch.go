@@ -2,7 +2,6 @@ package reader
 
 import (
 	"context"
-	"sort"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/ledger"
@@ -42,18 +41,68 @@ type Batch struct {
 	s       *Stream
 	draft   *planner.Draft // nil once released
 	memory  *batchMemory
-	counts  assemble.Counts
-	skipped ledger.Mark // after the batch
+	held    *assemble.Held // what Samples, rows and units are views of; nothing once released
+	skipped ledger.Mark    // after the batch
 }
 
 // batchMemory is the memory of a batch. It is used again once the batch is released.
 type batchMemory struct {
-	samples []Sample
-	from    []*origin
+	held    assemble.Held
+	samples assemble.Samples[Sample]
+	rows    assemble.Rows  // in place of samples, where they have a Layout
+	from    []*origin      // of samples, by source
 	sources []stats.Source // of a mix: what the batch has of each
-	places  []int32        // of samples in this rank's part; empty while no sample was skipped
-	rows    assemble.Rows  // in place of samples, see Read.Rows
-	assemble.Memory
+}
+
+// newMemory returns memory for a batch of samples, or of rows.
+func (s *Stream) newMemory() *batchMemory {
+	m := &batchMemory{from: s.from}
+	m.samples.Make, m.rows.Layout = m.sample, s.rows
+	return m
+}
+
+// sample makes a sample.
+func (m *batchMemory) sample(to *Sample, r *order.Ref, key []byte, fields []format.FieldView) {
+	*to = Sample{
+		Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.from[r.Source],
+	}
+}
+
+// form is how the batch has what it holds.
+func (m *batchMemory) form() assemble.Form {
+	if m.rows.Layout != nil {
+		return &m.rows
+	}
+	return &m.samples
+}
+
+// count counts the samples and bytes of each source of a mix.
+func (m *batchMemory) count() {
+	m.sources = append(m.sources[:0], make([]stats.Source, len(m.from))...)
+	size := uint64(0)
+	if m.rows.Layout != nil {
+		size = uint64(m.rows.Size())
+	}
+	for i := range m.held.Len() {
+		r := m.held.Ref(i)
+		if r.Padding {
+			continue
+		}
+		of := &m.sources[r.Source]
+		of.Samples++
+		of.Bytes += size
+		if m.rows.Layout == nil {
+			for k := range m.samples.List[i].Fields {
+				of.Bytes += uint64(len(m.samples.List[i].Fields[k].Data))
+			}
+		}
+	}
+}
+
+// reset prepares for another batch. What lies idle keeps no block alive.
+func (m *batchMemory) reset() {
+	m.samples.Reset()
+	m.rows.Reset()
 }
 
 // origin is where a sample of a stream is from. It keeps the memory of the sample, also after Close.
@@ -80,31 +129,26 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 		Epoch: d.Info.Epoch, Position: d.Info.Position, NextEpoch: d.Info.NextEpoch, NextPosition: d.Info.NextPosition,
 		Global: d.Info.Global, First: d.Info.First, Of: d.Info.Of, s: s, draft: d,
 	}
-	if n := len(d.Cuts); n > 0 {
-		b.Units = int(d.Cuts[n-1].Unit) + 1
-	}
 	s.count.mu.Lock()
 	defer s.count.mu.Unlock()
 	if n := len(s.count.idle); n > 0 {
 		b.memory, s.count.idle = s.count.idle[n-1], s.count.idle[:n-1]
 	} else {
-		b.memory = &batchMemory{from: s.from}
+		b.memory = s.newMemory()
 	}
+	b.held = &b.memory.held
 	return b
 }
 
-// fill finds the samples of the batch and applies the user's function.
-func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
-	s := b.s
-	if s.rows != nil {
-		return b.fillRows(ctx, a)
-	}
-	if b.counts, err = a.Fill(ctx, b.draft, &b.memory.Memory, b.memory); err != nil {
+// fill finds what the batch holds and applies the user's function.
+func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) error {
+	s, m := b.s, b.memory
+	if err := a.Fill(ctx, b.draft, b.held, m.form()); err != nil {
 		return err
 	}
-	b.Samples, b.Holes, b.skipped = b.memory.samples, b.counts.Skipped, s.ledger.Mark()
+	b.Samples, b.Holes, b.Units, b.skipped = m.samples.List, b.held.Holes, b.held.Units(), s.ledger.Mark()
 	if len(s.count.sources) > 0 {
-		b.memory.count()
+		m.count()
 	}
 	if s.opts.Map == nil {
 		return nil
@@ -112,35 +156,6 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 	s.clock.Map(true)
 	defer s.clock.Map(false)
 	return mapFunc(s.opts.Map).all(ctx, b.Samples, s.opts.Workers)
-}
-
-// count counts the samples and bytes of each source.
-func (m *batchMemory) count() {
-	m.sources = append(m.sources[:0], make([]stats.Source, len(m.from))...)
-	for i := range m.samples {
-		smp := &m.samples[i]
-		if smp.Padding {
-			continue
-		}
-		of := &m.sources[smp.source]
-		of.Samples++
-		for k := range smp.Fields {
-			of.Bytes += uint64(len(smp.Fields[k].Data))
-		}
-	}
-}
-
-// Add implements assemble.Sink.
-func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.FieldView) {
-	if n := len(m.samples); place != n && len(m.places) == 0 { // the first after a skipped one
-		for i := range n {
-			m.places = append(m.places, int32(i))
-		}
-	}
-	if len(m.places) > 0 || place != len(m.samples) {
-		m.places = append(m.places, int32(place))
-	}
-	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.from[r.Source]})
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does
@@ -156,11 +171,8 @@ func (b *Batch) Release() {
 	}
 	b.s.planner.Release(d)
 	m := b.memory
-	b.Samples, b.memory = nil, nil
-	clear(m.samples) // what lies idle keeps no block alive
-	m.samples, m.places = m.samples[:0], m.places[:0]
-	m.rows.Reset()
-	m.Reset()
+	b.Samples, b.memory, b.held = nil, nil, new(assemble.Held)
+	m.reset()
 	c.mu.Lock()
 	c.held--
 	last := c.ended > 0 && c.held == 0
@@ -173,16 +185,34 @@ func (b *Batch) Release() {
 	}
 }
 
-// Place returns the place of sample i of Samples, or of row i, in this rank's part: i, or more after
-// skipped samples.
-func (b *Batch) Place(i int) int {
-	if b.s.rows != nil {
-		return int(b.memory.rows.Places[i])
+// Len returns how many samples, or rows, the batch holds: 0 once it is released.
+func (b *Batch) Len() int { return b.held.Len() }
+
+// Place returns the place of sample or row i in this rank's part: i, or more after skipped samples.
+func (b *Batch) Place(i int) int { return b.held.Place(i) }
+
+// Ref returns what sample or row i is: its number, epoch, draw and source, and whether it is padding,
+// whose row is zero. Do not write to it. It is valid until Release.
+func (b *Batch) Ref(i int) *order.Ref { return b.held.Ref(i) }
+
+// Seed returns the seed of sample or row i, see Sample.Seed.
+func (b *Batch) Seed(i int) uint64 {
+	r := b.Ref(i)
+	return order.SampleSeed(b.s.inputs[r.Source].plan.Params().Seed, uint64(r.Epoch), r.Number, r.Draw)
+}
+
+// Cut returns the unit of sample i, and the piece of the sample that is in it: the zero value where
+// Units is 0.
+func (b *Batch) Cut(i int) order.Cut { return b.held.Cut(i) }
+
+// UnitSource returns the number of the source of a unit of this rank's part, and the epoch of that
+// source that the unit is of: also where all its samples were removed. Where there is no such unit,
+// the number is -1.
+func (b *Batch) UnitSource(unit uint32) (source int, epoch uint64) {
+	if r := b.held.Unit(unit); r != nil {
+		return int(r.Source), uint64(r.Epoch)
 	}
-	if len(b.memory.places) > 0 {
-		return int(b.memory.places[i])
-	}
-	return i
+	return -1, 0
 }
 
 // SkippedSamples returns how many samples the ledger lists after this batch, as its checkpoint
@@ -193,16 +223,4 @@ func (b *Batch) SkippedSamples() uint64 { return b.skipped.Samples }
 // last batch of a mix whose sources are used up within an epoch is not known before its end.
 func (b *Batch) Last() bool {
 	return b.s.run.last(b, uint64(b.s.split.GlobalBatch))
-}
-
-// Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it
-// only where Units is not 0, and before Release.
-func (b *Batch) Cut(i int) order.Cut { return b.draft.Cuts[b.Place(i)] }
-
-// UnitSource returns the number of the source of a unit of this rank's part, and the epoch of that
-// source that the unit is of: also where all its samples were removed. Call it only where Units is
-// not 0, and before Release.
-func (b *Batch) UnitSource(unit uint32) (source int, epoch uint64) {
-	i := sort.Search(len(b.draft.Cuts), func(i int) bool { return b.draft.Cuts[i].Unit >= unit })
-	return int(b.draft.Refs[i].Source), uint64(b.draft.Refs[i].Epoch)
 }

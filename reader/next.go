@@ -133,8 +133,8 @@ func (s *Stream) deliver(b *Batch) bool {
 	if c.batches++; c.batches == 1 {
 		c.firstWait = s.clock.Totals().Sum()
 	}
-	c.samples += uint64(b.counts.Samples)
-	c.bytes += uint64(b.counts.Bytes)
+	c.samples += uint64(b.held.Samples)
+	c.bytes += uint64(b.held.Bytes)
 	for i := range c.sources {
 		c.sources[i].Samples += b.memory.sources[i].Samples
 		c.sources[i].Bytes += b.memory.sources[i].Bytes

@@ -6,9 +6,6 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/internal/stacked"
-	"github.com/shardtool/shardtool/internal/stats"
-	"github.com/shardtool/shardtool/reader/internal/assemble"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // useRows has the stream deliver rows, where its options ask for them.
@@ -78,7 +75,6 @@ func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
 	return l, nil
 }
 
-// rowBytes returns the length of all rows of a sample, and that of its fields as they are in a
 // sample.
 func rowBytes(l *stacked.Layout) (rows, fields int64) {
 	if l != nil {
@@ -88,85 +84,4 @@ func rowBytes(l *stacked.Layout) (rows, fields int64) {
 		}
 	}
 	return rows, fields
-}
-
-// fillRows finds the rows of the batch.
-func (b *Batch) fillRows(ctx context.Context, a *assemble.Assembler) (err error) {
-	s, m := b.s, &b.memory.rows
-	if b.counts, err = a.FillRows(ctx, b.draft, m, s.rows); err != nil {
-		return err
-	}
-	size := s.sizes.fields
-	b.counts.Bytes = int64(b.counts.Samples) * size
-	b.Holes, b.skipped = b.counts.Skipped, s.ledger.Mark()
-	if len(s.count.sources) == 0 {
-		return nil
-	}
-	b.memory.sources = append(b.memory.sources[:0], make([]stats.Source, len(s.inputs))...)
-	for i := range m.Places {
-		if r := b.Ref(i); !r.Padding {
-			of := &b.memory.sources[r.Source]
-			of.Samples++
-			of.Bytes += uint64(size)
-		}
-	}
-	return nil
-}
-
-// Len returns the number of rows, or of Samples without StreamOptions.Rows.
-func (b *Batch) Len() int {
-	if b.s.rows == nil || b.memory == nil {
-		return len(b.Samples)
-	}
-	return len(b.memory.rows.Places)
-}
-
-// Ref returns what row i is: its number, epoch, draw and source, and whether it is padding, whose
-// row is zero. Call it only with StreamOptions.Rows, and before Release. Do not write to it.
-func (b *Batch) Ref(i int) *order.Ref { return &b.draft.Refs[b.memory.rows.Places[i]] }
-
-// Seed returns the seed of row i, see Sample.Seed.
-func (b *Batch) Seed(i int) uint64 {
-	r := b.Ref(i)
-	return order.SampleSeed(b.s.inputs[r.Source].plan.Params().Seed, uint64(r.Epoch), r.Number, r.Draw)
-}
-
-// AppendKey appends the key of row i; padding has none.
-func (b *Batch) AppendKey(dst []byte, i int) []byte { return b.memory.rows.AppendKey(dst, i) }
-
-// Rows returns the rows of a field, one after another: row i is data[i*stride:][:stride], and there
-// are Len of them. It is one array of the type and shape that StreamInfo.Rows states, in the order
-// of the stream, without the headers that the samples of stacked data have. The first call for a
-// field copies the rows into memory of the batch; it is valid until Release, or until the next call
-// of Next when StreamOptions.Hold is 0. data is nil, and stride 0, where there is no such field.
-func (b *Batch) Rows(field string) (data []byte, stride int) {
-	f, stride := b.rowField(field)
-	if f < 0 {
-		return nil, 0
-	}
-	return b.memory.rows.Make(f, stride), stride
-}
-
-// CopyRows is Rows into the caller's memory: dst has Len times the stride bytes. It fails where there
-// is no such field.
-func (b *Batch) CopyRows(dst []byte, field string) error {
-	f, stride := b.rowField(field)
-	if f < 0 {
-		return fmt.Errorf("reader: %w: rows have no field %q", ErrFields, field)
-	}
-	b.memory.rows.Copy(dst[:b.Len()*stride], f)
-	return nil
-}
-
-// rowField finds a field; -1 where there is none.
-func (b *Batch) rowField(name string) (i, stride int) {
-	if b.s.rows == nil {
-		return -1, 0
-	}
-	for i := range b.s.rows.Fields {
-		if f := &b.s.rows.Fields[i]; f.Name == name {
-			return i, int(f.Row())
-		}
-	}
-	return -1, 0
 }

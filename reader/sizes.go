@@ -24,7 +24,6 @@ type sizes struct {
 	keep     bool  // the window holds all data: it is read once for all epochs
 	depth    int   // batches that tuning may go ahead
 	pieces   []int // by source: blocks of a piece
-	fields   int64 // bytes of the fields of a sample of rows; 0 without rows
 	room     float64
 }
 
@@ -179,8 +178,6 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		}
 		z.pieces = append(z.pieces, piece)
 		z.keep = z.keep && (piece == 1 || !in.plan.Params().Shuffle) // else the first batch has pieces of its own
-		_, fields := rowBytes(in.rows)
-		z.fields = max(z.fields, fields)
 	}
 	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(all.sample*float64(local), 1)
 	return z

@@ -1,9 +1,9 @@
-// Package assemble turns drafts into batches: it waits for the blocks of a batch and finds the
-// samples in them.
+// Package assemble turns drafts into batches: it waits for the blocks of a batch and finds in them
+// what its references draw.
 //
 //	Draft ──▶ wait for its pieces ──▶ samples point into the pieces          (the usual case)
 //	      ──▶ wait for one piece, copy its samples out, free it, go on       (Draft.Copied)
-//	      ──▶ Sink.Add, in the order of the batch
+//	      ──▶ Held: the references without holes; Samples or Rows: what they draw
 //
 // One goroutine assembles, so batches come in the order in which they were planned.
 package assemble
@@ -14,17 +14,25 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/account"
-	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Sink takes the samples of a batch.
-type Sink interface {
-	// Add takes the sample at a place of this rank's part of the batch. Padding has neither key nor
-	// fields. Places come in ascending order, without those of holes: skipped and removed samples.
-	Add(place int, r *order.Ref, key []byte, fields []format.FieldView)
+// Form is how a batch has what it holds: as Samples or as Rows. Places are those of references in the
+// draft, until close.
+type Form interface {
+	// begin makes room for the places of a draft.
+	begin(d *planner.Draft, w *window.Window)
+	// pad fills a place with padding.
+	pad(place int32)
+	// land takes note of a piece that is in memory. Pieces come in order, each of a window.Use once.
+	land(p *window.Piece)
+	// find fills ascending places, and copies what it finds where the draft is copied. An error is why
+	// the n-th of them cannot be filled; those before it were.
+	find(places []int32) (n int, err error)
+	// close removes the places of holes, and counts the bytes.
+	close(h *Held)
 }
 
 // Assembler fills batches. It is for one goroutine.
@@ -36,113 +44,80 @@ type Assembler struct {
 	// stream.
 	Skip func(p *window.Piece, r *order.Ref, cause error) error
 
-	found []sample
-	order []int32
-	near  [touched]*block.Packed // of the samples that were touched last
-	sum   byte                   // of the bytes touched, so that the compiler keeps the reads
+	// Of the draft at hand: the places to find, and those of holes.
+	places, holes []int32
+	// failed is the error of the first place that has one, failedAt that place.
+	failed   error
+	failedAt int32
 }
 
-// sample is one that was copied; key is nil when it was left out.
-type sample struct {
-	key    []byte
-	fields []format.FieldView
-}
-
-// Memory is what the samples of a batch need besides their pieces. It is used again for another
-// batch once the batch is released.
-type Memory struct {
-	fields []format.FieldView
-	made   []byte // of samples of rows
-	chunk  []byte // the copy at hand, as far as it is used
-}
-
-// Reset prepares for another batch. What lies idle keeps no block alive.
-func (m *Memory) Reset() {
-	clear(m.fields)
-	*m = Memory{fields: m.fields[:0], made: m.made[:0]}
-}
-
-// Counts are the samples that a batch delivers, and the bytes of their fields. Skipped counts its
-// holes, removed samples included.
-type Counts struct {
-	Samples int
-	Bytes   int64
-	Skipped int
-}
-
-// Fill waits for the pieces of a draft and adds its samples to the sink.
-func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Sink) (n Counts, err error) {
-	if d.Copied {
-		return a.copied(ctx, d, m, to)
-	}
-	for _, p := range d.Fresh() {
+// Fill waits for the pieces of a draft and finds what it draws.
+func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form) error {
+	h.begin(d)
+	f.begin(d, a.Window)
+	a.list(d, f)
+	rest, removed := a.places, len(a.holes)
+	for u, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
-			return n, err
+			return err
 		}
+		f.land(p)
+		if !d.Copied {
+			continue
+		}
+		n := 0
+		for n < len(rest) && d.In[rest[n]] == int32(u) {
+			n++
+		}
+		a.find(d, f, rest[:n])
+		rest = rest[n:]
+		a.Window.Gathered(d.Use, p)
 	}
-	defer clear(a.near[:])
+	a.find(d, f, rest)
+	if a.failed != nil {
+		return a.failed
+	}
+	h.Samples = len(a.places) + removed - len(a.holes)
+	h.close(a.holes)
+	f.close(h)
+	return nil
+}
+
+// list lists the places to find, in order, or piece by piece where the draft is copied, and the holes
+// of removed samples.
+func (a *Assembler) list(d *planner.Draft, f Form) {
+	a.places, a.holes = slices.Grow(a.places[:0], len(d.Refs)), a.holes[:0]
+	a.failed, a.failedAt = nil, int32(len(d.Refs))
 	for i := range d.Refs {
-		if i%touched == 0 {
-			a.touch(d, i, min(i+touched, len(d.Refs)))
-		}
-		r := &d.Refs[i]
-		if r.Padding {
-			to.Add(i, r, nil, nil)
-			continue
-		}
-		if d.In[i] < 0 { // removed
-			n.Skipped++
-			continue
-		}
-		if near := a.near[i%touched]; near != nil { // the usual case
-			at := len(m.fields)
-			var key []byte
-			key, m.fields, _ = near.At(int(r.Index), m.fields, nil)
-			to.Add(i, r, key, n.add(m.fields[at:len(m.fields):len(m.fields)]))
-			continue
-		}
-		s, err := a.find(m, r, d.Pieces[d.In[i]], &n)
-		if err != nil {
-			return n, err
-		}
-		if s.key != nil {
-			to.Add(i, r, s.key, s.fields)
+		switch {
+		case d.In[i] >= 0:
+			a.places = append(a.places, int32(i))
+		case d.Refs[i].Padding:
+			f.pad(int32(i))
+		default:
+			a.holes = append(a.holes, int32(i))
 		}
 	}
-	return n, nil
-}
-
-// add counts a sample with its fields, and returns them.
-func (n *Counts) add(fields []format.FieldView) []format.FieldView {
-	n.Samples++
-	for i := range fields {
-		n.Bytes += int64(len(fields[i].Data))
+	if d.Copied {
+		slices.SortStableFunc(a.places, func(x, y int32) int { return int(d.In[x] - d.In[y]) })
 	}
-	return fields
 }
 
-// touched is how many samples are touched at a time: few enough that the first cache still has them
-// when find reads them.
-const touched = 64
-
-// touch finds the samples of packed blocks at places from ≤ i < to, and brings them into the cache. A
-// processor waits for one of them in find, but for many at a time here: first for their places, then
-// for their first bytes. A stream of samples of 200 bytes whose consumer reads them takes 15 to 20 %
-// less processor time with it.
-func (a *Assembler) touch(d *planner.Draft, from, to int) {
-	for i := from; i < to; i++ {
-		near := &a.near[i%touched]
-		if *near = nil; d.In[i] < 0 {
-			continue
+// find fills ascending places. What cannot be delivered is skipped, or ends the stream.
+func (a *Assembler) find(d *planner.Draft, f Form, places []int32) {
+	for len(places) > 0 && places[0] < a.failedAt {
+		n, err := f.find(places)
+		if err == nil {
+			return
 		}
+		i := places[n]
 		r, p := &d.Refs[i], d.Pieces[d.In[i]]
-		if *near = p.Table.Packed(int(r.Block)-p.First, int(r.Index), r.Number); *near != nil {
-			a.sum += (*near).TouchPlace(int(r.Index))
+		if blk := int(r.Block) - p.First; p.Table.Err(blk) == nil { // else it has a place
+			err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
 		}
-	}
-	for i := from; i < to; i++ {
-		if near := a.near[i%touched]; near != nil {
-			a.sum += near.Touch(int(d.Refs[i].Index))
+		a.holes, places = append(a.holes, i), places[n+1:]
+		if err = a.Skip(p, r, err); err != nil && i < a.failedAt {
+			a.failed, a.failedAt = err, i
 		}
 	}
 }
@@ -163,99 +138,4 @@ func (a *Assembler) wait(ctx context.Context, d *planner.Draft, p *window.Piece)
 		}
 	}
 	return nil
-}
-
-// find returns a reference's sample, without a key when it is skipped.
-func (a *Assembler) find(m *Memory, r *order.Ref, p *window.Piece, n *Counts) (s sample, err error) {
-	at, blk := len(m.fields), int(r.Block)-p.First
-	if err = p.Table.Err(blk); err == nil {
-		s.key, m.fields, m.made, err = p.Table.Sample(blk, int(r.Index), r.Number, m.fields, m.made)
-		err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
-	}
-	if err != nil {
-		n.Skipped++
-		return sample{}, a.Skip(p, r, err)
-	}
-	s.fields = n.add(m.fields[at:len(m.fields):len(m.fields)])
-	return s, nil
-}
-
-// copied is Fill for a batch whose pieces need not be in memory together.
-func (a *Assembler) copied(ctx context.Context, d *planner.Draft, m *Memory, to Sink) (n Counts, err error) {
-	a.found = slices.Grow(a.found[:0], len(d.Refs))[:len(d.Refs)]
-	clear(a.found)
-	defer clear(a.found)
-	a.order = a.order[:0]
-	for i := range d.Refs {
-		switch {
-		case d.In[i] >= 0:
-			a.order = append(a.order, int32(i))
-		case !d.Refs[i].Padding: // removed
-			n.Skipped++
-		}
-	}
-	slices.SortStableFunc(a.order, func(x, y int32) int { return int(d.In[x] - d.In[y]) })
-	rest, failed, failedAt := a.order, error(nil), int32(len(d.Refs))
-	for u, p := range d.Pieces {
-		if err := a.wait(ctx, d, p); err != nil {
-			return n, err
-		}
-		for ; len(rest) > 0 && d.In[rest[0]] == int32(u); rest = rest[1:] {
-			i := rest[0]
-			s, err := a.find(m, &d.Refs[i], p, &n)
-			switch {
-			case err != nil && i < failedAt: // the error is that of the first sample that has one
-				failed, failedAt = err, i
-			case s.key != nil:
-				a.found[i] = a.copy(d, m, s)
-			}
-		}
-		a.Window.Gathered(d.Use, p)
-	}
-	if failed != nil {
-		return n, failed
-	}
-	for i := range d.Refs {
-		if r, s := &d.Refs[i], &a.found[i]; r.Padding || s.key != nil {
-			to.Add(i, r, s.key, s.fields)
-		}
-	}
-	return n, nil
-}
-
-// copy moves a sample from its piece to memory of the batch.
-func (a *Assembler) copy(d *planner.Draft, m *Memory, s sample) sample {
-	n := SizeOf(s.key, s.fields)
-	if cap(m.chunk)-len(m.chunk) < n {
-		buf := a.Window.Copy(d.Use, n)
-		m.chunk = buf[:0:cap(buf)]
-	}
-	s.key, m.chunk = Copy(s.key, s.fields, m.chunk)
-	m.made = m.made[:0]
-	return s
-}
-
-// SizeOf returns the bytes that Copy needs.
-func SizeOf(key []byte, fields []format.FieldView) int {
-	n := len(key)
-	for i := range fields {
-		n += len(fields[i].Name) + len(fields[i].Data)
-	}
-	return n
-}
-
-// Copy appends key, names and data of a sample to arena, which has room for them, and points the
-// fields there. It returns the key there.
-func Copy(key []byte, fields []format.FieldView, arena []byte) (_, rest []byte) {
-	keep := func(p []byte) []byte {
-		at := len(arena)
-		arena = append(arena, p...)
-		return arena[at:len(arena):len(arena)]
-	}
-	key = keep(key)
-	for i := range fields {
-		f := &fields[i]
-		f.Name, f.Data = keep(f.Name), keep(f.Data)
-	}
-	return key, arena
 }

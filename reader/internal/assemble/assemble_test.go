@@ -73,12 +73,21 @@ type list struct {
 	places     []int
 }
 
-func (l *list) Add(place int, r *order.Ref, key []byte, fields []format.FieldView) {
-	l.places = append(l.places, place)
-	l.keys = append(l.keys, string(key))
-	if len(fields) > 0 {
-		l.data = append(l.data, string(fields[0].Data))
+// add adds what a batch holds.
+func (l *list) add(h *Held, samples []found) {
+	for i, s := range samples {
+		l.places = append(l.places, h.Place(i))
+		l.keys = append(l.keys, string(s.key))
+		if len(s.fields) > 0 {
+			l.data = append(l.data, string(s.fields[0].Data))
+		}
 	}
+}
+
+// found is a sample of a batch.
+type found struct {
+	key    []byte
+	fields []format.FieldView
 }
 
 // run streams all batches through planner, window and assembler.
@@ -135,16 +144,21 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 		}
 		return cause
 	}}
-	var mem Memory
+	var held Held
+	mem := Samples[found]{Make: func(to *found, _ *order.Ref, key []byte, fields []format.FieldView) { *to = found{key, fields} }}
 	for d := range drafts {
 		w.Urgent(true)
 		if d.Err != nil {
 			return d.Err
 		}
 		var got list
-		if _, err := a.Fill(ctx, d, &mem, &got); err != nil {
+		if err := a.Fill(ctx, d, &held, &mem); err != nil {
 			return err
 		}
+		if held.Len() != len(mem.List) || held.Len()+held.Holes != len(d.Refs) {
+			t.Fatalf("%d samples and %d holes of %d references, and %d in the list", held.Len(), held.Holes, len(d.Refs), len(mem.List))
+		}
+		got.add(&held, mem.List)
 		p.Ahead.Deliver()
 		each(*d, got)
 		mem.Reset()

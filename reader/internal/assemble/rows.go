@@ -1,200 +1,155 @@
 package assemble
 
 import (
-	"context"
 	"slices"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Rows are the samples of a batch of stacked data, as one array for each field. The zero value is
-// ready for FillRows. It is used again for another batch once the batch is released.
+// Rows is a batch of stacked data, as one array for each field. It is used again for another batch
+// once the batch is released.
 type Rows struct {
-	// Places are the references of the rows in the draft, ascending: without those of holes.
-	Places []int32
+	Layout *stacked.Layout
 
-	at   []block.RowRef // where the rows are in from; empty where they were copied piece by piece
-	from [][][]byte     // those of block.Arrays
-	of   []*block.Rows
-	data [][]byte // by field: the rows, where they were copied
-	keys []byte   // of rows that were copied piece by piece, and where each ends
-	ends []int
+	draft *planner.Draft
+	at    []block.RowRef // where the rows are in from
+	from  [][][]byte     // block.Arrays.Rows
+	of    []*block.Rows  // block.Arrays.Of
+	data  [][]byte       // by field: the rows, once they were copied
+	// In place of at, where the draft is copied: keys, and which of them rows have.
+	text []byte
+	keys []part
 }
+
+// part is a part of a text.
+type part struct{ from, to int }
 
 // Reset prepares for another batch. What lies idle keeps no block alive.
 func (m *Rows) Reset() {
 	clear(m.from)
 	m.of = nil
-	m.Places, m.at, m.keys, m.ends = m.Places[:0], m.at[:0], m.keys[:0], m.ends[:0]
+	m.at, m.text, m.keys = m.at[:0], m.text[:0], m.keys[:0]
 	for f := range m.data {
 		m.data[f] = m.data[f][:0]
 	}
 }
 
-// FillRows waits for the pieces of a draft and finds its rows. Counts has no bytes: they are those
-// of the rows.
-func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *stacked.Layout) (n Counts, err error) {
-	if len(m.data) != len(l.Fields) {
-		m.data = make([][]byte, len(l.Fields))
+// sized returns a slice of n elements, which is the given one if it is large enough.
+func sized[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
+
+// stride returns the length of a row.
+func (m *Rows) stride(field int) int { return int(m.Layout.Fields[field].Row()) }
+
+func (m *Rows) begin(d *planner.Draft, _ *window.Window) {
+	n := len(d.Refs)
+	m.draft = d
+	if len(m.data) != len(m.Layout.Fields) {
+		m.data = make([][]byte, len(m.Layout.Fields))
+	}
+	if !d.Copied {
+		m.at = sized(m.at, n)
+		return
+	}
+	m.keys = sized(m.keys, n)
+	for f := range m.data {
+		m.data[f] = sized(m.data[f], n*m.stride(f))
+	}
+}
+
+// row returns the row of a place, where the draft is copied.
+func (m *Rows) row(field, place int) []byte {
+	stride := m.stride(field)
+	return m.data[field][place*stride:][:stride]
+}
+
+func (m *Rows) pad(place int32) {
+	if !m.draft.Copied {
+		m.at[place] = block.Padding
+		return
+	}
+	m.keys[place] = part{}
+	for f := range m.data {
+		clear(m.row(f, int(place)))
+	}
+}
+
+func (m *Rows) land(p *window.Piece) { m.draft.Arrays.Add(p.Table, p.First, len(m.Layout.Fields)) }
+
+func (m *Rows) find(places []int32) (n int, err error) {
+	d := m.draft
+	for n, i := range places {
+		r := &d.Refs[i]
+		at, ok := d.Arrays.Find(int(d.In[i]), r.Block, r.Index, r.Number)
+		switch {
+		case !ok:
+			p := d.Pieces[d.In[i]]
+			return n, p.Table.RowErr(int(r.Block)-p.First, int(r.Index), r.Number)
+		case d.Copied:
+			m.copy(int(i), at)
+		default:
+			m.at[i] = at
+		}
+	}
+	return len(places), nil
+}
+
+// copy moves a row and its key to memory of the batch.
+func (m *Rows) copy(place int, at block.RowRef) {
+	from := len(m.text)
+	m.text = m.draft.Arrays.Of[at.Block].AppendKey(m.text, int(at.Index))
+	m.keys[place] = part{from, len(m.text)}
+	for f := range m.data {
+		copy(m.row(f, place), m.draft.Arrays.Rows[f][at.Block][int(at.Index)*m.stride(f):])
+	}
+}
+
+// move moves a copied row to a place before it.
+func (m *Rows) move(to, from int) {
+	m.keys[to] = m.keys[from]
+	for f := range m.data {
+		copy(m.row(f, to), m.row(f, from))
+	}
+}
+
+func (m *Rows) close(h *Held) {
+	d, n := m.draft, h.Len()
+	m.draft = nil
+	h.Bytes = int64(h.Samples) * m.Size()
+	if h.Holes > 0 {
+		for k := range n {
+			if i := h.Place(k); d.Copied {
+				m.move(k, i)
+			} else {
+				m.at[k] = m.at[i]
+			}
+		}
 	}
 	if d.Copied {
-		return a.copyRows(ctx, d, m, l)
-	}
-	for _, p := range d.Fresh() {
-		if err := a.wait(ctx, d, p); err != nil {
-			return n, err
+		m.keys = m.keys[:n]
+		for f := range m.data {
+			m.data[f] = m.data[f][:n*m.stride(f)]
 		}
-		d.Arrays.Add(p.Table, p.First, len(l.Fields))
+		return
 	}
-	m.Places, m.at = slices.Grow(m.Places[:0], len(d.Refs)), slices.Grow(m.at[:0], len(d.Refs))
-	m.from, m.of = append(m.from[:0], make([][][]byte, len(l.Fields))...), d.Arrays.Of
+	m.at, m.of = m.at[:n], d.Arrays.Of
+	m.from = append(m.from[:0], make([][][]byte, len(m.data))...)
 	copy(m.from, d.Arrays.Rows)
-	for i := range d.Refs {
-		r, at := &d.Refs[i], block.Padding
-		if !r.Padding {
-			ok := d.In[i] >= 0 // else removed
-			if ok {
-				if at, ok = d.Arrays.Find(int(d.In[i]), r.Block, r.Index, r.Number); !ok {
-					if err := a.skip(r, d.Pieces[d.In[i]]); err != nil {
-						return n, err
-					}
-				}
-			}
-			if !ok {
-				n.Skipped++
-				continue
-			}
-			n.Samples++
-		}
-		m.Places, m.at = append(m.Places, int32(i)), append(m.at, at)
-	}
-	return n, nil
 }
 
-// sized returns a buffer of n bytes, which is the given one if it is large enough.
-func sized(buf []byte, n int) []byte { return slices.Grow(buf[:0], n)[:n] }
-
-// skip leaves out a reference whose row was not found, or returns the error that ends the stream.
-func (a *Assembler) skip(r *order.Ref, p *window.Piece) error {
-	blk := int(r.Block) - p.First
-	err := p.Table.RowErr(blk, int(r.Index), r.Number)
-	if p.Table.Err(blk) == nil {
-		err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
+// Size returns the length of the fields of a sample, as they are in one.
+func (m *Rows) Size() (n int64) {
+	for f := range m.Layout.Fields {
+		n += m.Layout.Fields[f].Size()
 	}
-	return a.Skip(p, r, err)
+	return n
 }
 
-// copyRows is FillRows for a batch whose pieces need not be in memory together.
-func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *stacked.Layout) (n Counts, err error) {
-	for f := range l.Fields {
-		m.data[f] = sized(m.data[f], len(d.Refs)*int(l.Fields[f].Row()))
-	}
-	found, rest := a.byPiece(d, &n)
-	var keys keyList
-	keys.of = make([]part, len(d.Refs))
-	failed, failedAt := error(nil), int32(len(d.Refs))
-	for u, p := range d.Pieces {
-		if err := a.wait(ctx, d, p); err != nil {
-			return n, err
-		}
-		d.Arrays.Add(p.Table, p.First, len(l.Fields))
-		for ; len(rest) > 0 && d.In[rest[0]] == int32(u); rest = rest[1:] {
-			i := rest[0]
-			r := &d.Refs[i]
-			at, ok := d.Arrays.Find(u, r.Block, r.Index, r.Number)
-			if !ok {
-				n.Skipped++
-				if err := a.skip(r, p); err != nil && i < failedAt {
-					failed, failedAt = err, i // the error is that of the first sample that has one
-				}
-				continue
-			}
-			n.Samples++
-			found[i] = true
-			keys.add(int(i), d.Arrays.Of[at.Block], int(at.Index))
-			for f := range l.Fields {
-				stride := int(l.Fields[f].Row())
-				copy(m.data[f][int(i)*stride:], d.Arrays.Rows[f][at.Block][int(at.Index)*stride:][:stride])
-			}
-		}
-		a.Window.Gathered(d.Use, p)
-	}
-	if failed != nil {
-		return n, failed
-	}
-	m.close(d, l, found, &keys)
-	return n, nil
-}
-
-// byPiece lists the references in the order of their pieces, and counts those of removed samples.
-// found has a place for each, which is true for padding.
-func (a *Assembler) byPiece(d *planner.Draft, n *Counts) (found []bool, places []int32) {
-	found = make([]bool, len(d.Refs))
-	a.order = a.order[:0]
-	for i := range d.Refs {
-		switch {
-		case d.In[i] >= 0:
-			a.order = append(a.order, int32(i))
-		case d.Refs[i].Padding:
-			found[i] = true
-		default: // removed
-			n.Skipped++
-		}
-	}
-	slices.SortStableFunc(a.order, func(x, y int32) int { return int(d.In[x] - d.In[y]) })
-	return found, a.order
-}
-
-// close moves the rows that were found together, and pads.
-func (m *Rows) close(d *planner.Draft, l *stacked.Layout, found []bool, keys *keyList) {
-	k := 0
-	for i := range found {
-		if !found[i] {
-			continue
-		}
-		for f := range l.Fields {
-			stride := int(l.Fields[f].Row())
-			to, from := m.data[f][k*stride:(k+1)*stride], m.data[f][i*stride:(i+1)*stride]
-			if d.Refs[i].Padding {
-				clear(to)
-			} else if i != k {
-				copy(to, from)
-			}
-		}
-		m.Places = append(m.Places, int32(i))
-		m.keys = append(m.keys, keys.at(i)...)
-		m.ends = append(m.ends, len(m.keys))
-		k++
-	}
-	for f := range l.Fields {
-		m.data[f] = m.data[f][:k*int(l.Fields[f].Row())]
-	}
-}
-
-// keyList is keys in any order.
-type keyList struct {
-	text []byte
-	of   []part
-}
-
-type part struct{ from, to int }
-
-func (l *keyList) add(i int, of *block.Rows, index int) {
-	from := len(l.text)
-	l.text = of.AppendKey(l.text, index)
-	l.of[i] = part{from, len(l.text)}
-}
-
-func (l *keyList) at(i int) []byte { return l.text[l.of[i].from:l.of[i].to] }
-
-// Make returns the rows of a field, which have stride bytes each. It copies them unless they were.
-func (m *Rows) Make(field, stride int) []byte {
-	if n := len(m.Places) * stride; len(m.data[field]) != n {
+// Make returns the rows of a field. It copies them unless they were.
+func (m *Rows) Make(field int) []byte {
+	if n := (len(m.at) + len(m.keys)) * m.stride(field); len(m.data[field]) != n {
 		m.data[field] = sized(m.data[field], n)
 		block.Gather(m.data[field], m.from[field], m.at)
 	}
@@ -212,15 +167,11 @@ func (m *Rows) Copy(dst []byte, field int) {
 
 // AppendKey appends the key of row i; padding has none.
 func (m *Rows) AppendKey(dst []byte, i int) []byte {
-	if len(m.at) > 0 {
-		if at := m.at[i]; at != block.Padding {
-			dst = m.of[at.Block].AppendKey(dst, int(at.Index))
-		}
-		return dst
+	if len(m.keys) > 0 {
+		return append(dst, m.text[m.keys[i].from:m.keys[i].to]...)
 	}
-	from := 0
-	if i > 0 {
-		from = m.ends[i-1]
+	if at := m.at[i]; at != block.Padding {
+		dst = m.of[at.Block].AppendKey(dst, int(at.Index))
 	}
-	return append(dst, m.keys[from:m.ends[i]]...)
+	return dst
 }

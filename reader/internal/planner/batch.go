@@ -52,6 +52,7 @@ func (p *Planner) open(ctx context.Context, of *order.Span) error {
 	for n := from; n <= to; n++ {
 		id := window.ID{Source: int(of.Source), Shard: sh.Number, Number: n, Per: per}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
+			piece.Note = window.Note{}
 			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Blocks)-n*per))
 			piece.Job = sh.BlockRange(piece.First-base, piece.Blocks)
 			piece.Plan = piece.Job.Plan(source.Joined)

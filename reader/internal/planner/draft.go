@@ -33,7 +33,7 @@ func (d *Draft) Fresh() []*window.Piece { return d.Pieces[d.known:] }
 // later batches more than this one: whether it makes the window larger than it was in the epoch.
 func (d *Draft) Await(p *window.Piece) (ahead bool) {
 	ahead = d.size.now+d.brought >= d.size.most
-	if p.Note.BroughtBy == d.number {
+	if p.BroughtBy == d.number {
 		d.brought += int64(p.Plan.Decoded)
 	}
 	return ahead

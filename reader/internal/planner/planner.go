@@ -149,7 +149,7 @@ func (p *Planner) Run(ctx context.Context) {
 		brought := 0
 		for i := known; i < len(pieces); i++ {
 			piece := pieces[i]
-			if piece.Note.BroughtBy != p.batch { // the batch found it in memory, and keeps it there
+			if piece.BroughtBy != p.batch { // the batch found it in memory, and keeps it there
 				continue
 			}
 			came, ok := p.bring(ctx, piece, i)

@@ -70,7 +70,7 @@ func (p *Planner) find(d *Draft) error {
 	// one by one.
 	if p.use.held > p.Share {
 		d.Copied, d.Bytes = true, bytes
-		p.Window.Order(d.Use)
+		p.Window.Order(d.Pieces)
 		for i, piece := range d.Pieces {
 			piece.Note.Place = int32(i)
 		}

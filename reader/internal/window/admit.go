@@ -76,7 +76,7 @@ func (w *Window) admitCopied(n int, u *Use, i int) []byte {
 
 // Order sorts the pieces of a batch that is copied: those in memory first, which makes room for the
 // others.
-func (w *Window) Order(u *Use) {
+func (w *Window) Order(pieces []*Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	absent := func(p *Piece) int {
@@ -85,7 +85,7 @@ func (w *Window) Order(u *Use) {
 		}
 		return 1
 	}
-	slices.SortStableFunc(u.Pieces, func(x, y *Piece) int { return absent(x) - absent(y) })
+	slices.SortStableFunc(pieces, func(x, y *Piece) int { return absent(x) - absent(y) })
 }
 
 // Copy returns a buffer of at least n bytes for copies of a batch's samples, up to its capacity.

@@ -34,23 +34,21 @@ type Piece struct {
 	ID
 	account.Piece // its progress
 
-	// Set when the piece is opened.
+	// The planner sets these when the piece is opened.
 	Job    fetch.Job
 	Plan   fetch.Plan
 	First  int // number in the source of its first block
 	Blocks int
 
-	// Set by Admit, filled by a worker, and valid for others once Landed reports true.
+	// Note is the planner's; the window does not look at it.
+	Note Note
+
+	// BroughtBy is the batch that had to ask for the piece; set by Pin.
+	BroughtBy uint64
+
+	// Set by Admit. A worker fills what they refer to, and others read it once Landed reports true.
 	Buf   []byte
 	Table *block.Table
-
-	// Note is the planner's.
-	Note struct {
-		In, BroughtBy uint64 // the number of the last Use, and the batch that asked for the piece
-		Place         int32  // in that Use
-		Slots         int    // open slots at the batch at hand
-		Counted       bool   // in the size of the planner's window
-	}
 
 	landed atomic.Bool
 
@@ -59,6 +57,14 @@ type Piece struct {
 	open  int  // slots that may still draw from it
 	here  bool // it has its memory
 	place int  // in Window.resident
+}
+
+// Note is what the planner notes about a piece.
+type Note struct {
+	In      uint64 // the number of the last Use
+	Place   int32  // in that Use
+	Slots   int    // open slots at the batch at hand
+	Counted bool   // in the size of the planner's window
 }
 
 // Land marks a piece as filled. Its worker calls it last.
@@ -71,16 +77,17 @@ func (p *Piece) Landed() bool { return p.landed.Load() }
 type Slot struct{ Pieces []*Piece }
 
 // Use is the pieces that consecutive batches need, each once: small batches draw from nearly the
-// same pieces, so pinning them for each batch would take as long as copying its samples. The planner
-// adds to it; a batch keeps its own view of Pieces.
+// same pieces, so pinning them for each batch would take as long as copying its samples.
 type Use struct {
+	// The planner's, which adds to Pieces; a batch keeps its own view of them.
 	Pieces []*Piece
+	Closed []*Slot // slots that no batch after these draws from
 	// Copied: the samples are copied out of one piece after the other, so the pieces need not be in
 	// memory together. Bytes is about what the samples take. There is one batch.
 	Copied bool
 	Bytes  int64
-	Closed []*Slot // slots that no batch after these draws from
-	// Arrays are the blocks of rows of the pieces that have landed. The assembler adds to them.
+
+	// Arrays are the assembler's: the blocks of rows of the pieces that have landed.
 	Arrays block.Arrays
 
 	users    int      // batches that are not released, and the planner; guarded by Window.mu
@@ -149,19 +156,14 @@ func (w *Window) OpenSlot() *Slot {
 	return take(&w.slots)
 }
 
-// Open adds a piece to a slot. fill sets the exported fields of a piece that is new.
+// Open adds a piece to a slot. fill sets the planner's fields of a piece that is new, all of them.
 func (w *Window) Open(s *Slot, id ID, fill func(*Piece)) *Piece {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pieces[id]
 	if p == nil {
 		p = take(&w.idle)
-		p.ID, p.Note = id, struct {
-			In, BroughtBy uint64
-			Place         int32
-			Slots         int
-			Counted       bool
-		}{}
+		p.ID, p.BroughtBy = id, 0
 		p.SetEvicted(false)
 		fill(p)
 		w.pieces[id] = p
@@ -190,7 +192,7 @@ func (w *Window) Pin(u *Use, known int, batch uint64) {
 	for _, p := range u.Pieces[known:] {
 		p.pins++
 		if !p.here {
-			p.Note.BroughtBy = batch
+			p.BroughtBy = batch
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestShared(t *testing.T) {
 		}
 	}
 	pieces := u.Pieces
-	if pieces[0].Note.BroughtBy != 1 || pieces[1].Note.BroughtBy != 2 {
+	if pieces[0].BroughtBy != 1 || pieces[1].BroughtBy != 2 {
 		t.Error("a batch waits for a piece that the one before it brings")
 	}
 	u.Closed = append(u.Closed, s)
@@ -156,7 +156,7 @@ func TestCopies(t *testing.T) {
 	w := New(3*size, new(account.Clock))
 	u, _ := batch(w, 1, 0, 5, size)
 	u.Copied, u.Bytes = true, 5*1000
-	w.Order(u)
+	w.Order(u.Pieces)
 	w.Urgent(true)
 	for i, p := range u.Pieces {
 		if got := w.Admit(u, p, i, true); got != Admitted {

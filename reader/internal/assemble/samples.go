@@ -1,0 +1,149 @@
+package assemble
+
+import (
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/block"
+	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Samples is a batch of samples. It is used again for another batch once the batch is released.
+type Samples[T any] struct {
+	// Make makes a sample of what was found. Padding has neither key nor fields.
+	Make func(to *T, r *order.Ref, key []byte, fields []format.FieldView)
+	List []T
+
+	draft  *planner.Draft
+	window *window.Window
+	bytes  int64
+	fields []format.FieldView
+	made   []byte                 // of samples of rows
+	chunk  []byte                 // the copy at hand, as far as it is used
+	near   [touched]*block.Packed // of the samples that were touched last
+	sum    byte                   // of the bytes touched, so that the compiler keeps the reads
+}
+
+// Reset prepares for another batch. What lies idle keeps no block alive.
+func (m *Samples[T]) Reset() {
+	clear(m.List)
+	clear(m.fields)
+	*m = Samples[T]{Make: m.Make, List: m.List[:0], fields: m.fields[:0], made: m.made[:0]}
+}
+
+func (m *Samples[T]) begin(d *planner.Draft, w *window.Window) {
+	m.draft, m.window, m.bytes = d, w, 0
+	m.List = slices.Grow(m.List[:0], len(d.Refs))[:len(d.Refs)]
+}
+
+func (m *Samples[T]) pad(place int32) { m.Make(&m.List[place], &m.draft.Refs[place], nil, nil) }
+
+func (m *Samples[T]) land(*window.Piece) {}
+
+// touched is how many samples are touched at a time: few enough that the first cache still has them
+// when find reads them.
+const touched = 64
+
+func (m *Samples[T]) find(places []int32) (n int, err error) {
+	d := m.draft
+	for n, i := range places {
+		if n%touched == 0 {
+			m.touch(places[n:min(n+touched, len(places))])
+		}
+		r, at := &d.Refs[i], len(m.fields)
+		var key []byte
+		if near := m.near[n%touched]; near != nil { // the usual case
+			key, m.fields, _ = near.At(int(r.Index), m.fields, nil)
+		} else {
+			p := d.Pieces[d.In[i]]
+			blk := int(r.Block) - p.First
+			if err = p.Table.Err(blk); err == nil {
+				key, m.fields, m.made, err = p.Table.Sample(blk, int(r.Index), r.Number, m.fields, m.made)
+			}
+			if err != nil {
+				return n, err
+			}
+		}
+		fields := m.fields[at:len(m.fields):len(m.fields)]
+		if d.Copied {
+			key = m.copy(key, fields)
+		}
+		for k := range fields {
+			m.bytes += int64(len(fields[k].Data))
+		}
+		m.Make(&m.List[i], r, key, fields)
+	}
+	return len(places), nil
+}
+
+// touch finds the samples of packed blocks at places, and brings them into the cache. A processor
+// waits for one of them in find, but for many at a time here: first for their places, then for their
+// first bytes. A stream of samples of 200 bytes whose consumer reads them takes 15 to 20 % less
+// processor time with it.
+func (m *Samples[T]) touch(places []int32) {
+	d := m.draft
+	for k, i := range places {
+		r, p := &d.Refs[i], d.Pieces[d.In[i]]
+		near := p.Table.Packed(int(r.Block)-p.First, int(r.Index), r.Number)
+		if m.near[k] = near; near != nil {
+			m.sum += near.TouchPlace(int(r.Index))
+		}
+	}
+	for k, i := range places {
+		if near := m.near[k]; near != nil {
+			m.sum += near.Touch(int(d.Refs[i].Index))
+		}
+	}
+}
+
+// copy moves a sample from its piece to memory of the batch.
+func (m *Samples[T]) copy(key []byte, fields []format.FieldView) []byte {
+	n := SizeOf(key, fields)
+	if cap(m.chunk)-len(m.chunk) < n {
+		buf := m.window.Copy(m.draft.Use, n)
+		m.chunk = buf[:0:cap(buf)]
+	}
+	key, m.chunk = Copy(key, fields, m.chunk)
+	m.made = m.made[:0]
+	return key
+}
+
+func (m *Samples[T]) close(h *Held) {
+	h.Bytes = m.bytes
+	if h.Holes > 0 {
+		for k := range h.Len() {
+			m.List[k] = m.List[h.Place(k)]
+		}
+		clear(m.List[h.Len():])
+		m.List = m.List[:h.Len()]
+	}
+	clear(m.near[:])
+	m.draft, m.window = nil, nil
+}
+
+// SizeOf returns the bytes that Copy needs.
+func SizeOf(key []byte, fields []format.FieldView) int {
+	n := len(key)
+	for i := range fields {
+		n += len(fields[i].Name) + len(fields[i].Data)
+	}
+	return n
+}
+
+// Copy appends key, names and data of a sample to arena, which has room for them, and points the
+// fields there. It returns the key there.
+func Copy(key []byte, fields []format.FieldView, arena []byte) (_, rest []byte) {
+	keep := func(p []byte) []byte {
+		at := len(arena)
+		arena = append(arena, p...)
+		return arena[at:len(arena):len(arena)]
+	}
+	key = keep(key)
+	for i := range fields {
+		f := &fields[i]
+		f.Name, f.Data = keep(f.Name), keep(f.Data)
+	}
+	return key, arena
+}
