@@ -19,7 +19,7 @@ type filter struct {
 	opt   Options
 	views bool        // a data set is a view
 	where *where.Expr // nil: all samples
-	conds []condition // those of where
+	conds []condition // the conditions of where
 }
 
 // condition is a where.Condition whose word is parsed for every kind of attribute.

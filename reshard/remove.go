@@ -49,7 +49,7 @@ type RemoveReport struct {
 	// Removed of Total samples of the data set are removed now.
 	Removed uint64 `json:"removed"`
 	Total   uint64 `json:"total"`
-	// Generation and Tables are those of the current generation afterwards; Digest stays the same.
+	// Generation and Tables name the current generation afterwards; Digest stays the same.
 	Generation uint64 `json:"generation"`
 	Tables     string `json:"tables"`
 	Digest     string `json:"digest"`

@@ -83,7 +83,7 @@ type set struct {
 	path  string // for messages
 	first uint64 // number of its first sample over all sets
 	bare  bool   // no sample has attributes
-	// shard and index are those of the shard of the last sample.
+	// shard is the shard of the last sample, index its index.
 	shard      int
 	shardFirst uint64
 	index      *sections.ShardIndex
@@ -337,7 +337,7 @@ func (of *set) load(ctx context.Context, shard int) error {
 	return nil
 }
 
-// Cursor is the number of the data set and that of the next sample in it.
+// Cursor is the number of the data set and the number of the next sample in it.
 func (s *joined) Cursor() string { return fmt.Sprintf("%d:%d", s.set, s.at) }
 
 // Seek moves to a cursor. It reads at most one block again.

@@ -92,7 +92,7 @@ func (t *tarBody) index(b *block, s *openShard, sum *totals) (kept int, err erro
 
 func (t *tarBody) shrink(int) { t.huge = nil }
 
-// compact removes the members of dropped samples from the layout, which has those of laid.
+// compact removes the members of dropped samples from the layout. laid are the samples in it.
 func (b *block) compact(laid []blockSample) {
 	if !slices.ContainsFunc(laid, func(s blockSample) bool { return s.dropped != nil }) {
 		return

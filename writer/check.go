@@ -14,7 +14,7 @@ import (
 )
 
 // ErrOption is wrapped by the errors of options that cannot be, such as a column that the files
-// lack. Sources make them by Optionf; those of Options are an *OptionError.
+// lack. Sources make them by Optionf; for Options they are an *OptionError.
 var ErrOption = errors.New("option")
 
 // Optionf returns an ErrOption. The text begins with the option's name in lower case, and a colon.

@@ -34,8 +34,8 @@ func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash
 	return table.put(ctx, w.puts, names.Keys)
 }
 
-// keysMemory is the largest keys table that is held in memory before it is put: that of some
-// million keys.
+// keysMemory is the largest keys table that is held in memory before it is put: some million
+// keys.
 const keysMemory = 16 << 20
 
 // allKeys merges the entries of the generation appended to with the new ones.

@@ -35,8 +35,8 @@ func (w *Writer) keysTable(ctx context.Context, m *sections.Manifest) (format.Ha
 	return w.putKeys(ctx, m)
 }
 
-// distinct refuses a key that two samples have, where all keys are numbered. Those of removed samples
-// are free.
+// distinct refuses a key that two samples have, where all keys are numbered. The keys of removed
+// samples are free.
 func distinct(m *sections.Manifest) error {
 	var all samplekey.Ranges
 	first := uint64(0)
@@ -55,7 +55,8 @@ func distinct(m *sections.Manifest) error {
 	return nil
 }
 
-// without returns a range, whose first key is that of sample number first, without some samples.
+// without returns the keys of a range without some samples. The range begins with the key of sample
+// number first.
 func without(r samplekey.Range, first uint64, numbers []uint64) (rs samplekey.Ranges) {
 	from := uint64(0)
 	cut := func(to uint64) {

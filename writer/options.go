@@ -79,8 +79,7 @@ type Options struct {
 	Plain bool
 	Mode  Mode
 	// Resume adopts the shards that an interrupted run with the same sources and options put. If
-	// that run published, and its generation is still the current one, the result is that of the
-	// run.
+	// that run published, and its generation is still the current one, its result is returned.
 	Resume bool
 	// KeepDuplicates allows one key in several shards.
 	KeepDuplicates bool
@@ -118,7 +117,7 @@ const DefaultBlockSize = 1 << 20
 // Progress counts what has been written so far.
 type Progress struct {
 	Samples, Blocks, Shards int64
-	// PayloadBytes are bytes of fields, StoredBytes those of shards.
+	// PayloadBytes are bytes of fields, StoredBytes bytes of shards.
 	PayloadBytes, StoredBytes int64
 	// Adopted is how many of Samples an earlier run had written, AdoptedBytes their payload.
 	Adopted, AdoptedBytes int64

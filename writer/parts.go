@@ -18,12 +18,12 @@ type PartResult struct {
 	Object string
 	// Generation is the one that Commit will publish, or has published.
 	Generation uint64
-	// Samples, Shards, Blocks, Bytes and PayloadBytes are those of the part.
+	// Samples, Shards, Blocks, Bytes and PayloadBytes describe the part.
 	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
 	// Written, Adopted and Skipped are samples of this run, as in Result. For a part that was
 	// found, Written is 0 and Skipped is what the run that packed it left out.
 	Written, Adopted, Skipped int64
-	// SkippedList is the object that lists the samples skipped; Commit joins those of all parts.
+	// SkippedList is the object that lists the samples skipped; Commit joins the lists of all parts.
 	SkippedList string
 	// Already reports that the part was packed before and nothing was done. Published reports that
 	// it was committed as well; of the counts, only Samples and Shards are then known.

@@ -29,7 +29,7 @@ type CommitOptions struct {
 	KeepDuplicates bool
 	// Memory bounds the memory for sorting key hashes, as in Options; the default is 256 MiB. The
 	// rows of all shards, 16 bytes a block, are held in addition. TempDir is the folder for sorting
-	// that does not fit; the default is that of the system.
+	// that does not fit; the default is the folder of the system.
 	Memory  int64
 	TempDir string
 }

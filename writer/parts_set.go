@@ -32,7 +32,7 @@ type PartsReport struct {
 	Published  bool
 	// Missing are the parts that are missing or incomplete, in order.
 	Missing []int
-	// Samples, Shards and Bytes are those of the parts that were found; zero if Published.
+	// Samples, Shards and Bytes count the parts that were found; zero if Published.
 	Samples, Shards, Bytes uint64
 	// Damaged describes what parts among Missing that were packed lack. Packing such a part again
 	// restores it.

@@ -18,7 +18,7 @@ type plan struct {
 	// Options.BlockSize was set.
 	blockSamples int
 	generation   uint64
-	// fingerprint is that of the sources; empty where the caller of Write brings the samples.
+	// fingerprint tells the sources apart; empty where the caller of Write brings the samples.
 	fingerprint string
 }
 
@@ -110,7 +110,7 @@ func (p *plan) shardMeta(hash format.Hash, end *shardEnd) format.Metadata {
 // fact is a member of META that two packs must agree on.
 type fact struct{ what, key, want string }
 
-// mode is the fact that manifests have beside those of shards.
+// mode is a fact that manifests have and shards do not.
 func (p *plan) mode() fact { return fact{"mode", "mode", p.opt.Mode.String()} }
 
 // differs finds the first fact in which META differs from this pack, nil when all agree.

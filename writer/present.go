@@ -26,9 +26,9 @@ func listPresent(ctx context.Context, store objstore.Store, prefix string) (pres
 }
 
 // faults lists what is wrong with the objects that a generation or a part names: its shards with
-// their sidecars, its keys table and lists, and besidesThem. done is what this run put, or nil: an
+// their sidecars, its keys table and lists, and the objects named in extra. done is what this run put, or nil: an
 // object whose tag has changed since is read and compared.
-func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts, besidesThem ...string) (faults []string, err error) {
+func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts, extra ...string) (faults []string, err error) {
 	check := func(name string, size int64) error {
 		info, ok := all[name]
 		var put placed
@@ -52,7 +52,7 @@ func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts,
 		}
 		return nil
 	}
-	for _, name := range append(besides(m), besidesThem...) {
+	for _, name := range append(besides(m), extra...) {
 		if err := check(name, -1); err != nil {
 			return nil, err
 		}

@@ -42,7 +42,7 @@ type PruneResult struct {
 	Kept []string
 	// Young are objects that no generation names and that Grace spares.
 	Young []objstore.Info
-	// Left are objects that have names like those of a Writer, that no generation names, and whose
+	// Left are objects that are named as a Writer names objects, that no generation names, and whose
 	// content does not show that a Writer put them: somebody's own archives or copies, or damaged
 	// objects.
 	Left []objstore.Info
@@ -149,7 +149,7 @@ type survey struct {
 
 // generations marks what the newest n generations name as kept, and what earlier ones name as old.
 // A missing parent was pruned before and ends the chain; so does an old one that is damaged, whose
-// objects then count as those of unfinished packs.
+// objects then count as left by unfinished packs.
 func (s *survey) generations(ctx context.Context, store objstore.Store, tables string, n int, res *PruneResult) error {
 	for i := 0; tables != ""; i++ {
 		m, err := loadManifest(ctx, store, tables)

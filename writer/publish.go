@@ -23,7 +23,7 @@ type Result struct {
 	Tables     string
 	Digest     format.Hash
 	Generation uint64
-	// Samples, Shards, Blocks, Bytes and PayloadBytes are those of the whole generation.
+	// Samples, Shards, Blocks, Bytes and PayloadBytes describe the whole generation.
 	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
 	// Written, Adopted and Skipped are samples of this run: written, found in shards of an earlier
 	// run, left out.

@@ -43,7 +43,7 @@ type PurgeReport struct {
 	Samples []PurgedSample `json:"samples"`
 	// Shards are the shards that were rewritten.
 	Shards []PurgedShard `json:"shards"`
-	// Generation and Tables are those of the current generation afterwards. Digest is what it was.
+	// Generation and Tables name the current generation afterwards. Digest is what it was.
 	Generation uint64 `json:"generation"`
 	Tables     string `json:"tables"`
 	Digest     string `json:"digest"`
@@ -273,7 +273,7 @@ func (p *purge) keys(ctx context.Context, m *sections.Manifest) error {
 	return p.puts.named(ctx, m.KeysName(), samplekey.Table{Entries: samples}.Size(), write)
 }
 
-// replaceKeys yields the entries of a keys table without those of the changed samples, and the
+// replaceKeys yields the entries of a keys table, but not for the changed samples, and the
 // fresh entries among them in their order.
 func replaceKeys(old *keyStream, changed map[uint64]bool, fresh []samplekey.Entry) iter.Seq2[samplekey.Entry, error] {
 	return func(yield func(samplekey.Entry, error) bool) {

@@ -22,9 +22,9 @@ type holding struct {
 	// with. A shard with such an identity and another content holds purged samples.
 	purged map[format.Hash]map[format.Hash]bool
 	all    map[string]*sections.Manifest // generations, and parts of them
-	holds  []string                      // of all, those that hold the bytes in a shard before its purge
-	// byKey are those of all that hold samples with the keys of purged ones in other shards, and
-	// searched those that have other shards and no such sample.
+	holds  []string                      // names in all that hold the bytes in a shard before its purge
+	// byKey are names in all that hold samples with the keys of purged ones in other shards; searched
+	// have other shards and no such sample.
 	byKey, searched []string
 	keys            map[string]bool  // of purged samples
 	known           map[uint64]bool  // numbers of the samples with these keys
@@ -33,7 +33,7 @@ type holding struct {
 	todo            map[string]bool  // shards of it that a dry run would purge
 	archives        []string         // of another tool, with samples of these keys
 	// orphans are objects that no generation names since an interrupted purge deleted its tables;
-	// keyedOrphans are those of byKey.
+	// keyedOrphans hold samples with the keys of purged ones.
 	orphans, keyedOrphans []string
 	locked                bool // no pack runs
 	dry                   bool // the current generation would be an earlier one
@@ -244,8 +244,8 @@ func keepAll(keep map[string]bool, m *sections.Manifest) {
 	}
 }
 
-// written returns the tables of generations, and then those of their objects, and of the orphans,
-// that a Writer put and that are not to be kept.
+// written returns the tables of generations, and then the objects that they name and the orphans, as
+// far as a Writer put them and they are not to be kept.
 func (h *holding) written(ctx context.Context, tables, orphans []string, keep map[string]bool) ([]string, error) {
 	more := map[string]bool{}
 	for _, name := range tables {

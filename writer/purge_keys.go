@@ -127,8 +127,8 @@ func (h *holding) keyed(ctx context.Context, m *sections.Manifest) (holds, other
 	return holds, true, nil
 }
 
-// candidates are those of the shards that may have one of the keys: by the keys table, or without
-// one by the range of keys of each shard.
+// candidates returns the shards that may have one of the keys. It looks in the keys table, or where
+// there is none at the range of keys of each shard.
 func (h *holding) candidates(ctx context.Context, m *sections.Manifest, firsts []uint64, shards []int) ([]int, error) {
 	inRange := func(i int) bool {
 		s := &m.Shards[i]

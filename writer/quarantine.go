@@ -12,9 +12,9 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 )
 
-// The samples that OnErrorSkip leaves out are listed, one line of JSON each, in the order of the
-// source (SPEC 6.4): all of them in an object beside the data set, and those of each shard in its
-// index too, for a later run that adopts the shard.
+// The samples that Faults.Skip leaves out are listed, one line of JSON each, in the order of the
+// source (SPEC 6.4): all of them in an object beside the data set, and each shard's also in its
+// index, for a later run that adopts the shard.
 
 const (
 	// maxBlockList and maxShardList bound the lists of a block and of a shard. Samples beyond that
@@ -111,8 +111,8 @@ func (q *quarantine) put(ctx context.Context, to *puts) (name string, err error)
 	return names.Skipped(sum), nil
 }
 
-// metaSkippedList is the key in a generation's metadata of its lists: those of the generations it
-// appends to, then its own.
+// metaSkippedList is the key in a generation's metadata of its lists: first the lists of the
+// generations that it appends to, then its own.
 const metaSkippedList = "skipped_list"
 
 // skippedLists are the lists that a generation names. Metadata is free text, so other words are

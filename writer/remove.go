@@ -47,8 +47,8 @@ func revise(ctx context.Context, store objstore.Store, tables string, log *slog.
 	}
 }
 
-// next is the new generation, equal to the one before until the caller changes it. Its metadata are
-// those of the pack, so that a commit of parts that is repeated still finds its generation.
+// next is the new generation, equal to the one before until the caller changes it. It keeps
+// the metadata of the pack, so that a commit of parts that is repeated still finds its generation.
 func (r *revision) next(mode string) *sections.Manifest {
 	m := *r.prior.manifest
 	m.Generation, m.Parent = r.prior.next(), r.prior.tables

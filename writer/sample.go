@@ -83,8 +83,8 @@ type Splitter interface {
 	// Split limits the source to one of that many parts, counted from 0, and moves to its
 	// beginning. It is called at most once, before Next. The parts are disjoint, in order, and
 	// together the whole; where they are divided depends on content and options alone. A part may
-	// be empty. Fingerprint and Meta stay those of the whole; Total is that of the part. A cursor
-	// is valid in its part only.
+	// be empty. Fingerprint and Meta still describe the whole; Total describes the part. A cursor is
+	// valid in its part only.
 	Split(part, parts int) error
 }
 
@@ -160,7 +160,7 @@ func checkSample(s *Sample) error {
 	return checkAttrs(s.Attrs)
 }
 
-// maxSample keeps sums of sizes inside 64 bits, those of the manifest's parts too (SPEC 6).
+// maxSample keeps sums of sizes inside 64 bits, also in the manifests of parts (SPEC 6).
 const maxSample = 1 << 55
 
 func checkAttrs(attrs []format.AttrValue) error {

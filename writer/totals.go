@@ -20,16 +20,16 @@ type totals struct {
 	// an older program wrote a part of the samples.
 	values  map[string]*sections.AttrTotal
 	keys    *keysort.Sorter // (key hash, sample number) of this generation's own samples
-	numbers uint64          // number of the next sample; counts those of the generation appended to
+	numbers uint64          // number of the next sample, counted from the generation appended to
 	// tabled names the shards of parts whose keys were added to keys, numbered ones too; numbered
-	// reports that those of all others were added.
+	// reports that the numbered keys of all other shards were added.
 	tabled   map[string]bool
 	numbered bool
 	lists    quarantine
 	prog     Progress
 }
 
-// newTotals returns totals that begin with those of base, the generation appended to. base may be
+// newTotals returns totals that begin with the totals of base, the generation appended to. base may be
 // nil. The caller closes them.
 func newTotals(opt *Options, base *sections.Manifest) *totals {
 	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*sections.AttrTotal{}}
@@ -124,8 +124,8 @@ func (t *totals) addValues(m *sections.Manifest) {
 	}
 }
 
-// shardKeys gives the samples of a shard the next numbers, and adds their keys to those of the keys
-// table. Numbered ones are added by numberedKeys, if there is to be a table.
+// shardKeys gives the samples of a shard the next numbers, and adds their keys to the keys table.
+// Numbered ones are added by numberedKeys, if there is to be a table.
 func (t *totals) shardKeys(keys *sections.KeyColumn) error {
 	if keys.Ranges() != nil {
 		t.numbers += uint64(keys.Len())
@@ -140,8 +140,8 @@ func (t *totals) shardKeys(keys *sections.KeyColumn) error {
 	return nil
 }
 
-// numberedKeys adds the numbered keys of shards to those of the keys table. It leaves out shards for
-// which known returns true.
+// numberedKeys adds the numbered keys of shards to the keys table. It leaves out shards for which
+// known returns true.
 func (t *totals) numberedKeys(shards []sections.ShardEntry, known func(shard int) bool) error {
 	number := uint64(0)
 	for i := range shards {

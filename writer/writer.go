@@ -168,8 +168,8 @@ func (w *Writer) check(s *Sample) error {
 	return nil
 }
 
-// admit refuses a key that the shard has; the emitter compares those of a stacked shard. It notes
-// key and attributes of a sample that is stored.
+// admit refuses a key that the shard has; the emitter compares the keys of a stacked shard. It
+// notes key and attributes of a sample that is stored.
 func (w *Writer) admit(s *Sample) error {
 	stacked := w.shard.stack != nil
 	if !stacked && w.shard.keys.has(s.Key) {

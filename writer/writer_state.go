@@ -33,8 +33,8 @@ func (w *Writer) endShard(ctx context.Context) error {
 	return w.dispatchTo(ctx, true, w.shard.after)
 }
 
-// keysFor decides how the keys of a block of rows are stored, before it is sent. Those of a shard are
-// either all numbered or all stored: a block with other keys ends a numbered shard before it.
+// keysFor decides how the keys of a block of rows are stored, before it is sent. The keys of a shard
+// are either all numbered or all stored: a block with other keys ends a numbered shard before it.
 func (w *Writer) keysFor(ctx context.Context, b *block, rows *rowBody) error {
 	sh := &w.shard
 	numbered := rows.ranges.Numbered() && len(rows.ranges) <= 1+len(b.samples)/16
@@ -80,7 +80,7 @@ type Writer struct {
 
 	cursor func() string // of the source; see META in SPEC 4.6
 	// meta is what the source adds to the generation's metadata. common, when not nil, replaces
-	// that of this run: it is the metadata that the parts being committed share.
+	// the metadata of this run: the parts being committed share it.
 	meta, common format.Metadata
 
 	layout  Layout // of samples from now on; not LayoutOfSource
@@ -102,15 +102,15 @@ type shardLayout struct {
 	laid   int64  // bytes laid out in the last block
 	bytes  int64  // decoded
 	keys   keySet // of an ordinary shard
-	// stack is what the rows of a stacked shard are; nil in an ordinary one. last is that of the shard
-	// before, samples the number of its samples so far, after the source's cursor after the last of
-	// them.
+	// stack is what the rows of a stacked shard are; nil in an ordinary one. last is the stack of
+	// the shard before, samples the number of samples so far, and after the source's cursor after the
+	// last of them.
 	stack, last *stack.Stack
 	keysAre     keysOf
 	samples     int64
 	after       string
-	// skipped counts the samples that Write and the source left out. Those of left and unlisted
-	// were left out since the last block; leftBytes is the length of the lines in left.
+	// skipped counts the samples that Write and the source left out. left and unlisted are
+	// those since the last block; leftBytes is the length of the lines in left.
 	skipped   int64
 	left      []leftOut
 	leftBytes int

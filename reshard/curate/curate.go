@@ -55,7 +55,7 @@ type Spec struct {
 	// wraps ErrMissing.
 	AllowMissing bool
 	// Memory bounds what sorting keys takes, in bytes. Default 96 MiB. More goes to a temporary file
-	// in the folder Temp, default that of the system.
+	// in the folder Temp, by default the system's.
 	Memory int64
 	Temp   string
 }
@@ -134,8 +134,8 @@ func (s *Spec) check() error {
 }
 
 // Make makes a view of a data set. With an empty Spec it has all samples. Where d has a view in
-// use, the new one chooses from its samples; without weights in the Spec, it keeps those of the
-// view, and its draws.
+// use, the new one chooses from its samples; without weights in the Spec, it keeps the
+// weights and the draws of the view.
 func Make(ctx context.Context, d *reader.Dataset, s Spec) (*viewfile.View, *Report, error) {
 	if err := s.check(); err != nil {
 		return nil, nil, err

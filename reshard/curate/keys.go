@@ -63,7 +63,7 @@ func (l *KeyList) each(ctx context.Context, f func(key []byte) error) error {
 	}
 }
 
-// recordOf is a key by its hashes: that of the keys table and the next eight bytes of the SHA-256.
+// recordOf is a key by its hashes: the one in the keys table and the next eight bytes of the SHA-256.
 func recordOf(key []byte, value uint64) record {
 	sum := sha256.Sum256(key)
 	return record{binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]), value}
@@ -103,7 +103,7 @@ type joiner struct {
 	missing   []record // ten of them
 }
 
-// suspect is a sample whose hash is that of several keys or samples: its own key decides.
+// suspect is a sample whose hash several keys or samples have: its own key decides.
 type suspect struct {
 	number uint64
 	keys   []record
@@ -313,7 +313,7 @@ type cursors struct {
 	ended   bool
 }
 
-// of returns the samples with a hash, which is greater than that of the call before.
+// of returns the samples with a hash, which is greater than in the call before.
 func (c *cursors) of(hash uint64) ([]uint64, error) {
 	c.numbers = c.numbers[:0]
 	for {

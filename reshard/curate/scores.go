@@ -24,7 +24,7 @@ type Scores struct {
 	Name string
 }
 
-// IsScores reports whether the name is that of a file that Scores can read.
+// IsScores reports whether Scores can read a file of that name.
 func IsScores(name string) bool {
 	return slices.Contains([]string{".parquet", ".csv", ".tsv", ".jsonl", ".ndjson"}, path.Ext(name))
 }

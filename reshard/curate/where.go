@@ -194,7 +194,7 @@ func (q *query) evalLabel(i int, c *sections.AttrColumn, values []uint64, into [
 		holds[k] = b.Holds(false, strings.Compare(label, b.Word), true)
 	}
 	for i, x := range values {
-		if holds[min(x, uint64(len(labels)))] { // a number beyond them is that of an absent value
+		if holds[min(x, uint64(len(labels)))] { // an absent value has a number beyond them
 			into[i/64] |= 1 << (i % 64)
 		}
 	}
@@ -261,7 +261,7 @@ func nearest(names []string, name string) (best string) {
 	return best
 }
 
-// distance is that of Levenshtein: how many bytes have to be inserted, removed or replaced.
+// distance is the Levenshtein distance: how many bytes have to be inserted, removed or replaced.
 func distance(a, b []byte) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

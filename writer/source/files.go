@@ -313,7 +313,7 @@ func (f *fileSource) path(l *listed) string {
 	return filepath.Join(f.roots.list[l.root].path, filepath.FromSlash(dirOf(l.key)), l.name)
 }
 
-// Cursor returns the number of samples returned, including those of the parts before.
+// Cursor returns the number of samples returned, and of samples in the parts before.
 func (f *fileSource) Cursor() string { return strconv.FormatInt(f.at, 10) }
 
 // Seek moves to a cursor by reading the list forward. It opens no file.

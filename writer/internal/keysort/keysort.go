@@ -260,7 +260,7 @@ func down(heap []*cursor, i int) {
 
 // Close frees memory and the temporary file.
 func (s *Sorter) Close() error {
-	_ = s.wait() // its error is that of Add or All
+	_ = s.wait() // Add or All returned its error
 	s.fill, s.spare, s.scratch, s.runs, s.sealed = nil, nil, nil, nil, true
 	s.err = errors.New("sorter is closed")
 	err := spill.Close(s.file)

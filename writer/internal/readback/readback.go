@@ -133,7 +133,7 @@ type loader struct {
 	kinds map[string]format.AttrKind
 }
 
-// object returns the bytes of a shard, those of its tail, and the size for ParseTail.
+// object returns the bytes of a shard, the bytes of its tail, and the size for ParseTail.
 func (l *loader) object(e *sections.ShardEntry) (data, tail []byte, size int64, err error) {
 	if data, _, err = objstore.ReadAll(l.ctx, l.store, e.Name, maxObject); err != nil {
 		return nil, nil, 0, err

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxDims is the maximum number of dimensions, that of NumPy 1.
+	// maxDims is the maximum number of dimensions, as in NumPy 1.
 	maxDims = 32
 	// maxArray is the maximum size of an array in bytes.
 	maxArray = 1 << 30

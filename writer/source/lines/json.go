@@ -302,7 +302,7 @@ func scanString(b []byte, i int) (end int, escaped bool, err *syntaxError) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for {
 		// Test eight bytes at a time. The lowest byte of x that is 0 is the lowest whose top bit is
-		// set in (x-ones)&^x; the lowest byte of w below 0x20 is that of (w-0x20*ones)&^w.
+		// set in (x-ones)&^x; the lowest byte of w below 0x20 is found in (w-0x20*ones)&^w.
 		for i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			q, s := w^ones*'"', w^ones*'\\'

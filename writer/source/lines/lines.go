@@ -185,7 +185,7 @@ func (s *lineSource) Seek(ctx context.Context, cursor string) error {
 }
 
 // Fingerprint covers the options, and the names, sizes and versions of all files in order. The
-// version of a local file is its modification time, that of an object its ETag.
+// version of a local file is its modification time, of an object its ETag.
 func (s *lineSource) Fingerprint() string { return "lines:" + s.sum.String() }
 
 // Meta returns nil.

@@ -18,7 +18,7 @@ type plan struct {
 	take    map[string]bool // columns that become fields; nil for all but the key
 	attrs   []attr
 	where   *where.Expr  // nil: all rows
-	filters []*condition // those of where
+	filters []*condition // the conditions of where
 }
 
 // newPlan checks options against the files. Names are checked only if all files are CSV, because

@@ -65,7 +65,7 @@ func (p *panicked) Unwrap() error {
 	return err
 }
 
-// readerAt is an object as an io.ReaderAt. ctx is that of the current call.
+// readerAt is an object as an io.ReaderAt. ctx is the context of the current call.
 type readerAt struct {
 	ctx context.Context
 	obj objstore.Object

@@ -35,7 +35,7 @@ func (a *assembly) fail(err error) {
 	}
 }
 
-// lead returns the first leaf of a node. Its levels represent those of the others.
+// lead returns the first leaf of a node. The other leaves have the same levels.
 func (a *assembly) lead(n *node) *entries { return a.leaves[n.first-a.root.first] }
 
 // level returns the definition level of the next entry of a node, or -1 after the end.

@@ -34,7 +34,7 @@ type Options struct {
 	// Nulls selects what happens to a row in which every column that becomes a field is null.
 	Nulls source.Nulls `json:",omitempty"`
 	// Arrays has columns of numbers and truth values become arrays without a dimension, .npy files,
-	// rather than text. Those of class labels stay text.
+	// rather than text. Class labels stay text.
 	Arrays bool `json:",omitempty"`
 	// PageMemory is the maximum decoded size of a page in bytes. The default is 256 MiB. Pages of
 	// up to 64 MiB, and pages that decode to at most 32 times their stored size, are always read.

@@ -336,7 +336,7 @@ func (p *rowSource) Seek(ctx context.Context, cursor string) error {
 }
 
 // Fingerprint covers the options, and the names, sizes, versions and schemas of all files in order.
-// The version of a local file is its modification time, that of an object its ETag.
+// The version of a local file is its modification time, of an object its ETag.
 func (p *rowSource) Fingerprint() string { return "parquet:" + p.sum.String() }
 
 // Meta names the classes, if exactly one column that is read has class labels.

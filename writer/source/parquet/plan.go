@@ -257,8 +257,8 @@ func (c *column) setForm() {
 	}
 }
 
-// extensions returns the possible extensions of the column's field. That of a file is known only
-// when it is read.
+// extensions returns the possible extensions of the column's field. Which one a file has is known
+// only when it is read.
 func (c *column) extensions() []string {
 	switch c.form {
 	case formRaw:

@@ -155,7 +155,7 @@ func file(b []byte, size int64) (h header, ok bool) {
 	return h, regular(h.name)
 }
 
-// regular reports whether a name can be that of a regular file.
+// regular reports whether a regular file can have the name.
 func regular(name string) bool { return name != "" && name[len(name)-1] != '/' }
 
 func upToZero(b []byte) []byte {

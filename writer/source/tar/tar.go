@@ -1,4 +1,4 @@
-// Package tar reads the samples of tar archives: those of WebDataset, plain or compressed with gzip
+// Package tar reads the samples of tar archives as WebDataset has them, plain or compressed with gzip
 // or zstd, and those that tar makes of folders.
 //
 // A sample is a run of members that share the path up to the first dot of the base name. If the

@@ -154,7 +154,7 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 const llmHeaderLen = 1024
 
 // llmHeader parses the first three of them: magic, version and number of ids. t is 0 if there is no
-// such header. The magic numbers are those of dev/data/data_common.py in karpathy/llm.c.
+// such header. The magic numbers are from dev/data/data_common.py in karpathy/llm.c.
 func llmHeader(first []byte) (t DType, ids int64) {
 	if len(first) < 12 {
 		return 0, 0

@@ -233,7 +233,7 @@ func (a *arraySource) Split(part, parts int) error {
 }
 
 // Fingerprint covers the options, and the names, sizes, versions and types of all files in order.
-// The version of a local file is its modification time, that of an object its ETag.
+// The version of a local file is its modification time, of an object its ETag.
 func (a *arraySource) Fingerprint() string { return "tokens:" + a.sum.String() }
 
 // Meta returns nil.

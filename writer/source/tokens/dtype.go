@@ -63,7 +63,7 @@ func (t DType) descr() string {
 	return order + kind + strconv.FormatInt(t.size(), 10)
 }
 
-// limits returns the minimum and maximum id. The maximum of uint64 is that of int64.
+// limits returns the minimum and maximum id. uint64 has the maximum of int64.
 func (t DType) limits() (low, high int64) {
 	width := 8 * t.size()
 	if t.signed() {
@@ -179,7 +179,7 @@ func convert(dst, src []byte, from layout, to DType) ([]byte, error) {
 	return dst, nil
 }
 
-// widen decodes ids. Those of uint64 keep their bits.
+// widen decodes ids. Ids of type uint64 keep their bits.
 func widen(ids []int64, src []byte, from layout) {
 	signed, big := from.signed(), from.big
 	switch from.size() {

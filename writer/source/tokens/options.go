@@ -66,7 +66,7 @@ type Options struct {
 	// converts it. DType must be 0.
 	Mixed bool
 	// Raw is the type of the ids in files whose names do not end in .npy, which hold nothing but
-	// little-endian ids. If it is not set, such files are an error, except for those of llm.c,
+	// little-endian ids. If it is not set, such files are an error, except for files of llm.c,
 	// whose header states the type.
 	Raw DType
 }

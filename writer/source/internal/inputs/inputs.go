@@ -70,7 +70,7 @@ func (f *File) Reopen(ctx context.Context) (objstore.Object, error) {
 	return obj, nil
 }
 
-// Same returns objstore.ErrChanged if info is not that of the file that Open opened.
+// Same returns objstore.ErrChanged if info describes another file than Open opened.
 func (f *File) Same(info objstore.Info) error {
 	if info.Size != f.Info.Size || info.ETag != f.Info.ETag {
 		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
@@ -99,7 +99,7 @@ func Fingerprint(opt any) (hash.Hash, error) {
 }
 
 // Survey calls look for the numbers 0 to n-1, up to limit of them at a time. When one fails, it
-// cancels the context of the others. The error is that of the lowest number that failed for a
+// cancels the context of the others. It returns the error of the lowest number that failed for a
 // reason of its own, so that the same damage gives the same error.
 func Survey(ctx context.Context, n, limit int, look func(ctx context.Context, i int) error) error {
 	work, workCtx := errgroup.WithContext(ctx)

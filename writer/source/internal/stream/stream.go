@@ -108,7 +108,7 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 }
 
 // Read implements io.Reader. The error of a truncated file or of a checksum that does not match
-// wraps format.ErrCorrupt; other errors are those of the store.
+// wraps format.ErrCorrupt; other errors come from the store.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	s.off += int64(n)
