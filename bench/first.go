@@ -45,7 +45,7 @@ func (b *bench) firstOf(dir string) error {
 }
 
 func firstDefaults() reader.StreamOptions {
-	return reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1}}
+	return reader.StreamOptions{Shuffle: true, Seed: 1}
 }
 
 func (b *bench) firstInPython(dir string) error {

@@ -24,7 +24,7 @@ func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions)
 		}
 		defer x.Close()
 		o := o
-		o.World, o.Epochs, o.Workers = ranks, epochs, workers
+		o.World, o.Epochs, o.Tuning.Workers = ranks, epochs, workers
 		asked := reader.Spec{Order: o.Choice()}
 		length, _, err := x.Extent(nil, false)
 		if err != nil {

@@ -19,7 +19,7 @@ func (b *bench) start() error {
 	}
 	defer ds.Close()
 	o := shuffled
-	o.World, o.Workers, o.ShuffleMemory = 1, 2, 512<<20
+	o.World, o.Tuning.Workers, o.Order.ShuffleMemory = 1, 2, 512<<20
 	s, err := ds.Stream(b.ctx, o)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) 
 		}
 		defer ds.Close()
 		o := o
-		o.World, o.Epochs, o.Workers = ranks, cmp.Or(o.Epochs, epochs), workers
+		o.World, o.Epochs, o.Tuning.Workers = ranks, cmp.Or(o.Epochs, epochs), workers
 		return b.drain(o, o.Epochs*ds.NumSamples(), o.Epochs*ds.Info().Blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return ds.Stream(b.ctx, o) })
 	}
 }
@@ -79,7 +79,7 @@ func repeat(f func() error) func() error {
 
 // shuffled is the order that the figures are for: a memory that a training host has, and the
 // default lanes.
-var shuffled = reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short"}}
+var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short", Order: reader.Order{ShuffleMemory: 128 << 20}}
 
 // stream measures shuffled streaming against decoding alone.
 func (b *bench) stream() error {

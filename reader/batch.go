@@ -155,7 +155,7 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) error {
 	}
 	s.clock.Map(true)
 	defer s.clock.Map(false)
-	return mapFunc(s.opts.Map).all(ctx, b.Samples, s.opts.Workers)
+	return mapFunc(s.opts.Map).all(ctx, b.Samples, s.opts.Tuning.Workers)
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does

@@ -69,9 +69,9 @@ func rightBatch(t *testing.T, b *reader.Batch) {
 func wideStream(t *testing.T, ds *reader.Dataset, rows bool) *reader.Stream {
 	t.Helper()
 	s, err := ds.Stream(t.Context(), reader.StreamOptions{
-		Order:  reader.Order{GlobalBatch: 50, Shuffle: true, Seed: 3, ShuffleMemory: 128 << 10, Epochs: 20},
-		Read:   reader.Read{Rows: rows, Workers: 2},
-		Limits: reader.Limits{Memory: 1 << 20}, // less than the data, so blocks are read again
+		GlobalBatch: 50, Shuffle: true, Seed: 3, Epochs: 20, Rows: rows,
+		Order:  reader.Order{ShuffleMemory: 128 << 10},
+		Tuning: reader.Tuning{Workers: 2, Memory: 1 << 20},
 	})
 	if err != nil {
 		t.Fatal(err)

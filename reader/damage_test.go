@@ -43,7 +43,7 @@ func TestChangedInPlace(t *testing.T) {
 			},
 			"cut": func(f *os.File, size int64) error { return f.Truncate(0) },
 		} {
-			for _, so := range []StreamOptions{{Order: Order{GlobalBatch: 16}}, {Order: Order{GlobalBatch: 16, Shuffle: true, Lanes: 3, Delay: 2, Seed: 3}}} {
+			for _, so := range []StreamOptions{{GlobalBatch: 16}, {GlobalBatch: 16, Shuffle: true, Seed: 3, Order: Order{Lanes: 3, Delay: 2}}} {
 				t.Run(fmt.Sprintf("%s/%s/shuffle=%v", kind, name, so.Shuffle), func(t *testing.T) {
 					dir := t.TempDir()
 					store, err := local.New(dir, local.Options{NoSync: true})
@@ -68,7 +68,7 @@ func TestChangedInPlace(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					so.Hold, so.Epochs, so.Memory, so.Depth = 2, 1, 1<<20, 1
+					so.Hold, so.Epochs, so.Tuning.Memory, so.Tuning.Depth = 2, 1, 1<<20, 1
 					f := set.follow(t, so)
 					held := f.next(t)
 					held.check(t)
@@ -305,7 +305,7 @@ func TestFewDescriptors(t *testing.T) {
 	ways := maps.Clone(waysToRead)
 	ways["verify"], ways["deep"] = whole(false), whole(true)
 	ways["stream"] = func(ctx context.Context, d *Dataset, want []testset.Sample) error {
-		s, err := d.Stream(ctx, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 16, Epochs: 1}})
+		s, err := d.Stream(ctx, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 1})
 		if err != nil {
 			return err
 		}

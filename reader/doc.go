@@ -12,7 +12,7 @@
 //	order, storage order or number ──▶ jobs ──▶ fetch, check, decode ──▶ back in order ──▶ samples
 //	                                            on Options.Workers
 //
-// Memory is bounded in bytes, by [Options.Memory] and [Limits].
+// Memory is bounded in bytes, by [Options.Memory] and [Tuning].
 //
 // Related packages:
 //

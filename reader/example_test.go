@@ -88,7 +88,7 @@ func ExampleBatch_Rows() {
 	}
 	defer ds.Close()
 	s, err := ds.Stream(ctx, reader.StreamOptions{
-		Order: reader.Order{GlobalBatch: 4, Epochs: 1}, Read: reader.Read{Rows: true},
+		GlobalBatch: 4, Epochs: 1, Rows: true,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -112,7 +112,7 @@ func ExampleDataset_Stream() {
 	}
 	defer ds.Close()
 	s, err := ds.Stream(ctx, reader.StreamOptions{
-		Order: reader.Order{Shuffle: true, Seed: 7, Epochs: 1, GlobalBatch: 256, Rank: 1, World: 4, Tail: order.TailShort},
+		Shuffle: true, Seed: 7, Epochs: 1, GlobalBatch: 256, Rank: 1, World: 4, Tail: order.TailShort,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -143,7 +143,7 @@ func ExampleStream_Checkpoint() {
 	// Two ranks take three steps, then the job is preempted. Any rank's checkpoint restores all.
 	var saved []byte
 	for rank := range 2 {
-		s, err := ds.Stream(ctx, reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 7, Epochs: 1, GlobalBatch: 100, Rank: rank, World: 2, Tail: order.TailShort}})
+		s, err := ds.Stream(ctx, reader.StreamOptions{Shuffle: true, Seed: 7, Epochs: 1, GlobalBatch: 100, Rank: rank, World: 2, Tail: order.TailShort})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func ExampleStream_Checkpoint() {
 		log.Fatal(err)
 	}
 	for rank := range 3 {
-		s, err := ds.Stream(ctx, reader.StreamOptions{Order: reader.Order{Checkpoint: &cp, Epochs: 1, Rank: rank, World: 3}})
+		s, err := ds.Stream(ctx, reader.StreamOptions{Checkpoint: &cp, Epochs: 1, Rank: rank, World: 3})
 		if err != nil {
 			log.Fatal(err)
 		}

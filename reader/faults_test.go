@@ -393,7 +393,7 @@ func TestNamesInBlocks(t *testing.T) {
 	}
 	ways := map[string]func(d *Dataset) error{
 		"stream": func(d *Dataset) error {
-			s, err := d.Stream(t.Context(), StreamOptions{Order: Order{GlobalBatch: 2, Epochs: 1}})
+			s, err := d.Stream(t.Context(), StreamOptions{GlobalBatch: 2, Epochs: 1})
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ func TestReadOnce(t *testing.T) {
 	blocks := uint64(set.Info().Blocks)
 	for _, c := range []struct{ rank, world, batch int }{{0, 1, 64}, {0, 1, 2999}, {3, 8, 256}, {5, 8, 8}} {
 		store.reads.Store(0)
-		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Seed: 5, GlobalBatch: c.batch, Rank: c.rank, World: c.world, Epochs: 4}, Read: Read{Depth: 2}})
+		f := set.follow(t, StreamOptions{Shuffle: true, Seed: 5, GlobalBatch: c.batch, Rank: c.rank, World: c.world, Epochs: 4, Tuning: Tuning{Depth: 2}})
 		if p := f.Info().Plan; !p.Whole() || p.Params().Lanes != 1 || f.Info().Memory > 100<<20 {
 			t.Fatalf("%+v: %+v, %d bytes", c, p.Params(), f.Info().Memory)
 		}
@@ -26,7 +26,7 @@ func TestReadOnce(t *testing.T) {
 		}
 	}
 	// With less memory than the data has, blocks are read again; the order is the same.
-	f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Seed: 5, GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: 1 << 20}})
+	f := set.follow(t, StreamOptions{Shuffle: true, Seed: 5, GlobalBatch: 64, Epochs: 2, Tuning: Tuning{Memory: 1 << 20}})
 	f.rest(t)
 	if s := f.Stats(); s.Blocks <= blocks || s.Evicted == 0 {
 		t.Errorf("%d blocks read, %d evicted", s.Blocks, s.Evicted)
@@ -46,7 +46,7 @@ func TestMixReadOnce(t *testing.T) {
 		s.Lanes, s.RunBlocks, s.Delay, s.Head = p.Lanes, p.RunBlocks, p.Delay, p.Head
 	}
 	of, _ := joined(t, m, []source{a, b})
-	s := openMix(t, of, StreamOptions{Order: Order{GlobalBatch: 50, Epochs: 4}, Read: Read{Depth: 2}})
+	s := openMix(t, of, StreamOptions{GlobalBatch: 50, Epochs: 4, Tuning: Tuning{Depth: 2}})
 	samples := 0
 	for batch, err := range s.Batches(t.Context()) {
 		if err != nil {
@@ -67,11 +67,11 @@ func TestMixing(t *testing.T) {
 	m.Sources[0].Delay, m.Sources[0].Lanes = 500, 1
 	m.Sources[1].Delay, m.Sources[1].Lanes, m.Sources[1].Head = 1, 1, 1
 	of, _ := joined(t, m, []source{a, b})
-	v, err := openMix(t, of, StreamOptions{Order: Order{GlobalBatch: 100, Epochs: 4}}).Mixing(t.Context())
+	v, err := openMix(t, of, StreamOptions{GlobalBatch: 100, Epochs: 4}).Mixing(t.Context())
 	if err != nil || v.Source != "b" || !v.Little() || v.Memory < 1<<20 {
 		t.Errorf("a mix: %+v, %v", v, err)
 	}
-	if v, err = a.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 100}}).Mixing(t.Context()); err != nil || v.VIF != 1 {
+	if v, err = a.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 100}).Mixing(t.Context()); err != nil || v.VIF != 1 {
 		t.Errorf("small data: %+v, %v", v, err)
 	}
 }

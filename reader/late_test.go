@@ -22,7 +22,9 @@ func lateSet(t *testing.T, mark byte) *streamed {
 
 // lateOptions are the same for all streams, so that each can use the memory of one before it.
 var lateOptions = StreamOptions{
-	Order: Order{Shuffle: true, GlobalBatch: 100, ShuffleMemory: 1 << 20}, Limits: Limits{Hold: 4, Memory: 24 << 20}, Read: Read{Workers: 1},
+	Shuffle: true, GlobalBatch: 100, Hold: 4,
+	Order:  Order{ShuffleMemory: 1 << 20},
+	Tuning: Tuning{Memory: 24 << 20, Workers: 1},
 }
 
 // take takes batches from a stream.

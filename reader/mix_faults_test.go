@@ -50,7 +50,7 @@ func TestMixFailures(t *testing.T) {
 		return broken
 	}
 	store.mu.Unlock()
-	s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 10}})
+	s := openMix(t, x, StreamOptions{GlobalBatch: 10})
 	_, err := s.Next(t.Context())
 	var of *mix.SourceError
 	if !errors.Is(err, broken) || !errors.As(err, &of) || of.Source != "b" {
@@ -67,7 +67,7 @@ func TestMixFailures(t *testing.T) {
 		return nil
 	}
 	store.mu.Unlock()
-	s = openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 10}})
+	s = openMix(t, x, StreamOptions{GlobalBatch: 10})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := s.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -88,7 +88,7 @@ func TestMixSkips(t *testing.T) {
 	blocks := blocksOf(t, in[1].Dataset)
 	in[1].streamed = in[1].flipped(t, store, blocks[1])
 	x, _ := joined(t, mixOf(1, in, 1, 1), in)
-	o := StreamOptions{Order: Order{GlobalBatch: 20, Epochs: 1}, Limits: Limits{SkipCorrupt: true, MaxSkipped: 50}}
+	o := StreamOptions{GlobalBatch: 20, Epochs: 1, Faults: Faults{SkipCorrupt: true, MaxSkipped: 50}}
 	s := openMix(t, x, o)
 	holes := 0
 	for b, err := range s.Batches(t.Context()) {
@@ -116,7 +116,7 @@ func TestMixSkips(t *testing.T) {
 	if cp := throughText(t, at).Mix; cp.Skipped != blocks[1].count || cp.SkipHash != hex.EncodeToString(sum[:16]) || cp.Steps.GlobalBatch != 20 {
 		t.Errorf("%+v", cp)
 	}
-	o.SkipCorrupt = false
+	o.Faults.SkipCorrupt = false
 	s = openMix(t, x, o)
 	for err == nil {
 		_, err = s.Next(t.Context())

@@ -52,7 +52,7 @@ func TestMixOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := []source{one(t, "a", "x", mem.New(), 3000), one(t, "b", "x", near, 3000)}
-	o := StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 12}, Limits: Limits{Memory: 1 << 20}}
+	o := StreamOptions{GlobalBatch: 10, Epochs: 12, Tuning: Tuning{Memory: 1 << 20}}
 	x, _ := joined(t, mixOf(1, in, 1, 1), in)
 	want := keysOf(t, openMix(t, x, o), nil)
 

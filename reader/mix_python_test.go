@@ -135,7 +135,7 @@ func TestMixChainsOfPython(t *testing.T) {
 					refs = append(refs, ref)
 					note(given, m.Sources[ref.Source].Name, ref)
 				}
-				s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World}, Read: Read{Depth: 1}})
+				s := openMix(t, x, StreamOptions{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World, Tuning: Tuning{Depth: 1}})
 				b, err := s.Next(t.Context())
 				if err != nil {
 					t.Fatal(err)

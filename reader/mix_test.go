@@ -215,7 +215,7 @@ func mixRun(t *testing.T, x Mix, tables []order.Table, in []source, given map[st
 	split := order.Split{GlobalBatch: 5 + random.IntN(90), World: 1 + random.IntN(5)}
 	streams := make([]*Stream, split.World)
 	for r := range streams {
-		streams[r] = openMix(t, x, StreamOptions{Order: Order{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World}, Limits: Limits{Memory: []int64{0, 1 << 20}[random.IntN(2)]}})
+		streams[r] = openMix(t, x, StreamOptions{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World, Tuning: Tuning{Memory: []int64{0, 1 << 20}[random.IntN(2)]}})
 	}
 	at, err := streams[0].Checkpoint()
 	cp = mixText(t, at, err)
@@ -283,7 +283,7 @@ func checkGiven(t *testing.T, all []source, given map[string]map[uint32]map[uint
 func TestMixStats(t *testing.T) {
 	in := []source{newSource(t, "a", mem.New(), 60), newSource(t, "b", mem.New(), 60)}
 	x, _ := joined(t, mixOf(1, in, 3, 1), in)
-	o := StreamOptions{Order: Order{GlobalBatch: 40, Epochs: 1}}
+	o := StreamOptions{GlobalBatch: 40, Epochs: 1}
 	o.Map = func(_ context.Context, s *Sample) error {
 		data := fmt.Appendf(nil, "%s/%d/%x", s.Source(), s.Epoch, s.Seed())
 		s.Fields = append(slices.Clone(s.Fields), format.FieldView{Name: []byte("where"), Data: data})
@@ -347,7 +347,7 @@ func TestMixFields(t *testing.T) {
 		{[]string{"jpg?", "png?"}, ""},
 		{[]string{"jpg?", "png?", "txt"}, `source "a"`},
 	} {
-		s, err := OpenMix(t.Context(), x, StreamOptions{Read: Read{Expect: e.expect}})
+		s, err := OpenMix(t.Context(), x, StreamOptions{Expect: e.expect})
 		if e.want == "" {
 			if err != nil {
 				t.Fatal(err)
@@ -359,7 +359,7 @@ func TestMixFields(t *testing.T) {
 			t.Errorf("%q: %v, want %s", e.expect, err, e.want)
 		}
 	}
-	if s, err := in[0].Stream(t.Context(), StreamOptions{Read: Read{Expect: []string{"txt?", "jpg"}}}); err != nil {
+	if s, err := in[0].Stream(t.Context(), StreamOptions{Expect: []string{"txt?", "jpg"}}); err != nil {
 		t.Error(err)
 	} else {
 		s.Close()
@@ -377,7 +377,7 @@ func takenBy(t *testing.T, n int) (goroutines, descriptors int) {
 	}
 	before, files := runtime.NumGoroutine(), openFiles(t)
 	x, _ := joined(t, mixOf(1, in, weights...), in)
-	s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 128}, Limits: Limits{Memory: 16 << 20}})
+	s := openMix(t, x, StreamOptions{GlobalBatch: 128, Tuning: Tuning{Memory: 16 << 20}})
 	for range 8 {
 		if _, err := s.Next(t.Context()); err != nil {
 			t.Fatal(err)
@@ -428,7 +428,7 @@ func TestMixEnds(t *testing.T) {
 	if err := want.LeaveOut(x.LeftOut); err != nil {
 		t.Fatal(err)
 	}
-	s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 7}})
+	s := openMix(t, x, StreamOptions{GlobalBatch: 7})
 	n := 0
 	for b, err := range s.Batches(t.Context()) {
 		refs, at, planErr := want.NextBatch(nil, order.Split{GlobalBatch: 7, World: 1})
@@ -458,7 +458,7 @@ func TestMixMemory(t *testing.T) {
 	}
 	x, _ := joined(t, m, in)
 	for _, memory := range []int64{0, 1 << 20} {
-		s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: memory}, Read: Read{Workers: 1}})
+		s := openMix(t, x, StreamOptions{GlobalBatch: 64, Epochs: 2, Tuning: Tuning{Memory: memory, Workers: 1}})
 		for _, err := range s.Batches(t.Context()) {
 			if err != nil {
 				t.Fatal(err)

@@ -306,7 +306,7 @@ func TestUnitEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer run.Close()
-	s, err := run.Stream(t.Context(), reader.StreamOptions{Read: reader.Read{Expect: []string{"ids?"}}})
+	s, err := run.Stream(t.Context(), reader.StreamOptions{Expect: []string{"ids?"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,17 +78,17 @@ func (s *Stream) wait(on bool) {
 
 // help has the spare workers decode, or no longer. They finish what they are at.
 func (s *Stream) help(on bool) {
-	n := s.opts.Workers
+	n := s.opts.Tuning.Workers
 	if on {
-		n += s.opts.Spare
+		n += s.opts.Tuning.Spare
 	}
-	if s.opts.Spare > 0 {
+	if s.opts.Tuning.Spare > 0 {
 		s.tuning.turns.Gate.Set(n)
 	}
 }
 
 // Waits is for callers of Next that take batches ahead for somebody else: it tells whether that one
-// waits. From the first call on, Read.Spare workers help then, and not when Next waits. It may be
+// waits. From the first call on, Tuning.Spare workers help then, and not when Next waits. It may be
 // called from any goroutine.
 func (s *Stream) Waits(on bool) {
 	s.tuning.told.Store(true)

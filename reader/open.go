@@ -53,13 +53,13 @@ func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, 
 func (s *Stream) start(of planner.Order) {
 	s.life.opened = time.Now()
 	s.sizes = sizesOf(s.inputs, &s.opts)
-	s.ledger = ledger.New(s.opts.mostSkipped(s.inputs), s.opts.Skipped)
+	s.ledger = ledger.New(s.opts.mostSkipped(s.inputs), s.opts.Faults.Skipped)
 	s.count.skipped = s.ledger.Mark()
 	s.flow = flow{
-		fetches: make(chan *window.Piece, max(4*s.opts.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
+		fetches: make(chan *window.Piece, max(4*s.opts.Tuning.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
 		landing: make(chan struct{}, 1), ready: make(chan assembled, s.sizes.queue),
 	}
-	s.tuning.turns = fetch.Turns{Gate: tune.NewGate(s.opts.Workers), Pool: s.pool()}
+	s.tuning.turns = fetch.Turns{Gate: tune.NewGate(s.opts.Tuning.Workers), Pool: s.pool()}
 	if s.sizes.requests > 0 {
 		s.flow.flight = fetch.NewFlight(&s.tuning.turns, s.sizes.flight)
 	}
@@ -177,7 +177,7 @@ func (s *Stream) hand(ctx context.Context, out assembled) bool {
 // skip decides about a sample of a damaged block: nil leaves it out.
 func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 	in := s.inputs[r.Source]
-	if !s.opts.SkipCorrupt || !fetch.Proven(cause) {
+	if !s.opts.Faults.SkipCorrupt || !fetch.Proven(cause) {
 		return in.failed(cause)
 	}
 	j := p.Job.Shard.BlockRange(p.Job.Block+int(r.Block)-p.First, 1)

@@ -40,22 +40,22 @@ func TestStreamLogsOrder(t *testing.T) {
 		silent []string
 	}{
 		"enough": {
-			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1}},
+			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1},
 			[]string{`msg="stream: order" rank=1 ranks=2 lanes=1 run_blocks=1`, "local_vif=", "100 of 100", "same_block=", "samples_measured=500"}, []string{"WARN"},
 		},
 		"small window": {
-			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3}},
+			StreamOptions{Shuffle: true, GlobalBatch: 64, Order: Order{Lanes: 4, Delay: 3}},
 			[]string{"level=WARN", "samples are mixed little", "a ShuffleMemory of 2MiB, or pack in a random order", "vif=", `msg="stream: order"`}, []string{"--", "more ranks"},
 		},
 		"another rank": {
-			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3, World: 2, Rank: 1}},
+			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1, Order: Order{Lanes: 4, Delay: 3}},
 			[]string{`msg="stream: order"`}, []string{"mixed little"},
 		},
 		"few lanes": {
-			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 50, World: 6}},
+			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 6, Order: Order{Lanes: 4, Delay: 50}},
 			[]string{"more ranks than lanes", "reads_of_a_block=1.5"}, []string{"--", "mixed little"},
 		},
-		"unshuffled": {StreamOptions{Order: Order{GlobalBatch: 64}}, nil, []string{"stream: ", "WARN"}},
+		"unshuffled": {StreamOptions{GlobalBatch: 64}, nil, []string{"stream: ", "WARN"}},
 	} {
 		var log lines
 		c.o.Epochs, c.o.Tail, c.o.Log, c.o.StatsEvery = 1, "short", slog.New(slog.NewTextHandler(&log, nil)), time.Hour
@@ -99,7 +99,7 @@ func TestStreamJoinsBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		memory := table.Decoded / 10 * 19 // too little for a uniform permutation
-		s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, ShuffleMemory: memory, GlobalBatch: 64, Epochs: 1, Tail: "short"}})
+		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short", Order: Order{ShuffleMemory: memory}})
 		if p := s.Info().Plan.Params(); p.RunBlocks != c.runs {
 			t.Fatalf("%d blocks: %+v", c.blocks, p)
 		}

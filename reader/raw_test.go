@@ -32,17 +32,17 @@ func images(n int) []testset.Sample {
 func TestLargeRawBlocks(t *testing.T) {
 	watch(t)
 	samples := images(120)
-	order := Order{Shuffle: true, Lanes: 4, Delay: 2, GlobalBatch: 10, Epochs: 2}
+	order := StreamOptions{Shuffle: true, GlobalBatch: 10, Epochs: 2, Order: Order{Lanes: 4, Delay: 2}}
 	for _, plain := range []bool{false, true} {
 		store := build(t, samples, testset.Options{BlockSize: 1 << 20, ShardSize: 6 << 20, Raw: !plain, Plain: plain})
 		for name, s := range map[string]objstore.Store{"memory": store.Clone(), "disk": onDisk(t, store)} {
 			set := &streamed{open(t, s, Options{Workers: 2}), samples}
-			set.follow(t, StreamOptions{Order: order}).rest(t)
+			set.follow(t, order).rest(t)
 			for i, l := range blocksOf(t, set.Dataset) {
 				if name != "memory" || i%5 != 0 {
 					continue
 				}
-				f := set.flipped(t, store.Clone(), l).follow(t, StreamOptions{Order: order})
+				f := set.flipped(t, store.Clone(), l).follow(t, order)
 				if err := f.untilNeeded(t, l.has); !errors.Is(err, format.ErrCorrupt) || errors.Is(err, io.EOF) {
 					t.Fatalf("block %d: %v", l.block, err)
 				}

@@ -44,26 +44,26 @@ func TestNeverASample(t *testing.T) {
 	shortMix, _ := joined(t, short, in)
 	for name, c := range map[string]struct {
 		open  func(StreamOptions) (*Stream, error)
-		order Order
+		order StreamOptions
 		want  string
 	}{
-		"batch below ranks":     {of(set.Dataset), Order{GlobalBatch: 4, World: 8}, "rank 0 never gets a sample: a global batch of 4 has fewer samples than there are ranks, 8: give a global batch of at least 8"},
-		"another rank":          {of(set.Dataset), Order{GlobalBatch: 4, World: 8, Rank: 6, Tail: order.TailPad}, "rank 6 never gets"},
-		"a rank that has one":   {of(set.Dataset), Order{GlobalBatch: 4, World: 8, Rank: 7}, ""},
-		"short epochs":          {of(set.Dataset), Order{GlobalBatch: 100, World: 40, Tail: order.TailShort}, "rank 0 of 40 never gets a sample: an epoch has 30"},
-		"their last rank":       {of(set.Dataset), Order{GlobalBatch: 100, World: 40, Rank: 39, Tail: order.TailShort}, ""},
-		"of the last batch":     {of(set.Dataset), Order{GlobalBatch: 4, World: 5, Rank: 2, Tail: order.TailShort}, ""}, // 30 = 7·4 + 2
-		"short epochs that pad": {of(set.Dataset), Order{GlobalBatch: 100, World: 40, Tail: order.TailPad}, ""},
-		"drop":                  {of(set.Dataset), Order{GlobalBatch: 31, Tail: order.TailDrop}, "delivers nothing of 30 samples"},
-		"all removed":           {of(gone), Order{GlobalBatch: 4}, "all samples were removed"},
-		"a mix":                 {ofMix(longMix), Order{GlobalBatch: 4, World: 8}, "rank 0 never gets a sample: a global batch of 4"},
-		"short epochs of a mix": {ofMix(shortMix), Order{GlobalBatch: 8, World: 8, Rank: 1}, "rank 1 of 8 never gets a sample: an epoch has 3"},
-		"units":                 {of(docs.Dataset), Order{GlobalBatch: 4, World: 8, Units: pack}, "rank 0 never gets a sample: a global batch of 4"},
-		"short epochs of units": {of(docs.Dataset), Order{GlobalBatch: 64, World: 64, Units: pack, Tail: order.TailShort}, "rank 0 of 64 never gets a sample: an epoch has "},
-		"drop of units":         {of(docs.Dataset), Order{GlobalBatch: 64, Units: pack, Tail: order.TailDrop}, "global batch 64 with tail drop delivers nothing of the "},
+		"batch below ranks":     {of(set.Dataset), StreamOptions{GlobalBatch: 4, World: 8}, "rank 0 never gets a sample: a global batch of 4 has fewer samples than there are ranks, 8: give a global batch of at least 8"},
+		"another rank":          {of(set.Dataset), StreamOptions{GlobalBatch: 4, World: 8, Rank: 6, Tail: order.TailPad}, "rank 6 never gets"},
+		"a rank that has one":   {of(set.Dataset), StreamOptions{GlobalBatch: 4, World: 8, Rank: 7}, ""},
+		"short epochs":          {of(set.Dataset), StreamOptions{GlobalBatch: 100, World: 40, Tail: order.TailShort}, "rank 0 of 40 never gets a sample: an epoch has 30"},
+		"their last rank":       {of(set.Dataset), StreamOptions{GlobalBatch: 100, World: 40, Rank: 39, Tail: order.TailShort}, ""},
+		"of the last batch":     {of(set.Dataset), StreamOptions{GlobalBatch: 4, World: 5, Rank: 2, Tail: order.TailShort}, ""}, // 30 = 7·4 + 2
+		"short epochs that pad": {of(set.Dataset), StreamOptions{GlobalBatch: 100, World: 40, Tail: order.TailPad}, ""},
+		"drop":                  {of(set.Dataset), StreamOptions{GlobalBatch: 31, Tail: order.TailDrop}, "delivers nothing of 30 samples"},
+		"all removed":           {of(gone), StreamOptions{GlobalBatch: 4}, "all samples were removed"},
+		"a mix":                 {ofMix(longMix), StreamOptions{GlobalBatch: 4, World: 8}, "rank 0 never gets a sample: a global batch of 4"},
+		"short epochs of a mix": {ofMix(shortMix), StreamOptions{GlobalBatch: 8, World: 8, Rank: 1}, "rank 1 of 8 never gets a sample: an epoch has 3"},
+		"units":                 {of(docs.Dataset), StreamOptions{GlobalBatch: 4, World: 8, Units: pack}, "rank 0 never gets a sample: a global batch of 4"},
+		"short epochs of units": {of(docs.Dataset), StreamOptions{GlobalBatch: 64, World: 64, Units: pack, Tail: order.TailShort}, "rank 0 of 64 never gets a sample: an epoch has "},
+		"drop of units":         {of(docs.Dataset), StreamOptions{GlobalBatch: 64, Units: pack, Tail: order.TailDrop}, "global batch 64 with tail drop delivers nothing of the "},
 	} {
 		for _, epochs := range []uint64{0, 1} {
-			o := StreamOptions{Order: c.order}
+			o := c.order
 			o.Epochs = epochs
 			s, err := c.open(o)
 			switch refused := c.want != "" && (epochs == 0 || name == "drop"); {

@@ -78,15 +78,15 @@ func TestRemoteStreams(t *testing.T) {
 		store.Store = mem.New()
 		set := newStreamed(t, store, mixed(2000), kind)
 		for _, o := range []StreamOptions{
-			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 2}},
-			{Order: Order{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1}},
-			{Order: Order{GlobalBatch: 100, Epochs: 1}},
-			{Order: Order{GlobalBatch: 100, Epochs: 1, World: 3}},
-			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Limits: Limits{Memory: 1 << 20}},
-			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Read: Read{Requests: 3}},
-			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Read: Read{Requests: 1}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 2, Order: Order{Lanes: 24, Delay: 4}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1, Order: Order{Lanes: 8, RunBlocks: 4, Delay: 2}},
+			{GlobalBatch: 100, Epochs: 1},
+			{GlobalBatch: 100, Epochs: 1, World: 3},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Memory: 1 << 20}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Requests: 3}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Requests: 1}},
 		} {
-			o.Workers = 2
+			o.Tuning.Workers = 2
 			store.reads.Store(0)
 			store.infos.Store(0)
 			store.mostFlying.Store(0)
@@ -94,8 +94,8 @@ func TestRemoteStreams(t *testing.T) {
 			f.rest(t)
 			stats := f.Stats()
 			f.Close()
-			most := cmp.Or(int64(o.Requests), 16)
-			if n := store.mostFlying.Load(); n > most || (n <= most/4 && o.Memory == 0) {
+			most := cmp.Or(int64(o.Tuning.Requests), 16)
+			if n := store.mostFlying.Load(); n > most || (n <= most/4 && o.Tuning.Memory == 0) {
 				t.Errorf("%+v: %d requests in flight, want up to %d", o, n, most)
 			}
 			if n := store.infos.Load(); n > 0 {
@@ -104,7 +104,7 @@ func TestRemoteStreams(t *testing.T) {
 			if n := uint64(store.reads.Load()); n > stats.Blocks+uint64(set.NumShards()) {
 				t.Errorf("%+v: %d reads for %d blocks", o, n, stats.Blocks)
 			}
-			if o.Memory > 0 && stats.Held > o.Memory {
+			if o.Tuning.Memory > 0 && stats.Held > o.Tuning.Memory {
 				t.Errorf("%+v: %d bytes held", o, stats.Held)
 			}
 		}
@@ -150,7 +150,7 @@ func TestRemoteIsDown(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
 	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, GlobalBatch: 16, Epochs: 0}, Limits: Limits{SkipCorrupt: true, MaxSkippedShare: 1}, Read: Read{Workers: 2}})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 0, Order: Order{Lanes: 8}, Tuning: Tuning{Workers: 2}, Faults: Faults{SkipCorrupt: true, MaxSkippedShare: 1}})
 	for i := 0; ; i++ {
 		_, err := s.Next(t.Context())
 		if err == nil {
@@ -192,7 +192,7 @@ func TestRemoteFindsDamage(t *testing.T) {
 			}
 		}
 		damaged := &streamed{open(t, store, Options{Workers: 2}), samples}
-		f := damaged.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 3, Delay: 2, GlobalBatch: 8, Epochs: 1, Seed: uint64(i)}})
+		f := damaged.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 8, Epochs: 1, Seed: uint64(i), Order: Order{Lanes: 3, Delay: 2}})
 		if i%3 == 0 {
 			if err := f.untilNeeded(t, l.has); !Damaged(err) {
 				t.Fatal(err)

@@ -119,7 +119,7 @@ func openStream(ctx context.Context, store objstore.Store, o Options) error {
 		return err
 	}
 	defer d.Close()
-	s, err := d.Stream(ctx, StreamOptions{Order: Order{GlobalBatch: 1}})
+	s, err := d.Stream(ctx, StreamOptions{GlobalBatch: 1})
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func openMixed(ctx context.Context, store objstore.Store) error {
 	if err != nil {
 		return err
 	}
-	s, err := OpenMix(ctx, Mix{Plan: plan, Sets: sets[:]}, StreamOptions{Order: Order{GlobalBatch: 2}})
+	s, err := OpenMix(ctx, Mix{Plan: plan, Sets: sets[:]}, StreamOptions{GlobalBatch: 2})
 	if err != nil {
 		return err
 	}

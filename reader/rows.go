@@ -20,7 +20,7 @@ func (s *Stream) useRows(ctx context.Context) error {
 		return optionsError{errors.New("reader: units are made of samples, and with Rows a stream delivers none: leave out one of them")}
 	}
 	l, err := s.layout(ctx)
-	if o.RowsIf != nil && (errors.Is(err, ErrFields) || err == nil && !o.RowsIf(rowFields(l))) {
+	if o.Tuning.RowsIf != nil && (errors.Is(err, ErrFields) || err == nil && !o.Tuning.RowsIf(rowFields(l))) {
 		o.Rows = false
 		return nil
 	}

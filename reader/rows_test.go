@@ -131,11 +131,11 @@ func both(t *testing.T, rows, samples *reader.Stream) (n int) {
 }
 
 var rowOrders = map[string]reader.StreamOptions{
-	"in order":         {Order: reader.Order{GlobalBatch: 100}},
-	"shuffled":         {Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 64}},
-	"padded":           {Order: reader.Order{Shuffle: true, GlobalBatch: 300, World: 3, Rank: 2, Tail: "pad"}},
-	"copied":           {Order: reader.Order{Shuffle: true, Lanes: 40, Delay: 3, GlobalBatch: 3000, Tail: "pad"}, Limits: reader.Limits{Memory: 1 << 20}},
-	"large, in memory": {Order: reader.Order{Shuffle: true, GlobalBatch: 3500}},
+	"in order":         {GlobalBatch: 100},
+	"shuffled":         {Shuffle: true, Seed: 1, GlobalBatch: 64},
+	"padded":           {Shuffle: true, GlobalBatch: 300, World: 3, Rank: 2, Tail: "pad"},
+	"copied":           {Shuffle: true, GlobalBatch: 3000, Tail: "pad", Order: reader.Order{Lanes: 40, Delay: 3}, Tuning: reader.Tuning{Memory: 1 << 20}},
+	"large, in memory": {Shuffle: true, GlobalBatch: 3500},
 }
 
 // TestRows compares batches of rows with those of samples: in order and shuffled, of ranks, padded,
@@ -169,9 +169,9 @@ func TestRowsIf(t *testing.T) {
 		choice bool
 		rows   int
 	}{{wide, true, 2}, {wide, false, 0}, {ordinary, true, 0}} {
-		o := reader.StreamOptions{Order: reader.Order{GlobalBatch: 100}}
+		o := reader.StreamOptions{GlobalBatch: 100}
 		asked := 0
-		o.RowsIf = func(fields []reader.RowField) bool {
+		o.Tuning.RowsIf = func(fields []reader.RowField) bool {
 			asked = len(fields)
 			return c.choice
 		}
@@ -204,7 +204,7 @@ func TestRowsHoles(t *testing.T) {
 		}
 		turnBit(t, store, shard.Name, 3000)
 		alone := o.World == 0 // else the block may be another rank's
-		o.Epochs, o.SkipCorrupt, o.MaxSkippedShare = 2, true, 0.5
+		o.Epochs, o.Faults.SkipCorrupt, o.Faults.MaxSkippedShare = 2, true, 0.5
 		s := mustStream(t, d, o, true)
 		both(t, s, mustStream(t, d, o, false))
 		if list := s.Skipped(); alone && (len(list) != 1 || list[0].Shard != shard.Name || list[0].Samples == 0 || s.Stats().Rereads == 0) {
@@ -213,7 +213,7 @@ func TestRowsHoles(t *testing.T) {
 		if !alone {
 			continue
 		}
-		o.SkipCorrupt, o.MaxSkippedShare = false, 0
+		o.Faults.SkipCorrupt, o.Faults.MaxSkippedShare = false, 0
 		s = mustStream(t, d, o, true)
 		for err = nil; err == nil; {
 			_, err = s.Next(t.Context())
@@ -244,7 +244,7 @@ func TestRowsContinue(t *testing.T) {
 	const n, epochs = 3000, 2
 	d := openSet(t, wideSet(t, n, false, stacked))
 	random := rand.New(rand.NewPCG(1, 2))
-	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 5, GlobalBatch: 60, Epochs: epochs, Tail: "wrap"}}
+	o := reader.StreamOptions{Shuffle: true, Seed: 5, GlobalBatch: 60, Epochs: epochs, Tail: "wrap"}
 	var cp *reader.Checkpoint
 	seen, leg := map[uint64]int{}, 0
 	for ended := false; !ended; leg++ {
@@ -300,7 +300,7 @@ func count(t *testing.T, b *reader.Batch, seen map[uint64]int) {
 func TestRowsHeld(t *testing.T) {
 	const hold = 6
 	d := openSet(t, wideSet(t, 3000, false, stacked))
-	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, GlobalBatch: 50, Epochs: 1}, Limits: reader.Limits{Hold: hold}}
+	o := reader.StreamOptions{Shuffle: true, GlobalBatch: 50, Epochs: 1, Hold: hold}
 	s := mustStream(t, d, o, true)
 	var held []*reader.Batch
 	seen := map[uint64]int{}
@@ -346,8 +346,8 @@ func TestRowsRefused(t *testing.T) {
 		is   error
 		text string
 	}{
-		{d, reader.StreamOptions{Read: reader.Read{Rows: true}}, reader.ErrFields, "shard data-000000.tar.zst is not stacked"},
-		{s, reader.StreamOptions{Read: reader.Read{Rows: true, Map: func(context.Context, *reader.Sample) error { return nil }}}, reader.ErrOptions, "Map"},
+		{d, reader.StreamOptions{Rows: true}, reader.ErrFields, "shard data-000000.tar.zst is not stacked"},
+		{s, reader.StreamOptions{Rows: true, Map: func(context.Context, *reader.Sample) error { return nil }}, reader.ErrOptions, "Map"},
 	} {
 		if _, err := c.d.Stream(t.Context(), c.o); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v, want %q", err, c.text)
@@ -359,7 +359,7 @@ func TestRowsRefused(t *testing.T) {
 // batches of them as may be in hand.
 func TestRowsMemory(t *testing.T) {
 	const batch, file = 1 << 16, 128 + 600 + 128 + 8 // of a sample: two NPY files
-	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Lanes: 64, RunBlocks: 8, Delay: 64, GlobalBatch: batch}}
+	o := reader.StreamOptions{Shuffle: true, GlobalBatch: batch, Order: reader.Order{Lanes: 64, RunBlocks: 8, Delay: 64}}
 	memory := func(layout writer.Layout, rows bool) int64 {
 		d := openSet(t, wideSet(t, 2000, false, writer.Options{Layout: layout}))
 		return mustStream(t, d, o, rows).Info().Memory

@@ -16,14 +16,14 @@ func TestSeedOfOneDataset(t *testing.T) {
 	set := newStreamed(t, mem.New(), mixed(150), testset.Options{BlockSize: 9000, ShardSize: 100_000})
 	var mapped atomic.Int64
 	s := set.stream(t, StreamOptions{
-		Order: Order{Shuffle: true, Seed: 1 << 63, Lanes: 4, Delay: 3, GlobalBatch: 40, Tail: order.TailWrap, Epochs: 2},
-		Read: Read{Map: func(_ context.Context, s *Sample) error {
+		Shuffle: true, Seed: 1 << 63, GlobalBatch: 40, Tail: order.TailWrap, Epochs: 2, Map: func(_ context.Context, s *Sample) error {
 			if want := order.SampleSeed(1<<63, uint64(s.Epoch), s.Number, 0); s.Seed() != want || s.Source() != "" {
 				t.Errorf("sample %d of epoch %d has seed %x and source %q, want %x", s.Number, s.Epoch, s.Seed(), s.Source(), want)
 			}
 			mapped.Add(1)
 			return nil
-		}},
+		},
+		Order: Order{Lanes: 4, Delay: 3},
 	})
 	epochs := map[uint32]int{}
 	for b, err := range s.Batches(t.Context()) {

@@ -124,48 +124,48 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		if in.share > 0 { // what has no weight gives nothing
 			needs[i] = in.need(o)
 			all.join(&needs[i])
-			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Requests))
+			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Tuning.Requests))
 		}
 	}
 	local := int(localSamples(inputs, o)) + 1
 	z.ahead = min(max(64<<10/local, 2), 1024)
-	z.depth = cmp.Or(o.Depth, z.ahead+4)
+	z.depth = cmp.Or(o.Tuning.Depth, z.ahead+4)
 	inBatch := int64(sampleCost + fieldCost*all.fields + all.made)
 	if o.Rows {
 		inBatch = rowCost
 	}
 	queued := float64(queuedBytes)
-	if o.Memory > 0 {
-		queued = min(queued, float64(o.Memory)/queuedPart)
+	if o.Tuning.Memory > 0 {
+		queued = min(queued, float64(o.Tuning.Memory)/queuedPart)
 	}
 	z.queue = min(max(int(queued/(float64(local)*max(float64(inBatch), all.sample))), 2), mostQueued)
 	if o.Map != nil { // what it makes of a sample may be of any size
 		z.queue = 2
 	}
 	assembled := 1 + z.queue
-	rest := int64(o.Workers+o.Spare)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch) + int64(all.order)
-	if z.memory = o.Memory; z.memory == 0 {
+	rest := int64(o.Tuning.Workers+o.Tuning.Spare)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch) + int64(all.order)
+	if z.memory = o.Tuning.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)
 	}
-	z.workers = o.Workers + o.Spare
+	z.workers = o.Tuning.Workers + o.Tuning.Spare
 	if z.requests > 0 { // and stored bytes on their way
 		z.most = z.requests
 		for _, in := range inputs {
-			if in.share > 0 && o.Requests == 0 && !o.NoAutotune {
+			if in.share > 0 && o.Tuning.Requests == 0 && !o.Tuning.NoAutotune {
 				z.most = max(z.most, mostRequests(in.source.Store, z.requests, z.memory, all.request))
 			}
 		}
 		z.flight = max(min(z.memory/4, int64(float64(z.most)*all.request), all.stored), 1<<20)
 		rest += z.flight + int64(z.most)*requestCost
 		z.workers = max(z.workers, z.most)
-		if o.Requests > 0 {
+		if o.Tuning.Requests > 0 {
 			z.workers = z.requests
 		}
 	}
 	z.window = int64(float64(z.memory-min(rest, z.memory/2)) * all.live / all.held)
 	data := int64(all.data * 9 / 8) // as buffers of a few sizes
-	if o.Memory == 0 && all.whole && z.window < data {
+	if o.Tuning.Memory == 0 && all.whole && z.window < data {
 		z.memory += int64(float64(data-z.window) * all.held / all.live)
 		z.window = data
 	}
@@ -191,7 +191,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
 	inHand := 2*n.drawn(samples)*9/8 + float64(rest)
-	want := max(1.5*n.held+n.begun(samples), inHand) + float64(o.Workers+o.Spare)*scratchCost
+	want := max(1.5*n.held+n.begun(samples), inHand) + float64(o.Tuning.Workers+o.Tuning.Spare)*scratchCost
 	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
 }

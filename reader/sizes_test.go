@@ -49,7 +49,7 @@ func TestNoCopiesOfLargeBatches(t *testing.T) {
 		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "x", Data: make([]byte, 100_000)}}})
 	}
 	d := newStreamed(t, inDir(t), samples, testset.Options{Raw: true})
-	s := d.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 256, ShuffleMemory: 32 << 20, Epochs: 3}})
+	s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 256, Epochs: 3, Order: Order{ShuffleMemory: 32 << 20}})
 	copied := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {
@@ -70,9 +70,9 @@ func TestBatchesReady(t *testing.T) {
 		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "x", Data: make([]byte, 100)}}})
 	}
 	d := newStreamed(t, inDir(t), samples, testset.Options{})
-	plain := d.stream(t, StreamOptions{Order: Order{GlobalBatch: 8}})
-	small := d.stream(t, StreamOptions{Order: Order{GlobalBatch: 8}, Limits: Limits{Memory: 1 << 20}})
-	made := d.stream(t, StreamOptions{Order: Order{GlobalBatch: 8}, Read: Read{Map: func(context.Context, *Sample) error { return nil }}})
+	plain := d.stream(t, StreamOptions{GlobalBatch: 8})
+	small := d.stream(t, StreamOptions{GlobalBatch: 8, Tuning: Tuning{Memory: 1 << 20}})
+	made := d.stream(t, StreamOptions{GlobalBatch: 8, Map: func(context.Context, *Sample) error { return nil }})
 	if plain.sizes.queue != mostQueued || made.sizes.queue != 2 || small.sizes.queue*8*1024 > 1<<20/queuedPart {
 		t.Errorf("%d batches lie ready, in little memory %d, with Map %d", plain.sizes.queue, small.sizes.queue, made.sizes.queue)
 	}

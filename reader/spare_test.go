@@ -63,7 +63,8 @@ func TestSpare(t *testing.T) {
 		set := newStreamed(t, hooked, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
 		store := newHeld(hooked)
 		s, err := set.Stream(t.Context(), StreamOptions{
-			Order: Order{Shuffle: true, GlobalBatch: 64}, Read: Read{Workers: 1, Spare: 2, NoAutotune: true},
+			Shuffle: true, GlobalBatch: 64,
+			Tuning: Tuning{Workers: 1, Spare: 2, NoAutotune: true},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -178,7 +178,7 @@ func atRandom(t *testing.T, got, want *reader.Dataset) {
 func inStream(t *testing.T, got, want *reader.Dataset) {
 	t.Helper()
 	read := func(d *reader.Dataset) map[uint64]reader.Sample {
-		s, err := d.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 3, GlobalBatch: 64, Epochs: 1}})
+		s, err := d.Stream(t.Context(), reader.StreamOptions{Shuffle: true, Seed: 3, GlobalBatch: 64, Epochs: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

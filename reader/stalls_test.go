@@ -115,19 +115,21 @@ func TestStallCauses(t *testing.T) {
 		opt     StreamOptions
 		first   bool // the first batch alone counts
 	}{
-		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{Order: Order{GlobalBatch: 100}}},
-		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{Order: Order{GlobalBatch: 400, Shuffle: true, Lanes: 1, RunBlocks: 1, Delay: 1}}},
-		{cause: account.Throttled, store: slow(objstore.PhasePause), opt: StreamOptions{Order: Order{GlobalBatch: 100}}},
-		{cause: account.Throttled, store: plain, over: refusing, count: 300, opt: StreamOptions{Order: Order{GlobalBatch: 100}}},
-		{cause: account.Cache, store: slow(objstore.PhaseCache), opt: StreamOptions{Order: Order{GlobalBatch: 100}}},
-		{cause: account.Window, store: slow(objstore.PhaseTurn), opt: StreamOptions{Order: Order{GlobalBatch: 100}}},
-		{cause: account.Window, store: slow(objstore.PhaseRequest), opt: StreamOptions{Order: Order{GlobalBatch: 8, Shuffle: true, Lanes: 24, Delay: 8, RunBlocks: 1}, Limits: Limits{Memory: 64 << 20}}, first: true},
-		{cause: account.Decode, store: plain, samples: longText(), opt: StreamOptions{Order: Order{GlobalBatch: 12, Epochs: 20}}},
-		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{Order: Order{GlobalBatch: 16, Shuffle: true, Lanes: 96, Delay: 8, RunBlocks: 1}, Limits: Limits{Memory: 1 << 20}}},
-		{cause: account.Map, store: plain, count: 300, opt: StreamOptions{Order: Order{GlobalBatch: 64}, Read: Read{Map: func(context.Context, *Sample) error {
-			time.Sleep(300 * time.Microsecond)
-			return nil
-		}}}},
+		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 400, Shuffle: true, Order: Order{Lanes: 1, RunBlocks: 1, Delay: 1}}},
+		{cause: account.Throttled, store: slow(objstore.PhasePause), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Throttled, store: plain, over: refusing, count: 300, opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Cache, store: slow(objstore.PhaseCache), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Window, store: slow(objstore.PhaseTurn), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Window, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Order: Order{Lanes: 24, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 64 << 20}}, first: true},
+		{cause: account.Decode, store: plain, samples: longText(), opt: StreamOptions{GlobalBatch: 12, Epochs: 20}},
+		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Order: Order{Lanes: 96, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 1 << 20}}},
+		{cause: account.Map, store: plain, count: 300, opt: StreamOptions{
+			GlobalBatch: 64, Map: func(context.Context, *Sample) error {
+				time.Sleep(300 * time.Microsecond)
+				return nil
+			},
+		}},
 	} {
 		t.Run(c.cause.String(), func(t *testing.T) {
 			if c.samples == nil {
@@ -138,7 +140,7 @@ func TestStallCauses(t *testing.T) {
 			if c.over != nil {
 				set.Dataset = open(t, c.over(t, store), Options{Workers: 2})
 			}
-			c.opt.Workers, c.opt.Epochs = 1, max(c.opt.Epochs, 1)
+			c.opt.Tuning.Workers, c.opt.Epochs = 1, max(c.opt.Epochs, 1)
 			s := set.stream(t, c.opt)
 			for n := 0; !c.first || n < 1; n++ {
 				if _, err := s.Next(t.Context()); errors.Is(err, io.EOF) {
@@ -165,7 +167,7 @@ func TestStallsSum(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, &phased{mem.New(), objstore.PhaseRequest, 2 * time.Millisecond}, mixed(2000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
 	for try := range 5 { // a process that is suspended between two readings of the clock measures something else
-		s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, Delay: 4, GlobalBatch: 64, Epochs: 1}, Read: Read{Workers: 1}})
+		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 8, Delay: 4}, Tuning: Tuning{Workers: 1}})
 		var outside time.Duration
 		var batches, samples, size uint64
 		for {
@@ -216,7 +218,7 @@ func TestStreamLog(t *testing.T) {
 		}
 		return len(p), nil
 	}), nil))
-	s := set.stream(t, StreamOptions{Order: Order{GlobalBatch: 64, Epochs: 1, World: 2, Rank: 1}, Log: log, StatsEvery: time.Millisecond})
+	s := set.stream(t, StreamOptions{GlobalBatch: 64, Epochs: 1, World: 2, Rank: 1, Log: log, StatsEvery: time.Millisecond})
 	last := ""
 	for _, err := s.Next(t.Context()); err == nil; _, err = s.Next(t.Context()) {
 		last = <-lines
@@ -245,7 +247,7 @@ func TestStatsWhileStreaming(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
 	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 8 << 10, ShardSize: 100 << 10})
-	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, Delay: 4, GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: 2 << 20}, Read: Read{Map: mapKey}})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 2, Map: mapKey, Order: Order{Lanes: 8, Delay: 4}, Tuning: Tuning{Memory: 2 << 20}})
 	var done atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -282,7 +284,7 @@ func TestStatsWhileStreaming(t *testing.T) {
 func TestStallsAreInNext(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(500), testset.Options{BlockSize: 8 << 10})
-	s := set.stream(t, StreamOptions{Order: Order{GlobalBatch: 8, Epochs: 1}})
+	s := set.stream(t, StreamOptions{GlobalBatch: 8, Epochs: 1})
 	var inside time.Duration
 	for {
 		for len(s.flow.ready) == 0 && s.Stats().Samples < 400 {

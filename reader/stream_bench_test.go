@@ -20,7 +20,7 @@ const streamEpochs = 4
 
 // benchOrder is the order that figures are for: a memory that a training host has, and the default
 // lanes.
-var benchOrder = StreamOptions{Order: Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short", Epochs: streamEpochs}}
+var benchOrder = StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short", Epochs: streamEpochs, Order: Order{ShuffleMemory: 128 << 20}}
 
 // streamAllRanks streams all epochs on several ranks of one process.
 func streamAllRanks(b testing.TB, d *Dataset, ranks int, o StreamOptions) {
@@ -101,7 +101,7 @@ func BenchmarkStreamRatio(b *testing.B) {
 	})
 	b.Run("text/ranks=8-to-1/goal=0.95", func(b *testing.B) {
 		one := benchOrder
-		one.Workers = 2
+		one.Tuning.Workers = 2
 		compare(b, streamRanks(text, 8, benchOrder), streamRanks(text, 1, one))
 	})
 	b.Run("images/ranks=2/goal=0.75", func(b *testing.B) {
@@ -119,7 +119,7 @@ func BenchmarkAccounts(b *testing.B) {
 		for _, batch := range []int{256, 16} {
 			b.Run(fmt.Sprintf("%s/batch=%d/goal=0.01", name, batch), func(b *testing.B) {
 				o := benchOrder
-				o.GlobalBatch, o.NoAutotune = batch, true
+				o.GlobalBatch, o.Tuning.NoAutotune = batch, true
 				d := open(b, pack(b, name), Options{Workers: 2})
 				units := streamEpochs * float64(d.Info().Blocks+d.NumSamples()/uint64(batch))
 				stream := streamRanks(pack(b, name), 2, o)

@@ -49,10 +49,11 @@ func TestStreamElastic(t *testing.T) {
 	}
 	for chain := range chains {
 		o := StreamOptions{
-			Order: Order{Shuffle: true, Seed: random.Uint64(), Lanes: 12, Delay: 5, Epochs: 3, Tail: []order.Tail{order.TailWrap, order.TailShort, order.TailDrop}[chain%3], Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
+			Shuffle: true, Seed: random.Uint64(), Epochs: 3, Tail: []order.Tail{order.TailWrap, order.TailShort, order.TailDrop}[chain%3],
+			Order: Order{Lanes: 12, Delay: 5, Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
 		}
 		if chain%2 == 1 {
-			o.Memory = 1 << 20
+			o.Tuning.Memory = 1 << 20
 		}
 		var cp *Checkpoint
 		var ref *order.Cursor
@@ -168,7 +169,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 	watch(t)
 	samples := mixed(40)
 	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 2000, ShardSize: 9000})
-	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap, Order: Order{Lanes: 4, Delay: 3}}
 	run := set.stream(t, o).run
 	for epoch := range uint64(2) {
 		for position := range uint64(len(samples)) {
@@ -176,7 +177,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := set.follow(t, StreamOptions{Order: Order{Checkpoint: throughText(t, cp), Epochs: 2, World: 2, Rank: int(position % 2)}})
+			f := set.follow(t, StreamOptions{Checkpoint: throughText(t, cp), Epochs: 2, World: 2, Rank: int(position % 2)})
 			if left := int(2-epoch)*len(samples) - int(position); f.rest(t) != (left+6)/7 {
 				t.Fatalf("from %d/%d: another number of batches than %d samples make", epoch, position, left)
 			}

@@ -91,9 +91,9 @@ func (f *follower) untilNeeded(t testing.TB, bad func(number uint64) bool) error
 }
 
 var faultOrders = []StreamOptions{
-	{Order: Order{GlobalBatch: 16}},
-	{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 8}},
-	{Order: Order{Shuffle: true, Lanes: 6, RunBlocks: 3, Delay: 2, GlobalBatch: 30, World: 3, Rank: 1}, Limits: Limits{SkipCorrupt: true, MaxSkippedShare: 1e-9}},
+	{GlobalBatch: 16},
+	{Shuffle: true, GlobalBatch: 8, Order: Order{Lanes: 4, Delay: 3}},
+	{Shuffle: true, GlobalBatch: 30, World: 3, Rank: 1, Order: Order{Lanes: 6, RunBlocks: 3, Delay: 2}, Faults: Faults{SkipCorrupt: true, MaxSkippedShare: 1e-9}},
 }
 
 // TestStreamFindsDamage turns a bit of every block.
@@ -124,7 +124,7 @@ func TestStreamFindsDamage(t *testing.T) {
 				}
 				var at *format.PosError
 				if !errors.As(err, &at) || at.Shard != l.shard.Name || at.Block != l.block || at.Offset < l.offset || at.Offset >= l.offset+int64(l.stored) ||
-					!errors.Is(err, format.ErrCorrupt) || errors.Is(err, ledger.ErrFull) != (so.SkipCorrupt) {
+					!errors.Is(err, format.ErrCorrupt) || errors.Is(err, ledger.ErrFull) != (so.Faults.SkipCorrupt) {
 					t.Fatalf("%s: block %d of %s at %d: %v", kind, l.block, l.shard.Name, l.offset, err)
 				}
 				if n := f.Stats().Rereads; n == 0 {
@@ -197,7 +197,7 @@ func TestStreamReplaced(t *testing.T) {
 	if _, err := set.Get(t.Context(), set.NumSamples()-1); err != nil { // the stream has seen the object
 		t.Fatal(err)
 	}
-	f := set.follow(t, StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{SkipCorrupt: true, MaxSkippedShare: 1, Memory: 1 << 20}})
+	f := set.follow(t, StreamOptions{GlobalBatch: 10, Epochs: 1, Tuning: Tuning{Memory: 1 << 20}, Faults: Faults{SkipCorrupt: true, MaxSkippedShare: 1}})
 	f.next(t).check(t)
 	data := slices.Clone(object(t, store, info.Name))
 	for i := range data {
@@ -244,7 +244,7 @@ func TestStreamHeals(t *testing.T) {
 			seen[at] = true
 			return nil
 		}
-		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 2}, Limits: Limits{SkipCorrupt: true}})
+		f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: Order{Lanes: 4, Delay: 3}, Faults: Faults{SkipCorrupt: true}})
 		f.rest(t)
 		if got := f.Stats(); got.Rereads != set.Info().Blocks || got.Skipped != 0 {
 			t.Errorf("the first read of each of %d blocks was wrong: %+v", set.Info().Blocks, got)
@@ -264,10 +264,10 @@ func TestStreamSkips(t *testing.T) {
 	set := clean.flipped(t, store, bad...)
 	of := func(number uint64) int { return slices.IndexFunc(bad, func(l located) bool { return l.has(number) }) }
 	for i, o := range []StreamOptions{
-		{Order: Order{GlobalBatch: 32}}, {Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16}}, {Order: Order{Shuffle: true, GlobalBatch: 250}, Limits: Limits{Memory: 1 << 20}},
-		{Order: Order{Shuffle: true, Lanes: 6, Delay: 2, GlobalBatch: 40, World: 3, Rank: 1}}, {Order: Order{GlobalBatch: 25, World: 5, Rank: 4, Tail: "pad"}},
+		{GlobalBatch: 32}, {Shuffle: true, GlobalBatch: 16, Order: Order{Lanes: 4, Delay: 3}}, {Shuffle: true, GlobalBatch: 250, Tuning: Tuning{Memory: 1 << 20}},
+		{Shuffle: true, GlobalBatch: 40, World: 3, Rank: 1, Order: Order{Lanes: 6, Delay: 2}}, {GlobalBatch: 25, World: 5, Rank: 4, Tail: "pad"},
 	} {
-		o.Epochs, o.SkipCorrupt, o.MaxSkippedShare = 2, true, 1
+		o.Epochs, o.Faults.SkipCorrupt, o.Faults.MaxSkippedShare = 2, true, 1
 		f := set.follow(t, o)
 		met := map[int]bool{}
 		for e := f.next(t); e != nil; e = f.next(t) {
@@ -309,7 +309,7 @@ func TestStreamSkipCeiling(t *testing.T) {
 	a, b := all[3], all[30]
 	set := clean.flipped(t, store, a, b)
 	both := a.count + b.count
-	o := StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{SkipCorrupt: true}}
+	o := StreamOptions{GlobalBatch: 10, Epochs: 1, Faults: Faults{SkipCorrupt: true}}
 	run := func(o StreamOptions) (s *Stream, err error) {
 		s = set.stream(t, o)
 		for _, err := range s.Batches(t.Context()) {
@@ -328,7 +328,7 @@ func TestStreamSkipCeiling(t *testing.T) {
 		{0, (float64(both) + 0.5) / 300, false}, {0, (float64(both) - 0.5) / 300, true}, {0, 0, true}, // 0.1 % of 300 is nothing
 	} {
 		p := o
-		p.MaxSkipped, p.MaxSkippedShare = c.most, c.share
+		p.Faults.MaxSkipped, p.Faults.MaxSkippedShare = c.most, c.share
 		s, err := run(p)
 		if errors.Is(err, ledger.ErrFull) != c.fails || (err == nil) == c.fails {
 			t.Errorf("at most %d or %v of 300: %v", c.most, c.share, err)
@@ -338,7 +338,7 @@ func TestStreamSkipCeiling(t *testing.T) {
 		}
 	}
 	// Stopped between the two, with the ledger and without.
-	o.MaxSkipped = both - 1
+	o.Faults.MaxSkipped = both - 1
 	s := set.stream(t, o)
 	for s.Stats().Skipped == 0 {
 		if _, err := s.Next(t.Context()); err != nil {
@@ -354,13 +354,13 @@ func TestStreamSkipCeiling(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Checkpoint = throughText(t, cp)
-	if o.Skipped, err = ledger.Decode(text); err != nil || len(o.Skipped) != 1 {
+	if o.Faults.Skipped, err = ledger.Decode(text); err != nil || len(o.Faults.Skipped) != 1 {
 		t.Fatalf("%s: %v", text, err)
 	}
 	if s, err := run(o); !errors.Is(err, ledger.ErrFull) || s.Stats().Skipped != a.count {
 		t.Errorf("the ledger was forgotten: %v", err)
 	}
-	o.MaxSkipped = both
+	o.Faults.MaxSkipped = both
 	if s, err := run(o); err != nil || s.Stats().Skipped != both {
 		t.Errorf("%v, %+v", err, s.Stats())
 	}
@@ -373,8 +373,8 @@ func TestStreamStoreFails(t *testing.T) {
 	samples := mixed(60)
 	for _, plain := range []bool{false, true} {
 		inner := build(t, samples, testset.Options{BlockSize: 2500, ShardSize: 12_000, Plain: plain})
-		for _, o := range []StreamOptions{{Order: Order{GlobalBatch: 10}}, {Order: Order{Shuffle: true, Lanes: 3, Delay: 3, GlobalBatch: 10}}} {
-			o.SkipCorrupt, o.MaxSkippedShare, o.Epochs, o.Workers = true, 1, 1, 1
+		for _, o := range []StreamOptions{{GlobalBatch: 10}, {Shuffle: true, GlobalBatch: 10, Order: Order{Lanes: 3, Delay: 3}}} {
+			o.Faults.SkipCorrupt, o.Faults.MaxSkippedShare, o.Epochs, o.Tuning.Workers = true, 1, 1, 1
 			healed := 0
 			ops := storetest.EachFault(t, func(*testing.T) objstore.Store { return inner }, storetest.Fault{Short: o.Shuffle},
 				func(t *testing.T, store *storetest.Faulty) {

@@ -24,42 +24,12 @@ var (
 
 // StreamOptions configures a stream. The zero value of a field is its documented default.
 type StreamOptions struct {
-	Order
-	Read
-	Limits
-
-	// Log, when not nil, takes a line about the order at the start: its parameters, and how well this
-	// rank's share is mixed (package mixing; large epochs are measured in part). It warns where the
-	// window is small for the batch, or lanes are fewer than ranks. It takes a line every StatsEvery,
-	// default a minute, and one after the last batch: batches and bytes per second, the share of the
-	// time that Next waited, and its main causes, see Stalls. It also takes a line for each decision
-	// of the autotuning, with the reason and the measurements.
-	Log        *slog.Logger
-	StatsEvery time.Duration
-
-	// Tests replace the tuner and its interval.
-	tune      func(tune.Measure) []tune.Decision
-	tuneEvery time.Duration
-}
-
-// Order is which samples a stream delivers, and in which order.
-type Order struct {
-	// Shuffle, Seed, ShuffleMemory, WholeShards, Lanes, RunBlocks, Delay, Head, Affinity and Tail
-	// choose the order, see order.Choice. Tail defaults to order.DefaultTail(Epochs). With a
-	// Checkpoint they are those of the checkpoint, and the values here are ignored: use
-	// order.Params.Compare to find out whether they differ.
-	Shuffle                       bool
-	Seed                          uint64
-	ShuffleMemory                 uint64 // bytes
-	WholeShards                   bool
-	Lanes, RunBlocks, Delay, Head uint32
-	Affinity                      order.Affinity
-	Tail                          order.Tail
-	// Units makes the positions of the stream hold units in place of samples, where its Kind is set:
-	// packed sequences, or micro-batches of samples of similar length. By names the integer attribute
-	// with the lengths; Long defaults to units.LongError, and Window is chosen. GlobalBatch then
-	// counts units. With a Checkpoint they are those of the checkpoint, and the rest here is ignored.
-	Units units.Params
+	// Shuffle, Seed and Tail choose the order, with Order, see order.Choice. Tail defaults to
+	// order.DefaultTail(Epochs). With a Checkpoint they are those of the checkpoint, and the values here
+	// are ignored: use order.Params.Compare to find out whether they differ.
+	Shuffle bool
+	Seed    uint64
+	Tail    order.Tail
 	// Epoch is the first epoch, Epochs the number of epochs; 0 means no end.
 	Epoch, Epochs uint64
 	// GlobalBatch is the number of samples of a batch over all ranks. Default: that of the checkpoint,
@@ -70,10 +40,60 @@ type Order struct {
 	Rank, World int
 	// Checkpoint, when not nil, is where the stream continues.
 	Checkpoint *Checkpoint
+	// Units makes the positions of the stream hold units in place of samples, where its Kind is set:
+	// packed sequences, or micro-batches of samples of similar length. By names the integer attribute
+	// with the lengths; Long defaults to units.LongError, and Window is chosen. GlobalBatch then
+	// counts units. With a Checkpoint they are those of the checkpoint, and the rest here is ignored.
+	Units units.Params
+	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
+	// be missing. The sources of a mix must have the same fields, but for those with a question mark.
+	Expect []string
+	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
+	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
+	// had. An error ends the stream at that batch.
+	Map func(ctx context.Context, s *Sample) error
+	// Rows has batches of stacked data deliver arrays in place of samples: see Batch.Rows. All shards
+	// of all sources must be stacked and have the same fields, else the error wraps ErrFields. It
+	// excludes Map and Units.
+	Rows bool
+	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release,
+	// and a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of
+	// Next.
+	Hold int
+
+	// Log, when not nil, takes a line about the order at the start: its parameters, and how well this
+	// rank's share is mixed (package mixing; large epochs are measured in part). It warns where the
+	// window is small for the batch, or lanes are fewer than ranks. It takes a line every StatsEvery,
+	// default a minute, and one after the last batch: batches and bytes per second, the share of the
+	// time that Next waited, and its main causes, see Stalls. It also takes a line for each decision
+	// of the autotuning, with the reason and the measurements.
+	Log        *slog.Logger
+	StatsEvery time.Duration
+
+	Order  Order
+	Tuning Tuning
+	Faults Faults
 }
 
-// Read is how a stream reads. It changes neither the samples nor their order.
-type Read struct {
+// Order is how an order is chosen, see order.Choice. With a Checkpoint it is that of the checkpoint.
+type Order struct {
+	ShuffleMemory                 uint64 // bytes
+	WholeShards                   bool
+	Lanes, RunBlocks, Delay, Head uint32
+	Affinity                      order.Affinity
+}
+
+// Tuning is how a stream reads. It changes neither the samples nor their order.
+type Tuning struct {
+	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
+	// find samples in them. Default: what the order keeps live for this rank and half as much again to
+	// run ahead, or twice the blocks that a batch draws from if that is more; all of a data set that
+	// the order holds whole (order.Choose); at least 64 MiB. A stream whose memory holds all data reads
+	// each block once for all epochs. With less, blocks are evicted and read again, and the samples of a batch are copied out of blocks when
+	// those would fill the budget: slower, but the same order. A block larger than Memory is an error
+	// that wraps format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set,
+	// come on top.
+	Memory int64
 	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
 	Workers int
 	// Spare is how many workers more decode while Next waits: a loop that waits leaves a processor
@@ -91,43 +111,23 @@ type Read struct {
 	// for less load or the step needs fewer. A store may then get more requests than it sends by
 	// default, out of an eighth of Memory.
 	NoAutotune bool
-	// Rows has batches of stacked data deliver arrays in place of samples: see Batch.Rows. All shards
-	// of all sources must be stacked and have the same fields, else the error wraps ErrFields. It
-	// excludes Map and Units.
-	Rows bool
-	// RowsIf, when not nil, chooses between rows and samples when the stream opens: it gets what
+	// RowsIf, when not nil, chooses between rows and samples when a stream with Rows opens: it gets what
 	// StreamInfo.Rows would be. Where it returns false, or the data has no rows, batches have Samples.
 	RowsIf func(fields []RowField) bool
-	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
-	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
-	// had. An error ends the stream at that batch.
-	Map func(ctx context.Context, s *Sample) error
 	// Plans is a folder for the plans of epochs of units and the lengths of samples, so that the next
 	// start finds them there. "" keeps none. What cannot be kept or read there is made anew.
 	Plans string
 	// PlanProgress, when not nil, is called while an epoch of units is planned, from several
 	// goroutines: with its number, and how many of its samples have been planned.
 	PlanProgress func(epoch, done, of uint64)
-	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
-	// be missing. The sources of a mix must have the same fields, but for those with a question mark.
-	Expect []string
+
+	// Tests replace the tuner and its interval.
+	tune      func(tune.Measure) []tune.Decision
+	tuneEvery time.Duration
 }
 
-// Limits is how much a stream holds and how much damage it accepts.
-type Limits struct {
-	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
-	// find samples in them. Default: what the order keeps live for this rank and half as much again to
-	// run ahead, or twice the blocks that a batch draws from if that is more; all of a data set that
-	// the order holds whole (order.Choose); at least 64 MiB. A stream whose memory holds all data reads
-	// each block once for all epochs. With less, blocks are evicted and read again, and the samples of a batch are copied out of blocks when
-	// those would fill the budget: slower, but the same order. A block larger than Memory is an error
-	// that wraps format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set,
-	// come on top.
-	Memory int64
-	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release,
-	// and a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of
-	// Next.
-	Hold int
+// Faults is how much damage a stream accepts.
+type Faults struct {
 	// SkipCorrupt leaves out the samples of a block whose damage a second read confirmed: holes, which
 	// move no other sample. Other errors (the store fails, an object was replaced) still end the
 	// stream. Default: the damage ends it, at the batch that needs the block.
@@ -160,10 +160,10 @@ func asOptions(err error) error {
 
 // mostSkipped returns how many samples SkipCorrupt may leave out.
 func (o *StreamOptions) mostSkipped(in []*input) uint64 {
-	if o.MaxSkippedShare > 0 {
-		return uint64(o.MaxSkippedShare * float64(samples(in)))
+	if o.Faults.MaxSkippedShare > 0 {
+		return uint64(o.Faults.MaxSkippedShare * float64(samples(in)))
 	}
-	return o.MaxSkipped
+	return o.Faults.MaxSkipped
 }
 
 // End returns the epoch to end before, when Epochs is not 0.
@@ -200,32 +200,32 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 	if o.World == 0 {
 		o.World = 1
 	}
-	if o.Workers == 0 {
+	if o.Tuning.Workers == 0 {
 		for _, x := range in {
 			if x.Dataset != nil {
-				o.Workers = max(o.Workers, x.opts.Workers)
+				o.Tuning.Workers = max(o.Tuning.Workers, x.opts.Workers)
 			}
 		}
 	}
 	if o.StatsEvery == 0 {
 		o.StatsEvery = time.Minute
 	}
-	if o.MaxSkipped == 0 && o.MaxSkippedShare == 0 {
-		o.MaxSkippedShare = 0.001
+	if o.Faults.MaxSkipped == 0 && o.Faults.MaxSkippedShare == 0 {
+		o.Faults.MaxSkippedShare = 0.001
 	}
 	switch {
-	case o.Workers < 0 || o.Workers > maxWorkers || o.Spare < 0 || o.Spare > maxWorkers:
-		return o, fmt.Errorf("reader: %d workers and %d spare ones: give 1 to %d, or 0 for one a core and none", o.Workers, o.Spare, maxWorkers)
+	case o.Tuning.Workers < 0 || o.Tuning.Workers > maxWorkers || o.Tuning.Spare < 0 || o.Tuning.Spare > maxWorkers:
+		return o, fmt.Errorf("reader: %d workers and %d spare ones: give 1 to %d, or 0 for one a core and none", o.Tuning.Workers, o.Tuning.Spare, maxWorkers)
 	case o.StatsEvery < 0:
 		return o, fmt.Errorf("reader: statistics every %v: give a time, or 0 for a minute", o.StatsEvery)
-	case o.Requests < 0:
-		return o, fmt.Errorf("reader: %d requests in flight: give how many, or 0 for what the store sends", o.Requests)
-	case o.Depth < 0:
-		return o, fmt.Errorf("reader: depth of %d batches: give how many, or 0 for what the step and the store need", o.Depth)
+	case o.Tuning.Requests < 0:
+		return o, fmt.Errorf("reader: %d requests in flight: give how many, or 0 for what the store sends", o.Tuning.Requests)
+	case o.Tuning.Depth < 0:
+		return o, fmt.Errorf("reader: depth of %d batches: give how many, or 0 for what the step and the store need", o.Tuning.Depth)
 	case o.Hold < 0:
 		return o, fmt.Errorf("reader: hold %d batches: give how many, or 0", o.Hold)
-	case o.Memory < 0 || (o.Memory > 0 && o.Memory < minMemory):
-		return o, fmt.Errorf("reader: memory budget of %d bytes: give at least %d, or 0 to have it sized by the order", o.Memory, minMemory)
+	case o.Tuning.Memory < 0 || (o.Tuning.Memory > 0 && o.Tuning.Memory < minMemory):
+		return o, fmt.Errorf("reader: memory budget of %d bytes: give at least %d, or 0 to have it sized by the order", o.Tuning.Memory, minMemory)
 	}
 	return o, expect(in, o.Expect)
 }
@@ -233,16 +233,16 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 // Choice returns what the order is chosen by when there is no checkpoint.
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
-		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: max(o.World, 1),
+		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards, Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
+		Delay: o.Order.Delay, Head: o.Order.Head, Affinity: o.Order.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: max(o.World, 1),
 	}
 }
 
 // spec is what the options ask for of a run, and how it plans units.
 func (o *StreamOptions) spec() (Spec, Planning) {
-	p := Planning{Folder: o.Plans, Log: o.Log}
-	if o.PlanProgress != nil {
-		p.Progress = func(string) func(epoch, done, of uint64) { return o.PlanProgress }
+	p := Planning{Folder: o.Tuning.Plans, Log: o.Log}
+	if o.Tuning.PlanProgress != nil {
+		p.Progress = func(string) func(epoch, done, of uint64) { return o.Tuning.PlanProgress }
 	}
 	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch}, p
 }

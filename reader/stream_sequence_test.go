@@ -23,19 +23,19 @@ func mapKey(_ context.Context, s *Sample) error {
 // anyOrder draws options of all kinds.
 func anyOrder(random *rand.Rand) StreamOptions {
 	o := StreamOptions{
-		Order:  Order{Shuffle: random.IntN(5) > 0, Seed: random.Uint64(), Epochs: 1 + uint64(random.IntN(2)), Epoch: uint64(random.IntN(3)), GlobalBatch: []int{1, 7, 64, 256, 1000, 2500}[random.IntN(6)], World: []int{1, 2, 3, 4, 7, 16, 64, 97}[random.IntN(8)], Tail: []order.Tail{order.TailDrop, order.TailShort, order.TailWrap, order.TailPad}[random.IntN(4)], Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
-		Read:   Read{Workers: 1 + random.IntN(4)},
-		Limits: Limits{Hold: random.IntN(4), Memory: []int64{1 << 20, 1 << 20, 3 << 20, 64 << 20, 0}[random.IntN(5)]},
+		Shuffle: random.IntN(5) > 0, Seed: random.Uint64(), Epochs: 1 + uint64(random.IntN(2)), Epoch: uint64(random.IntN(3)), GlobalBatch: []int{1, 7, 64, 256, 1000, 2500}[random.IntN(6)], World: []int{1, 2, 3, 4, 7, 16, 64, 97}[random.IntN(8)], Tail: []order.Tail{order.TailDrop, order.TailShort, order.TailWrap, order.TailPad}[random.IntN(4)], Hold: random.IntN(4),
+		Order:  Order{Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
+		Tuning: Tuning{Workers: 1 + random.IntN(4), Memory: []int64{1 << 20, 1 << 20, 3 << 20, 64 << 20, 0}[random.IntN(5)]},
 	}
 	o.Rank = random.IntN(o.World)
 	if o.Shuffle {
-		o.Lanes = []uint32{1, 3, 8, 24, 96}[random.IntN(5)]
-		o.Delay = 1 + uint32(random.IntN(20))
+		o.Order.Lanes = []uint32{1, 3, 8, 24, 96}[random.IntN(5)]
+		o.Order.Delay = 1 + uint32(random.IntN(20))
 	}
 	if e := []uint32{0, 1, 3, 4}[random.IntN(4)]; e == 0 {
-		o.WholeShards = true
+		o.Order.WholeShards = true
 	} else {
-		o.RunBlocks = e
+		o.Order.RunBlocks = e
 	}
 	if random.IntN(4) == 0 {
 		o.Map = mapKey
@@ -113,7 +113,7 @@ func TestStreamTiny(t *testing.T) {
 				for _, batch := range []int{1, 2, 5, 40} {
 					for _, world := range []int{1, 3} {
 						for _, shuffle := range []bool{false, true} {
-							o := StreamOptions{Order: Order{Shuffle: shuffle, GlobalBatch: batch, World: world, Rank: world - 1, Tail: tail, Epochs: 30}}
+							o := StreamOptions{Shuffle: shuffle, GlobalBatch: batch, World: world, Rank: world - 1, Tail: tail, Epochs: 30}
 							if tail == order.TailDrop && batch > n {
 								if _, err := set.Stream(t.Context(), o); err == nil {
 									t.Fatalf("n=%d batch=%d: drop delivers nothing, and that was accepted", n, batch)
@@ -138,7 +138,7 @@ func TestStreamRanksMakeTheBatch(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(500), testset.Options{BlockSize: 5000, ShardSize: 40_000})
 	for _, world := range []int{2, 5, 16} {
-		o := StreamOptions{Order: Order{Shuffle: true, Lanes: 12, Delay: 4, GlobalBatch: 48, Epochs: 2, Tail: order.TailShort}}
+		o := StreamOptions{Shuffle: true, GlobalBatch: 48, Epochs: 2, Tail: order.TailShort, Order: Order{Lanes: 12, Delay: 4}}
 		whole := set.stream(t, o)
 		ranks := make([]*Stream, world)
 		for r := range ranks {

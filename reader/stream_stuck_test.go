@@ -42,12 +42,12 @@ func TestStreamMixedBlocks(t *testing.T) {
 		for _, batch := range []int{1, 3, 10, 40, 150, 400} {
 			for hold := range 4 {
 				o := StreamOptions{
-					Order:  Order{Shuffle: batch%2 == 1, Lanes: 3, RunBlocks: uint32(1 + hold), GlobalBatch: batch, Epochs: 2},
-					Limits: Limits{Memory: 1 << 20, Hold: hold},
-					Read:   Read{Workers: 2},
+					Shuffle: batch%2 == 1, GlobalBatch: batch, Epochs: 2, Hold: hold,
+					Order:  Order{Lanes: 3, RunBlocks: uint32(1 + hold)},
+					Tuning: Tuning{Memory: 1 << 20, Workers: 2},
 				}
 				if o.Shuffle {
-					o.Delay = 8
+					o.Order.Delay = 8
 				}
 				f := set.follow(t, o)
 				var held []*expected
@@ -79,8 +79,8 @@ func TestStreamTooLarge(t *testing.T) {
 	const big = 25
 	sizes[big] = 3 << 20
 	set := newStreamed(t, mem.New(), sized(sizes...), testset.Options{BlockSize: 6000, ShardSize: 60_000})
-	for _, o := range []StreamOptions{{Order: Order{GlobalBatch: 5}}, {Order: Order{GlobalBatch: 5, Shuffle: true, Lanes: 2, Delay: 2}}} {
-		o.Memory, o.Epochs = 1<<20, 1
+	for _, o := range []StreamOptions{{GlobalBatch: 5}, {GlobalBatch: 5, Shuffle: true, Order: Order{Lanes: 2, Delay: 2}}} {
+		o.Tuning.Memory, o.Epochs = 1<<20, 1
 		f := set.follow(t, o)
 		for {
 			refs, _, err := f.cursor.NextBatch(nil, f.split)
@@ -114,11 +114,11 @@ func TestStreamTooLarge(t *testing.T) {
 			break
 		}
 		// The least that the error asks for is enough.
-		o.Memory = 0
+		o.Tuning.Memory = 0
 		if n := set.follow(t, o).rest(t); n != 8 {
 			t.Errorf("%d batches with the default budget", n)
 		}
-		o.Memory = leastFor(t, set, big)
+		o.Tuning.Memory = leastFor(t, set, big)
 		if n := set.follow(t, o).rest(t); n != 8 {
 			t.Errorf("%d batches with the least budget", n)
 		}
@@ -147,7 +147,7 @@ func TestStreamHeld(t *testing.T) {
 	set := newStreamed(t, mem.New(), mixed(900), testset.Options{BlockSize: 9000, ShardSize: 60_000})
 	for hold := 1; hold < 4; hold++ {
 		for _, batch := range []int{10, 300} { // a batch of 300 fills the budget
-			f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, Delay: 8, GlobalBatch: batch, Epochs: 1}, Limits: Limits{Hold: hold, Memory: 1 << 20}})
+			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: batch, Epochs: 1, Hold: hold, Order: Order{Lanes: 8, Delay: 8}, Tuning: Tuning{Memory: 1 << 20}})
 			var held []*expected
 			for range hold {
 				held = append(held, f.next(t))
@@ -176,7 +176,7 @@ func TestStreamReleasedElsewhere(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(1500), testset.Options{BlockSize: 9000, ShardSize: 60_000})
 	for _, batch := range []int{20, 200, 900} {
-		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, Delay: 8, GlobalBatch: batch, Epochs: 2}, Limits: Limits{Hold: 3, Memory: 1 << 20}})
+		f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: batch, Epochs: 2, Hold: 3, Order: Order{Lanes: 8, Delay: 8}, Tuning: Tuning{Memory: 1 << 20}})
 		room := make(chan struct{}, 3)
 		hand := make(chan *expected, 3)
 		var wg sync.WaitGroup
@@ -215,7 +215,7 @@ func TestStreamContexts(t *testing.T) {
 		return nil
 	}
 	opening, end := context.WithCancel(t.Context())
-	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 20, Epochs: 1}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 20, Epochs: 1, Order: Order{Lanes: 4, Delay: 3}}
 	s, err := set.Stream(opening, o)
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestStreamClosed(t *testing.T) {
 			store := &hooked{Store: mem.New()}
 			set := newStreamed(t, store, mixed(600), testset.Options{BlockSize: 5000, ShardSize: 40_000})
 			gate := make(chan struct{})
-			s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 2, GlobalBatch: 20, Epochs: 1}, Limits: Limits{Memory: 1 << 20}})
+			s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 20, Epochs: 1, Order: Order{Lanes: 4, Delay: 2}, Tuning: Tuning{Memory: 1 << 20}})
 			for range after {
 				if _, err := s.Next(t.Context()); err != nil {
 					t.Fatal(err)
@@ -291,7 +291,7 @@ func TestStreamAbandoned(t *testing.T) {
 	store := &openCount{Store: inDir(t)}
 	set := newStreamed(t, store, mixed(600), testset.Options{BlockSize: 5000, ShardSize: 40_000, Plain: true})
 	for i := range 30 {
-		s := set.stream(t, StreamOptions{Order: Order{Shuffle: i%2 == 0, GlobalBatch: 1 + i*7, Epochs: 0}, Limits: Limits{Hold: i % 3}, Read: Read{Workers: 1 + i%3}})
+		s := set.stream(t, StreamOptions{Shuffle: i%2 == 0, GlobalBatch: 1 + i*7, Epochs: 0, Hold: i % 3, Tuning: Tuning{Workers: 1 + i%3}})
 		for range i % 5 {
 			b, err := s.Next(t.Context())
 			if err != nil {
@@ -318,7 +318,7 @@ func TestStreamsShareADataset(t *testing.T) {
 		set := newStreamed(t, inDir(t), mixed(500), testset.Options{BlockSize: 5000, ShardSize: 40_000, Plain: plain})
 		var wg sync.WaitGroup
 		for i := range 12 {
-			f := set.follow(t, StreamOptions{Order: Order{Shuffle: i%4 > 0, Seed: uint64(i % 2), GlobalBatch: 30, World: 3, Rank: i % 3, Epochs: 2}, Limits: Limits{Memory: 1 << 20}, Read: Read{Workers: 1}})
+			f := set.follow(t, StreamOptions{Shuffle: i%4 > 0, Seed: uint64(i % 2), GlobalBatch: 30, World: 3, Rank: i % 3, Epochs: 2, Tuning: Tuning{Memory: 1 << 20, Workers: 1}})
 			wg.Go(func() {
 				n := 0
 				for {

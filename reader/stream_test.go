@@ -15,20 +15,20 @@ import (
 func TestStreamEvictsWhenItMust(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(3000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 64, Delay: 16, GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: 1 << 20}, Read: Read{Workers: 1}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 2, Order: Order{Lanes: 64, Delay: 16}, Tuning: Tuning{Memory: 1 << 20, Workers: 1}}
 	f := set.follow(t, o)
 	f.rest(t)
 	stats := f.Stats()
-	if stats.Held > o.Memory || stats.Held < o.Memory/4 {
-		t.Errorf("%d bytes were held with a budget of %d", stats.Held, o.Memory)
+	if stats.Held > o.Tuning.Memory || stats.Held < o.Tuning.Memory/4 {
+		t.Errorf("%d bytes were held with a budget of %d", stats.Held, o.Tuning.Memory)
 	}
 	if stats.Evicted == 0 || stats.Blocks < 2*set.Info().Blocks+stats.Evicted/2 {
 		t.Errorf("%+v: nothing was evicted, or not read again", stats)
 	}
-	o.Memory = 0
+	o.Tuning.Memory = 0
 	f = set.follow(t, o)
 	f.rest(t)
-	if stats := f.Stats(); stats.Evicted != 0 || stats.Blocks > 2*(set.Info().Blocks+uint64(o.Lanes)) {
+	if stats := f.Stats(); stats.Evicted != 0 || stats.Blocks > 2*(set.Info().Blocks+uint64(o.Order.Lanes)) {
 		t.Errorf("%+v: each of %d blocks is to be read once an epoch, those that an end of a lane cuts twice", stats, set.Info().Blocks)
 	}
 }
@@ -45,7 +45,7 @@ func TestStreamUnshuffledOnRanks(t *testing.T) {
 	for _, memory := range []int64{0, 48 << 20} {
 		blocks := uint64(0)
 		for rank := range 2 {
-			f := set.follow(t, StreamOptions{Order: Order{GlobalBatch: 64, Rank: rank, World: 2, Epochs: 2}, Limits: Limits{Memory: memory}, Read: Read{Workers: 1}})
+			f := set.follow(t, StreamOptions{GlobalBatch: 64, Rank: rank, World: 2, Epochs: 2, Tuning: Tuning{Memory: memory, Workers: 1}})
 			f.rest(t)
 			stats := f.Stats()
 			if blocks += stats.Blocks; stats.Evicted != 0 {
@@ -62,7 +62,7 @@ func TestStreamUnshuffledOnRanks(t *testing.T) {
 func TestStreamResumesAtEveryBatch(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(300), testset.Options{BlockSize: 9000, ShardSize: 60_000})
-	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Seed: 5, Order: Order{Lanes: 6, Delay: 3}}
 	s := set.stream(t, o)
 	var marks []Checkpoint
 	for b, err := range s.Batches(t.Context()) {
@@ -83,7 +83,7 @@ func TestStreamResumesAtEveryBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, cp := range marks {
-		f := set.follow(t, StreamOptions{Order: Order{Checkpoint: throughText(t, cp), Epochs: 2}})
+		f := set.follow(t, StreamOptions{Checkpoint: throughText(t, cp), Epochs: 2})
 		if n := f.rest(t); n != len(marks)-1-i {
 			t.Fatalf("%d batches behind batch %d of %d", n, i, len(marks))
 		}

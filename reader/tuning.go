@@ -12,11 +12,11 @@ import (
 func (s *Stream) tune() {
 	z, o, t := &s.sizes, &s.opts, &s.tuning
 	limits := tune.Limits{
-		Start: z.requests, Most: z.most, Deepest: z.depth, FixedRequests: o.Requests > 0, FixedDepth: o.Depth > 0,
-		Workers: o.Workers, Room: z.room,
+		Start: z.requests, Most: z.most, Deepest: z.depth, FixedRequests: o.Tuning.Requests > 0, FixedDepth: o.Tuning.Depth > 0,
+		Workers: o.Tuning.Workers, Room: z.room,
 	}
 	depth := tune.New(limits).Depth()
-	if o.NoAutotune {
+	if o.Tuning.NoAutotune {
 		depth = z.depth
 	}
 	t.ahead = tune.NewAhead(depth)
@@ -25,7 +25,7 @@ func (s *Stream) tune() {
 		t.stores = elastics(s.inputs)
 		t.ask(z.requests)
 	}
-	if o.NoAutotune || limits.FixedDepth && (limits.FixedRequests || z.most == 0) {
+	if o.Tuning.NoAutotune || limits.FixedDepth && (limits.FixedRequests || z.most == 0) {
 		return
 	}
 	t.meters = tune.NewMeters()
@@ -35,7 +35,7 @@ func (s *Stream) tune() {
 	}
 	loop := &tune.Loop{
 		Limits: limits, Stream: tuned{s}, Meters: t.meters, Load: &t.load, Ahead: t.ahead, Log: log,
-		Every: o.tuneEvery, Decide: o.tune,
+		Every: o.Tuning.tuneEvery, Decide: o.Tuning.tune,
 	}
 	s.life.wg.Go(func() { loop.Run(s.life.ctx, func() { s.count.decisions.Add(1) }) })
 }

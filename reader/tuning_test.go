@@ -79,9 +79,9 @@ func (e *elastic) reserve(n int) (release func()) {
 func wild(seed uint64) func(o *StreamOptions, most int) {
 	return func(o *StreamOptions, most int) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		o.tuneEvery = time.Millisecond
+		o.Tuning.tuneEvery = time.Millisecond
 		depth, requests := 8, most
-		o.tune = func(tune.Measure) (all []tune.Decision) {
+		o.Tuning.tune = func(tune.Measure) (all []tune.Decision) {
 			if most > 0 {
 				all = append(all, tune.Decision{Of: tune.Requests, From: requests, To: 1 + r.IntN(most)})
 				requests = all[0].To
@@ -147,20 +147,20 @@ func TestAutotuneLeavesTheOrder(t *testing.T) {
 		}
 		set := newStreamed(t, store, mixed(400), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 		for _, o := range []StreamOptions{
-			{Order: Order{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 2}},
-			{Order: Order{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1}},
-			{Order: Order{GlobalBatch: 50, Epochs: 2}},
-			{Order: Order{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 1}, Limits: Limits{Memory: 1 << 20}},
+			{Shuffle: true, GlobalBatch: 32, Epochs: 2, Order: Order{Lanes: 12, Delay: 3}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1, Order: Order{Lanes: 8, RunBlocks: 4, Delay: 2}},
+			{GlobalBatch: 50, Epochs: 2},
+			{Shuffle: true, GlobalBatch: 32, Epochs: 1, Order: Order{Lanes: 12, Delay: 3}, Tuning: Tuning{Memory: 1 << 20}},
 		} {
-			o.Workers = 2
+			o.Tuning.Workers = 2
 			off := o
-			off.NoAutotune = true
+			off.Tuning.NoAutotune = true
 			want := sums(t, set, off, 0)
 			for name, change := range map[string]func(*StreamOptions){
-				"on":       func(o *StreamOptions) { o.tuneEvery = time.Millisecond },
+				"on":       func(o *StreamOptions) { o.Tuning.tuneEvery = time.Millisecond },
 				"wild":     func(o *StreamOptions) { wild(7)(o, most) },
-				"depth":    func(o *StreamOptions) { o.Depth = 1 },
-				"requests": func(o *StreamOptions) { o.Requests = 1; o.tuneEvery = time.Millisecond },
+				"depth":    func(o *StreamOptions) { o.Tuning.Depth = 1 },
+				"requests": func(o *StreamOptions) { o.Tuning.Requests = 1; o.Tuning.tuneEvery = time.Millisecond },
 			} {
 				for _, pieces := range []int{0, 7} {
 					with := o
@@ -191,7 +191,7 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	set := newStreamed(t, store, mixed(2000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 	for _, memory := range []int64{1 << 20, 2 << 20, 64 << 20} {
 		for seed := range uint64(2) {
-			o := StreamOptions{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Limits: Limits{Memory: memory}, Read: Read{Workers: 2}}
+			o := StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Memory: memory, Workers: 2}}
 			wild(seed)(&o, 64)
 			f := set.follow(t, o)
 			f.rest(t)
@@ -235,11 +235,9 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 	set := newStreamed(t, store, mixed(4000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
 	var told bytes.Buffer
 	o := StreamOptions{
-		Order:      Order{Shuffle: true, Lanes: 16, Delay: 4, GlobalBatch: 8},
-		Read:       Read{Workers: 2},
-		tuneEvery:  time.Millisecond,
-		Log:        slog.New(slog.NewTextHandler(&told, nil)),
-		StatsEvery: time.Hour,
+		Shuffle: true, GlobalBatch: 8, Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
+		Order:  Order{Lanes: 16, Delay: 4},
+		Tuning: Tuning{Workers: 2, tuneEvery: time.Millisecond},
 	}
 	s := set.stream(t, o)
 	if st := s.Stats(); st.Requests != 32 || st.Depth < 8 {
@@ -267,7 +265,7 @@ func TestAutotuneTakesMore(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 4, delay: 5 * time.Millisecond}, most: 64}
 	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
-	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16}, Read: Read{Workers: 2}, tuneEvery: 5 * time.Millisecond}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Order: Order{Lanes: 32, Delay: 4}, Tuning: Tuning{Workers: 2, tuneEvery: 5 * time.Millisecond}}
 	s := set.stream(t, o)
 	slowly(t, s, 0, func(st stats.Stream) bool { return st.Requests >= 16 })
 	s.Close()
@@ -276,10 +274,10 @@ func TestAutotuneTakesMore(t *testing.T) {
 	}
 	store.delay = 50 * time.Microsecond
 	for _, fixed := range []func(*StreamOptions){
-		func(o *StreamOptions) { o.NoAutotune = true },
-		func(o *StreamOptions) { o.Requests, o.Depth = 3, 40 },
-		func(o *StreamOptions) { o.Requests, o.Depth = 30, 40 },
-		func(o *StreamOptions) { o.Requests, o.NoAutotune = 1000, true },
+		func(o *StreamOptions) { o.Tuning.NoAutotune = true },
+		func(o *StreamOptions) { o.Tuning.Requests, o.Tuning.Depth = 3, 40 },
+		func(o *StreamOptions) { o.Tuning.Requests, o.Tuning.Depth = 30, 40 },
+		func(o *StreamOptions) { o.Tuning.Requests, o.Tuning.NoAutotune = 1000, true },
 	} {
 		o := o
 		o.Epochs = 1
@@ -288,12 +286,12 @@ func TestAutotuneTakesMore(t *testing.T) {
 		before := f.Stats()
 		f.rest(t)
 		after := f.Stats()
-		if before.Requests != min(cmp.Or(o.Requests, 4), 64) || before.Requests != after.Requests || before.Depth != after.Depth || after.Decisions != 0 || (o.Depth > 0 && after.Depth != o.Depth) {
+		if before.Requests != min(cmp.Or(o.Tuning.Requests, 4), 64) || before.Requests != after.Requests || before.Depth != after.Depth || after.Decisions != 0 || (o.Tuning.Depth > 0 && after.Depth != o.Tuning.Depth) {
 			t.Errorf("%d requests and a depth of %d became %d and %d", before.Requests, before.Depth, after.Requests, after.Depth)
 		}
 		store.mu.Lock()
-		if store.allowed != max(o.Requests-4, 0) && store.allowed != 60 {
-			t.Errorf("%d requests are set, the store may send %d more than 4", o.Requests, store.allowed)
+		if store.allowed != max(o.Tuning.Requests-4, 0) && store.allowed != 60 {
+			t.Errorf("%d requests are set, the store may send %d more than 4", o.Tuning.Requests, store.allowed)
 		}
 		store.mu.Unlock()
 		if f.Close(); store.allowed != 0 {
@@ -311,11 +309,9 @@ func TestAutotuneAsksForLess(t *testing.T) {
 	store.quota.Store(6)
 	var told bytes.Buffer
 	s := set.stream(t, StreamOptions{
-		Order:      Order{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16},
-		Read:       Read{Workers: 2},
-		tuneEvery:  5 * time.Millisecond,
-		Log:        slog.New(slog.NewTextHandler(&told, nil)),
-		StatsEvery: time.Hour,
+		Shuffle: true, GlobalBatch: 16, Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
+		Order:  Order{Lanes: 32, Delay: 4},
+		Tuning: Tuning{Workers: 2, tuneEvery: 5 * time.Millisecond},
 	})
 	slowly(t, s, 0, func(st stats.Stream) bool { return st.Requests <= 16 })
 	s.Close()
@@ -337,7 +333,7 @@ func TestRemoteSmallDataSet(t *testing.T) {
 	}
 	store := &far{Store: mem.New(), requests: 64, delay: time.Millisecond}
 	set := newStreamed(t, store, samples, testset.Options{BlockSize: 1 << 20, ShardSize: 16 << 20})
-	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 48, GlobalBatch: 16, Epochs: 1}, Read: Read{Workers: 2, NoAutotune: true}})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 1, Order: Order{Lanes: 48}, Tuning: Tuning{Workers: 2, NoAutotune: true}})
 	n := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {
@@ -363,7 +359,7 @@ func TestSmallDataSet(t *testing.T) {
 		samples[i] = testset.Sample{Key: fmt.Sprintf("%05d", i), Fields: []testset.Field{{Name: "bin", Data: data}}}
 	}
 	set := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 1 << 20, ShardSize: 32 << 20})
-	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 1024, Epochs: 3}, Read: Read{Workers: 2}})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 1024, Epochs: 3, Tuning: Tuning{Workers: 2}})
 	n := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {

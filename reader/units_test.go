@@ -26,7 +26,7 @@ func newDocuments(t *testing.T, n int) (*streamed, map[string]int) {
 }
 
 func packedOptions(size uint32) StreamOptions {
-	return StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}}}
+	return StreamOptions{Shuffle: true, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}, Order: Order{Lanes: 4, Delay: 3}}
 }
 
 // unitsOf are the samples and offsets of a batch, unit by unit.
@@ -59,13 +59,13 @@ func TestUnitsElastic(t *testing.T) {
 		}
 		for range 6 {
 			o := whole
-			o.Plans = t.TempDir()
+			o.Tuning.Plans = t.TempDir()
 			o.GlobalBatch = 4 // one for each lane, so that batches have the order of positions but for turns
 			var got []string
 			for o.Checkpoint == nil || o.Checkpoint.Place().Epoch < 2 {
 				o.World, o.GlobalBatch = 1+r.IntN(3), 1+r.IntN(9)
 				got = append(got, unitChain(t, set, &o, 1+r.IntN(6))...)
-				for _, name := range globbed(t, o.Plans) {
+				for _, name := range globbed(t, o.Tuning.Plans) {
 					if r.IntN(3) == 0 {
 						if err := os.WriteFile(name, []byte("damaged"), 0o600); err != nil {
 							t.Fatal(err)
@@ -98,7 +98,7 @@ func unitChain(t *testing.T, set *streamed, o *StreamOptions, steps int) (units 
 	streams := make([]*Stream, o.World)
 	for rank := range streams {
 		p := *o
-		p.Rank, p.Workers = rank, 1
+		p.Rank, p.Tuning.Workers = rank, 1
 		streams[rank] = set.stream(t, p)
 		defer streams[rank].Close()
 	}

@@ -89,17 +89,18 @@ func TestStreamViews(t *testing.T) {
 			if err := set.UseView(v); err != nil {
 				t.Fatal(err)
 			}
-			for _, o := range []Order{
-				{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 3, RunBlocks: 8},
-				{Shuffle: true, Lanes: 1, Delay: 1, GlobalBatch: 16, Epochs: 2, WholeShards: true, Affinity: order.AffinityRun},
+			for _, o := range []StreamOptions{
+				{Shuffle: true, GlobalBatch: 16, Epochs: 3, Order: Order{Lanes: 4, Delay: 3, RunBlocks: 8}},
+				{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: Order{Lanes: 1, Delay: 1, WholeShards: true, Affinity: order.AffinityRun}},
 				{GlobalBatch: 50, Epochs: 1},
 			} {
-				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}, Log: slog.New(slog.DiscardHandler)})
+				o.Tuning.Workers, o.Log = 2, slog.New(slog.DiscardHandler)
+				f := set.follow(t, o)
 				f.rest(t)
 				stats, want := f.Stats(), wantedBlocks(t, f.Info().Plan, o.Epochs)
 				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again, as may two
 				// runs that share one when the first is done before the second begins.
-				if most := want + want/16 + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {
+				if most := want + want/16 + o.Epochs*uint64(max(o.Order.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {
 					t.Errorf("%s, remote %v, %+v: %d blocks were read, %d have samples; %d samples of %d", name, remote, o, stats.Blocks, want, stats.Samples, set.Selection().Len())
 				}
 				f.Close()
@@ -116,7 +117,7 @@ func TestStreamViewResumes(t *testing.T) {
 	if err := set.UseView(all["weights"]); err != nil {
 		t.Fatal(err)
 	}
-	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Seed: 5, Order: Order{Lanes: 6, Delay: 3}}
 	s := set.stream(t, o)
 	var middle Checkpoint
 	seeds := map[uint64]bool{}

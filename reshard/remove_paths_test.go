@@ -35,16 +35,17 @@ type path struct {
 // paths are all the ways in which package reader, and what is built on it, gives samples away. A
 // new way belongs here.
 var paths = []path{
-	{"stream in storage order", true, true, stream(reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 3}})},
-	{"stream, shuffled", true, true, stream(reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 16, Shuffle: true, Tail: order.TailShort, Seed: 9}})},
+	{"stream in storage order", true, true, stream(reader.StreamOptions{Epochs: 1, GlobalBatch: 3})},
+	{"stream, shuffled", true, true, stream(reader.StreamOptions{Epochs: 1, GlobalBatch: 16, Shuffle: true, Tail: order.TailShort, Seed: 9})},
 	{"stream of large batches", true, true, stream(reader.StreamOptions{
-		Order:  reader.Order{Epochs: 1, GlobalBatch: 1000, Shuffle: true, Tail: order.TailShort, ShuffleMemory: 1 << 30},
-		Limits: reader.Limits{Memory: 64 << 20, Hold: 2},
+		Epochs: 1, GlobalBatch: 1000, Shuffle: true, Tail: order.TailShort, Hold: 2,
+		Order:  reader.Order{ShuffleMemory: 1 << 30},
+		Tuning: reader.Tuning{Memory: 64 << 20},
 	})},
 	{"two ranks", true, true, func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
 		for rank := range 2 {
-			o := reader.Order{Epochs: 1, GlobalBatch: 10, Shuffle: true, Tail: order.TailPad, Rank: rank, World: 2}
-			stream(reader.StreamOptions{Order: o})(t, d, out)
+			o := reader.StreamOptions{Epochs: 1, GlobalBatch: 10, Shuffle: true, Tail: order.TailPad, Rank: rank, World: 2}
+			stream(o)(t, d, out)
 		}
 	}},
 	{"a mix", true, true, mixed},

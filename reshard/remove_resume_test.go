@@ -24,12 +24,12 @@ type place struct {
 // deliver reads up to the given number of batches of all ranks, and returns their samples in the
 // order of the global batches, with a checkpoint after the last batch. holes counts the samples
 // that were missing.
-func deliver(t *testing.T, store objstore.Store, o reader.Order, world, batches int) (out []place, holes int, last reader.Checkpoint) {
+func deliver(t *testing.T, store objstore.Store, o reader.StreamOptions, world, batches int) (out []place, holes int, last reader.Checkpoint) {
 	t.Helper()
 	for rank := range world {
 		o.Rank, o.World = rank, world
 		d := open(t, store, reader.Options{})
-		s, err := d.Stream(t.Context(), reader.StreamOptions{Order: o})
+		s, err := d.Stream(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,8 +76,8 @@ func TestResume(t *testing.T) {
 	run(t, after, reshard.RemoveOptions{}, removed...)
 	gone := after.Clone()
 	purge(t, gone, writer.PurgeOptions{Generations: true})
-	orders := map[string]reader.Order{
-		"shuffled":   {Epochs: 2, GlobalBatch: 12, Shuffle: true, Seed: 5, ShuffleMemory: 40 << 10},
+	orders := map[string]reader.StreamOptions{
+		"shuffled":   {Epochs: 2, GlobalBatch: 12, Shuffle: true, Seed: 5, Order: reader.Order{ShuffleMemory: 40 << 10}},
 		"in storage": {Epochs: 1, GlobalBatch: 10, Tail: order.TailShort},
 	}
 	for name, o := range orders {
@@ -121,7 +121,7 @@ func TestResume(t *testing.T) {
 // TestResumeNewest: a job resumes on the newest generation with the samples of its checkpoint,
 // which may have removed more samples, or have restored some.
 func TestResumeNewest(t *testing.T) {
-	o := reader.Order{Epochs: 1, GlobalBatch: 10, Shuffle: true, Seed: 5}
+	o := reader.StreamOptions{Epochs: 1, GlobalBatch: 10, Shuffle: true, Seed: 5}
 	restore, deep := reshard.RemoveOptions{Restore: true}, writer.PurgeOptions{Generations: true}
 	var meanwhile []writer.Sample
 	for i := 0; i < 120; i += 2 { // other samples: nothing begins as the data set did
@@ -175,7 +175,7 @@ func TestResumeNewest(t *testing.T) {
 			}
 			from := o
 			from.Checkpoint = &cp
-			stream, err := d.Stream(t.Context(), reader.StreamOptions{Order: from})
+			stream, err := d.Stream(t.Context(), from)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -184,7 +184,7 @@ func testIndex(t *testing.T, f tar.Format, dot string) {
 		t.Fatalf("%d samples of %d", n, len(keys))
 	}
 	for _, shuffle := range []bool{false, true} {
-		s, err := d.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{Shuffle: shuffle, Seed: 3, Epochs: 1, GlobalBatch: 16, Tail: "short"}})
+		s, err := d.Stream(t.Context(), reader.StreamOptions{Shuffle: shuffle, Seed: 3, Epochs: 1, GlobalBatch: 16, Tail: "short"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -141,7 +141,7 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 
 func (f *benchFlags) setting() bench.Setting {
 	o := f.order.opt
-	o.Memory, o.Workers = f.memory, f.work
+	o.Tuning.Memory, o.Tuning.Workers = f.memory, f.work
 	s := bench.NewSetting(&o)
 	s.Resources.Cache, s.Resources.CacheSize = f.cache.dir, f.cache.size
 	return s
@@ -313,7 +313,7 @@ func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 	open := func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error) {
 		f := orderFlags{opt: o, view: *view, changed: func(string) bool { return false }}
 		var err error
-		if in, err = f.input(ctx, io.Discard, arg, &mixFlags{}, o.Workers); err != nil {
+		if in, err = f.input(ctx, io.Discard, arg, &mixFlags{}, o.Tuning.Workers); err != nil {
 			return nil, err
 		}
 		return in.Stream, nil

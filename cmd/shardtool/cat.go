@@ -118,10 +118,10 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	case "fail":
 	case "skip":
 		if f.maxSkipped.share > 0 || f.maxSkipped.n > 0 || !cmd.Flags().Changed("max-skipped") { // at most 0 is: fail
-			f.order.opt.SkipCorrupt = true
+			f.order.opt.Faults.SkipCorrupt = true
 		}
-		f.order.opt.MaxSkippedShare = f.maxSkipped.share
-		f.order.opt.MaxSkipped = uint64(f.maxSkipped.n)
+		f.order.opt.Faults.MaxSkippedShare = f.maxSkipped.share
+		f.order.opt.Faults.MaxSkipped = uint64(f.maxSkipped.n)
 	default:
 		return usagef("--on-error %q: use fail or skip", f.onError)
 	}

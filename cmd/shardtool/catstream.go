@@ -35,7 +35,7 @@ const saveWithin = 8 * time.Second
 func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	ctx := cmd.Context()
 	quiet := context.WithoutCancel(ctx) // a signal lets the batch in hand end
-	f.order.opt.Memory = f.memory
+	f.order.opt.Tuning.Memory = f.memory
 	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, of *reader.S
 	if err != nil {
 		return nil, err
 	}
-	run, err := sources.Resolve(ctx, f.spec(), from, change, reader.Planning{Folder: f.opt.Plans, Log: f.opt.Log, Progress: planBars(stderr)})
+	run, err := sources.Resolve(ctx, f.spec(), from, change, reader.Planning{Folder: f.opt.Tuning.Plans, Log: f.opt.Log, Progress: planBars(stderr)})
 	if err != nil {
 		sources.Close()
 		return nil, err
@@ -131,7 +131,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 		in.epoch, in.position = in.epoch+in.position/in.samples, in.position%in.samples
 	}
 	opt := f.opt
-	opt.Workers = workers
+	opt.Tuning.Workers = workers
 	opt.Expect = append(opt.Expect, others(run.Sources, opt.Expect)...) // whatever samples have is read
 	if in.Stream, err = run.Stream(ctx, opt); err != nil {
 		return nil, f.explain(err)

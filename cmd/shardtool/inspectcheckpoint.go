@@ -16,7 +16,7 @@ import (
 func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	ctx := cmd.Context()
 	flags := orderFlags{in: f.checkpoint, ins: []string{f.checkpoint}, changed: func(string) bool { return false }}
-	flags.opt.Plans = plansFolder("", "")
+	flags.opt.Tuning.Plans = plansFolder("", "")
 	run, err := flags.openRun(ctx, cmd.ErrOrStderr(), arg, new(mixFlags), 0)
 	if err != nil {
 		return err

@@ -49,11 +49,11 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.Uint64Var(&f.opt.Epochs, "epochs", 1, "epochs from the first on (0: no end)")
 	fl.IntVar(&f.opt.GlobalBatch, "global-batch", 256, "samples of a batch over all ranks")
 	sizeVar(cmd, &f.memory, "shuffle-memory", order.DefaultMemory, "decoded bytes to shuffle among, over all ranks")
-	fl.BoolVar(&f.opt.WholeShards, "whole-shards", false, "read whole shards at a time: for disks that seek, or shards in a cache")
-	fl.Uint32Var(&f.opt.Lanes, "lanes", 0, "V: lanes (0: 96, or fewer for a small memory)")
-	fl.Uint32Var(&f.opt.RunBlocks, "run-blocks", 0, "E: blocks read together (0: chosen)")
-	fl.Uint32Var(&f.opt.Delay, "delay", 0, "W: ticks a run is spread over (0: what the shuffle memory allows)")
-	fl.Uint32Var(&f.opt.Head, "head", 0, "H: runs of each lane that the first batch draws from (0: 4)")
+	fl.BoolVar(&f.opt.Order.WholeShards, "whole-shards", false, "read whole shards at a time: for disks that seek, or shards in a cache")
+	fl.Uint32Var(&f.opt.Order.Lanes, "lanes", 0, "V: lanes (0: 96, or fewer for a small memory)")
+	fl.Uint32Var(&f.opt.Order.RunBlocks, "run-blocks", 0, "E: blocks read together (0: chosen)")
+	fl.Uint32Var(&f.opt.Order.Delay, "delay", 0, "W: ticks a run is spread over (0: what the shuffle memory allows)")
+	fl.Uint32Var(&f.opt.Order.Head, "head", 0, "H: runs of each lane that the first batch draws from (0: 4)")
 	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
 	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
@@ -86,9 +86,9 @@ func (f *orderFlags) fill() error {
 	case f.memory < 1:
 		return usagef("--shuffle-memory: give a size such as 2GiB")
 	}
-	f.opt.ShuffleMemory = uint64(f.memory)
-	f.opt.Affinity, f.opt.Tail = order.Affinity(f.affinity), order.Tail(f.tail)
-	if f.opt.Affinity != order.AffinityEpoch && f.opt.Affinity != order.AffinityRun {
+	f.opt.Order.ShuffleMemory = uint64(f.memory)
+	f.opt.Order.Affinity, f.opt.Tail = order.Affinity(f.affinity), order.Tail(f.tail)
+	if f.opt.Order.Affinity != order.AffinityEpoch && f.opt.Order.Affinity != order.AffinityRun {
 		return usagef("--affinity %q: use epoch or run", f.affinity)
 	}
 	switch f.opt.Tail {
@@ -141,7 +141,7 @@ func (f *orderFlags) read() (*reader.Checkpoint, error) {
 		}
 		saved[0] = merged
 	}
-	f.opt.Skipped = saved[0].Skipped
+	f.opt.Faults.Skipped = saved[0].Skipped
 	return &saved[0].Checkpoint, nil
 }
 

@@ -239,7 +239,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	if err != nil {
 		return nil, err
 	}
-	if a.opt.Skipped, err = ledger.Decode([]byte(q.Resume.Ledger)); err != nil {
+	if a.opt.Faults.Skipped, err = ledger.Decode([]byte(q.Resume.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
 	change := reader.Change{Mix: q.Resume.ChangeMix, Skip: q.Resume.SkipSteps, Again: true, Begin: q.Resume.Begin}
@@ -252,7 +252,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		fmt.Fprintln(os.Stderr, changeText(from, &d, &info))
 	}
 	out.Close = func() { run.Close() }
-	a.opt.Workers = cmp.Or(a.opt.Workers, o.Workers)
+	a.opt.Tuning.Workers = cmp.Or(a.opt.Tuning.Workers, o.Workers)
 	if mixed {
 		a.opt.Expect = append(a.opt.Expect, others(info.Sources, a.opt.Expect)...)
 	}
@@ -264,7 +264,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	warnMixing(ctx, s, a.opt.Rank, func(v mixing.Verdict) {
 		warnings.Warn(v.Warning("shuffle_memory='%s'", "shuffle the data when packing it"))
 	})
-	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Workers
+	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Tuning.Workers
 	limitMemory(s.Info().Memory, 0)
 	return s, nil
 }

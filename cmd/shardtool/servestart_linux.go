@@ -116,13 +116,13 @@ func (a *served) units(q *serve.StartRequest) error {
 // read reads how the run reads.
 func (a *served) read(q *serve.StartRequest) error {
 	t, o := &q.Tuning, &a.opt
-	o.Memory, o.Workers, o.Spare = t.Memory, t.Workers, min(max(runtime.GOMAXPROCS(0)-t.Workers, 0), 1)
+	o.Tuning.Memory, o.Tuning.Workers, o.Tuning.Spare = t.Memory, t.Workers, min(max(runtime.GOMAXPROCS(0)-t.Workers, 0), 1)
 	for i := range q.Columns {
 		if c := &q.Columns[i]; !c.Optional {
 			o.Expect = append(o.Expect, c.Name)
 		}
 	}
-	q.ChooseRows(&o.Read)
+	q.ChooseRows(o)
 	tune := tuneFlags{requests: t.Requests, depth: t.Depth, auto: t.Autotune == nil || *t.Autotune}
 	return tune.fill(o)
 }
@@ -132,7 +132,7 @@ func (a *served) faults(q *serve.StartRequest) error {
 	switch f := &q.Faults; f.OnError {
 	case "", "fail":
 	case "skip":
-		a.opt.SkipCorrupt, a.opt.MaxSkipped, a.opt.MaxSkippedShare = true, f.MaxSkipped, f.MaxSkippedShare
+		a.opt.Faults.SkipCorrupt, a.opt.Faults.MaxSkipped, a.opt.Faults.MaxSkippedShare = true, f.MaxSkipped, f.MaxSkippedShare
 	default:
 		return usagef("on_error %q: use fail or skip", f.OnError)
 	}

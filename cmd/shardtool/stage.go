@@ -95,7 +95,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	}
 	defer c.Close()
 	if cmd.Flags().Changed("memory") {
-		f.order.opt.Memory = f.memory
+		f.order.opt.Tuning.Memory = f.memory
 	}
 	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
 	if err != nil {

@@ -28,6 +28,6 @@ func (f *tuneFlags) fill(o *reader.StreamOptions) error {
 	case f.depth < 0:
 		return usagef("--depth %d: give a number of batches, or 0 for what store and step need", f.depth)
 	}
-	o.Requests, o.Depth, o.NoAutotune = f.requests, f.depth, !f.auto
+	o.Tuning.Requests, o.Tuning.Depth, o.Tuning.NoAutotune = f.requests, f.depth, !f.auto
 	return nil
 }

@@ -67,7 +67,7 @@ func (f *orderFlags) fillUnits() error {
 			}
 		}
 	}
-	f.opt.Plans = plansFolder(u.plans, f.cache)
+	f.opt.Tuning.Plans = plansFolder(u.plans, f.cache)
 	if p.Kind == "" {
 		return nil
 	}

@@ -61,7 +61,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer even.Close()
-	s, err := even.Stream(ctx, reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 7, Epochs: 1, GlobalBatch: 5}})
+	s, err := even.Stream(ctx, reader.StreamOptions{Shuffle: true, Seed: 7, Epochs: 1, GlobalBatch: 5})
 	if err != nil {
 		log.Fatal(err)
 	}

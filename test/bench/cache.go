@@ -80,7 +80,7 @@ func (b *bench) throughCache(share float64, epochs int) (out []cachedEpoch, err 
 		b.proxy.ResetCounts()
 		before, begin := c.Stats(), time.Now()
 		opt := shuffled
-		opt.Epoch, opt.Epochs, opt.Affinity = uint64(epoch), 1, "run"
+		opt.Epoch, opt.Epochs, opt.Order.Affinity = uint64(epoch), 1, "run"
 		bytes, err := drain(b, ds, opt)
 		if err != nil {
 			return nil, err

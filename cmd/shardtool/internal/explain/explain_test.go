@@ -86,7 +86,7 @@ func TestMix(t *testing.T) {
 			streams := make([]*reader.Stream, world)
 			for r := range streams {
 				var err error
-				streams[r], err = ends.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{GlobalBatch: batch, Rank: r, World: world}})
+				streams[r], err = ends.Stream(t.Context(), reader.StreamOptions{GlobalBatch: batch, Rank: r, World: world})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,7 +149,7 @@ func TestDataset(t *testing.T) {
 	for _, tail := range []order.Tail{order.TailWrap, order.TailShort, order.TailDrop, order.TailPad} {
 		t.Run(string(tail), func(t *testing.T) {
 			ds := dataset(t, "a", 131)
-			s, err := ds.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 3, GlobalBatch: 20, Epochs: 3, Tail: tail, Lanes: 4, Delay: 2}})
+			s, err := ds.Stream(t.Context(), reader.StreamOptions{Shuffle: true, Seed: 3, GlobalBatch: 20, Epochs: 3, Tail: tail, Order: reader.Order{Lanes: 4, Delay: 2}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -36,7 +36,7 @@ func BenchmarkSequences(b *testing.B) {
 	}
 	row := make([]byte, 16*4*size)
 	for _, packed := range []bool{false, true} {
-		o := reader.StreamOptions{Order: reader.Order{Shuffle: true, GlobalBatch: 128, Epochs: 1}, Read: reader.Read{Workers: 2}}
+		o := reader.StreamOptions{Shuffle: true, GlobalBatch: 128, Epochs: 1, Tuning: reader.Tuning{Workers: 2}}
 		if packed {
 			o.GlobalBatch, o.Units = 16, units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, By: "tokens"}
 		}

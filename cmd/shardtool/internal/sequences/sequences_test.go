@@ -60,7 +60,7 @@ func of(lengths map[string]int) func(string) int {
 }
 
 func packedOptions(size uint32) reader.StreamOptions {
-	return reader.StreamOptions{Order: reader.Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}}}
+	return reader.StreamOptions{Shuffle: true, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}, Order: reader.Order{Lanes: 4, Delay: 3}}
 }
 
 // A packed stream delivers what the plain reference lays out, on any number of ranks, with room for
@@ -73,7 +73,7 @@ func TestSequencesAgainstReference(t *testing.T) {
 			seen := map[uint32]int{}
 			for rank := range world {
 				o := packedOptions(64)
-				o.World, o.Rank, o.Memory, o.Workers = world, rank, memory, 1
+				o.World, o.Rank, o.Tuning.Memory, o.Tuning.Workers = world, rank, memory, 1
 				s := stream(t, set, o)
 				q, err := New(64, []Field{{"ids.npy", 7}, {"labels.npy", -100}})
 				if err != nil {
@@ -199,7 +199,7 @@ func TestSequencesWithHoles(t *testing.T) {
 	whole, store := build(t, samples, small(of(lengths)))
 	broken, bad := damaged(t, whole, store, 2)
 	o := packedOptions(64)
-	o.SkipCorrupt, o.MaxSkipped = true, 1000
+	o.Faults.SkipCorrupt, o.Faults.MaxSkipped = true, 1000
 	q, err := New(64, []Field{{"ids.npy", 7}, {"labels.npy", -100}})
 	if err != nil {
 		t.Fatal(err)

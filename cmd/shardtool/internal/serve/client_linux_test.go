@@ -61,7 +61,7 @@ func dial(t *testing.T, store objstore.Store) *client {
 			return &Opened{Sources: sources, Close: func() { ds.Close() }}, err
 		},
 		Stream: func(ctx context.Context, o *Opened, q *StartRequest, _ *Started) (*reader.Stream, error) {
-			so := reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: *q.Order.BatchSize, World: 1, Tail: order.TailShort}}
+			so := reader.StreamOptions{Epochs: 1, GlobalBatch: *q.Order.BatchSize, World: 1, Tail: order.TailShort}
 			if q.Order.Shuffle != nil {
 				so.Shuffle = *q.Order.Shuffle
 			}
@@ -72,9 +72,9 @@ func dial(t *testing.T, store objstore.Store) *client {
 				so.Tail = order.Tail(*q.Order.Tail)
 			}
 			if q.Faults.OnError == "skip" {
-				so.SkipCorrupt, so.MaxSkippedShare = true, 1
+				so.Faults.SkipCorrupt, so.Faults.MaxSkippedShare = true, 1
 			}
-			q.ChooseRows(&so.Read)
+			q.ChooseRows(&so)
 			return o.alone().Stream(ctx, so)
 		},
 		Code: func(err error) int {

@@ -54,7 +54,7 @@ func TestMix(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return run.Stream(ctx, reader.StreamOptions{Read: reader.Read{Expect: []string{"txt", "more?"}}})
+		return run.Stream(ctx, reader.StreamOptions{Expect: []string{"txt", "more?"}})
 	}
 	c := talk(t, Options{
 		Version: "test",

@@ -8,9 +8,9 @@ import (
 
 // ChooseRows has the stream of START deliver rows where the data is stacked and all columns are
 // arrays of it.
-func (q *StartRequest) ChooseRows(o *reader.Read) {
+func (q *StartRequest) ChooseRows(o *reader.StreamOptions) {
 	if q.onlyArrays() {
-		o.Rows, o.RowsIf = true, q.inRows
+		o.Rows, o.Tuning.RowsIf = true, q.inRows
 	}
 }
 

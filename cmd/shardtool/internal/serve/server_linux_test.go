@@ -39,7 +39,7 @@ func TestSameAsStream(t *testing.T) {
 	}
 	defer ds.Close()
 	for _, tail := range []order.Tail{order.TailShort, order.TailDrop, order.TailWrap, order.TailPad} {
-		s, err := ds.Stream(t.Context(), reader.StreamOptions{Order: reader.Order{Shuffle: true, Epochs: 2, GlobalBatch: 64, World: 1, Tail: tail}})
+		s, err := ds.Stream(t.Context(), reader.StreamOptions{Shuffle: true, Epochs: 2, GlobalBatch: 64, World: 1, Tail: tail})
 		if err != nil {
 			t.Fatal(err)
 		}
