@@ -194,8 +194,8 @@ func (e *emitter) adopt(a *adopted) error {
 	return nil
 }
 
-// seal completes a shard whose blocks are written: it numbers the samples, adds their keys to those
-// of the keys table, and writes the index. The putter calls it for each shard in order, while the
+// seal completes a shard whose blocks are written: it numbers the samples, adds their keys to the
+// keys table, and writes the index. The putter calls it for each shard in order, while the
 // emitter writes the blocks of the next one: at 200 bytes a sample it takes as long as a third of
 // them. Until the putter has ended, keys, numbers and entries of the totals belong to it; the
 // emitter uses them for adopted shards alone, which precede all others.

@@ -9,6 +9,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/internal/foreign"
 )
 
 // Index makes a data set of plain tars of another tool, in place: names are objects of the store,
@@ -162,23 +163,20 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &foreignTar{
-		in:   archiveWindow{ctx: ctx, obj: obj, size: info.Size, readSize: 1 << 20},
-		plan: &w.plan, names: map[string]string{}, keys: map[string]int64{},
-	}
+	readSize := 1 << 20
 	if objstore.TraitsOf(w.store).Remote() {
-		in.in.readSize = 8 << 20 // each read is a request
+		readSize = 8 << 20 // each read is a request
 	}
-	if err := in.read(); err != nil {
+	in, err := foreign.Read(ctx, obj, info.Size, readSize, w.blockFull)
+	if err != nil {
 		return nil, format.InShard(name, err)
 	}
-	if in.samples == 0 {
+	if in.Samples == 0 {
 		w.opt.Log.Warn("leaving out an archive without samples", "archive", name)
 		return nil, nil
 	}
-	hash := in.hasher.Sum()
-	ix := in.index.Finish(format.Metadata{"tool": toolVersion(), "content": hash.String(), metaArchive: name})
-	ix.Foreign, ix.End = true, uint64(info.Size-in.block.begin)
+	ix := in.Index.Finish(format.Metadata{"tool": toolVersion(), "content": in.Content.String(), metaArchive: name})
+	ix.Foreign, ix.End = true, uint64(info.Size-in.End)
 	tail, err := sections.AppendTail(nil, ix, true)
 	if err != nil {
 		return nil, format.InShard(name, err)
@@ -192,10 +190,10 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	}
 	sum := format.BlockHash(tail)
 	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
-		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.samples), Blocks: uint64(in.blocks),
-		Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.HashIndex(tail), Foreign: true, Sidecar: sections.SidecarTag(sum[:8]),
+		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.Samples), Blocks: uint64(in.Blocks),
+		Rows: uint64(len(ix.Rows)), Hash: in.Content, Index: sections.HashIndex(tail), Foreign: true, Sidecar: sections.SidecarTag(sum[:8]),
 	}}
-	e.FirstKey, e.LastKey = in.first, in.last
+	e.FirstKey, e.LastKey = in.First, in.Last
 	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {
 		return nil, err
 	}

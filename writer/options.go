@@ -90,8 +90,8 @@ type Options struct {
 	// Memory bounds the bytes of blocks in flight; the default is 256 MiB. A block that alone
 	// exceeds it is written on its own.
 	Memory int64
-	// TempDir is the folder for data that is sorted and does not fit in memory; the default is that
-	// of the system.
+	// TempDir is the folder for data that is sorted and does not fit in memory; the default is the
+	// folder of the system.
 	TempDir string
 	// Lengths are attributes whose values are numbers of elements: attribute to field. The field
 	// holds one-dimensional arrays and its name ends in .npy. A sample without such an array cannot

@@ -9,7 +9,7 @@ import (
 	"github.com/shardtool/shardtool/internal/build"
 )
 
-// plan is what the names and the metadata of a pack's objects are functions of.
+// plan decides the names and the metadata of a pack's objects.
 type plan struct {
 	opt Options // filled
 	// part of parts is what is packed; parts is 0 where one pack does all.

@@ -11,7 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// present is what a store holds, by name.
+// present has the objects of a store, by name.
 type present map[string]objstore.Info
 
 func listPresent(ctx context.Context, store objstore.Store, prefix string) (present, error) {
@@ -26,8 +26,8 @@ func listPresent(ctx context.Context, store objstore.Store, prefix string) (pres
 }
 
 // faults lists what is wrong with the objects that a generation or a part names: its shards with
-// their sidecars, its keys table and lists, and the objects named in extra. done is what this run put, or nil: an
-// object whose tag has changed since is read and compared.
+// their sidecars, its keys table and lists, and the objects named in extra. done, when not nil, has
+// the objects that this run put: one whose tag has changed since is read and compared.
 func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts, extra ...string) (faults []string, err error) {
 	check := func(name string, size int64) error {
 		info, ok := all[name]

@@ -139,7 +139,7 @@ func unchanged(ctx context.Context, store objstore.Store, found objstore.Info) e
 	return err
 }
 
-// survey is what a prune knows of a store.
+// survey sorts the objects of a store for a prune.
 type survey struct {
 	all     present
 	current uint64          // generation; 0 without a data set
@@ -268,7 +268,7 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 	return young, nil
 }
 
-// packOf is what the names of one pack of the next generation have in common; empty for other
+// packOf returns the part that all names of a pack of the next generation share; empty for other
 // objects.
 func (s *survey) packOf(name string) string {
 	m := partObjects.FindStringSubmatch(name)

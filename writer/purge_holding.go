@@ -175,7 +175,7 @@ func (h *holding) findOrphans(ctx context.Context, all present) (others []string
 	return others, nil
 }
 
-// noted is what the notes in an index say about its shard: the identity of what was packed, and of
+// noted returns what an index says about its shard: the identity of the blocks that were packed, and of
 // what the shard holds.
 func noted(meta format.Metadata) (packed, is format.Hash, ok bool) {
 	is, err := format.ParseHash(meta["content"])

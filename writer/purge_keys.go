@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 )
 
-// content is what an object of a shard holds.
+// content identifies the bytes of a shard.
 type content struct{ packed, is format.Hash }
 
 func contentOf(s *sections.ShardEntry) content { return content{s.Hash, s.Content()} }

@@ -92,7 +92,7 @@ func (r *rewrite) has(sample int) bool {
 	})
 }
 
-// rewritten is what the names of rewritten shards have before their suffix.
+// rewritten matches the end of the names of rewritten shards, without their suffix.
 var rewritten = regexp.MustCompile(`-x[0-9a-f]{16}$`)
 
 // newName is a function of what the new shard is made of. So a purge that is repeated finds the
@@ -185,7 +185,7 @@ func (r *rewrite) level() codec.Level {
 	return level
 }
 
-// blocks copies the blocks, and makes those anew that have samples to clear.
+// blocks copies the blocks that have no samples to clear, and clears the others.
 func (r *rewrite) blocks(ctx context.Context) error {
 	rows, first := r.was.Rows, 0
 	for number := 0; len(rows) > 0; number++ {

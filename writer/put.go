@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// puts puts immutable objects and records what it put, for a commit to compare with what the store
-// then holds. It is safe for concurrent use.
+// puts puts immutable objects and records them, for a commit to compare with the objects that the
+// store then has. It is safe for concurrent use.
 type puts struct {
 	store objstore.Store
 
@@ -129,7 +129,7 @@ func (o placed) same(ctx context.Context, store objstore.Store, name, known stri
 // comparison compares the bytes of a shard with the rows of its frames, and sums those after them.
 type comparison struct {
 	rows    []format.Row // of the frames that have not ended
-	at      int          // bytes of the first of those
+	at      int          // bytes of the first of them
 	crc     uint32       // of them
 	rest    *xxhash.Digest
 	differs bool

@@ -59,7 +59,8 @@ type Payload interface {
 }
 
 // Source yields samples in an order that depends on its content and options alone. It is for one
-// goroutine.
+// goroutine. A Source may also be a Splitter, to be packed in parts, and a Stacker, to choose the
+// layout of its samples.
 type Source interface {
 	// Next returns the next sample, or io.EOF. A *SampleError means that one sample cannot be read;
 	// the next call continues after it.

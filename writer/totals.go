@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
 
-// totals is what a generation adds up to: the emitter fills it shard by shard, Commit from the
-// manifests of parts. It is read once the pipeline has ended.
+// totals adds up a generation: the emitter fills it shard by shard, Commit from the manifests of
+// parts. It is read once the pipeline has ended.
 type totals struct {
 	entries []sections.ShardEntry // of this generation's own shards
 	fields  map[string]*format.FieldTotal

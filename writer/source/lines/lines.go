@@ -201,8 +201,8 @@ func (s *lineSource) Close() error {
 // Split limits the source to part of parts, counted from 0, and moves to its beginning. It divides
 // the concatenation of the stored files into parts of equal bytes. A row belongs to the part in
 // which it begins, a whole compressed file to the part in which the file begins. In a plain file
-// that begins in an earlier part, the earlier rows are counted, so that keys and messages are those
-// of the whole.
+// that begins in an earlier part, the earlier rows are counted, so that keys and messages are as
+// for the whole.
 func (s *lineSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("lines: there is no part %d of %d: parts count from 0", part, parts)

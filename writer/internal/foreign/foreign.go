@@ -1,4 +1,5 @@
-package writer
+// Package foreign makes the index of a tar that another tool wrote, which stays as it is.
+package foreign
 
 import (
 	"context"
@@ -16,6 +17,29 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
+// Archive describes an archive.
+type Archive struct {
+	Index           sections.IndexBuilder
+	Content         format.Hash // identity of its blocks
+	Samples, Blocks int
+	First, Last     string // least and greatest key
+	End             int64  // offset of the end of the last block
+}
+
+// Read reads an archive of that many bytes, readSize at a time. full reports whether a block of that
+// many bytes and samples is complete. Errors have the offset in the archive.
+func Read(ctx context.Context, obj objstore.Object, size int64, readSize int, full func(size int64, samples int) bool) (*Archive, error) {
+	t := &foreignTar{
+		in:   archiveWindow{ctx: ctx, obj: obj, size: size, readSize: readSize},
+		full: full, names: map[string]string{}, keys: map[string]int64{},
+	}
+	if err := t.read(); err != nil {
+		return nil, err
+	}
+	t.Content, t.End = t.hasher.Sum(), t.block.begin
+	return &t.Archive, nil
+}
+
 // foreignTar reads an archive from front to back and collects its index.
 //
 //	| headers | payload, padding | … | headers | payload, padding | … | end of archive |
@@ -24,19 +48,15 @@ import (
 // A block ends before the first member of a sample. Entries that are not regular files, such as
 // directories, belong to the block around them.
 type foreignTar struct {
+	Archive
 	in    archiveWindow
 	block openBlock
-	plan  *plan
+	full  func(size int64, samples int) bool
 
-	sample  foreignSample     // whose members are being read
-	names   map[string]string // of fields, each once in memory
-	keys    map[string]int64  // and the offsets of their first members
-	index   sections.IndexBuilder
-	hasher  sections.ShardHasher
-	samples int
-	blocks  int
-
-	first, last string // least and greatest key
+	sample foreignSample     // whose members are being read
+	names  map[string]string // of fields, each once in memory
+	keys   map[string]int64  // and the offsets of their first members
+	hasher sections.ShardHasher
 }
 
 // archiveWindow is the part of an archive that is in memory.
@@ -176,7 +196,7 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 		if err := t.endSample(); err != nil {
 			return err
 		}
-		if t.block.open > 0 && t.block.count > 0 && t.plan.blockFull(t.block.open, int(t.block.count)) {
+		if t.block.open > 0 && t.block.count > 0 && t.full(t.block.open, int(t.block.count)) {
 			if err := t.endBlock(); err != nil {
 				return err
 			}
@@ -231,14 +251,14 @@ func (t *foreignTar) endSample() error {
 			s.places[j], s.places[j-1] = s.places[j-1], s.places[j]
 		}
 	}
-	if err := t.index.AddForeign(s.key, s.fields, s.places); err != nil {
+	if err := t.Index.AddForeign(s.key, s.fields, s.places); err != nil {
 		return err
 	}
-	if t.samples == 0 {
-		t.first, t.last = s.key, s.key
+	if t.Samples == 0 {
+		t.First, t.Last = s.key, s.key
 	}
-	t.first, t.last = min(t.first, s.key), max(t.last, s.key)
-	t.samples++
+	t.First, t.Last = min(t.First, s.key), max(t.Last, s.key)
+	t.Samples++
 	t.block.count++
 	s.key, s.fields, s.places = "", s.fields[:0], s.places[:0]
 	return nil
@@ -278,10 +298,10 @@ func (t *foreignTar) endBlock() error {
 		t.endRow()
 		t.block.rows[0].Samples = t.block.count
 		for _, r := range t.block.rows {
-			t.index.AddRow(r)
+			t.Index.AddRow(r)
 		}
 		t.hasher.Add(format.Hash(t.block.sum.Sum(nil)))
-		t.blocks++
+		t.Blocks++
 		t.block.begin += t.block.open
 	}
 	t.newBlock()
