@@ -4,6 +4,6 @@ package format
 // tables.
 const ManifestName = "manifest.json"
 
-// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix
-// that of a plain shard's index.
+// TarSuffix ends the names of plain shards, ZstdSuffix the names of compressed ones, and
+// SidecarSuffix the names of the indexes of plain shards.
 const TarSuffix, ZstdSuffix, SidecarSuffix = ".tar", ".tar.zst", ".tar.shidx"

@@ -41,7 +41,7 @@ func (c Codec) String() string {
 
 // Version of the format that this package writes. A reader refuses another major and ignores a
 // newer minor: what an older reader must not ignore is in critical sections. Directories without
-// layouts and numbered keys have minor 0, so that their bytes are those of older versions.
+// layouts and numbered keys have minor 0, so that their bytes are the same as in older versions.
 const (
 	Major = 1
 	Minor = 1

@@ -95,7 +95,7 @@ the host and its limits; --baseline compares it with an earlier report.`,
 	return cmd
 }
 
-// check checks the flags and completes those of the order.
+// check checks the flags and completes the flags of the order.
 func (f *benchFlags) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	switch {

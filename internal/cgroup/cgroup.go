@@ -19,8 +19,8 @@ func Limits() (cpus float64, memory int64) {
 	return limits("/sys/fs/cgroup", string(text))
 }
 
-// limits is Limits for the groups mounted at root. membership is the text of /proc/self/cgroup: lines
-// "0::/path" and, for a controller of version 1, "4:memory:/path".
+// limits is Limits for the groups mounted at root. membership is the text of /proc/self/cgroup:
+// lines "0::/path" and, for a controller of version 1, "4:memory:/path".
 func limits(root, membership string) (cpus float64, memory int64) {
 	two, one := "/", "/"
 	for line := range strings.Lines(membership) {
@@ -48,7 +48,7 @@ func limits(root, membership string) (cpus float64, memory int64) {
 }
 
 // upward calls f with the directory of a group and those above it. Within a container the path may
-// be that of the host, and only the root is there.
+// belong to the host, and only the root is there.
 func upward(root, path string, f func(dir string)) {
 	for path = filepath.Clean("/" + path); ; path = filepath.Dir(path) {
 		f(filepath.Join(root, path))

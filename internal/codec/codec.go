@@ -17,7 +17,7 @@ import (
 // Level is how hard an Encoder tries. It changes the stored bytes, and no cut, hash or order.
 type Level int
 
-// The levels, which are those of klauspost/compress/zstd.
+// The levels of klauspost/compress/zstd.
 const (
 	LevelDefault Level = iota
 	LevelFastest
@@ -96,7 +96,7 @@ func (e *Encoder) Close() {
 }
 
 // AppendFrame appends src, at most MaxFrame bytes, as one frame: compressed, or as raw blocks if
-// compression would save less than a 32nd of it. cuts and payloads are those of AppendRawFrame.
+// compression would save less than a 32nd of it. For cuts and payloads see AppendRawFrame.
 func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, format.Codec, error) {
 	dst, ok, err := e.Compress(dst, src, cuts, payloads)
 	if err != nil || ok {

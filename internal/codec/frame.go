@@ -71,7 +71,7 @@ func appendFrameHeader(dst []byte, n int) []byte {
 }
 
 // AppendRawFrame appends a zstd frame that stores src unchanged. cuts are the ascending offsets in
-// src at which members begin; payloads[i] is that of the content of the member that begins at
+// src at which members begin; payloads[i] is the offset of the content of the member that begins at
 // cuts[i]. Where possible a raw block ends at a cut, and a payload of up to 128 KiB lies in one raw
 // block, so that a reader can use it in place (SPEC 3.3).
 func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {

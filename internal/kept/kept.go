@@ -3,7 +3,7 @@
 //
 //	KIND-<32 hex>.bin = magic | key (32 bytes) | payload | CRC-32C of all before (4 bytes)
 //
-// The name is that of the key, a hash of all that the payload depends on, so a file is never out of
+// The name is the key, a hash of everything that the payload depends on, so a file is never out of
 // date. Nothing here is needed for correctness: a folder that cannot be read or written, a disk
 // that is full, and a file that is damaged or foreign mean that the payload is computed. Several
 // processes may use a folder at once. A file appears whole, by a rename.

@@ -58,8 +58,8 @@ func (l *Labels) Of(number uint64) int {
 	return int(q)
 }
 
-// In returns the labels as an epoch of a plan has them: of a view, those of its samples, as often
-// as they are drawn. Without a view they are the same.
+// In returns the labels as an epoch of a plan has them: of a view, the labels of its samples, as
+// often as they are drawn. Without a view they are the same.
 func (l *Labels) In(p *order.Plan, epoch uint64) *Labels {
 	if !p.Viewed() {
 		return l

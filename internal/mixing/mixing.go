@@ -1,12 +1,12 @@
 // Package mixing measures how well an order mixes a data set, without reading a sample: how far the
-// labels of batches stray from those of a uniform permutation, over all ranks and within one, how
-// many labels a rank sees, and how often neighbours come from one block. It is pure, as package
+// labels of batches stray from the counts of a uniform permutation, over all ranks and within one,
+// how many labels a rank sees, and how often neighbours come from one block. It is pure, as package
 // order is: the same plan and labels give the same figures.
 //
-// A variance inflation (VIF) is the variance of the label counts of batches, divided by that of
-// samples drawn from the whole data set without replacement. 1 is a uniform permutation; 16 mixes
-// as if a batch had a sixteenth of its samples. Reported is the mean over the batches after the
-// first ten, in which the shuffle begins, or over all where there are no more.
+// A variance inflation (VIF) is the variance of the label counts of batches, divided by the
+// variance of samples drawn from the whole data set without replacement. 1 is a uniform
+// permutation; 16 mixes as if a batch had a sixteenth of its samples. Reported is the mean over the
+// batches after the first ten, in which the shuffle begins, or over all where there are no more.
 package mixing
 
 import (
@@ -21,11 +21,12 @@ import (
 type Figures struct {
 	// Samples were measured.
 	Samples uint64
-	// VIF is the variance inflation of global batches; First has that of each of the first ten.
+	// VIF is the variance inflation of global batches; First has the inflation of each of the first
+	// ten.
 	VIF   float64
 	First []float64
 	// Adjacent is the share of neighbours in the sequence of global batches that have the same
-	// label; Expected is that of a uniform permutation.
+	// label; Expected is the figure of a uniform permutation.
 	Adjacent, Expected float64
 	// Worlds has what ranks see, for each world size asked for.
 	Worlds []World
@@ -69,8 +70,8 @@ func Measure(plan *order.Plan, labels *Labels, globalBatch int, worlds []int, sp
 	return f, err
 }
 
-// Rank measures one rank's parts of the global batches, and only them: its time and memory are
-// those of the lanes the rank reads. It returns how many samples were measured, too.
+// Rank measures one rank's parts of the global batches, and only them: its time and memory
+// depend on the lanes the rank reads. It returns how many samples were measured, too.
 func Rank(plan *order.Plan, labels *Labels, s order.Split, span Span) (World, uint64, error) {
 	w := newWorld(labels, s.World, []int{s.Rank})
 	var samples uint64

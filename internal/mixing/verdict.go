@@ -80,8 +80,8 @@ func (b *BySource) VIF() []float64 {
 	return vif
 }
 
-// MeasureParts measures one rank's parts of the batches that c lists, until they have most samples or c
-// ends. It returns what BySource.VIF does. Samples of units count, not units.
+// MeasureParts measures one rank's parts of the batches that c lists, until they have most samples
+// or c ends. It returns what BySource.VIF does. Samples of units count, not units.
 func MeasureParts(c Batches, labels []*Labels, s order.Split, most int, stop func() error) ([]float64, error) {
 	by := NewBySource(labels)
 	var refs []order.Ref
@@ -114,7 +114,7 @@ type Verdict struct {
 // Little is the variance inflation above which a user is warned.
 const Little = 1.5
 
-// Judge returns the verdict on an order with this variance inflation. plans are those of all
+// Judge returns the verdict on an order with this variance inflation. plans are the plans of all
 // sources, which share the shuffle memory.
 func Judge(vif float64, source string, plans ...*order.Plan) Verdict {
 	var live, all uint64

@@ -10,7 +10,7 @@ import (
 
 // Text returns s with everything escaped that is not plain text: control characters (C0 with line
 // breaks and tabs, DEL, C1), line and paragraph separators, bidirectional controls and bytes that
-// are not UTF-8. Text without them is returned as it is. The escapes are those of Go and JSON
+// are not UTF-8. Text without them is returned as it is. The escapes are the escapes of Go and JSON
 // strings: \n, \t, \u001b, \xff.
 func Text(s string) string {
 	for i, r := range s {

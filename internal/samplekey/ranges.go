@@ -196,7 +196,7 @@ func keyRangeOf(key string) Range {
 	return Range{Prefix: key[:at], First: n, Digits: uint8(len(key) - at), Count: 1}
 }
 
-// Numbered reports whether all keys have a number: those of other ranges cannot be stored.
+// Numbered reports whether all keys have a number: other ranges cannot be stored.
 func (rs Ranges) Numbered() bool {
 	for i := range rs {
 		if rs[i].Digits == 0 {

@@ -85,7 +85,7 @@ func Column(kind string, part uint32, critical bool, v []uint64) Raw {
 	return s
 }
 
-// Zstd compresses sections. The level does not depend on that of the blocks, so that an
+// Zstd compresses sections. The level does not depend on the level of the blocks, so that an
 // index is a function of its content.
 var Zstd = sync.OnceValue(func() *zstd.Encoder {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),

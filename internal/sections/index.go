@@ -6,8 +6,8 @@
 //   - the tables of a generation: [EncodeTables] writes a [Manifest], [OpenTables] reads it in parts,
 //     and a [Summary] is the manifest.json that names them (SPEC 6).
 //
-// A [BlockChecker] compares a decoded block with the index of its shard, and a [ShardHasher] computes
-// the identity of a shard (SPEC 7).
+// A [BlockChecker] compares a decoded block with the index of its shard, and a [ShardHasher]
+// computes the identity of a shard (SPEC 7).
 package sections
 
 import (
@@ -333,7 +333,7 @@ type rowsTotal struct {
 	Blocks, Samples, Stored, Decoded uint64
 }
 
-// checkRows checks that rows can be those of one shard, and adds them up: their codecs are known,
+// checkRows checks that rows can belong to one shard, and adds them up: their codecs are known,
 // their lengths possible, their samples no more than 512-byte headers fit, or rows of the layout,
 // and the first row of a block precedes its continuations. A block of a stacked shard has one row.
 func checkRows(rows []format.Row, layout *stacked.Layout) (t rowsTotal, err error) {

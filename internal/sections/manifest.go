@@ -117,8 +117,8 @@ func parseDigest(s string) (format.Hash, error) {
 type ShardInfo struct {
 	// Name is relative to the manifest.
 	Name string
-	// Size is the length of the object. Tail is that of its index: the end of a .tar.zst, or the
-	// whole sidecar of a .tar.
+	// Size is the length of the object. Tail is the length of its index: the end of a .tar.zst, or
+	// the whole sidecar of a .tar.
 	Size, Tail uint64
 	// Samples, Blocks and Rows are counts.
 	Samples, Blocks, Rows uint64
@@ -137,9 +137,9 @@ type ShardInfo struct {
 	Numbered samplekey.Ranges
 	// Sidecar is the part of the sidecar's hash in its name; zero if the name has none.
 	Sidecar SidecarTag
-	// Purged is the identity of what the object holds since removed samples were purged from it. Hash
-	// stays that of the shard as it was packed, so that the digest stays. It is zero in a shard that
-	// holds what was packed.
+	// Purged is the identity of what the object holds since removed samples were purged from it.
+	// Hash stays the hash of the shard as it was packed, so that the digest stays. It is zero in a
+	// shard that holds what was packed.
 	Purged format.Hash
 }
 
@@ -185,13 +185,13 @@ type Manifest struct {
 	Shards     []ShardEntry
 	Fields     []format.FieldTotal
 	Attributes []format.Attribute
-	// AttrTotals are the totals of integer attributes, in ascending order of names. Those of an
-	// older program are missing.
+	// AttrTotals are the totals of integer attributes, in ascending order of names. Manifests
+	// of older programs have none.
 	AttrTotals []AttrTotal
 	Meta       format.Metadata
 	// Keys is the hash of the keys table; zero if there is none.
 	Keys format.Hash
-	// Removed are the numbers of the samples that were removed, ascending; Purged are those of them
+	// Removed are the numbers of the samples that were removed, ascending; Purged are the ones
 	// whose bytes are gone.
 	Removed, Purged []uint64
 }
@@ -204,7 +204,7 @@ func (m *Manifest) KeysName() string {
 	return names.Keys(m.Keys)
 }
 
-// Section types of the tables (SPEC 6.2), beside those of rows, schema and metadata.
+// Section types of the tables (SPEC 6.2), besides the types of rows, schema and metadata.
 const (
 	magicTables   = "SHRDMAN1"
 	typeHead      = "HEAD" // generation, parent, digest, keys table

@@ -40,7 +40,7 @@ type Tables struct {
 	Shards, Blocks, Samples, Bytes, Decoded uint64
 	// PayloadBytes is the sum over Fields.
 	PayloadBytes uint64
-	// Removed are the numbers of the samples that were removed, ascending; Purged are those of them
+	// Removed are the numbers of the samples that were removed, ascending; Purged are the ones
 	// whose bytes are gone. The caller must not change them.
 	Removed, Purged []uint64
 
@@ -211,7 +211,7 @@ func (t *Tables) load(s *section.Section) ([]byte, error) {
 	return raw, format.At(int64(s.Off), err)
 }
 
-// group reads consecutive sections of one part, those of the given kinds, in a single range.
+// group reads consecutive sections of one part, of the given kinds, in a single range.
 func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.Section, []byte, error), error) {
 	var secs []*section.Section
 	for _, k := range kinds {
@@ -314,8 +314,8 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	return shards, nil
 }
 
-// shardColumns reads the lengths and the counts of a part's shards, and compares the sums with
-// those of the part. The order of the columns decides which error damage to several of them gives.
+// shardColumns reads the lengths and the counts of a part's shards, and compares the sums with the
+// sums of the part. The order of the columns decides which error damage to several of them gives.
 func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string) (*section.Section, []byte, error)) error {
 	const (
 		anyLength = math.MaxUint64
@@ -444,7 +444,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	return rows, nil
 }
 
-// Load reads all parts and compares the digest with that of their shards.
+// Load reads all parts and compares the digest with the digest of their shards.
 func (t *Tables) Load() (*Manifest, error) {
 	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, AttrTotals: t.AttrTotals, Meta: t.Meta, Keys: t.Keys,
 		Removed: t.Removed, Purged: t.Purged}

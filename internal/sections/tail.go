@@ -157,7 +157,7 @@ func seekTable(rows []format.Row, end, cold, hot int) []byte {
 	for _, r := range rows {
 		add(int(r.Stored), int(r.Decoded))
 	}
-	if end == len(codec.EndFrame) { // of a compressed shard: that of a tar is a multiple of 512 bytes
+	if end == len(codec.EndFrame) { // of a compressed shard: the end of a tar is a multiple of 512 bytes
 		add(end, tarblock.EndLen)
 	} else {
 		add(end, end)
@@ -174,8 +174,8 @@ type locator struct {
 	// IndexBase is the offset from which all others count: 0 in a shard, and in a sidecar the size
 	// of the .tar, as if the sidecar's bytes followed the archive.
 	IndexBase uint64
-	// DataSize is the length of the blocks and the end-of-archive, DataLen that of the blocks
-	// alone.
+	// DataSize is the length of the blocks and the end-of-archive, DataLen the length of the
+	// blocks alone.
 	DataSize, DataLen uint64
 	// HotOff and HotLen are the offset and length of the payload of HOT.
 	HotOff, HotLen uint64
@@ -221,7 +221,7 @@ func decodeLocator(src []byte) (l locator, err error) {
 }
 
 // Tail is the hot part of a shard's index. The fields IndexBase, DataSize, DataLen, HotOff, HotLen,
-// Samples and Foreign are those of the LOCATOR (SPEC 5).
+// Samples and Foreign are in the LOCATOR (SPEC 5).
 type Tail struct {
 	locator
 	Schema
@@ -244,7 +244,7 @@ type Tail struct {
 // IndexHash is the identity of a shard's index with its attributes; the tables store it (SPEC 7).
 // The zero value means that it is not known.
 type IndexHash struct {
-	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD. A reader of the
+	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold the SHA-256 of COLD. A reader of the
 	// object's end alone compares Hot.
 	Hot, Cold format.Hash
 }

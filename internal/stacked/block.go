@@ -79,8 +79,8 @@ func memberName(first uint64, field string) string {
 // keyType is the element type of keys that are not numbered: texts of that many bytes.
 func keyType(width int) string { return "|S" + strconv.Itoa(width) }
 
-// appendMember appends the headers of a member of a block of n rows: those of tar and NPY. It
-// returns the length of the rows and of the padding after them.
+// appendMember appends the headers of a member of a block of n rows: a tar header and an NPY
+// header. It returns the length of the rows and of the padding after them.
 func appendMember(dst []byte, first uint64, field, dtype string, shape []int64, n int, row int64) (_ []byte, rows, pad int64) {
 	head := npy.AppendHeader(nil, dtype, append([]int64{int64(n)}, shape...)...)
 	rows = int64(n) * row
@@ -136,9 +136,9 @@ func (b *Block) SetKey(k int, key string) {
 	clear(b.Buf[at+copy(b.Buf[at:at+b.width], key) : at+b.width])
 }
 
-// OpenBlock compares a decoded block with its layout, headers and padding to the last bit, and
-// sets b to it; rows are not copied. first is the number of its first sample in the shard, n that of
-// its samples. The errors wrap ErrCorrupt. b's memory is used again.
+// OpenBlock compares a decoded block with its layout, headers and padding to the last bit, and sets
+// b to it; rows are not copied. first is the number of its first sample in the shard, n how many
+// samples it has. The errors wrap ErrCorrupt. b's memory is used again.
 func OpenBlock(b *Block, decoded []byte, l *Layout, first uint64, n int, numbered bool) error {
 	if b.layout != l {
 		b.heads, b.strides = b.heads[:0], b.strides[:0]

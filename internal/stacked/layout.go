@@ -20,7 +20,7 @@ const (
 	// MaxSamples is the most samples of a stacked shard. It bounds what an index without a byte for
 	// each sample can make a reader allocate.
 	MaxSamples = 1 << 24
-	// maxDims is the most dimensions of a row: NumPy's limit of 64 less that of the block.
+	// maxDims is the most dimensions of a row: NumPy's limit of 64, less the dimension of the block.
 	maxDims = 63
 )
 
@@ -39,11 +39,11 @@ type Layout struct {
 // Field is a field of a stacked shard. As a sample has it, it is an NPY file: Header, then Row
 // bytes.
 type Field struct {
-	// Name is that of the field in a sample.
+	// Name is the name of the field in a sample.
 	Name string
 	// DType is the element type as NumPy writes it, little-endian, such as <u2.
 	DType string
-	// Shape is that of one row; it may be empty, and has no 0.
+	// Shape is the shape of one row; it may be empty, and has no 0.
 	Shape []int64
 }
 

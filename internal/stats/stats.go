@@ -1,5 +1,5 @@
 // Package stats has the figures of a stream: what it delivered, what it read, and what its consumer
-// waited for. Each is a copy of a moment; subtract two to get those of the time between.
+// waited for. Each is a copy of a moment; subtract two to get the figures of the time between.
 package stats
 
 import (
@@ -83,8 +83,8 @@ type Stream struct {
 	Sources []Source
 	// Elapsed is the time since the stream was opened, until it was closed.
 	Elapsed time.Duration
-	// Wait is the time that calls of Next have waited, FirstWait that of the first one. Stalls is the
-	// same by its causes.
+	// Wait is the time that calls of Next have waited, FirstWait how long the first one has. Stalls
+	// is the same by its causes.
 	Wait, FirstWait time.Duration
 	Stalls          Stalls
 	// Pieces counts the pieces on their way now.

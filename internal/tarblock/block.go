@@ -12,8 +12,8 @@ import (
 type Builder struct {
 	// Buf is the block's decoded bytes so far.
 	Buf []byte
-	// Cuts are the offsets at which members begin, Payloads those of their contents. AppendFrame
-	// takes both.
+	// Cuts are the offsets at which members begin, Payloads the offsets of their contents.
+	// AppendFrame takes both.
 	Cuts, Payloads []int
 }
 
@@ -59,7 +59,7 @@ type SampleIter struct {
 	// Key and Fields are the sample that Next found. The next call reuses Fields.
 	Key    []byte
 	Fields []format.FieldView
-	// Offset is that of the sample's first header.
+	// Offset is the offset of the sample's first header.
 	Offset int64
 
 	next    Member

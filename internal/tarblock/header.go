@@ -1,6 +1,6 @@
-// Package tarblock answers how samples are tar members of a block (SPEC 2): a [Builder] lays them out,
-// and a [Walker] or a [SampleIter] finds them in decoded bytes, those of another tool's archive
-// included. [ReadForeignEntry] reads such an archive entry by entry.
+// Package tarblock answers how samples are tar members of a block (SPEC 2): a [Builder] lays them
+// out, and a [Walker] or a [SampleIter] finds them in decoded bytes, also in another tool's
+// archive. [ReadForeignEntry] reads such an archive entry by entry.
 package tarblock
 
 import (

@@ -14,7 +14,7 @@ type Member struct {
 	Name []byte
 	// Key is the length of the sample's key in Name, see SplitName.
 	Key int
-	// Header is the offset of the first header record, Payload that of the content.
+	// Header is the offset of the first header record, Payload the offset of the content.
 	Header, Payload int64
 	Size            int64
 }
@@ -46,12 +46,12 @@ type Walker struct {
 	Ended bool
 
 	long  []byte // name from a long name record or extended header, for the next member
-	sized bool   // size is that of the next member, from an extended header
+	sized bool   // size is the size of the next member, from an extended header
 	size  int64
 	ext   bool // a record that belongs to the next member was read
 
-	// The folder of the last name, with its slash: CheckMember accepts what is in it. A copy, because
-	// Buf may change.
+	// The folder of the last name, with its slash: CheckMember accepts what is in it. A copy,
+	// because Buf may change.
 	dir    [64]byte
 	dirLen int
 }

@@ -35,7 +35,7 @@ const (
 
 // View is the content of a view file. It has either Chosen or Weights.
 type View struct {
-	// Digest and Samples are those of the data set.
+	// Digest and Samples describe the data set.
 	Digest  format.Hash
 	Samples uint64
 	// Chosen has bit i mod 8 of byte i/8 set for each sample i of a subset.

@@ -58,10 +58,10 @@
 // of the data set that fits. Therefore a range for which there is no room is not cached, and only
 // ranges out of use are evicted:
 //
-//   - those of a data set that no process on this host reads (nobody holds its .live), or of which
+//   - ranges of a data set that no process on this host reads (nobody holds its .live), or of which
 //     the only reading process had no object open for ten minutes; the data set that was opened
 //     longest ago first;
-//   - within a data set in use, those not read for 1.5 times the longest time between two reads of
+//   - within a data set in use, ranges not read for 1.5 times the longest time between two reads of
 //     a range. That time is learned from hits and from a sample of the misses. It frees the ranges
 //     of replaced objects and of another split of the epoch. Until it is known, nothing is evicted.
 //

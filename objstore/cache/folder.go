@@ -46,7 +46,7 @@ func isGroup(name string) bool {
 
 func isBucket(name string) bool { return isHex(name, 1) }
 
-// isPiece reports whether name is that of a cached range.
+// isPiece reports whether name is the name of a cached range.
 func isPiece(name string) bool {
 	parts := strings.Split(name, "-")
 	if len(parts) != 3 || !isHex(parts[0], nameHash) {

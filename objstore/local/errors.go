@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// readError converts the errors for paths that cannot hold an object to those of a flat store, and
-// explains those of package os.
+// readError converts the errors for paths that cannot hold an object to the errors of a flat store,
+// and explains the errors of package os.
 func readError(err error) error {
 	switch {
 	case err == nil:

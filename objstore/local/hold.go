@@ -116,7 +116,7 @@ func (h *hold) take(alone bool) (held bool, err error) {
 }
 
 // share takes the shared lock. A process that finds no other holder empties the file, whose names
-// are those of killed processes.
+// are left by killed processes.
 func (h *hold) share(who string) (held bool, err error) {
 	alone, err := h.take(true)
 	if err != nil {

@@ -9,10 +9,10 @@
 //	         syncs dir; unlocks
 //
 // So an object is absent, or the old one, or the new one, complete and durable. A process that dies
-// leaves at most a temporary file, which List never shows and Traits.Sweep of the store removes; the kernel
-// releases its locks. The lock file stays, empty, and is never removed. It lies beside the object
-// and not at the top of the store, so that stores opened at different depths of one tree exclude
-// each other too. The lock is advisory: only writers that use this package respect it.
+// leaves at most a temporary file, which List never shows and Traits.Sweep of the store removes;
+// the kernel releases its locks. The lock file stays, empty, and is never removed. It lies beside
+// the object and not at the top of the store, so that stores opened at different depths of one tree
+// exclude each other too. The lock is advisory: only writers that use this package respect it.
 //
 // share and Exclude of its [objstore.Traits] lock the entire store by dir/.shardtool.users. That
 // file exists only while the lock is held, or after a holder was killed. Readers take no lock.
@@ -202,7 +202,7 @@ func (s *store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.address, name, err)
 }
 
-// checkName checks the rules of every store and those of this one.
+// checkName checks the rules of every store and of this one.
 func checkName(name string) error {
 	if err := objstore.CheckName(name); err != nil {
 		return err

@@ -36,7 +36,7 @@ type Fault struct {
 	Block int `json:"block"`
 	// Offset is a byte offset in the object, or -1.
 	Offset int64 `json:"offset"`
-	// Key is that of the block's first sample, or of the sample concerned, where the index can be
+	// Key is the key of the block's first sample, or of the sample concerned, where the index can be
 	// read.
 	Key string `json:"key"`
 	// Kind is one of the Kind constants.
@@ -65,8 +65,8 @@ type Report struct {
 	Faults []Fault `json:"faults"`
 	// Dropped counts the faults beyond those.
 	Dropped int `json:"dropped,omitempty"`
-	// Notes say what is worth knowing and no fault: objects that this generation does not name, checks
-	// that could not be made.
+	// Notes say what is worth knowing and no fault: objects that this generation does not name,
+	// checks that could not be made.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -63,14 +63,14 @@ var (
 type Options struct {
 	// Form defaults to Tar.
 	Form Form
-	// Parallel is the number of shards written concurrently, 1 by default. Each is read with the data
-	// set's Options.Workers and Options.Memory.
+	// Parallel is the number of shards written concurrently, 1 by default. Each is read with the
+	// data set's Options.Workers and Options.Memory.
 	Parallel int
 	// View is the ID of the view that d was opened to have, see views.Selection.LeftOut. The list
 	// has it after the digest, as checkpoints do.
 	View string
-	// Progress, when not nil, is called with the archives and bytes written or found so far, from one
-	// goroutine at a time.
+	// Progress, when not nil, is called with the archives and bytes written or found so far, from
+	// one goroutine at a time.
 	Progress func(Progress)
 }
 
@@ -106,7 +106,7 @@ const listFormat = "shardtool-export/1"
 // Run exports a data set to a store, each shard as an archive of the same name. It checks the names
 // of fields and of archives before it writes anything.
 //
-// Errors wrap ErrForm, ErrName, ErrExists, or those of package reader, such as format.ErrCorrupt
+// Errors wrap ErrForm, ErrName, ErrExists, or errors of package reader, such as format.ErrCorrupt
 // with shard, block and offset.
 func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (*Result, error) {
 	if o.Form == "" {

@@ -20,8 +20,8 @@ const (
 
 // Sizes of a checkpoint (SPEC.md, "Checkpoint").
 const (
-	// MaxCheckpoint bounds the text AppendCheckpoint writes, in bytes; MaxUnitsCheckpoint that of
-	// units.
+	// MaxCheckpoint bounds the text AppendCheckpoint writes, in bytes; MaxUnitsCheckpoint the text
+	// of units.
 	MaxCheckpoint      = 1 << 10
 	MaxUnitsCheckpoint = 3 << 9
 	// maxCheckpointRead leaves room for the blanks another tool may have put in.
@@ -43,8 +43,8 @@ type Checkpoint struct {
 	// Units are the parameters of units; nil where positions count samples.
 	Units *UnitMark
 	// Tables names the tables object of the data set's generation: a resume opens the newest one
-	// with the same samples. It is not compared: the same content packed with another codec has other
-	// tables.
+	// with the same samples. It is not compared: the same content packed with another codec has
+	// other tables.
 	Tables string
 	// SkipHash and Skipped are the hash and length of the ledger of skipped samples; "" and 0 when
 	// nothing was skipped.
@@ -106,8 +106,8 @@ type checkpointText struct {
 	Tables      string           `json:"tables"`
 	SkipHash    string           `json:"skip_hash"`
 	Skipped     uint64           `json:"skipped"`
-	// Check is the CRC-32 (IEEE, eight hex digits) of the object without this member, written without
-	// blanks in this order of members.
+	// Check is the CRC-32 (IEEE, eight hex digits) of the object without this member, written
+	// without blanks in this order of members.
 	Check string `json:"check,omitempty"`
 }
 

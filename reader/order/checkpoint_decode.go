@@ -75,7 +75,7 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 // ErrEdited is the error of a checkpoint that is well formed but not as it was written.
 var ErrEdited = errors.New("order: checkpoint: edited or damaged since it was written, the check does not fit: use an earlier one")
 
-// checkVersion comes before the members, as those of another version are not known.
+// checkVersion comes before the members, because the members of another version are not known.
 func checkVersion(members map[string]json.RawMessage) error {
 	var version uint64
 	if err := json.Unmarshal(members["version"], &version); err != nil {

@@ -20,18 +20,18 @@ const (
 	// leastDelay is the least W for which a lane is worth having: with fewer ticks the runs that
 	// windowExtra pays for take a larger part of the memory than mixing does.
 	leastDelay = 12
-	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where the memory leaves every
-	// lane joinedRuns and the table has leastRuns for it. So many in 96 lanes mix batches of 1,024 with
-	// a variance inflation of 1.3: see package mixing.
+	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where the memory leaves
+	// every lane joinedRuns and the table has leastRuns for it. So many in 96 lanes mix batches of
+	// 1,024 with a variance inflation of 1.3: see package mixing.
 	enoughBytes     = 3 << 18
 	maxJoinedBlocks = 8
 	joinedRuns      = 36 + windowExtra
 	leastRuns       = 32
 
-	// A data set of at most 1/wholePart of the memory is held whole. So is one of at most 1/fewPart,
-	// which is no more than 1 GiB, that has fewer than fewBlocks: ranks that read a part each would
-	// draw from too few of them. Every sample counts as leastCounted bytes, which bounds the tables of
-	// its only tick: 12 bytes for each.
+	// A data set of at most 1/wholePart of the memory is held whole. So is one of at most
+	// 1/fewPart, which is no more than 1 GiB, that has fewer than fewBlocks: ranks that read a part
+	// each would draw from too few of them. Every sample counts as leastCounted bytes, which bounds
+	// the tables of its only tick: 12 bytes for each.
 	wholePart, fewPart = 8, 2
 	fewBlocks          = leastRuns * DefaultLanes
 	leastCounted       = 64
@@ -57,17 +57,17 @@ type Choice struct {
 	// UnitBlocks is how many blocks of each lane a window of units takes beside the delay, 0 without
 	// units. Package units chooses it.
 	UnitBlocks uint64
-	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the
-	// lanes of unshuffled reading (1 for one rank, 96 for more). They are not frozen.
+	// GlobalBatch and World are the values of the first start, 0 when unknown: they set MixBlock,
+	// and the lanes of unshuffled reading (1 for one rank, 96 for more). They are not frozen.
 	GlobalBatch, World int
 }
 
 // Choose fixes the parameters for a table, by the rules of SPEC.md 9.3. A small data set becomes a
 // uniform permutation. Of others, small blocks are joined to runs where each of 96 lanes still has
 // many of them, then V is the largest divisor of 96 whose lanes get a delay of 12 or more from the
-// shuffle memory, and W what the memory allows. Neither the ranks nor the machine decide. The result passes New; it is what a
-// caller reports and keeps in checkpoints, since another version may choose otherwise. The error of
-// a memory that is too small states the least that works.
+// shuffle memory, and W what the memory allows. Neither the ranks nor the machine decide. The
+// result passes New; it is what a caller reports and keeps in checkpoints, since another version
+// may choose otherwise. The error of a memory that is too small states the least that works.
 func Choose(t Table, c Choice) (Params, error) {
 	if err := t.validate(); err != nil {
 		return Params{}, err

@@ -17,7 +17,7 @@ const wholeSet = "the whole data set"
 type MismatchError struct {
 	Field      string // the member of the checkpoint
 	Checkpoint string // its value there
-	Given      string // the value asked for, or that of the data set
+	Given      string // the value asked for, or the value of the data set
 }
 
 // Error names the field, both values and what to do.

@@ -45,9 +45,9 @@ type Batch struct {
 	First                   int // place of this rank's first sample in the global batch
 	// Of is how many units the epoch has that an order of units begins the batch in; else 0.
 	Of uint64
-	// Opened are the spans with their first sample in this batch, in order of first use; Closed those
-	// that no later batch of this cursor needs. Padding opens nothing. A span is closed once; at an
-	// epoch's turn all are. Both are valid until the next call.
+	// Opened are the spans with their first sample in this batch, in order of first use; Closed
+	// those that no later batch of this cursor needs. Padding opens nothing. A span is closed once;
+	// at an epoch's turn all are. Both are valid until the next call.
 	Opened, Closed []Span
 	// Cuts are nil where a position holds a sample. Where it holds a unit, Global and First count
 	// units, there are references to the samples of each unit, and Cuts has one for each reference.
@@ -84,7 +84,7 @@ type Cursor struct {
 }
 
 // Seek returns a cursor at a position of an epoch: 0..N, where N is position 0 of the next. The
-// cost is that of permuting the runs of the epoch, whatever the position.
+// cost is a permutation of the runs of the epoch, whatever the position.
 func (p *Plan) Seek(epoch, position uint64) (*Cursor, error) {
 	epoch, position, err := p.checkPlace(epoch, position)
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *Cursor) Until(epoch uint64) { c.end = min(epoch, maxEpochs) }
 // global batches. A rank's part may be empty. At the end, and for a data set without samples, the
 // error is io.EOF.
 //
-// The cost is that of the ticks the part touches. The first batch of an epoch also permutes its
-// runs.
+// The cost is proportional to the ticks the part touches. The first batch of an epoch also permutes
+// its runs.
 func (c *Cursor) NextBatch(dst []Ref, s Split) ([]Ref, Batch, error) {
 	if err := c.plan.CheckSplit(s); err != nil {
 		return dst, Batch{}, err

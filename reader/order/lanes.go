@@ -9,7 +9,7 @@ import (
 // is not safe for concurrent use; Fork makes one for another goroutine.
 type Lanes struct{ c Cursor }
 
-// Lanes returns the lanes of an epoch, below 2^32. The cost is that of permuting its runs.
+// Lanes returns the lanes of an epoch, below 2^32. The cost is a permutation of its runs.
 func (p *Plan) Lanes(epoch uint32) *Lanes {
 	l := &Lanes{c: Cursor{plan: p, loaded: true}}
 	l.c.order.load(p, epoch)

@@ -60,7 +60,7 @@ func New(sources []Source, p Params) (*Plan, error) {
 // Params returns the frozen parameters.
 func (p *Plan) Params() Params { return p.params }
 
-// Samples is N, the samples of an epoch: those of the table, or of its view.
+// Samples is N, the samples of an epoch: of the table, or of its view.
 func (p *Plan) Samples() uint64 { return p.total }
 
 // Stored is the number of samples of the table, all of which have numbers below it. With a view,
@@ -68,7 +68,7 @@ func (p *Plan) Samples() uint64 { return p.total }
 func (p *Plan) Stored() uint64 { return p.numbers.total }
 
 // Drawn calls f with the number of every sample that an epoch of the view has, in storage order, as
-// often as it has it; without a view with all numbers. The cost is that of a pass over the table.
+// often as it has it; without a view with all numbers. The cost is a pass over the table.
 func (p *Plan) Drawn(epoch uint64, f func(number uint64)) {
 	b := p.blocksOf(uint32(epoch))
 	var first uint64
@@ -88,7 +88,7 @@ func (p *Plan) Drawn(epoch uint64, f func(number uint64)) {
 	}
 }
 
-// Viewed reports whether the plan is that of a view.
+// Viewed reports whether the plan is of a view.
 func (p *Plan) Viewed() bool { return p.table.View != nil }
 
 // Whole reports whether each lane is a single tick, so that all of its samples are live at a time.
@@ -97,7 +97,7 @@ func (p *Plan) Whole() bool {
 	return p.params.Shuffle && uint64(p.params.Head) >= uint64(p.blocks.runs.count)
 }
 
-// Live returns about how many decoded bytes are live at a time over all ranks, and those of the
+// Live returns about how many decoded bytes are live at a time over all ranks, and the bytes of the
 // whole table.
 func (p *Plan) Live() (live, all uint64) {
 	all = p.table.Decoded
@@ -109,8 +109,8 @@ func (p *Plan) Live() (live, all uint64) {
 }
 
 // CheckSplit reports whether batches can be split that way: a batch of at least 1, a rank of the
-// world, and with TailDrop a batch no larger than the epoch, which would drop every sample. NextBatch
-// calls it each time.
+// world, and with TailDrop a batch no larger than the epoch, which would drop every sample.
+// NextBatch calls it each time.
 func (p *Plan) CheckSplit(s Split) error {
 	if err := s.validate(); err != nil {
 		return fmt.Errorf("order: %w", err)
@@ -122,8 +122,8 @@ func (p *Plan) CheckSplit(s Split) error {
 	return nil
 }
 
-// cutRuns makes the runs of blocks with these samples. slack is by how much those of a block may
-// grow in another epoch.
+// cutRuns makes the runs of blocks with these samples. slack is by how much the samples of a block
+// may grow in another epoch.
 func cutRuns(t *Table, samples []uint32, slack uint64, e uint32) (runs, error) {
 	if e == 1 {
 		r := runs{samples: samples}

@@ -38,9 +38,9 @@ type blockMap struct {
 // part is a block with samples in a piece.
 type part struct {
 	block uint32
-	end   uint32 // place in the piece where the block ends; that of the last may be past the piece
-	// begin is the place in the piece where the block begins, modulo 2^32: before the piece when a cut
-	// goes through it.
+	end   uint32 // place in the piece where the block ends; the last one may end past the piece
+	// begin is the place in the piece where the block begins, modulo 2^32: before the piece when a
+	// cut goes through it.
 	begin uint32
 }
 

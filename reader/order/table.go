@@ -17,8 +17,8 @@ type Table struct {
 	ShardFirst []int
 	// Decoded is the sum of the decoded bytes of all blocks. Only Choose uses it.
 	Decoded uint64
-	// View, when not nil, selects the samples of an epoch. The order of a view differs from that of
-	// the table; Choose does not depend on it.
+	// View, when not nil, selects the samples of an epoch. The order of a view differs from the
+	// order of the table; Choose does not depend on it.
 	View View
 }
 
@@ -26,8 +26,8 @@ type Table struct {
 // makes one stream of several orders.
 type Source struct {
 	Table Table
-	// Digest is the content digest of the data set, printable ASCII of at most 128 bytes. Checkpoints
-	// carry it and refuse another; the order itself does not depend on it.
+	// Digest is the content digest of the data set, printable ASCII of at most 128 bytes.
+	// Checkpoints carry it and refuse another; the order itself does not depend on it.
 	Digest string
 }
 

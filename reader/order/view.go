@@ -7,7 +7,7 @@ type View interface {
 	Samples() uint64
 	// Fixed reports whether all epochs have the same samples.
 	Fixed() bool
-	// Chosen returns the samples of an epoch. key is that of the random words of the order.
+	// Chosen returns the samples of an epoch. key is the key of the order's random words.
 	Chosen(key uint64, epoch uint32) Chosen
 }
 

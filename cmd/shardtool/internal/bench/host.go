@@ -20,7 +20,7 @@ type Host struct {
 	Usable int   `json:"usable_cpus"`
 	Memory int64 `json:"memory_bytes,omitempty"`
 	// CgroupCPU is the tightest limit of the group of this process and the groups above it, in CPUs,
-	// and CgroupMemory that of memory.
+	// and CgroupMemory the tightest limit of memory.
 	CgroupCPU    float64 `json:"cgroup_cpus,omitempty"`
 	CgroupMemory int64   `json:"cgroup_memory_bytes,omitempty"`
 	// Load is the load average of the minute before the run.

@@ -186,7 +186,7 @@ func (e *examination) fields(where string, names []string) {
 	}
 }
 
-// compareShapes reports samples whose fields differ from those of most.
+// compareShapes reports samples whose fields differ from the fields of most.
 func (e *examination) compareShapes() {
 	shapes := slices.SortedFunc(maps.Values(e.shapes), func(a, b *shape) int {
 		return cmp.Or(cmp.Compare(b.samples, a.samples), cmp.Compare(a.fields, b.fields))

@@ -22,7 +22,8 @@ type columns struct {
 // columnsHead is its JSON.
 type columnsHead struct {
 	Rows int `json:"rows"`
-	// Columns are in ascending order of the fields' names; those of keys and attributes come last.
+	// Columns are in ascending order of the fields' names; the columns of keys and attributes come
+	// last.
 	Columns []column `json:"columns"`
 	Buffers []int64  `json:"buffers"`
 }
@@ -30,7 +31,7 @@ type columnsHead struct {
 // column is a column of values and the buffers that hold them, of which the last has the validity
 // bits if Nulls is set.
 type column struct {
-	// Role is field, key or attr; Name that of the field or attribute.
+	// Role is field, key or attr; Name the name of the field or attribute.
 	Role string `json:"role"`
 	Name string `json:"name"`
 	// Type is the field's type in META, or the attribute's kind.

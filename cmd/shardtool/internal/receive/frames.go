@@ -26,7 +26,7 @@ const (
 var (
 	// ErrLeft: the input ended before END.
 	ErrLeft = errors.New("the parent ended or left the writer before its end: nothing was published")
-	// ErrProtocol: the frames are not those of this version.
+	// ErrProtocol: the frames are of another version.
 	ErrProtocol = errors.New("protocol")
 )
 

@@ -25,7 +25,7 @@ type Place struct {
 	// of them do.
 	Input int64 `json:"input"`
 	Since int64 `json:"since"`
-	// Types are those of the fields of all samples before it.
+	// Types are the types of the fields of all samples before it.
 	Types map[string]string `json:"types"`
 	// Stacked reports that the samples are rows.
 	Stacked bool `json:"stacked,omitempty"`
@@ -55,7 +55,7 @@ type Source struct {
 	rest    []byte   // of SAMPLES
 	layout  *layout  // of the run
 	left    uint32   // samples of the run
-	inputs  []uint32 // samples to come of each input, from that of at on
+	inputs  []uint32 // samples to come of each input, from the input of at on
 	columns *columns
 	sample  writer.Sample
 	arena   []byte // of the sample: arrays of its numbers
@@ -69,7 +69,7 @@ var _ writer.Splitter = (*Source)(nil)
 type layout struct {
 	Fields []layoutField `json:"fields"`
 	Attrs  []layoutAttr  `json:"attrs"`
-	known  bool          // types has those of the fields
+	known  bool          // types has the types of the fields
 }
 
 // layoutField is a field and the word by which shardtool.fields decodes it.
@@ -85,7 +85,7 @@ type layoutAttr struct {
 
 // New returns a Source of the frames that follow BEGIN. ready is called once, before the first
 // sample is read, with the place up to which the store has the samples. known are the types of
-// fields that samples before this run's have, such as those of a data set that is appended to.
+// fields that samples before this run's have, as in a data set that is appended to.
 func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
 	s := &Source{begin: begin, in: in, ready: ready, at: Place{Types: map[string]string{}}, stop: make(chan struct{})}
 	s.Asked = func() error { return nil }

@@ -140,7 +140,7 @@ func (c *tokenColumn) copy(dst, src []byte) {
 // fill writes padding.
 func (c *tokenColumn) fill(dst []byte) { fill(dst, c.padded) }
 
-// headers are those of arrays with one dimension that differ in their number of values alone.
+// headers are the headers of arrays with one dimension that differ in their number of values alone.
 // Parsing a header takes longer than copying a thousand tokens, and comparing it takes no memory
 // for each length.
 type headers struct {

@@ -150,8 +150,8 @@ func (q *Layout) Fill() float64 {
 	return float64(q.content) / (float64(q.rows) * float64(q.length))
 }
 
-// Descr returns the type of the values of a field as an .npy header writes it: "<i4". It is that of
-// the first batch with a sample, "<i4" before.
+// Descr returns the type of the values of a field as an .npy header writes it: "<i4". It is the
+// type of the first batch with a sample, "<i4" before.
 func (q *Layout) Descr(field int) string {
 	c := &q.columns[field]
 	if c.out == 0 {

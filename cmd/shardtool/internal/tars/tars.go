@@ -154,7 +154,7 @@ func notPlain(name string) error {
 	return kindError{fmt.Errorf("source %s is no plain tar: compressed archives cannot be indexed where they are", name), ErrNotPlain}
 }
 
-// listStore lists the archives of an address of a store: one, those of a glob, or all below a
+// listStore lists the archives of an address of a store: one, the matches of a glob, or all below a
 // prefix.
 func (f *finder) listStore(addr string) (dir string, names []string, err error) {
 	place, query, _ := strings.Cut(addr, "?")
