@@ -86,18 +86,19 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 // list lists the places to find, in order, or piece by piece where the draft is copied, and the holes
 // of removed samples.
 func (a *Assembler) list(d *planner.Draft, f Form) {
-	a.places, a.holes = slices.Grow(a.places[:0], len(d.Refs)), a.holes[:0]
 	a.failed, a.failedAt = nil, int32(len(d.Refs))
-	for i := range d.Refs {
+	places, holes := slices.Grow(a.places[:0], len(d.Refs)), a.holes[:0]
+	for i, in := range d.In {
 		switch {
-		case d.In[i] >= 0:
-			a.places = append(a.places, int32(i))
+		case in >= 0:
+			places = append(places, int32(i))
 		case d.Refs[i].Padding:
 			f.pad(int32(i))
 		default:
-			a.holes = append(a.holes, int32(i))
+			holes = append(holes, int32(i))
 		}
 	}
+	a.places, a.holes = places, holes
 	if d.Copied {
 		slices.SortStableFunc(a.places, func(x, y int32) int { return int(d.In[x] - d.In[y]) })
 	}

@@ -79,18 +79,19 @@ func (m *Rows) pad(place int32) {
 func (m *Rows) land(p *window.Piece) { m.draft.Arrays.Add(p.Table, p.First, len(m.Layout.Fields)) }
 
 func (m *Rows) find(places []int32) (n int, err error) {
-	d := m.draft
+	d, to := m.draft, m.at
+	refs, in, arrays := d.Refs, d.In, &d.Arrays
 	for n, i := range places {
-		r := &d.Refs[i]
-		at, ok := d.Arrays.Find(int(d.In[i]), r.Block, r.Index, r.Number)
+		r := &refs[i]
+		at, ok := arrays.Find(int(in[i]), r.Block, r.Index, r.Number)
 		switch {
 		case !ok:
-			p := d.Pieces[d.In[i]]
+			p := d.Pieces[in[i]]
 			return n, p.Table.RowErr(int(r.Block)-p.First, int(r.Index), r.Number)
-		case d.Copied:
-			m.copy(int(i), at)
+		case len(to) > 0:
+			to[i] = at
 		default:
-			m.at[i] = at
+			m.copy(int(i), at)
 		}
 	}
 	return len(places), nil

@@ -48,32 +48,34 @@ const touched = 64
 
 func (m *Samples[T]) find(places []int32) (n int, err error) {
 	d := m.draft
+	refs, list, all, bytes := d.Refs, m.List, m.fields, m.bytes
+	defer func() { m.fields, m.bytes = all, bytes }()
 	for n, i := range places {
 		if n%touched == 0 {
 			m.touch(places[n:min(n+touched, len(places))])
 		}
-		r, at := &d.Refs[i], len(m.fields)
+		r, at := &refs[i], len(all)
 		var key []byte
 		if near := m.near[n%touched]; near != nil { // the usual case
-			key, m.fields, _ = near.At(int(r.Index), m.fields, nil)
+			key, all, _ = near.At(int(r.Index), all, nil)
 		} else {
 			p := d.Pieces[d.In[i]]
 			blk := int(r.Block) - p.First
 			if err = p.Table.Err(blk); err == nil {
-				key, m.fields, m.made, err = p.Table.Sample(blk, int(r.Index), r.Number, m.fields, m.made)
+				key, all, m.made, err = p.Table.Sample(blk, int(r.Index), r.Number, all, m.made)
 			}
 			if err != nil {
 				return n, err
 			}
 		}
-		fields := m.fields[at:len(m.fields):len(m.fields)]
+		fields := all[at:len(all):len(all)]
 		if d.Copied {
 			key = m.copy(key, fields)
 		}
 		for k := range fields {
-			m.bytes += int64(len(fields[k].Data))
+			bytes += int64(len(fields[k].Data))
 		}
-		m.Make(&m.List[i], r, key, fields)
+		m.Make(&list[i], r, key, fields)
 	}
 	return len(places), nil
 }
@@ -84,8 +86,9 @@ func (m *Samples[T]) find(places []int32) (n int, err error) {
 // processor time with it.
 func (m *Samples[T]) touch(places []int32) {
 	d := m.draft
+	refs, in := d.Refs, d.In
 	for k, i := range places {
-		r, p := &d.Refs[i], d.Pieces[d.In[i]]
+		r, p := &refs[i], d.Pieces[in[i]]
 		near := p.Table.Packed(int(r.Block)-p.First, int(r.Index), r.Number)
 		if m.near[k] = near; near != nil {
 			m.sum += near.TouchPlace(int(r.Index))
@@ -93,7 +96,7 @@ func (m *Samples[T]) touch(places []int32) {
 	}
 	for k, i := range places {
 		if near := m.near[k]; near != nil {
-			m.sum += near.Touch(int(d.Refs[i].Index))
+			m.sum += near.Touch(int(refs[i].Index))
 		}
 	}
 }
