@@ -14,7 +14,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -67,18 +66,10 @@ func New(base string, opts Options) (objstore.Store, error) {
 	}
 	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
 	if s.client == nil {
-		s.client = newClient(s.reader.Traits().MostRequests)
+		s.client = ranged.NewClient(s.reader.Traits().MostRequests)
 	}
 	s.client = ranged.BoundRedirects(s.client)
 	return s, nil
-}
-
-func newClient(concurrency int) *http.Client {
-	var dialer net.Dialer
-	ranged.TuneDialer(&dialer)
-	transport := &http.Transport{DialContext: dialer.DialContext}
-	ranged.Tune(transport, concurrency+ranged.Extra(concurrency))
-	return &http.Client{Transport: transport}
 }
 
 // String returns the URL without user, password and query.

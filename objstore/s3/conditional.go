@@ -2,8 +2,10 @@ package s3
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -86,8 +88,8 @@ func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
 	if p.known {
 		return p, nil
 	}
-	name := probePrefix + randomTag()
-	noneMatch, match, err := s.try(ctx, s.prefix+name, inParts)
+	name := probePrefix + strings.ToLower(rand.Text())
+	noneMatch, match, err := s.try(ctx, s.Prefix+name, inParts)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -106,7 +108,7 @@ func (s *Store) try(ctx context.Context, key string, inParts bool) (noneMatch, m
 		defer cancel()
 		if err := s.delete(ctx, key); err != nil {
 			s.opts.Logger.Warn("the probe of conditional puts stays in the bucket; delete it",
-				"store", s.address, "key", key, "error", err)
+				"store", s.Address, "key", key, "error", err)
 		}
 	}()
 	c := contest{store: s, key: key, noneMatch: aws.String("*"), condition: "If-None-Match", writers: 8, commit: (*contest).put}

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/shardtool/shardtool/objstore/internal/parts"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
@@ -56,7 +57,7 @@ func (c *contest) judge(ctx context.Context) (verdict, err error) {
 			return fmt.Errorf("%w: it answers %s that does not hold with 304, as S3 does not, and two writers at once may both "+
 				"succeed; nothing was published; use a server that answers 412, or pack to a local directory and copy",
 				ErrUnconditional, c.condition+c.where), nil
-		case errors.Is(answer, errPrecondition) || errors.Is(answer, errConflict) || errors.Is(answer, errUploadGone) || isMissing(answer):
+		case errors.Is(answer, parts.ErrPrecondition) || errors.Is(answer, errConflict) || errors.Is(answer, errUploadGone) || isMissing(answer):
 		default:
 			err = answer
 		}
@@ -156,7 +157,7 @@ func (c *contest) complete(ctx context.Context, body string, start func(context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
 	if dropErr := s.dropParts(ctx, c.key, *begun.UploadId); dropErr != nil {
-		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.address, "key", c.key, "error", dropErr)
+		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.Address, "key", c.key, "error", dropErr)
 	}
 	return err
 }

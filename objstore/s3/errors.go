@@ -15,18 +15,16 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/parts"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
 // errConflict reports another conditional request for the same key in progress (409). It is
 // temporary.
-var errConflict = errors.New("another writer is committing the same object; run again")
-
-// errPrecondition reports that a condition of a put did not hold (412).
-var errPrecondition = errors.New("the condition of the put did not hold")
+const errConflict = parts.Unsure("another writer is committing the same object; run again")
 
 // errUploadGone reports missing parts (404 NoSuchUpload): the upload was completed or aborted.
-var errUploadGone = errors.New("the multipart upload is gone: aborted by another, or by a lifecycle rule; run again")
+const errUploadGone = parts.Unsure("the multipart upload is gone: aborted by another, or by a lifecycle rule; run again")
 
 // answer is a refusal by the server.
 type answer struct {
@@ -123,7 +121,7 @@ func (s *Store) explainAnswer(op string, a answer) error {
 	case a.Status == http.StatusNotFound:
 		return fs.ErrNotExist
 	case a.Status == http.StatusPreconditionFailed && op == "put":
-		return errPrecondition
+		return parts.ErrPrecondition
 	case a.Status == http.StatusPreconditionFailed:
 		return objstore.ErrChanged
 	case a.Status == http.StatusRequestedRangeNotSatisfiable:

@@ -24,7 +24,7 @@ type object struct {
 
 // Open sends no request: a missing object is an error of the first read or Info.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
-	key, err := s.key(ctx, name)
+	key, err := s.Key(ctx, name)
 	if err != nil {
 		return nil, s.fail("get", name, err)
 	}
@@ -35,7 +35,7 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 
 // Stat sends one HEAD request.
 func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
-	key, err := s.key(ctx, name)
+	key, err := s.Key(ctx, name)
 	if err != nil {
 		return objstore.Info{}, s.fail("stat", name, err)
 	}

@@ -4,15 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
 // Options configure a store. The zero value is right for AWS: the SDK's default chain finds
@@ -90,43 +91,17 @@ func (o Options) withDefaults() (Options, error) {
 	default:
 		return o, errors.New("request checksums are when_supported or when_required")
 	}
-	return o, checkEndpoint(o.Endpoint)
+	return o, ranged.CheckEndpoint(o.Endpoint)
 }
 
-// checkEndpoint refuses invalid endpoints. Its errors do not contain the endpoint, which may have a
-// password.
-func checkEndpoint(endpoint string) error {
-	if endpoint == "" {
-		return nil
-	}
+// inDomain reports whether an endpoint's host is one of the domains or below one.
+func inDomain(endpoint string, domains ...string) bool {
 	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("the endpoint is not a URL; give one like https://host:port")
-	case u.User != nil:
-		return errors.New("the endpoint has a user or password in it; give credentials by the environment or a profile")
-	case u.RawQuery != "" || u.Fragment != "":
-		return errors.New("the endpoint has a query or fragment; give scheme, host and port")
-	}
-	return nil
-}
-
-// ofAWS reports whether an endpoint belongs to AWS, as the empty one does.
-func ofAWS(endpoint string) bool {
-	u, err := url.Parse(endpoint)
-	if endpoint == "" || err != nil {
-		return endpoint == ""
-	}
-	host := strings.ToLower(u.Hostname())
-	if net.ParseIP(host) != nil {
+	if err != nil {
 		return false
 	}
-	for _, domain := range []string{"amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"} {
-		if host == domain || strings.HasSuffix(host, "."+domain) {
-			return true
-		}
-	}
-	return false
+	host := strings.ToLower(u.Hostname())
+	return slices.ContainsFunc(domains, func(domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) })
 }
 
 func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aws.RequestChecksumCalculation {

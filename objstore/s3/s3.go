@@ -32,12 +32,10 @@ package s3
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -54,10 +52,9 @@ type Stats = ranged.Stats
 // Store is an [objstore.Store] in a bucket. Use [New]. Many goroutines may use it. It needs no
 // closing.
 type Store struct {
+	ranged.Bucket
 	client  *s3.Client
 	bucket  string
-	prefix  string // "" or ends in /
-	address string
 	region  string
 	opts    Options
 	custom  bool     // the endpoint is not one of AWS
@@ -83,27 +80,20 @@ var _ objstore.Store = (*Store)(nil)
 // all objects if prefix is empty. It reads the configuration of the environment and sends no
 // request to the bucket: a missing or forbidden bucket is an error of the first use.
 func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, error) {
-	s := &Store{bucket: bucket, address: "s3://" + bucket, segmentParts: segmentParts}
-	prefix = strings.TrimSuffix(prefix, "/")
-	if err := checkBucket(bucket); err != nil {
-		return nil, objstore.NewError("open", s.address, "", err)
+	s := &Store{bucket: bucket, segmentParts: segmentParts}
+	var err error
+	if s.Bucket, err = ranged.NewBucket("s3", bucket, prefix); err != nil {
+		return nil, s.fail("open", "", err)
 	}
-	if prefix != "" {
-		s.address += "/" + prefix
-		s.prefix = prefix + "/"
-		if err := checkName(prefix); err != nil {
-			return nil, objstore.NewError("open", s.address, "", err)
-		}
-	}
-	opts, err := opts.withDefaults()
+	opts, err = opts.withDefaults()
 	if err != nil {
-		return nil, objstore.NewError("open", s.address, "", err)
+		return nil, s.fail("open", "", err)
 	}
 	s.opts = opts
-	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
+	s.reader = ranged.New(s.Address, opts.ReadOptions, opts.Logger)
 	s.reader.WriteTimeout = opts.WriteTimeout
 	if err := s.connect(ctx); err != nil {
-		return nil, objstore.NewError("open", s.address, "", err)
+		return nil, s.fail("open", "", err)
 	}
 	return s, nil
 }
@@ -143,7 +133,8 @@ func (s *Store) connect(ctx context.Context) error {
 			o.BaseEndpoint = &s.opts.Endpoint
 		}
 		endpoint = aws.ToString(o.BaseEndpoint)
-		s.custom, s.plain = !ofAWS(endpoint), strings.HasPrefix(endpoint, "http://")
+		s.custom, s.plain = !inDomain(endpoint, "amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"), strings.HasPrefix(endpoint, "http://")
+		s.custom = s.custom && endpoint != ""
 		o.UsePathStyle = s.custom
 		if s.opts.PathStyle != nil {
 			o.UsePathStyle = *s.opts.PathStyle
@@ -157,11 +148,8 @@ func (s *Store) connect(ctx context.Context) error {
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		s.region = o.Region
 	})
-	return checkEndpoint(endpoint)
+	return ranged.CheckEndpoint(endpoint)
 }
-
-// String returns s3://bucket/prefix.
-func (s *Store) String() string { return s.address }
 
 // Traits reports a remote store, with the concurrency that the Options set.
 func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
@@ -171,7 +159,7 @@ func (s *Store) Stats() Stats { return s.reader.Stats() }
 
 // Delete removes an object.
 func (s *Store) Delete(ctx context.Context, name string) error {
-	key, err := s.key(ctx, name)
+	key, err := s.Key(ctx, name)
 	if err != nil {
 		return s.fail("delete", name, err)
 	}
@@ -189,51 +177,11 @@ func (s *Store) delete(ctx context.Context, key string) error {
 	return err
 }
 
-// key checks a name and its context, and returns the key.
-func (s *Store) key(ctx context.Context, name string) (string, error) {
-	if err := checkName(name); err != nil {
-		return "", err
-	}
-	if key := s.prefix + name; len(key) <= objstore.MaxNameLen {
-		return key, ctx.Err()
-	}
-	return "", fmt.Errorf("%w: with the prefix it has %d bytes, the limit of a key is %d",
-		objstore.ErrName, len(s.prefix)+len(name), objstore.MaxNameLen)
-}
-
 // send sends a request of an upload.
 func (s *Store) send(ctx context.Context, body io.Seeker, request func(ctx context.Context) error) error {
 	return s.reader.Send(ctx, body, func(ctx context.Context) error { return s.explain("put", request(ctx)) })
 }
 
 func (s *Store) fail(op, name string, err error) error {
-	return objstore.NewError(op, s.address, name, err)
-}
-
-// checkName checks the rules of every store and that of S3.
-func checkName(name string) error {
-	if err := objstore.CheckName(name); err != nil {
-		return err
-	}
-	if !utf8.ValidString(name) {
-		return fmt.Errorf("%w: it is not UTF-8, which S3 requires", objstore.ErrName)
-	}
-	return nil
-}
-
-// checkBucket refuses names that would change another part of the URL. S3 checks its own rules.
-func checkBucket(bucket string) error {
-	if bucket == "" {
-		return errors.New("the bucket is empty; give s3://bucket/prefix")
-	}
-	for _, c := range []byte(bucket) {
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if !letter && c != '.' && c != '-' && c != '_' {
-			return errors.New("the bucket's name has other characters than letters, digits, dots and dashes")
-		}
-	}
-	if len(bucket) > 255 || bucket == "." || bucket == ".." {
-		return errors.New("the bucket's name is not one")
-	}
-	return nil
+	return objstore.NewError(op, s.Address, name, err)
 }

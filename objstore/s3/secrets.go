@@ -89,7 +89,7 @@ func (s *Store) renewExpired(stack *middleware.Stack) error {
 		if a, ok := s.answerOf(err); !ok || !a.expired() || !s.secrets.renew(ctx, renewed) || unsigned.RewindStream() != nil {
 			return out, metadata, err
 		}
-		s.opts.Logger.Info("the session token has expired; the one that replaced it is used", "store", s.address)
+		s.opts.Logger.Info("the session token has expired; the one that replaced it is used", "store", s.Address)
 		in.Request = unsigned
 		return next.HandleFinalize(ctx, in)
 	}

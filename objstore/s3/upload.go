@@ -1,51 +1,59 @@
 package s3
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
+	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	smithymiddleware "github.com/aws/smithy-go/middleware"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/parts"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
 const (
-	// tagKey is the metadata key of the tag that identifies an upload.
-	tagKey = "shardtool-upload"
-	// abortTimeout bounds the removal of an upload's parts, whose own context may have ended.
+	// maxParts is S3's limit on the parts of an upload. They are sent in segments of equal numbers.
+	// The parts of a segment are growth times as large as those of the one before: 2,000 x (8 + 32
+	// + 128 + 512 + 2,048 MiB) = 5.2 TiB, more than S3's limit on an object.
+	maxParts     = 10_000
+	segmentParts = 2_000
+	growth       = 4
+
+	// abortTimeout bounds the removal of probes, whose own context may have ended.
 	abortTimeout = 30 * time.Second
+	// conflicts is the number of retries of a commit that met another commit in progress (409).
+	conflicts = 6
 )
 
-// upload sends bytes to S3 while they are written. Nothing runs after Commit or Abort has returned.
+var errNoUploadID = errors.New("the server begins a multipart upload and gives no id for it; use one that knows them")
+
+// errNoTag reports a successful answer to a commit that contains no ETag.
+const errNoTag = parts.Unsure("the server answers the put without an ETag, and the object is not there: it may not be an S3 server; " +
+	"check the endpoint")
+
+// upload implements parts.Target.
 type upload struct {
 	store *Store
-	name  string
 	key   string
 	cond  objstore.Condition
 	tag   string
-	size  int64
 
-	ctx    context.Context // of Create; Abort cancels it too
-	cancel context.CancelFunc
-	err    error // sticky; fs.ErrClosed once the upload is over
-
-	parts     *parts.Writer
+	algorithm types.ChecksumAlgorithm
 	once      sync.Once // begins the multipart upload, with the first part
 	id        string    // "" if none was begun
 	idErr     error
 	declared  bool // the upload declared CRC-32C
-	algorithm types.ChecksumAlgorithm
-	whole     []byte // the object, if it is not in parts; set by drain
 
 	mu   sync.Mutex
 	done []types.CompletedPart
@@ -53,95 +61,157 @@ type upload struct {
 
 // Create begins an upload. It sends nothing.
 func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
-	key, err := s.key(ctx, name)
+	key, err := s.Key(ctx, name)
 	if err != nil {
 		return nil, s.fail("put", name, err)
 	}
-	u := &upload{store: s, name: name, key: key, cond: cond, tag: randomTag()}
-	u.ctx, u.cancel = context.WithCancel(ctx)
+	u := &upload{store: s, key: key, cond: cond, tag: rand.Text()}
 	if s.client.Options().RequestChecksumCalculation == aws.RequestChecksumCalculationWhenSupported {
 		u.algorithm = types.ChecksumAlgorithmCrc32
 	}
-	u.parts = parts.New(u.ctx, parts.Options{
+	return parts.NewUpload(ctx, s.reader, name, u.tag, cond, parts.Options{
 		Size: int(s.opts.UploadPartSize), Workers: s.opts.UploadConcurrency, Segment: s.segmentParts, Growth: growth, Most: maxParts,
-	}, u.sendPart)
-	return u, nil
+	}, u), nil
 }
 
-func randomTag() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
-
-// Write returns when p is copied. It waits while all parts in memory are being sent.
-func (u *upload) Write(p []byte) (int, error) {
-	u.err = cmp.Or(u.err, u.ctx.Err())
-	if u.err != nil {
-		return 0, u.fail(u.err)
+// Send sends one part. The first one begins the multipart upload.
+func (u *upload) Send(ctx context.Context, number int, data []byte) error {
+	u.once.Do(func() {
+		ctx, end := parts.Linger(ctx, u.store.opts.WriteTimeout) // Drop needs the id
+		defer end()
+		u.id, u.idErr = u.declare(ctx, &s3.CreateMultipartUploadInput{
+			Bucket: &u.store.bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
+		})
+	})
+	if u.idErr != nil {
+		return u.idErr
 	}
-	n, err := u.parts.Write(p)
-	u.size += int64(n)
+	in := &s3.UploadPartInput{
+		Bucket: &u.store.bucket, Key: &u.key, UploadId: &u.id, PartNumber: aws.Int32(int32(number)),
+		Body: bytes.NewReader(data), ChecksumAlgorithm: u.algorithm,
+	}
+	send := u.store.uploadPart
+	if u.declared {
+		send = u.store.uploadChecked
+	}
+	out, err := send(ctx, in)
 	if err != nil {
-		u.err = cmp.Or(u.ctx.Err(), err)
+		return err
 	}
-	return n, u.fail(u.err)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.done = append(u.done, completed(in, out))
+	return nil
 }
 
-// Commit sends the remaining bytes and publishes the object.
-func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
-	err := cmp.Or(u.err, u.ctx.Err(), ctx.Err())
-	if err == nil {
-		err = u.store.checkCondition(ctx, u.cond, false)
+func (s *Store) uploadPart(ctx context.Context, in *s3.UploadPartInput) (out *s3.UploadPartOutput, err error) {
+	err = s.send(ctx, in.Body.(*bytes.Reader), func(ctx context.Context) (err error) {
+		out, err = s.client.UploadPart(ctx, in)
+		return err
+	})
+	return out, err
+}
+
+// completed describes a part that was uploaded.
+func completed(in *s3.UploadPartInput, out *s3.UploadPartOutput) types.CompletedPart {
+	return types.CompletedPart{
+		PartNumber: in.PartNumber, ETag: out.ETag,
+		ChecksumCRC32: out.ChecksumCRC32, ChecksumCRC32C: out.ChecksumCRC32C, ChecksumCRC64NVME: out.ChecksumCRC64NVME,
+		ChecksumSHA1: out.ChecksumSHA1, ChecksumSHA256: out.ChecksumSHA256,
 	}
-	if err == nil {
-		err = u.drain(ctx)
+}
+
+// createUpload sends one request. An answer that broke off leaves an upload without parts.
+func (s *Store) createUpload(ctx context.Context, in *s3.CreateMultipartUploadInput) (out *s3.CreateMultipartUploadOutput, err error) {
+	err = s.send(ctx, nil, func(ctx context.Context) (err error) {
+		out, err = s.client.CreateMultipartUpload(ctx, in)
+		return err
+	})
+	if err == nil && aws.ToString(out.UploadId) == "" {
+		err = errNoUploadID
 	}
+	return out, err
+}
+
+// Publish sends PutObject or CompleteMultipartUpload. It retries after a conflict.
+func (u *upload) Publish(ctx context.Context, _ int64, whole []byte) (objstore.Info, error) {
+	err := u.store.checkCondition(ctx, u.cond, false)
 	if err == nil && u.id != "" {
 		err = u.store.checkCondition(ctx, u.cond, true)
 	}
-	var info objstore.Info
-	if err == nil {
-		info, err = u.publish(ctx)
-	}
 	if err != nil {
-		if u.err != fs.ErrClosed {
-			if abortErr := u.drop(); abortErr != nil {
-				u.store.opts.Logger.Warn("parts of a failed upload stay in the bucket; a lifecycle rule removes them",
-					"store", u.store.address, "object", u.name, "error", abortErr)
-			}
+		return objstore.Info{}, err
+	}
+	for attempt := 0; ; attempt++ {
+		info, err := u.commit(ctx, whole)
+		if err == nil && info.ETag == "" {
+			err = errNoTag
 		}
-		return objstore.Info{}, u.fail(err)
+		if !errors.Is(err, errConflict) || attempt == conflicts {
+			return info, err
+		}
+		if err := ranged.Sleep(ctx, mathrand.N(50*time.Millisecond<<attempt)); err != nil {
+			return info, err
+		}
 	}
-	u.over()
-	return info, nil
 }
 
-// drain waits until the last parts are sent.
-func (u *upload) drain(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, u.cancel)
-	defer stop()
-	_, whole, err := u.parts.Close()
-	u.whole = whole
-	return cmp.Or(ctx.Err(), u.ctx.Err(), err)
-}
-
-// Abort removes the parts that were sent, with a separate context.
-func (u *upload) Abort() error {
-	if u.err == fs.ErrClosed {
-		return nil
+func (u *upload) commit(ctx context.Context, whole []byte) (info objstore.Info, err error) {
+	var noneMatch, match *string
+	if u.cond.IfNoneMatch {
+		noneMatch = aws.String("*")
 	}
-	return u.fail(u.drop())
+	if u.cond.IfMatch != "" {
+		match = aws.String(quoteTag(u.cond.IfMatch))
+	}
+	s := u.store
+	if u.id == "" {
+		put := &s3.PutObjectInput{
+			Bucket: &s.bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
+			IfNoneMatch: noneMatch, IfMatch: match,
+		}
+		body := bytes.NewReader(whole)
+		put.Body = body
+		err = s.send(ctx, body, func(ctx context.Context) error {
+			out, err := s.client.PutObject(ctx, put)
+			if err == nil {
+				info = committed(out.ETag, out.ResultMetadata)
+			}
+			return err
+		})
+		return info, err
+	}
+	slices.SortFunc(u.done, func(a, b types.CompletedPart) int { return int(*a.PartNumber - *b.PartNumber) })
+	complete := &s3.CompleteMultipartUploadInput{
+		Bucket: &s.bucket, Key: &u.key, UploadId: &u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.done},
+		IfNoneMatch: noneMatch, IfMatch: match,
+	}
+	err = s.send(ctx, nil, func(ctx context.Context) error {
+		out, err := s.client.CompleteMultipartUpload(ctx, complete)
+		if err == nil {
+			info = committed(out.ETag, out.ResultMetadata)
+		}
+		return err
+	})
+	return info, err
 }
 
-func (u *upload) drop() error {
-	u.over()
-	u.parts.Wait()
+func committed(tag *string, answer smithymiddleware.Metadata) objstore.Info {
+	at, _ := middleware.GetServerTime(answer)
+	return objstore.Info{ETag: plainTag(tag), ModTime: at}
+}
+
+// Describe implements parts.Target.
+func (u *upload) Describe(ctx context.Context) (info objstore.Info, tag string, err error) {
+	head, err := u.store.head(ctx, "put", u.key)
+	return head.meta.Info(""), head.metadata[parts.TagKey], err
+}
+
+// Drop removes the parts that were sent.
+func (u *upload) Drop(ctx context.Context) error {
 	if u.id == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
-	defer cancel()
 	if err := u.store.dropParts(ctx, u.key, u.id); err != nil {
 		return fmt.Errorf("drop the parts of the upload: %w; a lifecycle rule of the bucket removes them "+
 			"(AbortIncompleteMultipartUpload)", err)
@@ -159,11 +229,3 @@ func (s *Store) dropParts(ctx context.Context, key, id string) error {
 	}
 	return err
 }
-
-// over ends the upload.
-func (u *upload) over() {
-	u.err = fs.ErrClosed
-	u.cancel()
-}
-
-func (u *upload) fail(err error) error { return u.store.fail("put", u.name, err) }

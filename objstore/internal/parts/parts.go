@@ -20,6 +20,8 @@ type Options struct {
 	Growth  int
 	// Most is the largest number of parts.
 	Most int
+	// InOrder sends a part when the one before has arrived. The last one is left to the caller.
+	InOrder bool
 }
 
 // Writer cuts what is written into parts and sends each when a byte follows it. It holds one part
@@ -46,6 +48,9 @@ func New(ctx context.Context, o Options, send func(ctx context.Context, number i
 // begin starts a segment.
 func (w *Writer) begin() {
 	w.group, w.ctx = errgroup.WithContext(w.parent)
+	if w.opts.InOrder {
+		w.opts.Workers = 1
+	}
 	w.group.SetLimit(w.opts.Workers)
 	w.free = make(chan []byte, w.opts.Workers+1)
 }
@@ -97,20 +102,21 @@ func (w *Writer) flush() error {
 	return nil
 }
 
-// Close sends what is left, waits for all parts and returns their number. If no part has been sent,
-// it sends nothing and returns everything that was written.
-func (w *Writer) Close() (parts int, all []byte, err error) {
-	if w.sent == 0 {
-		return 0, w.part, nil
-	}
-	if len(w.part) > 0 {
+// Close waits for all parts, and returns their number and what has not been sent: everything if no
+// part has been sent before, the last part if Options has InOrder, and nothing otherwise.
+func (w *Writer) Close() (parts int, rest []byte, err error) {
+	if w.sent > 0 && !w.opts.InOrder {
 		err = w.flush()
+		w.part = nil
 	}
-	if waited := w.group.Wait(); waited != nil {
+	rest, waited := w.Wait()
+	if waited != nil {
 		err = waited
 	}
-	return w.sent, nil, err
+	return w.sent, rest, err
 }
 
-// Wait waits for the parts in flight. The caller has ended their context.
-func (w *Writer) Wait() { _ = w.group.Wait() }
+// Wait waits for the parts in flight and returns what has not been sent.
+func (w *Writer) Wait() (rest []byte, err error) {
+	return w.part, w.group.Wait()
+}

@@ -100,7 +100,7 @@ func TestFailure(t *testing.T) {
 			if !errors.Is(err, failed) {
 				t.Fatal(err)
 			}
-			w.Wait()
+			_, _ = w.Wait()
 		})
 	}
 }

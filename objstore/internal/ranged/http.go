@@ -51,6 +51,15 @@ func TuneDialer(d *net.Dialer) {
 	d.KeepAlive = 30 * time.Second
 }
 
+// NewClient returns a client for a number of simultaneous requests.
+func NewClient(requests int) *http.Client {
+	var dialer net.Dialer
+	TuneDialer(&dialer)
+	transport := &http.Transport{DialContext: dialer.DialContext}
+	Tune(transport, requests+Extra(requests))
+	return &http.Client{Transport: transport}
+}
+
 // maxRedirects is the number of redirects that one request follows, as in browsers and net/http.
 const maxRedirects = 10
 

@@ -60,9 +60,9 @@ func (o *Object) scope(ctx context.Context) (context.Context, func(), error) {
 func (o *Object) Info(ctx context.Context) (objstore.Info, error) {
 	meta, err := o.Meta(ctx)
 	if err != nil {
-		return objstore.Info{}, o.r.fail("get", o.name, err)
+		return objstore.Info{}, o.r.Fail("get", o.name, err)
 	}
-	return meta.info(o.name), nil
+	return meta.Info(o.name), nil
 }
 
 // Meta describes the pinned version. If none is pinned, Meta pins the current one. Its errors do
@@ -98,7 +98,7 @@ func (o *Object) describe(ctx context.Context) (Meta, error) {
 // ReadAt fills p with the bytes from off on, or fails. It splits a range that is larger than a part
 // into equal parts and reads them in parallel, as far as the limiter permits.
 func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return o.r.fail("get", o.name, o.readAt(ctx, p, off))
+	return o.r.Fail("get", o.name, o.readAt(ctx, p, off))
 }
 
 func (o *Object) readAt(ctx context.Context, p []byte, off int64) error {
@@ -128,10 +128,10 @@ func (o *Object) readAt(ctx context.Context, p []byte, off int64) error {
 func (o *Object) ReadFront(ctx context.Context, p []byte) (n int, info objstore.Info, err error) {
 	n, err = o.readFront(ctx, p[:min(int64(len(p)), o.r.opts.PartSize)])
 	if err != nil {
-		return 0, objstore.Info{}, o.r.fail("get", o.name, err)
+		return 0, objstore.Info{}, o.r.Fail("get", o.name, err)
 	}
 	meta, _ := o.pinned()
-	return n, meta.info(o.name), nil
+	return n, meta.Info(o.name), nil
 }
 
 func (o *Object) readFront(ctx context.Context, p []byte) (n int, err error) {

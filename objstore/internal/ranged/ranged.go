@@ -42,7 +42,8 @@ type Meta struct {
 	Sum *objstore.Sum
 }
 
-func (m Meta) info(name string) objstore.Info {
+// Info describes an object of this version.
+func (m Meta) Info(name string) objstore.Info {
 	return objstore.Info{Name: name, Size: m.Size, ETag: m.ETag, ModTime: m.ModTime}
 }
 
@@ -138,12 +139,13 @@ func (r *Reader) Stat(ctx context.Context, name string, stat Stater) (objstore.I
 		return err
 	})
 	if err != nil {
-		return objstore.Info{}, r.fail("stat", name, err)
+		return objstore.Info{}, r.Fail("stat", name, err)
 	}
-	return meta.info(name), nil
+	return meta.Info(name), nil
 }
 
-func (r *Reader) fail(op, name string, err error) error {
+// Fail returns the error of an operation; see [objstore.NewError].
+func (r *Reader) Fail(op, name string, err error) error {
 	return objstore.NewError(op, r.store, name, err)
 }
 
