@@ -17,7 +17,8 @@ from ..errors import ClosedError, ConfigError, HeldError, SkippedError
 from ..fields import check_out, typed
 from ..images import leave_out_damaged
 from ..stats import Meter
-from ..wire.client import Client, Session, logger
+from ..wire.client import Client, Session
+from ..wire.process import logger
 from . import mixes, skipped, states, trainers
 from .arguments import Asked
 from .iteration import Epoch

@@ -8,6 +8,11 @@ from ..batch import Batch, Name, Place
 from ..errors import CheckpointError, ClosedError
 
 
+def _fact(name: str) -> Any:
+    """Returns a property that a NamedBatch has from its batch."""
+    return property(lambda self: getattr(Batch(self), name), doc=getattr(Batch, name).__doc__)
+
+
 class NamedBatch(Dict[str, Any]):
     """The fields of a batch: a dict of tensors, arrays and lists.
 
@@ -38,45 +43,15 @@ class NamedBatch(Dict[str, Any]):
             return [None if v is None else memoryview(v) for v in values]
         raise ClosedError(f"this batch came from another process or was moved, without payloads: declare {name!r} as 'bytes'")
 
-    @property
-    def epoch(self) -> int:
-        """The epoch in which the batch begins."""
-        return place_of(self).epoch
-
-    @property
-    def position(self) -> int:
-        """The position of its global batch: samples of the epoch before it, over all ranks."""
-        return place_of(self).position
-
-    @property
-    def size(self) -> int:
-        """Samples of this rank."""
-        return place_of(self).size
-
-    @property
-    def sample_keys(self) -> "List[Optional[str]]":
-        """The samples' keys: see ``Batch``."""
-        return Batch(self).sample_keys
-
-    @property
-    def numbers(self) -> "List[int]":
-        """The samples' numbers in storage order."""
-        return Batch(self).numbers
-
-    @property
-    def seeds(self) -> "List[int]":
-        """A seed for each sample: see ``Batch``."""
-        return Batch(self).seeds
-
-    @property
-    def epochs(self) -> "List[int]":
-        """The epoch of each sample."""
-        return Batch(self).epochs
-
-    @property
-    def sources(self) -> "List[Optional[str]]":
-        """The name of each sample's source in a mix."""
-        return Batch(self).sources
+    #: Facts of the batch: see ``Batch``.
+    epoch: int = _fact("epoch")
+    position: int = _fact("position")
+    size: int = _fact("size")
+    sample_keys: "List[Optional[str]]" = _fact("sample_keys")
+    numbers: "List[int]" = _fact("numbers")
+    seeds: "List[int]" = _fact("seeds")
+    epochs: "List[int]" = _fact("epochs")
+    sources: "List[Optional[str]]" = _fact("sources")
 
 
 def named(values: Mapping[str, Any], batch: Batch) -> NamedBatch:

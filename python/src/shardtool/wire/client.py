@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import fcntl
 import json
-import logging
 import mmap
 import os
 import socket
@@ -21,8 +20,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 from ..errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
 from . import program
 from . import protocol as proto
-
-logger = logging.getLogger("shardtool")
+from .process import Process, logger
 
 #: Seconds without a frame after which the child counts as dead; it sends one every second.
 SILENCE = 60.0
@@ -48,7 +46,7 @@ def _gone(live: "Dict[Tuple[int, int], _Ref]", released: "Deque[Tuple[int, int]]
     return gone
 
 
-class Client:
+class Client(Process):
     """One child process and the connection to it. Only one thread at a time may call methods; any
     thread may drop regions.
 
@@ -59,8 +57,6 @@ class Client:
     def __init__(self, metrics: str = "") -> None:
         if sys.byteorder != "little" or not hasattr(os, "memfd_create"):
             raise ConfigError("shardtool's Python package needs Linux on a little-endian processor")
-        self.pid = os.getpid()
-        self.binary = program.find()
         self.version = ""
         self.dirty = False  # an exception interrupted a frame
         #: Called with the number of a run and its account when a heartbeat has one.
@@ -74,38 +70,28 @@ class Client:
         self._gone = _gone(self._live, self._released)
         #: Total bytes of the mapped segments.
         self.mapped_bytes = 0
-        self._spawn(["--metrics", metrics] if metrics else [])
-        _clients.add(self)
+        self._connect(["--metrics", metrics] if metrics else [])
         try:
             self._hello()
         except BaseException:
             self.close()
             raise
 
-    def _spawn(self, options: List[str]) -> None:
+    def _connect(self, options: List[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Not a pipe, which nobody would drain. The client reads it when there is a reason.
-        self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
-        fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)
+        self._sock = ours
         fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+        arguments = ["serve", "--fd", str(fd), "--parent", str(os.getpid()), *options]
         try:
-            self.process = subprocess.Popen(
-                [self.binary, "serve", "--fd", str(fd), "--parent", str(self.pid), *options],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                pass_fds=(fd,),
-            )
-        except OSError as err:
+            self._spawn(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(fd,))
+        except BaseException:
             ours.close()
-            os.close(self._stderr)
-            raise BinaryError(f"{self.binary} does not start: {err.strerror}") from err
+            raise
         finally:
             os.close(fd)
             theirs.close()
         # A timeout of the kernel: Python's own costs a poll() before every call.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
-        self._sock = ours
 
     def _hello(self) -> None:
         ours = program.package_version()  # while the child starts
@@ -319,33 +305,13 @@ class Client:
             for line in text.splitlines():
                 logger.warning("%s", line)
 
-    def _said(self, most: int = 64 << 10) -> str:
-        try:
-            size = os.fstat(self._stderr).st_size
-            return os.pread(self._stderr, most, max(0, size - most)).decode("utf-8", "replace").strip()
-        except OSError:
-            return ""
-
     def _died(self, what: str) -> ShardtoolError:
         if self.pid != os.getpid():
             return ClosedError("this reader belongs to the process that forked this one: make or iterate one here")
         if self._closed:
             return ClosedError("the loader or data set was closed")
         self._sock.close()
-        try:
-            status = self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            how = "it was killed"
-        else:
-            how = f"killed by signal {-status}" if status < 0 else f"exit code {status}"
-            if status == -9:
-                how += ": the out-of-memory killer does that, look at `dmesg`"
-        said = "\n".join(self._said().splitlines()[-20:])
-        return ServerDiedError(
-            f"shardtool's child process {self.process.pid}: {what} ({how})" + (f"; it said last:\n{said}" if said else "")
-        )
+        return self._ended(what, 5)
 
     @property
     def alive(self) -> bool:
@@ -354,7 +320,6 @@ class Client:
 
     def close(self) -> None:
         """Ends the child. Regions in use stay readable."""
-        _clients.discard(self)
         if self.pid != os.getpid():
             return
         self._closed = True
@@ -363,24 +328,16 @@ class Client:
                 self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
                 self._sock.shutdown(socket.SHUT_RDWR)  # another thread may be waiting for a frame
             self._sock.close()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self._end(5)
         if self._stderr >= 0:
             self.forward()
-            os.close(self._stderr)
-            self._stderr = -1
+            self._close_stderr()
         self._segments.clear()
 
     def forget(self) -> None:
         """In a forked process: leaves the child to the parent."""
         self._sock.close()
-        if self._stderr >= 0:
-            os.close(self._stderr)
-            self._stderr = -1
-        self.process.returncode = 0  # the parent waits for it
+        super().forget()
 
 
 class Session:
@@ -425,15 +382,3 @@ class Session:
             self._finalizer = None
         if client is not None:
             client.close()
-
-
-_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for client in list(_clients):
-        client.forget()
-    _clients.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)

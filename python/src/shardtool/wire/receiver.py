@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import logging
 import mmap
 import os
 import select
 import struct
 import subprocess
-import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
-from ..errors import BinaryError, ConfigError, ServerDiedError, ShardtoolError, from_body
-from . import program
-
-logger = logging.getLogger("shardtool")
+from ..errors import ShardtoolError, from_body
+from .process import Process, logger
 
 #: The version of the frames, and their kinds: see package receive of the program.
 PROTOCOL = 3
@@ -99,32 +95,24 @@ def _memory() -> Optional[_Memory]:
     """None where the system has no memory to share: all frames then pass through the pipe."""
     try:
         return _Memory()
-    except OSError:
+    except (AttributeError, OSError):
         return None
 
 
-class Child:
+class Child(Process):
     """The process ``shardtool receive``, the pipes to it, and the memory that it shares."""
 
     def __init__(self, url: str, begin: Dict[str, Any]) -> None:
-        if not hasattr(os, "memfd_create"):
-            raise ConfigError("shardtool's Python package needs Linux")
-        self.pid = os.getpid()
-        binary = program.find()
-        self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
-        fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)
+        self._memory: Optional[_Memory] = None  # until BEGIN has named it
         memory = _memory()
+        shared = memory.described() if memory is not None else None
         pass_fds = (memory.file, memory.free) if memory is not None else ()
         try:
-            pipe = subprocess.PIPE
-            self.process = subprocess.Popen(
-                [binary, "receive", "--", url], stdin=pipe, stdout=pipe, stderr=self._stderr, bufsize=0, pass_fds=pass_fds
-            )
-        except OSError as err:
-            os.close(self._stderr)
+            self._spawn("receive", "--", url, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=pass_fds)
+        except BaseException:
             if memory is not None:
                 memory.close()
-            raise BinaryError(f"{binary} does not start: {err.strerror}") from err
+            raise
         finally:
             if memory is not None:
                 memory.inherited()
@@ -133,9 +121,6 @@ class Child:
         with contextlib.suppress(OSError):  # the limit of unprivileged users is reached
             fcntl.fcntl(self._in, _F_SETPIPE_SZ, _PIPE)
         self._over = False
-        self._memory: Optional[_Memory] = None  # BEGIN names it
-        _children.add(self)
-        shared = memory.described() if memory is not None else None
         try:
             self.send(BEGIN, [json.dumps(dict(begin, protocol=PROTOCOL, shared=shared)).encode()])
         finally:
@@ -203,37 +188,22 @@ class Child:
         return self._died()
 
     def _died(self) -> ShardtoolError:
-        status = self.process.wait()
-        how = f"signal {-status}" if status < 0 else f"exit code {status}"
-        if status == -9:
-            how += ": the out-of-memory killer does that, look at `dmesg`"
-        last = "\n".join(self._said().splitlines()[-20:])
-        return ServerDiedError(f"shardtool's child process {self.process.pid} ended ({how})" + (f"; it said last:\n{last}" if last else ""))
-
-    def _said(self) -> str:
-        size = os.fstat(self._stderr).st_size
-        return os.pread(self._stderr, min(size, 1 << 20), max(0, size - (1 << 20))).decode("utf-8", "replace")
+        return self._ended("the child ended", None)
 
     def close(self) -> None:
         """Ends the child: its input ends, without END nothing is published."""
-        _children.discard(self)
         if self._stderr < 0 or self.pid != os.getpid():
             return
         process = self.process
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:  # a store that does not answer
-            process.kill()
-            process.wait()
+        self._end(10)
         process.stdout.close()
-        for line in self._said().splitlines():
+        for line in self._said(1 << 20).splitlines():
             if "level=WARN" in line:
                 logger.warning("%s", line)
-        os.close(self._stderr)
-        self._stderr = -1
+        self._close_stderr()
         if self._memory is not None:
             self._memory.close()
 
@@ -249,21 +219,6 @@ class Child:
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
-        if self._stderr >= 0:
-            os.close(self._stderr)
-            self._stderr = -1
-            if self._memory is not None:
-                self._memory.close()
-        self.process.returncode = 0  # the parent waits for it
-
-
-_children: "weakref.WeakSet[Child]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for child in list(_children):
-        child.forget()
-    _children.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        if self._stderr >= 0 and self._memory is not None:
+            self._memory.close()
+        super().forget()
