@@ -46,7 +46,7 @@ def typed(owner: Any, given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    """Text for an error, such as that of a list with a million keys."""
+    """Text for an error, such as a list with a million keys."""
     return text if len(text) <= 200 else text[:200] + "…"
 
 
@@ -144,8 +144,8 @@ def size_of(name: str, given: Optional[Size]) -> Optional[int]:
 
 
 def ranks(rank: Optional[int], world_size: Optional[int]) -> Tuple[Optional[int], Optional[int]]:
-    """Rank and world size: those given, else those of torch.distributed if it is initialised, else
-    None and None: then the child takes those of the environment (torchrun, Open MPI, Slurm,
+    """Rank and world size: as given, else from torch.distributed if it is initialised, else
+    None and None: then the child takes them from the environment (torchrun, Open MPI, Slurm,
     Kubernetes)."""
     if (rank is None) != (world_size is None):
         raise ConfigError("rank and world_size: give both or neither")

@@ -289,7 +289,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @property
     def epochs(self) -> "List[int]":
-        """The epoch of each sample: in a mix, that of its source."""
+        """The epoch of each sample: in a mix, the epoch of its source."""
         at = self._header()[19]
         return self._kept(self._view()[at : at + 8 * self._stored()].cast("I").tolist()[::2])
 
@@ -424,7 +424,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return arrays.array(self._buffer, self._base + data, length, dtype, shape, False, self._layout.out)
 
     def _units(self) -> "Tuple[int, Optional[int]]":
-        """Returns how many units the epoch of the batch has, and that of the next batch; 0 and None
+        """Returns how many units the epochs of this batch and of the next one have; 0 and None
         if it has samples."""
         assert self._layout is not None
         if not self._layout.units:

@@ -58,8 +58,8 @@ class Loader(Stream, Arguments[T]):
         seed: Seed of the order, from 0 to 2^64 - 1. None: as the checkpoint, else 0.
         epochs: Number of epochs, from the first on; None: no end. With a number, nothing after the
             last epoch is read.
-        rank, world_size: Data-parallel rank and number of ranks. None: those of torch.distributed
-            if it is initialised when the child starts, else those of the environment (torchrun,
+        rank, world_size: Data-parallel rank and number of ranks. None: from torch.distributed
+            if it is initialised when the child starts, else from the environment (torchrun,
             Open MPI, Slurm), else 0 and 1.
         tail: The last batch of an epoch. "short": smaller. "wrap": filled from the next epoch.
             "drop": left out. "pad": filled with repeated samples. None: as the checkpoint, else
@@ -74,7 +74,7 @@ class Loader(Stream, Arguments[T]):
             ``shardtool.Tuning``.
         faults: What happens when data is damaged: see ``shardtool.Faults``.
 
-    Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches may be
+    Its errors are in ``shardtool.errors``. A loader is for one thread at a time; batches may be
     used by any thread.
     """
 

@@ -114,7 +114,7 @@ class Samples:
 
     @property
     def info(self) -> Dict[str, Any]:
-        """Facts about the data set: samples, removed, chosen (those of the view), epoch_samples,
+        """Facts about the data set: samples, removed, chosen (in the view), epoch_samples,
         view (its ID), shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields."""
         self._connect()
         return self._session.facts()
@@ -186,7 +186,7 @@ class Samples:
 
     def _alone(self) -> Any:
         """Returns the lock of the connection. A fork has its own, because another thread may have
-        held that of its parent."""
+        held its parent's lock."""
         return self._locks.setdefault(os.getpid(), threading.RLock())
 
     def _decode(self, raw: Sample) -> Sample:
@@ -223,7 +223,7 @@ class Samples:
 
 
 def _arrays(fields: Optional[List[Field]]) -> List[Field]:
-    """The fields that may be arrays in a sample, where numbers are those of Python."""
+    """The fields that may be arrays in a sample, where numbers are Python numbers."""
     return [f for f in fields or () if f.decode not in ("int", "float")]
 
 

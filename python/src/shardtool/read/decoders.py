@@ -206,7 +206,7 @@ def put(pixels: Any, out: Any, planes: bool, flip: bool, bgr: bool) -> None:
 
 
 def is_jpeg(payload: memoryview) -> bool:
-    """Whether the first bytes are those of a JPEG."""
+    """Whether a payload begins as a JPEG."""
     return bytes(payload[:3]) == b"\xff\xd8\xff"
 
 

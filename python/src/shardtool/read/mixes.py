@@ -83,7 +83,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(said: Optional[Mapping[str, Any]], info: Mapping[str, Any], tail: str, size: int, skip: Optional[Tuple[int, int]]) -> Plan:
-    """Makes the plan of a mix from the members of its checkpoint, if it has one, and those of INFO.
+    """Makes the plan of a mix from its checkpoint, if it has one, and from INFO.
     The steps ``skip`` are those that the next start leaves out."""
     if said is None:
         plan, steps = Plan(int(info["epoch_length"]), int(info.get("end", NO_END)), tail, size), (0, 0)

@@ -39,7 +39,7 @@ class Run:
     ) -> None:
         self.client = client
         self.ident = next(_idents)
-        self._layout = Layout([*fields, *more], out, copy)  # the columns of units follow those of samples
+        self._layout = Layout([*fields, *more], out, copy)  # columns of units come after columns of samples
         self._owner = Owner(whole, self._layout.direct)
         self.out = out
         self._number = 0  # of the next batch
@@ -165,7 +165,7 @@ class Ahead:
         if isinstance(taken, Exception):
             raise taken
         for name, pending in images:
-            # The loop gets a batch with an image that cannot be decoded: the error is that of the
+            # The loop gets a batch with an image that cannot be decoded: the error is raised by the
             # field, when it is used.
             if pending.error() is None:
                 taken[0]._cache[name] = arrays.as_type(pending.result(), self._out)

@@ -150,7 +150,7 @@ def join(wanted: Any, rank: int, world_size: int, before: Optional[Group]) -> Op
 
 
 def _why_not(dist: Any, ranks: Optional[Tuple[int, int]]) -> str:
-    """Explains why ranks cannot communicate; empty if they can. ranks are those of the loader if it
+    """Explains why ranks cannot communicate; empty if they can. ranks are the loader's if it
     would use the default group."""
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:

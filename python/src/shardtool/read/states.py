@@ -44,7 +44,7 @@ def place_of(checkpoint: str) -> Tuple[int, int]:
 
 
 def of_mix(said: Mapping[str, Any]) -> bool:
-    """Whether the members of a checkpoint are those of a mix."""
+    """Whether a checkpoint with these members is of a mix."""
     return bool(said["version"] == 2)
 
 
@@ -90,13 +90,14 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
     step.
 
     With ``on_error="skip"``, each rank lists the damaged blocks that it skipped. A job that resumes
-    from the state of one rank forgets those of the others, and counts too few for ``max_skipped``.
+    from the state of one rank forgets what the others skipped, and counts too few for
+    ``max_skipped``.
     The merged state has the place, which is the same on all ranks, and the blocks that any rank
     skipped. The order of the states and duplicates do not matter. If nothing was skipped, the
     result is the state of any rank.
 
-    Ranks that count together, as those of a Loader do under torch.distributed, already have merged
-    states.
+    Ranks that count together, as the ranks of a Loader do under torch.distributed, already have
+    merged states.
 
     Raises:
         CheckpointError: The states are of different steps, orders or data sets, or one was edited.

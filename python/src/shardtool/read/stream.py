@@ -236,8 +236,7 @@ class Stream:
     # What follows
 
     def _told(self, member: str) -> Any:
-        """Returns a parameter of the order: the one given, that of the checkpoint, or the
-        default."""
+        """Returns a parameter of the order: as given, as in the checkpoint, or the default."""
         if member in self._asked.starting:
             return self._asked.starting[member]
         if self._checkpoint is not None:

@@ -39,7 +39,7 @@ else:
 
 
 class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,unused-ignore]
-    """Batches of a data set for a DataLoader: those of ``shardtool.Loader``, in the same order for
+    """Batches of a data set for a DataLoader: as from ``shardtool.Loader``, in the same order for
     any number of workers.
 
     ::
@@ -65,7 +65,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     ahead, and ``load_state_dict`` continues there. With a StatefulDataLoader, use its
     ``state_dict``.
 
-    The arguments are those of ``shardtool.Loader``, with two differences. ``map`` is called in the
+    It takes the arguments of ``shardtool.Loader``, with two differences. ``map`` is called in the
     worker, and its result is delivered; a dict gets the method ``state_dict()``. Without ``map``, a
     batch is a dict of its fields. ``tuning=Tuning(copy=False)`` is refused.
 
@@ -255,7 +255,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         return self._loader.state_dict()
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
-        """Makes the next iteration continue at a place: that of a batch, a data set or a
+        """Makes the next iteration continue at the place of a batch, a data set or a
         ``shardtool.Loader``, on any number of ranks and workers. A list of the states of all ranks
         after one step is merged: see ``merge_states``."""
         worker = torch.utils.data.get_worker_info()

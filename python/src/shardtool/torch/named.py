@@ -34,7 +34,7 @@ class NamedBatch(Dict[str, Any]):
 
     def payloads(self, name: str) -> "List[Optional[memoryview]]":
         """The undecoded payloads of a field: see ``Batch.payloads``. A batch that came from another
-        process has those of fields of bytes."""
+        process has payloads of fields of bytes."""
         batch = next((getattr(key, "batch", None) for key in self), None)
         if batch is not None and batch._buffer is not None:
             return batch.payloads(name)  # type: ignore[no-any-return]

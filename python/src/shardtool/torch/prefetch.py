@@ -176,7 +176,7 @@ class Prefetcher:
         self._state, self._lost, self._delivered = state, False, 0
 
     def stats(self) -> Stats:
-        """Returns what the loop waited for: see Stats. ``wait`` is the loop's, not that of the
+        """Returns what the loop waited for: see Stats. ``wait`` is the loop's, not the wait of the
         thread that reads ahead. Its causes are an estimate, from how the thread spends its time:
         waiting, by cause; ``map`` for decoding fields; ``order`` for pinning and copying. Batches,
         samples and bytes count what the thread has read, up to ``ahead`` batches more than the

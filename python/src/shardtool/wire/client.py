@@ -210,8 +210,8 @@ class Client(Process):
         return out
 
     def aside(self, frame: Frame) -> Optional[ShardtoolError]:
-        """Handles a frame that no caller waits for. Returns the error of a request; raises that of
-        the connection."""
+        """Handles a frame that no caller waits for. Returns the error of a request; raises an
+        error of the connection."""
         kind = frame[0]
         if kind == proto.SEGMENT:
             self._map(frame[4], frame[7])

@@ -176,7 +176,7 @@ class _Part:
         return self.values.n_buffers > 0 and self.values.null_count != 0 and bool(self.values.buffers[0])
 
     def valid(self) -> Optional[memoryview]:
-        """The validity bits, of which that of the first row is number ``offset``."""
+        """The validity bits; the first row has bit number ``offset``."""
         return self.buffer(0, (self.offset + self.length + 7) // 8) if self.nulls() else None
 
     def is_null(self, i: int) -> bool:
@@ -348,7 +348,7 @@ def _values(part: _Part) -> List[Any]:
 
 
 def _made(part: _Part) -> List[Any]:
-    """The values of a part; those of null rows are of no use."""
+    """The values of a part; null rows have values without a meaning."""
     f, offset, length = part.format, part.offset, part.length
     if part.schema.dictionary:
         choices = _values(

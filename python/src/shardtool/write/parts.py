@@ -23,7 +23,7 @@ def checked(parts: int, part: Optional[int]) -> None:
 
 
 def share(inputs: Sequence[Any], part: int, parts: int) -> Tuple[int, int]:
-    """The first input of a part, and that of the next one. Parts are contiguous, and their sizes
+    """The first inputs of a part and of the next one. Parts are contiguous, and their sizes
     differ by at most one."""
     n = len(inputs)
     return part * n // parts, (part + 1) * n // parts
@@ -77,7 +77,7 @@ def _number(env: Mapping[str, str], name: str) -> Optional[int]:
 
 
 def joined(results: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """The result of several parts: that of the one that published, if one did, with the samples
+    """The result of several parts: what the last of them published, if one did, with the samples
     that all of them wrote and found."""
     last = next((r for r in reversed(results) if r["published"]), results[-1])
     return {**last, "written": sum(r["written"] for r in results), "resumed": sum(r["resumed"] for r in results)}
