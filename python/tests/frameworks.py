@@ -104,7 +104,7 @@ def test_accelerate(small: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
     def run(model: Model, resume: bool) -> None:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        train(model, optimizer, lambda m, b: m(**b)["loss"], small, tmp_path, 3, save_every=4, resume=resume, **OPTIONS)
+        train(model, optimizer, lambda m, b: m(**b)["loss"], small, tmp_path, 3, save_every=4, resume=resume, **in_groups(**OPTIONS))
 
     first, second = Model(stop=17), Model()
     with pytest.raises(Stop):

@@ -15,7 +15,8 @@ from test_image_fields import encoded, picture
 from test_image_input import broken, packed
 
 import shardtool
-from shardtool import ConfigError, DecodeError, Image, Loader, _decoders, _nvjpeg
+from shardtool import ConfigError, DecodeError, Image, Loader
+from shardtool.read import decoders, nvjpeg
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
@@ -34,7 +35,7 @@ class Fake:
     def decode(self, files: "List[Any]") -> "List[Any]":
         assert threading.current_thread().name.startswith("shardtool-nvjpeg")
         self.calls.append(len(files))
-        return [_decoders.operators().decode_jpeg(f, _decoders.RGB) for f in files]
+        return [decoders.operators().decode_jpeg(f, decoders.RGB) for f in files]
 
     @contextlib.contextmanager
     def stream(self) -> "Iterator[None]":
@@ -52,7 +53,7 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
         if not torch.cuda.is_available():
             pytest.skip("no CUDA device")
         return None
-    monkeypatch.setattr(_nvjpeg, "Cuda", Fake)
+    monkeypatch.setattr(nvjpeg, "Cuda", Fake)
     monkeypatch.setattr(Fake, "calls", [])
     monkeypatch.setattr(Fake, "handed", 0)
     return Fake
@@ -100,14 +101,14 @@ def test_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             Image(16, decode="cuda")
     with monkeypatch.context() as m:
         m.setattr(torch.cuda, "is_available", lambda: True)
-        m.setattr(_decoders, "operators", object)
+        m.setattr(decoders, "operators", object)
         with pytest.raises(ConfigError, match="decode='cuda:1': this torchvision lacks nvJPEG"):
             Image(16, decode="cuda:1")
     with monkeypatch.context() as m:
-        m.setattr(_decoders, "there", lambda module: module != "torchvision" and importlib.util.find_spec(module) is not None)
+        m.setattr(decoders, "there", lambda module: module != "torchvision" and importlib.util.find_spec(module) is not None)
         with pytest.raises(ConfigError, match="nvJPEG is a part of torchvision, and torchvision is not installed"):
             Image(16, decode="cuda")
-    monkeypatch.setattr(_nvjpeg, "Cuda", Fake)
+    monkeypatch.setattr(nvjpeg, "Cuda", Fake)
     with pytest.raises(ConfigError, match="field 'jpg': images that a GPU decodes are tensors: give out='torch', not 'numpy'"):
         Loader(tmp_path, 1, fields={"jpg": Image(16, decode="cuda")}, tuning=shardtool.Tuning(out="numpy"))
 
@@ -115,7 +116,7 @@ def test_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_operator() -> None:
     """Current releases of torchvision have the operator that the GPU is asked by, also without
     one."""
-    if not hasattr(_decoders.operators(), "decode_jpegs_cuda"):
+    if not hasattr(decoders.operators(), "decode_jpegs_cuda"):
         pytest.skip("this torchvision has no operator for lists of images")
-    schema = str(_decoders.operators().decode_jpegs_cuda.default._schema)
+    schema = str(decoders.operators().decode_jpegs_cuda.default._schema)
     assert schema.startswith("image::decode_jpegs_cuda(Tensor[]") and schema.endswith("-> Tensor[]")

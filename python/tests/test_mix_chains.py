@@ -14,7 +14,7 @@ from conftest import cat
 from mix_help import SIZES, Entry, Got, Model, got, mix_of, pack, yaml_of
 
 from oracle import split
-from shardtool import Loader, Order
+from shardtool import Loader, Mix, Order
 
 CHAINS = int(os.environ.get("SHARDTOOL_MIX_CHAINS", "24"))
 
@@ -48,7 +48,9 @@ class Leg:
         out = []
         states = []
         for rank in range(self.world):
-            with Loader(self.mix, rank=rank, world_size=self.world, fields={"txt": "txt"}, **self.options) as loader:
+            changes = {name: self.options[name] for name in ("change_mix", "skip_steps") if name in self.options}
+            given = {name: value for name, value in self.options.items() if name not in changes}
+            with Loader(Mix(self.mix, **changes), rank=rank, world_size=self.world, fields={"txt": "txt"}, **given) as loader:
                 if self.state is not None:
                     loader.load_state_dict(self.state)
                 mine: List[Got] = []

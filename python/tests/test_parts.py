@@ -17,7 +17,8 @@ from conftest import run
 from optimize_help import content, samples
 
 import shardtool
-from shardtool import ConfigError, ExistsError, ShardtoolError, _engines, optimize
+from shardtool import ConfigError, ExistsError, ShardtoolError, optimize
+from shardtool.write import engines
 from shardtool.write.parts import mine, share
 
 INPUTS = 1000
@@ -118,10 +119,10 @@ def test_workers_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def engine(job: Any, tasks: Any, _: Any) -> Any:
         (tmp_path / "worker").mkdir()
         os.chdir(tmp_path / "worker")
-        yield from [_engines._run(job, task) for task in tasks]
+        yield from [engines._run(job, task) for task in tasks]
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(_engines._ENGINES, "dask", engine)
+    monkeypatch.setitem(engines._ENGINES, "dask", engine)
     optimize(samples, range(10), "out", engine="dask", parts=2, **options())
     assert run("ls", tmp_path / "out").stdout and list((tmp_path / "worker").iterdir()) == []
 

@@ -16,9 +16,8 @@ from typing import Any, Callable, Literal, Optional, Sequence, Union
 
 from . import _checks
 from .errors import ConfigError, DecodeError
-from .read import decoders
+from .read import decoders, nvjpeg
 from .read.decoding import Failed, Payloads, Pixels, Threads
-from .read.nvjpeg import Cuda, Nvjpeg
 
 logger = logging.getLogger("shardtool")
 
@@ -93,7 +92,7 @@ class Image(Pixels):
         #: The decoder used.
         self.decoder = self._by
         if decode != "cpu":
-            Cuda(decode)
+            nvjpeg.Cuda(decode)
             self.decoder = "nvJPEG"
 
     def __repr__(self) -> str:
@@ -101,11 +100,11 @@ class Image(Pixels):
 
     # Batches
 
-    def _begun(self) -> "Union[Threads, Nvjpeg]":
+    def _begun(self) -> "Union[Threads, nvjpeg.Nvjpeg]":
         """Returns what decodes batches, for the thread that calls."""
         if self.decode == "cpu":
             return Threads(self)
-        return Nvjpeg(self)
+        return nvjpeg.Nvjpeg(self)
 
     def _all(self, payloads: Payloads, seeds: Sequence[int], name: str, key_of: Callable[[int], str]) -> Any:
         """Decodes a batch."""

@@ -2,14 +2,14 @@
 train on the wrong samples.
 
 Lightning keeps the place of loaders that it is given directly, but not of a plain DataLoader; the
-Trainer of transformers keeps none. Only the trainer knows that it resumes. It is found on the stack
-when an iteration begins.
+Trainer of transformers keeps none. Only the trainer knows that it resumes: see callers.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Optional, Tuple
+from typing import Any, Tuple
+
+from .callers import callers
 
 _ADVICE = "; docs/pytorch.md has what keeps the place. To begin there on purpose say so before: loader.load_state_dict(loader.state_dict())"
 
@@ -58,22 +58,15 @@ def _transformers(trainer: Any, told: bool) -> str:
 
 def _trainer() -> Tuple[Any, str]:
     """Returns the trainer whose training loop begins an iteration, and its framework."""
-    frame: Optional[Any] = sys._getframe(1)
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        # Only of these frames: f_locals keeps a frame's variables, such as a loader, until it
-        # returns.
-        owner: Any = frame.f_locals.get("self") if package in ("lightning", "pytorch_lightning", "transformers") else None
-        for kind in type(owner).__mro__ if owner is not None else ():
-            name = kind.__name__
-            if name in ("_EvaluationLoop", "_PredictionLoop"):
+    for method, owner in callers("lightning", "pytorch_lightning", "transformers"):
+        for kind in type(owner).__mro__:
+            if kind.__name__ in ("_EvaluationLoop", "_PredictionLoop"):
                 return None, ""
-            if name == "_FitLoop":
+            if kind.__name__ == "_FitLoop":
                 return owner.trainer, "lightning"
-            if name == "Trainer" and kind.__module__.partition(".")[0] == "transformers":
-                if frame.f_code.co_name in ("evaluate", "predict", "evaluation_loop", "prediction_loop"):
+            if kind.__name__ == "Trainer" and kind.__module__.partition(".")[0] == "transformers":
+                if method in ("evaluate", "predict", "evaluation_loop", "prediction_loop"):
                     return None, ""
-                if "train" in frame.f_code.co_name and "dataloader" not in frame.f_code.co_name:
+                if "train" in method and "dataloader" not in method:
                     return owner, "transformers"
-        frame = frame.f_back
     return None, ""

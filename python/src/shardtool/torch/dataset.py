@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import sys
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from ..batch import Batch
 from ..errors import ConfigError
 from ..loader import Loader
 from ..read.arguments import Arguments, Asked
+from ..read.callers import caller
 from ..stats import Stats
 from . import notes
 from .loops import Loop, Waits, above, attached
@@ -293,11 +293,7 @@ class _Turn:
 
     def __next__(self) -> Any:
         if not self._checked:
-            caller = sys._getframe(1)
-            # Only for these names: f_locals keeps a frame's variables, such as this data set, until
-            # it returns.
-            if caller.f_code.co_name in ("fetch", "__iter__", "__next__"):
-                _check_caller(caller.f_locals.get("self"))
+            _check_caller(caller("fetch", "__iter__", "__next__"))
             self._checked = True
         if self._tap is None:
             return next(self._iteration)
@@ -315,14 +311,14 @@ class _Turn:
         return out
 
 
-def _check_caller(caller: object) -> None:
-    """Refuses callers that would make batches of batches, or divide batches among the ranks again.
-    Only the calling object shows it."""
-    if getattr(caller, "auto_collation", False):
+def _check_caller(owner: object) -> None:
+    """Refuses callers that would make batches of batches, or divide batches among the ranks
+    again."""
+    if getattr(owner, "auto_collation", False):
         raise ConfigError(
             "give batch_size to shardtool.Dataset, and batch_size=None to the DataLoader, whose default of 1 would make batches of batches"
         )
-    if type(caller).__name__ == "IterableDatasetShard":
+    if type(owner).__name__ == "IterableDatasetShard":
         raise ConfigError(
             "this rank's batches would be divided among the ranks once more: each process must iterate its own loader, returned by"
             " get_train_dataloader of a Trainer, and not prepared by Accelerate; docs/pytorch.md shows both"

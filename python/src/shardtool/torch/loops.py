@@ -9,7 +9,6 @@ found, nothing is counted, and everything else works as far as it can.
 
 from __future__ import annotations
 
-import sys
 import time
 import weakref
 from typing import Any, Dict, NamedTuple, Optional, Tuple
@@ -17,6 +16,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from torch.utils.data import dataloader
 
 from ..errors import ConfigError
+from ..read.callers import callers
 from . import notes
 from .notes import Board
 
@@ -102,19 +102,19 @@ def above(dataset: object) -> "Optional[Tuple[Any, Optional[Dict[str, Any]]]]":
     """Returns the iterator of a DataLoader that is starting a worker for the data set, from the
     stack, or None. If a StatefulDataLoader is resuming, it also returns how many batches the
     iterator skips by itself (``passes``), and whether its loop had finished (``finished``)."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        iterator = frame.f_locals.get("self") if frame.f_code.co_name == "__init__" else None
-        if isinstance(iterator, dataloader._BaseDataLoaderIter):
-            outer = iterator._dataset
+    iterator = None
+    for method, owner in callers("torch", "torchdata"):
+        if iterator is None and method == "__init__" and isinstance(owner, dataloader._BaseDataLoaderIter):
+            outer = owner._dataset
             if outer is not dataset and all(v is not dataset for v in getattr(outer, "__dict__", {}).values()):
                 return None  # of another data set
-            state = frame.f_locals.get("next_iter_state")
+            iterator = owner
+        elif iterator is not None and isinstance(owner, dataloader.DataLoader):
+            state = getattr(owner, "next_iter_state", None)
             if not isinstance(state, dict) or "_steps_since_snapshot" not in state:
-                return iterator, None
+                break
             return iterator, {"passes": int(state["_steps_since_snapshot"]), "finished": bool(state.get("_iterator_finished"))}
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return None if iterator is None else (iterator, None)
 
 
 def attached(iterator: Any) -> bool:
