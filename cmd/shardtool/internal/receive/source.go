@@ -52,10 +52,7 @@ type Source struct {
 	started bool
 	layouts []layout
 	cur     frame
-	rest    []byte   // of SAMPLES
-	layout  *layout  // of the run
-	left    uint32   // samples of the run
-	inputs  []uint32 // samples to come of each input, from the input of at on
+	run     run
 	columns *columns
 	sample  writer.Sample
 	arena   []byte // of the sample: arrays of its numbers
@@ -64,6 +61,15 @@ type Source struct {
 }
 
 var _ writer.Splitter = (*Source)(nil)
+
+// run is what is left of a frame SAMPLES: rest, with left samples of a layout. inputs are the
+// samples to come of each input, from the input of Source.at on.
+type run struct {
+	rest   []byte
+	layout *layout
+	left   uint32
+	inputs []uint32
+}
 
 // layout is the fields and attributes of samples, in ascending order of the fields' names.
 type layout struct {
@@ -139,12 +145,12 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 	}
 	for s.err == nil {
 		switch {
-		case s.left > 0:
+		case s.run.left > 0:
 			if s.err = s.takeSample(); s.err == nil {
 				return s.sample, nil
 			}
 			continue
-		case len(s.rest) > 0:
+		case len(s.run.rest) > 0:
 			s.err = s.takeRun()
 			continue
 		case s.columns != nil && s.columns.next < s.columns.rows:
@@ -184,7 +190,7 @@ func (s *Source) nextFrame(ctx context.Context) error {
 	case kindLayout:
 		return s.addLayout(s.cur.body)
 	case kindSamples:
-		s.rest = s.cur.body
+		s.run.rest = s.cur.body
 		return nil
 	case kindColumns:
 		c, err := openColumns(s.cur.body)
@@ -224,18 +230,18 @@ const absent = math.MaxUint32
 // takeRun takes the beginning of a run, or the numbers of samples of inputs.
 func (s *Source) takeRun() error {
 	const head = 8
-	if len(s.rest) < head {
-		return fmt.Errorf("%w: a run of %d bytes", ErrProtocol, len(s.rest))
+	if len(s.run.rest) < head {
+		return fmt.Errorf("%w: a run of %d bytes", ErrProtocol, len(s.run.rest))
 	}
-	number, count := binary.LittleEndian.Uint32(s.rest), binary.LittleEndian.Uint32(s.rest[4:])
-	s.rest = s.rest[head:]
+	number, count := binary.LittleEndian.Uint32(s.run.rest), binary.LittleEndian.Uint32(s.run.rest[4:])
+	s.run.rest = s.run.rest[head:]
 	if number == absent {
 		return s.takeInputs(int64(count))
 	}
 	if int64(number) >= int64(len(s.layouts)) {
 		return fmt.Errorf("%w: samples of layout %d, of %d", ErrProtocol, number, len(s.layouts))
 	}
-	s.layout, s.left = &s.layouts[number], count
+	s.run.layout, s.run.left = &s.layouts[number], count
 	return nil
 }
 
@@ -243,33 +249,33 @@ func (s *Source) takeRun() error {
 // earlier samples are not counted.
 func (s *Source) takeInputs(n int64) error {
 	const word, head = 4, 8
-	if int64(len(s.rest)) < head+word*n {
-		return fmt.Errorf("%w: %d inputs in %d bytes", ErrProtocol, n, len(s.rest))
+	if int64(len(s.run.rest)) < head+word*n {
+		return fmt.Errorf("%w: %d inputs in %d bytes", ErrProtocol, n, len(s.run.rest))
 	}
-	if first := int64(binary.LittleEndian.Uint64(s.rest) & math.MaxInt64); first != s.at.Input {
+	if first := int64(binary.LittleEndian.Uint64(s.run.rest) & math.MaxInt64); first != s.at.Input {
 		s.at.Input, s.at.Since = first, 0
 	}
-	s.rest, s.inputs = s.rest[head:], s.inputs[:0]
+	s.run.rest, s.run.inputs = s.run.rest[head:], s.run.inputs[:0]
 	for range n {
-		s.inputs, s.rest = append(s.inputs, binary.LittleEndian.Uint32(s.rest)), s.rest[word:]
+		s.run.inputs, s.run.rest = append(s.run.inputs, binary.LittleEndian.Uint32(s.run.rest)), s.run.rest[word:]
 	}
 	return nil
 }
 
 // enterInput moves to the input of the next sample.
 func (s *Source) enterInput() {
-	for len(s.inputs) > 1 && s.inputs[0] == 0 {
-		s.inputs = s.inputs[1:]
+	for len(s.run.inputs) > 1 && s.run.inputs[0] == 0 {
+		s.run.inputs = s.run.inputs[1:]
 		s.at.Input, s.at.Since = s.at.Input+1, 0
 	}
-	if len(s.inputs) > 0 && s.inputs[0] > 0 {
-		s.inputs[0]--
+	if len(s.run.inputs) > 0 && s.run.inputs[0] > 0 {
+		s.run.inputs[0]--
 	}
 }
 
 // takeSample takes the next sample of a run.
 func (s *Source) takeSample() error {
-	b, l := s.rest, s.layout
+	b, l := s.run.rest, s.run.layout
 	head := 4 + 4*(len(l.Fields)+len(l.Attrs))
 	if len(b) < head {
 		return fmt.Errorf("%w: a sample of %d bytes", ErrProtocol, len(b))
@@ -317,8 +323,8 @@ func (s *Source) takeSample() error {
 		}
 		l.known = true
 	}
-	s.rest = data
-	s.left--
+	s.run.rest = data
+	s.run.left--
 	s.count()
 	return nil
 }

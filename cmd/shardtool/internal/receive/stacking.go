@@ -127,14 +127,14 @@ func (s *Source) failed(field string, err error) error {
 // arrays makes arrays of the numbers of a sample of a run.
 func (s *Source) arrays() error {
 	arena := s.arena[:0]
-	if need := len(s.layout.Fields) * (len(intHeader) + 8); cap(arena) < need {
+	if need := len(s.run.layout.Fields) * (len(intHeader) + 8); cap(arena) < need {
 		arena = make([]byte, 0, need)
 	}
-	for i := range s.layout.Fields {
+	for i := range s.run.layout.Fields {
 		at := len(arena)
-		grown, ok, err := appendArray(arena, s.layout.Fields[i].Type, s.sample.Fields[i].Data)
+		grown, ok, err := appendArray(arena, s.run.layout.Fields[i].Type, s.sample.Fields[i].Data)
 		if err != nil {
-			return s.failed(s.layout.Fields[i].Name, err)
+			return s.failed(s.run.layout.Fields[i].Name, err)
 		}
 		if arena = grown; ok {
 			s.sample.Fields[i].Data = arena[at:len(arena):len(arena)]
