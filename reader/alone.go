@@ -36,23 +36,9 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 	if c.Begin != nil {
 		run.begin = Place{Epoch: *c.Begin}
 	}
-	if unit.Kind == "" {
-		run.engine = &samplesEngine{in.plan, in.catalog.Name}
-		return run, nil
-	}
-	u, err := in.unitOrder(ctx, in.plan, unit, p, run.end)
-	if err != nil {
+	if err := run.order(ctx, in, unit, from, p); err != nil {
 		return nil, err
 	}
-	if from != nil {
-		if err := u.Fits(from.Dataset); err != nil {
-			u.Close()
-			return nil, err
-		}
-	}
-	in.use(u)
-	run.stop = append(run.stop, u.Close)
-	run.engine = &unitsEngine{u, in.catalog.Name}
 	return run, nil
 }
 
@@ -79,15 +65,6 @@ func (s *Spec) params(table order.Table, from *Checkpoint) (order.Params, units.
 		return order.Params{}, units.Params{}, &order.MismatchError{Field: "epoch", Checkpoint: fmt.Sprint(cp.Epoch), Given: fmt.Sprintf("%d or later", s.Epoch)}
 	}
 	return cp.Params, unitsOfMark(cp.Units), nil
-}
-
-// chooseParams chooses the parameters of an order and of its units, if unit has a Kind.
-func chooseParams(table order.Table, c order.Choice, unit units.Params) (order.Params, units.Params, error) {
-	if unit.Kind != "" {
-		return units.Choose(table, c, unit)
-	}
-	params, err := order.Choose(table, c)
-	return params, units.Params{}, err
 }
 
 // orderOver returns the parameters of a checkpoint with those that the user said in their place. 0
@@ -133,17 +110,6 @@ func unitsOfMark(m *order.UnitMark) units.Params {
 		return units.Params{}
 	}
 	return units.ParamsOf(m)
-}
-
-// sameUnits compares the units that the user said with those of a checkpoint.
-func (s *Spec) sameUnits(cp *order.Checkpoint) error {
-	switch {
-	case cp.Units != nil:
-		return units.ParamsOf(cp.Units).Compare(s.unitsOver(units.ParamsOf(cp.Units)))
-	case s.Units.Kind != "":
-		return &order.MismatchError{Field: "units", Checkpoint: "none", Given: string(s.Units.Kind)}
-	}
-	return nil
 }
 
 // sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and

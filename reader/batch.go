@@ -222,5 +222,10 @@ func (b *Batch) SkippedSamples() uint64 { return b.skipped.Samples }
 // Last reports whether no other batch of this size begins in the epoch that this one begins in. The
 // last batch of a mix whose sources are used up within an epoch is not known before its end.
 func (b *Batch) Last() bool {
-	return b.s.run.last(b, uint64(b.s.split.GlobalBatch))
+	return b.s.run.last(b.Epoch, b.Of, Place{b.NextEpoch, b.NextPosition}, uint64(b.s.split.GlobalBatch))
+}
+
+// Checkpoint returns the place after this batch: a stream opened with it delivers what follows.
+func (b *Batch) Checkpoint() (Checkpoint, error) {
+	return b.s.run.Checkpoint(Place{b.NextEpoch, b.NextPosition}, b.s.split.GlobalBatch, b.skipped)
 }

@@ -1,6 +1,8 @@
 package reader
 
 import (
+	"fmt"
+
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader/order"
@@ -73,14 +75,7 @@ func Merge(saved ...ledger.Saved[Checkpoint]) (out ledger.Saved[Checkpoint], err
 	return ledger.Saved[Checkpoint]{Checkpoint: Checkpoint{Dataset: &d.Checkpoint}, Skipped: d.Skipped}, err
 }
 
-// Checkpoint returns the place after the last batch that Next returned, whatever has been read
-// ahead. Ranks at the same step have the same place. The skipped samples are those of this rank;
-// ledger.Merge unites them.
-func (s *Stream) Checkpoint() (Checkpoint, error) {
-	return s.run.Checkpoint(s.place.Place, s.split.GlobalBatch, s.skippedMark())
-}
-
-// Checkpoint returns the place after this batch: a stream opened with it delivers what follows.
-func (b *Batch) Checkpoint() (Checkpoint, error) {
-	return b.s.run.Checkpoint(Place{b.NextEpoch, b.NextPosition}, b.s.split.GlobalBatch, b.skipped)
+// wrongKind refuses a checkpoint of a mix for one data set, or the other way round.
+func wrongKind(is, want string) error {
+	return fmt.Errorf("reader: %w", &order.MismatchError{Field: "version", Checkpoint: "that of " + is, Given: "that of " + want})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
@@ -24,8 +25,8 @@ type engine interface {
 	// check refuses a split that no batch can have, and without an end one that has nothing for the
 	// rank from a place on.
 	check(ctx context.Context, at Place, s order.Split, endless bool) error
-	// checkpoint returns the checkpoint of a place, without the skipped samples.
-	checkpoint(at Place, globalBatch int) (Checkpoint, error)
+	// checkpoint returns the checkpoint of a place.
+	checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error)
 	// length returns how many samples or units an epoch has.
 	length(ctx context.Context, epoch uint64) (uint64, error)
 	// step returns where the batch of a step begins, and number the number of the batch that begins at a
@@ -35,8 +36,9 @@ type engine interface {
 	// entry returns the epoch and the position of an entry of a batch, that of its source in a mix. at is
 	// where the batch begins, moved on by the place of the entry in it.
 	entry(ctx context.Context, at Place, r *order.Ref) (Place, error)
-	// last reports whether no other batch of size g begins in the epoch that this one begins in.
-	last(b *Batch, g uint64) bool
+	// last reports whether no other batch of size g begins in an epoch of n samples or units, where one
+	// began that ends at a place.
+	last(epoch, n uint64, end Place, g uint64) bool
 	// middle is the place in the middle of the epoch of another.
 	middle(ctx context.Context, at Place) (Place, error)
 	// info has what a StreamInfo tells of the order.
@@ -65,14 +67,15 @@ func (e *samplesEngine) check(_ context.Context, _ Place, s order.Split, endless
 	return e.plan.CheckRun(s, endless)
 }
 
-func (e *samplesEngine) checkpoint(at Place, globalBatch int) (Checkpoint, error) {
-	return saved(e.plan.Checkpoint, at, globalBatch, e.tables)
+func (e *samplesEngine) checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error) {
+	return saved(e.plan.Checkpoint, at, globalBatch, e.tables, skipped)
 }
 
 // saved is the checkpoint of one data set.
-func saved(checkpoint func(epoch, position uint64) (order.Checkpoint, error), at Place, globalBatch int, tables string) (Checkpoint, error) {
+func saved(checkpoint func(epoch, position uint64) (order.Checkpoint, error), at Place, globalBatch int, tables string, skipped ledger.Mark) (Checkpoint, error) {
 	c, err := checkpoint(at.Epoch, at.Position)
 	c.GlobalBatch, c.Tables = globalBatch, tables
+	c.SkipHash, c.Skipped = skipped.Hash, skipped.Samples
 	return Checkpoint{Dataset: &c}, err
 }
 
@@ -106,11 +109,13 @@ func (e *samplesEngine) entry(_ context.Context, at Place, r *order.Ref) (Place,
 	return Place{at.Epoch + at.Position/n, at.Position % n}, nil
 }
 
-func (e *samplesEngine) last(b *Batch, g uint64) bool { return lastOf(b, e.plan, e.plan.Samples(), g) }
+func (e *samplesEngine) last(epoch, _ uint64, end Place, g uint64) bool {
+	return lastOf(e.plan, epoch, e.plan.Samples(), end, g)
+}
 
-// lastOf is last of an epoch of one data set with n samples or units.
-func lastOf(b *Batch, plan *order.Plan, n, g uint64) bool {
-	return b.NextEpoch > b.Epoch || plan.Params().Tail == order.TailDrop && n-b.NextPosition < g
+// lastOf is last of one data set.
+func lastOf(plan *order.Plan, epoch, n uint64, end Place, g uint64) bool {
+	return end.Epoch > epoch || plan.Params().Tail == order.TailDrop && n-end.Position < g
 }
 
 func (e *samplesEngine) middle(_ context.Context, at Place) (Place, error) {
@@ -137,8 +142,8 @@ func (e *unitsEngine) check(ctx context.Context, at Place, s order.Split, endles
 	return e.units.CheckRun(s, endless, at.Epoch, e.units.Plans(ctx))
 }
 
-func (e *unitsEngine) checkpoint(at Place, globalBatch int) (Checkpoint, error) {
-	return saved(e.units.Checkpoint, at, globalBatch, e.tables)
+func (e *unitsEngine) checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error) {
+	return saved(e.units.Checkpoint, at, globalBatch, e.tables, skipped)
 }
 
 func (e *unitsEngine) length(ctx context.Context, epoch uint64) (uint64, error) {
@@ -216,8 +221,8 @@ func (e *unitsEngine) entry(ctx context.Context, at Place, r *order.Ref) (Place,
 	return at, nil
 }
 
-func (e *unitsEngine) last(b *Batch, g uint64) bool {
-	return lastOf(b, e.units.Order(), b.Of, g)
+func (e *unitsEngine) last(epoch, n uint64, end Place, g uint64) bool {
+	return lastOf(e.units.Order(), epoch, n, end, g)
 }
 
 func (e *unitsEngine) middle(ctx context.Context, at Place) (Place, error) {
@@ -231,6 +236,28 @@ func (e *unitsEngine) middle(ctx context.Context, at Place) (Place, error) {
 func (e *unitsEngine) info() StreamInfo {
 	plan := e.units.Order()
 	return StreamInfo{Plan: plan, Tail: plan.Params().Tail, Units: e.units.Units.Params(), Lengths: e.units.Summary(), UnitOrder: e.units}
+}
+
+// order gives the run of one data set its engine: of samples, or of units where they have a Kind.
+func (r *Run) order(ctx context.Context, in *input, unit units.Params, from *Checkpoint, p Planning) error {
+	if unit.Kind == "" {
+		r.engine = &samplesEngine{in.plan, in.catalog.Name}
+		return nil
+	}
+	u, err := in.unitOrder(ctx, in.plan, unit, p, r.end)
+	if err != nil {
+		return err
+	}
+	if from != nil {
+		if err := u.Fits(from.Dataset); err != nil {
+			u.Close()
+			return err
+		}
+	}
+	in.use(u)
+	r.stop = append(r.stop, u.Close)
+	r.engine = &unitsEngine{u, in.catalog.Name}
+	return nil
 }
 
 // mixEngine is a mix.
@@ -304,13 +331,13 @@ func (e *mixEngine) check(_ context.Context, _ Place, s order.Split, endless boo
 	return e.plan.CheckRun(s, endless)
 }
 
-func (e *mixEngine) checkpoint(at Place, globalBatch int) (Checkpoint, error) {
+func (e *mixEngine) checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error) {
 	c, err := e.plan.Checkpoint(at.Position)
 	if err != nil {
 		return Checkpoint{}, err
 	}
 	c.Steps, err = c.Resize(e.steps, e.begin, globalBatch)
-	c.LeftOut = e.leftOut
+	c.LeftOut, c.SkipHash, c.Skipped = e.leftOut, skipped.Hash, skipped.Samples
 	return Checkpoint{Mix: &c}, err
 }
 
@@ -338,9 +365,9 @@ func (e *mixEngine) entry(_ context.Context, at Place, r *order.Ref) (Place, err
 	return Place{uint64(r.Epoch), at.Position}, nil
 }
 
-func (e *mixEngine) last(b *Batch, g uint64) bool {
+func (e *mixEngine) last(epoch, _ uint64, end Place, g uint64) bool {
 	m := e.plan.Mix()
-	return m.Beginning(b.NextPosition, g, e.leftOut)/m.Epoch > b.Epoch
+	return m.Beginning(end.Position, g, e.leftOut)/m.Epoch > epoch
 }
 
 func (e *mixEngine) middle(_ context.Context, at Place) (Place, error) {
@@ -360,4 +387,27 @@ func (e *mixEngine) info() StreamInfo {
 		}
 	}
 	return i
+}
+
+// lastEpoch is the last one there is.
+const lastEpoch = 1<<32 - 1
+
+// chooseParams chooses the parameters of an order and of its units, if unit has a Kind.
+func chooseParams(table order.Table, c order.Choice, unit units.Params) (order.Params, units.Params, error) {
+	if unit.Kind != "" {
+		return units.Choose(table, c, unit)
+	}
+	params, err := order.Choose(table, c)
+	return params, units.Params{}, err
+}
+
+// sameUnits compares the units that the user said with those of a checkpoint.
+func (s *Spec) sameUnits(cp *order.Checkpoint) error {
+	switch {
+	case cp.Units != nil:
+		return units.ParamsOf(cp.Units).Compare(s.unitsOver(units.ParamsOf(cp.Units)))
+	case s.Units.Kind != "":
+		return &order.MismatchError{Field: "units", Checkpoint: "none", Given: string(s.Units.Kind)}
+	}
+	return nil
 }

@@ -3,31 +3,12 @@ package reader
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
-
-// sourceData is what the plan of a mix needs of a source: what its tables tell.
-type sourceData struct {
-	table  order.Table
-	digest string     // of the data set
-	tables string     // the object of its generation
-	view   string     // the ID of the view in use; empty for all samples
-	tokens uint64     // sum of Spec.Count over all samples; only shares of tokens need it
-	units  *unitMaker // nil where positions hold samples
-}
-
-// stored is the number of samples of the data set, in a view or not.
-func (d *sourceData) stored() (n uint64) {
-	for _, samples := range d.table.Samples {
-		n += uint64(samples)
-	}
-	return n
-}
 
 // mix makes the mix of the spec, at its first start, over the data sets of its sources. Order says
 // what a user asks for: seed, shuffling, tail or the number of epochs that it follows from, the shuffle
@@ -59,19 +40,6 @@ func (s *Spec) mix(ctx context.Context, data []sourceData, from *mix.Checkpoint)
 		return m, s.located(0, "", err)
 	}
 	return m, nil
-}
-
-// located is an error at a line, or at the line of the source that it is about.
-func (s *Spec) located(line int, member string, err error) error {
-	var of *mix.SourceError
-	if !errors.As(err, &of) {
-		return s.fail(line, member, err)
-	}
-	i := slices.IndexFunc(s.Sources, func(x Source) bool { return x.Name == of.Source })
-	if i < 0 {
-		return s.fail(line, member, err)
-	}
-	return s.of(i, of.Err)
 }
 
 // extent is Sources.Extent for the sources of a mix.
@@ -195,8 +163,7 @@ func known(s *mix.Source, c *order.Choice, unit units.Params, from *mix.Checkpoi
 		s.RunBlocks = 0
 	}
 	s.Affinity = cmp.Or(c.Affinity, was.Affinity)
-	if s.Unit = unit; unit.Kind != "" {
-		s.Unit.Window = cmp.Or(unit.Window, was.Unit.Window)
-	}
+	s.Unit = unit
+	s.Unit.Window = cmp.Or(unit.Window, was.Unit.Window)
 	return true
 }

@@ -104,39 +104,39 @@ func closeUnits(data []sourceData) {
 // makeUnits has the positions of the mix hold units, if the spec or the checkpoint asks for them: it
 // reads the lengths of the samples of all sources. The error is that of the first source that has one.
 func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData, from *mix.Checkpoint, p Planning) (made bool, err error) {
-	if s.Units.Kind == "" && (from == nil || !from.InUnits()) {
+	params := make([]units.Params, len(data))
+	for i := range params {
+		params[i] = s.unitsOf(s.Sources[i].Name, from)
+		made = made || params[i].Kind != ""
+	}
+	if !made {
 		return false, nil
 	}
 	return true, s.each(atOnce, "sources.", func(i int) (err error) {
 		if sets[i].NumSamples() == 0 {
 			return nil // it has no attributes, and can only have weight 0
 		}
-		name := s.Sources[i].Name
-		data[i].units, err = newUnitMaker(ctx, sets[i], data[i].table, s.unitsOf(name, from), p, name)
+		data[i].units, err = newUnitMaker(ctx, sets[i], data[i].table, params[i], p, s.Sources[i].Name)
 		return err
 	})
 }
 
 // unitsOf is the parameters of a source's units: what the user said, and for the rest those of the
-// checkpoint, where it has the source or another one.
+// checkpoint, where it has the source or another one. Without a Kind its positions hold samples.
 func (s *Spec) unitsOf(name string, from *mix.Checkpoint) units.Params {
-	if from == nil || !from.InUnits() {
-		asked := s.Units
-		asked.Long = cmp.Or(asked.Long, units.LongError)
-		return asked
-	}
-	var p units.Params
-	for i := range from.Sources {
-		switch x := &from.Sources[i]; {
-		case x.Unit.Kind == "":
-		case x.Name == name:
-			return s.unitsOver(x.Unit)
-		case p.Kind == "":
-			p = x.Unit
+	if from != nil {
+		has := slices.DeleteFunc(slices.Clone(from.Sources), func(x mix.Source) bool { return x.Unit.Kind == "" })
+		if i := slices.IndexFunc(has, func(x mix.Source) bool { return x.Name == name }); i >= 0 {
+			return s.unitsOver(has[i].Unit)
+		}
+		if len(has) > 0 {
+			has[0].Unit.Window = 0
+			return s.unitsOver(has[0].Unit)
 		}
 	}
-	p.Window = 0
-	return s.unitsOver(p)
+	asked := s.Units
+	asked.Long = cmp.Or(asked.Long, units.LongError)
+	return asked
 }
 
 // lay makes the units of the sources, counts those of epoch 0, and computes the weights from them.
@@ -183,4 +183,22 @@ func unitsInEpoch(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
 		}
 	}
 	return s.Line.Len(0)
+}
+
+// sourceData is what the plan of a mix needs of a source: what its tables tell.
+type sourceData struct {
+	table  order.Table
+	digest string     // of the data set
+	tables string     // the object of its generation
+	view   string     // the ID of the view in use; empty for all samples
+	tokens uint64     // sum of Spec.Count over all samples; only shares of tokens need it
+	units  *unitMaker // nil where positions hold samples
+}
+
+// stored is the number of samples of the data set, in a view or not.
+func (d *sourceData) stored() (n uint64) {
+	for _, samples := range d.table.Samples {
+		n += uint64(samples)
+	}
+	return n
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/account"
 	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -184,4 +185,36 @@ func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 	return in.failed(s.ledger.Skip(ledger.Block{
 		Source: in.name, Shard: j.Shard.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
 	}, cause))
+}
+
+// Stream opens a stream over the run. Of the options, those that choose the order are not used: it
+// is that of the run. The caller must Close the stream, and before the run and its data sets are
+// closed. The context is for opening alone.
+func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
+	if o.GlobalBatch == 0 {
+		o.GlobalBatch = r.globalBatch
+	}
+	o, err := o.filled(r.inputs)
+	if err != nil {
+		return nil, optionsError{err}
+	}
+	s := &Stream{
+		run: r, inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}, place: place{Place: r.begin}, lengths: r.info().Lengths,
+	}
+	if err := s.useRows(ctx); err != nil {
+		return nil, err
+	}
+	if r.inputs[0].name != "" {
+		for _, in := range r.inputs {
+			s.count.sources = append(s.count.sources, stats.Source{Name: in.name})
+		}
+	}
+	s.scope(context.WithoutCancel(ctx))
+	cursor, err := r.Seek(s.life.ctx, r.begin, s.split)
+	if err != nil {
+		s.leave(err)
+		return nil, err
+	}
+	s.start(cursor)
+	return s, nil
 }

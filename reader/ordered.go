@@ -87,8 +87,5 @@ func (r *Run) mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 	return mixing.Judge(vif[worst], r.inputs[worst].name, plans...), nil
 }
 
-// lastEpoch is the last one there is.
-const lastEpoch = 1<<32 - 1
-
 // round3 keeps three digits after the point.
 func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }

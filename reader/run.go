@@ -3,11 +3,9 @@ package reader
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -113,51 +111,5 @@ func (c *Cursor) Next(dst []order.Ref) ([]order.Ref, order.Batch, error) {
 // Checkpoint returns the checkpoint of a place, where batches have globalBatch samples or units and
 // the ledger has what is skipped.
 func (r *Run) Checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error) {
-	c, err := r.checkpoint(at, globalBatch)
-	if err != nil {
-		return Checkpoint{}, err
-	}
-	if c.Mix != nil {
-		c.Mix.SkipHash, c.Mix.Skipped = skipped.Hash, skipped.Samples
-	} else {
-		c.Dataset.SkipHash, c.Dataset.Skipped = skipped.Hash, skipped.Samples
-	}
-	return c, nil
-}
-
-// Stream opens a stream over the run. Of the options, those that choose the order are not used: it
-// is that of the run. The caller must Close the stream, and before the run and its data sets are
-// closed. The context is for opening alone.
-func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
-	if o.GlobalBatch == 0 {
-		o.GlobalBatch = r.globalBatch
-	}
-	o, err := o.filled(r.inputs)
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	s := &Stream{
-		run: r, inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}, place: place{Place: r.begin}, lengths: r.info().Lengths,
-	}
-	if err := s.useRows(ctx); err != nil {
-		return nil, err
-	}
-	if r.inputs[0].name != "" {
-		for _, in := range r.inputs {
-			s.count.sources = append(s.count.sources, stats.Source{Name: in.name})
-		}
-	}
-	s.scope(context.WithoutCancel(ctx))
-	cursor, err := r.Seek(s.life.ctx, r.begin, s.split)
-	if err != nil {
-		s.leave(err)
-		return nil, err
-	}
-	s.start(cursor)
-	return s, nil
-}
-
-// wrongKind refuses a checkpoint of a mix for one data set, or the other way round.
-func wrongKind(is, want string) error {
-	return fmt.Errorf("reader: %w", &order.MismatchError{Field: "version", Checkpoint: "that of " + is, Given: "that of " + want})
+	return r.checkpoint(at, globalBatch, skipped)
 }

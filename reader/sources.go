@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"iter"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/mix"
 )
 
-const (
-	openAtOnce = 64 // data sets are opened at a time: it takes a few requests, one after another
-	atOnce     = 16 // data sets are asked for their tables at a time
-)
+// openAtOnce is how many data sets are opened at a time: it takes a few requests, one after another.
+const openAtOnce = 64
 
 // Opener opens the data set of a source. tables names the generation that a checkpoint has of it;
 // without one it is empty. See OpenResumed.
@@ -55,43 +51,6 @@ func OpenSources(ctx context.Context, s Spec, open Opener, from *Checkpoint) (*S
 	}
 	return x, nil
 }
-
-// isAlone reports whether the spec is of one data set that is read alone.
-func (s *Spec) isAlone() bool { return len(s.Sources) == 1 && s.Sources[0].Name == "" }
-
-// each calls f for each source, some at a time. The error is that of the first source that has one,
-// with its place in the file; member comes before its name there.
-func (s *Spec) each(some int, member string, f func(i int) error) error {
-	failed := make([]error, len(s.Sources))
-	var g errgroup.Group
-	g.SetLimit(some)
-	for i := range s.Sources {
-		g.Go(func() error {
-			failed[i] = f(i)
-			return nil
-		})
-	}
-	_ = g.Wait() // errors are in failed
-	for i, err := range failed {
-		var count *CountError
-		switch {
-		case err == nil:
-		case s.isAlone():
-			return err
-		case errors.As(err, &count):
-			return s.of(i, err)
-		default:
-			return &sourceFailure{SpecError{s.Name, s.Sources[i].Line, member + s.Sources[i].Name, err}}
-		}
-	}
-	return nil
-}
-
-// sourceFailure is an error of a source that is not what the spec says. It is no SpecError.
-type sourceFailure struct{ at SpecError }
-
-func (e *sourceFailure) Error() string { return e.at.Error() }
-func (e *sourceFailure) Unwrap() error { return e.at.Err }
 
 // describe reads the tables of source i.
 func (x *Sources) describe(ctx context.Context, i int) (err error) {

@@ -2,9 +2,13 @@ package reader
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
@@ -171,3 +175,57 @@ func (p *Planning) of(source string, until uint64) unitplan.Options {
 	}
 	return o
 }
+
+// located is an error at a line, or at the line of the source that it is about.
+func (s *Spec) located(line int, member string, err error) error {
+	var of *mix.SourceError
+	if !errors.As(err, &of) {
+		return s.fail(line, member, err)
+	}
+	i := slices.IndexFunc(s.Sources, func(x Source) bool { return x.Name == of.Source })
+	if i < 0 {
+		return s.fail(line, member, err)
+	}
+	return s.of(i, of.Err)
+}
+
+// isAlone reports whether the spec is of one data set that is read alone.
+func (s *Spec) isAlone() bool { return len(s.Sources) == 1 && s.Sources[0].Name == "" }
+
+// each calls f for each source, some at a time. The error is that of the first source that has one,
+// with its place in the file; member comes before its name there.
+func (s *Spec) each(some int, member string, f func(i int) error) error {
+	failed := make([]error, len(s.Sources))
+	var g errgroup.Group
+	g.SetLimit(some)
+	for i := range s.Sources {
+		g.Go(func() error {
+			failed[i] = f(i)
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in failed
+	for i, err := range failed {
+		var count *CountError
+		switch {
+		case err == nil:
+		case s.isAlone():
+			return err
+		case errors.As(err, &count):
+			return s.of(i, err)
+		default:
+			return &sourceFailure{SpecError{s.Name, s.Sources[i].Line, member + s.Sources[i].Name, err}}
+		}
+	}
+	return nil
+}
+
+// sourceFailure is an error of a source that is not what the spec says. It is no SpecError.
+type sourceFailure struct{ at SpecError }
+
+func (e *sourceFailure) Error() string { return e.at.Error() }
+
+func (e *sourceFailure) Unwrap() error { return e.at.Err }
+
+// atOnce is how many data sets are asked for their tables at a time.
+const atOnce = 16

@@ -172,3 +172,20 @@ func (s *Stream) skippedMark() ledger.Mark {
 	defer s.count.mu.Unlock()
 	return s.count.skipped
 }
+
+// Checkpoint returns the place after the last batch that Next returned, whatever has been read
+// ahead. Ranks at the same step have the same place. The skipped samples are those of this rank;
+// ledger.Merge unites them.
+func (s *Stream) Checkpoint() (Checkpoint, error) {
+	return s.run.Checkpoint(s.place.Place, s.split.GlobalBatch, s.skippedMark())
+}
+
+// Info returns what the stream reads, and in which order.
+func (s *Stream) Info() StreamInfo {
+	i := s.run.Info()
+	i.GlobalBatch, i.Memory = s.split.GlobalBatch, s.sizes.memory
+	if s.rows != nil {
+		i.Rows = rowFields(s.rows)
+	}
+	return i
+}

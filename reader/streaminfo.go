@@ -44,13 +44,3 @@ type StreamInfo struct {
 	// Memory is the budget in bytes.
 	Memory int64
 }
-
-// Info returns what the stream reads, and in which order.
-func (s *Stream) Info() StreamInfo {
-	i := s.run.Info()
-	i.GlobalBatch, i.Memory = s.split.GlobalBatch, s.sizes.memory
-	if s.rows != nil {
-		i.Rows = rowFields(s.rows)
-	}
-	return i
-}
