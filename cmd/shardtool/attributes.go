@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -76,4 +77,43 @@ func valuesText(t *sections.AttrTotal) string {
 		text += fmt.Sprintf(", %s below 0", countText(t.Negative))
 	}
 	return text
+}
+
+// sparkline draws a histogram from its least to its greatest power of two, such as
+// "512 B ▂▅█▃▁ 64 KiB". edge is the text of a power of two.
+func sparkline(h *inspect.Histogram, edge func(int) string) string {
+	if h == nil {
+		return ""
+	}
+	lo, hi, most := -1, 0, 0
+	for i, n := range h {
+		if n > 0 {
+			if lo < 0 {
+				lo = i
+			}
+			hi, most = i, max(most, n)
+		}
+	}
+	if lo < 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(edge(lo) + " ")
+	marks := []rune("▁▂▃▄▅▆▇█")
+	for i := lo; i <= hi; i++ {
+		if h[i] == 0 {
+			b.WriteRune(' ')
+			continue
+		}
+		b.WriteRune(marks[(h[i]*len(marks)-1)/most])
+	}
+	return b.String() + " " + edge(hi+1)
+}
+
+// sizeEdge is the least size of entry i of a histogram.
+func sizeEdge(i int) string {
+	if i == 0 {
+		return "0 B"
+	}
+	return bytesText(1 << (i - 1))
 }

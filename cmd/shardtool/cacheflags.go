@@ -23,8 +23,6 @@ func (f *cacheFlags) add(cmd *cobra.Command) {
 	titled(cmd, "Cache")
 }
 
-type cacheKey struct{}
-
 // open opens the cache if the user gave one. Data sets that are opened with the returned context
 // read through it.
 func (f *cacheFlags) open(ctx context.Context) (context.Context, *cache.Cache, error) {
@@ -39,10 +37,4 @@ func (f *cacheFlags) open(ctx context.Context) (context.Context, *cache.Cache, e
 		return ctx, nil, usagef("--cache: %w", err)
 	}
 	return context.WithValue(ctx, cacheKey{}, c), c, nil
-}
-
-// cacheOf returns the cache of a context, or nil.
-func cacheOf(ctx context.Context) *cache.Cache {
-	c, _ := ctx.Value(cacheKey{}).(*cache.Cache)
-	return c
 }

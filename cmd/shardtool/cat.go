@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -16,22 +15,6 @@ import (
 	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/reader"
 )
-
-type catFlags struct {
-	cache       cacheFlags
-	order       orderFlags
-	mix         mixFlags
-	stats       statsFlags
-	tune        tuneFlags
-	json        bool
-	quiet       bool
-	memory      int64
-	work        int
-	out         string
-	checkpoints bool
-	onError     string
-	maxSkipped  limitFlag
-}
 
 func newCat() *cobra.Command {
 	var f catFlags
@@ -153,32 +136,6 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		err = ferr
 	}
 	return err
-}
-
-// bar counts samples.
-func (f *catFlags) bar(cmd *cobra.Command, samples int64) *progress {
-	return newBar(cmd.ErrOrStderr(), cmd.OutOrStdout(), "cat", samplesOf(samples), f.quiet)
-}
-
-// orderLine is a sample in an order, as `cat --json` prints it.
-type orderLine struct {
-	Source   string `json:"source,omitempty"` // in a mix
-	Epoch    uint64 `json:"epoch"`            // in a mix that of the source
-	Position uint64 `json:"position"`
-	Shard    string `json:"shard"`
-	Block    int    `json:"block"`
-	Number   uint64 `json:"number"`
-	Key      string `json:"key,omitempty"`
-	KeyBytes []byte `json:"key_base64,omitempty"`
-	Padding  bool   `json:"padding,omitempty"`
-}
-
-// keyBytes are the bytes of a key that is not UTF-8, which JSON has no string for.
-func keyBytes[K ~string | ~[]byte](key K) []byte {
-	if utf8.Valid([]byte(key)) {
-		return nil
-	}
-	return []byte(key)
 }
 
 func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, bar *progress) error {

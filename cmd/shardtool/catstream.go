@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -229,7 +226,7 @@ func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 	if err != nil {
 		return err
 	}
-	at, err := o.in.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+b.Place(i))}, &order.Ref{Epoch: s.Epoch, Padding: s.Padding})
+	at, err := o.in.run.Run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+b.Place(i))}, &order.Ref{Epoch: s.Epoch, Padding: s.Padding})
 	if err != nil {
 		return err
 	}
@@ -272,48 +269,40 @@ func (p *placer) find(ctx context.Context, ds *reader.Dataset, number uint64) (n
 	return p.name, at.Block, nil
 }
 
-// replaceFile puts a file in place of the old one in one step. It does not wait for the disk: a
-// machine that loses power goes on from an older checkpoint.
-func replaceFile(name string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-	}
-	return err
-}
-
-// ledgerName is the file beside a checkpoint that names the blocks left out so far.
-func ledgerName(checkpoint string) string { return checkpoint + ".skipped" }
-
-func readLedger(checkpoint string) ([]ledger.Block, error) {
-	text, err := os.ReadFile(ledgerName(checkpoint))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return ledger.Decode(text)
-}
-
-func writeLedger(checkpoint string, blocks []ledger.Block) error {
-	if len(blocks) == 0 { // one that an earlier job left says nothing of this one
-		if err := os.Remove(ledgerName(checkpoint)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+// units writes the lines of a batch of units. whole is false when the limit cut it.
+func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, err error) {
+	for i, unit := 0, uint32(0); int(unit) < b.Units; unit++ {
+		if o.full {
+			return false, nil
 		}
-		return nil
+		l := unitLine{Items: []itemLine{}}
+		for ; i < len(b.Samples) && b.Cut(i).Unit == unit; i++ {
+			smp, cut := &b.Samples[i], b.Cut(i)
+			of := smp.SourceNumber()
+			it := itemLine{Number: smp.Number, Key: string(smp.Key), KeyBytes: keyBytes(smp.Key)}
+			if it.Shard, it.Block, err = o.places[of].find(ctx, o.in.run.Sources[of], it.Number); err != nil {
+				return false, err
+			}
+			l.Padding = smp.Padding
+			l.add(it, &cut)
+		}
+		of, epoch := b.UnitSource(unit)
+		at, err := o.in.run.Run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First) + uint64(unit)}, &order.Ref{Epoch: uint32(epoch), Padding: l.Padding})
+		if err != nil {
+			return false, err
+		}
+		l.Source, l.Epoch, l.Position = o.in.run.Names[of], at.Epoch, at.Position
+		text, err := json.Marshal(l)
+		if err != nil {
+			return false, err
+		}
+		if _, err := o.w.Write(append(text, '\n')); err != nil {
+			return false, err
+		}
+		if o.left > 0 {
+			o.left--
+			o.full = o.left == 0
+		}
 	}
-	text, err := ledger.Append(nil, blocks)
-	if err != nil {
-		return err
-	}
-	return replaceFile(ledgerName(checkpoint), text)
+	return true, nil
 }

@@ -4,15 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
@@ -65,64 +59,6 @@ var datasetKind = kind{
 		return "its samples have their keys and attributes"
 	},
 	open: openDatasets,
-}
-
-// isDataset reports whether a source is a data set: it has a manifest, or names a generation.
-func isDataset(ctx context.Context, src string) (bool, error) {
-	src, _ = cutView(src) // which opening it refuses
-	place, _, _ := strings.Cut(src, "?")
-	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
-		return false, nil
-	}
-	if !strings.Contains(src, "://") {
-		if _, err := os.Stat(src); err == nil { // the name of a folder may contain an @
-			text, err := os.ReadFile(filepath.Join(src, format.ManifestName))
-			return err == nil && isSummary(text), nil
-		}
-		dir, _, ok := cutGeneration(src)
-		info, err := os.Stat(dir)
-		return ok && err == nil && info.IsDir(), nil
-	}
-	if _, _, ok := cutGeneration(src); ok {
-		return true, nil
-	}
-	store, _, err := dataset(ctx, src)
-	if err != nil {
-		return false, err
-	}
-	text, _, err := objstore.ReadAll(ctx, store, format.ManifestName, 64<<20)
-	return err == nil && isSummary(text), ctx.Err() // where it cannot be read, listing gives the better error
-}
-
-// isSummary reports whether a text is the manifest of a data set, even of a version that this one
-// does not read.
-func isSummary(text []byte) bool {
-	_, err := sections.DecodeSummary(text)
-	return err == nil || errors.Is(err, format.ErrVersion)
-}
-
-// checkDatasets refuses to pack a data set into itself. An empty target passes.
-func checkDatasets(ctx context.Context, srcs []string, target string) error {
-	if target == "" {
-		return nil
-	}
-	for _, src := range srcs {
-		addr, _ := cutView(src)
-		addr, _, _ = cutGeneration(addr)
-		same := false
-		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
-			to, err := realPath(target)
-			rel, rerr := filepath.Rel(from, to)
-			same = err == nil && rerr == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
-		} else if from, _, err := dataset(ctx, addr); err == nil {
-			to, _, err := dataset(ctx, target)
-			same = err == nil && strings.TrimSuffix(from.String(), "/") == strings.TrimSuffix(to.String(), "/")
-		}
-		if same {
-			return usagef("the data set %s would be packed into itself: choose another place than %s", src, target)
-		}
-	}
-	return nil
 }
 
 // datasetSource closes the data sets with the source.

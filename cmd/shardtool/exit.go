@@ -131,3 +131,6 @@ func exitCode(err error) int {
 	}
 	return exitFailed
 }
+
+// usage makes an error one in what the user wrote.
+func usage(err error) error { return &exitError{exitUsage, err} }

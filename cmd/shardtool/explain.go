@@ -175,4 +175,17 @@ func printShares(w io.Writer, sources []explain.Source) error {
 	return t.Flush()
 }
 
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 2, 64) + "%" }
+// standing prints where the checkpoint stands.
+func (f *explainFlags) standing(cmd *cobra.Command) error {
+	if f.order.changed("step") {
+		return usagef("--step: the checkpoint has no addresses: write `shardtool explain %s DATASET|MIX.yaml --step N`", f.order.in)
+	}
+	s, err := readStanding(f.order.in)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, s)
+	}
+	return printStanding(cmd.OutOrStdout(), f.order.in, s)
+}

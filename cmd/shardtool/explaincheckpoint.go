@@ -9,26 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spf13/cobra"
-
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 	"github.com/shardtool/shardtool/objstore"
 )
-
-// standing prints where the checkpoint stands.
-func (f *explainFlags) standing(cmd *cobra.Command) error {
-	if f.order.changed("step") {
-		return usagef("--step: the checkpoint has no addresses: write `shardtool explain %s DATASET|MIX.yaml --step N`", f.order.in)
-	}
-	s, err := readStanding(f.order.in)
-	if err != nil {
-		return err
-	}
-	if f.json {
-		return printJSON(cmd, s)
-	}
-	return printStanding(cmd.OutOrStdout(), f.order.in, s)
-}
 
 func readStanding(file string) (*explain.Standing, error) {
 	cp, err := readCheckpoint(file)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/objstore/cache"
+	"github.com/shardtool/shardtool/reader"
 )
 
 // sizeFlag is a number of bytes written 64MiB, 1GB or 4096.
@@ -122,17 +124,6 @@ func limitMemory(budget, more int64) {
 	}
 }
 
-func bytesText(n uint64) string { return humanize.IBytes(n) }
-func countText(n uint64) string { return humanize.Comma(int64(n)) }
-
-// plural is "1 shard" or "2 shards".
-func plural[N ~int | ~int64 | ~uint64](n N, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return countText(uint64(n)) + " " + what
-}
-
 // minMemory is the least --memory: one block of the default size.
 const minMemory = 1 << 20
 
@@ -162,4 +153,23 @@ func checkRun(memory int64, workers int) error {
 		return usagef("--workers %d: give 1 to 4096, or 0 for the CPUs this process may use", workers)
 	}
 	return nil
+}
+
+// openDataset opens the data set of an argument.
+func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
+	addr, view := cutView(arg)
+	store, generation, err := dataset(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	opts.Generation, opts.View = generation, view
+	return reader.Open(ctx, store, opts)
+}
+
+type cacheKey struct{}
+
+// cacheOf returns the cache of a context, or nil.
+func cacheOf(ctx context.Context) *cache.Cache {
+	c, _ := ctx.Value(cacheKey{}).(*cache.Cache)
+	return c
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/shardtool/shardtool/internal/mix"
@@ -12,7 +14,7 @@ import (
 
 // openedRun is a run with its data sets, which it closes.
 type openedRun struct {
-	*reader.Run
+	Run *reader.Run
 	reader.StreamInfo
 	sources *reader.Sources
 	count   string // the attribute that shares of a mix count; "": they count samples
@@ -46,7 +48,7 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 		return nil, f.explain(err)
 	}
 	f.opt.GlobalBatch = run.GlobalBatch
-	for _, d := range run.Changed() {
+	for _, d := range run.Run.Changed() {
 		fmt.Fprintln(stderr, changeText(from, &d, &run.StreamInfo))
 	}
 	if lost := run.Lengths.Lost(); lost != "" && f.opt.Rank == 0 {
@@ -100,7 +102,7 @@ func others(sets []*reader.Dataset, expected []string) (names []string) {
 
 // input is the stream over a run that a command reads.
 type input struct {
-	*reader.Stream
+	Stream          *reader.Stream
 	run             *openedRun
 	samples         uint64 // of an epoch
 	epoch, position uint64 // where it begins, in an epoch
@@ -123,8 +125,8 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 			run.Close()
 		}
 	}()
-	in = &input{run: run, epoch: run.Begin().Epoch, position: run.Begin().Position}
-	if in.samples, err = run.Length(ctx, in.epoch); err != nil {
+	in = &input{run: run, epoch: run.Run.Begin().Epoch, position: run.Run.Begin().Position}
+	if in.samples, err = run.Run.Length(ctx, in.epoch); err != nil {
 		return nil, err
 	}
 	if in.samples > 0 { // a mix counts on
@@ -133,8 +135,61 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 	opt := f.opt
 	opt.Tuning.Workers = workers
 	opt.Expect = append(opt.Expect, others(run.Sources, opt.Expect)...) // whatever samples have is read
-	if in.Stream, err = run.Stream(ctx, opt); err != nil {
+	if in.Stream, err = run.Run.Stream(ctx, opt); err != nil {
 		return nil, f.explain(err)
 	}
 	return in, nil
+}
+
+// sources are those of a mix file, or the one data set of an argument.
+func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) {
+	if !isMix(arg) {
+		return &reader.Spec{Sources: []reader.Source{{Data: arg}}}, mixed.refuse(f.changed)
+	}
+	for _, flag := range notForMixes {
+		if f.changed(flag) {
+			return nil, usagef("--%s: a mix file has it for each source", flag)
+		}
+	}
+	if f.view.given() {
+		return nil, usagef("--where and --keys: a mix file has them for each source")
+	}
+	return readMix(arg)
+}
+
+// opener opens the data sets of sources, and has each use the view that it or the flags ask for.
+func opener(opts reader.Options, view viewFlags, use func(*viewFlags, context.Context, *reader.Dataset) error) reader.Opener {
+	return func(ctx context.Context, s *reader.Source, tables string) (*reader.Dataset, error) {
+		choose := viewFlags{where: view.where, keys: cmp.Or(s.Keys, view.keys)}
+		if s.Where != "" {
+			choose.where = []string{s.Where}
+		}
+		ds, err := openAt(ctx, s.Data, opts, tables)
+		if err != nil {
+			return nil, err
+		}
+		if err := use(&choose, ctx, ds); err != nil {
+			ds.Close()
+			return nil, err
+		}
+		return ds, nil
+	}
+}
+
+// anyEpoch has the order end with the last epoch there can be, in place of the epochs asked for: what
+// describes one step takes a step of any epoch.
+func (f *orderFlags) anyEpoch() {
+	if f.opt.Epochs > 0 {
+		f.opt.Epochs = math.MaxUint64
+	}
+}
+
+// stepPlace is where the run begins, or with --step where that step does. Past the end of the order
+// the error is io.EOF.
+func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun, step uint64) (reader.Place, error) {
+	if !f.changed("step") {
+		return run.Run.Begin(), nil
+	}
+	at, err := run.Run.Step(ctx, step, f.opt.GlobalBatch)
+	return at, f.explain(err)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -14,16 +13,6 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 )
-
-type inspectFlags struct {
-	shard   string
-	blocks  bool
-	against string
-	// checkpoint is the file of a checkpoint to describe.
-	checkpoint string
-	mixed      dryFlags
-	json       bool
-}
 
 func newInspect() *cobra.Command {
 	var f inspectFlags
@@ -48,17 +37,6 @@ with --change-mix too, it shows a change of the mix before it is made. Only mani
 	titled(cmd, otherFlags)
 	f.mixed.add(cmd)
 	return cmd
-}
-
-// openDataset opens the data set of an argument.
-func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	addr, view := cutView(arg)
-	store, generation, err := dataset(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	opts.Generation, opts.View = generation, view
-	return reader.Open(ctx, store, opts)
 }
 
 // shardJSON is a member of shard_list.
@@ -268,45 +246,6 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset, view *in
 	}
 	fmt.Fprintln(w)
 	return nil
-}
-
-// sparkline draws a histogram from its least to its greatest power of two, such as
-// "512 B ▂▅█▃▁ 64 KiB". edge is the text of a power of two.
-func sparkline(h *inspect.Histogram, edge func(int) string) string {
-	if h == nil {
-		return ""
-	}
-	lo, hi, most := -1, 0, 0
-	for i, n := range h {
-		if n > 0 {
-			if lo < 0 {
-				lo = i
-			}
-			hi, most = i, max(most, n)
-		}
-	}
-	if lo < 0 {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString(edge(lo) + " ")
-	marks := []rune("▁▂▃▄▅▆▇█")
-	for i := lo; i <= hi; i++ {
-		if h[i] == 0 {
-			b.WriteRune(' ')
-			continue
-		}
-		b.WriteRune(marks[(h[i]*len(marks)-1)/most])
-	}
-	return b.String() + " " + edge(hi+1)
-}
-
-// sizeEdge is the least size of entry i of a histogram.
-func sizeEdge(i int) string {
-	if i == 0 {
-		return "0 B"
-	}
-	return bytesText(1 << (i - 1))
 }
 
 func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) error {

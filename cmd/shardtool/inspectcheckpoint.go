@@ -85,28 +85,3 @@ func inspectUnits(cmd *cobra.Command, run *openedRun, f *inspectFlags, cp *order
 		m.Kind, m.Size, shown(m.By), m.Long, m.Window)
 	return nil
 }
-
-func skippedText(samples uint64) string {
-	if samples == 0 {
-		return ""
-	}
-	return "; " + plural(samples, "sample") + " skipped so far"
-}
-
-func paramsJSON(p order.Params) map[string]any {
-	return map[string]any{
-		"seed": p.Seed, "shuffle": p.Shuffle, "lanes": p.Lanes, "run_blocks": p.RunBlocks, "delay": p.Delay, "head": p.Head,
-		"affinity": p.Affinity, "tail": p.Tail,
-	}
-}
-
-func paramsText(p order.Params) string {
-	if !p.Shuffle {
-		return fmt.Sprintf("storage order in %d lanes, tail %s", p.Lanes, p.Tail)
-	}
-	runs := fmt.Sprintf("%d blocks", p.RunBlocks)
-	if p.RunBlocks == 0 {
-		runs = "a shard"
-	}
-	return fmt.Sprintf("shuffled with seed %d: %d lanes, runs of %s, delay %d, head %d, affinity %s, tail %s", p.Seed, p.Lanes, runs, p.Delay, p.Head, p.Affinity, p.Tail)
-}

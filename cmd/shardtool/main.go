@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,12 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/shardtool/shardtool/internal/build"
 )
-
-// version is the version of the build.
-var version = build.Version()
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
@@ -82,7 +76,7 @@ Sizes are written 64MiB or 1GB, durations 30s.`,
 			root.AddCommand(cmd)
 		}
 	}
-	root.AddCommand(newVersion(), newServe(), newReceive(), newMan())
+	root.AddCommand(newVersion(), newServe(), newReceive(), newMan(newRoot))
 	root.SetUsageFunc(printUsage)
 	finishDefaults(root)
 	complete(root)
@@ -133,28 +127,6 @@ func knownCommand(root *cobra.Command, args []string) error {
 		hint = ": did you mean " + strings.Join(like, " or ") + "?"
 	}
 	return usagef("no command %q%s; see `shardtool --help`", args[0], hint)
-}
-
-// errSignal is the cause of a context that a signal canceled.
-var errSignal = errors.New("stopped by a signal")
-
-func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errSignal) }
-
-// stoppedError returns the error of a command that a signal stopped. It includes err, unless err is
-// only the cancellation.
-func stoppedError(ctx context.Context, err error, hint string) error {
-	var e *exitError
-	if errors.As(err, &e) && e.code == exitStopped {
-		return err
-	}
-	cause := context.Cause(ctx)
-	if hint != "" {
-		cause = fmt.Errorf("%w; %s", cause, hint)
-	}
-	if !errors.Is(err, errSignal) && !errors.Is(err, context.Canceled) {
-		cause = fmt.Errorf("%w: %w", cause, err)
-	}
-	return &exitError{exitStopped, cause}
 }
 
 // stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot

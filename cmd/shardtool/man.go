@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// newMan is the command that writes the man pages: `make man` runs it, packages install them.
-func newMan() *cobra.Command {
+// newMan is the command that writes the man pages of a tree of commands: `make man` runs it, packages
+// install them.
+func newMan(newRoot func() *cobra.Command) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:     "man --dir DIR",
@@ -26,16 +27,15 @@ func newMan() *cobra.Command {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
-			return writeMan(dir)
+			return writeMan(newRoot(), dir)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the folder to write to")
 	return cmd
 }
 
-// writeMan builds its own tree of commands, because it edits their texts, and writes the pages.
-func writeMan(dir string) error {
-	root := newRoot()
+// writeMan edits the texts of a tree of commands of its own, and writes the pages.
+func writeMan(root *cobra.Command, dir string) error {
 	root.DisableAutoGenTag = true // the same program gives the same pages
 	exitCodes := "\n\nExit codes:"
 	for code, meaning := range exitMeanings {

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
 	"github.com/shardtool/shardtool/internal/mixing"
@@ -53,7 +51,7 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	r := dryRun{run: run}
-	if r.Forecast, err = simulate.NewForecast(run.Mix, run.Steps, run.Begin().Position, f.mixed.steps, sizes, run.LeftOut); err != nil {
+	if r.Forecast, err = simulate.NewForecast(run.Mix, run.Steps, run.Run.Begin().Position, f.mixed.steps, sizes, run.LeftOut); err != nil {
 		return usage(err)
 	}
 	walked := min(r.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
@@ -131,7 +129,7 @@ func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOpti
 		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
 	opt.LeftOut = o.LeftOut
-	return simulate.Mix(ctx, o.Mix, o.Begin().Position, o.Plans, sources, opt)
+	return simulate.Mix(ctx, o.Mix, o.Run.Begin().Position, o.Plans, sources, opt)
 }
 
 // print prints what the sources give, and what changes when.
@@ -261,56 +259,4 @@ func (f *simulateFlags) printMix(w io.Writer, r *simulate.MixReport) error {
 	_, err := fmt.Fprintln(w, "VIF: variance inflation of the label counts in the source's part of batches, 1 is a uniform permutation; read: all ranks of the first world size;\n"+
 		"read and requests: these steps without a cache, blocks again in every epoch of their source; cache: the size that lets a node read each block once")
 	return err
-}
-
-// dryFlags are the flags of inspect that only a mix has.
-type dryFlags struct {
-	order  orderFlags
-	mix    mixFlags
-	job    jobFlags
-	steps  uint64
-	worlds string
-	only   []string // names of all of them
-}
-
-func (f *dryFlags) add(cmd *cobra.Command) {
-	was := map[string]bool{"help": true}
-	cmd.Flags().VisitAll(func(fl *pflag.Flag) { was[fl.Name] = true })
-	f.order.add(cmd)
-	f.order.addCheckpointIn(cmd)
-	f.order.addUnits(cmd)
-	f.mix.add(cmd)
-	f.job.add(cmd)
-	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: those of an epoch of the mix)")
-	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
-	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps", "pack", "bucket"}
-	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
-		if was[fl.Name] {
-			return
-		}
-		f.only = append(f.only, fl.Name)
-		fl.Hidden = (fl.Name == "limit" || slices.Contains(orderFlagNames, fl.Name) || slices.Contains(unitFlagNames, fl.Name)) && !slices.Contains(shown, fl.Name)
-		fl.Usage = "for a mix: " + strings.TrimPrefix(fl.Usage, "for a mix: ")
-	})
-}
-
-// fill checks the flags.
-func (f *dryFlags) fill() (worlds []int, err error) {
-	if err := cmp.Or(f.order.fill(), f.job.fill()); err != nil {
-		return nil, err
-	}
-	return f.order.parseWorlds(f.worlds)
-}
-
-// refuse refuses the flags for a data set.
-func (f *dryFlags) refuse(cmd *cobra.Command) error {
-	if _, err := f.fill(); err != nil {
-		return err
-	}
-	for _, flag := range f.only {
-		if cmd.Flags().Changed(flag) {
-			return usagef("--%s is for mixes", flag)
-		}
-	}
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -79,7 +78,7 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	if err != nil {
 		return err
 	}
-	cursor, err := run.Seek(ctx, at, order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World})
+	cursor, err := run.Run.Seek(ctx, at, order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World})
 	if err != nil {
 		return f.explain(err)
 	}
@@ -103,24 +102,6 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 			return err
 		}
 	}
-}
-
-// anyEpoch has the order end with the last epoch there can be, in place of the epochs asked for: what
-// describes one step takes a step of any epoch.
-func (f *orderFlags) anyEpoch() {
-	if f.opt.Epochs > 0 {
-		f.opt.Epochs = math.MaxUint64
-	}
-}
-
-// stepPlace is where the run begins, or with --step where that step does. Past the end of the order
-// the error is io.EOF.
-func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun, step uint64) (reader.Place, error) {
-	if !f.changed("step") {
-		return run.Begin(), nil
-	}
-	at, err := run.Step(ctx, step, f.opt.GlobalBatch)
-	return at, f.explain(err)
 }
 
 // orderPrinter prints the entries of batches, a JSON object a line.
@@ -164,7 +145,7 @@ func (p *orderPrinter) line(ctx context.Context, refs []order.Ref, b *order.Batc
 	if b.Cuts != nil {
 		entry = int(b.Cuts[i].Unit)
 	}
-	at, err := p.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+entry)}, r)
+	at, err := p.run.Run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+entry)}, r)
 	if err != nil {
 		return nil, i, err
 	}

@@ -165,9 +165,6 @@ func openAt(ctx context.Context, arg string, opts reader.Options, tables string)
 	return ds, err
 }
 
-// usage makes an error one in what the user wrote.
-func usage(err error) error { return &exitError{exitUsage, err} }
-
 // spec is what the flags ask for.
 func (f *orderFlags) spec() reader.Spec {
 	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: map[string]bool{}}
@@ -264,3 +261,42 @@ func (f *orderFlags) left(n, epoch, position uint64) int64 {
 
 // ended tells whether the epochs that were asked for end before an epoch.
 func (f *orderFlags) ended(epoch uint64) bool { return f.opt.Epochs > 0 && epoch >= f.opt.End() }
+
+func (f *orderFlags) addUnits(cmd *cobra.Command) {
+	fl, u := cmd.Flags(), &f.units
+	fl.Uint32Var(&u.pack, "pack", 0, "pack samples into sequences of this many tokens; batches, positions and --limit then count sequences")
+	fl.Uint32Var(&u.bucket, "bucket", 0, "form micro-batches of samples of similar length: samples times the longest is at most this; batches, positions and --limit then count micro-batches")
+	fl.StringVar(&f.opt.Units.By, "by", "tokens", "the integer attribute with the lengths of samples, for --pack and --bucket")
+	fl.StringVar(&u.long, "long", "error", "a sample longer than --pack or --bucket: error, split, truncate or drop")
+	fl.Uint32Var(&f.opt.Units.Window, "unit-window", 0, "samples of a lane to form units from together (0: chosen)")
+	fl.StringVar(&u.plans, "plans", "", "folder that keeps the plans of epochs and the lengths, for a quick start the next time; none: keep none (default: shardtool/plans in the user's cache folder)")
+	titled(cmd, "Sequences and micro-batches")
+}
+
+// fillUnits checks the flags of units and turns them into options.
+func (f *orderFlags) fillUnits() error {
+	u, p := &f.units, &f.opt.Units
+	for _, name := range unitFlagNames {
+		f.orderSaid = f.orderSaid || f.changed(name)
+	}
+	switch {
+	case f.changed("pack") && f.changed("bucket"):
+		return usagef("--pack and --bucket: give one of them")
+	case f.changed("pack"):
+		p.Kind, p.Size = units.Pack, u.pack
+	case f.changed("bucket"):
+		p.Kind, p.Size = units.Bucket, u.bucket
+	default:
+		for _, name := range unitFlagNames {
+			if f.changed(name) && len(f.ins) == 0 {
+				return usagef("--%s goes with --pack or --bucket: give one of them too", name)
+			}
+		}
+	}
+	f.opt.Tuning.Plans = plansFolder(u.plans, f.cache)
+	if p.Kind == "" {
+		return nil
+	}
+	p.Long = units.Long(u.long)
+	return checkUnits(*p)
+}

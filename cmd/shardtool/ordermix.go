@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,41 +67,6 @@ func (flags *mixFlags) asked() (reader.Change, error) {
 
 // notForMixes are flags that a mix file has for each source.
 var notForMixes = []string{"whole-shards", "lanes", "run-blocks", "delay", "head"}
-
-// sources are those of a mix file, or the one data set of an argument.
-func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) {
-	if !isMix(arg) {
-		return &reader.Spec{Sources: []reader.Source{{Data: arg}}}, mixed.refuse(f.changed)
-	}
-	for _, flag := range notForMixes {
-		if f.changed(flag) {
-			return nil, usagef("--%s: a mix file has it for each source", flag)
-		}
-	}
-	if f.view.given() {
-		return nil, usagef("--where and --keys: a mix file has them for each source")
-	}
-	return readMix(arg)
-}
-
-// opener opens the data sets of sources, and has each use the view that it or the flags ask for.
-func opener(opts reader.Options, view viewFlags, use func(*viewFlags, context.Context, *reader.Dataset) error) reader.Opener {
-	return func(ctx context.Context, s *reader.Source, tables string) (*reader.Dataset, error) {
-		choose := viewFlags{where: view.where, keys: cmp.Or(s.Keys, view.keys)}
-		if s.Where != "" {
-			choose.where = []string{s.Where}
-		}
-		ds, err := openAt(ctx, s.Data, opts, tables)
-		if err != nil {
-			return nil, err
-		}
-		if err := use(&choose, ctx, ds); err != nil {
-			ds.Close()
-			return nil, err
-		}
-		return ds, nil
-	}
-}
 
 func readMix(name string) (*reader.Spec, error) {
 	text, err := os.ReadFile(name)

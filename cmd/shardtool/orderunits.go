@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
+	"unicode/utf8"
 
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -38,40 +36,23 @@ func (l *unitLine) add(it itemLine, cut *order.Cut) {
 	l.Items = append(l.Items, it)
 }
 
-// units writes the lines of a batch of units. whole is false when the limit cut it.
-func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, err error) {
-	for i, unit := 0, uint32(0); int(unit) < b.Units; unit++ {
-		if o.full {
-			return false, nil
-		}
-		l := unitLine{Items: []itemLine{}}
-		for ; i < len(b.Samples) && b.Cut(i).Unit == unit; i++ {
-			smp, cut := &b.Samples[i], b.Cut(i)
-			of := smp.SourceNumber()
-			it := itemLine{Number: smp.Number, Key: string(smp.Key), KeyBytes: keyBytes(smp.Key)}
-			if it.Shard, it.Block, err = o.places[of].find(ctx, o.in.run.Sources[of], it.Number); err != nil {
-				return false, err
-			}
-			l.Padding = smp.Padding
-			l.add(it, &cut)
-		}
-		of, epoch := b.UnitSource(unit)
-		at, err := o.in.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First) + uint64(unit)}, &order.Ref{Epoch: uint32(epoch), Padding: l.Padding})
-		if err != nil {
-			return false, err
-		}
-		l.Source, l.Epoch, l.Position = o.in.run.Names[of], at.Epoch, at.Position
-		text, err := json.Marshal(l)
-		if err != nil {
-			return false, err
-		}
-		if _, err := o.w.Write(append(text, '\n')); err != nil {
-			return false, err
-		}
-		if o.left > 0 {
-			o.left--
-			o.full = o.left == 0
-		}
+// orderLine is a sample in an order, as `cat --json` prints it.
+type orderLine struct {
+	Source   string `json:"source,omitempty"` // in a mix
+	Epoch    uint64 `json:"epoch"`            // in a mix that of the source
+	Position uint64 `json:"position"`
+	Shard    string `json:"shard"`
+	Block    int    `json:"block"`
+	Number   uint64 `json:"number"`
+	Key      string `json:"key,omitempty"`
+	KeyBytes []byte `json:"key_base64,omitempty"`
+	Padding  bool   `json:"padding,omitempty"`
+}
+
+// keyBytes are the bytes of a key that is not UTF-8, which JSON has no string for.
+func keyBytes[K ~string | ~[]byte](key K) []byte {
+	if utf8.Valid([]byte(key)) {
+		return nil
 	}
-	return true, nil
+	return []byte(key)
 }

@@ -1,33 +1,10 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/reader"
 )
-
-// squareCost is the default of --square-cost.
-const squareCost = 1e-4
-
-type simulateFlags struct {
-	order  orderFlags
-	mix    mixFlags
-	steps  uint64
-	worlds string
-	label  string
-	json   bool
-	square float64 // of the cost of units
-	job    jobFlags
-}
 
 func newSimulate() *cobra.Command {
 	var f simulateFlags
@@ -84,44 +61,6 @@ mean of the ranks, which wait for it.`,
 	return cmd
 }
 
-// jobFlags describe the job, and what it pays.
-type jobFlags struct {
-	simulate.Job
-	tokens    float64 // of a sample
-	tokenRate float64
-}
-
-func (f *jobFlags) add(cmd *cobra.Command) {
-	fl := cmd.Flags()
-	fl.IntVar(&f.RanksPerNode, "ranks-per-node", 8, "ranks that share a node, its network and its cache")
-	fl.Float64Var(&f.SamplesPerSecond, "samples-per-second", 0, "rate of all ranks together; adds what the store must deliver for it")
-	fl.Float64Var(&f.tokenRate, "tokens-per-second", 0, "the same rate in tokens; needs --tokens-per-sample")
-	fl.Float64Var(&f.tokens, "tokens-per-sample", 0, "tokens of a sample, for --tokens-per-second")
-	fl.Float64Var(&f.NodePrice, "price", 0, "price of a node per hour; adds what an epoch costs")
-	fl.Float64Var(&f.RequestPrice, "get-price", 0, "price of a thousand requests to the store")
-	titled(cmd, "Nodes and prices")
-}
-
-// fill checks the flags and converts a rate of tokens to one of samples.
-func (f *jobFlags) fill() error {
-	switch {
-	case f.RanksPerNode < 1:
-		return usagef("--ranks-per-node %d: give 1 or more", f.RanksPerNode)
-	case f.SamplesPerSecond < 0 || f.tokenRate < 0 || f.tokens < 0 || f.NodePrice < 0 || f.RequestPrice < 0:
-		return usagef("rates and prices: give numbers of 0 or more")
-	case f.tokenRate > 0 && f.SamplesPerSecond > 0:
-		return usagef("--samples-per-second and --tokens-per-second: give one of them")
-	case (f.tokenRate > 0) != (f.tokens > 0):
-		return usagef("--tokens-per-second and --tokens-per-sample: give both")
-	case f.NodePrice > 0 && f.SamplesPerSecond == 0 && f.tokenRate == 0:
-		return usagef("--price: give --samples-per-second or --tokens-per-second too, which determine how long an epoch takes")
-	}
-	if f.tokenRate > 0 {
-		f.SamplesPerSecond = f.tokenRate / f.tokens
-	}
-	return nil
-}
-
 func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	ctx := cmd.Context()
 	worlds, err := f.order.parseWorlds(f.worlds)
@@ -155,31 +94,4 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		}{report, f.label, paramsJSON(plan.Params())})
 	}
 	return f.print(cmd.OutOrStdout(), report, plan.Params(), ds.Info().Bytes)
-}
-
-// parseWorlds parses a list of world sizes. The largest is that of the order, unless flags give
-// one.
-func (f *orderFlags) parseWorlds(text string) (worlds []int, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 1 || n > 1<<16 {
-			return nil, usagef("--worlds %q: write world sizes such as 1,8,64", text)
-		}
-		worlds = append(worlds, n)
-	}
-	if !f.changed("world-size") && !f.fromEnv { // it determines the lanes of storage order
-		f.opt.World = slices.Max(worlds)
-	}
-	return worlds, nil
-}
-
-func readLabels(ctx context.Context, ds *reader.Dataset, attribute string) (*mixing.Labels, error) {
-	labels, err := simulate.Labels(ctx, ds, attribute)
-	switch {
-	case errors.Is(err, simulate.ErrNoAttribute):
-		return nil, &exitError{exitNotFound, fmt.Errorf("%w: `shardtool inspect` lists the attributes", err)}
-	case errors.Is(err, simulate.ErrTooManyLabels):
-		return nil, usagef("--label %s: %w; use an attribute with fewer", attribute, err)
-	}
-	return labels, err
 }

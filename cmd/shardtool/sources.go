@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -14,50 +11,6 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
-
-// checkSources rejects sources that contain the target, and sources that are not folders.
-func checkSources(srcs []string, target string) error {
-	abs, err := realPath(target)
-	if err != nil {
-		return err
-	}
-	for _, s := range srcs {
-		info, err := os.Stat(s)
-		if err != nil {
-			if os.IsNotExist(err) {
-				return &exitError{exitNotFound, fmt.Errorf("source %s: %w", s, fs.ErrNotExist)}
-			}
-			return err
-		}
-		if !info.IsDir() {
-			return usagef("source %s is a file: give the folder that holds the samples' files, or %s by their names", s, kindNames())
-		}
-		src, err := realPath(s)
-		if err != nil {
-			return err
-		}
-		if rel, err := filepath.Rel(src, abs); err == nil && !strings.Contains(target, "://") && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-			return usagef("%s is inside the source %s and would be packed into itself: choose another place", target, s)
-		}
-	}
-	return nil
-}
-
-// realPath resolves links as far as the path exists.
-func realPath(path string) (string, error) {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
-	}
-	for dir, rest := abs, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
-		if found, err := filepath.EvalSymlinks(dir); err == nil {
-			return filepath.Join(found, rest), nil
-		}
-		if dir == filepath.Dir(dir) {
-			return abs, nil
-		}
-	}
-}
 
 // filesKind is folders whose files are fields of samples.
 var filesKind = kind{

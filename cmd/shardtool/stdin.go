@@ -10,9 +10,6 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// stdinName is the source that stands for standard input. A folder of that name is ./-.
-const stdinName = "-"
-
 // stdinKinds are the values of --stdin-format, the default first.
 var stdinKinds = []struct {
 	format string

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/build"
 )
 
 func newVersion() *cobra.Command {
@@ -40,3 +41,6 @@ func formatVersion() string { return fmt.Sprintf("%d.%d", format.Major, format.M
 func versionText() string {
 	return fmt.Sprintf("shardtool %s, format %s, %s %s/%s", version, formatVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
+
+// version is the version of the build.
+var version = build.Version()

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// findSources finds the kind of the sources, which must be the same for all, and their files.
+func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err error) {
+	all := &found{srcs: srcs, close: func() {}}
+	if err := checkStdin(cmd, srcs); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			all.close()
+		}
+	}()
+	first := ""
+	for _, src := range srcs {
+		if src == "" {
+			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
+		}
+		var k *kind
+		var files []source.Input
+		var why string
+		if src == stdinName {
+			files = make([]source.Input, 1)
+			k, files[0], all.close, err = f.lookAtStdin(cmd)
+		} else {
+			k, files, why, err = lookAt(cmd.Context(), f, src)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if all.kind == nil {
+			all.kind, first = k, src
+		}
+		if k != all.kind {
+			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", first, all.kind.one, src, k.one, why)
+		}
+		if err := k.knows(cmd, f, src, why); err != nil {
+			return nil, err
+		}
+		all.files, all.why = append(all.files, files...), all.why+why
+	}
+	if all.kind == &filesKind && len(all.files) > 0 && len(all.files) < len(srcs) {
+		return nil, usagef("some sources are folders on this machine and some are not: pack the ones, then the others with --append")
+	}
+	return all, nil
+}
+
+// checkTarget rejects a target inside a folder of sources, which a later pack would take for a
+// source. It also rejects folders of files that do not exist.
+func (all *found) checkTarget(ctx context.Context, target string) error {
+	if all.kind == &datasetKind {
+		return checkDatasets(ctx, all.srcs, target)
+	}
+	var folders []string
+	for _, src := range all.srcs {
+		if src == stdinName {
+			continue
+		}
+		if place, _, _ := strings.Cut(src, "?"); strings.Contains(place, "://") {
+			to, _, _ := strings.Cut(target, "?")
+			if strings.HasPrefix(strings.TrimRight(to, "/")+"/", strings.TrimRight(place, "/")+"/") {
+				return usagef("%s is inside the source %s and would be packed into itself: choose another place", to, place)
+			}
+			continue
+		}
+		if info, err := os.Stat(src); all.kind == &filesKind || err == nil && info.IsDir() {
+			folders = append(folders, src)
+		}
+	}
+	return checkSources(folders, target)
+}
+
+// knows rejects flags that apply only to other kinds.
+func (k *kind) knows(cmd *cobra.Command, f *packFlags, src, why string) error {
+	for _, other := range allKinds() {
+		for _, flag := range other.flags {
+			if flag == "attr" && len(f.rows.attributes) == 0 { // arrays have lengths in sources of all kinds
+				continue
+			}
+			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) {
+				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.one, why, k.instead(flag))
+			}
+		}
+	}
+	return nil
+}
+
+func whoKnows(flag string) string {
+	var names []string
+	for _, k := range allKinds() {
+		if slices.Contains(k.flags, flag) {
+			names = append(names, k.name)
+		}
+	}
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return names[0]
+}
+
+// lookAt finds the kind of one source, and its files for the kinds in fileKinds. why explains, in a
+// message, why a folder is not of such a kind.
+func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, why string, err error) {
+	if is, err := isDataset(ctx, src); is || err != nil {
+		return &datasetKind, nil, "", err
+	}
+	if strings.Contains(src, "://") {
+		k, files, err = lookAtStore(ctx, f, src)
+	} else {
+		k, files, why, err = lookAtDisk(ctx, f, src)
+	}
+	if err == nil && len(f.files.Include) == 0 && (k == &filesKind || k == &tokensKind) {
+		err = checkLayout(ctx, src, files)
+	}
+	return k, files, why, err
+}
+
+// checkLayout rejects data sets of other systems, whose files are not samples. files has the store
+// of a source that is not a folder of this machine.
+func checkLayout(ctx context.Context, src string, files []source.Input) error {
+	var l *inputs.Layout
+	if strings.Contains(src, "://") {
+		var err error
+		if l, err = inputs.LayoutOf(ctx, files[0].Store); err != nil {
+			return err
+		}
+	} else if info, err := os.Stat(src); err == nil && info.IsDir() {
+		l = inputs.LayoutIn(ctx, src)
+	}
+	if l == nil {
+		return nil
+	}
+	return usagef("source %s is %s, by its %s, and its files are not samples: docs/other-formats.md has a program that packs it; --include '**' packs its files as they are",
+		src, l.Name, l.Found)
+}
+
+// checkSources rejects sources that contain the target, and sources that are not folders.
+func checkSources(srcs []string, target string) error {
+	abs, err := realPath(target)
+	if err != nil {
+		return err
+	}
+	for _, s := range srcs {
+		info, err := os.Stat(s)
+		if err != nil {
+			if os.IsNotExist(err) {
+				return &exitError{exitNotFound, fmt.Errorf("source %s: %w", s, fs.ErrNotExist)}
+			}
+			return err
+		}
+		if !info.IsDir() {
+			return usagef("source %s is a file: give the folder that holds the samples' files, or %s by their names", s, kindNames())
+		}
+		src, err := realPath(s)
+		if err != nil {
+			return err
+		}
+		if rel, err := filepath.Rel(src, abs); err == nil && !strings.Contains(target, "://") && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+			return usagef("%s is inside the source %s and would be packed into itself: choose another place", target, s)
+		}
+	}
+	return nil
+}
+
+// realPath resolves links as far as the path exists.
+func realPath(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for dir, rest := abs, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+		if found, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(found, rest), nil
+		}
+		if dir == filepath.Dir(dir) {
+			return abs, nil
+		}
+	}
+}
+
+// isDataset reports whether a source is a data set: it has a manifest, or names a generation.
+func isDataset(ctx context.Context, src string) (bool, error) {
+	src, _ = cutView(src) // which opening it refuses
+	place, _, _ := strings.Cut(src, "?")
+	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
+		return false, nil
+	}
+	if !strings.Contains(src, "://") {
+		if _, err := os.Stat(src); err == nil { // the name of a folder may contain an @
+			text, err := os.ReadFile(filepath.Join(src, format.ManifestName))
+			return err == nil && isSummary(text), nil
+		}
+		dir, _, ok := cutGeneration(src)
+		info, err := os.Stat(dir)
+		return ok && err == nil && info.IsDir(), nil
+	}
+	if _, _, ok := cutGeneration(src); ok {
+		return true, nil
+	}
+	store, _, err := dataset(ctx, src)
+	if err != nil {
+		return false, err
+	}
+	text, _, err := objstore.ReadAll(ctx, store, format.ManifestName, 64<<20)
+	return err == nil && isSummary(text), ctx.Err() // where it cannot be read, listing gives the better error
+}
+
+// isSummary reports whether a text is the manifest of a data set, even of a version that this one
+// does not read.
+func isSummary(text []byte) bool {
+	_, err := sections.DecodeSummary(text)
+	return err == nil || errors.Is(err, format.ErrVersion)
+}
+
+// checkDatasets refuses to pack a data set into itself. An empty target passes.
+func checkDatasets(ctx context.Context, srcs []string, target string) error {
+	if target == "" {
+		return nil
+	}
+	for _, src := range srcs {
+		addr, _ := cutView(src)
+		addr, _, _ = cutGeneration(addr)
+		same := false
+		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
+			to, err := realPath(target)
+			rel, rerr := filepath.Rel(from, to)
+			same = err == nil && rerr == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+		} else if from, _, err := dataset(ctx, addr); err == nil {
+			to, _, err := dataset(ctx, target)
+			same = err == nil && strings.TrimSuffix(from.String(), "/") == strings.TrimSuffix(to.String(), "/")
+		}
+		if same {
+			return usagef("the data set %s would be packed into itself: choose another place than %s", src, target)
+		}
+	}
+	return nil
+}

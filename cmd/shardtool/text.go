@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 2, 64) + "%" }
+
+// plural is "1 shard" or "2 shards".
+func plural[N ~int | ~int64 | ~uint64](n N, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return countText(uint64(n)) + " " + what
+}
+
+func countText(n uint64) string { return humanize.Comma(int64(n)) }
+
+func bytesText(n uint64) string { return humanize.IBytes(n) }
+
+func skippedText(samples uint64) string {
+	if samples == 0 {
+		return ""
+	}
+	return "; " + plural(samples, "sample") + " skipped so far"
+}
+
+func paramsText(p order.Params) string {
+	if !p.Shuffle {
+		return fmt.Sprintf("storage order in %d lanes, tail %s", p.Lanes, p.Tail)
+	}
+	runs := fmt.Sprintf("%d blocks", p.RunBlocks)
+	if p.RunBlocks == 0 {
+		runs = "a shard"
+	}
+	return fmt.Sprintf("shuffled with seed %d: %d lanes, runs of %s, delay %d, head %d, affinity %s, tail %s", p.Seed, p.Lanes, runs, p.Delay, p.Head, p.Affinity, p.Tail)
+}
+
+func paramsJSON(p order.Params) map[string]any {
+	return map[string]any{
+		"seed": p.Seed, "shuffle": p.Shuffle, "lanes": p.Lanes, "run_blocks": p.RunBlocks, "delay": p.Delay, "head": p.Head,
+		"affinity": p.Affinity, "tail": p.Tail,
+	}
+}
