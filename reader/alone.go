@@ -22,7 +22,7 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 	if err != nil {
 		return nil, err
 	}
-	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: in.orderDigest()}}, params); err != nil {
+	if in.plan, err = order.New(in.table, in.orderDigest(), params); err != nil {
 		return nil, optionsError{err}
 	}
 	if from != nil {

@@ -37,7 +37,7 @@ func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Pa
 	}
 	var drawn func(yield func(uint64))
 	if table.View != nil { // what an epoch draws depends on the key, but not by much
-		any, err := order.New([]order.Source{{Table: table}}, order.Params{Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityRun, Tail: order.TailWrap})
+		any, err := order.New(table, "", order.Params{Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityRun, Tail: order.TailWrap})
 		if err != nil {
 			return nil, optionsError{err}
 		}
@@ -55,7 +55,7 @@ func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Pa
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: u.set.orderDigest()}}, params)
+	plan, err := order.New(table, u.set.orderDigest(), params)
 	if err != nil {
 		return nil, optionsError{err}
 	}

@@ -40,7 +40,7 @@ func packedBy(ctx context.Context, ds *reader.Dataset) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	plan, err := order.New([]order.Source{{Table: table}}, params)
+	plan, err := order.New(table, "", params)
 	if err != nil || plan.Whole() {
 		return "", err
 	}

@@ -92,7 +92,7 @@ func TestChains(t *testing.T) {
 func (c *chain) alone(t *testing.T, s int, epoch uint64) {
 	t.Helper()
 	x := c.w.Sources[s]
-	o, err := order.New([]order.Source{{Table: c.w.tables[s]}}, c.w.Params(s))
+	o, err := order.New(c.w.tables[s], "", c.w.Params(s))
 	if err != nil {
 		t.Fatal(err)
 	}

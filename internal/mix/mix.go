@@ -197,7 +197,7 @@ func (m *Mix) Orders(tables []order.Table) ([]*order.Plan, error) {
 		if len(tables[s].Samples) == 0 {
 			continue
 		}
-		o, err := order.New([]order.Source{{Table: tables[s], Digest: m.Sources[s].Digest}}, m.Params(s))
+		o, err := order.New(tables[s], m.Sources[s].Digest, m.Params(s))
 		if err != nil {
 			return nil, fmt.Errorf("mix: %w", &SourceError{m.Sources[s].Name, err})
 		}

@@ -55,7 +55,7 @@ func TestMixing(t *testing.T) {
 		}
 	}
 	for s, n := range samples {
-		plan, err := order.New([]order.Source{{Table: tables[s]}}, m.Params(s))
+		plan, err := order.New(tables[s], "", m.Params(s))
 		if err != nil {
 			t.Fatal(err)
 		}

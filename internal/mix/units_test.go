@@ -24,7 +24,7 @@ type unitSource struct {
 func (u *unitSource) line(t testing.TB, m *Mix, s int) *units.Line {
 	t.Helper()
 	x := &m.Sources[s]
-	o, err := order.New([]order.Source{{Table: u.table, Digest: x.Digest}}, m.Params(s))
+	o, err := order.New(u.table, x.Digest, m.Params(s))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func (d sorted) vif(t *testing.T, labels *Labels, p order.Params, globalBatch in
 	p.Tail = order.TailDrop
 	seeds := 1 + uint64(min(1, 100_000/(d.blocks*d.perBlock)))
 	for p.Seed = range seeds {
-		plan, err := order.New([]order.Source{{Table: d.table()}}, p)
+		plan, err := order.New(d.table(), "", p)
 		if err != nil {
 			t.Fatal(err)
 		}

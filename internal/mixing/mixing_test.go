@@ -11,7 +11,7 @@ import (
 
 func newPlan(t *testing.T, table order.Table, p order.Params) *order.Plan {
 	t.Helper()
-	plan, err := order.New([]order.Source{{Table: table}}, p)
+	plan, err := order.New(table, "", p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func must[T any](v T, err error) T {
 
 // alone is an order of samples.
 func alone(t order.Table, labels *mixing.Labels, c order.Choice) orderOf {
-	plan := must(order.New([]order.Source{{Table: t}}, must(order.Choose(t, c))))
+	plan := must(order.New(t, "", must(order.Choose(t, c))))
 	seek := func() mixing.Batches { return must(plan.Seek(0, plan.Samples()/2)) }
 	return orderOf{seek, []*mixing.Labels{labels.In(plan, 0)}, []*order.Plan{plan}}
 }
@@ -78,7 +78,7 @@ func packed(t *testing.T, d stored, c order.Choice) (orderOf, error) {
 	if err != nil {
 		return orderOf{}, err
 	}
-	plan := must(order.New([]order.Source{{Table: table}}, params))
+	plan := must(order.New(table, "", params))
 	u := must(units.New(plan, lengths, unit))
 	epochs := map[uint64]*units.Plan{}
 	plans := func(epoch uint64) (*units.Plan, error) {

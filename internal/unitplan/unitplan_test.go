@@ -18,7 +18,7 @@ func newOrder(t *testing.T, o Options) *Order {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: "d"}}, params)
+	plan, err := order.New(table, "d", params)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	plan, err := order.New([]order.Source{{Table: table}}, params)
+	plan, err := order.New(table, "", params)
 	if err != nil {
 		panic(err)
 	}

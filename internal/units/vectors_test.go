@@ -120,7 +120,7 @@ func pieces(refs []order.Ref, cuts []order.Cut) (units [][]piece) {
 
 func mustOrder(t testing.TB, table order.Table, p order.Params) *order.Plan {
 	t.Helper()
-	o, err := order.New([]order.Source{{Table: table, Digest: "d"}}, p)
+	o, err := order.New(table, "d", p)
 	if err != nil {
 		t.Fatal(err)
 	}

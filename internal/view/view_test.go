@@ -137,7 +137,7 @@ func TestPlan(t *testing.T) {
 
 func checkPlan(t *testing.T, rnd *rand.Rand, table order.Table, p order.Params) {
 	t.Helper()
-	plan, err := order.New([]order.Source{{Table: table}}, p)
+	plan, err := order.New(table, "", p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestSplit(t *testing.T) {
 		u, _ := randomWeights(rnd, n)
 		made, err := view.Weights(blocks, u, 1+rnd.Uint64N(2*n))
 		table := order.Table{Samples: blocks, ShardFirst: []int{0}, View: mustView(t, made, err)}
-		plan, err := order.New([]order.Source{{Table: table}}, order.Params{
+		plan, err := order.New(table, "", order.Params{
 			Seed: 7, Shuffle: true, Lanes: 3, RunBlocks: 2, Delay: 2, Head: 1, Affinity: order.AffinityEpoch, Tail: order.TailShort,
 		})
 		if err != nil {
@@ -283,7 +283,7 @@ func BenchmarkWeights(b *testing.B) {
 		u[i] = uint32(i%1000) + 1
 	}
 	made, err := view.Weights(blocks, u, n/2)
-	plan, err2 := order.New([]order.Source{{Table: order.Table{Samples: blocks, ShardFirst: []int{0}, View: made}}}, order.Params{
+	plan, err2 := order.New(order.Table{Samples: blocks, ShardFirst: []int{0}, View: made}, "", order.Params{
 		Seed: 1, Shuffle: true, Lanes: 96, RunBlocks: 1, Delay: 12, Head: 4, Affinity: order.AffinityEpoch, Tail: order.TailWrap,
 	})
 	if err := errors.Join(err, err2); err != nil {

@@ -155,7 +155,7 @@ func TestCheckpointFits(t *testing.T) {
 	fits := func(change func(*Params, *Table, *string)) error {
 		p, tb, digest := p, table, "test"
 		change(&p, &tb, &digest)
-		other, err := New([]Source{{Table: tb, Digest: digest}}, p)
+		other, err := New(tb, digest, p)
 		if err != nil {
 			t.Fatal(err)
 		}

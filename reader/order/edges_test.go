@@ -74,12 +74,9 @@ func TestRefusals(t *testing.T) {
 	} {
 		p, tb := good, table
 		change(&p, &tb)
-		if _, err := New([]Source{{Table: tb}}, p); err == nil {
+		if _, err := New(tb, "", p); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-	}
-	if _, err := New(nil, good); err == nil {
-		t.Error("no sources: accepted")
 	}
 	plan := mustPlan(t, table, good)
 	for _, s := range []Split{{0, 0, 1}, {-1, 0, 1}, {4, 0, 0}, {4, -1, 2}, {4, 2, 2}, {4, 0, -3}, {11, 0, 1}, {1 << 40, 0, 1}} {

@@ -16,7 +16,7 @@ func ExamplePlan_Seek() {
 		fmt.Println(err)
 		return
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: "example"}}, params)
+	plan, err := order.New(table, "example", params)
 	if err != nil {
 		fmt.Println(err)
 		return

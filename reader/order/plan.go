@@ -28,20 +28,17 @@ type runs struct {
 	count   int      // runs with samples
 }
 
-// New makes the plan of an order over one source. Errors say which parameter or which part of the
-// table is wrong.
-func New(sources []Source, p Params) (*Plan, error) {
-	if len(sources) != 1 {
-		return nil, fmt.Errorf("order: %d sources: this version orders exactly one", len(sources))
-	}
-	t := sources[0].Table
+// New makes the plan of an order. digest is the content digest of the data set, printable ASCII of
+// at most 128 bytes. Checkpoints carry it and refuse another; the order itself does not depend on
+// it. Errors say which parameter or which part of the table is wrong.
+func New(t Table, digest string, p Params) (*Plan, error) {
 	if err := t.validate(); err != nil {
 		return nil, err
 	}
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("order: %w", err)
 	}
-	plan := &Plan{params: p, digest: sources[0].Digest, table: t, turn: makeTurn(p.Lanes)}
+	plan := &Plan{params: p, digest: digest, table: t, turn: makeTurn(p.Lanes)}
 	plan.numbers, plan.total = newNumbers(t.Samples)
 	if t.View != nil {
 		plan.total = t.View.Samples()

@@ -245,7 +245,7 @@ func randomParams(rnd *rand.Rand) Params {
 
 func mustPlan(t testing.TB, table Table, p Params) *Plan {
 	t.Helper()
-	plan, err := New([]Source{{Table: table, Digest: "test"}}, p)
+	plan, err := New(table, "test", p)
 	if err != nil {
 		t.Fatal(err)
 	}

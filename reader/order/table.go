@@ -22,15 +22,6 @@ type Table struct {
 	View View
 }
 
-// Source is one data set of the order. An order has exactly one; package mix
-// makes one stream of several orders.
-type Source struct {
-	Table Table
-	// Digest is the content digest of the data set, printable ASCII of at most 128 bytes.
-	// Checkpoints carry it and refuse another; the order itself does not depend on it.
-	Digest string
-}
-
 // markEvery is the distance of stored prefix sums: a lookup adds up at most 63 neighbours (four
 // cache lines), and 3e6 blocks cost 375 KB instead of 24 MB.
 const (

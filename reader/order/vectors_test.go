@@ -167,7 +167,7 @@ func (v *vectorCase) plan(t testing.TB) *Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New([]Source{{Table: Table{Samples: v.Blocks, ShardFirst: v.ShardFirstBlock}}}, Params{
+	p, err := New(Table{Samples: v.Blocks, ShardFirst: v.ShardFirstBlock}, "", Params{
 		Seed: seed, Shuffle: true, Lanes: v.Lanes, RunBlocks: v.RunBlocks, Delay: v.Delay, Head: v.Head,
 		Affinity: v.Affinity, Tail: v.Tail,
 	})

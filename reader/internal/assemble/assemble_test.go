@@ -47,7 +47,7 @@ func newMemory(t *testing.T, p order.Params, blocks, perBlock int) *memory {
 		m.shard.Rows = append(m.shard.Rows, format.Row{Samples: uint32(perBlock), Stored: n, Decoded: n, Codec: format.CodecBytes})
 	}
 	var err error
-	if m.plan, err = order.New([]order.Source{{Table: table}}, p); err != nil {
+	if m.plan, err = order.New(table, "", p); err != nil {
 		t.Fatal(err)
 	}
 	return m

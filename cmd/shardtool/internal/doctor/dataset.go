@@ -59,7 +59,7 @@ func (e *examination) mix(ctx context.Context, d *reader.Dataset) (*Mixing, erro
 		e.found(NoOrder, err.Error())
 		return nil, nil
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: d.Info().OrderDigest}}, params)
+	plan, err := order.New(table, d.Info().OrderDigest, params)
 	if err != nil {
 		return nil, err
 	}

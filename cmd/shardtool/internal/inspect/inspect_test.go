@@ -84,7 +84,7 @@ func TestLanes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, order.Params{
+	plan, err := order.New(table, format.DigestString(d.Digest()), order.Params{
 		Seed: 1, Shuffle: true, Lanes: 3, RunBlocks: 1, Delay: 2, Head: 1, Affinity: order.AffinityEpoch, Tail: order.TailShort})
 	if err != nil {
 		t.Fatal(err)

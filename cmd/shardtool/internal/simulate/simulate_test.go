@@ -28,7 +28,7 @@ func newPlan(t *testing.T, tail order.Tail) *order.Plan {
 		}
 		table.Samples = append(table.Samples, uint32(1+rnd.IntN(30)))
 	}
-	plan, err := order.New([]order.Source{{Table: table}}, order.Params{
+	plan, err := order.New(table, "", order.Params{
 		Seed: 3, Shuffle: true, Lanes: 12, RunBlocks: 2, Delay: 4, Head: 2, Affinity: order.AffinityEpoch, Tail: tail,
 	})
 	if err != nil {

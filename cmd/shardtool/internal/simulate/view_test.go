@@ -32,7 +32,7 @@ func TestViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, v := range map[string]order.View{"subset": subset, "weights": drawn} {
-		plan, err := order.New([]order.Source{{Table: order.Table{Samples: blocks, ShardFirst: []int{0}, View: v}}}, order.Params{
+		plan, err := order.New(order.Table{Samples: blocks, ShardFirst: []int{0}, View: v}, "", order.Params{
 			Seed: 1, Shuffle: true, Lanes: 4, RunBlocks: 1, Delay: 100, Head: 4, Affinity: order.AffinityEpoch, Tail: order.TailShort,
 		})
 		if err != nil {
