@@ -12,7 +12,7 @@ func (t *Tuner) tuneDepth(m *Measure) string {
 	if m.At-t.floorAt > floorFor {
 		t.floor, t.floorAt = t.floor/2, m.At
 	}
-	if t.step <= 0 && m.Steps == 0 {
+	if t.seen.step <= 0 && m.Steps == 0 {
 		return ""
 	}
 	want := t.lead(m)
@@ -36,26 +36,26 @@ func (t *Tuner) lead(m *Measure) float64 {
 		if spare <= 0.05*power {
 			return float64(t.Deepest)
 		}
-		seconds = max(seconds, 2*t.fetch+m.Burst/spare)
+		seconds = max(seconds, 2*t.seen.fetch+m.Burst/spare)
 	}
-	return seconds/max(t.step, 1e-9) + leastDepth
+	return seconds/max(t.seen.step, 1e-9) + leastDepth
 }
 
 // power returns how many pieces per second the store and the workers can bring; 0 before any
 // landed.
 func (t *Tuner) power() float64 {
-	if t.fetch <= 0 {
+	if t.seen.fetch <= 0 {
 		return 0
 	}
-	power := float64(t.Workers) / t.fetch
+	power := float64(t.Workers) / t.seen.fetch
 	if t.Most > 0 {
-		power = float64(t.requests) / t.fetch
+		power = float64(t.requests) / t.seen.fetch
 	}
-	if t.capacity > 0 {
-		power = min(power, t.capacity)
+	if t.seen.capacity > 0 {
+		power = min(power, t.seen.capacity)
 	}
-	if t.decode > 0 {
-		power = min(power, float64(t.Workers)/t.decode)
+	if t.seen.decode > 0 {
+		power = min(power, float64(t.Workers)/t.seen.decode)
 	}
 	return power
 }

@@ -71,7 +71,7 @@ func (l *Loop) Run(ctx context.Context, decided func()) {
 		m := now.since(&was)
 		m.Partial = !full
 		m.Held = l.Meters.held.Swap(false) || now.Waiting && l.Ahead.Kept() && t.starved(&m)
-		m.PerBatch, m.Burst = l.Load.read(t.power() * t.step)
+		m.PerBatch, m.Burst = l.Load.read(t.power() * t.seen.step)
 		decide := t.Decide
 		if l.Decide != nil {
 			decide = l.Decide
@@ -98,7 +98,7 @@ func (l *Loop) apply(d Decision, t *Tuner, m *Measure) {
 	}
 	ms := func(seconds float64) float64 { return round3(1000 * seconds) }
 	l.Log.Info("autotune", "setting", d.Of, "from", d.From, "to", d.To, "why", d.Why,
-		"step_ms", ms(t.step), "fetch_ms", ms(t.fetch), "pieces_per_s", round3(m.rate()), "in_flight", round3(m.flying()),
+		"step_ms", ms(t.seen.step), "fetch_ms", ms(t.seen.fetch), "pieces_per_s", round3(m.rate()), "in_flight", round3(m.flying()),
 		"waited", round3(m.Stalled.Seconds()/max(m.Span.Seconds(), 1e-9)), "throttled", round3(m.busyShare()))
 }
 

@@ -29,7 +29,7 @@ func (t *Tuner) climb(m *Measure) string {
 		t.requests = t.best
 		return whyBefore
 	}
-	if changed(t.heldRate, m.rate(), 1.3) || changed(t.heldFetch, t.fetch, 1.5) {
+	if changed(t.heldRate, m.rate(), 1.3) || changed(t.heldFetch, t.seen.fetch, 1.5) {
 		t.hold, t.backoff, t.heldRate, t.heldFetch = 0, holdFirst, 0, 0
 	}
 	if t.hold > 0 || t.requests >= t.Most {
@@ -49,7 +49,7 @@ func changed(was, is, factor float64) bool {
 }
 
 func (t *Tuner) try(m *Measure, requests int, lower bool) {
-	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.fetch, busy: m.busyShare(), refusals: m.refusals(), settle: true, lower: lower}
+	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.seen.fetch, busy: m.busyShare(), refusals: m.refusals(), settle: true, lower: lower}
 	t.requests = requests
 }
 
@@ -88,7 +88,7 @@ func (t *Tuner) judge(m *Measure) string {
 
 // follow adapts the requests to the step of a consumer that does not wait.
 func (t *Tuner) follow(m *Measure) string {
-	if t.step <= 0 || t.fetch <= 0 || m.PerBatch <= 0 {
+	if t.seen.step <= 0 || t.seen.fetch <= 0 || m.PerBatch <= 0 {
 		return ""
 	}
 	most := t.Most
@@ -97,10 +97,10 @@ func (t *Tuner) follow(m *Measure) string {
 	}
 	// A burst has half the time that the budget can run ahead. It does not justify more requests than
 	// at the start.
-	ahead := min(max(t.Room*t.step/2, 2*t.fetch), 10)
+	ahead := min(max(t.Room*t.seen.step/2, 2*t.seen.fetch), 10)
 	flying := func(rate float64) float64 {
-		need := 1.5*t.fetch*rate + leastFlying
-		return max(need, min(need+1.5*t.fetch*m.Burst/ahead, float64(t.Start)/margin))
+		need := 1.5*t.seen.fetch*rate + leastFlying
+		return max(need, min(need+1.5*t.seen.fetch*m.Burst/ahead, float64(t.Start)/margin))
 	}
 	need := flying(t.demand(m))
 	enough := int(min(math.Ceil(need*margin), float64(most)))

@@ -98,8 +98,7 @@ type Tuner struct {
 	Limits
 	requests, depth int
 
-	step, fetch, decode float64 // seconds; of the consumer, of a piece in flight, and of its decoding
-	capacity            float64 // pieces per second with all requests in flight; 0 while they never were
+	seen seen
 
 	best    int // requests that helped while the consumer waited
 	calm    int // windows without a wait, in a row
@@ -112,6 +111,12 @@ type Tuner struct {
 
 	floor   int // of the depth
 	floorAt time.Duration
+}
+
+// seen is what the Tuner has learned of the consumer and of the store; 0 is not known.
+type seen struct {
+	step, fetch, decode float64 // seconds; of the consumer, of a piece in flight, and of its decoding
+	capacity            float64 // pieces per second with all requests in flight
 }
 
 // probe is a number of requests on trial.
@@ -165,18 +170,18 @@ func (t *Tuner) observe(m *Measure) {
 	if m.Steps > 0 {
 		// A shorter step counts at once. A longer one may be the first, or include a validation.
 		step := m.Busy.Seconds() / float64(m.Steps)
-		if blend(&t.step, step); step < t.step {
-			t.step = step
+		if blend(&t.seen.step, step); step < t.seen.step {
+			t.seen.step = step
 		}
 	}
 	if m.Pieces > 0 && m.Throttled == 0 {
-		blend(&t.fetch, (m.Read+m.Decode).Seconds()/float64(m.Pieces))
-		blend(&t.decode, m.Decode.Seconds()/float64(m.Pieces))
+		blend(&t.seen.fetch, (m.Read+m.Decode).Seconds()/float64(m.Pieces))
+		blend(&t.seen.decode, m.Decode.Seconds()/float64(m.Pieces))
 	}
 	if rate := m.rate(); t.saturated(m) {
-		blend(&t.capacity, rate)
-	} else if t.capacity > 0 {
-		t.capacity = max(t.capacity, rate)
+		blend(&t.seen.capacity, rate)
+	} else if t.seen.capacity > 0 {
+		t.seen.capacity = max(t.seen.capacity, rate)
 	}
 	if t.starved(m) {
 		t.calm = 0
@@ -189,11 +194,11 @@ func (t *Tuner) observe(m *Measure) {
 // glimpse learns from a window that is not over: values that were unknown, and that the step became
 // shorter. Steps below leastStep are ignored, because a consumer with its own queue fills it first.
 func (t *Tuner) glimpse(m *Measure) {
-	if step := m.Busy.Seconds() / max(float64(m.Steps), 1); step >= leastStep && (t.step == 0 || step < t.step) {
-		t.step = step
+	if step := m.Busy.Seconds() / max(float64(m.Steps), 1); step >= leastStep && (t.seen.step == 0 || step < t.seen.step) {
+		t.seen.step = step
 	}
-	if t.fetch == 0 && m.Pieces > 0 {
-		t.fetch, t.decode = (m.Read+m.Decode).Seconds()/float64(m.Pieces), m.Decode.Seconds()/float64(m.Pieces)
+	if t.seen.fetch == 0 && m.Pieces > 0 {
+		t.seen.fetch, t.seen.decode = (m.Read+m.Decode).Seconds()/float64(m.Pieces), m.Decode.Seconds()/float64(m.Pieces)
 	}
 }
 
@@ -229,8 +234,8 @@ func (t *Tuner) saturated(m *Measure) bool {
 
 // demand returns how many pieces per second the step needs; 0 while that is unknown.
 func (t *Tuner) demand(m *Measure) float64 {
-	if t.step <= 0 {
+	if t.seen.step <= 0 {
 		return 0
 	}
-	return m.PerBatch / t.step
+	return m.PerBatch / t.seen.step
 }
