@@ -2,11 +2,13 @@ package reader
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // lateSet has samples whose bytes tell the data set from others.
@@ -115,5 +117,41 @@ func TestReleaseAfterClose(t *testing.T) {
 	b[2].Release()
 	if b[2].Samples != nil || s.held() != 0 {
 		t.Errorf("%d batches are held after all were released", s.held())
+	}
+}
+
+// TestAnyAccessor: a batch of samples answers what one of rows does, and the other way round; what it
+// does not have is an error or nothing, also after Release.
+func TestAnyAccessor(t *testing.T) {
+	set := lateSet(t, 'm')
+	b := take(t, set.stream(t, lateOptions), 1)[0]
+	if b.Len() != len(b.Samples) || b.Len() == 0 {
+		t.Fatalf("Len is %d of %d samples", b.Len(), len(b.Samples))
+	}
+	for i := range b.Samples {
+		s, r := &b.Samples[i], b.Ref(i)
+		if r.Number != s.Number || r.Epoch != s.Epoch || b.Seed(i) != s.Seed() || string(b.AppendKey(nil, i)) != string(s.Key) {
+			t.Fatalf("sample %d is %+v, the batch says %+v", s.Number, s, r)
+		}
+		if cut := b.Cut(i); cut != (order.Cut{}) {
+			t.Fatalf("a cut of a batch without units: %+v", cut)
+		}
+	}
+	none := func(when string, want error) {
+		t.Helper()
+		if data, stride := b.Rows("a"); data != nil || stride != 0 {
+			t.Errorf("%s: %d bytes of rows", when, len(data))
+		}
+		if err := b.CopyRows(nil, "a"); !errors.Is(err, want) {
+			t.Errorf("%s: %v", when, err)
+		}
+		if source, _ := b.UnitSource(0); source != -1 {
+			t.Errorf("%s: unit 0 is of source %d", when, source)
+		}
+	}
+	none("samples", ErrFields)
+	b.Release()
+	if none("released", ErrFields); b.Len() != 0 || b.Samples != nil {
+		t.Errorf("a released batch holds %d samples", b.Len())
 	}
 }
