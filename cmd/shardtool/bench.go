@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/ranks"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ranks"
 )
 
 // began is approximately when the process started.

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/ranks"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mixing"
@@ -24,6 +23,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/metrics"
 	"github.com/shardtool/shardtool/reader/mixfile"
+	"github.com/shardtool/shardtool/reader/ranks"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
 

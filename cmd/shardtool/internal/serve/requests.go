@@ -9,9 +9,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/ranks"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader/ranks"
 )
 
 // OpenRequest is the body of OPEN.
