@@ -29,15 +29,15 @@ type engine interface {
 	checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error)
 	// length returns how many samples or units an epoch has.
 	length(ctx context.Context, epoch uint64) (uint64, error)
-	// step returns where the batch of a step begins, and number the number of the batch that begins at a
-	// place, with the position of the place over all epochs.
+	// step returns where the batch of a step begins, and number the number of the batch that begins
+	// at a place, with the position of the place over all epochs.
 	step(ctx context.Context, n uint64, globalBatch int) (Place, error)
 	number(ctx context.Context, at Place, globalBatch int) (step, position uint64, err error)
-	// entry returns the epoch and the position of an entry of a batch, that of its source in a mix. at is
-	// where the batch begins, moved on by the place of the entry in it.
+	// entry returns the epoch and the position of an entry of a batch, that of its source in a mix.
+	// at is where the batch begins, moved on by the place of the entry in it.
 	entry(ctx context.Context, at Place, r *order.Ref) (Place, error)
-	// last reports whether no other batch of size g begins in an epoch of n samples or units, where one
-	// began that ends at a place.
+	// last reports whether no other batch of size g begins in an epoch of n samples or units, where
+	// one began that ends at a place.
 	last(epoch, n uint64, end Place, g uint64) bool
 	// middle is the place in the middle of the epoch of another.
 	middle(ctx context.Context, at Place) (Place, error)
@@ -154,7 +154,8 @@ func (e *unitsEngine) length(ctx context.Context, epoch uint64) (uint64, error) 
 	return p.Units(), nil
 }
 
-// perEpoch is how many batches of g begin in an epoch of n units. With wrap they do not end with epochs.
+// perEpoch is how many batches of g begin in an epoch of n units. With wrap they do not end with
+// epochs.
 func (e *unitsEngine) perEpoch(n, g uint64) uint64 {
 	if e.units.Order().Params().Tail == order.TailDrop {
 		return n / g

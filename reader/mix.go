@@ -193,8 +193,8 @@ func (r *resolving) wrong(option string, err error) error {
 	return &SpecError{Member: option, Err: err}
 }
 
-// input is source i of the mix, whose data set must be the one that the mix is made for, and the order
-// of its units; nil where it has none.
+// input is source i of the mix, whose data set must be the one that the mix is made for, and the
+// order of its units; nil where it has none.
 func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
 	of := &m.Sources[i]
 	in := &input{name: of.Name, unit: unitSize{samples: 1}}

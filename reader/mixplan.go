@@ -11,9 +11,9 @@ import (
 )
 
 // mix makes the mix of the spec, at its first start, over the data sets of its sources. Order says
-// what a user asks for: seed, shuffling, tail or the number of epochs that it follows from, the shuffle
-// memory of all sources together, and the affinity of those that fix none; what it has of lanes,
-// runs, delay and head is not used.
+// what a user asks for: seed, shuffling, tail or the number of epochs that it follows from, the
+// shuffle memory of all sources together, and the affinity of those that fix none; what it has of
+// lanes, runs, delay and head is not used.
 //
 // With a checkpoint, sources that it knows have their parameters from there, as far as the spec
 // does not fix them, and an Epoch of 0 where the spec gives no number: the mix is for the

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// unitMaker makes units of the samples of a source of a mix. The order of a source is chosen between
-// its lengths, which it depends on, and its units.
+// unitMaker makes units of the samples of a source of a mix. The order of a source is chosen
+// between its lengths, which it depends on, and its units.
 type unitMaker struct {
 	params   units.Params // as asked for; a Window of 0 is chosen
 	lengths  []uint32     // of the samples
@@ -49,8 +49,8 @@ func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Pa
 	return u, nil
 }
 
-// line makes the units of an order over the source. They plan until the maker is closed, or until the
-// context ends.
+// line makes the units of an order over the source. They plan until the maker is closed, or until
+// the context ends.
 func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Params, p units.Params) (*units.Line, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -101,8 +101,9 @@ func closeUnits(data []sourceData) {
 	}
 }
 
-// makeUnits has the positions of the mix hold units, if the spec or the checkpoint asks for them: it
-// reads the lengths of the samples of all sources. The error is that of the first source that has one.
+// makeUnits has the positions of the mix hold units, if the spec or the checkpoint asks for them:
+// it reads the lengths of the samples of all sources. The error is that of the first source that
+// has one.
 func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData, from *mix.Checkpoint, p Planning) (made bool, err error) {
 	params := make([]units.Params, len(data))
 	for i := range params {

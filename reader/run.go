@@ -29,8 +29,8 @@ func (r *Run) Close() error {
 	return nil
 }
 
-// Info returns what the run reads, and in which order. GlobalBatch is the one that batches have where
-// nobody gives another.
+// Info returns what the run reads, and in which order. GlobalBatch is the one that batches have
+// where nobody gives another.
 func (r *Run) Info() StreamInfo {
 	i := r.info()
 	i.GlobalBatch = r.globalBatch
@@ -53,8 +53,8 @@ func (r *Run) Whole() *Run {
 // Begin returns where the run begins.
 func (r *Run) Begin() Place { return r.begin }
 
-// Seek returns a cursor over one rank's part of the batches from a place on. A cursor reads nothing.
-// Where it has to wait for the plan of an epoch, it does until ctx ends.
+// Seek returns a cursor over one rank's part of the batches from a place on. A cursor reads
+// nothing. Where it has to wait for the plan of an epoch, it does until ctx ends.
 func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error) {
 	if err := r.check(ctx, at, s, r.end == 0); err != nil {
 		return nil, optionsError{err}
@@ -72,19 +72,20 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 	return &Cursor{c, s}, nil
 }
 
-// Length returns how many samples or units an epoch of the run has. Of the units of one data set, that
-// takes the plan of the epoch.
+// Length returns how many samples or units an epoch of the run has. Of the units of one data set,
+// that takes the plan of the epoch.
 func (r *Run) Length(ctx context.Context, epoch uint64) (uint64, error) { return r.length(ctx, epoch) }
 
-// Step returns where the batch of a step begins, counted from 0 in batches of the same size; in a mix
-// that continues a checkpoint, as the checkpoint numbers them. Of the units of one data set, that takes
-// the plans of the epochs before it. Past the last step there can be, the error is io.EOF.
+// Step returns where the batch of a step begins, counted from 0 in batches of the same size; in a
+// mix that continues a checkpoint, as the checkpoint numbers them. Of the units of one data set,
+// that takes the plans of the epochs before it. Past the last step there can be, the error is
+// io.EOF.
 func (r *Run) Step(ctx context.Context, n uint64, globalBatch int) (Place, error) {
 	return r.step(ctx, n, globalBatch)
 }
 
-// Number is the inverse of Step: the number of the batch that begins at a place, and the position of
-// the place counted over all epochs.
+// Number is the inverse of Step: the number of the batch that begins at a place, and the position
+// of the place counted over all epochs.
 func (r *Run) Number(ctx context.Context, at Place, globalBatch int) (step, position uint64, err error) {
 	return r.number(ctx, at, globalBatch)
 }

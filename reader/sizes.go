@@ -43,9 +43,9 @@ const (
 	// requestCost is what a request in flight holds: buffers of its connection, its goroutines'
 	// stacks.
 	requestCost = 64 << 10
-	// queuedBytes of batches lie ready, or a part of Memory where that is less, mostQueued at most. With
-	// few of small ones, goroutines slept and were woken at each batch: rows of 200 B, 256 to a batch,
-	// came at 11 M/s with two batches, and at 15 M/s with 32.
+	// queuedBytes of batches lie ready, or a part of Memory where that is less, mostQueued at most.
+	// With few of small ones, goroutines slept and were woken at each batch: rows of 200 B, 256 to
+	// a batch, came at 11 M/s with two batches, and at 15 M/s with 32.
 	queuedBytes, queuedPart, mostQueued = 2 << 20, 16, 64
 	// scratchCost is what a worker holds: a decoder, and stored bytes.
 	scratchCost = 6 << 20
@@ -203,10 +203,10 @@ func (n *need) drawn(samples float64) float64 {
 	return min(n.held+n.sample*samples, n.block*samples)
 }
 
-// begun returns the decoded bytes, with tables, of the blocks that a batch can be the first to need:
-// one for each sample at most. Of small samples it is as many bytes as the batch has, in whole runs:
-// lanes reach the ends of theirs at different times, so the number of runs that a batch begins is
-// near its mean, and four standard deviations bound it.
+// begun returns the decoded bytes, with tables, of the blocks that a batch can be the first to
+// need: one for each sample at most. Of small samples it is as many bytes as the batch has, in
+// whole runs: lanes reach the ends of theirs at different times, so the number of runs that a batch
+// begins is near its mean, and four standard deviations bound it.
 func (n *need) begun(samples float64) float64 {
 	mean := n.sample * samples
 	return min(n.block*samples, mean+4*math.Sqrt(mean*n.decoded)+4*n.decoded)

@@ -10,7 +10,8 @@ import (
 	"github.com/shardtool/shardtool/internal/mix"
 )
 
-// openAtOnce is how many data sets are opened at a time: it takes a few requests, one after another.
+// openAtOnce is how many data sets are opened at a time: it takes a few requests, one after
+// another.
 const openAtOnce = 64
 
 // Opener opens the data set of a source. tables names the generation that a checkpoint has of it;
@@ -25,8 +26,9 @@ type Sources struct {
 }
 
 // OpenSources opens the data sets of a spec that are not open, and reads what a mix needs of them:
-// tables, and where an older program packed them the sums of an attribute from the indexes of shards.
-// With a checkpoint they are the generations that it names. The caller must Close the sources.
+// tables, and where an older program packed them the sums of an attribute from the indexes of
+// shards. With a checkpoint they are the generations that it names. The caller must Close the
+// sources.
 //
 // The error is that of the first source that has one. A *CountError is in a *SpecError.
 func OpenSources(ctx context.Context, s Spec, open Opener, from *Checkpoint) (*Sources, error) {
@@ -85,10 +87,10 @@ func (x *Sources) All() iter.Seq2[string, *Dataset] {
 }
 
 // Extent is how many samples an epoch of a mix has, and the position where its stream ends because
-// every source is used up; 2^63 where it never does. Both are known before the orders of the sources
-// are chosen. Where positions hold units, they are not, and what is returned counts samples, or has
-// the end of a stream without one. With a checkpoint they are those of its mix, or, with change, of
-// the mix that continues from it.
+// every source is used up; 2^63 where it never does. Both are known before the orders of the
+// sources are chosen. Where positions hold units, they are not, and what is returned counts
+// samples, or has the end of a stream without one. With a checkpoint they are those of its mix, or,
+// with change, of the mix that continues from it.
 func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err error) {
 	if x.spec.isAlone() {
 		return x.sets[0].selection.Len(), 1 << 63, nil
@@ -102,10 +104,10 @@ func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err 
 	return s.extent(x.data, saved, change)
 }
 
-// Resolve decides the run that a spec asks for, or that continues from a checkpoint, which must agree
-// with what the user said, but for the change. Of the spec, Order, Units, Epoch and Said are used: the
-// others are those of OpenSources. The caller must Close the run, and keep the sources open until
-// then. The context is for resolving alone.
+// Resolve decides the run that a spec asks for, or that continues from a checkpoint, which must
+// agree with what the user said, but for the change. Of the spec, Order, Units, Epoch and Said are
+// used: the others are those of OpenSources. The caller must Close the run, and keep the sources
+// open until then. The context is for resolving alone.
 //
 // Errors: what the spec cannot ask for is a *SpecError or wraps ErrOptions; a checkpoint of other
 // content, or of another order, wraps order.ErrMismatch and names the member. A sample without a

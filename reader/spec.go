@@ -16,8 +16,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Spec is what a user asks for: what a run reads, and in which order. Package mixfile reads one from
-// a mix file.
+// Spec is what a user asks for: what a run reads, and in which order. Package mixfile reads one
+// from a mix file.
 type Spec struct {
 	// Name is that of the mix file, for errors.
 	Name string
@@ -37,9 +37,10 @@ type Spec struct {
 	// Order chooses the order. GlobalBatch 0 is that of the checkpoint, or 256. With a checkpoint the
 	// order is that of the checkpoint; where Said names an option, it must agree.
 	Order order.Choice
-	// Units makes positions hold units in place of samples, where its Kind is set: packed sequences, or
-	// micro-batches of samples of similar length. By names the integer attribute with the lengths; Long
-	// defaults to units.LongError, and a Window of 0 is chosen. GlobalBatch then counts units.
+	// Units makes positions hold units in place of samples, where its Kind is set: packed
+	// sequences, or micro-batches of samples of similar length. By names the integer attribute with
+	// the lengths; Long defaults to units.LongError, and a Window of 0 is chosen. GlobalBatch then
+	// counts units.
 	Units units.Params
 	// Epoch is the first epoch. Order.Epochs is the number of epochs; 0 means no end.
 	Epoch uint64
@@ -55,8 +56,8 @@ type Source struct {
 	// Set is the data set, or Data says where it is, for the function given to OpenSources.
 	Set  *Dataset
 	Data string
-	// Where is an expression that chooses samples, Keys a file with the keys of the samples chosen, for
-	// that function too.
+	// Where is an expression that chooses samples, Keys a file with the keys of the samples chosen,
+	// for that function too.
 	Where, Keys string
 	Share       *big.Rat // of a mix; nil: none is given
 	MaxEpochs   uint64   // of the source in a mix; 0: no limit
@@ -162,8 +163,8 @@ type Planning struct {
 	Folder string
 	// Log, when not nil, takes a warning where a plan cannot be kept.
 	Log *slog.Logger
-	// Progress, when not nil, returns what is called while epochs of a source are planned, from several
-	// goroutines: with the epoch, and how many of its samples have been planned.
+	// Progress, when not nil, returns what is called while epochs of a source are planned, from
+	// several goroutines: with the epoch, and how many of its samples have been planned.
 	Progress func(source string) func(epoch, done, of uint64)
 }
 

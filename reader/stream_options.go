@@ -25,8 +25,8 @@ var (
 // StreamOptions configures a stream. The zero value of a field is its documented default.
 type StreamOptions struct {
 	// Shuffle, Seed and Tail choose the order, with Order, see order.Choice. Tail defaults to
-	// order.DefaultTail(Epochs). With a Checkpoint they are those of the checkpoint, and the values here
-	// are ignored: use order.Params.Compare to find out whether they differ.
+	// order.DefaultTail(Epochs). With a Checkpoint they are those of the checkpoint, and the values
+	// here are ignored: use order.Params.Compare to find out whether they differ.
 	Shuffle bool
 	Seed    uint64
 	Tail    order.Tail
@@ -75,7 +75,8 @@ type StreamOptions struct {
 	Faults Faults
 }
 
-// Order is how an order is chosen, see order.Choice. With a Checkpoint it is that of the checkpoint.
+// Order is how an order is chosen, see order.Choice. With a Checkpoint it is that of the
+// checkpoint.
 type Order struct {
 	ShuffleMemory                 uint64 // bytes
 	WholeShards                   bool
@@ -85,14 +86,15 @@ type Order struct {
 
 // Tuning is how a stream reads. It changes neither the samples nor their order.
 type Tuning struct {
-	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
-	// find samples in them. Default: what the order keeps live for this rank and half as much again to
-	// run ahead, or twice the blocks that a batch draws from if that is more; all of a data set that
-	// the order holds whole (order.Choose); at least 64 MiB. A stream whose memory holds all data reads
-	// each block once for all epochs. With less, blocks are evicted and read again, and the samples of a batch are copied out of blocks when
-	// those would fill the budget: slower, but the same order. A block larger than Memory is an error
-	// that wraps format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set,
-	// come on top.
+	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables
+	// that find samples in them. Default: what the order keeps live for this rank and half as much
+	// again to run ahead, or twice the blocks that a batch draws from if that is more; all of a
+	// data set that the order holds whole (order.Choose); at least 64 MiB. A stream whose memory
+	// holds all data reads each block once for all epochs. With less, blocks are evicted and read
+	// again, and the samples of a batch are copied out of blocks when those would fill the budget:
+	// slower, but the same order. A block larger than Memory is an error that wraps
+	// format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set, come on
+	// top.
 	Memory int64
 	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
 	Workers int
@@ -111,8 +113,9 @@ type Tuning struct {
 	// for less load or the step needs fewer. A store may then get more requests than it sends by
 	// default, out of an eighth of Memory.
 	NoAutotune bool
-	// RowsIf, when not nil, chooses between rows and samples when a stream with Rows opens: it gets what
-	// StreamInfo.Rows would be. Where it returns false, or the data has no rows, batches have Samples.
+	// RowsIf, when not nil, chooses between rows and samples when a stream with Rows opens: it gets
+	// what StreamInfo.Rows would be. Where it returns false, or the data has no rows, batches have
+	// Samples.
 	RowsIf func(fields []RowField) bool
 	// Plans is a folder for the plans of epochs of units and the lengths of samples, so that the next
 	// start finds them there. "" keeps none. What cannot be kept or read there is made anew.

@@ -188,17 +188,7 @@ func (r *dryRun) printEvents(w io.Writer) {
 }
 
 // simulateMix walks through steps of a mix.
-func simulateMix(cmd *cobra.Command, arg string, f *simulateFlags) error {
-	ctx := cmd.Context()
-	worlds, err := f.order.parseWorlds(f.worlds)
-	if err != nil {
-		return err
-	}
-	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mix, 0)
-	if err != nil {
-		return err
-	}
-	defer run.Close()
+func simulateMix(cmd *cobra.Command, run *openedRun, f *simulateFlags, worlds []int) error {
 	steps := f.steps
 	if steps == 0 { // an epoch of the mix
 		steps = (run.Mix.Mix().Epoch-1)/uint64(f.order.opt.GlobalBatch) + 1
@@ -206,7 +196,7 @@ func simulateMix(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if run.Units.Kind != "" {
 		return simulateMixUnits(cmd, run, steps, f, worlds)
 	}
-	r, err := run.walk(ctx, f.label, simulate.MixOptions{
+	r, err := run.walk(cmd.Context(), f.label, simulate.MixOptions{
 		Steps: steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job},
 	})
 	if err != nil {

@@ -41,9 +41,6 @@ mean of the ranks, which wait for it.`,
 			if err := f.job.fill(); err != nil {
 				return err
 			}
-			if isMix(args[0]) {
-				return simulateMix(cmd, args[0], &f)
-			}
 			return runSimulate(cmd, args[0], &f)
 		},
 	}
@@ -72,7 +69,10 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	defer run.Close()
-	if run.UnitOrder != nil {
+	switch {
+	case run.Mix != nil:
+		return simulateMix(cmd, run, f, worlds)
+	case run.UnitOrder != nil:
 		return simulateUnits(cmd, run.Sources[0], run.UnitOrder, f, worlds)
 	}
 	plan, ds := run.Plan, run.Sources[0]

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
+	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
@@ -48,7 +49,9 @@ func printUnitReport(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p u
 		countText(r.Split), countText(r.Truncated), countText(r.Cut), countText(r.Dropped), countText(r.Left))
 	fmt.Fprintf(w, "tokens of a step: %s to %s, mean %s\n\n", countText(r.Step.Least), countText(r.Step.Most), countText(uint64(r.Step.Mean)))
 	fmt.Fprintf(w, "mixing of the samples in a batch: variance inflation %.2f (1 is a uniform permutation)\n", r.VIF)
-	printMixAdvice(w, r.Verdict)
+	if u.Order().Params().Shuffle {
+		printMixAdvice(w, mixing.Judge(r.VIF, "", u.Order()))
+	}
 	return printUnitWorlds(w, r.Worlds)
 }
 

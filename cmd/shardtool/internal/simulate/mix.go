@@ -2,9 +2,7 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 
 	"github.com/shardtool/shardtool/internal/mix"
@@ -138,19 +136,9 @@ func newMixWalk(plan *mix.Plan, orders []*order.Plan, sources []MixSource, o Mix
 
 // batches walks the steps.
 func (w *mixWalk) batches(ctx context.Context, cursor *mix.Cursor) error {
-	var refs []order.Ref
-	for w.o.Steps == 0 || w.report.Batches < w.o.Steps {
-		var b order.Batch
-		var err error
-		refs, b, err = cursor.NextBatch(refs[:0], order.Split{GlobalBatch: w.o.GlobalBatch, World: 1})
-		if errors.Is(err, io.EOF) || err == nil && w.o.End > 0 && b.Position >= w.o.End {
-			return nil
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
+	return each(ctx, cursor, w.o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
+		if w.o.End > 0 && b.Position >= w.o.End {
+			return false
 		}
 		w.report.Batches++
 		w.report.End = b.NextPosition
@@ -163,8 +151,8 @@ func (w *mixWalk) batches(ctx context.Context, cursor *mix.Cursor) error {
 				w.worlds[i].resumeBatch(refs, b.Global, func(r *order.Ref) int { return int(r.Source) })
 			}
 		}
-	}
-	return nil
+		return w.o.Steps == 0 || w.report.Batches < w.o.Steps
+	})
 }
 
 // add counts a global batch. It moves the blocks of the references behind those of the sources

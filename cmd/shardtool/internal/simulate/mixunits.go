@@ -2,9 +2,7 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/mixing"
@@ -87,22 +85,12 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o MixUnitOpt
 
 func (r *MixUnitReport) walk(ctx context.Context, cursor *mix.Cursor, m *mix.Mix, o *MixUnitOptions, meter *mixing.BySource) error {
 	params := func(source uint16) units.Params { return m.Sources[source].Unit }
-	var refs []order.Ref
 	var steps []unitCost
-	for r.Batches < o.Steps {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	return each(ctx, cursor, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
+		if r.Batches >= o.Steps || o.End > 0 && b.Position >= o.End {
+			return false
 		}
-		var b order.Batch
-		var err error
-		refs, b, err = cursor.NextBatch(refs[:0], order.Split{GlobalBatch: o.GlobalBatch, World: 1})
-		if errors.Is(err, io.EOF) || err == nil && o.End > 0 && b.Position >= o.End {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		steps = unitCosts(steps[:0], refs, &b, params, o.Square)
+		steps = unitCosts(steps[:0], refs, b, params, o.Square)
 		r.add(steps)
 		meter.Add(refs)
 		r.End, r.Units = b.NextPosition, r.Units+uint64(len(steps))
@@ -110,8 +98,8 @@ func (r *MixUnitReport) walk(ctx context.Context, cursor *mix.Cursor, m *mix.Mix
 			s := &r.Sources[steps[i].source]
 			s.Units, s.Delivered, s.room = s.Units+1, s.Delivered+steps[i].tokens, s.room+steps[i].room
 		}
-	}
-	return nil
+		return r.Batches < o.Steps
+	})
 }
 
 // finish turns sums into shares.

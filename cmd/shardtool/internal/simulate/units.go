@@ -2,8 +2,6 @@ package simulate
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
@@ -30,8 +28,7 @@ type UnitReport struct {
 	Epoch uint64 `json:"epoch"`
 	Units uint64 `json:"units"`
 	// VIF is the variance inflation of the labels of the samples in a batch, see package mixing.
-	VIF     float64        `json:"vif"`
-	Verdict mixing.Verdict `json:"-"` // on it
+	VIF float64 `json:"vif"`
 	UnitSteps
 }
 
@@ -75,30 +72,19 @@ func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, 
 		return nil, err
 	}
 	cursor.Until(o.Epoch + 1)
-	var refs []order.Ref
 	var steps []unitCost
 	meter := mixing.NewPart(o.Labels)
-	for {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		var b order.Batch
-		refs, b, err = cursor.NextBatch(refs[:0], order.Split{GlobalBatch: o.GlobalBatch, World: 1})
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		steps = unitCosts(steps[:0], refs, &b, func(uint16) units.Params { return u.Units.Params() }, o.Square)
+	if err := each(ctx, cursor, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
+		steps = unitCosts(steps[:0], refs, b, func(uint16) units.Params { return u.Units.Params() }, o.Square)
 		r.Units = b.Of
 		r.add(steps)
 		meter.Add(unpadded(refs))
+		return true
+	}); err != nil {
+		return nil, err
 	}
 	r.end()
-	if r.VIF = meter.VIF(); u.Order().Params().Shuffle {
-		r.Verdict = mixing.Judge(r.VIF, "", u.Order())
-	}
+	r.VIF = meter.VIF()
 	return r, nil
 }
 

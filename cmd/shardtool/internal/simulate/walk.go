@@ -54,6 +54,30 @@ type walk struct {
 	report *Report
 }
 
+// batches is a cursor over an order.
+type batches interface {
+	NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error)
+}
+
+// each calls f with the global batches of a cursor, until its end or until f wants no more.
+func each(ctx context.Context, c batches, globalBatch int, f func(refs []order.Ref, b *order.Batch) (more bool)) error {
+	var refs []order.Ref
+	for {
+		var b order.Batch
+		var err error
+		refs, b, err = c.NextBatch(refs[:0], order.Split{GlobalBatch: globalBatch, World: 1})
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil || !f(refs, &b) {
+			return err
+		}
+	}
+}
+
 // batches reads all global batches of the epoch.
 func (w *walk) batches(ctx context.Context) error {
 	n := w.plan.Samples()
@@ -62,19 +86,7 @@ func (w *walk) batches(ctx context.Context) error {
 		return err
 	}
 	cur.Until(w.o.Epoch + 1)
-	var refs []order.Ref
-	for {
-		var b order.Batch
-		refs, b, err = cur.NextBatch(refs[:0], order.Split{GlobalBatch: w.o.GlobalBatch, World: 1})
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
+	return each(ctx, cur, w.o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
 		own := int(min(uint64(len(refs)), n-b.Position)) // the rest is padding, or of the next epoch
 		w.add(refs, own, b.Global)
 		middle := b.Position <= n/2 && n/2 < b.Position+uint64(own)
@@ -87,7 +99,8 @@ func (w *walk) batches(ctx context.Context) error {
 			}
 		}
 		w.meter.Batch(refs, own)
-	}
+		return true
+	})
 }
 
 // add counts a global batch, of whose refs the first own are samples of the epoch.
