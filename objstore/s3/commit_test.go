@@ -380,7 +380,7 @@ func TestBusyUpload(t *testing.T) {
 	}
 	left.Store(1 << 40)
 	brief := quick(s.URL)
-	brief.MaxElapsed = 2 * time.Second
+	brief.ReadOptions.MaxElapsed = 2 * time.Second
 	_, err := objstore.Put(t.Context(), open(t, s.URL, "", brief), "a", nil, objstore.Condition{})
 	if err == nil || !strings.Contains(err.Error(), "SlowDown") || !strings.Contains(err.Error(), "given up after") {
 		t.Error(err)

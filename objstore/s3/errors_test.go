@@ -149,7 +149,7 @@ func TestFailures(t *testing.T) {
 				return true
 			})
 			opts := quick(s.URL)
-			opts.MaxAttempts = 3
+			opts.ReadOptions.MaxAttempts = 3
 			store := open(t, s.URL, "", opts)
 			for op, err := range operations(t, store) {
 				ok := false

@@ -41,7 +41,8 @@ type Options struct {
 	// confirms that it verifies it; the signature covers either.
 	RequestChecksums string
 
-	objstore.ReadOptions
+	// ReadOptions tune reads.
+	ReadOptions objstore.ReadOptions
 
 	// UploadPartSize is the size of the first 2,000 parts of an upload, 5 to 16 MiB, by default 8
 	// MiB. Objects of at most that size are put by one request. Each further 2,000 parts are four

@@ -94,7 +94,7 @@ func TestHTTP2Offered(t *testing.T) {
 		return false
 	})
 	opts := quick(s.URL)
-	opts.MaxAttempts = 1
+	opts.ReadOptions.MaxAttempts = 1
 	everything(t, openPlain(t, s.URL, opts))
 }
 
