@@ -86,11 +86,6 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.order.fill(); err != nil {
 		return err
 	}
-	if !isMix(arg) {
-		if err := f.mix.refuse(cmd.Flags().Changed); err != nil {
-			return err
-		}
-	}
 	if err := f.tune.fill(&f.order.opt); err != nil {
 		return err
 	}
@@ -116,6 +111,9 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 			limitMemory(f.memory, 0)
 		}
 		return catStream(cmd, arg, f)
+	}
+	if err := f.mix.refuse(cmd.Flags().Changed); err != nil {
+		return err
 	}
 	limitMemory(f.memory, 0)
 	ds, err := openDataset(ctx, arg, reader.Options{Memory: f.memory, Workers: f.work})
