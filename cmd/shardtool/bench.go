@@ -162,7 +162,7 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 			return usage(err)
 		}
 	}
-	if f.html != "" { // rather now than after the measurement
+	if f.html != "" { // report a wrong path now, not after the measurement
 		if info, err := os.Stat(filepath.Dir(f.html)); err != nil || !info.IsDir() {
 			return usagef("--html %s: there is no folder %s", f.html, filepath.Dir(f.html))
 		}
@@ -234,7 +234,7 @@ func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, st
 	return c.Close()
 }
 
-// benchData is what a report has of the data of the run.
+// benchData fills in what a report says about the data of the run.
 func (run *openedRun) benchData(arg string, d *bench.Data) {
 	*d = bench.Data{Address: objstore.Redact(arg)}
 	var all []byte

@@ -129,7 +129,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		err = catTar(ctx, w, ds, f.order.limit, bar)
 	}
 	bar.end()
-	// What is whole goes out even when something behind it failed.
+	// Complete samples are written even if a later one failed.
 	if ferr := w.Flush(); err == nil {
 		err = ferr
 	}

@@ -132,7 +132,7 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 	}
 }
 
-// save says where a batch ends, in the stream or in a file.
+// save writes a checkpoint of the end of a batch, to the stream or to a file.
 func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error {
 	if !f.checkpoints && f.out == "" {
 		return nil
@@ -153,10 +153,11 @@ func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error
 	if f.out == "" {
 		return nil
 	}
-	if err := o.w.Flush(); err != nil { // what the file says was written, was
+	if err := o.w.Flush(); err != nil { // the file must not count samples that were not written
 		return err
 	}
-	// The ledger first: one that is ahead of its checkpoint names blocks that will be found again.
+	// Write the ledger first. One that is ahead of its checkpoint only names blocks that the next run
+	// finds again.
 	if skipped := s.Skipped(); len(skipped) != o.saved {
 		if err := writeLedger(f.out, skipped); err != nil {
 			return err

@@ -139,7 +139,7 @@ func withDataset(list func(context.Context, *reader.Dataset, string) ([]string, 
 			return nil, directive
 		}
 		defer ds.Close()
-		found, _ := list(ctx, ds, word) // what was found in time
+		found, _ := list(ctx, ds, word) // list what was found in time
 		out := found[:0]
 		for _, f := range found {
 			if plain.Text(f) == f {

@@ -44,7 +44,7 @@ func (f *shareFlags) options(cmd *cobra.Command) (reshard.Share, error) {
 	return s, err
 }
 
-// datasetKind is data sets, whole or in part.
+// datasetKind is the kind of data sets, whole or in part.
 var datasetKind = kind{
 	name:  "data sets",
 	one:   "a data set",

@@ -132,5 +132,5 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// usage makes an error one in what the user wrote.
+// usage marks an error as an error in what the user wrote.
 func usage(err error) error { return &exitError{exitUsage, err} }

@@ -108,7 +108,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	return printStep(cmd.OutOrStdout(), data, step)
 }
 
-// options are those of the step that the flags ask for.
+// explainOptions returns the options of the step that the flags ask for.
 func (f *orderFlags) explainOptions(keys bool) explain.Options {
 	return explain.Options{
 		GlobalBatch: f.opt.GlobalBatch, World: f.opt.World, Rank: f.opt.Rank, OneRank: f.changed("rank") || f.fromEnv, Keys: keys, Limit: int(f.limit),

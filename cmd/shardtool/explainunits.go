@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 )
 
-// holds is what positions of a step hold.
+// holds names what a position of a step holds.
 func holds(s *explain.Step) string {
 	if s.Units != nil {
 		return "unit"

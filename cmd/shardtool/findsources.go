@@ -89,7 +89,7 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 	return checkSources(folders, target)
 }
 
-// knows rejects flags that apply only to other kinds.
+// knows rejects flags that do not apply to this kind.
 func (k *kind) knows(cmd *cobra.Command, f *packFlags, src, why string) error {
 	for _, other := range allKinds() {
 		for _, flag := range other.flags {
@@ -199,7 +199,7 @@ func realPath(path string) (string, error) {
 
 // isDataset reports whether a source is a data set: it has a manifest, or names a generation.
 func isDataset(ctx context.Context, src string) (bool, error) {
-	src, _ = cutView(src) // which opening it refuses
+	src, _ = cutView(src) // opening it later refuses a view
 	place, _, _ := strings.Cut(src, "?")
 	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
 		return false, nil
@@ -221,7 +221,7 @@ func isDataset(ctx context.Context, src string) (bool, error) {
 		return false, err
 	}
 	text, _, err := objstore.ReadAll(ctx, store, format.ManifestName, 64<<20)
-	return err == nil && isSummary(text), ctx.Err() // where it cannot be read, listing gives the better error
+	return err == nil && isSummary(text), ctx.Err() // if it cannot be read, listing gives the better error
 }
 
 // isSummary reports whether a text is the manifest of a data set, even of a version that this one

@@ -115,8 +115,9 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return enc.Encode(v)
 }
 
-// limitMemory sets the limit of the garbage collector to a budget and more, the memory that the
-// budget does not cover, such as that of encoders. GOMEMLIMIT takes precedence.
+// limitMemory sets the limit of the garbage collector to budget, more and memory for the program.
+// more is what the budget does not cover, such as the memory of encoders. GOMEMLIMIT takes
+// precedence.
 func limitMemory(budget, more int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		const rest = 32 << 20 // program, stacks, index of a shard

@@ -26,8 +26,8 @@ func (o *openedRun) Close() {
 	o.sources.Close()
 }
 
-// openRun opens the run over a data set or a mix that the flags ask for. It says what changes in the
-// mix, and what samples longer than a unit lose; one rank is enough.
+// openRun opens the run over a data set or a mix that the flags ask for. It prints what changes in
+// the mix and, on rank 0, what samples longer than a unit lose.
 func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*openedRun, error) {
 	sources, err := f.sources(arg, mixed)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 	return run, nil
 }
 
-// changeText says what a change of the mix changes.
+// changeText describes a change of the mix.
 func changeText(from *reader.Checkpoint, d *mix.Difference, i *reader.StreamInfo) string {
 	text := fmt.Sprintf("changed at %d: %s %s: %s -> %s", from.Place().Position, d.Source, d.Field, d.Checkpoint, d.Given)
 	if d.LeftOut > 0 {
@@ -66,7 +66,7 @@ func changeText(from *reader.Checkpoint, d *mix.Difference, i *reader.StreamInfo
 	return text
 }
 
-// resolve opens the sources, and decides the run over them.
+// resolve opens the sources and the run over them.
 func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, of *reader.Spec, from *reader.Checkpoint, mixed *mixFlags, opts reader.Options) (*openedRun, error) {
 	change, err := mixed.asked()
 	if err != nil {
@@ -84,8 +84,8 @@ func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, of *reader.S
 	return &openedRun{run, run.Info(), sources, of.Count}, nil
 }
 
-// others are the fields of all sources that are not among those expected, as fields that samples
-// may lack: no batch needs them.
+// others returns the fields of all sources that are not in expected. They are marked as fields that
+// samples may lack, because no batch needs them.
 func others(sets []*reader.Dataset, expected []string) (names []string) {
 	for _, ds := range sets {
 		if ds == nil {
@@ -134,14 +134,14 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 	}
 	opt := f.opt
 	opt.Tuning.Workers = workers
-	opt.Expect = append(opt.Expect, others(run.Sources, opt.Expect)...) // whatever samples have is read
+	opt.Expect = append(opt.Expect, others(run.Sources, opt.Expect)...) // read all fields that samples have
 	if in.Stream, err = run.Run.Stream(ctx, opt); err != nil {
 		return nil, f.explain(err)
 	}
 	return in, nil
 }
 
-// sources are those of a mix file, or the one data set of an argument.
+// sources returns the sources in a mix file, or the one data set that the argument names.
 func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) {
 	if !isMix(arg) {
 		return &reader.Spec{Sources: []reader.Source{{Data: arg}}}, mixed.refuse(f.changed)
@@ -176,16 +176,16 @@ func opener(opts reader.Options, view viewFlags, use func(*viewFlags, context.Co
 	}
 }
 
-// anyEpoch has the order end with the last epoch there can be, in place of the epochs asked for: what
-// describes one step takes a step of any epoch.
+// anyEpoch lets the order run to the last possible epoch, instead of the epochs asked for. Commands
+// that describe one step accept a step of any epoch.
 func (f *orderFlags) anyEpoch() {
 	if f.opt.Epochs > 0 {
 		f.opt.Epochs = math.MaxUint64
 	}
 }
 
-// stepPlace is where the run begins, or with --step where that step does. Past the end of the order
-// the error is io.EOF.
+// stepPlace returns the place where the run begins, or with --step where that step begins. Past the
+// end of the order the error is io.EOF.
 func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun, step uint64) (reader.Place, error) {
 	if !f.changed("step") {
 		return run.Run.Begin(), nil

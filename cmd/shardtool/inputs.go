@@ -128,8 +128,9 @@ func lookAtObjects(ctx context.Context, f *packFlags, store objstore.Store, inpu
 	return k, files, nil
 }
 
-// lookAtStore finds the kind and the objects of an address in a store: one object, those of a glob,
-// or all below a prefix. A ? begins the options of the address and is never part of a glob.
+// lookAtStore finds the kind and the objects of an address in a store: one object, the objects that
+// match a glob, or all objects below a prefix. A ? begins the options of the address and is never
+// part of a glob.
 func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, err error) {
 	place, query, _ := strings.Cut(src, "?")
 	if query != "" {

@@ -19,17 +19,17 @@ type viewJSON struct {
 	View string `json:"view"`
 	ID   string `json:"id"`
 	Kind string `json:"kind,omitempty"`
-	// Samples is the samples of an epoch, Of those of the data set.
+	// Samples is the number of samples of an epoch, and Of the number in the data set.
 	Samples uint64            `json:"samples"`
 	Of      uint64            `json:"of"`
 	Made    map[string]string `json:"made,omitempty"`
 	// Current is false for a view of another generation, which select --carry makes anew.
 	Current bool `json:"current"`
-	// Error is why the name cannot be read.
+	// Error says why the view cannot be read.
 	Error string `json:"error,omitempty"`
 }
 
-// viewOf is the view in use.
+// viewOf returns the view in use.
 func viewOf(ds *reader.Dataset) *viewJSON {
 	v := ds.Selection().View()
 	if v == nil {
@@ -42,7 +42,7 @@ func viewOf(ds *reader.Dataset) *viewJSON {
 	return &viewJSON{View: names.View(ds.Selection().ID()), ID: ds.Selection().ID(), Kind: kind, Samples: ds.Selection().Len(), Of: v.Samples, Current: true}
 }
 
-// listViews lists the views that have a name. A store that cannot list has none that are known.
+// listViews lists the views that have a name. It finds none in a store that cannot list.
 func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 	list := []viewJSON{}
 	for name, err := range views.Names(ctx, ds.Store()) {
@@ -66,7 +66,7 @@ func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 	return list, nil
 }
 
-// printViews prints the view in use, or those that there are.
+// printViews prints the view in use, or else all views that have a name.
 func printViews(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	if v := viewOf(ds); v != nil {
 		_, err := fmt.Fprintf(w, "view %s: %s of %s (%s)\n", v.ID, countText(v.Samples), plural(v.Of, "sample"), v.Kind)

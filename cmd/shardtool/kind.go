@@ -33,8 +33,8 @@ type kind struct {
 type found struct {
 	kind *kind
 	srcs []string
-	// files are those of a kind in fileKinds, in the order of srcs. For folders of files they are the
-	// stores among srcs, with Store only.
+	// files are the files of a kind in fileKinds, in the order of srcs. For folders of files they are
+	// the stores among srcs, with Store only.
 	files []source.Input
 	// why explains, in messages, why a folder is one of files.
 	why string

@@ -24,7 +24,7 @@ func readLedger(checkpoint string) ([]ledger.Block, error) {
 }
 
 func writeLedger(checkpoint string, blocks []ledger.Block) error {
-	if len(blocks) == 0 { // one that an earlier job left says nothing of this one
+	if len(blocks) == 0 { // a ledger that an earlier job left does not describe this one
 		if err := os.Remove(ledgerName(checkpoint)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -16,10 +16,11 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// maxWalk is the most samples of a dry run that are walked one by one for what nodes read.
+// maxWalk is the largest number of samples that a dry run walks one by one to count what nodes
+// read.
 const maxWalk = 1 << 20
 
-// dryRun is what inspect prints of a mix.
+// dryRun is what inspect prints about a mix.
 type dryRun struct {
 	run *openedRun
 	*simulate.Forecast
@@ -93,7 +94,8 @@ func (r *dryRun) inUnits(cmd *cobra.Command, walked uint64, f *inspectFlags, wor
 	return printMixUnits(w, r.Units)
 }
 
-// sizes are the bytes and tokens of the sources. A source whose samples are not counted has none.
+// sizes returns the bytes and tokens of the sources. Tokens is 0 where samples have no known
+// length.
 func (o *openedRun) sizes(ctx context.Context) ([]simulate.Size, error) {
 	sizes := make([]simulate.Size, len(o.Sources))
 	for i, ds := range o.Sources {
@@ -132,7 +134,7 @@ func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOpti
 	return simulate.Mix(ctx, o.Mix, o.Run.Begin().Position, o.Plans, sources, opt)
 }
 
-// print prints what the sources give, and what changes when.
+// print prints what the sources give, and when that changes.
 func (r *dryRun) print(w io.Writer) error {
 	unit := unitName(&r.run.StreamInfo)
 	fmt.Fprintf(w, "steps %d to %d in batches of %s: positions %s to %s; an epoch of the mix has %s\n\n", r.Step, r.Step+r.Steps-1, countText(uint64(r.GlobalBatch)),

@@ -137,8 +137,8 @@ func (p *orderPrinter) print(ctx context.Context, refs []order.Ref, b *order.Bat
 	return true, nil
 }
 
-// line is the line of the entry that begins with reference i, and the number of the reference after
-// it. A removed sample has none.
+// line returns the line of the entry that begins with reference i, and the number of the reference
+// after the entry. line is nil for a removed sample.
 func (p *orderPrinter) line(ctx context.Context, refs []order.Ref, b *order.Batch, i int) (line any, next int, err error) {
 	r := &refs[i]
 	entry := i
@@ -177,7 +177,7 @@ func (p *orderPrinter) gone(r *order.Ref) bool {
 	return !r.Padding && p.run.Sources[r.Source].Removed(r.Number)
 }
 
-// item is where a sample is.
+// item returns where a sample is.
 func (p *orderPrinter) item(ctx context.Context, r *order.Ref) (it itemLine, err error) {
 	place := &p.places[r.Source]
 	it.Number = r.Number

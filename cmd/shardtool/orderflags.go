@@ -145,8 +145,8 @@ func (f *orderFlags) read() (*reader.Checkpoint, error) {
 	return &saved[0].Checkpoint, nil
 }
 
-// openAt opens the newest generation with the samples of the one that a checkpoint names, or that of
-// the argument. It says which where the checkpoint names another.
+// openAt opens the generation that arg names, or else the newest one with the samples of the
+// generation that a checkpoint names (tables). It warns if the two differ.
 func openAt(ctx context.Context, arg string, opts reader.Options, tables string) (*reader.Dataset, error) {
 	addr, view := cutView(arg)
 	store, generation, err := dataset(ctx, addr)
@@ -165,7 +165,7 @@ func openAt(ctx context.Context, arg string, opts reader.Options, tables string)
 	return ds, err
 }
 
-// spec is what the flags ask for.
+// spec returns the run that the flags ask for.
 func (f *orderFlags) spec() reader.Spec {
 	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: map[string]bool{}}
 	for _, name := range slices.Concat(orderFlagNames, unitFlagNames) {
@@ -206,15 +206,16 @@ func warnMixing(ctx context.Context, s *reader.Stream, rank int, warn func(v mix
 	if rank > 0 {
 		return
 	}
-	if v, err := s.Mixing(ctx); err == nil && v.Little() { // an error is that of the stream, too
+	if v, err := s.Mixing(ctx); err == nil && v.Little() { // the stream reports the error too
 		warn(v)
 	}
 }
 
-// explain gives an error of the order its exit code, once.
+// explain gives an error of the order its exit code, unless it has one.
 func (f *orderFlags) explain(err error) error { return explainRun(f.in, err) }
 
-// explainRun gives an error of a run its exit code, once. in is what the checkpoint came from.
+// explainRun gives an error of a run its exit code, unless it has one. in is the checkpoint's name
+// in messages.
 func explainRun(in string, err error) error {
 	_, explained := errors.AsType[*exitError](err)
 	count, uncounted := errors.AsType[*reader.CountError](err)
@@ -234,8 +235,8 @@ func explainRun(in string, err error) error {
 	return err
 }
 
-// samples is how many samples this rank gets from here on, of a data set of n: exact up to the last
-// batches of epochs, 0 where there is no end.
+// samples returns how many samples of a data set of n this rank gets from here on. The number is
+// exact up to the last batches of epochs. It is 0 if the order has no end and no limit is set.
 func (f *orderFlags) samples(n uint64) int64 {
 	if cp := f.opt.Checkpoint; cp != nil {
 		return f.left(n, cp.Place().Epoch, cp.Place().Position)
@@ -243,7 +244,7 @@ func (f *orderFlags) samples(n uint64) int64 {
 	return f.left(n, f.opt.Epoch, 0)
 }
 
-// left is samples from a place on.
+// left is samples, counted from a place on.
 func (f *orderFlags) left(n, epoch, position uint64) int64 {
 	if f.opt.Epochs == 0 || n == 0 {
 		return f.limit
@@ -259,7 +260,7 @@ func (f *orderFlags) left(n, epoch, position uint64) int64 {
 	return int64(max(left, 1))
 }
 
-// ended tells whether the epochs that were asked for end before an epoch.
+// ended reports whether the epochs that were asked for end before an epoch.
 func (f *orderFlags) ended(epoch uint64) bool { return f.opt.Epochs > 0 && epoch >= f.opt.End() }
 
 func (f *orderFlags) addUnits(cmd *cobra.Command) {

@@ -49,7 +49,7 @@ func (flags *mixFlags) refuse(changed func(flag string) bool) error {
 	return nil
 }
 
-// asked is the change of the mix that the flags ask for.
+// asked returns the change of the mix that the flags ask for.
 func (flags *mixFlags) asked() (reader.Change, error) {
 	c := reader.Change{Mix: flags.change, AsSaved: flags.asSaved}
 	if flags.skip == "" {
@@ -94,7 +94,7 @@ func checkKind(name string, cp *reader.Checkpoint, mixed bool) error {
 	return &exitError{exitCheckpoint, fmt.Errorf("%s: the checkpoint has version 2, which is that of a mix of several data sets: resume with the mix", name)}
 }
 
-// unitName is what positions of a run hold.
+// unitName names what positions of a run hold.
 func unitName(i *reader.StreamInfo) string {
 	if i.Units.Kind != "" {
 		return "unit"

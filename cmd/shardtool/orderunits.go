@@ -39,7 +39,7 @@ func (l *unitLine) add(it itemLine, cut *order.Cut) {
 // orderLine is a sample in an order, as `cat --json` prints it.
 type orderLine struct {
 	Source   string `json:"source,omitempty"` // in a mix
-	Epoch    uint64 `json:"epoch"`            // in a mix that of the source
+	Epoch    uint64 `json:"epoch"`            // of the source, in a mix
 	Position uint64 `json:"position"`
 	Shard    string `json:"shard"`
 	Block    int    `json:"block"`
@@ -49,7 +49,7 @@ type orderLine struct {
 	Padding  bool   `json:"padding,omitempty"`
 }
 
-// keyBytes are the bytes of a key that is not UTF-8, which JSON has no string for.
+// keyBytes returns the bytes of a key that is not UTF-8, because a JSON string cannot hold it.
 func keyBytes[K ~string | ~[]byte](key K) []byte {
 	if utf8.Valid([]byte(key)) {
 		return nil

@@ -34,7 +34,7 @@ type packFlags struct {
 	stdin   stdinFlag
 	level   string
 	layout  string
-	// layoutGiven: --layout, or joined documents, leave nothing to choose.
+	// layoutGiven reports that --layout or joined documents have chosen the layout.
 	layoutGiven bool
 	kind        string
 	onError     string
@@ -309,7 +309,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return f.packError(ctx, err)
 	}
 	f.printDropped(stderr)
-	if found.kind != &datasetKind { // which has no better order to give
+	if found.kind != &datasetKind { // a pack of data sets has no better order
 		hintOrder(cmd, store)
 	}
 	return printResult(cmd, f.json, store, res, time.Since(begin))
@@ -320,7 +320,7 @@ func packError(ctx context.Context, err error) error {
 	if stopped(ctx) {
 		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues")
 	}
-	if errors.Is(err, writer.ErrEmpty) { // filters or errors left nothing of the sources
+	if errors.Is(err, writer.ErrEmpty) { // filters or errors left out all samples
 		return &exitError{exitNotFound, err}
 	}
 	return rowError(err)

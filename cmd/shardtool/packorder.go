@@ -28,8 +28,8 @@ func hintOrder(cmd *cobra.Command, store objstore.Store) {
 	}
 }
 
-// packedBy names what a data set is stored in the order of, or is "". It reads the indexes of a few
-// shards, and looks at short stretches of large ones.
+// packedBy names the label by which a data set is sorted in storage, or returns "". It reads the
+// indexes of a few shards, and looks at short stretches of large ones.
 func packedBy(ctx context.Context, ds *reader.Dataset) (string, error) {
 	const mostShards, stretches, stretch = 8, 64, 128
 	table, err := ds.OrderTable(ctx)

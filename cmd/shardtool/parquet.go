@@ -10,7 +10,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-// isParquet reports whether a name is that of a Parquet file.
+// isParquet reports whether a name is the name of a Parquet file.
 func isParquet(name string) bool {
 	lower := strings.ToLower(name)
 	return strings.HasSuffix(lower, ".parquet") || strings.HasSuffix(lower, ".parq") || strings.HasSuffix(lower, ".pq")

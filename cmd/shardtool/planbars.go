@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// planBars shows a bar for the first epoch of a source that is planned, if it takes longer than a
-// second. The others are planned while the one before is read.
+// planBars shows a bar for the first epoch of a source that is planned, if planning takes longer
+// than a second. Later epochs are planned while the epoch before is read.
 func planBars(stderr io.Writer) func(source string) func(epoch, done, of uint64) {
 	return func(source string) func(epoch, done, of uint64) {
 		return firstPlan(func(of uint64) func(done uint64) {
@@ -20,7 +20,7 @@ func planBars(stderr io.Writer) func(source string) func(epoch, done, of uint64)
 	}
 }
 
-// planningOf says what is planned; "" is a data set that is read alone.
+// planningOf describes what is planned; source is "" for a data set that is read alone.
 func planningOf(source string) string {
 	if source == "" {
 		return "planning units"
@@ -28,8 +28,8 @@ func planningOf(source string) string {
 	return "planning units of " + source
 }
 
-// firstPlan shows the progress of the first epoch that is planned. begin is called with its
-// samples, and what it returns with how many are done.
+// firstPlan shows the progress of the first epoch that is planned. It calls begin with the number
+// of samples, and the function that begin returns with how many are done.
 func firstPlan(begin func(of uint64) func(done uint64)) func(epoch, done, of uint64) {
 	var once sync.Once
 	var first uint64

@@ -153,7 +153,7 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 			if err != nil {
 				return err
 			}
-			if has && !stacked { // readers of it may know nothing else
+			if has && !stacked { // its readers may know no other layout
 				r.begin.Layout = writer.LayoutSamples.String()
 			}
 		}
@@ -181,7 +181,7 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	return r.published(ctx, store, res)
 }
 
-// leftovers refuses to begin where the first shard would not find its place.
+// leftovers returns an error if shards that another run left are where the first shard would go.
 func (r *receiver) leftovers(ctx context.Context, store objstore.Store) error {
 	if r.opt.Resume || r.begin.Parts > 0 || r.opt.Mode == writer.ModeOverwrite {
 		return nil
@@ -264,7 +264,7 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 	return r.published(ctx, store, res)
 }
 
-// published replies with what the current generation is.
+// published replies with a description of the current generation.
 func (r *receiver) published(ctx context.Context, store objstore.Store, res *writer.Result) error {
 	if !r.ready { // an equal run had published
 		types, _, err := writer.Types(ctx, store)

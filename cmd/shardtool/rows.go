@@ -72,7 +72,7 @@ func (f *rowFlags) options() error {
 	return f.cutLengths()
 }
 
-// cutLengths moves the attributes that are lengths of arrays from those of columns.
+// cutLengths moves the attributes that are lengths of arrays from attributes to lengths.
 func (f *rowFlags) cutLengths() error {
 	for attr, of := range f.attributes {
 		field, ok := lengthOf(of)

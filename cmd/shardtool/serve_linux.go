@@ -27,7 +27,8 @@ import (
 	"github.com/shardtool/shardtool/reshard/curate"
 )
 
-// processors is what the affinity and the cgroup leave to this process; serve itself uses fewer.
+// processors is the number of CPUs that the affinity and the cgroup leave to this process. serve
+// itself uses fewer.
 var processors = runtime.GOMAXPROCS(0)
 
 func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
@@ -57,8 +58,8 @@ type serveMeter struct {
 	stop      func()
 }
 
-// open is serveOpen. The first time it begins to listen: the parent hears an error only as an
-// answer.
+// open calls serveOpen. The first call begins to listen, because only an answer can tell the parent
+// of an error.
 func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
 	if m.addr != "" && m.collector == nil {
 		listener, err := listenMetrics(ctx, m.addr, metricsPorts)
@@ -75,7 +76,7 @@ func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (*serve.Ope
 	return o, err
 }
 
-// metricsPorts is how many ports a child tries: more than a host has ranks and loaders of theirs.
+// metricsPorts is how many ports a child tries. It is more than a host has ranks and their loaders.
 const metricsPorts = 64
 
 func (m *serveMeter) watch(s interface{ Stats() stats.Stream }, rank int) (stop func()) {
@@ -161,8 +162,8 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 	return o, nil
 }
 
-// servedSources are the sources of OPEN, and whether they are those of a mix. What a program gives as
-// values has no lines.
+// servedSources returns the sources of OPEN, and reports whether they form a mix. Errors in values
+// that a program gives name no lines.
 func servedSources(q *serve.OpenRequest) (spec *reader.Spec, mixed bool, err error) {
 	switch {
 	case q.Mix == "" && !isMix(q.Address):
@@ -196,7 +197,7 @@ func servedSources(q *serve.OpenRequest) (spec *reader.Spec, mixed bool, err err
 	return spec, true, nil
 }
 
-// useServed is use, with errors in terms of Python.
+// useServed calls use, and returns errors in terms of Python.
 func (f *viewFlags) useServed(ctx context.Context, ds *reader.Dataset) error {
 	v, err := f.make(ctx, ds)
 	switch {
@@ -216,7 +217,7 @@ func closeQuietly(c *cache.Cache) {
 	}
 }
 
-// servedCheckpoint is the checkpoint that a text has; nil where it is empty.
+// servedCheckpoint decodes the text of a checkpoint; nil if the text is empty.
 func servedCheckpoint(text string, mixed bool) (*reader.Checkpoint, error) {
 	if text == "" {
 		return nil, nil

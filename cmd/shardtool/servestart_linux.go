@@ -43,8 +43,8 @@ func askServed(q *serve.StartRequest, mixed bool) (*served, error) {
 	return a, nil
 }
 
-// order reads the order that is asked for. Members that are not given are the defaults, or those of
-// the checkpoint.
+// order reads the order that is asked for. Members that are not given keep the values of the
+// checkpoint, or else the defaults.
 func (a *served) order(q *serve.StartRequest) error {
 	a.spec.Said = map[string]bool{}
 	o, to := &q.Order, &a.spec.Order
@@ -92,7 +92,7 @@ func (a *served) ranks(q *serve.StartRequest) error {
 	return nil
 }
 
-// units reads what positions hold.
+// units reads whether positions hold units, and which.
 func (a *served) units(q *serve.StartRequest) error {
 	u := q.Units
 	if u == nil {
@@ -127,7 +127,7 @@ func (a *served) read(q *serve.StartRequest) error {
 	return tune.fill(o)
 }
 
-// faults reads what becomes of damaged data.
+// faults reads how to treat damaged data.
 func (a *served) faults(q *serve.StartRequest) error {
 	switch f := &q.Faults; f.OnError {
 	case "", "fail":

@@ -78,8 +78,7 @@ func readLabels(ctx context.Context, ds *reader.Dataset, attribute string) (*mix
 	return labels, err
 }
 
-// parseWorlds parses a list of world sizes. The largest is that of the order, unless flags give
-// one.
+// parseWorlds parses a list of world sizes. The order gets the largest, unless flags give one.
 func (f *orderFlags) parseWorlds(text string) (worlds []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))

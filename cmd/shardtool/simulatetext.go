@@ -59,7 +59,7 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 	fmt.Fprintln(w)
 }
 
-// printMixAdvice prints a warning where one is due.
+// printMixAdvice prints a warning if the order mixes little.
 func printMixAdvice(w io.Writer, v mixing.Verdict) {
 	if v.Little() {
 		fmt.Fprintln(w, mixAdvice(v))

@@ -63,7 +63,7 @@ type stageJSON struct {
 	Bytes int64 `json:"bytes"`
 	Used  int64 `json:"used"`
 	Size  int64 `json:"size"`
-	// Sources are those of a mix.
+	// Sources are the sources of a mix.
 	Sources []sourceJSON `json:"sources,omitempty"`
 	// Full reports that the cache was full before the end.
 	Full bool `json:"full"`

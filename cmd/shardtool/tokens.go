@@ -217,7 +217,7 @@ func (all *found) first() string {
 	return all.srcs[0]
 }
 
-// chooseColumn limits the columns read to that of the tokens.
+// chooseColumn limits the columns that are read to the column of the tokens.
 func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
 	rows := k == &parquetKind || k == &linesKind
 	if r := &of.rows; rows && f.field != "" && !strings.Contains(f.field, ".") && r.columns == nil && r.renamed == nil {

@@ -16,8 +16,8 @@ type unitFlags struct {
 
 var unitFlagNames = []string{"pack", "bucket", "by", "long", "unit-window"}
 
-// plansFolder is the folder for plans: the one given, else that of a cache, else that of the user;
-// "" where there is none.
+// plansFolder returns the folder for plans: the given one, else the folder in a cache, else the
+// user's folder, or "" if there is none.
 func plansFolder(given, cache string) string {
 	switch {
 	case given == "none":
