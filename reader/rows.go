@@ -74,14 +74,3 @@ func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
 	}
 	return l, nil
 }
-
-// sample.
-func rowBytes(l *stacked.Layout) (rows, fields int64) {
-	if l != nil {
-		rows = l.Row()
-		for i := range l.Fields {
-			fields += l.Fields[i].Size()
-		}
-	}
-	return rows, fields
-}
