@@ -4,8 +4,8 @@
 //	        -> Summarize over the ranks -> Summary, Verdict
 //	Report  -> JSON; tables -> text, HTML
 //
-// It never changes a data set. Waits are the time in Stream.Next, measured from outside; their
-// causes are those that the stream records.
+// It never changes a data set. Waits are the time in Stream.Next, measured from outside. The stream
+// records their causes.
 package bench
 
 import (

@@ -37,24 +37,25 @@ type Options struct {
 	Limit   int  // list at most this number of samples or units; 0 lists all
 }
 
-// Step is what one step reads. Its positions count samples over all epochs and all ranks.
+// Step describes what one step reads. Its positions count samples over all epochs and all ranks.
 type Step struct {
 	Step uint64 `json:"step"`
-	// Position is that of the step's first sample, NextPosition that of the next step's.
+	// Position is where this step begins, and NextPosition where the next step begins.
 	Position     uint64 `json:"position"`
 	NextPosition uint64 `json:"next_position"`
-	// Epoch is that of the mix or the data set, EpochPosition the position in it, and EpochLength its
-	// samples.
+	// Epoch is the epoch of the mix or the data set, EpochPosition the position in it, and EpochLength
+	// its number of samples.
 	Epoch         uint64 `json:"epoch"`
 	EpochPosition uint64 `json:"epoch_position"`
 	EpochLength   uint64 `json:"epoch_length"`
 	GlobalBatch   int    `json:"global_batch"` // samples of this step, padding included
-	// LeftOut: a run leaves the step out, as its checkpoint or its user asks. The samples are those
-	// that it would read.
+	// LeftOut reports that a run leaves the step out, as its checkpoint or its user asks. The samples
+	// are the ones that the step would read.
 	LeftOut bool     `json:"left_out,omitempty"`
 	Sources []Source `json:"sources"`
 	Samples []Sample `json:"samples"`
-	// Units, when not nil: the step has units, and positions, lengths and counts above are theirs.
+	// Units is not nil if the step has units. The positions, lengths and counts above then count
+	// units.
 	Units *Units `json:"units,omitempty"`
 }
 
@@ -115,7 +116,7 @@ type stepper struct {
 	tables []order.Table // by source
 }
 
-// ErrEnd is the error of a step after the end of the stream.
+// ErrEnd is returned for a step after the end of the stream.
 var ErrEnd = errors.New("explain: the stream ends before this step")
 
 func (o *Options) split() (order.Split, error) {
@@ -166,7 +167,7 @@ func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *ord
 	return x.readKeys(ctx, step.Samples)
 }
 
-// limited is the references that are listed.
+// limited returns the references that are listed.
 func (x *stepper) limited(refs []order.Ref, cuts []order.Cut) []order.Ref {
 	if x.Limit == 0 {
 		return refs
@@ -177,7 +178,7 @@ func (x *stepper) limited(refs []order.Ref, cuts []order.Cut) []order.Ref {
 	return refs[:sort.Search(len(refs), func(i int) bool { return int(cuts[i].Unit) >= x.Limit })]
 }
 
-// rankOf is the rank of entry i of a batch: the last one whose part begins at i or before.
+// rankOf returns the rank of entry i of a batch: the last rank whose part begins at i or before.
 func rankOf(i, batch uint64, world int) int {
 	return sort.Search(world, func(r int) bool { return uint64(r+1)*batch/uint64(world) > i })
 }
@@ -213,7 +214,8 @@ func (x *stepper) readKeys(ctx context.Context, samples []Sample) error {
 // atOnce is how many sources are asked at a time.
 const atOnce = 64
 
-// each calls f for each source, concurrently. The error is that of the first source that has one.
+// each calls f for each source, concurrently. It returns the error of the first source that has
+// one.
 func (x *stepper) each(f func(source int) error) error {
 	failed := make([]error, len(x.of.Sources))
 	var g errgroup.Group
@@ -252,8 +254,8 @@ func (x *stepper) loadTables(ctx context.Context) error {
 	})
 }
 
-// Of explains the step whose batch begins at a place of a run, or of a mix the one that holds it. A
-// step after the end of the run is ErrEnd.
+// Of explains the step whose batch begins at a place of a run. In a mix it explains the step that
+// holds the place. For a step after the end of the run it returns ErrEnd.
 func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step, error) {
 	x := stepper{Options: o, run: run, of: run.Info()}
 	x.GlobalBatch = cmp.Or(o.GlobalBatch, x.of.GlobalBatch)
@@ -300,7 +302,7 @@ func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step
 	return step, err
 }
 
-// alone is the part of a data set that is read alone.
+// alone returns the part of a data set that is read alone.
 func alone(step *Step, b *order.Batch) Source {
 	s := Source{
 		Samples: step.EpochLength, Share: 1, Given: step.Position, InStep: step.NextPosition - step.Position, StepShare: 1,
@@ -313,7 +315,7 @@ func alone(step *Step, b *order.Batch) Source {
 	return s
 }
 
-// shares are the parts of all sources in the positions from ≤ g < to.
+// shares returns the parts of all sources in the positions from ≤ g < to.
 func shares(plan *mix.Plan, from, to uint64) ([]Source, error) {
 	before, err := plan.Counts(nil, from)
 	if err != nil {

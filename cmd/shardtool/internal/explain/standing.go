@@ -15,8 +15,8 @@ import (
 type Standing struct {
 	Version  int    `json:"version"`
 	Position uint64 `json:"position"`
-	// Step is the number of the step that comes next, in batches of GlobalBatch samples. Of one data
-	// set it is right if the batch size never changed. It is 0 where GlobalBatch is not known.
+	// Step is the number of the next step, in batches of GlobalBatch samples. For one data set it is
+	// right only if the batch size never changed. It is 0 if GlobalBatch is not known.
 	Step          uint64          `json:"step"`
 	GlobalBatch   int             `json:"global_batch"`
 	Epoch         uint64          `json:"epoch"`
@@ -36,7 +36,7 @@ type StandingAt struct {
 	Name   string `json:"source,omitempty"`
 	Digest string `json:"digest"`
 	Tables string `json:"tables"` // of the data set's generation
-	// Samples is those of an epoch, Given those delivered so far.
+	// Samples is the number of samples of an epoch, and Given the number delivered so far.
 	Samples    uint64  `json:"samples"`
 	Share      float64 `json:"share"` // that its weight asks for from the position on
 	Given      uint64  `json:"given"`
@@ -58,8 +58,8 @@ type StandingAhead struct {
 	Shares map[string]float64 `json:"shares"`
 }
 
-// StandingHole is positions that the run leaves out, FirstPosition ≤ g < NextPosition. The steps
-// are nil where the batch size has changed since.
+// StandingHole holds positions that the run leaves out, FirstPosition ≤ g < NextPosition. The steps
+// are nil if the batch size has changed since.
 type StandingHole struct {
 	FirstPosition uint64  `json:"first_position"`
 	NextPosition  uint64  `json:"next_position"`
@@ -75,7 +75,8 @@ const noLimit = 1 << 32
 // samples.
 var ErrUnits = errors.New("explain: the checkpoint counts packed sequences or micro-batches, whose epochs differ: give the data set too, which has the lengths of its samples")
 
-// Checkpoint is where a checkpoint stands. One of the units of a data set wraps ErrUnits.
+// Checkpoint returns where a checkpoint stands. For a checkpoint of the units of one data set, the
+// error wraps ErrUnits.
 func Checkpoint(c reader.Checkpoint) (*Standing, error) {
 	if c.Mix != nil {
 		return mixCheckpoint(c.Mix)

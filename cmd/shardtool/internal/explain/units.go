@@ -5,13 +5,13 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Units is what positions of a step hold, where they hold packed sequences or micro-batches. The
-// step then lists the samples of each unit, or their pieces, one after another: those of one unit
-// have one position.
+// Units describes what positions of a step hold, if they hold packed sequences or micro-batches.
+// The step then lists the samples of each unit, or their pieces, one after another. All samples of
+// a unit have the same position.
 type Units struct {
 	Kind units.Kind `json:"kind"`
 	Size uint32     `json:"size"`
-	// Tokens are those of the units listed, Fill their share of the room.
+	// Tokens is the number of tokens in the listed units, and Fill their share of the room.
 	Tokens uint64  `json:"tokens"`
 	Fill   float64 `json:"fill"`
 	room   uint64
@@ -25,8 +25,8 @@ type piece struct {
 	Length *uint32 `json:"length,omitempty"`
 }
 
-// cut adds the units of a batch to a step: which piece of a sample each reference has. world is the
-// number of ranks.
+// cut adds the units of a batch to a step, with the piece of a sample that each reference has.
+// world is the number of ranks.
 func (s *Step) cut(refs []order.Ref, b *order.Batch, p units.Params, world int) {
 	if p.Kind == "" {
 		return

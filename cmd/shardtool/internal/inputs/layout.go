@@ -13,7 +13,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 )
 
-// Layout is that of a data set of another system, whose files are not samples.
+// Layout is the layout of a data set of another system, whose files are not samples.
 type Layout struct {
 	// Name is for messages, such as "an LMDB database".
 	Name string
@@ -118,7 +118,7 @@ func LayoutIn(ctx context.Context, dir string) *Layout {
 		return nil
 	}
 	defer f.Close()
-	names, _ := f.ReadDir(1024) // folders of files have more; those of splits are few
+	names, _ := f.ReadDir(1024) // folders of files have more; folders of splits are few
 	folders := 0
 	for _, e := range names {
 		if !e.IsDir() {

@@ -15,7 +15,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Histogram counts sizes by powers of two: entry 0 counts those of 0 bytes, entry i those from
+// Histogram counts sizes by powers of two: entry 0 counts sizes of 0 bytes, and entry i sizes from
 // 2^(i−1) up to, but not including, 2^i. The last entry has no upper bound.
 type Histogram [64]int
 
@@ -70,8 +70,8 @@ func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 }
 
 // SameContent reports whether two data sets of different layouts have the same samples in storage
-// order: keys and fields, byte for byte. It reads both, unless their totals differ already, or both
-// have the same layouts: then their digests tell.
+// order: keys and fields, byte for byte. It reads both, unless their totals differ, or both have
+// the same layouts, so that it can compare their digests.
 func SameContent(ctx context.Context, a, b *reader.Dataset) (bool, error) {
 	if a.Info().Format == b.Info().Format || a.NumSamples() != b.NumSamples() || !slices.Equal(a.Info().Fields, b.Info().Fields) ||
 		!slices.Equal(a.Info().Removed, b.Info().Removed) {
@@ -124,7 +124,7 @@ type Lane struct {
 	Number uint64 `json:"number"`
 }
 
-// Lanes returns the places of all lanes at a position of an epoch. The plan is one over d.
+// Lanes returns the places of all lanes at a position of an epoch. The plan must be a plan of d.
 func Lanes(ctx context.Context, d *reader.Dataset, plan *order.Plan, epoch, position uint64) ([]Lane, error) {
 	heads, err := plan.LaneHeads(epoch, position)
 	if err != nil {

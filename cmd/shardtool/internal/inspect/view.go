@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Part is what a view has of a data set. A sample that a view with weights draws more than once
-// counts once.
+// Part describes the part of a data set that a view has. A sample that a view with weights draws
+// more than once counts once.
 type Part struct {
 	Samples, Shards, Blocks uint64 // samples, and the shards and blocks that have some
 	Stored, Decoded         uint64 // bytes of these blocks

@@ -22,7 +22,7 @@
 //	           whose body is in a slot of the memory that BEGIN names. The child writes the slot's
 //	           number, a byte, to BEGIN's pipe when it has taken all of it
 //
-// The end of input without END, such as by a parent that was killed, publishes nothing.
+// If the input ends without END, for instance because the parent was killed, nothing is published.
 //
 // # Replies
 //

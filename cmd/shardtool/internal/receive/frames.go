@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Protocol is the version of the frames. Both ends must have the same.
+// Protocol is the version of the frames. Both ends must have the same version.
 const Protocol = 3
 
 // Kinds of frames.

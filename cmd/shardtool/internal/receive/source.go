@@ -62,8 +62,8 @@ type Source struct {
 
 var _ writer.Splitter = (*Source)(nil)
 
-// run is what is left of a frame SAMPLES: rest, with left samples of a layout. inputs are the
-// samples to come of each input, from the input of Source.at on.
+// run is the rest of a frame SAMPLES: the bytes rest hold left samples of a layout. inputs counts
+// the samples to come of each input, from the input of Source.at on.
 type run struct {
 	rest   []byte
 	layout *layout
@@ -91,7 +91,7 @@ type layoutAttr struct {
 
 // New returns a Source of the frames that follow BEGIN. ready is called once, before the first
 // sample is read, with the place up to which the store has the samples. known are the types of
-// fields that samples before this run's have, as in a data set that is appended to.
+// fields of earlier samples, as in a data set that is appended to.
 func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
 	s := &Source{begin: begin, in: in, ready: ready, at: Place{Types: map[string]string{}}, stop: make(chan struct{})}
 	s.Asked = func() error { return nil }
@@ -378,8 +378,8 @@ func (s *Source) addAttr(a *layoutAttr, text []byte) error {
 	return nil
 }
 
-// Cursor returns the place after the sample returned last. It has the types, because a run that
-// continues there cannot know them from its samples.
+// Cursor returns the place after the sample returned last. It includes the types, because a run
+// that continues there cannot learn them from its samples.
 func (s *Source) Cursor() string {
 	stacked := ""
 	if s.at.Stacked {
@@ -415,8 +415,8 @@ func (s *Source) Seek(_ context.Context, cursor string) error {
 	return nil
 }
 
-// Fingerprint covers what the parent names its source, and the schema: the samples themselves are
-// not known in advance.
+// Fingerprint covers the name that the parent gives its source, and the schema. The samples
+// themselves are not known in advance.
 func (s *Source) Fingerprint() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", s.begin.Source, s.begin.Schema))
 	return fmt.Sprintf("program:%x", sum[:16])
@@ -433,7 +433,7 @@ func (s *Source) Learned() format.Metadata {
 // Total implements writer.Source.
 func (s *Source) Total() (samples, bytes int64) { return 0, 0 }
 
-// Split implements writer.Splitter: each part has a parent, which sends the part alone.
+// Split implements writer.Splitter: each part has its own parent, which sends only that part.
 func (s *Source) Split(_, _ int) error { return nil }
 
 // Close implements writer.Source. A goroutine ends once its read does.

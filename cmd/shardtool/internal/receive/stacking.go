@@ -14,13 +14,13 @@ import (
 )
 
 // Stacked samples have arrays only, so their numbers are arrays without a dimension: an int is an
-// array of <i8, a float one of <f8. Both are what batches have of text, too.
+// array of <i8, a float is an array of <f8. Batches have the same types for numbers that are text.
 
 // mostStacked bounds the rows that are stacked unless the parent asks for more: it saves 1 KiB a
 // sample, and a block should hold several.
 const mostStacked = 64 << 10
 
-// textNames are the extensions by which WebDataset takes a member for a number as text.
+// textNames are the extensions of members that WebDataset decodes as a number in text.
 var textNames = []string{"cls", "cls2", "class", "count", "index", "inx", "id"}
 
 // Stacks reports, once the first sample is there, whether samples are rows of arrays: the parent
@@ -53,7 +53,7 @@ func (c *columns) stackable() bool {
 	return c.rows > 0 && size <= mostStacked && l.Check() == nil
 }
 
-// array returns the array that a column becomes of which rowLen knows the length.
+// array returns the array that a column becomes. rowLen must know the column's length.
 func (c *column) array() stacked.Field {
 	f := stacked.Field{Name: c.Name, DType: c.Dtype}
 	switch c.Kind {
@@ -78,7 +78,7 @@ func (c *column) rowLen(rows int) int64 {
 		}
 		return int64(c.Width)
 	case kindNumber:
-		if c.Dtype == "<u8" { // the text of any, and an <i8 of most
+		if c.Dtype == "<u8" { // text holds any of them, an <i8 only most
 			return 0
 		}
 		if slices.Contains(textNames, c.Name[strings.LastIndexByte(c.Name, '.')+1:]) {
@@ -119,7 +119,7 @@ func appendArray(dst []byte, kind string, text []byte) (_ []byte, ok bool, err e
 	return dst, false, nil
 }
 
-// failed is the error of a field of the sample.
+// failed returns the error of a field of the sample.
 func (s *Source) failed(field string, err error) error {
 	return &writer.SampleError{Key: s.sample.Key, Row: s.sample.Row, Err: fmt.Errorf("field %q: %w", field, err)}
 }

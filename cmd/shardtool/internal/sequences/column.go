@@ -54,8 +54,8 @@ func (c *tokenColumn) take(s *reader.Sample, field string, cut *order.Cut) error
 	return nil
 }
 
-// newHeader learns the type from a header, and returns its number of values. The type must be that
-// of the samples before.
+// newHeader learns the type from a header, and returns its number of values. The type must equal
+// the type of earlier samples.
 func (c *tokenColumn) newHeader(header []byte) (int64, error) {
 	h, err := npy.Parse(header)
 	switch {
@@ -140,12 +140,12 @@ func (c *tokenColumn) copy(dst, src []byte) {
 // fill writes padding.
 func (c *tokenColumn) fill(dst []byte) { fill(dst, c.padded) }
 
-// headers are the headers of arrays with one dimension that differ in their number of values alone.
-// Parsing a header takes longer than copying a thousand tokens, and comparing it takes no memory
+// headers recognizes headers of arrays with one dimension that differ only in their number of
+// values. Parsing a header takes longer than copying a thousand tokens. Comparing needs no memory
 // for each length.
 type headers struct {
-	before []byte                 // the number
-	after  [mostDigits + 1][]byte // it, by its digits: spaces fill the header up
+	before []byte                 // the text before the number of values
+	after  [mostDigits + 1][]byte // the text after it, by its digits: spaces fill the header up
 }
 
 const mostDigits = 10 // of a length below 2^31
@@ -164,8 +164,8 @@ func (h *headers) learn(header []byte, count int64) {
 	h.after[len(digits)] = bytes.Clone(header[at+len(digits):])
 }
 
-// count returns the number of values of a header that differs from one of those learned in this
-// number alone.
+// count returns the number of values of a header that differs from a learned header in this number
+// alone.
 func (h *headers) count(header []byte) (count int64, ok bool) {
 	if h.before == nil || !bytes.HasPrefix(header, h.before) {
 		return 0, false

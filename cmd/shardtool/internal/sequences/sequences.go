@@ -80,10 +80,9 @@ func New(length int, fields []Field) (*Layout, error) {
 	return q, nil
 }
 
-// Set lays out a batch. It checks all fields before anything of the batch is delivered: the error
-// is a *FieldError for the first sample in which a field is missing, is no array of the type that
-// the samples before have, or has another number of values than the
-// attribute states.
+// Set lays out a batch. It checks all fields before anything of the batch is delivered. The error
+// is a *FieldError for the first sample in which a field is missing, is not an array of the type
+// that earlier samples have, or has another number of values than the attribute states.
 func (q *Layout) Set(b *reader.Batch) error {
 	if int64(b.Units)*int64(q.length) > math.MaxInt32 {
 		return optionsError{fmt.Errorf("reader: a batch of %d sequences of %d tokens: give fewer, so that their tokens are below 2^31", b.Units, q.length)}

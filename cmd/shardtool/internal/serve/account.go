@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// account says what the parent has got of a run, and what it has waited for. The stream's own
-// account does not: batches are made ahead, and as long as they are, nobody waits. It is safe for
+// account counts what the parent has got of a run, and what it has waited for. The stream's own
+// account cannot: batches are made ahead, and while they are ready nobody waits. It is safe for
 // concurrent use.
 type account struct {
 	stream *reader.Stream
@@ -34,8 +34,8 @@ func (a *account) begin() {
 	}
 }
 
-// end ends the wait, if there is one; a.mu is held. The stream has done nothing since it was looked
-// at last.
+// end ends the wait, if there is one; a.mu is held. The stream has done nothing since the last call
+// of settle.
 func (a *account) end() {
 	if !a.waits {
 		return
@@ -47,8 +47,8 @@ func (a *account) end() {
 	}
 }
 
-// settle gives what has passed of a wait its causes: those of the stream, and what the stream knows
-// nothing of to handing over; a.mu is held.
+// settle divides the time that a wait has taken so far by cause; a.mu is held. The stream records
+// the causes of its stalls. The rest is the time of handing over and counts as Order.
 func (a *account) settle(s *stats.Stream) {
 	if !a.waits {
 		return
@@ -60,7 +60,7 @@ func (a *account) settle(s *stats.Stream) {
 	a.since, a.before = now, s.Stalls
 }
 
-// stats is the stream's count with the parent's in place of what concerns a consumer.
+// stats returns the stream's statistics, with the parent's numbers in place of a consumer's.
 func (a *account) stats() stats.Stream { return a.read(false) }
 
 // made counts the batch that the stream gave last, which the parent gets next, and returns stats.

@@ -16,7 +16,7 @@ const (
 	dataAlign  = 64
 )
 
-// parcel is a batch on its way to a region: what goes into it, and where.
+// parcel is a batch that will be written to a region. It knows what goes where.
 type parcel struct {
 	batch      *reader.Batch
 	columns    *columns
@@ -28,7 +28,7 @@ type parcel struct {
 	accountSize int
 
 	size                                       int
-	numbers, keys, rows, text, keysBytes, told int // offsets; told is that of the account
+	numbers, keys, rows, text, keysBytes, told int // offsets; told is the offset of the account
 	seeds, origins                             int
 	places                                     []place
 	keyList                                    keyList
@@ -90,7 +90,7 @@ func (m *column) length() int {
 	return n
 }
 
-// align is what payloads that are not fixed begin at multiples of.
+// align returns the alignment of payloads that are not fixed: they begin at multiples of it.
 func (m *column) align() int {
 	if m.kind == columnBytes {
 		return 1

@@ -26,7 +26,8 @@ const (
 )
 
 // columns turns samples into views of payloads, column by column. It keeps its memory from batch to
-// batch, and the views are those of the samples: valid as long. It is for one goroutine.
+// batch. The views point into the samples and are valid as long as they are. It is for one
+// goroutine.
 type columns struct {
 	wanted []Column
 	made   []column
@@ -34,7 +35,7 @@ type columns struct {
 	inRows bool   // the batches have rows
 }
 
-// column is what was found of one field in the samples of a batch.
+// column holds what was found of one field in the samples of a batch.
 type column struct {
 	views  [][]byte // by sample; nil: absent
 	kind   uint16
@@ -45,7 +46,7 @@ type column struct {
 
 	header  []byte // of the npy file before, and its type
 	npyType []byte
-	npySize int  // bytes of data; -1: what has no plain type
+	npySize int  // bytes of data; -1 if the array has no plain type
 	uniform bool // the batch before was one array
 
 	whole    int                    // bytes of a columnWhole,
@@ -114,7 +115,7 @@ func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
 	return nil
 }
 
-// wrong is the error of a payload that does not match its column.
+// wrong returns the error of a payload that does not match its column.
 func wrong(s *reader.Sample, w *Column, err error) error {
 	return &decodeError{s.SourceNumber(), s.Number, string(s.Key), w.Name, err}
 }
@@ -154,7 +155,7 @@ func (m *column) fixed() {
 	}
 }
 
-// decode turns one payload into what is handed on: itself, or a number.
+// decode returns the bytes to hand on for a payload: the payload itself, or a number.
 func (c *columns) decode(w *Column, data []byte) ([]byte, error) {
 	if w.isNumber() && bytes.HasPrefix(data, []byte(npy.Magic)) {
 		return scalarOf(w, data)
@@ -211,7 +212,7 @@ func (c *columns) number(v uint64) []byte {
 	return c.arena[at:]
 }
 
-// npy takes the headers off where all are the same.
+// npy removes the headers if all are the same.
 func (m *column) npy(w *Column, samples []reader.Sample) error {
 	m.kind = columnArray
 	same := m.flags&columnAbsent == 0 || !w.Optional
@@ -238,7 +239,7 @@ func (m *column) npy(w *Column, samples []reader.Sample) error {
 	if first != nil {
 		m.uniform = same
 	}
-	if !m.uniform || !same { // without samples it is as it was before
+	if !m.uniform || !same { // without samples, uniform is as in the batch before
 		m.kind, m.typ = columnNpy, nil
 		m.fixed()
 		return nil
@@ -252,13 +253,13 @@ func (m *column) npy(w *Column, samples []reader.Sample) error {
 	return nil
 }
 
-// newHeader learns what a header says.
+// newHeader parses a header and keeps its type.
 func (m *column) newHeader(header []byte) error {
 	t, size, plain, err := parseNpy(header)
 	if err != nil {
 		return err
 	}
-	m.header, m.npySize, m.npyType = bytes.Clone(header), -1, nil // what is compared with the next one outlives the batch
+	m.header, m.npySize, m.npyType = bytes.Clone(header), -1, nil // the copy is compared with headers of later batches
 	if plain {
 		m.npySize = size
 		m.npyType, err = json.Marshal(t)

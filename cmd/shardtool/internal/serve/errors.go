@@ -12,11 +12,11 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// ErrConfig: what the parent asks for cannot be. Options.Code gives it the exit code of wrong
-// usage.
+// ErrConfig is returned for requests that cannot be served. Options.Code gives it the exit code of
+// wrong usage.
 var ErrConfig = errors.New("configuration")
 
-// configError is an ErrConfig that says only what the error below it does.
+// configError is an ErrConfig with the text of the error that it wraps.
 type configError struct{ error }
 
 func (e configError) Unwrap() error        { return e.error }
@@ -24,10 +24,11 @@ func (e configError) Is(target error) bool { return target == ErrConfig }
 
 func configf(msg string, args ...any) error { return configError{fmt.Errorf(msg, args...)} }
 
-// errHeld: a batch is waited for, and what is held leaves no room for it.
+// errHeld is returned if the parent waits for a batch and holds so much memory that there is no
+// room for it.
 var errHeld = errors.New("held")
 
-// decodeError: a payload is not what its column declares.
+// decodeError reports a payload that does not match the type of its column.
 type decodeError struct {
 	source     int    // its number in a mix
 	number     uint64 // of the sample in the data set
@@ -62,8 +63,8 @@ const (
 	codeCheckpoint = 7
 )
 
-// describe makes the report of an error for the parent. code is that of the command line, which
-// knows most errors.
+// describe makes the report of an error for the parent. code is the exit code of the command line,
+// which knows most errors.
 func describe(err error, code int) (p problem, _ uint32) {
 	p.Message = plain.Text(objstore.Redact(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	var protocol protocolError

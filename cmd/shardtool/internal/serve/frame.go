@@ -15,8 +15,8 @@ const magic = uint64('S') | 'H'<<8 | 'R'<<16 | 'D'<<24 | 'S'<<32 | 'R'<<40 | 'V'
 
 const (
 	frameSize = 64
-	// maxBody bounds what either end holds of a body: a START with a ledger of some thousand blocks is
-	// far below it.
+	// maxBody is the largest body that either end accepts. A START with a ledger of some thousand
+	// blocks is far below it.
 	maxBody = 4 << 20
 )
 
@@ -77,7 +77,7 @@ func (f frame) set64(at int, v uint64) frame {
 	return f
 }
 
-// check refuses what no parent sends.
+// check refuses frames that no parent sends.
 func (f *frame) check() error {
 	switch k := f.kind(); k {
 	case kindOpen, kindStart, kindGet:
@@ -94,7 +94,7 @@ func (f *frame) check() error {
 	return nil
 }
 
-// protocolError is what the parent did that this version does not understand.
+// protocolError describes what the parent did that this version does not understand.
 type protocolError string
 
 func (e protocolError) Error() string {

@@ -22,9 +22,10 @@ type OpenRequest struct {
 	// in the mix file at the address, are relative to Directory.
 	Mix       string `json:"mix"`
 	Directory string `json:"directory"`
-	// ChangeMix: the mix may differ from that of the checkpoint.
+	// ChangeMix allows the mix to differ from the checkpoint's mix.
 	ChangeMix bool `json:"change_mix"`
-	// Where is an expression that chooses samples, Keys a file with the keys of those to choose from.
+	// Where is an expression that chooses samples, and Keys a file with the keys of the samples to
+	// choose from.
 	Where string `json:"where"`
 	Keys  string `json:"keys"`
 	// Checkpoint, when not empty, names the generation to open.
@@ -32,7 +33,7 @@ type OpenRequest struct {
 	// Cache is a folder, and CacheSize its bound in bytes; 0 is the default.
 	Cache     string `json:"cache"`
 	CacheSize int64  `json:"cache_size"`
-	// Memory in bytes and Workers are those of reader.Options.
+	// Memory, in bytes, and Workers are as in reader.Options.
 	Memory  int64 `json:"memory"`
 	Workers int   `json:"workers"`
 	// LocalRanks is how many processes share this host's CPUs.
@@ -42,7 +43,8 @@ type OpenRequest struct {
 // StartRequest is the body of START. In JSON the members of its groups are members of the body.
 type StartRequest struct {
 	Columns []Column
-	// Units makes positions hold units; nil with a checkpoint: those of the checkpoint.
+	// Units makes positions hold units. If it is nil and there is a checkpoint, the checkpoint's units
+	// are used.
 	Units  *UnitRequest
 	Order  OrderRequest
 	Resume ResumeRequest
@@ -89,8 +91,8 @@ type ResumeRequest struct {
 	Checkpoint string  `json:"checkpoint"`
 	Ledger     string  `json:"ledger"`
 	Begin      *uint64 `json:"begin"`
-	// ChangeMix: the mix may differ from that of the checkpoint. SkipSteps are the first and the last
-	// of the steps to leave out of a mix.
+	// ChangeMix allows the mix to differ from the checkpoint's mix. SkipSteps are the first and the
+	// last of the steps to leave out of a mix.
 	ChangeMix bool       `json:"change_mix"`
 	SkipSteps *[2]uint64 `json:"skip_steps"`
 }
@@ -106,7 +108,7 @@ type FaultRequest struct {
 type TuningRequest struct {
 	Memory  int64 `json:"memory"`
 	Workers int   `json:"workers"`
-	// Requests, Depth and Autotune are those of the command line; Autotune nil is true.
+	// Requests, Depth and Autotune have the meaning of the flags; Autotune nil is true.
 	Requests int   `json:"requests"`
 	Depth    int   `json:"depth"`
 	Autotune *bool `json:"autotune"`
@@ -120,9 +122,9 @@ type TuningRequest struct {
 type Column struct {
 	Name   string `json:"name"`
 	Decode string `json:"decode"`
-	// Optional: samples without the field have none, in place of an error.
+	// Optional allows samples without the field; otherwise such a sample is an error.
 	Optional bool `json:"optional"`
-	// Dtype, ItemSize in bytes and Shape are those of an array. Dtype is the parent's own word for it.
+	// Dtype, ItemSize, in bytes, and Shape describe an array. Dtype is the parent's own word.
 	Dtype    string `json:"dtype"`
 	ItemSize int    `json:"item_size"`
 	Shape    []int  `json:"shape"`
@@ -130,8 +132,8 @@ type Column struct {
 	row int // bytes of an array; -1 where the shape leaves it open
 }
 
-// decodeBody reads a JSON body. A member that this version does not know is one that the parent
-// relies on.
+// decodeBody reads a JSON body. It refuses members that this version does not know, because the
+// parent relies on them.
 func decodeBody(body []byte, into any) error {
 	if err := strict(body, into); err != nil {
 		return configf("serve: the request: %w", err)
@@ -152,7 +154,7 @@ func strict(text []byte, into any) error {
 	return nil
 }
 
-// check validates what no option of the reader does.
+// check validates members that no option of the reader validates.
 func (q *StartRequest) check() error {
 	t, o := &q.Tuning, &q.Order
 	if t.Prefetch == nil {
@@ -242,25 +244,25 @@ type Info struct {
 	// Types are the words by which fields that a program wrote are decoded; absent if none are
 	// recorded.
 	Types map[string]string `json:"types,omitempty"`
-	// Ranks is what the environment says.
+	// Ranks is the rank that the environment gives.
 	Ranks Ranks `json:"ranks"`
-	// Metrics is the address that they are served at.
+	// Metrics is the address at which metrics are served.
 	Metrics string `json:"metrics,omitempty"`
-	// Sources, EpochLength and End are those of a mix, see Mix. Of a mix, the numbers above are sums.
+	// Sources, EpochLength and End describe a mix, see Mix. In a mix, the numbers above are sums.
 	Sources     []SourceInfo `json:"sources,omitempty"`
 	EpochLength uint64       `json:"epoch_length,omitempty"`
 	End         uint64       `json:"end,omitempty"`
 }
 
-// typesOf returns the types of META. Types that cannot be parsed, such as of a later version, are
-// as none.
+// typesOf returns the types of META. Types that cannot be parsed, such as types of a later version,
+// are ignored.
 func typesOf(meta format.Metadata) (types map[string]string) {
 	_ = json.Unmarshal([]byte(meta["types"]), &types)
 	return types
 }
 
-// Ranks is a process's place in a job, 0 of 1 where no launcher tells one; or why that is not
-// known.
+// Ranks is a process's place in a job, or says why it is not known. Without a launcher it is rank 0
+// of 1.
 type Ranks struct {
 	Rank      int    `json:"rank"`
 	WorldSize int    `json:"world_size"`
@@ -293,9 +295,10 @@ type Started struct {
 	Checkpoint  string `json:"checkpoint"`
 	// Sources are the names of the sources of a mix, by their numbers.
 	Sources []string `json:"sources,omitempty"`
-	// Units is how many units the epoch has that the run begins in; 0 where positions hold samples.
+	// Units is the number of units of the epoch in which the run begins, or 0 if positions hold
+	// samples.
 	Units uint64 `json:"units,omitempty"`
-	// Lengths has what an epoch cuts off and leaves out of samples longer than a unit, where it does.
+	// Lengths tells what an epoch cuts off or leaves out of samples longer than a unit, if it does.
 	Lengths *units.Summary `json:"lengths,omitempty"`
 	// End is the position where the stream of a mix of units ends, 2^63 where it has no end.
 	End uint64 `json:"end,omitempty"`

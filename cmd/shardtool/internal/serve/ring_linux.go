@@ -12,17 +12,16 @@ import (
 	"github.com/shardtool/shardtool/internal/extent"
 )
 
-// pageSize is what regions are multiples of.
+// pageSize divides the size of every region.
 const pageSize = 4096
 
 // ring is the memory that batches travel in: segments, each a file of memory mapped by both ends,
 // from which regions are taken and to which they come back in any order. It grows up to a bound. It
 // is safe for concurrent use.
 //
-// Pages are taken from the system before they are first written, and not with the write: that is a
-// fault which ends the process where there is no memory. The lowest place that fits is taken first,
-// so that a consumer that keeps up sees the same few pages, warm in its processor's cache, again
-// and again.
+// Pages are allocated before they are first written. A write without memory behind it would be a
+// fault that ends the process. The lowest place that fits is taken first, so that a consumer that
+// keeps up gets the same few pages, warm in its processor's cache, again and again.
 type ring struct {
 	// announce passes a new segment on; retired says that one is gone. Both are called in order, with
 	// the ring locked.
@@ -40,7 +39,7 @@ type ring struct {
 	freed    chan struct{} // closed when something comes back; nil while nobody waits
 }
 
-// segment is one of them.
+// segment is one segment of a ring.
 type segment struct {
 	number uint32
 	fd     int
@@ -54,7 +53,7 @@ func newRing(announce func(uint32, int, int) error, retired func(uint32) error) 
 	return &ring{announce: announce, retired: retired, back: func(fd int, offset, size int64) error { return unix.Fallocate(fd, 0, offset, size) }}
 }
 
-// limit sets the bound, in bytes of all segments. What is there already stays.
+// limit sets the bound, in bytes of all segments. Segments that exist already stay.
 func (r *ring) limit(bytes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +95,7 @@ func (r *ring) find(n int) (reg region, ok bool, err error) {
 	return r.take(s, at, n)
 }
 
-// take is the region of n bytes that a segment gave, with memory behind it.
+// take returns the region of n bytes that a segment gave, with memory behind it.
 func (r *ring) take(s *segment, at, n int) (reg region, ok bool, err error) {
 	if err := r.fill(s, at+n); err != nil {
 		s.put(uint64(at))
@@ -111,7 +110,7 @@ func (r *ring) fill(s *segment, to int) error {
 	if to <= s.backed {
 		return nil
 	}
-	const least, most = 1 << 20, 64 << 20 // of one call: a signal undoes what it has done
+	const least, most = 1 << 20, 64 << 20 // of one call, because a signal undoes a call
 	for to = min(align(to, least), len(s.data)); s.backed < to; {
 		n := min(to-s.backed, most)
 		err := r.back(s.fd, int64(s.backed), int64(n))
@@ -126,7 +125,7 @@ func (r *ring) fill(s *segment, to int) error {
 	return nil
 }
 
-// noMemory is the error of a system that has none left for a batch.
+// noMemory returns the error of a system that has no memory left for a batch.
 func (r *ring) noMemory(err error) error {
 	has := 0
 	for _, s := range r.segments {

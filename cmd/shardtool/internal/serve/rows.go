@@ -6,7 +6,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// ChooseRows has the stream of START deliver rows where the data is stacked and all columns are
+// ChooseRows makes the stream of START deliver rows if the data is stacked and all columns are
 // arrays of it.
 func (q *StartRequest) ChooseRows(o *reader.StreamOptions) {
 	if q.onlyArrays() {
@@ -14,8 +14,8 @@ func (q *StartRequest) ChooseRows(o *reader.StreamOptions) {
 	}
 }
 
-// onlyArrays reports whether all columns can be arrays with an NPY header, in every sample: numbers
-// of stacked data are.
+// onlyArrays reports whether all columns can be arrays with an NPY header in every sample. Numbers
+// of stacked data are such arrays.
 func (q *StartRequest) onlyArrays() bool {
 	for i := range q.Columns {
 		if c := &q.Columns[i]; c.Decode != "npy" && !c.isNumber() || c.Optional {
@@ -103,7 +103,7 @@ type origin struct {
 	padding      bool
 }
 
-// originOf returns that of sample or row i.
+// originOf returns the origin of sample or row i.
 func originOf(b *reader.Batch, i int) origin {
 	if len(b.Samples) > 0 {
 		s := &b.Samples[i]

@@ -19,7 +19,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// errPipe is what a write to a socket says that nobody reads any more.
+// errPipe is the error of a write to a socket that nobody reads any more.
 var errPipe = unix.EPIPE
 
 // run is a stream being delivered: all batches from one START on.
@@ -34,7 +34,7 @@ type run struct {
 	unwatch  func()
 	close    func() // of the stream, and what it stands on
 
-	// asked is one more than the batch that the parent waits for.
+	// asked is one more than the number of the batch that the parent waits for.
 	asked  atomic.Uint64
 	next   atomic.Uint64 // number of the next batch
 	token  chan struct{} // the parent asked
@@ -129,7 +129,8 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	return r.s.sendJSON(kindStarted, r.id, out)
 }
 
-// stopRun ends the run there is. Its batches with the parent stay valid until they are released.
+// stopRun ends the current run, if there is one. Batches that the parent holds stay valid until
+// they are released.
 func (s *server) stopRun() {
 	r := s.run.Swap(nil)
 	if r == nil {
@@ -141,7 +142,8 @@ func (s *server) stopRun() {
 	r.close()
 }
 
-// Stats is what the stream has done, and what the parent has got of it and waited for.
+// Stats returns what the stream has done, what the parent has got of it, and what it has waited
+// for.
 func (r *run) Stats() stats.Stream { return r.account.stats() }
 
 // ask notes that the parent waits for a batch.
@@ -155,10 +157,10 @@ func (r *run) ask(number uint64) {
 	signal(r.token)
 }
 
-// awaited says that the parent waits for the next batch.
+// awaited reports whether the parent waits for the next batch.
 func (r *run) awaited() bool { return r.asked.Load() > r.next.Load() }
 
-// run delivers all batches, and then says how they ended whenever it is asked for another.
+// run delivers all batches. Then it answers each request for another batch with how they ended.
 func (r *run) run(ctx context.Context) {
 	err := r.deliver(ctx)
 	for {
@@ -170,14 +172,14 @@ func (r *run) run(ctx context.Context) {
 			}
 		}
 		if r.answer(err) != nil {
-			return // nobody is there any more
+			return // the parent is gone
 		}
 	}
 }
 
 // answer tells the parent, which waits, why no batch comes.
 func (r *run) answer(err error) error {
-	if err := r.beat(0); err != nil { // what the wait was for
+	if err := r.beat(0); err != nil { // report what the parent waited for
 		return err
 	}
 	next := r.next.Load()
@@ -298,7 +300,8 @@ func (r *run) place(ctx context.Context, err error) (placed error) {
 // frees a region. If the parent asks while it holds all of them, it gets an error for each request.
 func (r *run) room(ctx context.Context, size int) (region, error) {
 	for {
-		// Looked at before the attempt: what the parent gave back before it asked has then been counted.
+		// Read this before the attempt, so that regions which the parent freed before it asked are
+		// counted.
 		awaited := r.awaited()
 		idle, freed := r.s.ring.wait()
 		reg, ok, err := r.s.ring.get(size)
@@ -324,7 +327,7 @@ func (r *run) room(ctx context.Context, size int) (region, error) {
 	}
 }
 
-// tooLarge is the error of a batch that the ring has no room for though nothing else is in it.
+// tooLarge returns the error of a batch that does not fit an empty ring.
 func tooLarge(size int) error {
 	return configf("serve: a batch of %d bytes does not fit into ring_memory: raise it, in Tuning(ring_memory=...): %w", size, format.ErrTooLarge)
 }

@@ -12,8 +12,7 @@ import (
 
 func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-// get answers a GET in a goroutine of its own, so that a parent that asks for many has them read
-// side by side.
+// get answers a GET in its own goroutine, so that several samples are read at the same time.
 func (s *server) get(ctx context.Context, q request) error {
 	if s.data == nil {
 		return protocolError("a GET before OPEN")
@@ -92,7 +91,7 @@ func (s *server) sampleRoom(ctx context.Context, size int) (region, error) {
 	}
 }
 
-// parts are the pieces of a sample in the order they stand in its region: the key, then names and
+// parts returns the pieces of a sample in the order of its region: the key, then names and
 // payloads.
 func parts(s *reader.Sample) [][]byte {
 	all := [][]byte{s.Key}
@@ -102,7 +101,7 @@ func parts(s *reader.Sample) [][]byte {
 	return all
 }
 
-// sampleSize is the bytes of a sample's region: the pairs, then the pieces.
+// sampleSize returns the length of a sample's region in bytes: the pairs, then the pieces.
 func sampleSize(s *reader.Sample) int {
 	all := parts(s)
 	n := pairSize * len(all)

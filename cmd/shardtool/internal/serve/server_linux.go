@@ -14,11 +14,11 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Options say how the server does what depends on the command line.
+// Options holds the parts of the server that depend on the command line.
 type Options struct {
-	// Version is the binary's.
+	// Version is the version of the binary.
 	Version string
-	// Open opens a data set; Stream a stream over it, and fills in Started what it knows of ranks.
+	// Open opens a data set. Stream opens a stream over it, and fills in what it knows of Started.
 	Open   func(ctx context.Context, q *OpenRequest) (*Opened, error)
 	Stream func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
 	// Watch, when not nil, shows how a stream of a rank goes until the function that it returns is
@@ -26,7 +26,8 @@ type Options struct {
 	Watch func(s interface{ Stats() stats.Stream }, rank int) (stop func())
 	// Code is the exit code that the command line has for an error.
 	Code func(error) int
-	// Parent is the process that started this one; 0 does not look whether it lives.
+	// Parent is the process that started this one. If it is 0, the server does not check whether the
+	// parent lives.
 	Parent int
 	// GiveUp, when not nil, is called when the conversation is over and a read that does not end keeps
 	// Serve from returning.
@@ -105,7 +106,7 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// gone says that an error of the socket means that nobody is at the other end.
+// gone reports whether an error of the socket means that nobody is at the other end.
 func gone(err error) bool { return errors.Is(err, os.ErrClosed) || errors.Is(err, errPipe) }
 
 // listen receives frames until the parent stops. It never waits for anything else.
@@ -156,7 +157,7 @@ func (s *server) answer(ctx context.Context) {
 		case kindStart:
 			err = s.start(ctx, id, q.body)
 		case kindGet:
-			err = s.get(ctx, q) // which answers later
+			err = s.get(ctx, q) // get answers later
 			if err == nil {
 				continue
 			}

@@ -9,21 +9,21 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Opened is a data set or a mix, and what frees it and all that it stands on.
+// Opened is a data set or a mix, and the function that closes it and everything below it.
 type Opened struct {
 	Sources *reader.Sources
 	Workers int    // of its streams
-	Metrics string // where they are; empty: nowhere
+	Metrics string // address of the metrics; empty: not served
 	Close   func()
 	// Epoch is the number of samples of an epoch of a mix. End is the position where its stream ends,
 	// 2^63 where it has no end.
 	Epoch, End uint64
 }
 
-// Mixed reports whether the sources are those of a mix.
+// Mixed reports whether the sources form a mix.
 func (o *Opened) Mixed() bool { return o.alone() == nil }
 
-// alone is the data set that is read alone; nil: a mix.
+// alone returns the data set that is read alone, or nil for a mix.
 func (o *Opened) alone() *reader.Dataset {
 	for name, ds := range o.Sources.All() {
 		if name == "" {
@@ -65,7 +65,7 @@ func (o *Opened) info() *Info {
 	return i
 }
 
-// samples counts those of all data sets.
+// samples returns the number of samples of all data sets.
 func (o *Opened) samples() (n uint64) {
 	for _, ds := range o.Sources.All() {
 		n += ds.Selection().Len()

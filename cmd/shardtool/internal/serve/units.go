@@ -22,7 +22,8 @@ type UnitRequest struct {
 	Window uint32     `json:"window"`
 	// Plans is the folder of plans; "" is the default of the command line, "none" keeps none.
 	Plans string `json:"plans"`
-	// Fields are those of sequences, which then come as rows of tokens in place of columns of samples.
+	// Fields are the fields of sequences, which are delivered as rows of tokens instead of columns of
+	// samples.
 	Fields []TokenField `json:"fields"`
 }
 
@@ -35,7 +36,8 @@ type TokenField struct {
 	Pad  int64  `json:"pad"`
 }
 
-// unitColumns are the columns of a batch of units that no sample has. They follow those of START.
+// unitColumns are the columns of a batch of units that no sample has. They follow the columns of
+// START.
 type unitColumns struct {
 	sequences *sequences.Layout // nil for micro-batches
 	tokens    int               // fields of sequences
@@ -44,8 +46,8 @@ type unitColumns struct {
 	first     int // of the columns before
 }
 
-// newUnitColumns returns nil where positions hold samples. columns is the number of those that
-// START asks for.
+// newUnitColumns returns nil if positions hold samples. columns is the number of columns that START
+// asks for.
 func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns, error) {
 	p := s.Info().Units
 	if p.Kind == "" {
@@ -107,7 +109,8 @@ func (u *unitColumns) gather(ctx context.Context, s *reader.Stream, b *reader.Ba
 	return u.made, err
 }
 
-// unitsAfter is how many units the epoch has that the next batch begins in; 0 where there is none.
+// unitsAfter returns the number of units of the epoch in which the next batch begins, or 0 if there
+// is none.
 func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64, error) {
 	if b.NextEpoch == b.Epoch {
 		return b.Of, nil
@@ -126,7 +129,7 @@ func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64,
 	return plan.Units(), nil
 }
 
-// rows are the columns of packed sequences: the fields, position_ids, document, cu_seqlens,
+// rows makes the columns of packed sequences: the fields, position_ids, document, cu_seqlens,
 // max_seqlen and fill.
 func (u *unitColumns) rows(b *reader.Batch) error {
 	q := u.sequences
@@ -153,7 +156,7 @@ func (u *unitColumns) rows(b *reader.Batch) error {
 	return nil
 }
 
-// samples are the columns of micro-batches: the length of each sample, and where each micro-batch
+// samples makes the columns of micro-batches: the length of each sample, and where each micro-batch
 // begins and ends in the samples.
 func (u *unitColumns) samples(b *reader.Batch) {
 	u.add("<i4", []int{len(b.Samples)}, func(dst []byte) {

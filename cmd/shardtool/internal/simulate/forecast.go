@@ -7,33 +7,34 @@ import (
 	"github.com/shardtool/shardtool/internal/mix"
 )
 
-// Size is what a forecast needs of a source's data set: its stored bytes, and its tokens, 0 where
-// they are not known.
+// Size is the size of a source's data set: its stored bytes, and its tokens, or 0 if they are not
+// known.
 type Size struct{ Bytes, Tokens uint64 }
 
-// Forecast is what steps of a mix give. It is arithmetic: no step is walked.
+// Forecast describes what steps of a mix give. It is computed without walking the steps.
 type Forecast struct {
 	Step     uint64 `json:"step"`
 	Steps    uint64 `json:"steps"`
 	Position uint64 `json:"position"`
-	// End is the position after the steps, or where the stream ends before.
+	// End is the position after the steps, or the end of the stream if that comes first.
 	End         uint64 `json:"end"`
 	GlobalBatch int    `json:"global_batch"`
 	// EpochSamples is the length of an epoch of the mix.
 	EpochSamples uint64           `json:"epoch_samples"`
 	Sources      []SourceForecast `json:"sources"`
-	// Events are the changes from Position on: all of the stream, not those in the steps alone.
+	// Events are all changes of the stream from Position on, also after the steps.
 	Events []MixEvent `json:"events"`
 }
 
-// SourceForecast is what a source gives in the steps.
+// SourceForecast describes what a source gives in the steps.
 type SourceForecast struct {
 	Name string `json:"name"`
-	// Samples are those delivered; with TailDrop, those passed over at the end of an epoch too.
+	// Samples counts the samples delivered, and with TailDrop also the samples skipped at the end of
+	// an epoch.
 	Samples uint64  `json:"samples"`
 	Share   float64 `json:"share"`
-	// Tokens are Samples times the mean length of a sample; absent where it is not known. The share
-	// is that of the tokens of all sources, absent where one of them is not known.
+	// Tokens is Samples times the mean length of a sample, absent if that is not known. TokenShare is
+	// the share of the tokens of all sources, absent if the tokens of one source are not known.
 	Tokens     *uint64  `json:"tokens,omitempty"`
 	TokenShare *float64 `json:"token_share,omitempty"`
 	// Bytes are Samples times the stored bytes of a mean sample.
@@ -56,16 +57,16 @@ type MixEvent struct {
 	Kind     string `json:"kind"`
 	Position uint64 `json:"position"`
 	Step     uint64 `json:"step"` // whose batch holds the position
-	// Source is the one that ends.
+	// Source is the source that ends.
 	Source string `json:"source,omitempty"`
-	// Weights are the shares of the samples that the sources have from there on, by number; absent at
-	// the end.
+	// Weights are the shares of the samples that the sources have from Position on, by source number;
+	// absent at the end.
 	Weights []float64 `json:"weights,omitempty"`
 }
 
-// NewForecast computes what steps of a mix from a position on give; at numbers its batches. Without
-// steps it is about an epoch of the mix. sizes are by source number. leftOut are positions that are
-// passed over: their steps count, their samples do not.
+// NewForecast computes what steps of a mix from a position on give. at numbers the batches. Without
+// steps the forecast is for an epoch of the mix. sizes are by source number. leftOut are positions
+// to skip: their steps count, their samples do not.
 func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []Size, leftOut []mix.Range) (*Forecast, error) {
 	m := plan.Mix()
 	if len(sizes) != len(m.Sources) {
@@ -141,7 +142,7 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []m
 	return nil
 }
 
-// given is how many samples each source gives in the steps.
+// given returns how many samples each source gives in the steps.
 func (f *Forecast) given(plan *mix.Plan, leftOut []mix.Range) ([]uint64, error) {
 	given := make([]uint64, len(plan.Mix().Sources))
 	add := func(from, to uint64, sign int) error {
@@ -171,7 +172,7 @@ func (f *Forecast) given(plan *mix.Plan, leftOut []mix.Range) ([]uint64, error) 
 	return given, err
 }
 
-// epochs is how many epochs of a source its first n units are.
+// epochs returns how many epochs of a source its first n units are.
 func epochs(s *mix.Source, n uint64) (float64, error) {
 	if s.Units == 0 {
 		return 0, nil
@@ -184,7 +185,7 @@ func epochs(s *mix.Source, n uint64) (float64, error) {
 	return float64(epoch) + float64(place)/float64(length), err
 }
 
-// scale is ⌊n·sum/of⌋, at most 2^64-1.
+// scale returns ⌊n·sum/of⌋, at most 2^64-1.
 func scale(n, sum, of uint64) uint64 {
 	hi, lo := bits.Mul64(n, sum)
 	if of == 0 {
@@ -197,7 +198,7 @@ func scale(n, sum, of uint64) uint64 {
 	return q
 }
 
-// events fills in the changes. A source without max_epochs ends after 2^32 epochs; that is no
+// events fills in the changes. A source without max_epochs ends after 2^32 epochs, which is not an
 // event.
 func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
 	f.Events = []MixEvent{}
@@ -229,8 +230,8 @@ func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
 	return err
 }
 
-// ended adds the sources that end with a stretch, and reports whether there is one. weights hold
-// after it.
+// ended adds the sources that end with a stretch, and reports whether there is one. weights are the
+// weights after it.
 func (f *Forecast) ended(m *mix.Mix, at mix.Steps, st *mix.Stretch, weights []float64) (limited bool, err error) {
 	for _, s := range st.Ended {
 		if m.Sources[s].MaxEpochs > 0 && err == nil {

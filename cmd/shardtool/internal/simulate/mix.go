@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// MixSource is what Mix needs of a source: the number of its blocks, their stored bytes, and the
-// labels of its samples; nil labels: it has no data set.
+// MixSource describes a source for Mix: the number of its blocks, their stored bytes, and the
+// labels of its samples. Labels are nil if the source has no data set.
 type MixSource struct {
 	Blocks, Bytes uint64
 	Labels        *mixing.Labels
@@ -24,18 +24,20 @@ type MixOptions struct {
 	Steps uint64
 	// End, when not 0, ends the walk before the batch that begins at this position or later.
 	End uint64
-	// LeftOut are positions to pass over.
+	// LeftOut are positions to skip.
 	LeftOut []mix.Range
 }
 
-// MixReport is what Mix counted.
+// MixReport has the figures that Mix counted.
 type MixReport struct {
-	// Position is where the walk began, End where it ended; Batches and Samples are those between.
+	// Position is where the walk began and End where it ended. Batches and Samples count what lies
+	// between.
 	Position uint64 `json:"position"`
 	End      uint64 `json:"end"`
 	Samples  uint64 `json:"samples"`
 	Batches  uint64 `json:"batches"`
-	// ExactlyOnce reports that no epoch of a source had a sample twice, and each that ended had all.
+	// ExactlyOnce reports that no epoch of a source had a sample twice, and that each epoch that ended
+	// had all samples.
 	ExactlyOnce bool           `json:"exactly_once"`
 	Padding     uint64         `json:"padding"`
 	Sources     []SourceReport `json:"sources"`
@@ -43,26 +45,27 @@ type MixReport struct {
 	Verdict     mixing.Verdict `json:"-"` // on the source that is mixed least
 }
 
-// SourceReport is what a source gave.
+// SourceReport describes what a source gave.
 type SourceReport struct {
 	Name    string `json:"name"`
 	Samples uint64 `json:"samples"`
-	// Share is that of the samples, Epochs the samples divided by those of the source.
+	// Share is the source's share of the samples. Epochs is Samples divided by the samples of the
+	// source.
 	Share  float64 `json:"share"`
 	Epochs float64 `json:"epochs"`
-	// Repeated and Missing count samples that an epoch of the source had twice, and those that one
-	// that ended did not have.
+	// Repeated counts samples that an epoch of the source had twice. Missing counts samples that an
+	// epoch did not have when it ended.
 	Repeated uint64 `json:"repeated"`
 	Missing  uint64 `json:"missing"`
 	// The figures of package mixing for the source's part of global batches.
 	Mixing
-	// ReadBytes is what the ranks of the first world size read of the source, all together.
+	// ReadBytes is the number of bytes that all ranks of the first world size read of the source.
 	ReadBytes uint64 `json:"read_bytes"`
 }
 
 // Mix walks through the steps of a mix from a position on, without reading samples. orders and
-// sources are by source number, as for mix.Plan.Seek. Time and memory are those of Epoch. Where the
-// epochs of the sources begin anew, blocks are read again.
+// sources are by source number, as for mix.Plan.Seek. It takes as much time and memory as Epoch.
+// Where a new epoch of a source begins, blocks are read again.
 func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.Plan, sources []MixSource, o MixOptions) (*MixReport, error) {
 	w, err := newMixWalk(plan, orders, sources, o)
 	if err != nil {
@@ -155,8 +158,8 @@ func (w *mixWalk) batches(ctx context.Context, cursor *mix.Cursor) error {
 	})
 }
 
-// add counts a global batch. It moves the blocks of the references behind those of the sources
-// before.
+// add counts a global batch. It renumbers the blocks of the references: the blocks of a source
+// follow the blocks of the sources before it.
 func (w *mixWalk) add(refs []order.Ref, global int) {
 	for i := range w.own {
 		w.own[i] = w.own[i][:0]
@@ -188,7 +191,7 @@ func (w *mixWalk) delivered(r *order.Ref) {
 	switch {
 	case !s.begun:
 		s.begun, s.epoch = true, r.Epoch
-		s.whole = w.report.Position == 0 // of an epoch under way some samples came before
+		s.whole = w.report.Position == 0 // an epoch that began before Position had some samples already
 	case s.epoch != r.Epoch:
 		if s.whole {
 			s.Missing += s.units - s.seen.count()

@@ -12,16 +12,16 @@ import (
 
 // MixUnitOptions describe a walk through a mix of units.
 type MixUnitOptions struct {
-	UnitOptions // but for Epoch
+	UnitOptions // without Epoch
 	// Steps is the number of global batches to walk.
 	Steps uint64
 	// End, when not 0, ends the walk before the batch that begins at this position or later.
 	End uint64
-	// LeftOut are positions to pass over.
+	// LeftOut are positions to skip.
 	LeftOut []mix.Range
 }
 
-// MixUnitReport is what MixUnits counted.
+// MixUnitReport has the figures that MixUnits counted.
 type MixUnitReport struct {
 	// Position is where the walk began, NextPosition where it ended.
 	Position uint64 `json:"position"`
@@ -32,7 +32,7 @@ type MixUnitReport struct {
 	Verdict mixing.Verdict     `json:"-"` // on the source that is mixed least
 }
 
-// UnitSourceReport is what a source gave. The Summary is of one of its epochs.
+// UnitSourceReport describes what a source gave. The Summary describes one of its epochs.
 type UnitSourceReport struct {
 	Name string `json:"name"`
 	units.Summary
@@ -41,16 +41,18 @@ type UnitSourceReport struct {
 	Delivered  uint64  `json:"tokens_delivered"`
 	TokenShare float64 `json:"token_share"`
 	Fill       float64 `json:"fill"`
-	// Epochs is the epochs of the source when the walk ends, since the beginning of the run.
+	// Epochs is the number of epochs that the source has given since the beginning of the run when the
+	// walk ends.
 	Epochs float64 `json:"epochs"`
-	// VIF is the variance inflation of the place in storage of the source's samples in batches.
+	// VIF is the variance inflation of the source's samples in batches, with their place in storage as
+	// label.
 	VIF float64 `json:"vif"`
 
 	room uint64
 }
 
 // MixUnits walks through steps of a mix whose positions hold units, from a position on. Padding of
-// the last batch is not counted. The cost is that of listing the units.
+// the last batch is not counted. It takes as long as listing the units.
 func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o MixUnitOptions) (*MixUnitReport, error) {
 	m := plan.Mix()
 	r := &MixUnitReport{Position: position, End: position, UnitSteps: newUnitSteps(o.Worlds)}

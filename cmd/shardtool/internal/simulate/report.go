@@ -13,18 +13,18 @@ type Options struct {
 	Job           Job
 }
 
-// Job is what a training job wants, and what it pays. Rates and prices of 0 leave the figures that
-// depend on them at 0.
+// Job describes what a training job needs and what it pays. Rates and prices of 0 leave the figures
+// that depend on them at 0.
 type Job struct {
 	// RanksPerNode is the number of ranks that share a node, its network and its cache; at least 1.
 	RanksPerNode int
 	// SamplesPerSecond is the rate of all ranks together.
 	SamplesPerSecond float64
-	// NodePrice is the price of a node per hour, RequestPrice that of a thousand requests.
+	// NodePrice is the price of a node per hour, and RequestPrice the price of a thousand requests.
 	NodePrice, RequestPrice float64
 }
 
-// Report is what Epoch counted.
+// Report has the figures that Epoch counted.
 type Report struct {
 	Epoch   uint64 `json:"epoch"`
 	Samples uint64 `json:"samples"`
@@ -40,7 +40,7 @@ type Report struct {
 	// Window is the number of runs that samples are drawn from at a time. MixesLittle reports that it
 	// is small for the global batch; see order.Params.
 	Window uint64 `json:"window"`
-	// Verdict is that of the worst variance inflation, of batches or of a rank's part of them.
+	// Verdict is the verdict on the worst variance inflation, of batches or of a rank's part of them.
 	Verdict     mixing.Verdict `json:"-"`
 	MixesLittle bool           `json:"mixes_little"`
 }
@@ -54,7 +54,7 @@ type Mixing struct {
 	Expected  float64   `json:"adjacency_expected"`
 }
 
-// World is what the ranks of one world size get.
+// World describes what the ranks of one world size get.
 type World struct {
 	Reading
 	// The figures of mixing.World.
@@ -65,38 +65,38 @@ type World struct {
 	Measured    int     `json:"ranks_measured"`
 }
 
-// Reading is what the ranks of one world size read.
+// Reading describes what the ranks of one world size read.
 type Reading struct {
 	Size  int    `json:"world_size"`
 	Steps uint64 `json:"steps"`
 	// Least and Most are the fewest and the most samples of a rank.
 	Least uint64 `json:"samples_least"`
 	Most  uint64 `json:"samples_most"`
-	// Blocks are those of the rank that reads most of them. Amplification is the blocks that all
-	// ranks read, divided by the blocks of the data set.
+	// Blocks is the largest number of blocks that a rank reads. Amplification is the number of blocks
+	// that all ranks read, divided by the number of blocks of the data set.
 	Blocks        uint64  `json:"blocks_per_rank"`
 	Amplification float64 `json:"read_amplification"`
 	Needs         Needs   `json:"needs"`
 }
 
-// Needs are what an epoch asks of the nodes and of the store. Figures per node are those of the
+// Needs describes what an epoch asks of the nodes and of the store. Figures per node are for the
 // node that needs most. They hold for ranks that read each block once, as streams with the default
 // memory do, and count every block with the mean size.
 type Needs struct {
 	Nodes int `json:"nodes"`
-	// ReadBytes and Requests are those of all ranks of a node without a cache. CacheBytes is the size
+	// ReadBytes and Requests are sums over the ranks of a node without a cache. CacheBytes is the size
 	// of a cache that lets the node read each block once.
 	ReadBytes  uint64 `json:"read_bytes_per_node"`
 	Requests   uint64 `json:"requests_per_node"`
 	CacheBytes uint64 `json:"cache_bytes_per_node"`
-	// Amplification is the blocks that all nodes read, each once per node, divided by the blocks of
-	// the data set.
+	// Amplification is the number of blocks that all nodes read, each once per node, divided by the
+	// number of blocks of the data set.
 	Amplification float64 `json:"node_read_amplification"`
 	// First and Resume are the bytes that a rank must have before its first batch: at the beginning
 	// and in the middle of the epoch.
 	First  uint64 `json:"first_batch_bytes"`
 	Resume uint64 `json:"resume_bytes"`
-	// At the rate of the Job: per node, and for all nodes together.
+	// These hold at the rate of the Job: per node, and for all nodes together.
 	NodeRate    float64 `json:"node_bytes_per_second,omitempty"`
 	StoreRate   float64 `json:"store_bytes_per_second,omitempty"`
 	RequestRate float64 `json:"store_requests_per_second,omitempty"`

@@ -15,14 +15,15 @@ type UnitOptions struct {
 	GlobalBatch int
 	// Worlds are the world sizes to report.
 	Worlds []int
-	// Square is b of the cost of an item, L + b·L²: what attention costs beside the rest of a step.
+	// Square is b in the cost of an item, L + b·L²: the cost of attention, relative to the rest of a
+	// step.
 	Square float64
-	// Labels are those of the samples that the units have; nil: mixing is not measured.
+	// Labels are the labels of the samples in the units. If it is nil, mixing is not measured.
 	Labels *mixing.Labels
 }
 
-// UnitReport is what Units counted. Padding is what a batch has beside its tokens: a sequence has
-// Size of them, a micro-batch its samples times the longest.
+// UnitReport has the figures that Units counted. Padding is the room in a batch that has no tokens.
+// A sequence has room for Size tokens, a micro-batch for its number of samples times the longest.
 type UnitReport struct {
 	units.Summary
 	Epoch uint64 `json:"epoch"`
@@ -32,7 +33,7 @@ type UnitReport struct {
 	UnitSteps
 }
 
-// UnitSteps is what the steps of a walk through units have.
+// UnitSteps has the figures of the steps of a walk through units.
 type UnitSteps struct {
 	Batches uint64 `json:"batches"`
 	// Items are samples and pieces; Delivered are their tokens, in whole batches.
@@ -54,13 +55,13 @@ type Range struct {
 	Most  uint64  `json:"most"`
 }
 
-// UnitWorld is what the ranks of one world size get.
+// UnitWorld describes what the ranks of one world size get.
 type UnitWorld struct {
 	Size int `json:"world_size"`
 	// Rank are the tokens of a rank in a step.
 	Rank Range `json:"tokens_per_rank"`
-	// Spread is how much more the costliest rank of a step costs than the mean of its ranks, in the
-	// mean of all steps: the share of time that the others wait for it.
+	// Spread is how much more the costliest rank of a step costs than the mean of its ranks, averaged
+	// over all steps. It is the share of time that the others wait for it.
 	Spread float64 `json:"cost_spread"`
 }
 
@@ -88,7 +89,7 @@ func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, 
 	return r, nil
 }
 
-// unpadded are the references before the padding.
+// unpadded returns the references before the padding.
 func unpadded(refs []order.Ref) []order.Ref {
 	for i := range refs {
 		if refs[i].Padding {
@@ -98,7 +99,7 @@ func unpadded(refs []order.Ref) []order.Ref {
 	return refs
 }
 
-// newUnitSteps has nothing counted yet.
+// newUnitSteps returns steps with nothing counted yet.
 func newUnitSteps(worlds []int) UnitSteps {
 	r := UnitSteps{Step: noRange}
 	for _, size := range worlds {
@@ -132,14 +133,14 @@ func (r *UnitSteps) end() {
 	}
 }
 
-// unitCost is what a unit has and costs.
+// unitCost is the content of a unit and its cost.
 type unitCost struct {
 	source              uint16
 	items, tokens, room uint64
 	cost                float64
 }
 
-// unitCosts appends those of the units of a batch.
+// unitCosts appends the costs of the units of a batch.
 func unitCosts(dst []unitCost, refs []order.Ref, b *order.Batch, params func(source uint16) units.Params, square float64) []unitCost {
 	for i := 0; i < len(refs); {
 		if refs[i].Padding {

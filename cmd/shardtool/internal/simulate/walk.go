@@ -59,7 +59,7 @@ type batches interface {
 	NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error)
 }
 
-// each calls f with the global batches of a cursor, until its end or until f wants no more.
+// each calls f with the global batches of a cursor, until its end or until f returns false.
 func each(ctx context.Context, c batches, globalBatch int, f func(refs []order.Ref, b *order.Batch) (more bool)) error {
 	var refs []order.Ref
 	for {

@@ -9,7 +9,7 @@ import (
 // together is the number of blocks that a stream reads with one request where the order allows it.
 const together = 8
 
-// part is the blocks of one source among those of all.
+// part is the blocks of one source among the blocks of all sources.
 type part struct {
 	first, blocks uint64
 	block         float64 // stored bytes of a mean block
@@ -24,20 +24,20 @@ func newPart(first, blocks, bytes uint64, p order.Params) part {
 	return part{first: first, blocks: blocks, block: float64(bytes) / float64(max(blocks, 1)), run: run}
 }
 
-// volume is what it takes to read blocks.
+// volume is the work of reading blocks.
 type volume struct{ blocks, bytes, requests float64 }
 
 func (v *volume) add(o volume) {
 	v.blocks, v.bytes, v.requests = v.blocks+o.blocks, v.bytes+o.bytes, v.requests+o.requests
 }
 
-// of is the volume of those of the part's blocks that a set has.
+// of returns the volume of the part's blocks that are in a set.
 func (p *part) of(b bitset) volume {
 	n := float64(b.countRange(p.first, p.first+p.blocks))
 	return volume{n, n * p.block, n / p.run}
 }
 
-// parts are the blocks of all sources, one after the other.
+// parts holds the blocks of all sources, one source after the other.
 type parts []part
 
 func (ps parts) blocks() (n uint64) {
@@ -60,12 +60,13 @@ type world struct {
 	parts   parts
 	samples []uint64 // of each rank
 	blocks  []bitset // that each rank reads in the present epoch of each source
-	// earlier is what each rank read in earlier epochs of the sources, and seen the blocks it read
-	// then.
+	// earlier is the volume that each rank read in earlier epochs of the sources, and seen has the
+	// blocks that it read then.
 	earlier []volume
 	seen    []bitset
 	sources []float64 // bytes of each source that all ranks read in earlier epochs
-	// first and resume are the most bytes of a rank's first batch, and of its batch in the middle.
+	// first and resume are the most bytes that a rank needs for its first batch, and for its batch in
+	// the middle.
 	first, resume float64
 }
 
@@ -131,7 +132,7 @@ func (w *world) resumeBatch(refs []order.Ref, global int, source func(*order.Ref
 	}
 }
 
-// figures sums up what the ranks of this world size got: samples in batches, over all ranks.
+// figures sums up what the ranks of this world size got. samples and batches count over all ranks.
 func (w *world) figures(samples, batches uint64, job Job) Reading {
 	out := Reading{Size: w.size, Steps: batches, Least: ^uint64(0)}
 	read := 0.0
@@ -145,7 +146,7 @@ func (w *world) figures(samples, batches uint64, job Job) Reading {
 	return out
 }
 
-// read is the bytes of a source that all ranks read.
+// read returns the bytes of a source that all ranks read.
 func (w *world) read(source int) float64 {
 	bytes := w.sources[source]
 	for _, of := range w.blocks {
@@ -154,14 +155,14 @@ func (w *world) read(source int) float64 {
 	return bytes
 }
 
-// volume is what a rank reads in all.
+// volume returns the volume that a rank reads in all.
 func (w *world) volume(rank int) volume {
 	v := w.parts.of(w.blocks[rank])
 	v.add(w.earlier[rank])
 	return v
 }
 
-// needs computes what it asks of the nodes and of the store.
+// needs computes what this world size asks of the nodes and of the store.
 func (w *world) needs(samples uint64, job Job) Needs {
 	perNode := max(job.RanksPerNode, 1)
 	n := Needs{Nodes: (w.size + perNode - 1) / perNode, First: uint64(w.first), Resume: uint64(w.resume)}
