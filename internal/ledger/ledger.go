@@ -17,7 +17,7 @@ import (
 	"sync"
 )
 
-// ErrFull: more samples were skipped than the limit allows.
+// ErrFull is returned if more samples were skipped than the limit allows.
 var ErrFull = errors.New("too many samples skipped")
 
 // Ledger is the list of one stream. It may be used by several goroutines at once. The zero value is
@@ -35,14 +35,15 @@ type Ledger struct {
 type Mark struct {
 	// Samples counts the samples of all blocks listed.
 	Samples uint64
-	// Hash is what a checkpoint has of the blocks; empty for none. It does not depend on their order.
+	// Hash is the hash of the blocks for checkpoints; empty for none. It does not depend on their
+	// order.
 	Hash string
 
 	blocks int
 }
 
-// New returns a ledger that accepts at most limit samples, and that an earlier run of the job began
-// with these blocks.
+// New returns a ledger that accepts at most limit samples. It begins with the blocks that an
+// earlier run of the job skipped.
 func New(limit uint64, skipped []Block) *Ledger {
 	l := &Ledger{limit: limit}
 	for _, b := range skipped {

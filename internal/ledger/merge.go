@@ -10,7 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Saved is what one rank saves after a step: its checkpoint, an order.Checkpoint or a
+// Saved is the state that one rank saves after a step: its checkpoint, an order.Checkpoint or a
 // mix.Checkpoint, and the ledger of the blocks that it skipped.
 type Saved[Checkpoint any] struct {
 	Checkpoint Checkpoint
@@ -22,10 +22,10 @@ type Saved[Checkpoint any] struct {
 // own part of each batch. A job that resumes from the state of one rank forgets the blocks of the
 // others, and counts skipped samples from a wrong number.
 //
-// The result depends neither on the order of the states nor on how often one is given, and merging
-// results of Merge is merging what they were made of. An error wraps order.ErrMismatch when the
-// states differ in their place or order, and when a ledger does not list what its checkpoint
-// counts.
+// The result depends neither on the order of the states nor on how often one is given. Merging
+// results of Merge gives the same as merging all their states. An error wraps order.ErrMismatch
+// when the states differ in their place or order, and when a ledger does not list what its
+// checkpoint counts.
 func Merge(saved ...Saved[order.Checkpoint]) (Saved[order.Checkpoint], error) {
 	return merge(saved, sameStep, func(c *order.Checkpoint) (uint64, *string, *uint64) {
 		return c.Sources[0].Samples, &c.SkipHash, &c.Skipped
@@ -45,8 +45,8 @@ func MergeMix(saved ...Saved[mix.Checkpoint]) (Saved[mix.Checkpoint], error) {
 	})
 }
 
-// merge is Merge for checkpoints of which same compares two, and skips returns the samples of the
-// data and what was skipped.
+// merge is Merge for checkpoints of any type. same compares two of them. skips returns the samples
+// of the data and what was skipped.
 func merge[C any](saved []Saved[C], same func(a, b *C) error, skips func(*C) (samples uint64, hash *string, skipped *uint64)) (out Saved[C], err error) {
 	if len(saved) == 0 {
 		return out, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)
@@ -92,7 +92,7 @@ func (u union) add(blocks []Block, samples, skipped uint64) error {
 			if have.First != b.First || have.Samples != b.Samples {
 				return fmt.Errorf("reader: merge: %w: the ledgers disagree on block %d of shard %s: give those of one job", order.ErrMismatch, b.Block, b.Shard)
 			}
-			b.Reason = min(have.Reason, b.Reason) // either one, whatever the order of the states
+			b.Reason = min(have.Reason, b.Reason) // the same one in any order of the states
 		}
 		u[id] = b
 		if !listed[id] {
@@ -143,8 +143,8 @@ func sameMembers(members []member) error {
 	return nil
 }
 
-// same compares values where they can be, because their texts may be equal though they are not, and
-// the texts of lists.
+// same compares values if they are comparable, because different values may have equal texts. It
+// compares the texts of lists.
 func (m *member) same() bool {
 	if t := reflect.TypeOf(m.x); t != nil && t.Comparable() {
 		return m.x == m.y
@@ -152,7 +152,7 @@ func (m *member) same() bool {
 	return fmt.Sprint(m.x) == fmt.Sprint(m.y)
 }
 
-// sameStep returns an error unless two checkpoints differ in nothing but what was skipped.
+// sameStep returns an error if two checkpoints differ in anything but what was skipped.
 func sameStep(a, b *order.Checkpoint) error {
 	if len(a.Sources) != 1 || len(b.Sources) != 1 {
 		return fmt.Errorf("reader: merge: %w: a checkpoint has exactly one source", order.ErrMismatch)

@@ -15,15 +15,17 @@ type Difference struct {
 	Source            string // "" where it is about the whole mix
 	Field             string // the member of the checkpoint
 	Checkpoint, Given string // its value there, and the one asked for
-	// Frozen: no change of the mix allows it. Everything else can be changed on resume.
+	// Frozen reports that no change of the mix allows the difference. Everything else can be changed
+	// on resume.
 	Frozen bool
-	// LeftOut counts the units of the source's old epoch that are not given, because its data set
-	// was replaced within the epoch. Of packed sequences and micro-batches it is near that: their
-	// epochs differ, and it is counted by epoch 0.
+	// LeftOut counts the units of the source's old epoch that are not given, because its data set was
+	// replaced within the epoch. For packed sequences and micro-batches it is an estimate by the
+	// length of epoch 0, because their epochs differ.
 	LeftOut uint64
 }
 
-// MismatchError is a checkpoint that is not of the mix asked for. It is an order.ErrMismatch.
+// MismatchError reports a checkpoint that does not belong to the mix asked for. It is an
+// order.ErrMismatch.
 type MismatchError struct{ Difference }
 
 // Error names the source, the field, both values and what to do.
@@ -51,10 +53,10 @@ func (c *Checkpoint) Fits(asked Mix) error {
 	return &MismatchError{differences[0]}
 }
 
-// Differences lists in what the mix asked for differs from the checkpoint: what a resume with it
-// changes. asked is a mix at its first start. An Epoch of 0 is the checkpoint's; of a parameter
-// that a user leaves open, give the checkpoint's. A source that has weight 0 from the position on
-// may be missing on either side.
+// Differences lists how the mix asked for differs from the checkpoint: what a resume with it
+// changes. asked is a mix at its first start. An Epoch of 0 stands for the checkpoint's. For a
+// parameter that a user leaves open, pass the checkpoint's value. A source that has weight 0 from
+// the position on may be missing on either side.
 func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	if err := asked.validateParts(); err != nil {
 		return nil, fmt.Errorf("mix: %w", err)
@@ -89,7 +91,7 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 			}
 		}
 	}
-	for _, u := range all { // last, as one source more or less changes the weights of all
+	for _, u := range all { // last, because adding or removing a source changes the weights of all
 		if u.old >= 0 && u.new >= 0 {
 			d.compare(u.name, "weight", c.Segments[0].Weights[u.old], asked.Segments[now].Weights[u.new])
 		}
@@ -98,10 +100,10 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	return d, nil
 }
 
-// Change is the mix that continues from the checkpoint's position with the sources, weights and
-// segments asked for: a segment begins there. Nothing is delivered twice; the other sources
-// continue where they were. A source that is not asked for stays with weight 0, and continues when
-// a later mix has it again. A source whose data set was replaced starts at the first unit of an
+// Change returns the mix that continues from the checkpoint's position with the sources, weights
+// and segments asked for. A segment begins there. Nothing is delivered twice; the other sources
+// continue where they were. A source that is not asked for stays with weight 0. It continues when a
+// later mix has it again. A source whose data set was replaced starts at the first unit of an
 // epoch. Frozen differences are refused with a *MismatchError.
 func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 	differences, err := c.Differences(asked)
@@ -141,7 +143,7 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 	return changed, err
 }
 
-// resumed is a source from the checkpoint's position on.
+// resumed returns a source from the checkpoint's position on.
 func (c *Checkpoint) resumed(u pair, asked *Mix, counts []uint64) (Source, error) {
 	if u.old < 0 {
 		return asked.Sources[u.new], nil
@@ -163,7 +165,7 @@ func (c *Checkpoint) resumed(u pair, asked *Mix, counts []uint64) (Source, error
 	return given, nil
 }
 
-// counts is what every source has given before the checkpoint's position.
+// counts returns how many units each source has given before the checkpoint's position.
 func (c *Checkpoint) counts() ([]uint64, error) {
 	p, err := New(c.Mix)
 	if err != nil {
@@ -172,8 +174,8 @@ func (c *Checkpoint) counts() ([]uint64, error) {
 	return p.Counts(nil, c.Position)
 }
 
-// segment is the number of the segment that begins at a position, or else of the last one at or
-// before another.
+// segment returns the number of the segment that begins at position at, or else of the last segment
+// that begins at or before position or.
 func (m *Mix) segment(at, or uint64) int {
 	last := 0
 	for i, g := range m.Segments {
@@ -211,8 +213,8 @@ func replaced(old, given *Source) bool {
 	return old.Digest != given.Digest || old.View != given.View || old.Units != given.Units || !sameUnits(old, given)
 }
 
-// pair is a source by its number in a checkpoint and in the mix asked for, -1 where it is not
-// there.
+// pair has the number of a source in a checkpoint and in the mix asked for, or -1 where it is
+// missing.
 type pair struct {
 	name     string
 	old, new int
@@ -275,8 +277,8 @@ func (d *differences) segments(checkpoint, given map[uint64]string) {
 // wholeSet stands for the view of a source that has none.
 const wholeSet = "the whole data set"
 
-// source compares a source's data set, view and parameters. A data set that was replaced has an
-// order of its own.
+// source compares a source's data set, view and parameters. A data set that was replaced may have
+// another order.
 func (d *differences) source(old, given *Source, count uint64) error {
 	if replaced(old, given) {
 		d.replaced(old, given)
@@ -298,7 +300,7 @@ func (d *differences) source(old, given *Source, count uint64) error {
 	return nil
 }
 
-// replaced adds the first thing by which a data set is another one, or is read in other units.
+// replaced adds the first difference that makes a data set another one, or its units others.
 func (d *differences) replaced(old, given *Source) {
 	fields := []struct {
 		name    string
@@ -316,7 +318,7 @@ func (d *differences) replaced(old, given *Source) {
 	}
 }
 
-// unitsText is what positions of a source hold.
+// unitsText describes what positions of a source hold.
 func unitsText(s *Source) string {
 	if !s.inUnits() {
 		return "samples"

@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// CheckpointVersion is the version of a mix's checkpoint. One data set has version 1, that of
-// package order.
+// CheckpointVersion is the version of a mix's checkpoint. The checkpoint of one data set, in
+// package order, has version 1.
 const CheckpointVersion = 2
 
 // Sizes of a checkpoint (SPEC.md, "Checkpoint of a mix").
@@ -30,10 +30,11 @@ const (
 )
 
 // Checkpoint is a place in a mix and all that must agree for it to mean the same place. It counts
-// units delivered to the consumer, never those read ahead. Any rank's restores all ranks.
+// units delivered to the consumer, never units read ahead. The checkpoint of any rank restores all
+// ranks.
 type Checkpoint struct {
-	// Mix is the mix from its current segment on: that segment and those pending, and every source
-	// with the epoch that it stands in.
+	// Mix is the mix from its current segment on: that segment, the pending ones, and every source
+	// with its current epoch.
 	Mix
 	Position uint64 // units delivered, over all ranks and all epochs of the mix
 	// Steps is the last change of the batch size. Its GlobalBatch is the one in use, for the next
@@ -82,8 +83,9 @@ func (c *Checkpoint) Begin(epoch uint64) error {
 	return nil
 }
 
-// The text of a checkpoint: one JSON object with exactly these members, as that of package order.
-// Sources and segments are arrays, because their members' names would be most of the text.
+// checkpointText is the text of a checkpoint: one JSON object with exactly these members, as in
+// package order. Sources and segments are arrays, because otherwise the names of members would be
+// most of the text.
 type checkpointText struct {
 	Version     int         `json:"version"`
 	Algorithm   string      `json:"algorithm"`
@@ -115,7 +117,7 @@ var sourceFields = []string{
 // unitFields follow them where positions hold units.
 var unitFields = []string{"kind", "size", "long", "window", "by", "lengths"}
 
-// fields are those of the checkpoint's sources.
+// fields returns the names of the fields of the checkpoint's sources.
 func (c *Checkpoint) fields() []string {
 	if c.anyUnits() {
 		return slices.Concat(sourceFields, unitFields)
@@ -144,7 +146,7 @@ func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	return fmt.Appendf(dst, `,"check":"%08x"}`, crc32.ChecksumIEEE(text)), nil
 }
 
-// text is the checkpoint without its check.
+// text returns the text of the checkpoint without its check.
 func (c *Checkpoint) text() checkpointText {
 	t := checkpointText{
 		Version: CheckpointVersion, Algorithm: Algorithm, Order: order.Algorithm, Seed: strconv.FormatUint(c.Seed, 10),

@@ -101,7 +101,8 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 	return c, check, c.validate()
 }
 
-// checkVersion runs before the members are read, as those of another version are not known.
+// checkVersion runs before the members are read, because the members of another version are not
+// known.
 func checkVersion(members map[string]json.RawMessage) error {
 	r := row{members: members}
 	switch version := r.number("version"); {

@@ -22,7 +22,7 @@ type Cursor struct {
 	here     walk // at this rank's part of the current batch
 	ahead    walk // at its end
 	sources  []partCursor
-	moved    []uint64 // by source: the units that its cursor has passed
+	moved    []uint64 // by source: how many units its cursor has passed
 
 	// Scratch of a call, by source: counts before the batch, this rank's part and the end of the
 	// batch; and the places of its units in the part.
@@ -78,7 +78,7 @@ func (p *Plan) cursor(position uint64, orders []*order.Plan) (*Cursor, error) {
 // batch that begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = epoch }
 
-// Position is where the next batch begins, before drop or steps left out move it on.
+// Position returns where the next batch begins, before drop or steps left out move it on.
 func (c *Cursor) Position() uint64 { return c.position }
 
 // NextBatch appends this rank's part of the next global batch to dst and moves past the whole of
@@ -122,7 +122,7 @@ func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.B
 	return dst, b, nil
 }
 
-// extent is where the next batch of g units begins, and how many positions it has.
+// extent returns where the next batch of g units begins, and how many positions it has.
 func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
 	m := &c.plan.mix
 	position = m.Beginning(c.position, g, c.leftOut)
@@ -178,7 +178,8 @@ func (c *Cursor) part(dst []order.Ref, position, size, from, to uint64) ([]order
 	return dst, nil
 }
 
-// share finds which source has each of the entries, and what all have given before and after.
+// share finds which source has each of the entries, and how much each source has given before and
+// after.
 func (c *Cursor) share(position, size, from, to uint64) (err error) {
 	if _, err = c.ahead.seek(position + size - 1); err != nil {
 		return err
@@ -195,7 +196,8 @@ func (c *Cursor) share(position, size, from, to uint64) (err error) {
 
 func bySpanPlace(a, b order.Span) int { return cmp.Compare(a.Place, b.Place) }
 
-// count is what every source has given before a position, which is the end of the stream at most.
+// count returns how much each source has given before a position, or before the end of the stream
+// if that comes first.
 func (c *Cursor) count(dst []uint64, position uint64) ([]uint64, error) {
 	_, err := c.here.seek(position)
 	return c.here.counts(dst, position), err
@@ -217,7 +219,8 @@ func (c *Cursor) interleave(from, to uint64) error {
 	return nil
 }
 
-// source is the cursor of source s, at what it has given before the batch or earlier.
+// source returns the cursor of source s. It stands at the first unit that source s gives in the
+// batch, or earlier.
 func (c *Cursor) source(s int) (partCursor, error) {
 	if c.sources[s] != nil {
 		return c.sources[s], nil
@@ -243,14 +246,15 @@ func (c *Cursor) source(s int) (partCursor, error) {
 	return c.sources[s], nil
 }
 
-// next appends what source s gives of this rank's part, and moves it past the batch.
+// next appends the units that source s gives to this rank's part, and moves the source past the
+// batch.
 func (c *Cursor) next(dst []order.Ref, s int) ([]order.Ref, order.Batch, error) {
 	cursor, err := c.source(s)
 	if err != nil {
 		return dst, order.Batch{}, fmt.Errorf("mix: %w", &SourceError{c.plan.mix.Sources[s].Name, err})
 	}
 	n, from := c.after[s]-c.before[s], c.low[s]-c.before[s]
-	// What drop passed over and what was left out lies between the batches.
+	// Units that drop skips and units left out lie between the batches.
 	first := len(dst)
 	dst, b, err := cursor.NextPart(dst, c.before[s]-c.moved[s], n, from, from+uint64(len(c.where[s])))
 	if err != nil {
@@ -330,7 +334,7 @@ func (p *Plan) CheckRun(s order.Split, endless bool) error {
 	return s.Reaches(p.mix.Epoch, p.mix.Tail)
 }
 
-// share is where rank r's part of a list begins: ⌊r·listed/world⌋; r may equal world.
+// share returns where rank r's part of a list begins: ⌊r·listed/world⌋. r may equal world.
 func share(listed uint64, r, world int) uint64 {
 	hi, lo := bits.Mul64(listed, uint64(r))
 	q, _ := bits.Div64(hi, lo, uint64(world)) // r ≤ world, so the quotient fits

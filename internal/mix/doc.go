@@ -35,6 +35,7 @@
 // places in its sources and the limits do.
 //
 // A Mix describes a stream from position From on: what each source has given before (Base), and
-// which weights hold from there. The Mix at the first start has From 0; that of a checkpoint begins
-// where the current segment does. Both are read in the same way, so a resume is not a special case.
+// which weights hold from there. The Mix at the first start has From 0; the Mix of a checkpoint
+// begins where the current segment does. Both are read in the same way, so a resume is not a
+// special case.
 package mix

@@ -11,10 +11,10 @@ const (
 	EpochAll   EpochRule = "all"   // until every source has; the default where weights are given
 )
 
-// EpochLength is the length of an epoch by a rule: the least position at which some source, or
-// every source, with weight > 0 in a segment begun by then has given all it has once. A segment
-// that begins at a position has begun there. m is the mix at its first start, without an Epoch.
-// Where the rule is never met, the error names a source.
+// EpochLength returns the length of an epoch by a rule: the least position at which some source, or
+// every source, has given all it has once. Only sources with weight > 0 in a segment begun by then
+// count. A segment that begins at a position has begun there. m is the mix at its first start,
+// without an Epoch. If the rule is never met, the error names a source.
 func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 	if rule != EpochFirst && rule != EpochAll {
 		return 0, fmt.Errorf("mix: epoch %.40q: give a number of units, first or all", string(rule))
@@ -25,7 +25,7 @@ func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 	p := &Plan{mix: m}
 	st, err := p.firstStretch()
 	ok := err == nil
-	waiting := map[int]bool{} // of the sources in segments begun: whether they have still to give all
+	waiting := map[int]bool{} // for the sources in segments that have begun: whether they have yet to give all
 	for ok {
 		for s, w := range m.Segments[st.segment].Weights {
 			if _, seen := waiting[s]; w > 0 && !seen {
@@ -46,7 +46,7 @@ func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 }
 
 // givenOnce finds where, within a stretch, the first or the last of the waiting sources has given
-// all it has. It takes from waiting those that give all in the stretch.
+// all it has. It removes the sources that give all in the stretch from waiting.
 func (p *Plan) givenOnce(st *stretch, waiting map[int]bool, first bool) (position uint64, ok bool, err error) {
 	least, most := uint64(maxPosition), st.from
 	for i, l := range st.tree.leaves {
@@ -61,13 +61,13 @@ func (p *Plan) givenOnce(st *stretch, waiting map[int]bool, first bool) (positio
 	}
 	if most == st.to {
 		if _, more, err := p.after(st); more || err != nil {
-			return 0, false, err // a segment may begin there: it is the next stretch that knows its sources
+			return 0, false, err // a segment may begin there, and only the next stretch knows its sources
 		}
 	}
 	return most, p.mix.lowest(waiting) == "", nil
 }
 
-// lowest is the name of the lowest source that is waited for, "" when there is none.
+// lowest returns the name of the lowest waiting source, "" if there is none.
 func (m *Mix) lowest(waiting map[int]bool) string {
 	for s := range m.Sources {
 		if waiting[s] {

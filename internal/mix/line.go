@@ -15,20 +15,20 @@ const (
 	maxBy      = 64
 )
 
-// errLine is the error of a source whose units are needed and not known.
+// errLine is returned for a source whose units are needed but not known.
 var errLine = errors.New("its units are needed, and were not given")
 
-// errBefore is the error of a checkpoint that counts more units than epochs have.
+// errBefore is returned for a checkpoint that counts more units than epochs have.
 var errBefore = badValue("first", "before epoch 0")
 
 // inUnits reports whether positions of the source hold units.
 func (s *Source) inUnits() bool { return s.Unit.Kind != "" }
 
-// InUnits reports whether positions of the mix hold units: those of all sources with weight do, or
-// none.
+// InUnits reports whether positions of the mix hold units. Either all sources with weight have
+// units, or none has.
 func (m *Mix) InUnits() bool { return m.holds() != "samples" }
 
-// holds is what positions of the mix hold.
+// holds names what positions of the mix hold.
 func (m *Mix) holds() string {
 	for s := range m.Sources {
 		if m.Sources[s].inUnits() && weighs(m.Segments, s) {
@@ -95,8 +95,8 @@ func sameUnits(a, b *Source) bool {
 	return of == is && a.Lengths == b.Lengths
 }
 
-// Attach gives the sources of a checkpoint of units the Lines of those sources of the mix asked for
-// that have the same units. Call it before Begin, and before the checkpoint's Mix is read.
+// Attach gives each source of a checkpoint of units the Line of the source of the mix asked for
+// that has the same units. Call it before Begin, and before the checkpoint's Mix is read.
 func (c *Checkpoint) Attach(asked Mix) {
 	c.Sources = slices.Clone(c.Sources)
 	for _, u := range union(c.Sources, asked.Sources) {
@@ -136,7 +136,7 @@ func (s *Source) placeInLine(j uint64) (epoch, place uint64, err error) {
 	return epoch, 0, nil
 }
 
-// units is how many an epoch of the source has.
+// units returns how many units an epoch of the source has.
 func (s *Source) units(epoch uint64) (uint64, error) {
 	if s.Line == nil {
 		return 0, &SourceError{s.Name, errLine}
@@ -151,7 +151,7 @@ func (s *Source) units(epoch uint64) (uint64, error) {
 	return n, nil
 }
 
-// limitInLine is limit where positions hold units. A source without a limit is not planned for it.
+// limitInLine is limit where positions hold units. It plans no epoch of a source without a limit.
 func (s *Source) limitInLine(j uint64) (uint64, error) {
 	if s.maxEpochs() == maxEpochs || s.Line == nil {
 		return maxPosition, nil

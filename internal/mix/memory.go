@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// Need is what the division of the shuffle memory knows of a source.
+// Need describes a source for the division of the shuffle memory.
 type Need struct {
 	// Bytes and Units are the decoded bytes of the source and its units: their quotient is the
 	// size of a mean unit.

@@ -13,8 +13,8 @@ import (
 // name.
 const Algorithm = "interleave/1"
 
-// Mix is what a job reads: sources in which proportion, from a position on. With a position it
-// decides every batch, and every checkpoint carries it.
+// Mix describes what a job reads from a position on: its sources and their proportions. Mix and
+// position decide every batch. Every checkpoint carries both.
 type Mix struct {
 	Seed    uint64
 	Shuffle bool
@@ -57,8 +57,8 @@ func New(m Mix) (*Plan, error) {
 // Mix returns the mix of the plan.
 func (p *Plan) Mix() Mix { return p.mix }
 
-// Params are the parameters of the order of source s: its key is the seed, and its tail is wrap,
-// because the tail of a mix is about the mix's own epochs.
+// Params returns the parameters of the order of source s. Its key is the seed. Its tail is wrap,
+// because the tail of a mix applies to the mix's own epochs.
 func (m *Mix) Params(s int) order.Params {
 	x := &m.Sources[s]
 	return order.Params{
@@ -67,7 +67,7 @@ func (m *Mix) Params(s int) order.Params {
 	}
 }
 
-// LargestShare is the largest share that source s has in a segment.
+// LargestShare returns the largest share that source s has in a segment.
 func (m *Mix) LargestShare(s int) *big.Rat {
 	largest := new(big.Rat)
 	for _, g := range m.Segments {
@@ -91,7 +91,7 @@ func (m *Mix) validate() error {
 	return m.validateParts()
 }
 
-// validateParts checks all but what needs the length of the epoch.
+// validateParts checks everything that does not need the length of the epoch.
 func (m *Mix) validateParts() error {
 	switch {
 	case len(m.Sources) < 1:

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Weights returns the weights that decide position g, by source number: those of its segment, and 0
-// for a source that is used up.
+// Weights returns the weights that decide position g, by source number: the weights of its segment,
+// with 0 for a source that is used up.
 func (p *Plan) Weights(g uint64) ([]uint64, error) {
 	w, err := p.walkTo(g)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	maxWeights  = 1 << 62 // the sum of a segment's weights is below it
 	maxEpochs   = 1 << 32 // epochs of a source are below it; the default of MaxEpochs
 	maxLanes    = 1 << 24
-	// MaxSources is the most sources of a mix, those removed included.
+	// MaxSources is the most sources of a mix, including removed ones.
 	MaxSources = 1000
 	// MaxSegments is the most segments of a mix, and MaxWeights the most weights: segments times
 	// sources.
@@ -71,9 +71,9 @@ func Key(seed uint64, name string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// Place is the epoch of the source that holds its unit number j, counted over all epochs, and the
-// unit's place in it. j is at least Base, and Units is not 0. Only where epochs differ in their
-// units is there an error: that of a plan.
+// Place returns the epoch of the source that holds its unit number j, counted over all epochs, and
+// the unit's place in it. j is at least Base, and Units is not 0. It fails only if epochs differ in
+// their units and planning one fails.
 func (s *Source) Place(j uint64) (epoch, place uint64, err error) {
 	if s.inUnits() {
 		return s.placeInLine(j)
@@ -85,7 +85,7 @@ func (s *Source) Place(j uint64) (epoch, place uint64, err error) {
 	return s.Epoch - back, back*s.Units - (s.First - j), nil
 }
 
-// at is the source with Epoch and First of the epoch that its unit j is in.
+// at returns the source with Epoch and First of the epoch that its unit j is in.
 func (s *Source) at(j uint64) (Source, error) {
 	moved := *s
 	if s.Units == 0 {
@@ -96,7 +96,7 @@ func (s *Source) at(j uint64) (Source, error) {
 	return moved, err
 }
 
-// maxEpochs is MaxEpochs with its default.
+// maxEpochs returns MaxEpochs or its default.
 func (s *Source) maxEpochs() uint64 {
 	if s.MaxEpochs == 0 {
 		return maxEpochs
@@ -104,9 +104,10 @@ func (s *Source) maxEpochs() uint64 {
 	return s.MaxEpochs
 }
 
-// limit is how many units the source gives in all: those of its first MaxEpochs epochs. At most
-// maxPosition, which no count reaches. Where positions hold units, it may be the end of the epoch
-// that unit j is in, where a later epoch follows: that one is not planned before it begins.
+// limit returns how many units the source gives in all, in its first MaxEpochs epochs. It is at
+// most maxPosition, which no count reaches. Where positions hold units, it may be the end of the
+// epoch that unit j is in, even if a later epoch follows, because that one is not planned before it
+// begins.
 func (s *Source) limit(j uint64) (uint64, error) {
 	m := s.maxEpochs()
 	if m <= s.Epoch {

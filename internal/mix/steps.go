@@ -22,8 +22,9 @@ type Range struct{ From, To uint64 }
 // maxLeftOut is the most ranges left out; more would not fit a checkpoint.
 const maxLeftOut = 16
 
-// Beginning is where the batch of g units that follows a position begins: past ranges left out, and
-// with drop in the next epoch where this one has less than g left. The stream may end before it.
+// Beginning returns where the batch of g units that follows a position begins: after ranges left
+// out, and with drop in the next epoch if this one has fewer than g units left. The stream may end
+// before it.
 func (m *Mix) Beginning(position, g uint64, leftOut []Range) uint64 {
 	for {
 		was := position
@@ -41,7 +42,7 @@ func (m *Mix) Beginning(position, g uint64, leftOut []Range) uint64 {
 	}
 }
 
-// perEpoch is how many batches of g units begin in n positions that end with an epoch.
+// perEpoch returns how many batches of g units begin in n positions that end with an epoch.
 func (m *Mix) perEpoch(n, g uint64) uint64 {
 	if m.Tail == order.TailDrop {
 		return n / g
@@ -49,8 +50,8 @@ func (m *Mix) perEpoch(n, g uint64) uint64 {
 	return (n + g - 1) / g
 }
 
-// Position is where the batch of a step begins. Steps that are left out count. The stream may end
-// before it.
+// Position returns where the batch of a step begins. Steps that are left out count. The stream may
+// end before it.
 func (m *Mix) Position(at Steps, step uint64) (uint64, error) {
 	g := uint64(at.GlobalBatch)
 	switch {
@@ -82,7 +83,7 @@ func (m *Mix) Position(at Steps, step uint64) (uint64, error) {
 	return position, nil
 }
 
-// Step is the number of the batch that begins at a position, or of the one that it lies in.
+// Step returns the number of the batch that begins at a position, or that the position lies in.
 func (m *Mix) Step(at Steps, position uint64) (uint64, error) {
 	g := uint64(at.GlobalBatch)
 	switch {
@@ -94,14 +95,14 @@ func (m *Mix) Step(at Steps, position uint64) (uint64, error) {
 	n, origin := position-at.Position, at.Position
 	left := m.Epoch - origin%m.Epoch
 	if m.Tail == order.TailWrap || n < left {
-		return at.Step + n/g, nil // of what drop passes over, the batch that would begin there
+		return at.Step + n/g, nil // in positions that drop skips, it is the batch that would begin there
 	}
 	n -= left
 	return at.Step + m.perEpoch(left, g) + n/m.Epoch*m.perEpoch(m.Epoch, g) + n%m.Epoch/g, nil
 }
 
-// Next is the number of the batch after one that ended at a position. It is Step, except where the end
-// of the stream cut that batch: sources that are added then continue there.
+// Next returns the number of the batch after the batch that ended at a position. It is Step, unless
+// the end of the stream cut that batch and added sources continue there.
 func (m *Mix) Next(at Steps, position uint64) (uint64, error) {
 	step, err := m.Step(at, position)
 	if err != nil {
@@ -113,8 +114,8 @@ func (m *Mix) Next(at Steps, position uint64) (uint64, error) {
 	return step, nil
 }
 
-// Resize numbers the batches from a position on, which have g units and follow a batch that ended
-// there. at numbers the batches before; its zero value says that there are none.
+// Resize numbers the batches of g units from a position on, which follow a batch that ended there.
+// at numbers the batches before; its zero value means that there are none.
 func (m *Mix) Resize(at Steps, position uint64, g int) (Steps, error) {
 	if at.GlobalBatch == 0 {
 		return Steps{Position: position, GlobalBatch: g}, nil
@@ -129,8 +130,8 @@ func (m *Mix) Resize(at Steps, position uint64, g int) (Steps, error) {
 	return Steps{Step: next, Position: position, GlobalBatch: g}, nil
 }
 
-// LeaveOut is the positions of the steps first to last, both included. Whoever reads leaves them
-// out exactly: every other step has the samples that it has without.
+// LeaveOut returns the positions of the steps first to last, both included. Leaving them out
+// changes no other step.
 func (m *Mix) LeaveOut(at Steps, first, last uint64) (Range, error) {
 	if last < first {
 		return Range{}, fmt.Errorf("mix: steps %d to %d: give the lower one first", first, last)
@@ -159,9 +160,9 @@ func Join(ranges []Range, r Range) []Range {
 	return append(joined, r)
 }
 
-// LeaveOut has the cursor pass over ranges of positions, such as those of Mix.LeaveOut and of a
-// checkpoint. They are in ascending order and apart. Each begins and ends where a batch does; the
-// batch that would reach into one otherwise is refused.
+// LeaveOut makes the cursor skip ranges of positions, such as a range from Mix.LeaveOut or the
+// ranges of a checkpoint. They are in ascending order and apart. Each must begin and end where a
+// batch does; a batch that reaches into a range is refused.
 func (c *Cursor) LeaveOut(ranges []Range) error {
 	if err := checkRanges(ranges); err != nil {
 		return fmt.Errorf("mix: %w", err)
@@ -182,7 +183,7 @@ func checkRanges(ranges []Range) error {
 	return nil
 }
 
-// times is n·size+origin. Not ok: it is no position.
+// times returns n·size+origin. ok is false if that is not a position.
 func times(n, size, origin uint64) (uint64, bool) {
 	hi, lo := bits.Mul64(n, size)
 	lo, carry := bits.Add64(lo, origin, 0)

@@ -16,8 +16,8 @@ type stretch struct {
 	// base, or earlier where only an epoch of units ended since.
 	began uint64
 	given []uint64
-	// shift is what a count differs by from that of the tree, modulo 2^64: the tree counts from
-	// position 0 whatever stretch it is for, so that many short segments starve no source.
+	// shift is the difference between a count and the tree's count, modulo 2^64. The tree counts from
+	// position 0 in every stretch, so that many short segments starve no source.
 	shift []uint64
 }
 
@@ -33,8 +33,8 @@ func (p *Plan) firstStretch() (stretch, error) {
 	return first, err
 }
 
-// begin makes the stretch at position from: that of the first segment, from the given one on, that
-// has an open source. Not ok: the stream ends at from.
+// begin makes the stretch at position from, with the first segment, from the given one on, that has
+// an open source. ok is false if the stream ends at from.
 func (p *Plan) begin(segment int, from uint64, base []uint64) (next stretch, ok bool, err error) {
 	for ; segment < len(p.mix.Segments); segment++ {
 		weights := slices.Clone(p.mix.Segments[segment].Weights)
@@ -53,7 +53,7 @@ func (p *Plan) begin(segment int, from uint64, base []uint64) (next stretch, ok 
 	return stretch{}, false, nil
 }
 
-// stop makes the weight of source number i 0 where the source has given all it may.
+// stop sets the weight of source number i to 0 if the source has given all it may.
 func (s *Source) stop(weights []uint64, i int, given uint64) error {
 	if weights[i] == 0 {
 		return nil
@@ -65,8 +65,8 @@ func (s *Source) stop(weights []uint64, i int, given uint64) error {
 	return err
 }
 
-// lay finds where a stretch ends: at the next segment, or where the first of its sources is used up
-// or, of those with a limit, has given an epoch of units.
+// lay finds where a stretch ends: at the next segment, or where the first of its sources is used
+// up, or where a source with a limit has given an epoch of units, whichever comes first.
 func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) (stretch, error) {
 	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base)), began: from, given: base}
 	if segment+1 < len(p.mix.Segments) {
@@ -90,13 +90,13 @@ func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) (stretch, er
 	return st, nil
 }
 
-// reach is the least position at which the source of leaf i has given count units. It may lie
-// outside the stretch, where other rules hold. Not ok: it is past every position.
+// reach returns the least position at which the source of leaf i has given count units. It may lie
+// outside the stretch, where other rules hold. ok is false if it is past every position.
 func (st *stretch) reach(i int, count uint64) (position uint64, ok bool) {
 	return st.tree.reach(i, count-st.shift[st.tree.leaves[i].source])
 }
 
-// after is the stretch that begins where st ends. Not ok: the stream ends there.
+// after returns the stretch that begins where st ends. ok is false if the stream ends there.
 func (p *Plan) after(st *stretch) (next stretch, ok bool, err error) {
 	if st.to >= maxPosition || st.from == st.to {
 		return stretch{}, false, nil
@@ -112,7 +112,7 @@ func (p *Plan) after(st *stretch) (next stretch, ok bool, err error) {
 	return next, ok, err
 }
 
-// counts returns what every source has given before position g of the stretch, in dst's memory.
+// counts returns how much each source has given before position g of the stretch, in dst's memory.
 func (st *stretch) counts(dst []uint64, g uint64) []uint64 {
 	dst = append(dst[:0], st.shift...)
 	var few [64]uint64
@@ -133,8 +133,8 @@ type walk struct {
 
 func (p *Plan) walk() walk { return walk{p, p.first} }
 
-// seek makes the stretch with position g current. Not ok: the stream ends at or before g, and the
-// last stretch is current.
+// seek makes the stretch with position g current. If the stream ends at or before g, ok is false
+// and the last stretch is current.
 func (w *walk) seek(g uint64) (ok bool, err error) {
 	if g < w.from {
 		w.stretch = w.plan.first
@@ -173,7 +173,8 @@ func (p *Plan) walkTo(g uint64) (walk, error) {
 	return w, nil
 }
 
-// Until is a position, or where the stream ends before it. Stretches after it are not needed.
+// Until returns a position, or the end of the stream if that comes before it. It needs no stretches
+// after the position.
 func (p *Plan) Until(position uint64) (uint64, error) {
 	w := p.walk()
 	if ok, err := w.seek(position); ok || err != nil {
@@ -182,9 +183,9 @@ func (p *Plan) Until(position uint64) (uint64, error) {
 	return min(w.to, position), nil
 }
 
-// End is the position where the stream ends because every source is used up; 2^63, which is no
-// position, where it never does. Where positions hold units and every source has a limit, it costs
-// the plans of all epochs.
+// End returns the position where the stream ends because every source is used up. It is 2^63, which
+// is not a position, if the stream never ends. If positions hold units and every source has a
+// limit, End plans all epochs.
 func (p *Plan) End() (uint64, error) {
 	last := p.mix.Segments[len(p.mix.Segments)-1]
 	for s := range p.mix.Sources {

@@ -7,16 +7,16 @@ import (
 
 // Stretch is the positions From ≤ g < To in which the same sources give in the same proportion.
 type Stretch struct {
-	From, To uint64 // To is 2^63, which is no position, where that never changes
+	From, To uint64 // To is 2^63, which is not a position, if that never changes
 	Segment  int    // of Mix.Segments, whose weights hold
-	// Weights are those in force, by source number: 0 for a source that has ended.
+	// Weights are the weights in force, by source number: 0 for a source that has ended.
 	Weights []uint64
 	// Ended are the sources that give the last unit of their MaxEpochs before To.
 	Ended []int
 }
 
-// Stretches yields the stretches from the one with a position on, to the end of the stream, or to
-// an error: only plans of units have one. There are at most as many as segments and sources
+// Stretches yields the stretches from the one with a position to the end of the stream, or to an
+// error. Only planning units can fail. There are at most as many stretches as segments and sources
 // together.
 func (p *Plan) Stretches(position uint64) iter.Seq2[Stretch, error] {
 	return func(yield func(Stretch, error) bool) {

@@ -41,7 +41,7 @@ type candidate struct {
 // candidates is a heap: the lightest first, on a tie the one with the lowest source number.
 type candidates []candidate
 
-// Len, and the four methods below it, are those of heap.Interface.
+// Len and the four methods below it implement heap.Interface.
 func (c candidates) Len() int { return len(c) }
 
 // Less puts the lightest first.
@@ -98,7 +98,8 @@ func (t *tree) link(child int32, up upward) {
 	}
 }
 
-// split is how many of the first q units of the node go left, and the remainder of that division.
+// split returns how many of the first q units of the node go left, and the remainder of that
+// division.
 func (n *node) split(q uint64) (left, rest uint64) {
 	hi, lo := bits.Mul64(q, n.left)
 	lo, carry := bits.Add64(lo, n.weight/2, 0)
@@ -128,8 +129,8 @@ func (t *tree) addCounts(counts, units []uint64, q uint64) {
 	}
 }
 
-// reach is the least q for which leaf i has got k of the first q units. It is the inverse of
-// addCounts, one division a level. Not ok: there is none up to maxPosition.
+// reach returns the least q for which leaf i has got k of the first q units. It is the inverse of
+// addCounts, with one division a level. ok is false if there is none up to maxPosition.
 func (t *tree) reach(i int, k uint64) (q uint64, ok bool) {
 	q = k
 	for up := t.leaves[i].up; up.parent >= 0 && q > 0; up = t.nodes[up.parent].up {

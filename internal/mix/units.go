@@ -14,7 +14,7 @@ type unitParts struct {
 	cuts   []order.Cut
 }
 
-// unitPart is what one source gives of this rank's part, unit by unit.
+// unitPart holds what one source gives of this rank's part, unit by unit.
 type unitPart struct {
 	refs []order.Ref
 	cuts []order.Cut

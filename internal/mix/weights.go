@@ -29,7 +29,8 @@ func ParseShare(text string) (*big.Rat, error) {
 }
 
 // Quantize turns shares into weights with the sum 2^32, by largest remainder; on a tie the lower
-// source gets more. names are the sources', for errors: a positive share that becomes 0 is refused.
+// source gets more. names are the names of the sources, for errors. A positive share that becomes 0
+// is refused.
 func Quantize(names []string, shares []*big.Rat) ([]uint64, error) {
 	total := new(big.Rat)
 	for i, x := range shares {
@@ -71,8 +72,8 @@ func Quantize(names []string, shares []*big.Rat) ([]uint64, error) {
 // maxRoot is the largest q of a temperature p/q.
 const maxRoot = 16
 
-// Temperature is the share ⌊10^9·units^(p/q)⌋ that a temperature p/q gives a source: 0 makes all
-// sources alike, 1 makes shares proportional to units. 0 ≤ p ≤ q ≤ 16, and q is at least 1.
+// Temperature returns the share ⌊10^9·units^(p/q)⌋ that a temperature p/q gives a source: 0 makes
+// all shares equal, 1 makes them proportional to units. 0 ≤ p ≤ q ≤ 16, and q is at least 1.
 func Temperature(units uint64, p, q int) (*big.Rat, error) {
 	if p < 0 || p > q || q < 1 || q > maxRoot {
 		return nil, fmt.Errorf("mix: temperature %d/%d: give p/q with 0 ≤ p ≤ q ≤ %d", p, q, maxRoot)
@@ -86,7 +87,7 @@ func Temperature(units uint64, p, q int) (*big.Rat, error) {
 	return new(big.Rat).SetInt(root(power, q)), nil
 }
 
-// root is ⌊x^(1/q)⌋, found bit by bit.
+// root returns ⌊x^(1/q)⌋, found bit by bit.
 func root(x *big.Int, q int) *big.Int {
 	found, exponent := new(big.Int), big.NewInt(int64(q))
 	for bit := x.BitLen()/q + 1; bit >= 0; bit-- {

@@ -75,7 +75,7 @@ func (f *inflation) next() {
 	f.n++
 }
 
-// mean is over the batches after the first ten, or over all where there are no more.
+// mean returns the mean over the batches after the first ten, or over all if there are no more.
 func (f *inflation) mean() (v float64) {
 	if f.n > 0 {
 		return f.rest / float64(f.n)

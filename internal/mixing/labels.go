@@ -37,7 +37,7 @@ func Parts(samples uint64) *Labels {
 	return l
 }
 
-// divUp is ⌈a·b/n⌉, for a ≤ n.
+// divUp returns ⌈a·b/n⌉, for a ≤ n.
 func divUp(a, b, n uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	lo, carry := bits.Add64(lo, n-1, 0)
@@ -45,10 +45,10 @@ func divUp(a, b, n uint64) uint64 {
 	return q
 }
 
-// Len is the number of labels.
+// Len returns the number of labels.
 func (l *Labels) Len() int { return len(l.count) }
 
-// Of is the label of a sample, given its number in storage order.
+// Of returns the label of a sample, given its number in storage order.
 func (l *Labels) Of(number uint64) int {
 	if l.of != nil {
 		return int(l.of[number])
@@ -58,8 +58,8 @@ func (l *Labels) Of(number uint64) int {
 	return int(q)
 }
 
-// In returns the labels as an epoch of a plan has them: of a view, the labels of its samples, as
-// often as they are drawn. Without a view they are the same.
+// In returns the labels for an epoch of a plan. With a view these are the labels of its samples, as
+// often as they are drawn. Without a view they are l.
 func (l *Labels) In(p *order.Plan, epoch uint64) *Labels {
 	if !p.Viewed() {
 		return l

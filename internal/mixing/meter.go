@@ -18,7 +18,7 @@ type Meter struct {
 	worlds  []world
 }
 
-// maxRanks bounds what a world size takes: a bit a label for each of these ranks, and the time to
+// maxRanks bounds the cost of a world size: a bit a label for each of these ranks, and the time to
 // look at their samples.
 const maxRanks = 256
 
@@ -36,8 +36,8 @@ func NewMeter(labels *Labels, worlds ...int) *Meter {
 	return m
 }
 
-// Batch adds a global batch over all ranks. Its first own samples are of the epoch, and all that is
-// measured; what follows is padding, or of the next epoch. Ranks share the whole.
+// Batch adds a global batch over all ranks. Its first own samples are of the epoch, and only they
+// are measured. The rest is padding or belongs to the next epoch. Ranks share the whole batch.
 func (m *Meter) Batch(refs []order.Ref, own int) {
 	for i := range refs[:own] {
 		l := m.labels.Of(refs[i].Number)
@@ -65,7 +65,7 @@ func (m *Meter) Batch(refs []order.Ref, own int) {
 	}
 }
 
-// share is where the part of rank r of a list begins: ⌊r·listed/size⌋.
+// share returns where the part of rank r of a list begins: ⌊r·listed/size⌋.
 func share(listed, r, size int) int {
 	hi, lo := bits.Mul64(uint64(listed), uint64(r))
 	q, _ := bits.Div64(hi, lo, uint64(size))

@@ -5,8 +5,9 @@
 //
 // A variance inflation (VIF) is the variance of the label counts of batches, divided by the
 // variance of samples drawn from the whole data set without replacement. 1 is a uniform
-// permutation; 16 mixes as if a batch had a sixteenth of its samples. Reported is the mean over the
-// batches after the first ten, in which the shuffle begins, or over all where there are no more.
+// permutation; 16 mixes as if a batch had a sixteenth of its samples. Figures report the mean over
+// the batches after the first ten, in which the shuffle begins, or over all batches if there are no
+// more.
 package mixing
 
 import (
@@ -17,9 +18,9 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Figures are what a Meter measured.
+// Figures are the results of a Meter.
 type Figures struct {
-	// Samples were measured.
+	// Samples is the number of samples measured.
 	Samples uint64
 	// VIF is the variance inflation of global batches; First has the inflation of each of the first
 	// ten.
@@ -32,10 +33,10 @@ type Figures struct {
 	Worlds []World
 }
 
-// World is what the ranks of a world size see.
+// World describes what the ranks of a world size see.
 type World struct {
 	Size int
-	// Ranks were measured: all, or 256 at equal distances.
+	// Ranks is the number of ranks measured: all, or 256 at equal distances.
 	Ranks int
 	// VIF is the local variance inflation: of the parts of batches that ranks get, each against a
 	// uniform draw of its size.

@@ -103,10 +103,10 @@ func MeasureParts(c Batches, labels []*Labels, s order.Split, most int, stop fun
 	return by.VIF(), nil
 }
 
-// Verdict is whether an order mixes well enough, and what helps.
+// Verdict tells whether an order mixes well enough, and what helps.
 type Verdict struct {
 	VIF    float64
-	Source string // of a mix: the one that is mixed least
+	Source string // of a mix: the source that is mixed least
 	// Memory is the shuffle memory, a power of two, with which a new run mixes well.
 	Memory uint64
 }
@@ -124,7 +124,7 @@ func Judge(vif float64, source string, plans ...*order.Plan) Verdict {
 			live, all = live+l, all+a
 		}
 	}
-	need := float64(live) * max(vif-1, 0) / (Little - 1.1) // for 1.4: memory is not all that counts
+	need := float64(live) * max(vif-1, 0) / (Little - 1.1) // aims at 1.4, because other things than memory count too
 	need = min(need, 8*float64(all))                       // then the data is held whole
 	return Verdict{vif, source, 1 << bits.Len64(uint64(max(need, 1<<20))-1)}
 }

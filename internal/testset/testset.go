@@ -42,7 +42,7 @@ type Options struct {
 	NoKeys bool
 	// Raw stores frames without compressing them, whatever they hold.
 	Raw bool
-	// Level is that of the encoder.
+	// Level is the level of the encoder.
 	Level codec.Level
 	// KeyHash replaces samplekey.Hash in the keys table, to make hashes collide.
 	KeyHash func(key string) uint64

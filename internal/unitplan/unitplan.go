@@ -1,6 +1,6 @@
 // Package unitplan answers which units an epoch of a data set has. Planning an epoch reads no
-// sample and takes a while, so an [Order] plans the next one while this one is read, and keeps plans in a
-// folder.
+// sample but takes a while, so an [Order] plans the next epoch while this one is read, and keeps
+// plans in a folder.
 package unitplan
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Options are how an Order plans. The zero value keeps no plans.
+// Options say how an Order plans. The zero value keeps no plans.
 type Options struct {
 	// Folder is where plans are kept, so that the next start finds them there; "" keeps none.
 	Folder string
-	// Log, when not nil, takes a warning where a plan cannot be kept.
+	// Log, when not nil, gets a warning if a plan cannot be kept.
 	Log *slog.Logger
 	// Progress, when not nil, is called while an epoch is planned, from several goroutines: with its
 	// number, and how many of its samples have been planned.
 	Progress func(epoch, done, of uint64)
-	// Until is the epoch that the order ends before; 0: order.MaxEpochs.
+	// Until is the epoch before which the order ends; 0 means order.MaxEpochs.
 	Until uint64
 }
 
@@ -46,7 +46,7 @@ type Order struct {
 }
 
 // New makes the order of the units that samples of these lengths have in a plan. It plans until
-// Close, or until the context ends. The caller must Close it. Errors are those of units.New.
+// Close, or until the context ends. The caller must Close it. It returns the errors of units.New.
 func New(ctx context.Context, plan *order.Plan, lengths []uint32, p units.Params, o Options) (*Order, error) {
 	u := &Order{
 		keeper: kept.Keeper{Folder: kept.Folder(o.Folder), Log: o.Log}, show: o.Progress,
@@ -70,17 +70,17 @@ type plannedEpoch struct {
 	err  error
 }
 
-// Stop ends the planning that still runs: Plan returns an error from then on.
+// Stop ends the planning that still runs. Plan returns an error from then on.
 func (u *Order) Stop() { u.end() }
 
-// Close is Stop, and waits for the planning to end. No Plan may run at the time.
+// Close calls Stop and waits for the planning to end. No Plan may run at the time.
 func (u *Order) Close() {
 	u.end()
 	u.wg.Wait()
 }
 
-// Plan returns the plan of an epoch: the one at hand, the one that the folder has, or a new one. It
-// then has the next epoch planned by one goroutine, so that the turn of an epoch waits for nothing.
+// Plan returns the plan of an epoch, from memory, from the folder, or newly made. Then one
+// goroutine plans the next epoch, so that nobody has to wait when it begins.
 func (u *Order) Plan(ctx context.Context, epoch uint64) (*units.Plan, error) {
 	e := u.planned(epoch, u.workers)
 	select {
@@ -147,7 +147,7 @@ func (u *Order) make(epoch uint64, workers int) (*units.Plan, error) {
 	return p, nil
 }
 
-// Until returns the epoch that the order ends before.
+// Until returns the epoch before which the order ends.
 func (u *Order) Until() uint64 { return u.until }
 
 // Line returns the units of all epochs, for a source of a mix. It plans until Close.

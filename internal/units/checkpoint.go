@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Hash is the hash of all lengths that checkpoints and plans carry: the first 32 hex digits of
+// Hash returns the hash of all lengths that checkpoints and plans carry: the first 32 hex digits of
 // SHA-256 over the lengths as little-endian u32, in storage order.
 func (u *Units) Hash() string {
 	u.hash.Do(func() {
@@ -31,8 +31,8 @@ func ParamsOf(m *order.UnitMark) Params {
 	return Params{Kind: Kind(m.Kind), Size: m.Size, Long: Long(m.Long), Window: m.Window, By: m.By}
 }
 
-// Checkpoint returns the checkpoint of a place, which counts units: as a batch has
-// it. GlobalBatch, Tables and the ledger are left for the caller to fill in.
+// Checkpoint returns the checkpoint of a place, which counts units as a batch does. GlobalBatch,
+// Tables and the ledger are left for the caller to fill in.
 func (u *Units) Checkpoint(epoch, position uint64) (order.Checkpoint, error) {
 	c, err := u.order.Checkpoint(epoch, 0)
 	c.Position = position

@@ -8,8 +8,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Plans returns the plan of an epoch. A Cursor asks for that of the epoch it is in, and of the next
-// when it gets there.
+// Plans returns the plan of an epoch. A Cursor asks for the plan of an epoch when it gets there.
 type Plans func(epoch uint64) (*Plan, error)
 
 // Cursor walks the units of an order from a place on, for one rank at a time. It is not safe for
@@ -33,7 +32,7 @@ type Cursor struct {
 }
 
 // Seek returns a cursor at a position of an epoch, which counts units: 0..U, where U is position 0
-// of the next. The cost is that of the plan, and of permuting the runs of the epoch.
+// of the next. It costs the plan, and permuting the runs of the epoch.
 func (u *Units) Seek(epoch, position uint64, plans Plans) (*Cursor, error) {
 	c := &Cursor{
 		units: u, plans: plans, epoch: epoch, end: order.MaxEpochs,
@@ -63,14 +62,14 @@ func (u *Units) Seek(epoch, position uint64, plans Plans) (*Cursor, error) {
 // begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = min(epoch, order.MaxEpochs) }
 
-// Place is where the next batch begins, before TailDrop moves it on.
+// Place returns where the next batch begins, before TailDrop moves it on.
 func (c *Cursor) Place() (epoch, position uint64) { return c.epoch, c.position }
 
 // NextBatch appends the references of this rank's part of the next global batch to dst, unit by
 // unit, and moves past the whole of it. See order.Cursor.NextBatch; Cuts of the batch has the
 // pieces and the units.
 //
-// The first batch of an epoch needs its plan, and has the runs permuted.
+// The first batch of an epoch needs its plan, and permutes the runs.
 func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error) {
 	if err := s.Check(); err != nil {
 		return dst, order.Batch{}, err
@@ -257,7 +256,7 @@ type arc struct {
 	closed []order.Span
 }
 
-// errPlan is the error for a plan that was made for another order.
+// errPlan is returned for a plan that was made for another order.
 var errPlan = errors.New("units: the plan is not that of the order")
 
 // read appends the units at the places from ≤ x < to of the line.

@@ -92,7 +92,7 @@ func (f *former) pack() int {
 	return int(sequences)
 }
 
-// successor is the place of the least value that is at least x.
+// successor returns the place of the least value that is at least x.
 func successor(a []uint64, x uint64) int {
 	low, n := 0, len(a)
 	for n > 0 { // without a branch that depends on the data
@@ -148,8 +148,8 @@ func (f *former) bucket() int {
 	return len(f.ends)
 }
 
-// group lists the items of all units, unit by unit in the order in which they were opened: those of
-// unit u are order[ends[u-1]:ends[u]]. Call it after form, which returned n.
+// group lists the items of all units, unit by unit in the order in which they were opened. The
+// items of unit u are order[ends[u-1]:ends[u]]. Call it after form, which returned n.
 func (f *former) group(n int) {
 	if f.kind == Bucket {
 		return

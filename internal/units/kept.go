@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Key is what a kept plan of an epoch is known by: a hash of all that the plan depends on, the
-// lengths, the table of blocks and the parameters of the order and the units.
+// Key returns the key by which the plan of an epoch is kept. It is a hash of everything that the
+// plan depends on: the lengths, the table of blocks, and the parameters of the order and the units.
 func (u *Units) Key(epoch uint64) [sha256.Size]byte {
 	p := u.order.Params()
 	h := sha256.New()

@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Line is the units of all epochs of an order, one epoch after another, with what plans them: what
-// a mix reads of a source. It is safe for concurrent use if its Plans are.
+// Line is the units of all epochs of an order, one epoch after another, as a mix reads them from a
+// source. Plans plans the epochs. A Line is safe for concurrent use if its Plans are.
 type Line struct {
 	units *Units
 	plans Plans
@@ -27,8 +27,8 @@ func (u *Units) Line(plans Plans) *Line {
 	return &Line{u, plans, &lineCounts{counts: map[uint64]uint64{}}}
 }
 
-// With returns the same line with other plans, such as those of another context. Either knows the
-// units of the epochs that the other was asked for.
+// With returns the same line with other plans, such as plans with another context. Both lines share
+// the numbers of units that they have learned.
 func (l *Line) With(plans Plans) *Line { return &Line{l.units, plans, l.known} }
 
 // Units returns the units of the line.
@@ -57,9 +57,9 @@ func (l *Line) Seek(epoch, position uint64) (*Cursor, error) {
 	return l.units.Seek(epoch, position, l.plans)
 }
 
-// NextPart passes over skip units, appends the references of the units from ≤ k < to of the list of
-// the n units after them, and moves past all n. See order.Cursor.NextPart. Where the order ends
-// within these units, the error is io.EOF and the cursor must not be used again.
+// NextPart skips skip units, appends the references of the units from ≤ k < to of the list of the n
+// units after them, and moves past all n. See order.Cursor.NextPart. If the order ends within these
+// units, the error is io.EOF and the cursor must not be used again.
 func (c *Cursor) NextPart(dst []order.Ref, skip, n, from, to uint64) ([]order.Ref, order.Batch, error) {
 	switch tail := c.units.order.Params().Tail; {
 	case tail != order.TailWrap:

@@ -42,7 +42,7 @@ type Params struct {
 	Long Long   `json:"long"`
 	// Window is Ω, the samples of a lane that units are formed from together: 1..MaxWindow.
 	Window uint32 `json:"window"`
-	// By is the attribute that has the lengths. It changes nothing here.
+	// By is the attribute that has the lengths. This package does not use it.
 	By string `json:"by"`
 }
 
@@ -57,7 +57,7 @@ const (
 // Choose fixes the parameters of an order and of its units, by the rules of SPEC.md 9.16. The
 // blocks of a window are live beside those of the delay, so part of the shuffle memory pays for
 // them. The window is a quarter of the samples that a lane mixes, at least 256 and at most 4096;
-// micro-batches have at least 1024 where memory allows. The error of a memory that is too small
+// micro-batches have at least 1024 where memory allows. If the memory is too small, the error
 // states the least that works.
 func Choose(t order.Table, c order.Choice, p Params) (order.Params, Params, error) {
 	least := []uint32{leastWindow}
@@ -86,8 +86,8 @@ func Choose(t order.Table, c order.Choice, p Params) (order.Params, Params, erro
 	return chosen, p, err
 }
 
-// LeastBlocks is how many blocks the least window takes that Choose accepts: Choice.UnitBlocks for
-// order.LeastMemory.
+// LeastBlocks returns how many blocks the smallest window takes that Choose accepts:
+// Choice.UnitBlocks for order.LeastMemory.
 func LeastBlocks(t order.Table, p Params) uint64 {
 	if p.Window != 0 {
 		return windowBlocks(t, p.Window)
@@ -95,7 +95,7 @@ func LeastBlocks(t order.Table, p Params) uint64 {
 	return windowBlocks(t, leastWindow)
 }
 
-// windowBlocks is how many blocks have as many samples as a window, rounded up.
+// windowBlocks returns how many blocks have as many samples as a window, rounded up.
 func windowBlocks(t order.Table, window uint32) uint64 {
 	samples, blocks := samplesOf(t)
 	return (uint64(window)*blocks + max(samples, 1) - 1) / max(samples, 1)
@@ -125,7 +125,7 @@ func (p Params) Check() error {
 	return fmt.Errorf("units: long %.40q: give error, split, truncate or drop", string(p.Long))
 }
 
-// measure is what Size is called.
+// measure returns the name of Size for users.
 func (p Params) measure() string {
 	if p.Kind == Bucket {
 		return "budget"

@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Plan is how many units an epoch has, and where those of each window are. It is immutable and safe
-// for concurrent use.
+// Plan tells how many units an epoch has, and where the units of each window are. It is immutable
+// and safe for concurrent use.
 type Plan struct {
 	epoch uint32
 	// first is the first window of each lane, in a numbering through all lanes; before has the units
@@ -34,7 +34,7 @@ func (p *Plan) Windows() int { return len(p.before) - 1 }
 // Plan plans an epoch with a number of goroutines, at least 1. progress is nil, or is called from
 // any of them with the number of samples of each stretch that has been planned.
 //
-// The error is that of ctx, or names a lane whose window has too many items.
+// The error is the error of ctx, or names a lane whose window has too many items.
 func (u *Units) Plan(ctx context.Context, epoch uint64, workers int, progress func(samples int)) (*Plan, error) {
 	if epoch >= order.MaxEpochs {
 		return nil, fmt.Errorf("units: epoch %d: epochs end at %d", epoch, order.MaxEpochs-1)
@@ -69,7 +69,7 @@ func (u *Units) Plan(ctx context.Context, epoch uint64, workers int, progress fu
 	return p, p.accumulate()
 }
 
-// emptyPlan is a plan with the windows of each lane alone.
+// emptyPlan returns a plan that has only the windows of each lane.
 func (u *Units) emptyPlan(epoch uint32) (*Plan, error) {
 	v := int(u.order.Params().Lanes)
 	p := &Plan{epoch: epoch, first: make([]uint64, v+1)}
@@ -83,7 +83,7 @@ func (u *Units) emptyPlan(epoch uint32) (*Plan, error) {
 	return p, nil
 }
 
-// accumulate turns the units of each window into those before it.
+// accumulate turns the number of units in each window into the number before it.
 func (p *Plan) accumulate() error {
 	var sum uint64
 	for i, n := range p.before {
@@ -151,7 +151,7 @@ func (p *Plan) window(place uint64) (number, lane int, inLane uint32) {
 	return number, lane, uint32(uint64(number) - p.first[lane])
 }
 
-// laneOf is the lane of a window.
+// laneOf returns the lane of a window.
 func (p *Plan) laneOf(window int) int {
 	at, found := slices.BinarySearch(p.first, uint64(window))
 	if !found {

@@ -24,10 +24,10 @@ type Summary struct {
 	Tokens    uint64 `json:"tokens"` // of all units: what Long leaves
 	Longest   uint32 `json:"longest"`
 	Long      uint64 `json:"long"`      // samples longer than Size
-	Split     uint64 `json:"split"`     // of them those cut into pieces
-	Truncated uint64 `json:"truncated"` // those cut off,
+	Split     uint64 `json:"split"`     // samples cut into pieces
+	Truncated uint64 `json:"truncated"` // samples cut off,
 	Cut       uint64 `json:"cut"`       // and the tokens cut off
-	Dropped   uint64 `json:"dropped"`   // those left out,
+	Dropped   uint64 `json:"dropped"`   // samples left out,
 	Left      uint64 `json:"left_out"`  // and their tokens
 }
 
@@ -55,7 +55,7 @@ func (s *Summary) Add(o Summary) {
 	s.Split, s.Truncated, s.Cut, s.Dropped, s.Left = s.Split+o.Split, s.Truncated+o.Truncated, s.Cut+o.Cut, s.Dropped+o.Dropped, s.Left+o.Left
 }
 
-// LengthError is a sample of a length that no unit can have.
+// LengthError reports a sample with a length that no unit can have.
 type LengthError struct {
 	Number uint64 // of the sample in storage order
 	Length uint32
@@ -67,7 +67,7 @@ func (e *LengthError) Error() string {
 	return fmt.Sprintf("units: sample %d has length %d: %s", e.Number, e.Length, e.Reason)
 }
 
-// TooLongError is the refusal of LongError: samples are longer than a unit.
+// TooLongError is returned with the policy LongError if samples are longer than a unit.
 type TooLongError struct {
 	Params  Params
 	Samples uint64 // that are too long
@@ -82,12 +82,12 @@ func (e *TooLongError) Error() string {
 		e.Samples, e.Of, e.Params.measure(), e.Params.Size, e.First, e.Longest, e.Params.measure(), e.Longest)
 }
 
-// ErrNoUnits is the error for a data set none of whose samples fits.
+// ErrNoUnits is returned for a data set of which no sample fits.
 var ErrNoUnits = errors.New("every sample is longer than a unit and is dropped: give a larger one")
 
-// New makes the units of an order. lengths are those of its samples by number in storage order,
-// each at least 1 and at most MaxSize; the slice is not copied and must not change. Errors are
-// those of Params.Check, *LengthError and *TooLongError, and ErrNoUnits.
+// New makes the units of an order. lengths are the lengths of its samples by number in storage
+// order, each at least 1 and at most MaxSize; the slice is not copied and must not change. New
+// returns the errors of Params.Check, a *LengthError, a *TooLongError or ErrNoUnits.
 func New(o *order.Plan, lengths []uint32, p Params) (*Units, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -111,9 +111,9 @@ func (u *Units) Params() Params { return u.params }
 // Order returns the order of the samples.
 func (u *Units) Order() *order.Plan { return u.order }
 
-// CheckRun checks the split of a stream that begins in an epoch. In one without an end it also refuses
-// a rank that would never get a unit, see order.Split.Reaches. It plans the epoch only where that may
-// have so few units.
+// CheckRun checks the split of a stream that begins in an epoch. For an endless stream it also
+// refuses a rank that would never get a unit, see order.Split.Reaches. It plans the epoch only if
+// the epoch may have so few units.
 func (u *Units) CheckRun(s order.Split, endless bool, epoch uint64, plans Plans) error {
 	if err := s.Check(); err != nil || !endless || epoch >= order.MaxEpochs {
 		return err
@@ -135,7 +135,7 @@ func (u *Units) CheckRun(s order.Split, endless bool, epoch uint64, plans Plans)
 	return s.Reaches(p.Units(), tail)
 }
 
-// errDropsAll is the error of a batch that no epoch fills.
+// errDropsAll returns the error of a batch that no epoch fills.
 func errDropsAll(g uint64, p *Plan) error {
 	return fmt.Errorf("units: global batch %d with tail drop delivers nothing of the %d units of epoch %d: give a smaller batch or another tail", g, p.Units(), p.Epoch())
 }
@@ -143,9 +143,9 @@ func errDropsAll(g uint64, p *Plan) error {
 // Summary returns what the lengths give in an epoch that has each sample once.
 func (u *Units) Summary() Summary { return u.sum }
 
-// Summarize checks lengths and counts what units of them have in an epoch with the samples that
-// drawn yields by number, with repeats; nil: with each once. Of the parameters, Window plays no
-// part. Errors are those of New.
+// Summarize checks lengths and counts what their units have in an epoch. drawn yields the numbers
+// of the samples of the epoch, with repeats; nil means each sample once. It does not use p.Window.
+// It returns the errors that New returns.
 func Summarize(lengths []uint32, drawn func(yield func(number uint64)), p Params) (s Summary, err error) {
 	size := p.Size
 	var all, over, kept uint64 // tokens: in all, in long samples, left of those

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Selection is the samples of a data set that its orders and streams have: those of a view, or all.
-// It is safe for concurrent use.
+// Selection is the samples of a data set that its orders and streams have: the samples of a view,
+// or all. It is safe for concurrent use.
 type Selection struct {
 	samples uint64         // of the data set
 	file    *viewfile.View // nil: the whole data set
@@ -76,7 +76,8 @@ func (s *Selection) Has(number uint64) bool {
 }
 
 // LeftOut returns the numbers of the samples that are not selected, ascending; nil without a view.
-// Opened again with them in reader.Options.Removed, the data set has the samples of a subset alone.
+// If they are given in reader.Options.Removed, the data set opens with the samples of a subset
+// only.
 func (s *Selection) LeftOut() (numbers []uint64) {
 	if s.file == nil {
 		return nil
@@ -89,8 +90,8 @@ func (s *Selection) LeftOut() (numbers []uint64) {
 	return numbers
 }
 
-// Order returns what an order needs of the view, given the number of samples of each block; nil
-// for the whole data set.
+// Order returns the view for an order, given the number of samples of each block, or nil for the
+// whole data set.
 func (s *Selection) Order(blocks []uint32) (order.View, error) {
 	if s.file == nil {
 		return nil, nil

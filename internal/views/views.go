@@ -16,13 +16,14 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// ErrGeneration: a view is of other content than the data set, mostly of an earlier generation.
+// ErrGeneration is returned for a view of other content than the data set's, usually of an earlier
+// generation.
 var ErrGeneration = errors.New("the view is of another generation")
 
 // maxView bounds the bytes of a view file: weights of 2^32 samples.
 const maxView = 16 << 30
 
-// Content is what a view is of.
+// Content identifies the samples that a view belongs to.
 type Content struct {
 	Digest  format.Hash
 	Samples uint64

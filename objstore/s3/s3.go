@@ -26,8 +26,8 @@
 //
 // # Tags
 //
-// An ETag is that of S3, for most objects a digest of their bytes. Two puts of the same bytes may
-// have the same ETag; for every reader they are the same version.
+// An ETag is the object's ETag in S3, for most objects a digest of their bytes. Two puts of the
+// same bytes may have the same ETag; for every reader they are the same version.
 package s3
 
 import (

@@ -24,8 +24,8 @@ import (
 
 const (
 	// maxParts is S3's limit on the parts of an upload. They are sent in segments of equal numbers.
-	// The parts of a segment are growth times as large as those of the one before: 2,000 x (8 + 32
-	// + 128 + 512 + 2,048 MiB) = 5.2 TiB, more than S3's limit on an object.
+	// The parts of a segment are growth times as large as the parts of the segment before: 2,000 x (8
+	// + 32 + 128 + 512 + 2,048 MiB) = 5.2 TiB, more than S3's limit on an object.
 	maxParts     = 10_000
 	segmentParts = 2_000
 	growth       = 4

@@ -11,8 +11,8 @@ import (
 )
 
 // Pager requests one page of the objects whose keys begin with prefix, without a retry of its own.
-// Their names are the keys. token is "" for the first page, and next is the token of the next one or
-// "". Its errors are those of a [Getter].
+// Their names are the keys. token is "" for the first page, and next is the token of the next one
+// or "". It returns the same errors as a [Getter].
 type Pager func(ctx context.Context, prefix, token string) (page []objstore.Info, next string, err error)
 
 // List yields the objects below the prefix of the store, whose names begin with prefix. It requests a

@@ -10,7 +10,7 @@
 //	                first byte is late
 //	watchdog        cancels a request that stalls; the next attempt resumes at the byte reached
 //
-// [Reader.Do] and [Reader.Send] send requests without ranges, small ones and those of uploads, with the
+// [Reader.Do] and [Reader.Send] send requests without ranges, small requests and uploads, with the
 // same retries.
 //
 // The first answer pins the version. An answer with another ETag is [objstore.ErrChanged], and none
@@ -47,8 +47,8 @@ func (m Meta) Info(name string) objstore.Info {
 	return objstore.Info{Name: name, Size: m.Size, ETag: m.ETag, ModTime: m.ModTime}
 }
 
-// Stater describes an object by one request, without a retry of its own. Its errors are those of a
-// [Getter].
+// Stater describes an object by one request, without a retry of its own. It returns the same errors
+// as a [Getter].
 type Stater func(ctx context.Context) (Meta, error)
 
 // Getter sends one request for n bytes from off on, n > 0, without a retry of its own. If etag is

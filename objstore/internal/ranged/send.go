@@ -67,7 +67,8 @@ type moving struct {
 
 type movingKey struct{}
 
-// movingBody restarts the watchdog whenever bytes are read: those of a request when they are sent.
+// movingBody restarts the watchdog whenever bytes are read. The bytes of a request are read when
+// they are sent.
 type movingBody struct {
 	io.ReadCloser
 	w *moving
@@ -86,9 +87,9 @@ type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Client sends the requests of a store. It watches those of [Reader.Send], asks for bytes as they
-// are stored, and refuses HTML pages as the successful answers to requests that are never answered
-// by one; see [ErrPage].
+// Client sends the requests of a store. It watches requests of [Reader.Send], asks for bytes as
+// they are stored, and refuses HTML pages as the successful answers to requests that are never
+// answered by one; see [ErrPage].
 type Client struct{ Doer }
 
 // Do sends a request.
