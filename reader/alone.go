@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// alone resolves a run over one data set. A checkpoint of other content, or one that differs from
-// what the user said, is an order.MismatchError.
+// alone resolves a run over one data set. It returns an order.MismatchError for a checkpoint of
+// other content, or one that differs from what the user said.
 func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change, p Planning) (*Run, error) {
 	if c.Mix || c.Skip != nil {
 		return nil, optionsError{errors.New("reader: a change of the mix, and steps to skip, for one data set: they are for mixes")}
@@ -27,7 +27,7 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 	}
 	if from != nil {
 		samples := *from.Dataset
-		samples.Units = nil // before lengths are compared with those of another data set
+		samples.Units = nil // before lengths are compared with another data set's
 		if err := samples.Fits(in.plan); err != nil {
 			return nil, err
 		}
@@ -42,8 +42,8 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 	return run, nil
 }
 
-// params are the parameters of the order and of its units, which have no Kind where positions hold
-// samples: those chosen, or those of a checkpoint.
+// params returns the parameters of the order and of its units, chosen or from a checkpoint. Units
+// have no Kind if positions hold samples.
 func (s *Spec) params(table order.Table, from *Checkpoint) (order.Params, units.Params, error) {
 	if from == nil {
 		c, unit := s.Order, s.Units
@@ -67,8 +67,8 @@ func (s *Spec) params(table order.Table, from *Checkpoint) (order.Params, units.
 	return cp.Params, unitsOfMark(cp.Units), nil
 }
 
-// orderOver returns the parameters of a checkpoint with those that the user said in their place. 0
-// leaves a number to the checkpoint.
+// orderOver returns the parameters of a checkpoint, replaced by the ones that the user said. A
+// number of 0 keeps the checkpoint's.
 func (s *Spec) orderOver(p order.Params) order.Params {
 	o := &s.Order
 	for name, set := range map[string]func(){
@@ -104,7 +104,7 @@ func (s *Spec) unitsOver(p units.Params) units.Params {
 	return p
 }
 
-// unitsOfMark are the units of a checkpoint; without a Kind where its positions hold samples.
+// unitsOfMark returns the units of a checkpoint. They have no Kind if its positions hold samples.
 func unitsOfMark(m *order.UnitMark) units.Params {
 	if m == nil {
 		return units.Params{}
@@ -121,13 +121,13 @@ func (s *Spec) sameWindow(table order.Table, cp *order.Checkpoint) error {
 	c, unit := s.Order, unitsOfMark(cp.Units)
 	c.Shuffle, unit.Window = true, s.Units.Window
 	if p, _, err := chooseParams(table, c, unit); err == nil && p.OneTick() && cp.OneTick() && (p.Delay == cp.Delay || min(p.Head, cp.Head) > order.DefaultHead) {
-		return nil // both are of small data; whether it is the same is found out later
+		return nil // both are of small data; a later check compares the data
 	}
 	c.Lanes, c.RunBlocks, c.WholeShards = cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0
 	asked := cp.Params
 	if chosen, _, err := chooseParams(table, c, unit); err == nil {
 		asked.Delay, asked.Head = chosen.Delay, chosen.Head
-	} else { // a memory that is too small for these lanes
+	} else { // the memory is too small for these lanes
 		asked.Delay = 0
 	}
 	if err := cp.Params.Compare(asked); err != nil {
@@ -150,7 +150,7 @@ func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Pa
 	return u, nil
 }
 
-// lengthsError is an ErrOptions with the place of the first sample that is too long.
+// lengthsError returns an ErrOptions with the place of the first sample that is too long.
 func (d *Dataset) lengthsError(ctx context.Context, err error) error {
 	var long *units.TooLongError
 	if errors.As(err, &long) {

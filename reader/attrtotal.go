@@ -13,15 +13,15 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 )
 
-// ErrNoAttribute: the data set has no integer attribute of this name.
+// ErrNoAttribute is returned if the data set has no integer attribute of this name.
 var ErrNoAttribute = errors.New("no such integer attribute")
 
 // AttrTotals returns the totals of integer attributes, in the order of the names: their sums, least
 // and greatest values, and how many samples have which power of two. Without names it returns those
-// of all integer attributes, in ascending order of names. A name of no integer attribute is an error
-// that wraps ErrNoAttribute.
+// of all integer attributes, in ascending order of names. If a name is not the name of an integer
+// attribute, the error wraps ErrNoAttribute.
 //
-// The tables have the totals. Where an older program wrote them without, AttrTotals reads the
+// The tables have the totals. If an older program wrote tables without totals, AttrTotals reads the
 // indexes of all shards, a few at a time.
 func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.AttrTotal, error) {
 	integers := d.integers()

@@ -12,36 +12,37 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
-// Release, or until the next call of Next when StreamOptions.Hold is 0. After Close they still are,
+// Batch is this rank's part of a global batch. Samples are views into blocks. They are valid until
+// Release, or until the next call of Next if StreamOptions.Hold is 0. They stay valid after Close
 // as long as the program refers to the Sample or its Batch: Key and Data alone keep no memory.
-// Sample.Clone makes a copy that stays valid. The blocks are in memory of the stream, where they
-// were checked: a file that changes meanwhile does not change them. A Batch is for one goroutine at
+// Sample.Clone makes a copy that stays valid. The blocks are in memory of the stream and were
+// checked there, so a file that changes later does not change them. A Batch is for one goroutine at
 // a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
 	// them. It is nil with StreamOptions.Rows.
 	Samples []Sample
 	// Epoch and Position are where the global batch begins. Position counts the samples of the epoch
-	// over all ranks. Those of a mix are its own: its position counts over all epochs.
+	// over all ranks. In a mix, Epoch is the mix's epoch, and Position counts over all its epochs.
 	Epoch, Position uint64
-	// NextEpoch and NextPosition are where the next one begins.
+	// NextEpoch and NextPosition are where the next global batch begins.
 	NextEpoch, NextPosition uint64
 	// Global is the size of the global batch, First the place of this rank's first sample in it.
 	Global, First int
 	// Holes is how many samples of this rank's part were skipped, or were removed from the data set.
 	Holes int
-	// Of is how many units the epoch has that the batch begins in; 0 where positions hold samples.
+	// Of is the number of units of the epoch in which the batch begins, or 0 if positions hold
+	// samples.
 	Of uint64
-	// Units is how many units this rank's part has, where positions hold units, see Order.Units: then
-	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit,
-	// or their pieces, unit by unit; see Cut. Elsewhere it is 0.
+	// Units is the number of units of this rank's part if positions hold units, else 0; see
+	// Order.Units. With units, Position, NextPosition, Global and First count units, and Samples has
+	// the samples of each unit, or their pieces, unit by unit; see Cut.
 	Units int
 
 	s       *Stream
 	draft   *planner.Draft // nil once released
 	memory  *batchMemory
-	held    *assemble.Held // what Samples, rows and units are views of; nothing once released
+	held    *assemble.Held // the memory below Samples, rows and units; nothing once released
 	skipped ledger.Mark    // after the batch
 }
 
@@ -51,7 +52,7 @@ type batchMemory struct {
 	samples assemble.Samples[Sample]
 	rows    assemble.Rows  // in place of samples, where they have a Layout
 	from    []*origin      // of samples, by source
-	sources []stats.Source // of a mix: what the batch has of each
+	sources []stats.Source // of a mix: the batch's samples and bytes of each source
 }
 
 // newMemory returns memory for a batch of samples, or of rows.
@@ -68,7 +69,7 @@ func (m *batchMemory) sample(to *Sample, r *order.Ref, key []byte, fields []form
 	}
 }
 
-// form is how the batch has what it holds.
+// form tells whether the batch has samples or rows.
 func (m *batchMemory) form() assemble.Form {
 	if m.rows.Layout != nil {
 		return &m.rows
@@ -99,7 +100,7 @@ func (m *batchMemory) count() {
 	}
 }
 
-// reset prepares for another batch. What lies idle keeps no block alive.
+// reset prepares for another batch. Idle memory keeps no block alive.
 func (m *batchMemory) reset() {
 	m.samples.Reset()
 	m.rows.Reset()
@@ -112,7 +113,7 @@ type origin struct {
 	clones *origin // of copies, which need no memory of the stream
 }
 
-// origins are those of a stream, by source.
+// origins returns the origins of a stream's samples, by source.
 func origins(inputs []*input, w *window.Window) []*origin {
 	from := make([]*origin, len(inputs))
 	for i, in := range inputs {
@@ -191,8 +192,8 @@ func (b *Batch) Len() int { return b.held.Len() }
 // Place returns the place of sample or row i in this rank's part: i, or more after skipped samples.
 func (b *Batch) Place(i int) int { return b.held.Place(i) }
 
-// Ref returns what sample or row i is: its number, epoch, draw and source, and whether it is padding,
-// whose row is zero. Do not write to it. It is valid until Release.
+// Ref returns the number, epoch, draw and source of sample or row i, and whether it is padding; the
+// row of padding is zero. Do not write to it. It is valid until Release.
 func (b *Batch) Ref(i int) *order.Ref { return b.held.Ref(i) }
 
 // Seed returns the seed of sample or row i, see Sample.Seed.
@@ -201,13 +202,12 @@ func (b *Batch) Seed(i int) uint64 {
 	return order.SampleSeed(b.s.inputs[r.Source].plan.Params().Seed, uint64(r.Epoch), r.Number, r.Draw)
 }
 
-// Cut returns the unit of sample i, and the piece of the sample that is in it: the zero value where
-// Units is 0.
+// Cut returns the unit of sample i, and the piece of the sample that is in it. It returns the zero
+// value if Units is 0.
 func (b *Batch) Cut(i int) order.Cut { return b.held.Cut(i) }
 
-// UnitSource returns the number of the source of a unit of this rank's part, and the epoch of that
-// source that the unit is of: also where all its samples were removed. Where there is no such unit,
-// the number is -1.
+// UnitSource returns the number of the source of a unit of this rank's part, and the unit's epoch
+// of that source, even if all its samples were removed. If there is no such unit, the number is -1.
 func (b *Batch) UnitSource(unit uint32) (source int, epoch uint64) {
 	if r := b.held.Unit(unit); r != nil {
 		return int(r.Source), uint64(r.Epoch)
@@ -225,7 +225,8 @@ func (b *Batch) Last() bool {
 	return b.s.run.last(b.Epoch, b.Of, Place{b.NextEpoch, b.NextPosition}, uint64(b.s.split.GlobalBatch))
 }
 
-// Checkpoint returns the place after this batch: a stream opened with it delivers what follows.
+// Checkpoint returns the place after this batch. A stream opened with it delivers the batches that
+// follow.
 func (b *Batch) Checkpoint() (Checkpoint, error) {
 	return b.s.run.Checkpoint(Place{b.NextEpoch, b.NextPosition}, b.s.split.GlobalBatch, b.skipped)
 }

@@ -20,7 +20,7 @@ func (b *Batch) AppendKey(dst []byte, i int) []byte {
 // are Len of them. It is one array of the type and shape that StreamInfo.Rows states, in the order
 // of the stream, without the headers that the samples of stacked data have. The first call for a
 // field copies the rows into memory of the batch; it is valid until Release, or until the next call
-// of Next when StreamOptions.Hold is 0. data is nil, and stride 0, where there is no such field.
+// of Next when StreamOptions.Hold is 0. If there is no such field, data is nil and stride 0.
 func (b *Batch) Rows(field string) (data []byte, stride int) {
 	f, stride, err := b.rowField(field)
 	if err != nil {
@@ -29,8 +29,8 @@ func (b *Batch) Rows(field string) (data []byte, stride int) {
 	return b.memory.rows.Make(f), stride
 }
 
-// CopyRows is Rows into the caller's memory, the first Len times stride bytes of dst. It fails where
-// dst is smaller, where there is no such field, and once the batch is released.
+// CopyRows is Rows into the caller's memory: the first Len times stride bytes of dst. It fails if
+// dst is smaller, if there is no such field, or if the batch is released.
 func (b *Batch) CopyRows(dst []byte, field string) error {
 	f, stride, err := b.rowField(field)
 	if err != nil {

@@ -19,7 +19,7 @@ type BlockOptions struct {
 	// From and To are sample numbers: the blocks that hold samples of [From, To) are read, whole. To 0
 	// means up to the last.
 	From, To uint64
-	// Take, when not nil, is asked about each block before it is read; those that it leaves out cost
+	// Take, when not nil, is called for each block before it is read. A block that it leaves out costs
 	// nothing. It is called in storage order on another goroutine than the loop's, ahead of it, and no
 	// more once the loop has ended. Its error ends the iteration.
 	Take func(ctx context.Context, b *Block) (bool, error)
@@ -33,8 +33,8 @@ type Block struct {
 	// included.
 	First   uint64
 	Samples int
-	// Large: the block would take more than a quarter of Options.Memory, and was not read. The index
-	// has its samples' keys and sizes, Field their bytes.
+	// Large reports that the block would take more than a quarter of Options.Memory and was not read.
+	// The index has its samples' keys and sizes, and Field reads their bytes.
 	Large bool
 
 	walk sampleWalk

@@ -19,7 +19,7 @@ type Checkpoint struct {
 	Mix     *mix.Checkpoint   // version 2
 }
 
-// DecodeCheckpoint reads the text of a checkpoint, of any version. Its errors are those of
+// DecodeCheckpoint reads the text of a checkpoint of any version. It returns the errors of
 // order.DecodeCheckpoint and mix.DecodeCheckpoint.
 func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	if mix.IsCheckpoint(text) {

@@ -37,7 +37,7 @@ func (d *Dataset) Close() error {
 	return err
 }
 
-// Store is where the data set lies.
+// Store returns the store of the data set.
 func (d *Dataset) Store() objstore.Store { return d.source.Store }
 
 // NumSamples is the number of samples of the generation. Removed samples count: they keep their
@@ -50,35 +50,35 @@ func (d *Dataset) NumShards() int { return int(d.tables.Shards) }
 // Digest is the identity of the content: see sections.Digest.
 func (d *Dataset) Digest() format.Hash { return d.tables.Digest }
 
-// Info is what the tables have about a generation as a whole. Do not write to its slices and maps.
+// Info describes a generation as a whole, from its tables. Do not write to its slices and maps.
 type Info struct {
-	// Generation counts from 1. Tables is the object name of its tables, Parent that of the tables of
-	// the one before; empty for the first.
+	// Generation counts from 1. Tables is the object name of its tables. Parent is the object name of
+	// the tables of the generation before; empty for the first.
 	Generation     uint64
 	Tables, Parent string
-	// OrderDigest is what checkpoints identify the samples by: the digest, and the ID of the view in
+	// OrderDigest identifies the samples in checkpoints: it is the digest, and the ID of the view in
 	// use.
 	OrderDigest string
 	// KeysTable is the object name of the keys table; empty when there is none.
 	KeysTable string
 	Blocks    uint64
-	// Bytes is the length of all shards, sidecars included, DecodedBytes that of all blocks once
-	// decoded: payloads, tar headers and padding.
+	// Bytes is the length of all shards, including sidecars. DecodedBytes is the length of all decoded
+	// blocks: payloads, tar headers and padding.
 	Bytes, DecodedBytes uint64
 	// Fields are the totals of all fields, and Attributes the attributes that samples may have; both
 	// are in ascending order of names.
 	Fields     []format.FieldTotal
 	Attributes []format.Attribute
-	// Removed are the numbers of the removed samples, and Purged those of them that have lost their
-	// bytes and keys too; both ascend.
+	// Removed are the numbers of the removed samples, and Purged the numbers of removed samples that
+	// have lost their bytes and keys too. Both ascend.
 	Removed, Purged []uint64
 	// Format is the version of the format that a reader of the data set needs.
 	Format string
-	// Meta is what the packer noted.
+	// Meta is the metadata that the packer wrote.
 	Meta format.Metadata
 }
 
-// Info returns what the tables have about the generation as a whole. It reads nothing.
+// Info describes the generation as a whole. It reads nothing.
 func (d *Dataset) Info() Info {
 	t := d.tables
 	return Info{

@@ -22,26 +22,26 @@ type engine interface {
 	seek(ctx context.Context, at Place) (batches, error)
 	// whole is the engine without steps left out.
 	whole() engine
-	// check refuses a split that no batch can have, and without an end one that has nothing for the
-	// rank from a place on.
+	// check refuses a split that no batch can have. For an endless stream it also refuses a split that
+	// has nothing for the rank from a place on.
 	check(ctx context.Context, at Place, s order.Split, endless bool) error
 	// checkpoint returns the checkpoint of a place.
 	checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error)
 	// length returns how many samples or units an epoch has.
 	length(ctx context.Context, epoch uint64) (uint64, error)
-	// step returns where the batch of a step begins, and number the number of the batch that begins
-	// at a place, with the position of the place over all epochs.
+	// step returns where the batch of a step begins. number returns the number of the batch that
+	// begins at a place, with the position of the place over all epochs.
 	step(ctx context.Context, n uint64, globalBatch int) (Place, error)
 	number(ctx context.Context, at Place, globalBatch int) (step, position uint64, err error)
-	// entry returns the epoch and the position of an entry of a batch, that of its source in a mix.
-	// at is where the batch begins, moved on by the place of the entry in it.
+	// entry returns the epoch and the position of an entry of a batch. In a mix, it is the epoch of
+	// the entry's source. at is where the batch begins, moved on by the place of the entry in it.
 	entry(ctx context.Context, at Place, r *order.Ref) (Place, error)
-	// last reports whether no other batch of size g begins in an epoch of n samples or units, where
-	// one began that ends at a place.
+	// last reports whether no other batch of size g begins in an epoch of n samples or units, after a
+	// batch that began in it and ends at a place.
 	last(epoch, n uint64, end Place, g uint64) bool
-	// middle is the place in the middle of the epoch of another.
+	// middle returns the middle of the epoch of a place.
 	middle(ctx context.Context, at Place) (Place, error)
-	// info has what a StreamInfo tells of the order.
+	// info returns the fields of a StreamInfo that describe the order.
 	info() StreamInfo
 }
 
@@ -71,7 +71,7 @@ func (e *samplesEngine) checkpoint(at Place, globalBatch int, skipped ledger.Mar
 	return saved(e.plan.Checkpoint, at, globalBatch, e.tables, skipped)
 }
 
-// saved is the checkpoint of one data set.
+// saved returns the checkpoint of one data set.
 func saved(checkpoint func(epoch, position uint64) (order.Checkpoint, error), at Place, globalBatch int, tables string, skipped ledger.Mark) (Checkpoint, error) {
 	c, err := checkpoint(at.Epoch, at.Position)
 	c.GlobalBatch, c.Tables = globalBatch, tables
@@ -83,7 +83,7 @@ func (e *samplesEngine) length(context.Context, uint64) (uint64, error) {
 	return e.plan.Samples(), nil
 }
 
-// steps numbers the steps of one data set as those of a mix: over all epochs.
+// steps numbers the steps of one data set as a mix does: over all epochs.
 func (e *samplesEngine) steps() *mix.Mix {
 	return &mix.Mix{Tail: e.plan.Params().Tail, Epoch: max(e.plan.Samples(), 1)}
 }
@@ -113,7 +113,7 @@ func (e *samplesEngine) last(epoch, _ uint64, end Place, g uint64) bool {
 	return lastOf(e.plan, epoch, e.plan.Samples(), end, g)
 }
 
-// lastOf is last of one data set.
+// lastOf implements last for one data set.
 func lastOf(plan *order.Plan, epoch, n uint64, end Place, g uint64) bool {
 	return end.Epoch > epoch || plan.Params().Tail == order.TailDrop && n-end.Position < g
 }
@@ -271,7 +271,7 @@ type mixEngine struct {
 	leftOut []mix.Range
 }
 
-// use makes the orders of the sources; where positions hold units, they are those of the units.
+// use makes the orders of the sources. If positions hold units, it takes the orders of the units.
 func (e *mixEngine) use(m *mix.Mix, in []*input, made []*unitplan.Order) error {
 	if !m.InUnits() {
 		tables := make([]order.Table, len(in))
@@ -303,7 +303,7 @@ func (e *mixEngine) use(m *mix.Mix, in []*input, made []*unitplan.Order) error {
 
 func (e *mixEngine) seek(ctx context.Context, at Place) (batches, error) {
 	plan, m := e.plan, e.plan.Mix()
-	if e.units != nil { // cursors wait for plans until ctx ends, the Lines of the mix until the run is closed
+	if e.units != nil { // cursors wait for plans until ctx ends, Lines until the run is closed
 		m.Sources = slices.Clone(m.Sources)
 		for i, u := range e.units {
 			if u != nil {
@@ -390,7 +390,7 @@ func (e *mixEngine) info() StreamInfo {
 	return i
 }
 
-// lastEpoch is the last one there is.
+// lastEpoch is the number of the last possible epoch.
 const lastEpoch = 1<<32 - 1
 
 // chooseParams chooses the parameters of an order and of its units, if unit has a Kind.
@@ -402,7 +402,7 @@ func chooseParams(table order.Table, c order.Choice, unit units.Params) (order.P
 	return params, units.Params{}, err
 }
 
-// sameUnits compares the units that the user said with those of a checkpoint.
+// sameUnits compares the units that the user said with a checkpoint's.
 func (s *Spec) sameUnits(cp *order.Checkpoint) error {
 	switch {
 	case cp.Units != nil:

@@ -19,8 +19,8 @@ type Range struct{ From, To int }
 type Frame struct {
 	// Shard is the shard's number, Block the block's in the shard, Row the frame's in Dataset.Rows.
 	Shard, Block, Row int
-	// Offset is where the Stored bytes of the frame begin in the object, BlockOffset where the decoded
-	// ones do in the block: 0 in its first frame.
+	// Offset is where the Stored bytes of the frame begin in the object. BlockOffset is where its
+	// decoded bytes begin in the block: 0 in the first frame.
 	Offset, BlockOffset int64
 	Stored              int
 	// FirstSample is the number of the block's first sample in the data set. Samples is how many the
@@ -29,11 +29,11 @@ type Frame struct {
 	Samples     int
 	// Removed is how many of these samples were removed. Decoded does not have them.
 	Removed int
-	// Last: the block ends with this frame.
+	// Last reports that the block ends with this frame.
 	Last bool
 	// Decoded are tar members, valid until the next step of the iteration. Do not write to them. In a
-	// block with removed samples, BlockOffset counts their bytes too. Those of a stacked shard are made
-	// from its rows.
+	// block with removed samples, BlockOffset counts their bytes too. The members of a stacked shard
+	// are made from its rows.
 	Decoded []byte
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Open opens the generation that manifest.json names, or that of Options.Generation. It reads
-// manifest.json and the front of the tables: two requests, one after the other, whatever the size of
-// the data set. A view is read at the same time.
+// Open opens the generation that manifest.json or Options.Generation names. It reads manifest.json
+// and the front of the tables: two requests, one after the other, whatever the size of the data
+// set. A view is read at the same time.
 //
 // An error wraps fs.ErrNotExist when there is no data set (or no such generation or view),
 // format.ErrCorrupt or format.ErrMismatch when the data set is damaged or its parts do not belong
@@ -43,7 +43,7 @@ func openGeneration(ctx context.Context, store objstore.Store, opts Options) (*D
 	return d, nil
 }
 
-// openWith opens a data set, has it use the view of opts, and leave out the samples that opts name.
+// openWith opens a data set that uses the view of opts and leaves out the samples that opts name.
 // It reads the view while the data set is opened.
 func openWith(ctx context.Context, store objstore.Store, opts Options, open func() (*Dataset, error)) (*Dataset, error) {
 	ctx, cancel := context.WithCancel(ctx)

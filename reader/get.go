@@ -17,8 +17,8 @@ import (
 
 // Get reads the sample of that number in storage order: one ranged read of its block. The sample is
 // the caller's to keep. A block larger than Options.Memory is read in pieces, and the memory grows
-// with the sample. A number that no sample has wraps fs.ErrNotExist, and that of a removed one
-// ErrRemoved too.
+// with the sample. If no sample has that number, the error wraps fs.ErrNotExist. If the sample was
+// removed, it wraps ErrRemoved too.
 func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 	j, index, err := d.locate(ctx, number)
 	if err != nil {
@@ -47,7 +47,7 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 
 // gather reads a sample of a block that memory does not hold.
 func (d *Dataset) gather(ctx context.Context, j fetch.Job, index int, number uint64) (*Sample, error) {
-	if err := d.random.Acquire(ctx, d.opts.Memory); err != nil { // one of them at a time
+	if err := d.random.Acquire(ctx, d.opts.Memory); err != nil { // one such sample at a time
 		return nil, context.Cause(ctx)
 	}
 	defer d.random.Release(d.opts.Memory)
@@ -118,7 +118,8 @@ func detach(s *fetch.Scratch, in *Sample) *Sample {
 }
 
 // Field writes one field of the sample of that number to w, however large it is: a block of several
-// frames passes through frame by frame. A sample without that field wraps fs.ErrNotExist.
+// frames passes through frame by frame. If the sample has no such field, the error wraps
+// fs.ErrNotExist.
 func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Writer) error {
 	found := false
 	var has []string
@@ -135,7 +136,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 			_, err := w.Write(b)
 			return err
 		},
-		// Behind the one wanted there is nothing to look for.
+		// Members after the wanted one are not needed.
 		enough: func() bool { return found },
 	})
 	if err == nil && !found {
@@ -182,7 +183,7 @@ func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
 				return placed(f, window.InBlock(err))
 			}
 			index := m.want
-			m.want = 0 // in what is made of the one row
+			m.want = 0 // in the block made of the one row
 			return m.whole(rows.AppendTar(nil, index), place)
 		})
 	}

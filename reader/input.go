@@ -27,13 +27,13 @@ type input struct {
 	unit     unitSize
 }
 
-// unitSize is what a stream needs to know of a source's units.
+// unitSize describes a source's units for a stream.
 type unitSize struct {
 	samples float64 // of a mean unit; 1 where positions hold samples
 	window  float64 // samples of each lane that units are formed from; 0 where positions hold samples
 }
 
-// use has the positions of the source hold units.
+// use makes the positions of the source hold units.
 func (in *input) use(u *unitplan.Order) {
 	sum, p := u.Summary(), u.Units.Params()
 	in.plan = u.Order()
@@ -48,7 +48,7 @@ func (in *input) failed(err error) error {
 	return &mix.SourceError{Source: in.name, Err: err}
 }
 
-// samples counts those of all sources.
+// samples returns the number of samples of all sources.
 func samples(in []*input) (n uint64) {
 	for _, x := range in {
 		if x.Dataset != nil {
@@ -84,7 +84,8 @@ func (s *shards) Shard(ctx context.Context, source int, block uint32) (*fetch.Sh
 	return sh, in.table.ShardFirst[id.number], nil
 }
 
-// ErrFields: a data set lacks a field that StreamOptions.Expect names, or that another source has.
+// ErrFields is returned if a data set lacks a field that StreamOptions.Expect names, or that
+// another source has.
 var ErrFields = errors.New("missing fields")
 
 // expect refuses sources without the named fields, and sources of a mix that differ in fields other

@@ -12,9 +12,9 @@ import (
 )
 
 // Keys reads the keys of samples, given their numbers in storage order, which may be in any order
-// and repeat. Of each shard it reads what has fewer bytes: the blocks that hold the samples, or the
-// index. Requests run concurrently. A number that no sample has wraps fs.ErrNotExist. A sample that
-// was removed has an empty key.
+// and repeat. From each shard it reads the blocks that hold the samples, or the index if that has
+// fewer bytes. Requests run concurrently. If no sample has a number, the error wraps
+// fs.ErrNotExist. A sample that was removed has an empty key.
 func (d *Dataset) Keys(ctx context.Context, numbers []uint64) ([]string, error) {
 	sorted := slices.Sorted(slices.Values(numbers))
 	sorted = slices.Compact(sorted)
@@ -79,7 +79,7 @@ func (k *keyLookup) plan(ctx context.Context) error {
 	return g.Wait()
 }
 
-// indexCost is how many bytes of blocks cost as much as a byte of an index: that decodes to the
+// indexCost is how many bytes of blocks cost as much as a byte of an index. An index decodes to the
 // keys and sizes of all samples of the shard.
 const indexCost = 2
 

@@ -100,7 +100,7 @@ func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
 	return place.Wrap(err)
 }
 
-// lengths is readLengths, out of a folder where they are kept there.
+// lengths returns what readLengths does, from a folder if the lengths are kept there.
 func (d *Dataset) lengths(ctx context.Context, attribute string, p *Planning) ([]uint32, error) {
 	from := kept.Keeper{Folder: kept.Folder(p.Folder), Log: p.Log}
 	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.catalog.Name, attribute)

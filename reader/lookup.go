@@ -18,9 +18,9 @@ import (
 // Lookup returns the numbers of the samples with that key, ascending: more than one only where a
 // data set keeps duplicates. With a keys table it is one range there and one block a candidate,
 // which confirms the key (the table has hashes); without one, the indexes of the shards whose range
-// of keys has room for it. A key that is not there wraps fs.ErrNotExist, and the message names its
-// neighbours where that costs little. Where a keys table leads to a removed sample with the key,
-// and to no other, the error wraps ErrRemoved too.
+// of keys has room for it. If no sample has the key, the error wraps fs.ErrNotExist, and the
+// message names its neighbours if that costs little. If a keys table leads to a removed sample with
+// the key, and to no other, the error wraps ErrRemoved too.
 func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
 	shards, known, err := d.catalog.Candidates(ctx, key, false)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	return nil, nil
 }
 
-// wrongTable is the error of a keys table that contradicts the samples.
+// wrongTable returns the error of a keys table that contradicts the samples.
 func (d *Dataset) wrongTable(err error) error {
 	return format.InShard(d.keysTable(), fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err))
 }
@@ -108,7 +108,7 @@ func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err err
 		key = string(k)
 		return true
 	}
-	// Through the same walk as Field: the block may be too large to be held whole.
+	// This is the same walk as in Field, because the block may be too large to be held whole.
 	return key, d.walk(ctx, j, &m)
 }
 

@@ -11,8 +11,8 @@ import (
 // mapFunc is StreamOptions.Map.
 type mapFunc func(ctx context.Context, s *Sample) error
 
-// all calls the function for every sample of a batch, on a number of goroutines. The error is that
-// of the first sample that has one.
+// all calls the function for every sample of a batch, on a number of goroutines. It returns the
+// error of the first sample that has one.
 func (f mapFunc) all(ctx context.Context, samples []Sample, workers int) error {
 	var next atomic.Int64
 	failed := make([]error, len(samples))

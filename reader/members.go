@@ -19,8 +19,8 @@ const tarRecord = 512
 // with room.
 const maxHeaders = 16 << 10
 
-// visitor sees the members of a sample. Functions may be nil. What header, payload and padding
-// return ends the walk.
+// visitor sees the members of a sample. Functions may be nil. An error from header, payload or
+// padding ends the walk.
 type visitor struct {
 	// member is called with each member's header. It ends the walk there by returning true.
 	member  func(key, field []byte) (stop bool)
@@ -31,8 +31,9 @@ type visitor struct {
 	enough func() bool
 }
 
-// members follows the members of a block whose decoded bytes come in pieces, and shows those of one
-// sample to a visitor: how a sample of gigabytes is read in little memory. It is for one goroutine.
+// members follows the members of a block whose decoded bytes come in pieces, and shows the members
+// of one sample to a visitor. It reads a sample of gigabytes in little memory. It is for one
+// goroutine.
 type members struct {
 	visitor
 	want    int                   // number in the block of the sample to show; -1 for none
@@ -164,8 +165,8 @@ func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
 	return p, m.begin(&found)
 }
 
-// foreignHeaders is headers for what other tools write. Entries that are no regular files are
-// passed over.
+// foreignHeaders is headers for archives of other tools. It skips entries that are not regular
+// files.
 func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, error) {
 	e, need, err := tarblock.ReadForeignEntry(m.head)
 	if err == nil && need > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// resolving is how the sources of a mix become a run.
+// resolving makes a run from the sources of a mix.
 type resolving struct {
 	Spec
 	sets   []*Dataset // in the order of the spec
@@ -59,7 +59,7 @@ func (r *resolving) run(ctx context.Context, p Planning) (run *Run, err error) {
 	return run, nil
 }
 
-// over makes the run of an engine, whose sources it gives their data sets and orders.
+// over makes the run of an engine, and gives the sources their data sets and orders.
 func (r *resolving) over(e *mixEngine, m *mix.Mix) (*Run, error) {
 	in, made := make([]*input, len(m.Sources)), make([]*unitplan.Order, len(m.Sources))
 	for i := range in {
@@ -74,7 +74,7 @@ func (r *resolving) over(e *mixEngine, m *mix.Mix) (*Run, error) {
 	return &Run{engine: e, inputs: in, begin: Place{Position: e.begin}, globalBatch: cmp.Or(e.steps.GlobalBatch, 256)}, nil
 }
 
-// keep takes from the checkpoint what the user did not say.
+// keep takes the options that the user did not say from the checkpoint.
 func (r *resolving) keep() {
 	if r.from == nil {
 		return
@@ -101,8 +101,9 @@ func (r *resolving) keep() {
 	}
 }
 
-// mixed is the mix that the spec asks for; with a checkpoint, its mix, or where a change is allowed
-// the one asked for, and in what that differs. laid: positions hold units.
+// mixed returns the mix that the spec asks for. With a checkpoint it returns the checkpoint's mix,
+// or if a change is allowed the mix asked for and how it differs. laid reports that positions hold
+// units.
 func (r *resolving) mixed(ctx context.Context, laid bool) (mix.Mix, []mix.Difference, error) {
 	if r.change.AsSaved && r.from != nil {
 		if !laid {
@@ -133,14 +134,14 @@ func (r *resolving) mixed(ctx context.Context, laid bool) (mix.Mix, []mix.Differ
 	return m, differences, err
 }
 
-// checkpointError is an error of a mix that cannot continue from its checkpoint. It is an
+// checkpointError reports a mix that cannot continue from its checkpoint. It is an
 // order.ErrMismatch.
 type checkpointError struct{ error }
 
 func (e checkpointError) Unwrap() error        { return e.error }
 func (e checkpointError) Is(target error) bool { return target == order.ErrMismatch }
 
-// place sets where the run begins, how its steps are numbered, and which are left out.
+// place sets where the run begins, how its steps are numbered, and which steps are left out.
 func (r *resolving) place(e *mixEngine, m *mix.Mix) error {
 	switch {
 	case r.from != nil:
@@ -169,7 +170,7 @@ func (r *resolving) place(e *mixEngine, m *mix.Mix) error {
 	}
 	first, last := r.change.Skip[0], r.change.Skip[1]
 	if r.change.Again {
-		if last < e.steps.Step { // of batches of another size, and over
+		if last < e.steps.Step { // of batches of another size, and already over
 			return nil
 		}
 		first = max(first, e.steps.Step)
@@ -188,19 +189,19 @@ func (r *resolving) place(e *mixEngine, m *mix.Mix) error {
 	return nil
 }
 
-// wrong is an error of an option, by the name that Said has for it.
+// wrong returns an error of an option, by its name in Said.
 func (r *resolving) wrong(option string, err error) error {
 	return &SpecError{Member: option, Err: err}
 }
 
-// input is source i of the mix, whose data set must be the one that the mix is made for, and the
-// order of its units; nil where it has none.
+// input returns source i of the mix, and the order of its units, or nil if it has none. The data
+// set must be the one that the mix is made for.
 func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
 	of := &m.Sources[i]
 	in := &input{name: of.Name, unit: unitSize{samples: 1}}
 	in.share, _ = m.LargestShare(i).Float64()
 	k := slices.IndexFunc(r.Sources, func(s Source) bool { return s.Name == of.Name })
-	if k < 0 && r.change.AsSaved { // an error where it has samples in a batch
+	if k < 0 && r.change.AsSaved { // an error only if it has samples in a batch
 		in.share = 0
 	}
 	if k < 0 {

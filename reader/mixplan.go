@@ -10,14 +10,14 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// mix makes the mix of the spec, at its first start, over the data sets of its sources. Order says
-// what a user asks for: seed, shuffling, tail or the number of epochs that it follows from, the
-// shuffle memory of all sources together, and the affinity of those that fix none; what it has of
-// lanes, runs, delay and head is not used.
+// mix makes the mix of the spec, at its first start, over the data sets of its sources. Order has
+// what a user asks for: seed, shuffling, tail or the number of epochs that decides it, the shuffle
+// memory of all sources together, and the affinity of sources that fix none. Its lanes, runs, delay
+// and head are not used.
 //
-// With a checkpoint, sources that it knows have their parameters from there, as far as the spec
-// does not fix them, and an Epoch of 0 where the spec gives no number: the mix is for the
-// checkpoint's Differences and Change.
+// With a checkpoint, sources that it knows take their parameters from it, as far as the spec does
+// not fix them. Epoch is then 0 if the spec gives no number. The mix is for the checkpoint's
+// Differences and Change.
 func (s *Spec) mix(ctx context.Context, data []sourceData, from *mix.Checkpoint) (mix.Mix, error) {
 	m, err := s.unordered(data)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Spec) mix(ctx context.Context, data []sourceData, from *mix.Checkpoint)
 	return m, nil
 }
 
-// extent is Sources.Extent for the sources of a mix.
+// extent implements Sources.Extent for the sources of a mix.
 func (s *Spec) extent(data []sourceData, from *mix.Checkpoint, change bool) (epoch, end uint64, err error) {
 	if from != nil && from.InUnits() {
 		return from.Epoch, 1 << 63, nil
@@ -77,8 +77,8 @@ func (s *Spec) extent(data []sourceData, from *mix.Checkpoint, change bool) (epo
 	return m.Epoch, end, err
 }
 
-// unordered is the mix without the orders of its sources and, where the spec gives no number, its
-// epoch.
+// unordered returns the mix without the orders of its sources and, if the spec gives no number,
+// without its epoch.
 func (s *Spec) unordered(data []sourceData) (mix.Mix, error) {
 	sizes := make([]sourceSize, len(data))
 	c := &s.Order
@@ -145,8 +145,8 @@ func (s *Spec) choose(m *mix.Mix, data []sourceData, from *mix.Checkpoint) error
 	return nil
 }
 
-// known takes the parameters of a source from a checkpoint that has the same data set, but those
-// that the spec fixes.
+// known takes the parameters of a source from a checkpoint that has the same data set, except for
+// parameters that the spec fixes.
 func known(s *mix.Source, c *order.Choice, unit units.Params, from *mix.Checkpoint) bool {
 	if from == nil {
 		return false

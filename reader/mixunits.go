@@ -22,8 +22,8 @@ type unitMaker struct {
 	made     *unitplan.Order
 }
 
-// newUnitMaker reads the lengths of the samples, and counts what units of them have: of a view with
-// weights, about what an epoch has.
+// newUnitMaker reads the lengths of the samples, and counts what their units have. For a view with
+// weights the count is approximately that for any epoch.
 func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Params, planning Planning, source string) (*unitMaker, error) {
 	checked := p
 	checked.Window = max(p.Window, 1)
@@ -36,7 +36,7 @@ func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Pa
 		return nil, err
 	}
 	var drawn func(yield func(uint64))
-	if table.View != nil { // what an epoch draws depends on the key, but not by much
+	if table.View != nil { // the samples that an epoch draws depend on the key, but little
 		any, err := order.New(table, "", order.Params{Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityRun, Tail: order.TailWrap})
 		if err != nil {
 			return nil, optionsError{err}
@@ -65,9 +65,9 @@ func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Pa
 	return u.made.Line(), nil
 }
 
-// about is the size of a source before its units are known: as many as have room for its tokens. It
-// divides the memory, on which the units depend. tokens is the sum of an attribute that may be
-// another than the one with the lengths.
+// about returns the size of a source before its units are known: as many units as have room for its
+// tokens. It is used to divide the memory, on which the units depend. tokens is the sum of the
+// attribute count, which may be another than the attribute with the lengths.
 func (u *unitMaker) about(tokens uint64, count string) sourceSize {
 	left, size := u.summary.Tokens, uint64(u.params.Size)
 	if u.params.By == count {
@@ -76,7 +76,7 @@ func (u *unitMaker) about(tokens uint64, count string) sourceSize {
 	return sourceSize{units: left/size + min(left%size, 1), tokens: tokens}
 }
 
-// asked are the parameters as asked for; without a Kind where u is nil.
+// asked returns the parameters as asked for. They have no Kind if u is nil.
 func (u *unitMaker) asked() units.Params {
 	if u == nil {
 		return units.Params{}
@@ -84,7 +84,7 @@ func (u *unitMaker) asked() units.Params {
 	return u.params
 }
 
-// order is the one that line made last; nil where there is none.
+// order returns the order that line made last, or nil.
 func (u *unitMaker) order() *unitplan.Order {
 	if u == nil {
 		return nil
@@ -101,8 +101,8 @@ func closeUnits(data []sourceData) {
 	}
 }
 
-// makeUnits has the positions of the mix hold units, if the spec or the checkpoint asks for them:
-// it reads the lengths of the samples of all sources. The error is that of the first source that
+// makeUnits makes the positions of the mix hold units, if the spec or the checkpoint asks for them.
+// It reads the lengths of the samples of all sources. It returns the error of the first source that
 // has one.
 func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData, from *mix.Checkpoint, p Planning) (made bool, err error) {
 	params := make([]units.Params, len(data))
@@ -115,15 +115,16 @@ func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData
 	}
 	return true, s.each(atOnce, "sources.", func(i int) (err error) {
 		if sets[i].NumSamples() == 0 {
-			return nil // it has no attributes, and can only have weight 0
+			return nil // the source has no attributes, and can only have weight 0
 		}
 		data[i].units, err = newUnitMaker(ctx, sets[i], data[i].table, params[i], p, s.Sources[i].Name)
 		return err
 	})
 }
 
-// unitsOf is the parameters of a source's units: what the user said, and for the rest those of the
-// checkpoint, where it has the source or another one. Without a Kind its positions hold samples.
+// unitsOf returns the parameters of a source's units: what the user said, and for the rest the
+// checkpoint's parameters of this source or else of another. Without a Kind its positions hold
+// samples.
 func (s *Spec) unitsOf(name string, from *mix.Checkpoint) units.Params {
 	if from != nil {
 		has := slices.DeleteFunc(slices.Clone(from.Sources), func(x mix.Source) bool { return x.Unit.Kind == "" })
@@ -140,9 +141,9 @@ func (s *Spec) unitsOf(name string, from *mix.Checkpoint) units.Params {
 	return asked
 }
 
-// lay makes the units of the sources, counts those of epoch 0, and computes the weights from them.
-// A source that a checkpoint has with the same units has as many as there: its epoch 0 is not
-// planned.
+// lay makes the units of the sources, counts the units of epoch 0, and computes the weights from
+// the counts. If a checkpoint has a source with the same units, it also has their number, and epoch
+// 0 is not planned.
 func (s *Spec) lay(ctx context.Context, m *mix.Mix, data []sourceData, from *mix.Checkpoint) error {
 	sizes, laid := make([]sourceSize, len(data)), false
 	for i, d := range data {
@@ -172,7 +173,7 @@ func (s *Spec) lay(ctx context.Context, m *mix.Mix, data []sourceData, from *mix
 	return err
 }
 
-// unitsInEpoch is U(0).
+// unitsInEpoch returns U(0).
 func unitsInEpoch(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
 	if from != nil {
 		i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
@@ -186,7 +187,7 @@ func unitsInEpoch(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
 	return s.Line.Len(0)
 }
 
-// sourceData is what the plan of a mix needs of a source: what its tables tell.
+// sourceData describes a source for the plan of a mix, from its tables.
 type sourceData struct {
 	table  order.Table
 	digest string     // of the data set
@@ -196,7 +197,7 @@ type sourceData struct {
 	units  *unitMaker // nil where positions hold samples
 }
 
-// stored is the number of samples of the data set, in a view or not.
+// stored returns the number of samples of the data set, in the view or not.
 func (d *sourceData) stored() (n uint64) {
 	for _, samples := range d.table.Samples {
 		n += uint64(samples)

@@ -12,7 +12,7 @@ import (
 )
 
 // Next returns the next batch, or io.EOF after the last. The batch before it is released unless
-// StreamOptions.Hold is set. An error sticks, except for that of ctx and ErrHeld. All batches
+// StreamOptions.Hold is set. An error sticks, except for the error of ctx and ErrHeld. All batches
 // before an error have been delivered, and the batch with the error delivers nothing.
 func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 	if s.place.err != nil {
@@ -76,7 +76,7 @@ func (s *Stream) wait(on bool) {
 	}
 }
 
-// help has the spare workers decode, or no longer. They finish what they are at.
+// help starts or stops the spare workers. They finish the piece that they are decoding.
 func (s *Stream) help(on bool) {
 	n := s.opts.Tuning.Workers
 	if on {
@@ -87,15 +87,16 @@ func (s *Stream) help(on bool) {
 	}
 }
 
-// Waits is for callers of Next that take batches ahead for somebody else: it tells whether that one
-// waits. From the first call on, Tuning.Spare workers help then, and not when Next waits. It may be
-// called from any goroutine.
+// Waits is for callers of Next that take batches ahead for another consumer. on tells whether that
+// consumer waits. From the first call on, Tuning.Spare workers help while it waits, and not while
+// Next waits. It may be called from any goroutine.
 func (s *Stream) Waits(on bool) {
 	s.tuning.told.Store(true)
 	s.help(on)
 }
 
-// receive takes the next assembled batch; more is false after the last. An error is that of ctx.
+// receive takes the next assembled batch; more is false after the last. The error is the error of
+// ctx.
 func (s *Stream) receive(ctx context.Context, asked time.Time) (out assembled, more bool, err error) {
 	select {
 	case out, more = <-s.flow.ready:
@@ -119,8 +120,8 @@ func (s *Stream) receive(ctx context.Context, asked time.Time) (out assembled, m
 	return out, more, nil
 }
 
-// deliver hands a batch to the consumer. It returns false after Close, which frees what is not in
-// hand.
+// deliver hands a batch to the consumer. It returns false after Close, which frees all batches that
+// the consumer does not hold.
 func (s *Stream) deliver(b *Batch) bool {
 	c := &s.count
 	c.mu.Lock()
@@ -159,6 +160,6 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	}
 }
 
-// Skipped returns the blocks that samples of the batches delivered so far were left out with, those
-// of StreamOptions.Skipped included, by shard and block. It may be called from any goroutine.
+// Skipped returns the blocks whose samples were left out of the batches delivered so far, including
+// StreamOptions.Skipped, by shard and block. It may be called from any goroutine.
 func (s *Stream) Skipped() []ledger.Block { return s.ledger.Blocks(s.skippedMark()) }

@@ -20,8 +20,9 @@ import (
 // Stream opens a stream over the data set. The caller must Close the stream and keep d open until
 // then. The context is for opening alone.
 //
-// Errors: invalid options, or options that do not fit the data set, wrap ErrOptions. A checkpoint
-// of other content, or of another order, wraps order.ErrMismatch and names the member.
+// For invalid options, or options that do not fit the data set, the error wraps ErrOptions. For a
+// checkpoint of other content, or of another order, it wraps order.ErrMismatch and names the
+// member.
 func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	if _, err := o.filled([]*input{{Dataset: d, share: 1}}); err != nil {
 		return nil, optionsError{err}
@@ -40,7 +41,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	return s, nil
 }
 
-// read is the run of a data set that is read alone.
+// read returns the run of a data set that is read alone.
 func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, p Planning) (*Run, error) {
 	in := &input{Dataset: d, share: 1, unit: unitSize{samples: 1}}
 	var err error
@@ -78,7 +79,7 @@ func (s *Stream) start(of planner.Order) {
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
 	}
 	if s.opts.Log != nil {
-		epoch := s.place.Epoch // Next moves it
+		epoch := s.place.Epoch // read it first, because Next moves it
 		s.life.wg.Go(func() { s.log(s.life.ctx, epoch) })
 	}
 	s.life.wg.Go(func() { s.planner.Run(s.life.ctx) })
@@ -88,7 +89,7 @@ func (s *Stream) start(of planner.Order) {
 	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
 }
 
-// sources are those of the planner.
+// sources returns the sources for the planner.
 func (s *Stream) sources() []planner.Source {
 	out := make([]planner.Source, len(s.inputs))
 	for i, in := range s.inputs {
@@ -106,7 +107,7 @@ func (s *Stream) sources() []planner.Source {
 	return out
 }
 
-// work is one worker: it fills pieces. Of a local store it takes a turn for reading, too.
+// work is one worker: it fills pieces. If the store is local, it takes a turn for reading, too.
 func (s *Stream) work(ctx context.Context) {
 	at := account.NewWorker(&s.clock, nil)
 	if s.tuning.meters != nil {
@@ -175,7 +176,7 @@ func (s *Stream) hand(ctx context.Context, out assembled) bool {
 	}
 }
 
-// skip decides about a sample of a damaged block: nil leaves it out.
+// skip decides about a sample of a damaged block: if it returns nil, the sample is left out.
 func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 	in := s.inputs[r.Source]
 	if !s.opts.Faults.SkipCorrupt || !fetch.Proven(cause) {
@@ -187,9 +188,9 @@ func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 	}, cause))
 }
 
-// Stream opens a stream over the run. Of the options, those that choose the order are not used: it
-// is that of the run. The caller must Close the stream, and before the run and its data sets are
-// closed. The context is for opening alone.
+// Stream opens a stream over the run. Options that choose the order are ignored, because the run
+// has an order. The caller must Close the stream before closing the run and its data sets. The
+// context is for opening alone.
 func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	if o.GlobalBatch == 0 {
 		o.GlobalBatch = r.globalBatch

@@ -23,16 +23,16 @@ type Options struct {
 	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what
 	// manifest.json names.
 	Generation string
-	// View is the name or the ID of a view of the data set, whose samples orders and streams then
-	// have: see Dataset.UseView. Empty: the whole data set.
+	// View is the name or the ID of a view of the data set. Orders and streams then have its samples:
+	// see Dataset.UseView. Empty: the whole data set.
 	View string
-	// Removed are numbers of samples, ascending, that count as removed beside those that the
-	// generation lists.
+	// Removed are numbers of samples, ascending, that count as removed in addition to the samples that
+	// the generation lists.
 	Removed []uint64
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0:
-	// runtime.GOMAXPROCS(0), which follows the CPU affinity and the cgroup's limit. Of a remote store
-	// (objstore.Traits) as many requests are in flight as it asks for, and Workers of their answers
-	// are checked and decoded at a time.
+	// runtime.GOMAXPROCS(0), which follows the CPU affinity and the cgroup's limit. With a remote
+	// store (objstore.Traits), as many requests are in flight as it asks for, and Workers of their
+	// answers are checked and decoded at a time.
 	Workers int
 	// Memory is the budget in bytes of one iteration for blocks, stored and decoded, and once more for
 	// all random reads together. 0: 256 MiB. At least 1 MiB; a frame larger than the budget is let
@@ -42,7 +42,7 @@ type Options struct {
 	Memory int64
 }
 
-// filled validates the options and puts the defaults in.
+// filled validates the options and fills in the defaults.
 func (o Options) filled() (Options, error) {
 	if o.Generation != "" && !names.IsTables(tablesName(o.Generation)) {
 		return o, fmt.Errorf("reader: generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)

@@ -31,7 +31,7 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	}
 	stored := plan.Stored()
 	if plan.Viewed() && stored > measuredView {
-		return // what the view has of each part of storage is not known without a pass over it
+		return // how the view covers storage is not known without a pass over it
 	}
 	labels := mixing.Parts(stored).In(plan, min(epoch, lastEpoch))
 	w, samples, err := mixing.Rank(plan, labels, s.split, mixing.Span{
@@ -45,8 +45,9 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		"samples_measured", samples)
 }
 
-// Mixing measures how well the run of the stream mixes what its rank gets, by place in storage, some
-// 50 ms of a processor: of a mix, the source that is mixed least. Large views are not measured.
+// Mixing measures how well the run of the stream mixes the samples of its rank, by place in
+// storage. It takes some 50 ms of a processor. For a mix it returns the verdict on the source that
+// is mixed least. Large views are not measured.
 func (s *Stream) Mixing(ctx context.Context) (mixing.Verdict, error) {
 	return s.run.mixing(ctx, s.split)
 }

@@ -26,7 +26,7 @@ func (d *Dataset) Removed(number uint64) bool {
 	return len(sections.Within(d.tables.Removed, number, number+1)) > 0
 }
 
-// alsoRemove adds samples to those that the generation lists as removed.
+// alsoRemove adds samples to the ones that the generation lists as removed.
 func (d *Dataset) alsoRemove(numbers []uint64) error {
 	if n := len(numbers); n > 0 && (numbers[n-1] >= d.tables.Samples || !slices.IsSorted(numbers)) {
 		return fmt.Errorf("reader: removed samples up to number %d of %d: give them in ascending order", numbers[n-1], d.tables.Samples)
@@ -58,7 +58,7 @@ type cutter struct {
 func (c *cutter) cut(f *fetch.Result) ([]byte, error) {
 	place := func(err error) error { return placed(f, err) }
 	if f.Samples > 0 {
-		shard, first := f.Shard, f.First // what the walk needs of f, which lives for this frame alone
+		shard, first := f.Shard, f.First // the walk needs these after f, which is valid for this frame only
 		keep := func(p []byte) error {
 			c.out = append(c.out, p...)
 			return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
-// tuning is how far ahead a stream reads.
+// tuning controls how far ahead a stream reads.
 type tuning struct {
 	ahead  *tune.Ahead
 	load   tune.Load
@@ -19,7 +19,7 @@ type tuning struct {
 	stores []asked      // owned by the tuner goroutine
 }
 
-// asked is a store that sends more requests where it is asked to.
+// asked is a store that can be asked to send more requests.
 type asked struct {
 	reserve func(n int) (release func())
 	sends   int    // requests that it sends anyway
@@ -38,8 +38,8 @@ func elastics(inputs []*input) (stores []asked) {
 	return stores
 }
 
-// ask reserves the requests that this stream needs beyond those that each store sends anyway, in
-// place of the earlier reservations. The requests may all be of one source.
+// ask reserves the requests that this stream needs beyond the requests that each store sends
+// anyway. It replaces earlier reservations. All requests may be for one source.
 func (t *tuning) ask(requests int) {
 	for i := range t.stores {
 		e := &t.stores[i]

@@ -12,16 +12,17 @@ import (
 
 // OpenResumed opens a data set for a job that continues from a checkpoint. tables is the name of
 // the generation's tables in the checkpoint. OpenResumed opens the newest generation with the same
-// samples, that is with the same digest: so the job leaves out what was removed since the
-// checkpoint, and delivers what was restored since. Info tells which generation it is. Orders and
-// checkpoints depend on the digest alone.
+// samples, that is with the same digest. The job then leaves out samples that were removed since
+// the checkpoint, and delivers samples that were restored since. Info tells which generation it is.
+// Orders and checkpoints depend on the digest alone.
 //
-// Where the data set has got more or other samples since, the newest generation with the same
-// samples is an earlier one. What a generation that appended samples to it has removed or restored
-// then counts too. Where the generation of the checkpoint does not exist any more, OpenResumed opens
-// the current one, and opening a stream refuses the checkpoint if its samples are others.
+// If the data set has got more or other samples since, the newest generation with the same samples
+// is an earlier one. If a later generation appended samples to it, samples that the later one has
+// removed or restored count too. If the generation of the checkpoint does not exist any more,
+// OpenResumed opens the current one, and opening a stream refuses the checkpoint if its samples
+// differ.
 //
-// Options.Generation must be empty. Errors are those of Open.
+// Options.Generation must be empty. OpenResumed returns the errors of Open.
 func OpenResumed(ctx context.Context, store objstore.Store, opts Options, tables string) (*Dataset, error) {
 	return openWith(ctx, store, opts, func() (*Dataset, error) { return openNewest(ctx, store, opts, tables) })
 }
@@ -33,7 +34,7 @@ func openNewest(ctx context.Context, store objstore.Store, opts Options, tables 
 		return now, nil
 	}
 	if nowErr != nil && (tables == "" || !errors.Is(nowErr, fs.ErrNotExist)) {
-		return nil, nowErr // what it has removed is not known
+		return nil, nowErr // its list of removed samples is not known
 	}
 	opts.Generation = names.Generation(tables)
 	then, err := openGeneration(ctx, store, opts)
@@ -53,15 +54,15 @@ func openNewest(ctx context.Context, store objstore.Store, opts Options, tables 
 	return newest, err
 }
 
-// newest returns the newest generation with the samples of d, from at back to d. It closes at, and
-// those between, but for the one that it returns.
+// newest returns the newest generation with the samples of d, from at back to d. It closes at and
+// the generations between, except for the one that it returns.
 func (d *Dataset) newest(ctx context.Context, at *Dataset, opts Options) (*Dataset, error) {
 	for at.tables.Generation >= d.tables.Generation {
 		begins, err := at.beginsWith(ctx, d)
 		if err == nil && begins && at.Digest() == d.Digest() {
 			return at, nil
 		}
-		if err == nil && begins { // its list is newer; what d has purged stays removed in any case
+		if err == nil && begins { // its list is newer; samples that d has purged stay removed in any case
 			d.tables.Removed = sections.Within(at.tables.Removed, 0, d.tables.Samples)
 			err = d.alsoRemove(d.tables.Purged)
 		}
@@ -83,8 +84,8 @@ func (d *Dataset) newest(ctx context.Context, at *Dataset, opts Options) (*Datas
 	return d, nil
 }
 
-// beginsWith reports whether the first shards of d are those of the other generation, so that
-// sample numbers mean the same samples.
+// beginsWith reports whether d begins with the shards of the other generation, so that sample
+// numbers mean the same samples.
 func (d *Dataset) beginsWith(ctx context.Context, then *Dataset) (bool, error) {
 	if then.Digest() == d.Digest() {
 		return true, nil

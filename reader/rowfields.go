@@ -4,10 +4,10 @@ import "github.com/shardtool/shardtool/internal/stacked"
 
 // RowField describes an array of Batch.Rows.
 type RowField struct {
-	// Name is that of the field.
+	// Name is the name of the field.
 	Name string
-	// DType is the element type as NumPy writes it, little-endian, such as <u2. Shape is that of one
-	// row.
+	// DType is the element type as NumPy writes it, little-endian, such as <u2. Shape is the shape of
+	// one row.
 	DType string
 	Shape []int64
 	// Stride is the length of a row in bytes.

@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/internal/stacked"
 )
 
-// useRows has the stream deliver rows, where its options ask for them.
+// useRows makes the stream deliver rows if its options ask for them.
 func (s *Stream) useRows(ctx context.Context) error {
 	o := &s.opts
 	switch {
@@ -52,7 +52,7 @@ func (s *Stream) layout(ctx context.Context) (*stacked.Layout, error) {
 	return all, nil
 }
 
-// layout returns the layout that all shards have; nil where there are no samples.
+// layout returns the layout that all shards have, or nil if there are no samples.
 func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
 	for part := range in.tables.Parts {
 		p, err := in.catalog.Part(ctx, part)

@@ -9,8 +9,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Run is what a job reads, and in which order: data sets with everything decided that decides a
-// batch. A place, a batch size and a rank are all that is missing. It is safe for concurrent use.
+// Run is what a job reads, and in which order. It has data sets and all decisions about batches,
+// except for a place, a batch size and a rank. It is safe for concurrent use.
 type Run struct {
 	engine
 	inputs      []*input // by number of the source
@@ -29,8 +29,7 @@ func (r *Run) Close() error {
 	return nil
 }
 
-// Info returns what the run reads, and in which order. GlobalBatch is the one that batches have
-// where nobody gives another.
+// Info returns what the run reads, and in which order. GlobalBatch is the default batch size.
 func (r *Run) Info() StreamInfo {
 	i := r.info()
 	i.GlobalBatch = r.globalBatch
@@ -40,10 +39,10 @@ func (r *Run) Info() StreamInfo {
 	return i
 }
 
-// Changed returns in what the mix of the run differs from the checkpoint that it continues.
+// Changed returns how the mix of the run differs from the checkpoint that it continues.
 func (r *Run) Changed() []mix.Difference { return r.changed }
 
-// Whole returns the run with the steps that it leaves out. Of the two, Close one.
+// Whole returns the same run including the steps that it leaves out. Close only one of the two.
 func (r *Run) Whole() *Run {
 	all := *r
 	all.engine = r.whole()
@@ -54,7 +53,7 @@ func (r *Run) Whole() *Run {
 func (r *Run) Begin() Place { return r.begin }
 
 // Seek returns a cursor over one rank's part of the batches from a place on. A cursor reads
-// nothing. Where it has to wait for the plan of an epoch, it does until ctx ends.
+// nothing. If it has to wait for the plan of an epoch, it waits until ctx ends.
 func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error) {
 	if err := r.check(ctx, at, s, r.end == 0); err != nil {
 		return nil, optionsError{err}
@@ -72,27 +71,26 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 	return &Cursor{c, s}, nil
 }
 
-// Length returns how many samples or units an epoch of the run has. Of the units of one data set,
-// that takes the plan of the epoch.
+// Length returns how many samples or units an epoch of the run has. For units of one data set, that
+// takes the plan of the epoch.
 func (r *Run) Length(ctx context.Context, epoch uint64) (uint64, error) { return r.length(ctx, epoch) }
 
 // Step returns where the batch of a step begins, counted from 0 in batches of the same size; in a
-// mix that continues a checkpoint, as the checkpoint numbers them. Of the units of one data set,
-// that takes the plans of the epochs before it. Past the last step there can be, the error is
-// io.EOF.
+// mix that continues a checkpoint, as the checkpoint numbers them. For units of one data set, that
+// takes the plans of the epochs before it. Past the last possible step, the error is io.EOF.
 func (r *Run) Step(ctx context.Context, n uint64, globalBatch int) (Place, error) {
 	return r.step(ctx, n, globalBatch)
 }
 
-// Number is the inverse of Step: the number of the batch that begins at a place, and the position
-// of the place counted over all epochs.
+// Number is the inverse of Step. It returns the number of the batch that begins at a place, and the
+// position of the place counted over all epochs.
 func (r *Run) Number(ctx context.Context, at Place, globalBatch int) (step, position uint64, err error) {
 	return r.number(ctx, at, globalBatch)
 }
 
-// Entry returns the epoch and the position that an entry of a batch is said to have: those of the
-// epoch that it is of, or in a mix the epoch of its source. at is where the batch begins, with its
-// Position moved on by the place of the entry in the batch: First and more.
+// Entry returns the epoch and the position of an entry of a batch: the epoch to which the entry
+// belongs, or in a mix the epoch of its source. at is where the batch begins, with Position moved
+// on by the place of the entry in the batch: First and more.
 func (r *Run) Entry(ctx context.Context, at Place, ref *order.Ref) (Place, error) {
 	return r.entry(ctx, at, ref)
 }
@@ -109,8 +107,8 @@ func (c *Cursor) Next(dst []order.Ref) ([]order.Ref, order.Batch, error) {
 	return c.batches.NextBatch(dst, c.split)
 }
 
-// Checkpoint returns the checkpoint of a place, where batches have globalBatch samples or units and
-// the ledger has what is skipped.
+// Checkpoint returns the checkpoint of a place. Batches have globalBatch samples or units, and
+// skipped is the state of the ledger.
 func (r *Run) Checkpoint(at Place, globalBatch int, skipped ledger.Mark) (Checkpoint, error) {
 	return r.checkpoint(at, globalBatch, skipped)
 }

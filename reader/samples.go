@@ -28,7 +28,8 @@ type Sample struct {
 	// Draw counts from 0 the draws of the sample in its block in the epoch; 0 except in a view with
 	// weights.
 	Draw uint32
-	// Padding: the sample only fills the batch (order.TailPad) and has neither key nor fields.
+	// Padding reports that the sample only fills the batch (order.TailPad) and has neither key nor
+	// fields.
 	Padding bool
 
 	source uint16  // its number in a mix
@@ -179,7 +180,7 @@ func (w *sampleWalk) position(err error) error {
 	return format.Place{Shard: w.block.Shard.Name, Block: w.block.Block, Offset: w.block.Offset}.Wrap(window.InBlock(err))
 }
 
-// sortFields puts the fields of a foreign sample in order: its members may stand in any.
+// sortFields sorts the fields of a foreign sample, because its members may be in any order.
 func sortFields(fields []format.FieldView) {
 	less := func(a, b format.FieldView) int { return bytes.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(fields, less) {
