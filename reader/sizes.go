@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// sizes are how a stream divides its memory budget, and what follows from it.
+// sizes says how a stream divides its memory budget, and what follows from it.
 //
 //	memory = scratch of workers + batches planned and assembled + stored bytes on their way (flight)
 //	       + window: blocks, and in proportion to them the tables of their samples
@@ -40,25 +40,25 @@ const (
 	tickCost = 12
 	// madeKey is the key of a sample that is made from a row; the fields lie in the batch too.
 	madeKey = 64
-	// requestCost is what a request in flight holds: buffers of its connection, its goroutines'
+	// requestCost is the memory of a request in flight: buffers of its connection, its goroutines'
 	// stacks.
 	requestCost = 64 << 10
 	// queuedBytes of batches lie ready, or a part of Memory where that is less, mostQueued at most.
 	// With few of small ones, goroutines slept and were woken at each batch: rows of 200 B, 256 to
 	// a batch, came at 11 M/s with two batches, and at 15 M/s with 32.
 	queuedBytes, queuedPart, mostQueued = 2 << 20, 16, 64
-	// scratchCost is what a worker holds: a decoder, and stored bytes.
+	// scratchCost is the memory of a worker: a decoder, and stored bytes.
 	scratchCost = 6 << 20
 )
 
-// need is what a source needs of the memory of one rank. In a mix, the needs of a batch are in
+// need is the memory that a source needs on one rank. In a mix, the needs of a batch are in
 // proportion to the source's share.
 type need struct {
 	perBlock float64 // decoded bytes
 	tables   float64 // bytes of sample tables per block
 	lanes    int     // that this rank draws from
 	live     float64 // decoded bytes of the blocks that the order keeps live
-	held     float64 // those with their tables
+	held     float64 // the same blocks with their tables
 	all      float64 // all of the source's blocks with their tables
 	data     float64 // their decoded bytes
 	order    float64 // bytes of the order's tables, where a lane is a single tick
@@ -121,7 +121,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	needs := make([]need, len(inputs))
 	all := need{whole: true}
 	for i, in := range inputs {
-		if in.share > 0 { // what has no weight gives nothing
+		if in.share > 0 { // sources without weight give nothing
 			needs[i] = in.need(o)
 			all.join(&needs[i])
 			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Tuning.Requests))
@@ -139,7 +139,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		queued = min(queued, float64(o.Tuning.Memory)/queuedPart)
 	}
 	z.queue = min(max(int(queued/(float64(local)*max(float64(inBatch), all.sample))), 2), mostQueued)
-	if o.Map != nil { // what it makes of a sample may be of any size
+	if o.Map != nil { // its result may be of any size
 		z.queue = 2
 	}
 	assembled := 1 + z.queue
@@ -177,7 +177,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 			piece, _ = in.pieces(piece)
 		}
 		z.pieces = append(z.pieces, piece)
-		z.keep = z.keep && (piece == 1 || !in.plan.Params().Shuffle) // else the first batch has pieces of its own
+		z.keep = z.keep && (piece == 1 || !in.plan.Params().Shuffle) // otherwise the first batch has other pieces than later ones
 	}
 	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(all.sample*float64(local), 1)
 	return z
@@ -185,9 +185,9 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 
 // memory returns what the order keeps live for this rank and half as much to run ahead, or twice
 // what a batch draws from; at least 64 MiB, and no more than holds all data with the rest beside
-// it. Batches in hand have half of the window, and a batch may use all blocks: one of very many
-// small samples does, and to copy it out block by block takes twice the time. Where the consumer
-// holds several, that is what happens.
+// it. Batches in hand have half of the window, and a batch may use all blocks. A batch of very many
+// small samples does, and copying it out block by block takes twice the time. If the consumer holds
+// several batches, that happens.
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
 	inHand := 2*n.drawn(samples)*9/8 + float64(rest)
@@ -196,17 +196,17 @@ func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int6
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
 }
 
-// drawn returns about how many bytes the blocks have, with tables, that a batch draws from: those
-// that the order keeps live, and those that take their place in the course of the batch. Of large
-// samples these are many.
+// drawn returns about how many bytes, with tables, the blocks have that a batch draws from: the
+// blocks that the order keeps live, and the blocks that take their place in the course of the
+// batch. With large samples these are many.
 func (n *need) drawn(samples float64) float64 {
 	return min(n.held+n.sample*samples, n.block*samples)
 }
 
 // begun returns the decoded bytes, with tables, of the blocks that a batch can be the first to
-// need: one for each sample at most. Of small samples it is as many bytes as the batch has, in
-// whole runs: lanes reach the ends of theirs at different times, so the number of runs that a batch
-// begins is near its mean, and four standard deviations bound it.
+// need: one for each sample at most. With small samples it is as many bytes as the batch has, in
+// whole runs. Lanes reach the ends of their runs at different times, so the number of runs that a
+// batch begins is near its mean, and four standard deviations bound it.
 func (n *need) begun(samples float64) float64 {
 	mean := n.sample * samples
 	return min(n.block*samples, mean+4*math.Sqrt(mean*n.decoded)+4*n.decoded)
@@ -221,7 +221,7 @@ func localSamples(inputs []*input, o *StreamOptions) float64 {
 	return float64(o.GlobalBatch) / float64(o.World) * each / shares
 }
 
-// unitBlocks returns how many blocks windows of units keep live beside those of the order.
+// unitBlocks returns how many blocks windows of units keep live in addition to the order.
 func (in *input) unitBlocks(lanes int) float64 {
 	window := in.unit.window * float64(in.tables.Blocks) / float64(max(in.tables.Samples, 1))
 	return min(window*float64(lanes), float64(in.tables.Blocks))
@@ -266,8 +266,8 @@ func pieceSize(p order.Params, fit, lanes int) int {
 	return n
 }
 
-// requests returns how many requests are kept in flight: want where that is set, up to what the
-// store sends or can be asked to send.
+// requests returns how many requests are kept in flight: want if it is set, up to the number that
+// the store sends or can be asked to send.
 func requests(store objstore.Store, sends, want int) int {
 	if want == 0 || sends == 0 {
 		return sends
@@ -275,8 +275,8 @@ func requests(store objstore.Store, sends, want int) int {
 	return min(max(sends, objstore.TraitsOf(store).MostRequests), want)
 }
 
-// mostRequests returns how many requests tuning may reach: more than at first where an eighth of
-// the memory holds their bytes.
+// mostRequests returns how many requests tuning may reach. They are more than at first if an eighth
+// of the memory holds their bytes.
 func mostRequests(store objstore.Store, requests int, memory int64, stored float64) int {
 	traits := objstore.TraitsOf(store)
 	if traits.Reserve == nil {

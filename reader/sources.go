@@ -25,12 +25,12 @@ type Sources struct {
 	data []sourceData // of a mix
 }
 
-// OpenSources opens the data sets of a spec that are not open, and reads what a mix needs of them:
-// tables, and where an older program packed them the sums of an attribute from the indexes of
-// shards. With a checkpoint they are the generations that it names. The caller must Close the
+// OpenSources opens the data sets of a spec that are not open. With a checkpoint it opens the
+// generations that the checkpoint names. For a mix it also reads their tables. If an older program
+// packed a data set, it sums an attribute over the indexes of shards. The caller must Close the
 // sources.
 //
-// The error is that of the first source that has one. A *CountError is in a *SpecError.
+// It returns the error of the first source that has one. A *CountError is in a *SpecError.
 func OpenSources(ctx context.Context, s Spec, open Opener, from *Checkpoint) (*Sources, error) {
 	x := &Sources{spec: s, sets: make([]*Dataset, len(s.Sources))}
 	if len(s.Sources) == 0 {
@@ -64,7 +64,7 @@ func (x *Sources) describe(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// Close closes the data sets, but those that the spec had open.
+// Close closes the data sets, except for those that the spec had open.
 func (x *Sources) Close() error {
 	var failed error
 	for i, d := range x.sets {
@@ -86,11 +86,11 @@ func (x *Sources) All() iter.Seq2[string, *Dataset] {
 	}
 }
 
-// Extent is how many samples an epoch of a mix has, and the position where its stream ends because
-// every source is used up; 2^63 where it never does. Both are known before the orders of the
-// sources are chosen. Where positions hold units, they are not, and what is returned counts
-// samples, or has the end of a stream without one. With a checkpoint they are those of its mix, or,
-// with change, of the mix that continues from it.
+// Extent returns how many samples an epoch of a mix has, and the position where its stream ends
+// because every source is used up, or 2^63 if it never ends. Both are known before the orders of
+// the sources are chosen. If positions hold units they are not known: the results then count
+// samples, or end is 2^63. With a checkpoint the results are for its mix, or, with change, for the
+// mix that continues from it.
 func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err error) {
 	if x.spec.isAlone() {
 		return x.sets[0].selection.Len(), 1 << 63, nil
@@ -104,14 +104,14 @@ func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err 
 	return s.extent(x.data, saved, change)
 }
 
-// Resolve decides the run that a spec asks for, or that continues from a checkpoint, which must
-// agree with what the user said, but for the change. Of the spec, Order, Units, Epoch and Said are
-// used: the others are those of OpenSources. The caller must Close the run, and keep the sources
-// open until then. The context is for resolving alone.
+// Resolve returns the run that a spec asks for, or that continues from a checkpoint. The checkpoint
+// must agree with what the user said, except for the change. Resolve uses Order, Units, Epoch and
+// Said of the spec, and takes the rest from OpenSources. The caller must Close the run, and keep
+// the sources open until then. The context is for resolving alone.
 //
-// Errors: what the spec cannot ask for is a *SpecError or wraps ErrOptions; a checkpoint of other
-// content, or of another order, wraps order.ErrMismatch and names the member. A sample without a
-// length, or with one that units cannot have, is an error with its shard, block and key.
+// If the spec is wrong, the error is a *SpecError or wraps ErrOptions. If the checkpoint is of
+// other content, or of another order, the error wraps order.ErrMismatch and names the member. If a
+// sample has no length, or one that units cannot have, the error has its shard, block and key.
 func (x *Sources) Resolve(ctx context.Context, asked Spec, from *Checkpoint, c Change, p Planning) (*Run, error) {
 	s := x.spec
 	s.Order, s.Units, s.Epoch, s.Said = asked.Order, asked.Units, asked.Epoch, asked.Said
@@ -145,7 +145,7 @@ func (c *Checkpoint) tables(source string) string {
 	return ""
 }
 
-// mixed is a copy of a checkpoint of a mix; nil without one.
+// mixed returns a copy of a checkpoint of a mix, or nil without one.
 func (c *Checkpoint) mixed() (*mix.Checkpoint, error) {
 	switch {
 	case c == nil:

@@ -16,12 +16,12 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Spec is what a user asks for: what a run reads, and in which order. Package mixfile reads one
+// Spec says what a user asks for: what a run reads, and in which order. Package mixfile reads one
 // from a mix file.
 type Spec struct {
-	// Name is that of the mix file, for errors.
+	// Name is the name of the mix file, for errors.
 	Name string
-	// Sources is one source without a name: a data set that is read alone; or those of a mix, in
+	// Sources is one source without a name, a data set that is read alone, or the sources of a mix, in
 	// ascending order of names.
 	Sources []Source
 	// Segments have the shares of a mix from later positions on, in ascending order of At.
@@ -34,8 +34,8 @@ type Spec struct {
 	// Length is the length of an epoch of a mix.
 	Length Length
 
-	// Order chooses the order. GlobalBatch 0 is that of the checkpoint, or 256. With a checkpoint the
-	// order is that of the checkpoint; where Said names an option, it must agree.
+	// Order chooses the order. A GlobalBatch of 0 means the checkpoint's, or 256. With a checkpoint,
+	// the checkpoint decides the order; options that Said names must agree with it.
 	Order order.Choice
 	// Units makes positions hold units in place of samples, where its Kind is set: packed
 	// sequences, or micro-batches of samples of similar length. By names the integer attribute with
@@ -64,7 +64,7 @@ type Source struct {
 	Fixed       Lanes
 }
 
-// Lanes is what a source fixes of its order, see order.Choice. 0 and "" leave it open.
+// Lanes are the parts of its order that a source fixes, see order.Choice. 0 and "" leave them open.
 type Lanes struct {
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      order.Affinity
@@ -86,7 +86,7 @@ type Length struct {
 	Line  int // of the mix file, for errors; 0: none
 }
 
-// SpecError is an error in what a Spec says.
+// SpecError is an error in a Spec.
 type SpecError struct {
 	File   string // Spec.Name
 	Line   int    // from 1; 0: the error is not about one line
@@ -116,12 +116,12 @@ func (s *Spec) fail(line int, member string, err error) error {
 	return &SpecError{s.Name, line, member, err}
 }
 
-// of is an error about what the spec says of a source.
+// of returns an error about a source of the spec.
 func (s *Spec) of(i int, err error) error {
 	return s.fail(s.Sources[i].Line, "sources."+s.Sources[i].Name, err)
 }
 
-// globalBatch is the batch size: the one asked for, that of the checkpoint, or 256.
+// globalBatch returns the batch size: the one asked for, the checkpoint's, or 256.
 func (s *Spec) globalBatch(from *Checkpoint) int {
 	of := 0
 	if from != nil {
@@ -143,15 +143,17 @@ func (s *Spec) End() uint64 {
 
 // Change is how a run may differ from the checkpoint that it continues.
 type Change struct {
-	// Mix allows other sources, weights and segments than those of the checkpoint of a mix: they hold
-	// from its place on.
+	// Mix allows other sources, weights and segments than the checkpoint of a mix has. They hold from
+	// its place on.
 	Mix bool
-	// AsSaved takes the data sets alone from the spec, and all else of the mix from the checkpoint.
+	// AsSaved takes only the data sets from the spec, and everything else of the mix from the
+	// checkpoint.
 	AsSaved bool
 	// Begin, when not nil, moves the place where the run begins to the beginning of this epoch.
 	Begin *uint64
-	// Skip, when not nil, are steps of a mix to leave out, the first and the last one. Steps that are
-	// over are an error, unless Again is set: a job that is resumed gives the same ones again.
+	// Skip, when not nil, has the first and the last of the steps of a mix to leave out. Steps that
+	// are over are an error unless Again is set, because a job that is resumed gives the same steps
+	// again.
 	Skip  *[2]uint64
 	Again bool
 }
@@ -159,16 +161,16 @@ type Change struct {
 // Planning says how units are planned.
 type Planning struct {
 	// Folder keeps the plans of epochs and the lengths of samples, so that the next start finds them
-	// there; "" keeps none. What cannot be kept or read there is made anew.
+	// there; "" keeps none. Plans that cannot be kept or read there are made anew.
 	Folder string
-	// Log, when not nil, takes a warning where a plan cannot be kept.
+	// Log, when not nil, gets a warning if a plan cannot be kept.
 	Log *slog.Logger
-	// Progress, when not nil, returns what is called while epochs of a source are planned, from
-	// several goroutines: with the epoch, and how many of its samples have been planned.
+	// Progress, when not nil, returns a function that is called while epochs of a source are planned,
+	// from several goroutines, with the epoch and how many of its samples have been planned.
 	Progress func(source string) func(epoch, done, of uint64)
 }
 
-// of are the options for a source, whose planning ends before an epoch unless that is 0.
+// of returns the options for a source, whose planning ends before an epoch unless that is 0.
 func (p *Planning) of(source string, until uint64) unitplan.Options {
 	o := unitplan.Options{Folder: p.Folder, Log: p.Log, Until: until}
 	if p.Progress != nil {
@@ -177,7 +179,7 @@ func (p *Planning) of(source string, until uint64) unitplan.Options {
 	return o
 }
 
-// located is an error at a line, or at the line of the source that it is about.
+// located returns an error at a line, or at the line of the source that it is about.
 func (s *Spec) located(line int, member string, err error) error {
 	var of *mix.SourceError
 	if !errors.As(err, &of) {
@@ -193,8 +195,8 @@ func (s *Spec) located(line int, member string, err error) error {
 // isAlone reports whether the spec is of one data set that is read alone.
 func (s *Spec) isAlone() bool { return len(s.Sources) == 1 && s.Sources[0].Name == "" }
 
-// each calls f for each source, some at a time. The error is that of the first source that has one,
-// with its place in the file; member comes before its name there.
+// each calls f for each source, some at a time. It returns the error of the first source that has
+// one, with its place in the file. member comes before the source's name there.
 func (s *Spec) each(some int, member string, f func(i int) error) error {
 	failed := make([]error, len(s.Sources))
 	var g errgroup.Group
@@ -221,7 +223,7 @@ func (s *Spec) each(some int, member string, f func(i int) error) error {
 	return nil
 }
 
-// sourceFailure is an error of a source that is not what the spec says. It is no SpecError.
+// sourceFailure is an error of a source that does not blame the spec. It is not a SpecError.
 type sourceFailure struct{ at SpecError }
 
 func (e *sourceFailure) Error() string { return e.at.Error() }

@@ -81,7 +81,7 @@ func (s *Stream) scope(ctx context.Context) {
 	l.ctx, l.cancel = context.WithCancelCause(l.ctx)
 }
 
-// pool has the decoders of the workers: that of any of the data sets.
+// pool returns the decoders for the workers, the pool of any of the data sets.
 func (s *Stream) pool() *fetch.ScratchPool {
 	i := slices.IndexFunc(s.inputs, func(in *input) bool { return in.Dataset != nil })
 	return &s.inputs[i].pool
@@ -101,13 +101,13 @@ type assembled struct {
 	err error
 }
 
-// errStreamClosed is what Next returns after Close.
+// errStreamClosed is returned by Next after Close.
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
 
 // Close ends the stream. It may be called from any goroutine, and more than once. Batches that were
-// not released stay valid: the samples, or the batch, keep their memory. Release them before Close,
-// or later, to have it used again at once. A Next that waits returns an error that wraps
-// fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
+// not released stay valid, because the samples or the batch keep their memory. Release them before
+// Close, or later, to let the memory be used again at once. A Next that waits returns an error that
+// wraps fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
 func (s *Stream) Close() error {
 	s.leave(errStreamClosed)
 	s.life.once.Do(func() {
@@ -117,7 +117,7 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// leave ends the goroutines of the stream and what its data sets hold for it.
+// leave ends the goroutines of the stream and frees what its data sets hold for it.
 func (s *Stream) leave(cause error) {
 	s.life.cancel(cause)
 	s.life.wg.Wait()
@@ -166,7 +166,7 @@ func (c *delivered) first() bool {
 	return c.batches == 0
 }
 
-// skippedMark is the ledger after the last batch delivered.
+// skippedMark returns the state of the ledger after the last batch delivered.
 func (s *Stream) skippedMark() ledger.Mark {
 	s.count.mu.Lock()
 	defer s.count.mu.Unlock()
@@ -174,8 +174,8 @@ func (s *Stream) skippedMark() ledger.Mark {
 }
 
 // Checkpoint returns the place after the last batch that Next returned, whatever has been read
-// ahead. Ranks at the same step have the same place. The skipped samples are those of this rank;
-// ledger.Merge unites them.
+// ahead. Ranks at the same step have the same place. The checkpoint has the samples that this rank
+// skipped; ledger.Merge unites the ranks.
 func (s *Stream) Checkpoint() (Checkpoint, error) {
 	return s.run.Checkpoint(s.place.Place, s.split.GlobalBatch, s.skippedMark())
 }

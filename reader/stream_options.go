@@ -16,24 +16,25 @@ import (
 
 // Errors of streams that a caller branches on.
 var (
-	// ErrHeld: the consumer holds as many batches as StreamOptions.Hold allows and asks for one more.
+	// ErrHeld is returned if the consumer holds as many batches as StreamOptions.Hold allows and asks
+	// for one more.
 	ErrHeld = errors.New("too many batches held")
-	// ErrOptions: the options cannot be, or do not fit the data set.
+	// ErrOptions is returned if options are invalid, or do not fit the data set.
 	ErrOptions = errors.New("stream options")
 )
 
 // StreamOptions configures a stream. The zero value of a field is its documented default.
 type StreamOptions struct {
 	// Shuffle, Seed and Tail choose the order, with Order, see order.Choice. Tail defaults to
-	// order.DefaultTail(Epochs). With a Checkpoint they are those of the checkpoint, and the values
-	// here are ignored: use order.Params.Compare to find out whether they differ.
+	// order.DefaultTail(Epochs). With a Checkpoint, the checkpoint decides them and the values here
+	// are ignored: use order.Params.Compare to find out whether they differ.
 	Shuffle bool
 	Seed    uint64
 	Tail    order.Tail
 	// Epoch is the first epoch, Epochs the number of epochs; 0 means no end.
 	Epoch, Epochs uint64
-	// GlobalBatch is the number of samples of a batch over all ranks. Default: that of the checkpoint,
-	// or 256.
+	// GlobalBatch is the number of samples of a batch over all ranks. Default: the checkpoint's, or
+	// 256.
 	GlobalBatch int
 	// Rank and World are the data-parallel rank and the number of ranks; World 0 means 1. Tensor,
 	// pipeline or context parallel peers have the same rank: they build the same stream.
@@ -43,17 +44,18 @@ type StreamOptions struct {
 	// Units makes the positions of the stream hold units in place of samples, where its Kind is set:
 	// packed sequences, or micro-batches of samples of similar length. By names the integer attribute
 	// with the lengths; Long defaults to units.LongError, and Window is chosen. GlobalBatch then
-	// counts units. With a Checkpoint they are those of the checkpoint, and the rest here is ignored.
+	// counts units. With a Checkpoint, the checkpoint decides them, and the rest here is ignored.
 	Units units.Params
 	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
-	// be missing. The sources of a mix must have the same fields, but for those with a question mark.
+	// be missing. The sources of a mix must have the same fields, except for fields with a question
+	// mark.
 	Expect []string
 	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
 	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
 	// had. An error ends the stream at that batch.
 	Map func(ctx context.Context, s *Sample) error
-	// Rows has batches of stacked data deliver arrays in place of samples: see Batch.Rows. All shards
-	// of all sources must be stacked and have the same fields, else the error wraps ErrFields. It
+	// Rows makes batches of stacked data deliver arrays instead of samples: see Batch.Rows. All shards
+	// of all sources must be stacked and have the same fields, otherwise the error wraps ErrFields. It
 	// excludes Map and Units.
 	Rows bool
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release,
@@ -61,12 +63,12 @@ type StreamOptions struct {
 	// Next.
 	Hold int
 
-	// Log, when not nil, takes a line about the order at the start: its parameters, and how well this
-	// rank's share is mixed (package mixing; large epochs are measured in part). It warns where the
-	// window is small for the batch, or lanes are fewer than ranks. It takes a line every StatsEvery,
-	// default a minute, and one after the last batch: batches and bytes per second, the share of the
-	// time that Next waited, and its main causes, see Stalls. It also takes a line for each decision
-	// of the autotuning, with the reason and the measurements.
+	// Log, when not nil, gets a line about the order at the start: its parameters, and how well this
+	// rank's share is mixed (package mixing; large epochs are measured in part). It gets a warning if
+	// the window is small for the batch, or lanes are fewer than ranks. It gets a line every
+	// StatsEvery, default a minute, and one after the last batch: batches and bytes per second, the
+	// share of the time that Next waited, and its main causes, see Stalls. It also gets a line for
+	// each decision of the autotuning, with the reason and the measurements.
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
@@ -75,8 +77,8 @@ type StreamOptions struct {
 	Faults Faults
 }
 
-// Order is how an order is chosen, see order.Choice. With a Checkpoint it is that of the
-// checkpoint.
+// Order says how an order is chosen, see order.Choice. With a Checkpoint, the checkpoint decides
+// it.
 type Order struct {
 	ShuffleMemory                 uint64 // bytes
 	WholeShards                   bool
@@ -84,22 +86,21 @@ type Order struct {
 	Affinity                      order.Affinity
 }
 
-// Tuning is how a stream reads. It changes neither the samples nor their order.
+// Tuning says how a stream reads. It changes neither the samples nor their order.
 type Tuning struct {
-	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables
-	// that find samples in them. Default: what the order keeps live for this rank and half as much
-	// again to run ahead, or twice the blocks that a batch draws from if that is more; all of a
-	// data set that the order holds whole (order.Choose); at least 64 MiB. A stream whose memory
-	// holds all data reads each block once for all epochs. With less, blocks are evicted and read
-	// again, and the samples of a batch are copied out of blocks when those would fill the budget:
-	// slower, but the same order. A block larger than Memory is an error that wraps
-	// format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set, come on
-	// top.
+	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
+	// find samples in them. Default: the blocks that the order keeps live for this rank and half as
+	// much again to run ahead, or twice the blocks that a batch draws from if that is more; all of a
+	// data set that the order holds whole (order.Choose); at least 64 MiB. A stream whose memory holds
+	// all data reads each block once for all epochs. With less, blocks are evicted and read again, and
+	// the samples of a batch are copied out of blocks when those would fill the budget: slower, but
+	// the same order. A block larger than Memory is an error that wraps format.ErrTooLarge. A batch
+	// larger than Memory, and batches in hand when Hold is set, come on top.
 	Memory int64
 	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
 	Workers int
-	// Spare is how many workers more decode while Next waits: a loop that waits leaves a processor
-	// idle. One that computes keeps it, see also Stream.Waits.
+	// Spare is how many more workers decode while Next waits, because a loop that waits leaves a
+	// processor idle and one that computes does not. See also Stream.Waits.
 	Spare int
 	// Requests is how many requests of a remote store are kept in flight; at most what the store
 	// sends, or can be asked to send. Default: what the store sends, adjusted by autotuning.
@@ -108,17 +109,17 @@ type Tuning struct {
 	// them, if Memory allows. Default: autotuned.
 	Depth int
 	// NoAutotune keeps the defaults of Requests and Depth: as many requests as the store sends, and as
-	// many batches as Memory has room for. Otherwise those of the two that are 0 follow the measured
-	// store and step of the consumer: more while it waits and more helps, fewer where the store asks
-	// for less load or the step needs fewer. A store may then get more requests than it sends by
-	// default, out of an eighth of Memory.
+	// many batches as Memory has room for. Otherwise, each of the two that is 0 follows measurements
+	// of the store and of the consumer's step: more while the consumer waits and more helps, fewer if
+	// the store asks for less load or the step needs fewer. A store may then get more requests than it
+	// sends by default, out of an eighth of Memory.
 	NoAutotune bool
-	// RowsIf, when not nil, chooses between rows and samples when a stream with Rows opens: it gets
-	// what StreamInfo.Rows would be. Where it returns false, or the data has no rows, batches have
-	// Samples.
+	// RowsIf, when not nil, chooses between rows and samples when a stream with Rows opens. It gets
+	// the fields that StreamInfo.Rows would have. If it returns false, or the data has no rows,
+	// batches have Samples.
 	RowsIf func(fields []RowField) bool
 	// Plans is a folder for the plans of epochs of units and the lengths of samples, so that the next
-	// start finds them there. "" keeps none. What cannot be kept or read there is made anew.
+	// start finds them there. "" keeps none. Files that cannot be kept or read there are made anew.
 	Plans string
 	// PlanProgress, when not nil, is called while an epoch of units is planned, from several
 	// goroutines: with its number, and how many of its samples have been planned.
@@ -131,12 +132,12 @@ type Tuning struct {
 
 // Faults is how much damage a stream accepts.
 type Faults struct {
-	// SkipCorrupt leaves out the samples of a block whose damage a second read confirmed: holes, which
-	// move no other sample. Other errors (the store fails, an object was replaced) still end the
-	// stream. Default: the damage ends it, at the batch that needs the block.
+	// SkipCorrupt leaves out the samples of a block whose damage a second read confirmed. They are
+	// holes, which move no other sample. Other errors (the store fails, an object was replaced) still
+	// end the stream. Default: the damage ends it, at the batch that needs the block.
 	SkipCorrupt bool
-	// MaxSkipped is the most samples that SkipCorrupt may leave out, over all epochs, those of
-	// Skipped included; MaxSkippedShare is the same as a share of the data set, default 0.001 when
+	// MaxSkipped is the most samples that SkipCorrupt may leave out, over all epochs, including the
+	// samples of Skipped. MaxSkippedShare is the same as a share of the data set, default 0.001 if
 	// both are zero. A stream with more ends with an error that wraps ledger.ErrFull. It counts what
 	// its own rank skips. For one answer over all ranks, exchange Stream.Skipped after each step,
 	// merge it (ledger.Merge), and stop all ranks at that step.
@@ -153,7 +154,7 @@ type optionsError struct{ error }
 func (e optionsError) Unwrap() error        { return e.error }
 func (e optionsError) Is(target error) bool { return target == ErrOptions }
 
-// asOptions makes an error one of the options.
+// asOptions makes an error an ErrOptions.
 func asOptions(err error) error {
 	if err == nil {
 		return nil
@@ -233,7 +234,7 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 	return o, expect(in, o.Expect)
 }
 
-// Choice returns what the order is chosen by when there is no checkpoint.
+// Choice returns the order.Choice that decides the order without a checkpoint.
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
 		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards, Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
@@ -241,7 +242,7 @@ func (o *StreamOptions) Choice() order.Choice {
 	}
 }
 
-// spec is what the options ask for of a run, and how it plans units.
+// spec returns the run that the options ask for, and how it plans units.
 func (o *StreamOptions) spec() (Spec, Planning) {
 	p := Planning{Folder: o.Tuning.Plans, Log: o.Log}
 	if o.Tuning.PlanProgress != nil {

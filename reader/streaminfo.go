@@ -7,11 +7,11 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// StreamInfo is what a stream reads, and in which order: its options with their defaults, or what
-// its checkpoint has.
+// StreamInfo describes what a stream reads, and in which order: its options with their defaults, or
+// the values of its checkpoint.
 type StreamInfo struct {
 	// Plan is the order, with its frozen parameters; nil for a mix. Mix is the plan of a mix; nil for
-	// one data set. Measured is Plan where package mixing can measure batches of it: those of samples.
+	// one data set. Measured is Plan if its batches hold samples, which package mixing can measure.
 	Plan, Measured *order.Plan
 	Mix            *mix.Plan
 	// Sources are the data sets of a mix by the numbers in its plan, nil for one that was removed. A
@@ -28,14 +28,14 @@ type StreamInfo struct {
 	// epoch.
 	GlobalBatch int
 	Tail        order.Tail
-	// Units are the parameters of the units, without a Kind where positions hold samples. Of a mix,
-	// whose sources have their own Window, attribute and policy, they are the kind and the size, which
-	// are those of all.
+	// Units are the parameters of the units, without a Kind if positions hold samples. For a mix they
+	// have only the kind and the size, which all sources share; the sources have their own Window,
+	// attribute and policy.
 	Units units.Params
 	// Lengths counts what units of an epoch have of the samples, and what the policy for long samples
-	// cuts off and leaves out: of a mix, in an epoch of each source.
+	// cuts off and leaves out. For a mix it counts an epoch of each source.
 	Lengths units.Summary
-	// UnitOrder is the order of the units; nil where positions hold samples, and of a mix, whose
+	// UnitOrder is the order of the units. It is nil if positions hold samples, and for a mix, whose
 	// sources have one each. It must not be used after Close.
 	UnitOrder *unitplan.Order
 	// Rows describes the arrays of Batch.Rows, in ascending order of names; nil where batches have

@@ -15,13 +15,13 @@ import (
 	"github.com/shardtool/shardtool/internal/views"
 )
 
-// DefaultCount is the attribute that counts tokens, where nothing names another.
+// DefaultCount is the attribute that counts tokens if none is given.
 const DefaultCount = "tokens"
 
-// Tokens returns the sum of an integer attribute over the samples of an epoch of the data set, or of
-// the view in use; "" is DefaultCount. Of a view with weights it is the mean over epochs. Every sample
-// must have the attribute, and no value may be negative; otherwise the error is a *CountError. Purged
-// samples whose value was cleared count as the mean of the others.
+// Tokens returns the sum of an integer attribute over the samples of an epoch of the data set, or
+// of the view in use; "" is DefaultCount. For a view with weights it is the mean over epochs. Every
+// sample must have the attribute, and no value may be negative; otherwise the error is a
+// *CountError. Purged samples whose value was cleared count as the mean of the others.
 func (d *Dataset) Tokens(ctx context.Context, attribute string) (uint64, error) {
 	attribute = cmp.Or(attribute, DefaultCount)
 	totals, err := d.AttrTotals(ctx, attribute)
@@ -53,8 +53,8 @@ func (d *Dataset) Tokens(ctx context.Context, attribute string) (uint64, error) 
 
 // attrSum is the sum of an attribute over samples, each as often as its weight says.
 type attrSum struct {
-	samples, with, negative uint64 // samples, those with the attribute, and those with a value below 0
-	weight                  uint64 // of those with the attribute
+	samples, with, negative uint64 // samples, samples with the attribute, samples with a value below 0
+	weight                  uint64 // of samples with the attribute
 	sum                     *big.Int
 }
 
@@ -124,7 +124,7 @@ func sumOfShard(of *views.Selection, first, samples uint64, c *sections.AttrColu
 	return t
 }
 
-// CountError is the error of a data set whose samples cannot be counted by an attribute.
+// CountError reports a data set whose samples cannot be counted by an attribute.
 type CountError struct {
 	Attribute string
 	Err       error

@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
-// tune sets the first requests and depth, and starts the tuner where one of them may change.
+// tune sets the first requests and depth, and starts the tuner if one of them may change.
 func (s *Stream) tune() {
 	z, o, t := &s.sizes, &s.opts, &s.tuning
 	limits := tune.Limits{

@@ -9,7 +9,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// UseView makes d a view: its orders and streams have the samples of the view alone, as often as it
+// UseView makes d a view: its orders and streams have only the samples of the view, as often as it
 // has each. Everything else, such as Samples and Get, still reads the whole data set. Call it right
 // after Open. The view must be of the content of d: the error wraps views.ErrGeneration otherwise.
 func (d *Dataset) UseView(v *viewfile.View) error {
@@ -25,10 +25,12 @@ func (d *Dataset) content() views.Content {
 	return views.Content{Digest: d.Digest(), Samples: d.NumSamples()}
 }
 
-// Selection returns the samples that orders and streams have: those of the view in use, or all.
+// Selection returns the samples that orders and streams have: the samples of the view in use, or
+// all.
 func (d *Dataset) Selection() *views.Selection { return d.selection }
 
-// OrderTable reads what an order needs: the number of samples of every block, and the view in use.
+// OrderTable reads the table for an order: the number of samples of every block, and the view in
+// use.
 func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
 	t, err := d.catalog.OrderTable(ctx)
 	if err != nil {
@@ -39,8 +41,8 @@ func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
 }
 
 // pieces returns how many blocks a piece of a view may have, of at most n, and which blocks of a
-// piece are read; nil means all. A block without samples is read only as far as the draws of an
-// epoch cannot be foreseen: never, because pieces are then single blocks.
+// piece are read; nil means all. Blocks without samples are never read. If the draws of an epoch
+// cannot be foreseen, pieces are therefore single blocks.
 func (in *input) pieces(n int) (blocks int, wanted func(block int) bool) {
 	v := in.table.View
 	if v == nil || n == 1 {

@@ -8,13 +8,13 @@ import (
 	"github.com/shardtool/shardtool/internal/mix"
 )
 
-// sourceSize is what the weights depend on of a source.
+// sourceSize is the size of a source, on which the weights depend.
 type sourceSize struct {
 	units  uint64 // of an epoch
 	tokens uint64 // in them, the sum of Spec.Count; only shares of tokens need it
 }
 
-// weights are the segments of the mix: the weights that the shares give sources of these sizes.
+// weights returns the segments of the mix: the weights that the shares give sources of these sizes.
 func (s *Spec) weights(sizes []sourceSize) ([]mix.Segment, error) {
 	first, err := s.firstWeights(sizes)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Spec) weights(sizes []sourceSize) ([]mix.Segment, error) {
 	return segments, nil
 }
 
-// firstWeights is the weights at position 0.
+// firstWeights returns the weights at position 0.
 func (s *Spec) firstWeights(sizes []sourceSize) ([]uint64, error) {
 	shares := make([]*big.Rat, len(s.Sources))
 	weights := make([]uint64, len(s.Sources))
@@ -88,7 +88,7 @@ func (s *Spec) counts(i int) bool {
 		slices.ContainsFunc(s.Segments, func(g Segment) bool { return g.Shares[i].Sign() > 0 }))
 }
 
-// epochLength is the length of an epoch of a mix that has everything but that.
+// epochLength returns the length of an epoch of a mix that has everything else.
 func (s *Spec) epochLength(m mix.Mix) (uint64, error) {
 	switch {
 	case s.Length.Units > 0:
