@@ -2,7 +2,7 @@ package objstore
 
 import "time"
 
-// ReadOptions tune how the stores of packages s3 and http read over a network. Zero fields have the
+// ReadOptions tune how stores read over a network. Zero fields have the
 // defaults given below. Every wait is bounded, so a read ends in all its bytes or an error.
 type ReadOptions struct {
 	// Concurrency is the number of requests in flight, by default 64. Hedges may add an eighth.

@@ -2,6 +2,7 @@
 //
 //	out/                       a directory
 //	s3://bucket/prefix         a bucket of S3 or of a compatible server
+//	gs://bucket/prefix         a bucket of Google Cloud Storage
 //	https://host/prefix        files of a web server, read only
 //
 // It is separate from package objstore, which every store imports, so that objstore imports no
@@ -17,6 +18,15 @@
 //
 // unchecked=true is for servers whose checksums are wrong, or whose ETags look like MD5s of the
 // content and are not.
+//
+// # Google Cloud Storage
+//
+// The application default credentials are used: GOOGLE_APPLICATION_CREDENTIALS, the file of gcloud,
+// the service account of the machine. An address can hold settings:
+//
+//	gs://bucket/prefix?endpoint=https://host:port&anonymous=true&user_project=name.
+//
+// STORAGE_EMULATOR_HOST names another server, which is asked anonymously.
 package address
 
 import (
@@ -32,6 +42,7 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
+	"github.com/shardtool/shardtool/objstore/internal/gs"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/s3"
 )
@@ -60,7 +71,7 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if open := schemes[scheme]; open != nil {
 		return open(ctx, address{addr, scheme, rest}, o)
 	}
-	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix or https://host/prefix", ErrScheme, scheme)
+	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix or https://host/prefix", ErrScheme, scheme)
 }
 
 // address is an address and its parts, scheme://rest.
@@ -69,6 +80,7 @@ type address struct{ all, scheme, rest string }
 // schemes has the function that opens an address of each scheme.
 var schemes = map[string]func(ctx context.Context, a address, o Options) (objstore.Store, error){
 	"s3":    openS3,
+	"gs":    openGS,
 	"http":  openHTTP,
 	"https": openHTTP,
 	"file": func(_ context.Context, a address, _ Options) (objstore.Store, error) {
@@ -90,6 +102,17 @@ func openS3(ctx context.Context, a address, o Options) (objstore.Store, error) {
 		return nil, err
 	}
 	return s3.New(ctx, bucket, prefix, opts)
+}
+
+func openGS(_ context.Context, a address, o Options) (objstore.Store, error) {
+	opts := gs.Options{Logger: o.Logger}
+	bucket, prefix, err := a.parse(map[string]any{
+		"endpoint": &opts.Endpoint, "anonymous": &opts.Anonymous, "user_project": &opts.UserProject,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return gs.New(bucket, prefix, opts)
 }
 
 // parse splits bucket/prefix?name=value and stores the values in the options, which are pointers to a

@@ -35,7 +35,7 @@ func TestOpenPath(t *testing.T) {
 func TestOpenScheme(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for addr, want := range map[string]string{
-		"gs://bucket/prefix":    "unsupported scheme gs://; give a directory, s3://bucket/prefix or https://host/prefix",
+		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix or https://host/prefix",
 		"git+ssh://u:p@host":    "unsupported scheme git+ssh",
 		"file:///data/imagenet": "give the path itself: /data/imagenet",
 	} {
@@ -65,6 +65,9 @@ func TestOpenURL(t *testing.T) {
 		"s3://bucket/a?endpoint=http://127.0.0.1:1": "s3://bucket/a",
 		"s3://bucket/a?anonymous=true&path_style=0": "s3://bucket/a",
 		"s3://bucket/a?unchecked=true":              "s3://bucket/a",
+		"gs://bucket":                               "gs://bucket",
+		"gs://bucket/a/?anonymous=1&user_project=p": "gs://bucket/a",
+		"gs://bucket/a?endpoint=https://127.0.0.1":  "gs://bucket/a",
 		"https://host/data/":                        "https://host/data",
 		"https://name:secret@host/data?sig=secret":  "https://host/data",
 	} {
@@ -83,6 +86,9 @@ func TestOpenURL(t *testing.T) {
 		"s3://bucket/x?anonymous=secret":       "give true or false",
 		"s3://bucket/x?%zz=secret":             "not a list of name=value",
 		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is not a URL",
+		"gs://":                                "bucket",
+		"gs://bucket/x?region=secret":          "unknown option; the options are anonymous, endpoint, user_project",
+		"gs://bucket/x?endpoint=http://secret": "the endpoint has no TLS",
 		"https://":                             "not a URL",
 	} {
 		_, err := address.Open(t.Context(), addr, address.Options{})

@@ -70,7 +70,7 @@ func idOf(out *s3.CreateMultipartUploadOutput) string {
 // uploadChecked sends a part of an upload that declared CRC-32C.
 func (s *Store) uploadChecked(ctx context.Context, in *s3.UploadPartInput) (out *s3.UploadPartOutput, err error) {
 	body := in.Body.(*bytes.Reader)
-	sum := crc32.New(castagnoli)
+	sum := crc32.New(ranged.Castagnoli)
 	if _, err := body.WriteTo(sum); err != nil {
 		return nil, err
 	}

@@ -235,6 +235,24 @@ func TestUnconditionalParts(t *testing.T) {
 	}
 }
 
+// TestGoogle checks that Google's S3 interface is refused for publishing, without a request.
+func TestGoogle(t *testing.T) {
+	opts := quick("")
+	opts.ReadOptions.MaxAttempts = 1
+	for _, endpoint := range []string{"https://storage.googleapis.com", "https://bucket.storage.googleapis.com:443"} {
+		store := openPlain(t, endpoint, opts)
+		_, err := objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{IfNoneMatch: true})
+		for op, err := range map[string]error{"put": err, "check": store.CheckConditional(t.Context())} {
+			if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "nothing was published; use gs://bucket") {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+		if requests := store.Stats().Requests; requests != 0 {
+			t.Errorf("%d requests", requests)
+		}
+	}
+}
+
 // TestAbortDropsParts checks that no parts remain of an upload that was aborted, whose context
 // ended, or whose part was refused.
 func TestAbortDropsParts(t *testing.T) {

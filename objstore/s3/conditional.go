@@ -40,6 +40,9 @@ type probe struct {
 // On servers other than AWS the first conditional commit of either kind runs this test, and
 // publishes nothing if it fails.
 func (s *Store) CheckConditional(ctx context.Context) error {
+	if s.google {
+		return s.fail("put", "", s.useGoogle())
+	}
 	var found []error
 	for _, inParts := range []bool{false, true} {
 		p, err := s.ask(ctx, inParts)
@@ -58,6 +61,9 @@ func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition, inP
 	if !s.custom || cond == (objstore.Condition{}) {
 		return nil
 	}
+	if s.google {
+		return s.useGoogle()
+	}
 	p, err := s.ask(ctx, inParts)
 	if err != nil {
 		return err
@@ -69,6 +75,12 @@ func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition, inP
 		return p.match
 	}
 	return nil
+}
+
+// useGoogle refuses Google Cloud Storage without a test: its S3 interface ignores If-None-Match.
+func (s *Store) useGoogle() error {
+	return fmt.Errorf("%w: the S3 interface of Google Cloud Storage ignores If-None-Match; nothing was published; use %s",
+		ErrUnconditional, strings.Replace(s.Address, "s3://", "gs://", 1))
 }
 
 // ask runs the test once, in the first caller. After a nil error the fields of the probe are set

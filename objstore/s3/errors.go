@@ -53,9 +53,6 @@ func (s *Store) explain(op string, err error) error {
 		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
 			"or read a public bucket anonymously", s.shown.Redact(rootText(err)))
 	}
-	if errors.Is(err, ranged.ErrPage) {
-		return ranged.ErrPage
-	}
 	if sent, ok := errors.AsType[*smithyhttp.RequestSendError](err); ok {
 		return ranged.TransportError(sent.Err)
 	}

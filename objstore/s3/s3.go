@@ -59,6 +59,7 @@ type Store struct {
 	opts    Options
 	custom  bool     // the endpoint is not one of AWS
 	plain   bool     // the endpoint has no TLS
+	google  bool     // the endpoint is the one of Google Cloud Storage
 	secrets *secrets // nil for an anonymous store
 	shown   ranged.Secrets
 	reader  *ranged.Reader
@@ -134,7 +135,7 @@ func (s *Store) connect(ctx context.Context) error {
 		}
 		endpoint = aws.ToString(o.BaseEndpoint)
 		s.custom, s.plain = !inDomain(endpoint, "amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"), strings.HasPrefix(endpoint, "http://")
-		s.custom = s.custom && endpoint != ""
+		s.custom, s.google = s.custom && endpoint != "", inDomain(endpoint, "storage.googleapis.com")
 		o.UsePathStyle = s.custom
 		if s.opts.PathStyle != nil {
 			o.UsePathStyle = *s.opts.PathStyle

@@ -34,12 +34,11 @@ type algorithm struct {
 
 var (
 	// nvme is CRC-64/NVME. Its polynomial has the reversed form that hash/crc64 takes.
-	nvme       = crc64.MakeTable(0x9a6c9329ac4bc9b5)
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	nvme = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
 	md5Sum    = algorithm{"MD5", md5.New}
 	crc64Sum  = algorithm{"CRC64NVME", func() hash.Hash { return crc64.New(nvme) }}
-	crc32cSum = algorithm{"CRC32C", func() hash.Hash { return crc32.New(castagnoli) }}
+	crc32cSum = algorithm{"CRC32C", func() hash.Hash { return crc32.New(ranged.Castagnoli) }}
 	crc32Sum  = algorithm{"CRC32", func() hash.Hash { return crc32.NewIEEE() }}
 	sha1Sum   = algorithm{"SHA1", sha1.New}
 	sha256Sum = algorithm{"SHA256", sha256.New}

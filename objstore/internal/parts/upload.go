@@ -143,11 +143,9 @@ func (u *Upload) resolve(ctx context.Context, cause error) (objstore.Info, error
 	switch {
 	case ctx.Err() != nil:
 		return objstore.Info{}, ctx.Err()
-	case u.cond.IfNoneMatch && (err == nil || refused):
-		return objstore.Info{}, objstore.ErrExists
-	case u.cond.IfMatch != "" && (missing || err == nil && there.ETag != u.cond.IfMatch || refused):
-		return objstore.Info{}, objstore.ErrChanged
-	case err == nil || missing:
+	case u.cond.IfNoneMatch && err == nil, u.cond.IfMatch != "" && (missing || err == nil && there.ETag != u.cond.IfMatch):
+		return objstore.Info{}, ErrPrecondition
+	case err == nil || missing || refused:
 		return objstore.Info{}, cause
 	}
 	return objstore.Info{}, fmt.Errorf("%w (and whether it was put cannot be seen: %v)", cause, err)
@@ -175,7 +173,15 @@ func (u *Upload) over() {
 	u.cancel()
 }
 
-func (u *Upload) fail(err error) error { return u.reader.Fail("put", u.name, err) }
+func (u *Upload) fail(err error) error {
+	if errors.Is(err, ErrPrecondition) {
+		err = objstore.ErrChanged
+		if u.cond.IfNoneMatch {
+			err = objstore.ErrExists
+		}
+	}
+	return u.reader.Fail("put", u.name, err)
+}
 
 // Linger returns a context for a request that cannot be taken back. It ends some seconds after ctx,
 // or after most if that is sooner.

@@ -1,11 +1,16 @@
 package ranged
 
 import (
+	"encoding/base64"
 	"fmt"
+	"hash"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Answer is a refusal by a server, reduced to what may be shown.
@@ -36,6 +41,18 @@ func (a Answer) Error() string {
 // Transient returns the error of an answer after which a retry may succeed.
 func (a Answer) Transient() *Transient {
 	return &Transient{Err: a, After: a.After, Throttled: Throttling(a.Status), Answered: true}
+}
+
+// Castagnoli is the table of CRC-32C.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// SumCRC32C returns the checksum that a store gives as a CRC-32C in base64, or nil if it is malformed.
+func SumCRC32C(text string) *objstore.Sum {
+	want, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(want) != crc32.Size {
+		return nil
+	}
+	return &objstore.Sum{Name: "CRC32C", Want: want, New: func() hash.Hash { return crc32.New(Castagnoli) }}
 }
 
 // Clean cuts the text at the first byte that does not belong in a code, a region or an id.

@@ -213,6 +213,9 @@ func TransportError(err error) error {
 	if refused, ok := errors.AsType[*redirectError](err); ok {
 		return refused
 	}
+	if errors.Is(err, ErrPage) {
+		return ErrPage
+	}
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Transient{Err: errors.New("the connection was closed before an answer came")}
 	}

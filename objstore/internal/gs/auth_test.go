@@ -1,0 +1,293 @@
+package gs_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/gs"
+)
+
+// operations calls every method once and returns the errors.
+func operations(t *testing.T, store *gs.Store) map[string]error {
+	t.Helper()
+	said := map[string]error{}
+	_, said["stat"] = store.Stat(t.Context(), "a")
+	object, err := store.Open(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	said["get"] = object.ReadAt(t.Context(), make([]byte, 10), 5)
+	for _, err := range store.List(t.Context(), "a") {
+		said["list"] = err
+	}
+	said["delete"] = store.Delete(t.Context(), "a")
+	_, said["put"] = objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{})
+	_, said["put large"] = objstore.Put(t.Context(), store, "a", make([]byte, 2*chunk), objstore.Condition{IfNoneMatch: true})
+	return said
+}
+
+// identity writes a credentials file and has the environment name it.
+func identity(t *testing.T, content map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "credentials.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
+}
+
+// account returns the content of a service account's file.
+func account(t *testing.T, tokenURL string) map[string]any {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	return map[string]any{
+		"type": "service_account", "client_email": "packer@project.iam.gserviceaccount.com", "private_key_id": "marked-key-id",
+		"private_key": string(text), "token_uri": tokenURL,
+	}
+}
+
+// secure starts a server with TLS whose tokens are those that it counts up: marked-token-1, and so on.
+func secure(t *testing.T) (s *server, asked *atomic.Int64) {
+	s, asked = unstarted(t), new(atomic.Int64)
+	s.StartTLS()
+	s.token = "marked-token-1"
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/token" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token": "marked-token-%d", "token_type": "Bearer", "expires_in": 3600, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}`, asked.Add(1))
+		return true
+	})
+	return s, asked
+}
+
+func named() gs.Options {
+	opts := quick()
+	opts.Anonymous = false
+	return opts
+}
+
+// TestIdentities uses each kind of credentials: one token serves all requests.
+func TestIdentities(t *testing.T) {
+	for name, content := range map[string]func(t *testing.T, tokenURL string) map[string]any{
+		"service account": account,
+		"user": func(_ *testing.T, tokenURL string) map[string]any {
+			return map[string]any{"type": "authorized_user", "client_id": "id", "client_secret": "s", "refresh_token": "r", "token_uri": tokenURL}
+		},
+		"federation": func(t *testing.T, tokenURL string) map[string]any {
+			subject := filepath.Join(t.TempDir(), "subject")
+			if err := os.WriteFile(subject, []byte("marked-subject-token"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return map[string]any{
+				"type": "external_account", "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q",
+				"subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "token_url": tokenURL, "credential_source": map[string]any{"file": subject},
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, asked := secure(t)
+			if name == "user" { // always asks Google: the address of the token server is a constant
+				opts := named()
+				opts.HTTPClient = &http.Client{Transport: redirect{s.Client().Transport, s.Listener.Addr().String()}}
+				identity(t, content(t, s.URL+"/token"))
+				works(t, s, open(t, s, "", opts), asked)
+				return
+			}
+			identity(t, content(t, s.URL+"/token"))
+			works(t, s, open(t, s, "", named()), asked)
+		})
+	}
+}
+
+// redirect sends all requests to one server.
+type redirect struct {
+	http.RoundTripper
+	host string
+}
+
+func (d redirect) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Host = d.host
+	return d.RoundTripper.RoundTrip(r)
+}
+
+func works(t *testing.T, s *server, store *gs.Store, asked *atomic.Int64) {
+	t.Helper()
+	for range 2 {
+		for op, err := range operations(t, store) {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, objstore.ErrExists) && !strings.Contains(err.Error(), "EOF") {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+	}
+	if asked.Load() != 1 {
+		t.Errorf("%d tokens were asked for", asked.Load())
+	}
+	for _, r := range s.requests("") {
+		if strings.Contains(r, "marked-token") {
+			t.Errorf("a token in an address: %s", r)
+		}
+	}
+}
+
+// TestMetadataServer takes the token of the machine's service account.
+func TestMetadataServer(t *testing.T) {
+	s, asked := secure(t)
+	metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Metadata-Flavor", "Google")
+		if strings.HasSuffix(r.URL.Path, "/token") {
+			fmt.Fprintf(w, `{"access_token": "marked-token-%d", "token_type": "Bearer", "expires_in": 3600}`, asked.Add(1))
+		}
+	}))
+	t.Cleanup(metadata.Close)
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(metadata.URL, "http://"))
+	works(t, s, open(t, s, "", named()), asked)
+}
+
+// TestExpired has the server refuse tokens that it gave before: each operation goes on with a new
+// one. If none is accepted, the error says what to do, after one more token.
+func TestExpired(t *testing.T) {
+	s, asked := secure(t)
+	identity(t, account(t, s.URL+"/token"))
+	store := open(t, s, "", named())
+	if _, err := objstore.Put(t.Context(), store, "a", pattern(3*chunk), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.token = "marked-token-2"
+	s.mu.Unlock()
+	if data, _, err := objstore.ReadAll(t.Context(), store, "a", 1<<20); err != nil || !bytes.Equal(data, pattern(3*chunk)) {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.token = "none"
+	s.mu.Unlock()
+	before := asked.Load()
+	for op, err := range operations(t, open(t, s, "", named())) {
+		if err == nil || !strings.Contains(err.Error(), "the token has expired or was revoked") || strings.Contains(err.Error(), "marked") {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	if n := asked.Load() - before; n != 2 {
+		t.Errorf("%d tokens were asked for, want 2", n)
+	}
+}
+
+// TestNoIdentity checks what is said when no token is to be had.
+func TestNoIdentity(t *testing.T) {
+	s := unstarted(t)
+	s.StartTLS()
+	status, answer := http.StatusBadRequest, `{"error": "invalid_grant", "error_description": "Invalid JWT signature for marked-secret."}`
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		w.WriteHeader(status)
+		fmt.Fprint(w, answer)
+		return true
+	})
+	check := func(want string) {
+		t.Helper()
+		opts := named()
+		opts.ReadOptions.MaxAttempts = 3
+		for op, err := range operations(t, open(t, s, "", opts)) {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v; want %q", op, err, want)
+			}
+		}
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
+	check("set GOOGLE_APPLICATION_CREDENTIALS")
+	identity(t, account(t, s.URL+"/token"))
+	check("400 invalid_grant: Invalid JWT signature")
+	status = http.StatusServiceUnavailable
+	check("given up after 3 attempts")
+	identity(t, account(t, "https://127.0.0.1:1/token"))
+	check("given up after 3 attempts")
+}
+
+// TestRefusals checks that the error of every refusal contains what to do and no secret, even if the
+// server echoes it.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		status                int
+		reason, message, want string
+	}{
+		"bucket":    {404, "notFound", "The specified bucket does not exist.", "the bucket bucket does not exist"},
+		"forbidden": {403, "forbidden", "packer does not have storage.objects access.", "these credentials lack the permission (storage.objects."},
+		"pays":      {400, "required", "Bucket is a requester pays bucket but no user project provided.", "add user_project=PROJECT"},
+		"else":      {400, "invalid", "Something else", "400 invalid: Something else"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := secure(t)
+			identity(t, account(t, s.URL+"/token"))
+			hook := s.hook
+			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+				if hook(w, r) {
+					return true
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				refuse(w, c.status, c.reason, c.message+" marked-token-1 https://u:marked-secret@h/?upload_id=marked-upload")
+				return true
+			})
+			var log bytes.Buffer
+			opts := named()
+			opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			for op, err := range operations(t, open(t, s, "", opts)) {
+				if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: %v; want %q", op, err, c.want)
+				}
+				if text := fmt.Sprintf("%v %+v %#v %s", err, err, err, log.String()); strings.Contains(text, "marked") {
+					t.Errorf("%s shows a secret: %s", op, text)
+				}
+			}
+		})
+	}
+}
+
+// TestSessionHidden fails a resumable upload on the way: the error and the log lack the session's
+// address, with which others could write to the object.
+func TestSessionHidden(t *testing.T) {
+	s := newServer(t)
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		refuse(w, http.StatusServiceUnavailable, "backendError", "no "+r.URL.Query().Get("upload_id"))
+		return true
+	})
+	var log bytes.Buffer
+	opts := quick()
+	opts.ReadOptions.MaxAttempts, opts.Logger = 10, slog.New(slog.NewTextHandler(&log, nil))
+	_, err := objstore.Put(t.Context(), open(t, s, "", opts), "a", pattern(3*chunk), objstore.Condition{})
+	if err == nil || strings.Contains(err.Error()+log.String(), "marked") || !strings.Contains(err.Error(), "no [secret]") {
+		t.Errorf("%v\n%s", err, log.String())
+	}
+}

@@ -1,0 +1,288 @@
+// Package gs stores objects in a bucket of Google Cloud Storage, by its JSON API.
+//
+// # Reading
+//
+// Package ranged reads the ranges. The version of an object is its generation, and every request
+// after the first asks for that generation. If it is gone, the object is [objstore.ErrChanged].
+//
+// # Writing
+//
+//	Create   sends nothing
+//	Write    sends chunks of a resumable upload, each while the next one fills; keeps the last bytes
+//	         in memory
+//	Commit   sends one request with the last bytes, or the whole object if it is small
+//
+// Both kinds of upload have a condition on the generation, which the server checks when the object
+// becomes visible, and the CRC-32C of the object, which the server compares before. An upload has a
+// random tag in its metadata: if the answer to a commit is lost, the tag shows whose object it is. A
+// process that dies leaves a session, which no List shows and which ends after a week.
+package gs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// Options configure a store. The zero value is right for Google's servers.
+type Options struct {
+	// Endpoint is the URL of another server, without a path. The default is STORAGE_EMULATOR_HOST,
+	// which implies Anonymous, or else https://storage.googleapis.com.
+	Endpoint string
+	// Anonymous sends no token, for public buckets. Otherwise the application default credentials
+	// are used: GOOGLE_APPLICATION_CREDENTIALS, the file of gcloud, the metadata server.
+	Anonymous bool
+	// UserProject is the project that pays for the requests.
+	UserProject string
+
+	// ReadOptions tune reads.
+	ReadOptions objstore.ReadOptions
+
+	// ChunkSize is the size of the requests of a resumable upload, a multiple of 256 KiB, by default
+	// 16 MiB. Objects of at most that size are put by one request.
+	ChunkSize int
+	// WriteTimeout is the longest time in which a request of an upload moves no byte in either
+	// direction, by default 60 s.
+	WriteTimeout time.Duration
+	// HTTPClient sends the requests, for tests. Nil means a client of the store's own.
+	HTTPClient *http.Client
+	// Logger receives warnings that are not errors. Nil means none. Secrets are never logged.
+	Logger *slog.Logger
+}
+
+// Store is an [objstore.Store] in a bucket. Use [New]. Many goroutines may use it. It needs no
+// closing.
+type Store struct {
+	ranged.Bucket
+	base   string // scheme and host
+	opts   Options
+	client ranged.Client
+	auth   *auth // nil for an anonymous store
+	shown  ranged.Secrets
+	reader *ranged.Reader
+}
+
+var _ objstore.Store = (*Store)(nil)
+
+// New returns the store of the objects in bucket whose names begin with prefix and a slash, or of all
+// objects if prefix is empty. It sends no request.
+func New(bucket, prefix string, opts Options) (s *Store, err error) {
+	s = &Store{opts: opts}
+	if s.Bucket, err = ranged.NewBucket("gs", bucket, prefix); err == nil {
+		err = s.connect()
+	}
+	if err != nil {
+		return nil, s.fail("open", "", err)
+	}
+	return s, nil
+}
+
+func (s *Store) connect() error {
+	o := &s.opts
+	if host := os.Getenv("STORAGE_EMULATOR_HOST"); o.Endpoint == "" && host != "" {
+		o.Endpoint, o.Anonymous = host, true
+		if !strings.Contains(host, "://") {
+			o.Endpoint = "http://" + host
+		}
+	}
+	o.Endpoint, o.ChunkSize = cmp.Or(o.Endpoint, "https://storage.googleapis.com"), cmp.Or(o.ChunkSize, 16<<20)
+	if err := ranged.CheckEndpoint(o.Endpoint); err != nil {
+		return err
+	}
+	if strings.HasPrefix(o.Endpoint, "http:") && !o.Anonymous {
+		return errors.New("the endpoint has no TLS, so that others could read the token; give https://, or add anonymous=true")
+	}
+	s.base = strings.TrimSuffix(o.Endpoint, "/")
+	s.reader = ranged.New(s.Address, o.ReadOptions, o.Logger)
+	s.reader.WriteTimeout = cmp.Or(o.WriteTimeout, time.Minute)
+	client := o.HTTPClient
+	if client == nil {
+		client = ranged.NewClient(s.reader.Traits().MostRequests + 16)
+	}
+	if !o.Anonymous {
+		s.auth = &auth{client: &http.Client{Transport: client.Transport, Timeout: 20 * time.Second}, shown: &s.shown}
+	}
+	s.client = ranged.Client{Doer: ranged.BoundRedirects(client)}
+	return nil
+}
+
+// Traits reports a remote store, with the concurrency that the Options set.
+func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
+
+// Stats returns the counters since New. Stat, List and Delete count as requests too.
+func (s *Store) Stats() ranged.Stats { return s.reader.Stats() }
+
+// Delete removes an object.
+func (s *Store) Delete(ctx context.Context, name string) error {
+	key, err := s.Key(ctx, name)
+	if err == nil {
+		err = s.reader.Do(ctx, func(ctx context.Context) error {
+			return s.do(ctx, "delete", http.MethodDelete, s.url("", key, url.Values{}), nil)
+		})
+	}
+	if isMissing(err) {
+		return nil
+	}
+	return s.fail("delete", name, err)
+}
+
+// List requests pages of at most 1,000 names, each when the page before it is used up.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return s.reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
+}
+
+// page implements ranged.Pager.
+func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, err error) {
+	query := url.Values{"prefix": {prefix}, "maxResults": {"1000"}, "fields": {"nextPageToken,items(name,size,generation,updated)"}}
+	if token != "" {
+		query.Set("pageToken", token)
+	}
+	var list struct {
+		Items         []resource
+		NextPageToken string
+	}
+	if err := s.do(ctx, "list", http.MethodGet, s.url("", "", query), &list); err != nil {
+		return nil, "", err
+	}
+	for _, item := range list.Items {
+		page = append(page, item.meta().Info(item.Name))
+	}
+	return page, list.NextPageToken, nil
+}
+
+// url returns the URL of an object, or of the list of objects if key is empty. service is "" or
+// "/upload".
+func (s *Store) url(service, key string, query url.Values) string {
+	u := s.base + service + "/storage/v1/b/" + s.Bucket.Bucket + "/o"
+	if key != "" {
+		u += "/" + strings.ReplaceAll(url.QueryEscape(key), "+", "%20") // slashes too
+	}
+	if s.opts.UserProject != "" {
+		query.Set("userProject", s.opts.UserProject)
+	}
+	return u + "?" + query.Encode()
+}
+
+func (s *Store) fail(op, name string, err error) error {
+	return objstore.NewError(op, s.Address, name, err)
+}
+
+// resource is the description of an object.
+type resource struct {
+	Name       string
+	Size       int64 `json:",string"`
+	Generation string
+	Updated    time.Time
+	CRC32C     string
+	Metadata   map[string]string
+}
+
+func (r resource) meta() ranged.Meta {
+	return ranged.Meta{Size: r.Size, ETag: r.Generation, ModTime: r.Updated, Sum: ranged.SumCRC32C(r.CRC32C)}
+}
+
+// object adds the checksum to the handle of package ranged.
+type object struct {
+	*ranged.Object
+	store     *Store
+	name, key string
+}
+
+// Open sends no request: a missing object is an error of the first read or Info.
+func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
+	key, err := s.Key(ctx, name)
+	if err != nil {
+		return nil, s.fail("get", name, err)
+	}
+	o := &object{store: s, name: name, key: key}
+	o.Object = s.reader.Open(name, o.get, s.stater(key))
+	return o, nil
+}
+
+// Sum returns the checksum for [objstore.SumOf], which costs no request once the object was read.
+func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
+	meta, err := o.Meta(ctx)
+	return meta.Sum, o.store.fail("get", o.name, err)
+}
+
+// Stat sends one request.
+func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+	key, err := s.Key(ctx, name)
+	if err != nil {
+		return objstore.Info{}, s.fail("stat", name, err)
+	}
+	return s.reader.Stat(ctx, name, s.stater(key))
+}
+
+func (s *Store) stater(key string) ranged.Stater {
+	return func(ctx context.Context) (ranged.Meta, error) {
+		r, err := s.stat(ctx, key)
+		return r.meta(), err
+	}
+}
+
+func (s *Store) stat(ctx context.Context, key string) (r resource, err error) {
+	err = s.do(ctx, "get", http.MethodGet, s.url("", key, url.Values{"fields": {"name,size,generation,updated,crc32c,metadata"}}), &r)
+	if err == nil && r.Generation == "" {
+		err = errNoGeneration
+	}
+	return r, err
+}
+
+var errNoGeneration = errors.New("the server gives the object no generation, so that its versions cannot be told apart; " +
+	"check the endpoint")
+
+// get implements ranged.Getter.
+func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+	query := url.Values{"alt": {"media"}}
+	if etag != "" {
+		query.Set("generation", etag)
+	}
+	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
+	answer, err := o.store.send(ctx, "get", http.MethodGet, o.store.url("", o.key, query), header, nil)
+	if etag != "" && isMissing(err) {
+		err = objstore.ErrChanged
+	}
+	if err != nil {
+		return nil, ranged.Meta{}, err
+	}
+	meta, err := rangeMeta(answer, off, n)
+	if err != nil {
+		answer.Body.Close()
+		return nil, ranged.Meta{}, err
+	}
+	return answer.Body, meta, nil
+}
+
+// rangeMeta checks the header of an answer to a range request.
+func rangeMeta(answer *http.Response, off, n int64) (meta ranged.Meta, err error) {
+	header := answer.Header
+	if header.Get("X-Goog-Stored-Content-Encoding") == "gzip" || header.Get("Content-Encoding") == "gzip" {
+		return meta, errors.New("the object is stored with Content-Encoding: gzip, and the server has no ranges of what it " +
+			"decompresses; store it without (gcloud storage objects update --clear-content-encoding, or upload it again)")
+	}
+	meta.Size, err = ranged.CheckBody(off, n, header.Get("Content-Range"), answer.ContentLength, header.Get("Content-Type"))
+	if err != nil {
+		return meta, err
+	}
+	meta.ETag = header.Get("X-Goog-Generation")
+	meta.ModTime, _ = http.ParseTime(header.Get("Last-Modified")) // if there is one
+	for value := range strings.SplitSeq(strings.Join(header.Values("X-Goog-Hash"), ","), ",") {
+		if sum, ok := strings.CutPrefix(strings.TrimSpace(value), "crc32c="); ok {
+			meta.Sum = ranged.SumCRC32C(sum)
+		}
+	}
+	return meta, nil
+}

@@ -1,0 +1,307 @@
+package gs_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/gs"
+	"github.com/shardtool/shardtool/objstore/storetest"
+)
+
+func TestMain(m *testing.M) {
+	// The configuration of the machine must not affect the tests.
+	for name, value := range map[string]string{
+		"STORAGE_EMULATOR_HOST": "", "GOOGLE_APPLICATION_CREDENTIALS": "", "HOME": "/nonexistent", "GCE_METADATA_HOST": "127.0.0.1:1",
+	} {
+		os.Setenv(name, value)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const chunk = 256 << 10
+
+// quick returns options with short pauses and small chunks.
+func quick() gs.Options {
+	return gs.Options{
+		Anonymous: true,
+		ChunkSize: chunk,
+		ReadOptions: objstore.ReadOptions{
+			BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, FirstByteTimeout: 20 * time.Second,
+		},
+	}
+}
+
+func open(t *testing.T, s *server, prefix string, opts gs.Options) *gs.Store {
+	t.Helper()
+	opts.Endpoint = s.URL
+	if opts.HTTPClient == nil {
+		transport := &http.Transport{MaxIdleConnsPerHost: 100}
+		if s.TLS != nil {
+			transport = s.Client().Transport.(*http.Transport)
+		}
+		opts.HTTPClient = &http.Client{Transport: transport}
+		t.Cleanup(transport.CloseIdleConnections)
+	}
+	store, err := gs.New("bucket", prefix, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestStore(t *testing.T) {
+	for _, prefix := range []string{"", "some/prefix"} {
+		t.Run("prefix="+prefix, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) objstore.Store { return open(t, newServer(t), prefix, quick()) })
+		})
+	}
+}
+
+// pattern returns bytes that differ from chunk to chunk.
+func pattern(size int) []byte {
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(i*7 + i>>8 + i>>16)
+	}
+	return data
+}
+
+// TestSizes puts objects around the ends of chunks. The server verifies the CRC-32C of each, and
+// SumOf returns it.
+func TestSizes(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s, "p", quick())
+	for _, size := range []int{0, 1, chunk - 1, chunk, chunk + 1, 3*chunk - 1, 3 * chunk, 3*chunk + 1} {
+		data := pattern(size)
+		info, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{})
+		if err != nil || info.Size != int64(size) || info.Name != "a" {
+			t.Fatalf("%d: %+v, %v", size, info, err)
+		}
+		if got := s.objects["p/a"].data; !bytes.Equal(got, data) || len(s.sessions) != 0 {
+			t.Fatalf("%d bytes: stored %d, %d sessions left", size, len(got), len(s.sessions))
+		}
+		object, err := store.Open(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := objstore.SumOf(t.Context(), object)
+		if err != nil || sum == nil {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		h := sum.New()
+		h.Write(data)
+		if err := sum.Check(h); err != nil {
+			t.Error(err)
+		}
+		object.Close()
+	}
+	if n := len(s.requests("POST /upload/storage/v1/b/bucket/o?fields=name%2Csize%2Cgeneration%2Cupdated%2Ccrc32c&uploadType=resumable")); n != 4 {
+		t.Errorf("%d resumable uploads, want 4: %q", n, s.requests("POST"))
+	}
+}
+
+// TestPartialChunks has the server keep a part of each chunk, as it may: the rest is sent again.
+func TestPartialChunks(t *testing.T) {
+	s := newServer(t)
+	s.keeps = func(size int) int {
+		if size > chunk {
+			return max(chunk, size/2/chunk*chunk)
+		}
+		return size
+	}
+	opts := quick()
+	opts.ChunkSize = 4 * chunk
+	store := open(t, s, "", opts)
+	data := pattern(11*chunk + 100)
+	if _, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(s.objects["a"].data, data) || len(s.requests("PUT")) != 10 {
+		t.Errorf("%d bytes by %d requests", len(s.objects["a"].data), len(s.requests("PUT")))
+	}
+	s.keeps = func(int) int { return 0 }
+	opts.ReadOptions.MaxElapsed = time.Second
+	if _, err := objstore.Put(t.Context(), open(t, s, "", opts), "b", data, objstore.Condition{}); err == nil || !strings.Contains(err.Error(), "keeps no byte") {
+		t.Error(err)
+	}
+}
+
+// TestRace has two writers create and replace an object: in each of 50 trials one of them wins.
+func TestRace(t *testing.T) {
+	s := newServer(t)
+	stores := []*gs.Store{open(t, s, "", quick()), open(t, s, "", quick())}
+	for trial := range 50 {
+		name := fmt.Sprint("race-", trial)
+		var cond objstore.Condition
+		refused := objstore.ErrExists
+		if cond.IfNoneMatch = trial%2 == 0; !cond.IfNoneMatch {
+			old, err := objstore.Put(t.Context(), stores[0], name, []byte("old"), objstore.Condition{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cond.IfMatch, refused = old.ETag, objstore.ErrChanged
+		}
+		size := 100 + trial%3*chunk
+		var errs [2]error
+		var group sync.WaitGroup
+		for i, store := range stores {
+			group.Go(func() {
+				_, errs[i] = objstore.Put(t.Context(), store, name, bytes.Repeat([]byte{byte('a' + i)}, size), cond)
+			})
+		}
+		group.Wait()
+		winner := 0
+		if errs[0] != nil {
+			winner = 1
+		}
+		if errs[winner] != nil || !errors.Is(errs[1-winner], refused) {
+			t.Fatalf("trial %d: %v", trial, errs)
+		}
+		if got := s.objects[name].data; len(got) != size || got[0] != byte('a'+winner) {
+			t.Fatalf("trial %d: the object is not the winner's", trial)
+		}
+	}
+}
+
+// TestPinned replaces an object under an open handle: it is asked for by generation, and is changed.
+func TestPinned(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s, "", quick())
+	first, err := objstore.Put(t.Context(), store, "a", pattern(1000), objstore.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := store.Open(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	for range 2 {
+		if err := object.ReadAt(t.Context(), make([]byte, 10), 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.requests("GET /storage/v1/b/bucket/o/a?alt=media&generation=" + first.ETag); len(got) != 1 {
+		t.Errorf("asked by %q", s.requests("GET"))
+	}
+	if _, err := objstore.Put(t.Context(), store, "a", pattern(1000), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := object.ReadAt(t.Context(), make([]byte, 10), 20); !errors.Is(err, objstore.ErrChanged) {
+		t.Error(err)
+	}
+}
+
+// TestNames puts names that must be escaped, and refuses those that the service has not.
+func TestNames(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s, "a b+c%2F", quick())
+	names := []string{"a b", "a+b", "a%2Fb", "a/b/c", "ä/漢字", "a?b=c&d#e", "x;y,z:@!$'()*~", "[1]*?", "\"q\"", "tab\there"}
+	for _, name := range names {
+		if _, err := objstore.Put(t.Context(), store, name, []byte(name), objstore.Condition{IfNoneMatch: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got, info, err := objstore.ReadAll(t.Context(), store, name, 100); err != nil || string(got) != name || info.Name != name {
+			t.Errorf("%q: %q, %+v, %v", name, got, info, err)
+		}
+		if s.objects["a b+c%2F/"+name] == nil {
+			t.Errorf("%q has another name in the bucket", name)
+		}
+	}
+	listed := 0
+	for _, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed++
+	}
+	if listed != len(names) {
+		t.Errorf("%d names are listed", listed)
+	}
+	for _, name := range names {
+		if err := store.Delete(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"line\nbreak", "return\r", "\xff"} {
+		if _, err := objstore.Put(t.Context(), store, name, nil, objstore.Condition{}); !errors.Is(err, objstore.ErrName) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if len(s.objects) != 0 {
+		t.Errorf("left: %d objects", len(s.objects))
+	}
+}
+
+// TestBadOptions checks that New refuses them, without showing secrets.
+func TestBadOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		bucket, prefix string
+		opts           gs.Options
+	}{
+		"no bucket": {"", "", gs.Options{}},
+		"bucket":    {"a/b", "", gs.Options{}},
+		"prefix":    {"bucket", "a/../b", gs.Options{}},
+		"endpoint":  {"bucket", "", gs.Options{Endpoint: "host:9000"}},
+		"user":      {"bucket", "", gs.Options{Endpoint: "https://u:marked-secret@host"}},
+		"query":     {"bucket", "", gs.Options{Endpoint: "https://host/?sig=marked-secret"}},
+		"no TLS":    {"bucket", "", gs.Options{Endpoint: "http://host"}},
+	} {
+		_, err := gs.New(c.bucket, c.prefix, c.opts)
+		if err == nil || strings.Contains(err.Error(), "marked") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestEmulator checks that STORAGE_EMULATOR_HOST is used, without credentials.
+func TestEmulator(t *testing.T) {
+	s := newServer(t)
+	t.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(s.URL, "http://"))
+	opts := quick()
+	opts.Anonymous, opts.HTTPClient = false, s.Client()
+	store, err := gs.New("bucket", "", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUserProject checks that the project that pays is named in every request but those of sessions.
+func TestUserProject(t *testing.T) {
+	s := newServer(t)
+	opts := quick()
+	opts.UserProject = "payer"
+	store := open(t, s, "", opts)
+	if _, err := objstore.Put(t.Context(), store, "a", pattern(2*chunk), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := objstore.ReadAll(t.Context(), store, "a", 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range s.requests("") {
+		if !strings.Contains(r, "upload_id=") && !strings.Contains(r, "userProject=payer") {
+			t.Error(r)
+		}
+	}
+}

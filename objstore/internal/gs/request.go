@@ -1,0 +1,224 @@
+package gs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+
+	"github.com/shardtool/shardtool/objstore/internal/parts"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// errSessionGone reports a session of a resumable upload that ended.
+const errSessionGone = parts.Unsure("the upload session is gone: completed, cancelled or older than a week; run again")
+
+// send sends one request, with a token. op is get, put, list or delete, or session for a request
+// of a resumable upload, whose URL replaces the token. The caller closes the body of the answer, which
+// is not a refusal.
+func (s *Store) send(ctx context.Context, op, method, url string, header http.Header, b io.Reader) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, b)
+	if err != nil {
+		return nil, errors.New("the server names an upload session that is not a URL")
+	}
+	maps.Copy(request.Header, header)
+	var token string
+	if s.auth != nil && op != "session" {
+		if token, err = s.auth.token(); err != nil {
+			return nil, err
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := s.client.Do(request)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, ranged.TransportError(err)
+	case answer.StatusCode/100 == 2 || op == "session" && answer.StatusCode == http.StatusPermanentRedirect:
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	err = s.explain(op, s.refusal(answer))
+	if answer.StatusCode == http.StatusUnauthorized && token != "" && s.auth.renew(token) {
+		err = &ranged.Transient{Err: err, Answered: true}
+	}
+	return nil, err
+}
+
+// refusal reads the server's reason, which is JSON or, for the bytes of objects, text.
+func (s *Store) refusal(answer *http.Response) ranged.Answer {
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 16<<10)) // what arrives is enough
+	a := ranged.Answer{Status: answer.StatusCode, After: ranged.RetryAfter(answer.Header)}
+	var reason struct {
+		Error struct {
+			Message string
+			Errors  []struct{ Reason string }
+		}
+	}
+	if json.Unmarshal(text, &reason) != nil && !bytes.HasPrefix(bytes.TrimSpace(text), []byte("<")) {
+		reason.Error.Message = string(text)
+	}
+	a.Message = s.shown.Redact(strings.TrimSpace(reason.Error.Message))
+	if len(reason.Error.Errors) > 0 {
+		a.Code = ranged.Clean(reason.Error.Errors[0].Reason)
+	}
+	return a
+}
+
+// explain converts a refusal to a [*ranged.Transient], a sentinel, or a text with advice.
+func (s *Store) explain(op string, a ranged.Answer) error {
+	put := op == "put" || op == "session"
+	message := strings.ToLower(a.Message)
+	switch {
+	case ranged.TransientStatus(a.Status), put && a.Status == http.StatusConflict,
+		strings.HasSuffix(strings.ToLower(a.Code), "ratelimitexceeded"):
+		return a.Transient()
+	case a.Status == http.StatusNotFound && strings.Contains(message, "bucket does not exist"):
+		return fmt.Errorf("the bucket %s does not exist; check its name", s.Bucket.Bucket)
+	case op == "session" && (a.Status == http.StatusNotFound || a.Status == http.StatusGone):
+		return errSessionGone
+	case a.Status == http.StatusNotFound && !put && op != "list":
+		return fs.ErrNotExist
+	case a.Status == http.StatusPreconditionFailed:
+		return parts.ErrPrecondition
+	case a.Status == http.StatusRequestedRangeNotSatisfiable:
+		return io.ErrUnexpectedEOF
+	}
+	if advice := s.advice(op, a.Status, message); advice != "" {
+		return fmt.Errorf("%w; %s", a, advice)
+	}
+	return a
+}
+
+func (s *Store) advice(op string, status int, message string) string {
+	denied := status == http.StatusForbidden || status == http.StatusUnauthorized
+	switch {
+	case strings.Contains(message, "requester pays"):
+		return "name the project that pays: add user_project=PROJECT to the address"
+	case status == http.StatusNotFound:
+		return fmt.Sprintf("check that the bucket %s exists", s.Bucket.Bucket)
+	case status == http.StatusUnauthorized && s.auth != nil:
+		return "the token has expired or was revoked: run gcloud auth application-default login, or replace the file that " +
+			"GOOGLE_APPLICATION_CREDENTIALS names"
+	case denied && s.auth == nil:
+		return "anonymous users lack the permission (" + permissions[op] + "): ask the owner of the bucket, or use credentials"
+	case denied:
+		return "these credentials lack the permission (" + permissions[op] + "): ask the owner of the bucket, or use others"
+	case status == http.StatusBadRequest && strings.HasPrefix(s.base, "http://"):
+		return ranged.PerhapsTLS
+	}
+	return ""
+}
+
+// permissions has what each operation needs.
+var permissions = map[string]string{
+	"get":     "storage.objects.get, and storage.objects.list to tell what is missing from what is forbidden",
+	"list":    "storage.objects.list",
+	"put":     "storage.objects.create, and storage.objects.delete to replace",
+	"session": "storage.objects.create, and storage.objects.delete to replace",
+	"delete":  "storage.objects.delete",
+}
+
+// do sends a request without a body. The answer is JSON, or ignored if into is nil.
+func (s *Store) do(ctx context.Context, op, method, url string, into any) error {
+	answer, err := s.send(ctx, op, method, url, nil, nil)
+	if err != nil {
+		return err
+	}
+	if into == nil {
+		return answer.Body.Close()
+	}
+	return parse(answer, into)
+}
+
+// parse reads JSON and closes the body.
+func parse(answer *http.Response, into any) error {
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
+		return &ranged.Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
+			"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
+	}
+	return nil
+}
+
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+const scope = "https://www.googleapis.com/auth/devstorage.read_write"
+
+// auth finds the application default credentials at the first request, and again after the server
+// has refused a token, because their file may have been replaced.
+type auth struct {
+	client *http.Client // asks for tokens
+	shown  *ranged.Secrets
+
+	mu      sync.Mutex
+	source  oauth2.TokenSource
+	last    string // the last token
+	renewed time.Time
+}
+
+// token returns a token that has not expired.
+func (a *auth) token() (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.source == nil {
+		ctx := context.WithValue(context.Background(), oauth2.HTTPClient, a.client)
+		found, err := google.FindDefaultCredentials(ctx, scope)
+		if err != nil {
+			return "", a.explain(err)
+		}
+		a.source = found.TokenSource
+	}
+	token, err := a.source.Token()
+	if err != nil {
+		return "", a.explain(err)
+	}
+	a.last = token.AccessToken
+	a.shown.Remember(a.last)
+	return a.last, nil
+}
+
+// renew forgets a token that the server refused and reports whether there may be another. All
+// requests that are refused at about the same time cause one new token.
+func (a *auth) renew(refused string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last != refused || time.Since(a.renewed) < 10*time.Second {
+		return a.last != refused
+	}
+	a.source, a.renewed = nil, time.Now()
+	return true
+}
+
+// explain converts an error of package oauth2. It leaves out the answer's body and the URL.
+func (a *auth) explain(err error) error {
+	text, _, _ := strings.Cut(a.shown.Redact(err.Error()), ". See ")
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		var reason struct {
+			Error       string
+			Description string `json:"error_description"`
+		}
+		_ = json.Unmarshal(refused.Body, &reason) // the status is enough
+		answer := ranged.Answer{Status: refused.Response.StatusCode, Code: ranged.Clean(reason.Error), Message: a.shown.Redact(reason.Description)}
+		if ranged.TransientStatus(answer.Status) {
+			return answer.Transient()
+		}
+		text = "asked for a token, " + answer.Error()
+	} else if strings.Contains(text, "cannot fetch token") { // without an answer
+		return &ranged.Transient{Err: errors.New(text)}
+	}
+	return fmt.Errorf("no credentials: %s; set GOOGLE_APPLICATION_CREDENTIALS, run gcloud auth application-default login, "+
+		"or read a public bucket with anonymous=true", text)
+}
