@@ -22,7 +22,10 @@ import (
 	"github.com/shardtool/shardtool/test/proxy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// fake-gcs-server imports a package that starts a goroutine for good.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
 
 // server is an S3 server for tests, a process or in this process.
 type server struct {
