@@ -33,6 +33,9 @@ func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Pa
 	u := &unitMaker{params: p, set: d, planning: planning.of(source, 0)}
 	var err error
 	if u.lengths, err = d.lengths(ctx, p.By, &planning); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx) // a store may report the end of the context without its cause
+		}
 		return nil, err
 	}
 	var drawn func(yield func(uint64))
