@@ -4,6 +4,7 @@
 //	s3://bucket/prefix         a bucket of S3 or of a compatible server
 //	gs://bucket/prefix         a bucket of Google Cloud Storage
 //	https://host/prefix        files of a web server, read only
+//	hf://datasets/ORG/NAME     a data set on the Hugging Face Hub, read only
 //
 // It is separate from package objstore, which every store imports, so that objstore imports no
 // store.
@@ -27,6 +28,14 @@
 //	gs://bucket/prefix?endpoint=https://host:port&anonymous=true&user_project=name.
 //
 // STORAGE_EMULATOR_HOST names another server, which is asked anonymously.
+//
+// # The Hugging Face Hub
+//
+//	hf://datasets/ORG/NAME@REVISION/path
+//
+// REVISION is a branch, a tag or a commit, with %2F for a slash, or refs/convert/parquet and the like;
+// without it main is read. It becomes a commit when the store is used first. HF_ENDPOINT, HF_TOKEN and
+// HF_HOME are read as other programs for the Hub read them.
 package address
 
 import (
@@ -43,6 +52,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/internal/gs"
+	"github.com/shardtool/shardtool/objstore/internal/hub"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/s3"
 )
@@ -71,7 +81,7 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if open := schemes[scheme]; open != nil {
 		return open(ctx, address{addr, scheme, rest}, o)
 	}
-	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix or https://host/prefix", ErrScheme, scheme)
+	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix, hf://datasets/ORG/NAME or https://host/prefix", ErrScheme, scheme)
 }
 
 // address is an address and its parts, scheme://rest.
@@ -83,6 +93,7 @@ var schemes = map[string]func(ctx context.Context, a address, o Options) (objsto
 	"gs":    openGS,
 	"http":  openHTTP,
 	"https": openHTTP,
+	"hf":    openHub,
 	"file": func(_ context.Context, a address, _ Options) (objstore.Store, error) {
 		return nil, fmt.Errorf("objstore: open %s: %w file; give the path itself: %s", a.all, ErrScheme, a.rest)
 	},
@@ -90,6 +101,14 @@ var schemes = map[string]func(ctx context.Context, a address, o Options) (objsto
 
 func openHTTP(_ context.Context, a address, o Options) (objstore.Store, error) {
 	return httpstore.New(a.all, httpstore.Options{Logger: o.Logger})
+}
+
+func openHub(_ context.Context, a address, o Options) (objstore.Store, error) {
+	place, _, options := strings.Cut(a.rest, "?")
+	if options {
+		return nil, fmt.Errorf("objstore: open hf://%s: it has no options after a ?; set HF_ENDPOINT and HF_TOKEN", place)
+	}
+	return hub.New(place, hub.Options{Logger: o.Logger})
 }
 
 func openS3(ctx context.Context, a address, o Options) (objstore.Store, error) {

@@ -35,7 +35,7 @@ func TestOpenPath(t *testing.T) {
 func TestOpenScheme(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for addr, want := range map[string]string{
-		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix or https://host/prefix",
+		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix, hf://datasets/ORG/NAME or https://host/prefix",
 		"git+ssh://u:p@host":    "unsupported scheme git+ssh",
 		"file:///data/imagenet": "give the path itself: /data/imagenet",
 	} {
@@ -70,6 +70,8 @@ func TestOpenURL(t *testing.T) {
 		"gs://bucket/a?endpoint=https://127.0.0.1":  "gs://bucket/a",
 		"https://host/data/":                        "https://host/data",
 		"https://name:secret@host/data?sig=secret":  "https://host/data",
+		"hf://datasets/o/n":                         "hf://datasets/o/n",
+		"hf://datasets/o/n@refs/convert/parquet/a/": "hf://datasets/o/n@refs/convert/parquet/a",
 	} {
 		store, err := address.Open(t.Context(), addr, address.Options{})
 		if err != nil || store.String() != want {
@@ -90,6 +92,8 @@ func TestOpenURL(t *testing.T) {
 		"gs://bucket/x?region=secret":          "unknown option; the options are anonymous, endpoint, user_project",
 		"gs://bucket/x?endpoint=http://secret": "the endpoint has no TLS",
 		"https://":                             "not a URL",
+		"hf://datasets/o/n?token=secret":       "no options after a ?",
+		"hf://buckets/o/n":                     "only data sets",
 	} {
 		_, err := address.Open(t.Context(), addr, address.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

@@ -85,12 +85,14 @@ func BoundRedirects(client *http.Client) *http.Client {
 		if r.Header.Get("Authorization") == "" { // net/http removed it: another host
 			r.Header.Del("X-Amz-Security-Token")
 		}
-		return checkRedirect(r, via)
+		return CheckRedirect(r, via)
 	}
 	return &bounded
 }
 
-func checkRedirect(r *http.Request, via []*http.Request) error {
+// CheckRedirect returns an error if r, to which the answers to via led, must not be sent: the redirects
+// loop, are too many, or lead from https to http.
+func CheckRedirect(r *http.Request, via []*http.Request) error {
 	to := r.URL.String()
 	switch {
 	case slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == to }):

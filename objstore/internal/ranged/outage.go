@@ -23,6 +23,15 @@ type outage struct {
 
 // notice logs that a read waits because of err and gives up after left.
 func (o *outage) notice(left time.Duration, err error) {
+	o.warn("waiting for the store", err, "gives_up_in", left)
+}
+
+// quota logs that a read waits because of err and goes on after wait.
+func (o *outage) quota(wait time.Duration, err error) {
+	o.warn("waiting for the quota of the store", err, "goes_on_in", wait)
+}
+
+func (o *outage) warn(what string, err error, key string, d time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -33,7 +42,7 @@ func (o *outage) notice(left time.Duration, err error) {
 		o.began = now
 	}
 	o.last = now
-	o.log.Warn("waiting for the store", "store", o.store, "error", err, "gives_up_in", left.Round(time.Second))
+	o.log.Warn(what, "store", o.store, "error", err, key, d.Round(time.Second))
 }
 
 // over logs the end of an outage that was logged.

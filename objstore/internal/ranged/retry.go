@@ -19,6 +19,9 @@ type Transient struct {
 	After time.Duration
 	// Throttled reports that the answer asked for less load.
 	Throttled bool
+	// Quota reports that the store accepts no more requests until After has passed. That wait does not
+	// count as time without progress, and costs nothing of the budget of retries.
+	Quota bool
 	// Answered reports that there was an answer, so the address is right.
 	Answered bool
 	// NoHost reports that the host name does not resolve. Until the store has answered once, the
@@ -64,6 +67,10 @@ const (
 	notableAfter = time.Second
 	// maxRetryAfter bounds the wait that a server may ask for.
 	maxRetryAfter = 30 * time.Second
+	// maxQuota bounds the wait for a quota, and maxQuotas the number of waits without progress: others
+	// may use up the same quota.
+	maxQuota  = 15 * time.Minute
+	maxQuotas = 8
 )
 
 // trail is the history of one part's attempts.
@@ -77,6 +84,7 @@ type trail struct {
 	small    int       // number of attempts since then
 	failures int       // number of attempts in a row without a byte
 	stalls   int       // number of attempts that stalled, in total
+	quotas   int       // number of waits for a quota since the last byte
 }
 
 func (r *Reader) newTrail(total int) *trail { return &trail{r: r, total: total} }
@@ -115,6 +123,9 @@ func (t *trail) next(ctx context.Context, n int, err error) error {
 	if _, ok := errors.AsType[*stalled](err); ok {
 		t.stalls++
 	}
+	if transient.Quota {
+		return t.sitOut(ctx, transient)
+	}
 	t.book(n)
 	most := t.r.opts.MaxAttempts
 	if transient.NoHost && !c.answered.Load() {
@@ -130,7 +141,7 @@ func (t *trail) book(n int) {
 	t.small++
 	t.failures++
 	if n > 0 {
-		t.failures = 0
+		t.failures, t.quotas = 0, 0
 		t.done += n
 		t.bytes += n
 	}
@@ -169,16 +180,34 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 	if t.failures >= notable || left < t.r.opts.MaxElapsed-notableAfter {
 		t.r.outage.notice(left, cause.Err)
 	}
+	return t.rest(ctx, wait, cause)
+}
+
+// sitOut waits until the store accepts requests again. All reads wait for the same moment, so each
+// waits up to a second longer.
+func (t *trail) sitOut(ctx context.Context, cause *Transient) error {
+	if t.quotas++; t.quotas > maxQuotas || cause.After > maxQuota {
+		return t.giveUp(cause.Err)
+	}
+	wait := cause.After + rand.N(time.Second)
+	t.r.outage.quota(wait, cause.Err)
+	t.waited(wait)
+	return t.rest(ctx, wait, cause)
+}
+
+// rest waits before the next attempt.
+func (t *trail) rest(ctx context.Context, wait time.Duration, cause *Transient) error {
+	throttled := cause.Throttled || cause.Quota
 	objstore.Trace(ctx, objstore.PhasePause, 1)
-	if cause.Throttled {
+	if throttled {
 		objstore.Trace(ctx, objstore.PhaseThrottled, 1)
 	}
 	defer func(start time.Time) {
 		objstore.Trace(ctx, objstore.PhasePause, -1)
-		if cause.Throttled {
+		if throttled {
 			objstore.Trace(ctx, objstore.PhaseThrottled, -1)
 		}
-		c.waitRetry.Add(int64(time.Since(start)))
+		t.r.stats.waitRetry.Add(int64(time.Since(start)))
 	}(time.Now())
 	return Sleep(ctx, wait)
 }

@@ -1,0 +1,329 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// file is what is known of one file at the commit.
+type file struct {
+	turn chan struct{} // held by the request to /resolve/
+
+	mu   sync.Mutex
+	link link
+}
+
+// link is where the bytes of a file are.
+type link struct {
+	url   *url.URL // nil if unknown
+	until time.Time
+	tag   string // the file's hash, "" if unknown
+	size  int64  // -1 if unknown
+}
+
+// mostFiles is the number of files whose places are kept.
+const mostFiles = 1 << 14
+
+func (s *store) file(name string) *file {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.files[name]
+	if f == nil {
+		for other := range s.files {
+			if len(s.files) < mostFiles {
+				break
+			}
+			delete(s.files, other)
+		}
+		f = &file{turn: make(chan struct{}, 1), link: link{size: -1}}
+		s.files[name] = f
+	}
+	return f
+}
+
+// kept returns the place if it has not expired. The rest of the link is valid in any case.
+func (f *file) kept() (l link, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.link, f.link.url != nil && (f.link.until.IsZero() || time.Now().Before(f.link.until))
+}
+
+func (f *file) keep(l link) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.link = l
+}
+
+// drop forgets a place that was refused, unless another is known by now.
+func (f *file) drop(refused link) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.link.url == refused.url {
+		f.link.url = nil
+	}
+}
+
+// object adds the checksum to the handle of package ranged.
+type object struct {
+	*ranged.Object
+	store *store
+	name  string
+}
+
+// Sum returns the file's hash: in LFS and Xet it is the SHA-256, in git the SHA-1 of a header and the
+// bytes.
+func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
+	meta, err := o.Meta(ctx)
+	return meta.Sum, o.store.fail("get", o.name, err)
+}
+
+// Open asks for the commit, if it is not known. A missing file is an error of the first read or Info.
+func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
+	f, err := s.find(ctx, name)
+	if err != nil {
+		return nil, s.fail("get", name, err)
+	}
+	get := func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+		answer, l, err := s.read(ctx, f, name, off, n)
+		if err != nil {
+			return nil, ranged.Meta{}, err
+		}
+		if etag != "" && l.tag != etag {
+			answer.Body.Close()
+			return nil, ranged.Meta{}, objstore.ErrChanged
+		}
+		return answer.Body, l.meta(), nil
+	}
+	return &object{s.reader.Open(name, get, s.stater(f, name)), s, name}, nil
+}
+
+// Stat sends a HEAD request to /resolve/, unless the file is known.
+func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+	f, err := s.find(ctx, name)
+	if err != nil {
+		return objstore.Info{}, s.fail("stat", name, err)
+	}
+	return s.reader.Stat(ctx, name, s.stater(f, name))
+}
+
+func (s *store) find(ctx context.Context, name string) (*file, error) {
+	if err := s.check(ctx, name); err != nil {
+		return nil, err
+	}
+	if err := s.pin(ctx); err != nil {
+		return nil, err
+	}
+	return s.file(name), nil
+}
+
+func (l link) meta() ranged.Meta {
+	meta := ranged.Meta{Size: l.size, ETag: l.tag}
+	want, err := hex.DecodeString(l.tag)
+	switch {
+	case err != nil:
+	case len(want) == sha256.Size:
+		meta.Sum = &objstore.Sum{Name: "SHA-256", Want: want, New: sha256.New}
+	case len(want) == sha1.Size:
+		meta.Sum = &objstore.Sum{Name: "git hash", Want: want, New: func() hash.Hash {
+			h := sha1.New()
+			fmt.Fprintf(h, "blob %d\x00", l.size)
+			return h
+		}}
+	}
+	return meta
+}
+
+// stater describes a file. A commit never changes, so what is known stays valid.
+func (s *store) stater(f *file, name string) ranged.Stater {
+	return func(ctx context.Context) (ranged.Meta, error) {
+		if l, _ := f.kept(); l.tag != "" && l.size >= 0 {
+			return l.meta(), nil
+		}
+		answer, l, err := s.resolve(ctx, f, link{}, http.MethodHead, name, "")
+		if answer != nil {
+			answer.Body.Close()
+			l.size = answer.ContentLength
+			f.keep(l)
+		}
+		if err == nil && l.size < 0 { // the answer has no X-Linked-Size
+			if answer, l, err = s.read(ctx, f, name, 0, 1); err == nil {
+				answer.Body.Close()
+			}
+		}
+		return l.meta(), err
+	}
+}
+
+// read requests a range from where the file's bytes are. A place that was kept may refuse, because
+// its signature has expired or was revoked; /resolve/ is asked for another one then.
+func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*http.Response, link, error) {
+	span := fmt.Sprintf("bytes=%d-%d", off, off+n-1)
+	l, ok := f.kept()
+	if ok {
+		answer, whole, err := s.fetch(ctx, l, span, off, n)
+		if _, refused := errors.AsType[*refusal](err); !refused {
+			return answer, whole, err
+		}
+		f.drop(l)
+	}
+	answer, fresh, err := s.resolve(ctx, f, l, http.MethodGet, name, span)
+	switch {
+	case err != nil:
+		return nil, l, err
+	case answer == nil: // the bytes are elsewhere
+		answer, l, err = s.fetch(ctx, fresh, span, off, n)
+	default:
+		l, err = fresh.body(answer, off, n)
+	}
+	if err == nil && fresh.tag == "" || fresh.size < 0 && err == nil {
+		f.keep(l)
+	}
+	return answer, l, err
+}
+
+// resolve asks /resolve/ for a file and keeps its place. It returns the answer if that has the file's
+// bytes or, to a HEAD, describes the file. If another call has found another place than old
+// meanwhile, resolve returns that.
+func (s *store) resolve(ctx context.Context, f *file, old link, method, name, span string) (*http.Response, link, error) {
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, link{}, ctx.Err()
+	}
+	defer func() { <-f.turn }()
+	if l, ok := f.kept(); ok && l.url != old.url {
+		return nil, l, nil
+	}
+	u := s.endpoint.JoinPath("datasets", s.repo, "resolve", s.commit)
+	for element := range strings.SplitSeq(s.prefix+name, "/") {
+		u = u.JoinPath(url.PathEscape(element))
+	}
+	answer, err := s.send(ctx, method, u, span)
+	if err != nil {
+		return nil, link{}, err
+	}
+	l := link{url: answer.Request.URL, tag: plainTag(answer.Header), size: -1}
+	if size, err := strconv.ParseInt(answer.Header.Get("X-Linked-Size"), 10, 64); err == nil {
+		l.size = size
+	}
+	if answer.StatusCode/100 == 2 {
+		l.until = expiry(l.url, answer.Header)
+		f.keep(l)
+		return answer, l, nil
+	}
+	answer.Body.Close()
+	if l.url, err = answer.Location(); answer.StatusCode/100 != 3 || err != nil {
+		return nil, link{}, s.explain(answer)
+	}
+	l.until = expiry(l.url, answer.Header)
+	f.keep(l)
+	return nil, l, nil
+}
+
+// plainTag returns the hash that identifies a file: the one of a file in LFS or Xet, or else the ETag.
+func plainTag(header http.Header) string {
+	tag := header.Get("X-Linked-Etag")
+	if tag == "" {
+		tag = header.Get("ETag")
+	}
+	return strings.Trim(strings.TrimPrefix(tag, "W/"), `"`)
+}
+
+// expiry returns when a place expires, a tenth of its time or half a minute too early; zero if never.
+// The time is counted from the Date of the answer, so that this machine's clock may be wrong.
+func expiry(u *url.URL, header http.Header) time.Time {
+	now := time.Now()
+	date, err := http.ParseTime(header.Get("Date"))
+	if err != nil {
+		date = now
+	}
+	q := u.Query()
+	var end time.Time
+	if seconds, err := strconv.ParseInt(q.Get("Expires"), 10, 64); err == nil { // CloudFront
+		end = time.Unix(seconds, 0)
+	} else if at, err := time.Parse(time.RFC3339, q.Get("se")); err == nil { // Azure
+		end = at
+	} else {
+		for _, vendor := range []string{"X-Amz-", "X-Goog-"} {
+			at, err := time.Parse("20060102T150405Z", q.Get(vendor+"Date"))
+			if seconds, bad := strconv.ParseUint(q.Get(vendor+"Expires"), 10, 31); err == nil && bad == nil {
+				end = at.Add(time.Duration(seconds) * time.Second)
+			}
+		}
+	}
+	if _, text, ok := strings.Cut(header.Get("Cache-Control"), "max-age="); ok && end.IsZero() {
+		text, _, _ = strings.Cut(text, ",")
+		if seconds, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31); err == nil {
+			end = date.Add(time.Duration(seconds) * time.Second)
+		}
+	}
+	if end.IsZero() {
+		return end
+	}
+	valid := end.Sub(date)
+	return now.Add(valid - min(valid/10, 30*time.Second))
+}
+
+// refusal is an answer by which a server refuses a signature that may have expired.
+type refusal struct{ ranged.Answer }
+
+func (r *refusal) Error() string {
+	return r.Answer.Error() + "; the Hub redirects to it: check that clocks are right, and proxies on the way"
+}
+
+// fetch requests a range from a place.
+func (s *store) fetch(ctx context.Context, l link, span string, off, n int64) (*http.Response, link, error) {
+	answer, err := s.send(ctx, http.MethodGet, l.url, span)
+	if err != nil {
+		return nil, l, err
+	}
+	switch status := answer.StatusCode; {
+	case status/100 == 2:
+		l, err = l.body(answer, off, n)
+		return answer, l, err
+	case status/100 == 3 || !s.own(l.url) && (status == 400 || status == 401 || status == 403 || status == 404 || status == 410):
+		err = &refusal{ranged.Answer{Status: status, Message: "at " + answer.Request.URL.Host}}
+	default:
+		err = s.explain(answer)
+	}
+	answer.Body.Close()
+	return nil, l, err
+}
+
+// body checks the header of an answer with bytes, and returns what it adds to the link. It closes the
+// body if it returns an error.
+func (l link) body(answer *http.Response, off, n int64) (link, error) {
+	size, err := ranged.CheckBody(off, n, answer.Header.Get("Content-Range"), answer.ContentLength, answer.Header.Get("Content-Type"))
+	encoding := answer.Header.Get("Content-Encoding")
+	switch {
+	case err != nil:
+	case encoding != "" && encoding != "identity":
+		err = errors.New("the server compresses what it sends, though it was asked not to; check HF_ENDPOINT, and proxies on the way")
+	case l.size >= 0 && l.size != size:
+		err = fmt.Errorf("%w: the Hub gives it a size of %d bytes, and the answer one of %d", objstore.ErrChanged, l.size, size)
+	}
+	if err != nil {
+		answer.Body.Close()
+		return l, err
+	}
+	l.size = size
+	if l.tag == "" {
+		l.tag = plainTag(answer.Header)
+	}
+	return l, nil
+}
