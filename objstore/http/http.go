@@ -40,6 +40,7 @@ type Options struct {
 
 // store is a store of the objects below a URL.
 type store struct {
+	ranged.ReadOnly
 	base    url.URL // contains user and query; the path ends in /
 	address string  // base without them
 	header  http.Header
@@ -64,6 +65,7 @@ func New(base string, opts Options) (objstore.Store, error) {
 		header:  opts.Header.Clone(),
 		client:  opts.HTTPClient,
 	}
+	s.ReadOnly = ranged.ReadOnly{Store: s.address, Check: check, Err: objstore.ErrReadOnly}
 	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
 	if s.client == nil {
 		s.client = ranged.NewClient(s.reader.Traits().MostRequests)
@@ -90,24 +92,6 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 		}
 		yield(objstore.Info{}, s.fail("list", prefix, err))
 	}
-}
-
-// Create returns an error that wraps [objstore.ErrReadOnly].
-func (s *store) Create(ctx context.Context, name string, _ objstore.Condition) (objstore.Upload, error) {
-	return nil, s.readOnly(ctx, "put", name)
-}
-
-// Delete returns an error that wraps [objstore.ErrReadOnly].
-func (s *store) Delete(ctx context.Context, name string) error {
-	return s.readOnly(ctx, "delete", name)
-}
-
-func (s *store) readOnly(ctx context.Context, op, name string) error {
-	err := check(ctx, name)
-	if err == nil {
-		err = objstore.ErrReadOnly
-	}
-	return s.fail(op, name, err)
 }
 
 func check(ctx context.Context, name string) error {

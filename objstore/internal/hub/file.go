@@ -22,7 +22,7 @@ import (
 
 // file is what is known of one file at the commit.
 type file struct {
-	turn chan struct{} // held by the request to /resolve/
+	turn turn // of the request to /resolve/
 
 	mu   sync.Mutex
 	link link
@@ -50,7 +50,7 @@ func (s *store) file(name string) *file {
 			}
 			delete(s.files, other)
 		}
-		f = &file{turn: make(chan struct{}, 1), link: link{size: -1}}
+		f = &file{turn: make(turn, 1), link: link{size: -1}}
 		s.files[name] = f
 	}
 	return f
@@ -67,15 +67,6 @@ func (f *file) keep(l link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.link = l
-}
-
-// drop forgets a place that was refused, unless another is known by now.
-func (f *file) drop(refused link) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.link.url == refused.url {
-		f.link.url = nil
-	}
 }
 
 // object adds the checksum to the handle of package ranged.
@@ -176,10 +167,9 @@ func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*
 	l, ok := f.kept()
 	if ok {
 		answer, whole, err := s.fetch(ctx, l, span, off, n)
-		if _, refused := errors.AsType[*refusal](err); !refused {
+		if !errors.Is(err, errRefused) {
 			return answer, whole, err
 		}
-		f.drop(l)
 	}
 	answer, fresh, err := s.resolve(ctx, f, l, http.MethodGet, name, span)
 	switch {
@@ -190,7 +180,7 @@ func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*
 	default:
 		l, err = fresh.body(answer, off, n)
 	}
-	if err == nil && fresh.tag == "" || fresh.size < 0 && err == nil {
+	if err == nil && l != fresh {
 		f.keep(l)
 	}
 	return answer, l, err
@@ -200,12 +190,10 @@ func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*
 // bytes or, to a HEAD, describes the file. If another call has found another place than old
 // meanwhile, resolve returns that.
 func (s *store) resolve(ctx context.Context, f *file, old link, method, name, span string) (*http.Response, link, error) {
-	select {
-	case f.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, link{}, ctx.Err()
+	if err := f.turn.take(ctx); err != nil {
+		return nil, link{}, err
 	}
-	defer func() { <-f.turn }()
+	defer f.turn.give()
 	if l, ok := f.kept(); ok && l.url != old.url {
 		return nil, l, nil
 	}
@@ -221,18 +209,17 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, name, sp
 	if size, err := strconv.ParseInt(answer.Header.Get("X-Linked-Size"), 10, 64); err == nil {
 		l.size = size
 	}
-	if answer.StatusCode/100 == 2 {
-		l.until = expiry(l.url, answer.Header)
-		f.keep(l)
-		return answer, l, nil
+	header := answer.Header
+	if answer.StatusCode/100 != 2 {
+		answer.Body.Close()
+		if l.url, err = answer.Location(); answer.StatusCode/100 != 3 || err != nil {
+			return nil, link{}, s.explain(answer)
+		}
+		answer = nil
 	}
-	answer.Body.Close()
-	if l.url, err = answer.Location(); answer.StatusCode/100 != 3 || err != nil {
-		return nil, link{}, s.explain(answer)
-	}
-	l.until = expiry(l.url, answer.Header)
+	l.until = ranged.Expiry(l.url, header)
 	f.keep(l)
-	return nil, l, nil
+	return answer, l, nil
 }
 
 // plainTag returns the hash that identifies a file: the one of a file in LFS or Xet, or else the ETag.
@@ -244,47 +231,8 @@ func plainTag(header http.Header) string {
 	return strings.Trim(strings.TrimPrefix(tag, "W/"), `"`)
 }
 
-// expiry returns when a place expires, a tenth of its time or half a minute too early; zero if never.
-// The time is counted from the Date of the answer, so that this machine's clock may be wrong.
-func expiry(u *url.URL, header http.Header) time.Time {
-	now := time.Now()
-	date, err := http.ParseTime(header.Get("Date"))
-	if err != nil {
-		date = now
-	}
-	q := u.Query()
-	var end time.Time
-	if seconds, err := strconv.ParseInt(q.Get("Expires"), 10, 64); err == nil { // CloudFront
-		end = time.Unix(seconds, 0)
-	} else if at, err := time.Parse(time.RFC3339, q.Get("se")); err == nil { // Azure
-		end = at
-	} else {
-		for _, vendor := range []string{"X-Amz-", "X-Goog-"} {
-			at, err := time.Parse("20060102T150405Z", q.Get(vendor+"Date"))
-			if seconds, bad := strconv.ParseUint(q.Get(vendor+"Expires"), 10, 31); err == nil && bad == nil {
-				end = at.Add(time.Duration(seconds) * time.Second)
-			}
-		}
-	}
-	if _, text, ok := strings.Cut(header.Get("Cache-Control"), "max-age="); ok && end.IsZero() {
-		text, _, _ = strings.Cut(text, ",")
-		if seconds, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31); err == nil {
-			end = date.Add(time.Duration(seconds) * time.Second)
-		}
-	}
-	if end.IsZero() {
-		return end
-	}
-	valid := end.Sub(date)
-	return now.Add(valid - min(valid/10, 30*time.Second))
-}
-
-// refusal is an answer by which a server refuses a signature that may have expired.
-type refusal struct{ ranged.Answer }
-
-func (r *refusal) Error() string {
-	return r.Answer.Error() + "; the Hub redirects to it: check that clocks are right, and proxies on the way"
-}
+// errRefused reports a server that refuses a signature, which may have expired.
+var errRefused = errors.New("the Hub redirects to it: check that clocks are right, and proxies on the way")
 
 // fetch requests a range from a place.
 func (s *store) fetch(ctx context.Context, l link, span string, off, n int64) (*http.Response, link, error) {
@@ -294,10 +242,13 @@ func (s *store) fetch(ctx context.Context, l link, span string, off, n int64) (*
 	}
 	switch status := answer.StatusCode; {
 	case status/100 == 2:
+		if s.own(l.url) {
+			l.tag = "" // the answer has it
+		}
 		l, err = l.body(answer, off, n)
 		return answer, l, err
 	case status/100 == 3 || !s.own(l.url) && (status == 400 || status == 401 || status == 403 || status == 404 || status == 410):
-		err = &refusal{ranged.Answer{Status: status, Message: "at " + answer.Request.URL.Host}}
+		err = fmt.Errorf("%w; %w", ranged.Answer{Status: status, Message: "at " + answer.Request.URL.Host}, errRefused)
 	default:
 		err = s.explain(answer)
 	}

@@ -18,16 +18,19 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -48,15 +51,16 @@ type Options struct {
 
 // store is a store of the files in a folder of a data set.
 type store struct {
+	ranged.ReadOnly
 	place
 	endpoint *url.URL // HF_ENDPOINT
 	client   ranged.Client
 	reader   *ranged.Reader
 	secrets  ranged.Secrets
 
-	apis, resolvers quota
+	apis, resolvers ranged.Quota
 
-	turn   chan struct{} // held by the request for the commit
+	turn   turn // of the request for the commit
 	commit string
 
 	mu    sync.Mutex
@@ -66,7 +70,9 @@ type store struct {
 // New returns the store at hf://rest. HF_ENDPOINT replaces https://huggingface.co. New sends no request.
 // The store needs no closing.
 func New(rest string, opts Options) (objstore.Store, error) {
-	s := &store{turn: make(chan struct{}, 1), files: map[string]*file{}}
+	s := &store{turn: make(turn, 1), files: map[string]*file{}}
+	const advice = "a token in HF_TOKEN, or an account with a higher limit, raises it"
+	s.apis.Advice, s.resolvers.Advice = advice, advice
 	var err error
 	if s.place, err = parsePlace(rest); err != nil {
 		return nil, objstore.NewError("open", "hf://"+rest, "", err)
@@ -74,6 +80,8 @@ func New(rest string, opts Options) (objstore.Store, error) {
 	if s.endpoint, err = endpoint(); err != nil {
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
+	s.ReadOnly = ranged.ReadOnly{Store: s.address, Check: s.check, Err: fmt.Errorf("%w: shardtool does not write to the Hub; "+
+		"write to a folder or a bucket, then hf upload", objstore.ErrReadOnly)}
 	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
 	client := opts.HTTPClient
 	if client == nil {
@@ -96,6 +104,7 @@ type place struct {
 var (
 	word   = regexp.MustCompile(`^[\w.-]*\w[\w.-]*$`)
 	commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	refs   = regexp.MustCompile(`^(convert|pr)/[^/]+`)
 )
 
 // parsePlace parses datasets/ORG/NAME[@REVISION][/path]. Slashes in a revision are written %2F, except
@@ -113,19 +122,16 @@ func parsePlace(rest string) (place, error) {
 	if !word.MatchString(org) || !word.MatchString(name) {
 		return p, errors.New("it does not name an organization and a data set; give hf://datasets/ORG/NAME, as in the address of its page")
 	}
-	if revision == "refs" {
-		parts := strings.SplitN(path, "/", 3)
-		if len(parts) > 1 && (parts[0] == "convert" || parts[0] == "pr") {
-			revision, path = "refs/"+parts[0]+"/"+parts[1], strings.Join(parts[2:], "")
-		}
+	if ref := refs.FindString(path); ref != "" && revision == "refs" {
+		revision, path = "refs/"+ref, strings.TrimPrefix(path[len(ref):], "/")
 	}
-	revision, err := url.PathUnescape(revision)
-	if err != nil || named && revision == "" {
-		return p, errors.New("the text after the @ is not a revision; give a branch, a tag or a commit, with %2F for a slash")
-	}
-	p.repo, p.revision = org+"/"+name, revision
 	if !named {
-		p.revision = "main"
+		revision = "main"
+	}
+	p.repo = org + "/" + name
+	var err error
+	if p.revision, err = url.PathUnescape(revision); err != nil || p.revision == "" {
+		return p, errors.New("the text after the @ is not a revision; give a branch, a tag or a commit, with %2F for a slash")
 	}
 	if path != "" {
 		p.prefix = path + "/"
@@ -135,11 +141,7 @@ func parsePlace(rest string) (place, error) {
 }
 
 func endpoint() (*url.URL, error) {
-	text := os.Getenv("HF_ENDPOINT")
-	if text == "" {
-		text = "https://huggingface.co"
-	}
-	u, err := url.Parse(text)
+	u, err := url.Parse(cmp.Or(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("HF_ENDPOINT is not a URL of scheme, host and path; give one like https://host, and the token in HF_TOKEN")
 	}
@@ -147,24 +149,19 @@ func endpoint() (*url.URL, error) {
 }
 
 func checkName(name string) error {
-	if err := objstore.CheckName(name); err != nil {
-		return err
-	}
 	if !utf8.ValidString(name) {
 		return fmt.Errorf("%w: it is not UTF-8, which the Hub requires", objstore.ErrName)
 	}
-	return nil
+	return objstore.CheckName(name)
 }
 
 // check checks a name and its context.
 func (s *store) check(ctx context.Context, name string) error {
-	if err := checkName(name); err != nil {
-		return err
+	err := checkName(name)
+	if err == nil && len(s.prefix)+len(name) > objstore.MaxNameLen {
+		err = fmt.Errorf("%w: with the path in the address it has more than %d bytes", objstore.ErrName, objstore.MaxNameLen)
 	}
-	if len(s.prefix)+len(name) > objstore.MaxNameLen {
-		return fmt.Errorf("%w: with the path in the address it has more than %d bytes", objstore.ErrName, objstore.MaxNameLen)
-	}
-	return ctx.Err()
+	return cmp.Or(err, ctx.Err())
 }
 
 // String returns the address.
@@ -173,41 +170,32 @@ func (s *store) String() string { return s.address }
 // Traits reports a remote store.
 func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
 
-var errReadOnly = fmt.Errorf("%w: shardtool does not write to the Hub; write to a folder or a bucket, then hf upload", objstore.ErrReadOnly)
-
-// Create returns an error that wraps [objstore.ErrReadOnly].
-func (s *store) Create(ctx context.Context, name string, _ objstore.Condition) (objstore.Upload, error) {
-	return nil, s.readOnly(ctx, "put", name)
-}
-
-// Delete returns an error that wraps [objstore.ErrReadOnly].
-func (s *store) Delete(ctx context.Context, name string) error {
-	return s.readOnly(ctx, "delete", name)
-}
-
-func (s *store) readOnly(ctx context.Context, op, name string) error {
-	err := s.check(ctx, name)
-	if err == nil {
-		err = errReadOnly
-	}
-	return s.fail(op, name, err)
-}
-
 func (s *store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.address, name, err)
 }
 
+// turn lets one request at a time run.
+type turn chan struct{}
+
+func (t turn) take(ctx context.Context) error {
+	if ctx.Err() == nil {
+		select {
+		case t <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+func (t turn) give() { <-t }
+
 // pin asks for the commit of the revision, unless it is known.
 func (s *store) pin(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+	if err := s.turn.take(ctx); err != nil {
 		return err
 	}
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.turn }()
+	defer s.turn.give()
 	if commit.MatchString(s.revision) {
 		s.commit = s.revision
 	}
@@ -243,13 +231,96 @@ func (s *store) ask(ctx context.Context, u *url.URL, into any) (http.Header, err
 	const most = 64 << 20
 	text, err := io.ReadAll(io.LimitReader(answer.Body, most))
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, &ranged.Transient{Err: errors.New("the answer broke off"), Answered: true}
+		return nil, cmp.Or(ctx.Err(), error(&ranged.Transient{Err: errors.New("the answer broke off"), Answered: true}))
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return nil, fmt.Errorf("the Hub's answer is not the JSON expected: %s; check HF_ENDPOINT", ranged.Scrub(err.Error()))
 	}
 	return answer.Header, nil
+}
+
+// List requests all pages of the folder that prefix names before it yields the first object, because
+// the Hub lists the files of a tree in another order.
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		found, err := s.list(ctx, prefix)
+		for i := 0; err == nil && i < len(found); i++ {
+			if !yield(found[i], nil) {
+				return
+			}
+			err = ctx.Err()
+		}
+		if err != nil {
+			yield(objstore.Info{}, s.fail("list", prefix, err))
+		}
+	}
+}
+
+// entry is a file or a folder of a tree.
+type entry struct {
+	Type, Path, OID string
+	Size            int64
+	LFS             *struct { // of files in LFS or Xet
+		OID  string
+		Size int64
+	}
+}
+
+var nextPage = regexp.MustCompile(`<[^?>]*\?([^>]*)>[^,]*;\s*rel="?next`)
+
+func (s *store) list(ctx context.Context, prefix string) ([]objstore.Info, error) {
+	if err := s.pin(ctx); err != nil {
+		return nil, err
+	}
+	full := s.prefix + prefix
+	folder := full[:max(0, strings.LastIndexByte(full, '/'))]
+	if folder != "" && checkName(folder) != nil {
+		return nil, nil // no file has such a name
+	}
+	u := s.endpoint.JoinPath("api/datasets", s.repo, "tree", s.commit)
+	if folder != "" {
+		u = u.JoinPath(url.PathEscape(folder))
+	}
+	u.RawQuery = "recursive=true"
+	var found []objstore.Info
+	for asked := map[string]bool{}; u.RawQuery != ""; {
+		if asked[u.RawQuery] {
+			return nil, errors.New("the Hub lists the same page twice; check HF_ENDPOINT")
+		}
+		asked[u.RawQuery] = true
+		var page []entry
+		var header http.Header
+		err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
+			page = nil
+			header, err = s.ask(ctx, u, &page)
+			return err
+		})
+		if errors.Is(err, errNoEntry) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			info := objstore.Info{Name: strings.TrimPrefix(e.Path, s.prefix), Size: e.Size, ETag: e.OID}
+			if e.LFS != nil {
+				info.Size, info.ETag = e.LFS.Size, e.LFS.OID
+			}
+			if e.Type == "file" && strings.HasPrefix(e.Path, full) && checkName(info.Name) == nil {
+				found = append(found, info)
+			}
+		}
+		u.RawQuery = nextQuery(header)
+	}
+	slices.SortFunc(found, func(a, b objstore.Info) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(found, func(a, b objstore.Info) bool { return a.Name == b.Name }), nil
+}
+
+// nextQuery returns the query of the next page, or "". The rest of its address may be the one of
+// another server than HF_ENDPOINT.
+func nextQuery(header http.Header) string {
+	if found := nextPage.FindStringSubmatch(header.Get("Link")); found != nil {
+		return found[1]
+	}
+	return ""
 }

@@ -99,7 +99,7 @@ func CheckRedirect(r *http.Request, via []*http.Request) error {
 		return &redirectError{fmt.Sprintf("the server redirects in a loop, back to %s; check the address", Scrub(to))}
 	case len(via) > maxRedirects:
 		return &redirectError{fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, Scrub(to))}
-	case r.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
+	case len(via) > 0 && r.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
 		return &redirectError{fmt.Sprintf("the server redirects from https to %s, and without TLS others could read and change "+
 			"what is sent; give the address of a server that stays with https", Scrub(to))}
 	}

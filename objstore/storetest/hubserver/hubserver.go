@@ -13,7 +13,6 @@ package hubserver
 
 import (
 	"bytes"
-	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/json"
@@ -383,39 +382,46 @@ func (s *Server) serveBytes(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	data := s.stored(strings.TrimPrefix(r.URL.Path, "/xet-bridge-us/"))
-	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum(data)))
+	w.Header().Set("ETag", `"other-`+SHA256(data)[:16]+`"`)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", time.Unix(1e9, 0), bytes.NewReader(data))
 }
 
-var hashes sync.Map // of the data's first byte and length; hashing hundreds of MB takes long
+// hashes has the hashes of large files, which take long.
+var hashes sync.Map
+
+type hashKey struct {
+	first *byte
+	size  int
+	git   bool
+}
+
+func remember(data []byte, git bool, compute func() string) string {
+	if len(data) < 1<<12 {
+		return compute()
+	}
+	key := hashKey{&data[0], len(data), git}
+	if known, ok := hashes.Load(key); ok {
+		return known.(string)
+	}
+	sum := compute()
+	hashes.Store(key, sum)
+	return sum
+}
 
 // SHA256 returns the hash of data in hex.
 func SHA256(data []byte) string {
-	type key struct {
-		at *byte
-		n  int
-	}
-	k := key{nil, len(data)}
-	if len(data) > 0 {
-		k.at = &data[0]
-	}
-	if known, ok := hashes.Load(k); ok && len(data) > 1<<16 {
-		return known.(string)
-	}
-	sum := fmt.Sprintf("%x", sha256.Sum256(data))
-	if len(data) > 1<<16 {
-		hashes.Store(k, sum)
-	}
-	return sum
+	return remember(data, false, func() string { return fmt.Sprintf("%x", sha256.Sum256(data)) })
 }
 
 // GitHash returns the hash of a blob in hex.
 func GitHash(data []byte) string {
-	h := sha1.New()
-	fmt.Fprintf(h, "blob %d\x00", len(data))
-	h.Write(data)
-	return fmt.Sprintf("%x", h.Sum(nil))
+	return remember(data, true, func() string {
+		h := sha1.New()
+		fmt.Fprintf(h, "blob %d\x00", len(data))
+		h.Write(data)
+		return fmt.Sprintf("%x", h.Sum(nil))
+	})
 }
 
 func (s *Server) stored(sum string) []byte {
