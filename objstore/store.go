@@ -9,6 +9,7 @@
 //	mem    a map, for tests
 //	s3     a bucket of S3 or of a compatible server
 //	http   files of a web server, read only
+//	hub    a data set on the Hugging Face Hub, read only; package address opens it
 //	cache  a local folder in front of one of the others
 //
 // A store may offer more than these methods, such as locks: see [Traits]. Package storetest holds
