@@ -13,7 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -23,14 +23,12 @@ import (
 // file is what is known of one file at the commit.
 type file struct {
 	turn turn // of the request to /resolve/
-
-	mu   sync.Mutex
-	link link
+	link atomic.Pointer[link]
 }
 
 // link is where the bytes of a file are.
 type link struct {
-	url   *url.URL // nil if unknown
+	url   *url.URL
 	until time.Time
 	tag   string // the file's hash, "" if unknown
 	size  int64  // -1 if unknown
@@ -44,13 +42,10 @@ func (s *store) file(name string) *file {
 	defer s.mu.Unlock()
 	f := s.files[name]
 	if f == nil {
-		for other := range s.files {
-			if len(s.files) < mostFiles {
-				break
-			}
-			delete(s.files, other)
+		if len(s.files) >= mostFiles {
+			clear(s.files)
 		}
-		f = &file{turn: make(turn, 1), link: link{size: -1}}
+		f = &file{turn: make(turn, 1)}
 		s.files[name] = f
 	}
 	return f
@@ -58,15 +53,10 @@ func (s *store) file(name string) *file {
 
 // kept returns the place if it has not expired. The rest of the link is valid in any case.
 func (f *file) kept() (l link, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.link, f.link.url != nil && (f.link.until.IsZero() || time.Now().Before(f.link.until))
-}
-
-func (f *file) keep(l link) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.link = l
+	if known := f.link.Load(); known != nil {
+		return *known, known.until.IsZero() || time.Now().Before(known.until)
+	}
+	return link{size: -1}, false
 }
 
 // object adds the checksum to the handle of package ranged.
@@ -89,14 +79,11 @@ func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	if err != nil {
 		return nil, s.fail("get", name, err)
 	}
-	get := func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+	// A commit never changes. If a server sends another version even so, its tag tells package ranged.
+	get := func(ctx context.Context, off, n int64, _ string) (io.ReadCloser, ranged.Meta, error) {
 		answer, l, err := s.read(ctx, f, name, off, n)
 		if err != nil {
 			return nil, ranged.Meta{}, err
-		}
-		if etag != "" && l.tag != etag {
-			answer.Body.Close()
-			return nil, ranged.Meta{}, objstore.ErrChanged
 		}
 		return answer.Body, l.meta(), nil
 	}
@@ -113,10 +100,11 @@ func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 }
 
 func (s *store) find(ctx context.Context, name string) (*file, error) {
-	if err := s.check(ctx, name); err != nil {
-		return nil, err
+	err := s.check(ctx, name)
+	if err == nil {
+		err = s.pin(ctx)
 	}
-	if err := s.pin(ctx); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return s.file(name), nil
@@ -149,7 +137,7 @@ func (s *store) stater(f *file, name string) ranged.Stater {
 		if answer != nil {
 			answer.Body.Close()
 			l.size = answer.ContentLength
-			f.keep(l)
+			f.link.Store(&l)
 		}
 		if err == nil && l.size < 0 { // the answer has no X-Linked-Size
 			if answer, l, err = s.read(ctx, f, name, 0, 1); err == nil {
@@ -181,7 +169,7 @@ func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*
 		l, err = fresh.body(answer, off, n)
 	}
 	if err == nil && l != fresh {
-		f.keep(l)
+		f.link.Store(&l)
 	}
 	return answer, l, err
 }
@@ -193,7 +181,7 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, name, sp
 	if err := f.turn.take(ctx); err != nil {
 		return nil, link{}, err
 	}
-	defer f.turn.give()
+	defer func() { <-f.turn }()
 	if l, ok := f.kept(); ok && l.url != old.url {
 		return nil, l, nil
 	}
@@ -218,7 +206,7 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, name, sp
 		answer = nil
 	}
 	l.until = ranged.Expiry(l.url, header)
-	f.keep(l)
+	f.link.Store(&l)
 	return answer, l, nil
 }
 

@@ -83,11 +83,7 @@ func New(rest string, opts Options) (objstore.Store, error) {
 	s.ReadOnly = ranged.ReadOnly{Store: s.address, Check: s.check, Err: fmt.Errorf("%w: shardtool does not write to the Hub; "+
 		"write to a folder or a bucket, then hf upload", objstore.ErrReadOnly)}
 	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
-	client := opts.HTTPClient
-	if client == nil {
-		client = ranged.NewClient(s.reader.Traits().MostRequests)
-	}
-	unguided := *client // send follows redirects
+	unguided := *cmp.Or(opts.HTTPClient, ranged.NewClient(s.reader.Traits().MostRequests)) // send follows redirects
 	unguided.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s.client = ranged.Client{Doer: &unguided}
 	return s, nil
@@ -128,9 +124,9 @@ func parsePlace(rest string) (place, error) {
 	if !named {
 		revision = "main"
 	}
-	p.repo = org + "/" + name
-	var err error
-	if p.revision, err = url.PathUnescape(revision); err != nil || p.revision == "" {
+	revision, err := url.PathUnescape(revision)
+	p.repo, p.revision = org+"/"+name, revision
+	if err != nil || revision == "" {
 		return p, errors.New("the text after the @ is not a revision; give a branch, a tag or a commit, with %2F for a slash")
 	}
 	if path != "" {
@@ -188,14 +184,12 @@ func (t turn) take(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (t turn) give() { <-t }
-
 // pin asks for the commit of the revision, unless it is known.
 func (s *store) pin(ctx context.Context) error {
 	if err := s.turn.take(ctx); err != nil {
 		return err
 	}
-	defer s.turn.give()
+	defer func() { <-s.turn }()
 	if commit.MatchString(s.revision) {
 		s.commit = s.revision
 	}
@@ -228,8 +222,7 @@ func (s *store) ask(ctx context.Context, u *url.URL, into any) (http.Header, err
 	if answer.StatusCode != http.StatusOK {
 		return nil, s.explain(answer)
 	}
-	const most = 64 << 20
-	text, err := io.ReadAll(io.LimitReader(answer.Body, most))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<20))
 	if err != nil {
 		return nil, cmp.Or(ctx.Err(), error(&ranged.Transient{Err: errors.New("the answer broke off"), Answered: true}))
 	}
@@ -260,10 +253,10 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 type entry struct {
 	Type, Path, OID string
 	Size            int64
-	LFS             *struct { // of files in LFS or Xet
+	LFS             *struct {
 		OID  string
 		Size int64
-	}
+	} // of files in LFS or Xet
 }
 
 var nextPage = regexp.MustCompile(`<[^?>]*\?([^>]*)>[^,]*;\s*rel="?next`)
@@ -291,14 +284,12 @@ func (s *store) list(ctx context.Context, prefix string) ([]objstore.Info, error
 		var page []entry
 		var header http.Header
 		err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
-			page = nil
 			header, err = s.ask(ctx, u, &page)
 			return err
 		})
 		if errors.Is(err, errNoEntry) {
 			return nil, nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return nil, err
 		}
 		for _, e := range page {

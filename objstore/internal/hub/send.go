@@ -81,15 +81,16 @@ func (s *store) quota(u *url.URL) *ranged.Quota {
 // token returns the token and where it was found, or where it was looked for. It is read for each
 // request to the endpoint, because a login may replace it.
 func (s *store) token() (token, from string) {
-	defer func() { s.secrets.Remember(token) }()
-	if token = strings.TrimSpace(os.Getenv("HF_TOKEN")); token != "" {
-		return token, "HF_TOKEN"
+	from = "HF_TOKEN"
+	if token = strings.TrimSpace(os.Getenv(from)); token == "" {
+		user, _ := os.UserHomeDir()
+		cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(user, ".cache"))
+		from = filepath.Join(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "token")
+		text, _ := os.ReadFile(from) // usually absent
+		token = strings.TrimSpace(string(text))
 	}
-	user, _ := os.UserHomeDir()
-	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(user, ".cache"))
-	from = filepath.Join(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "token")
-	text, _ := os.ReadFile(from) // usually absent
-	return strings.TrimSpace(string(text)), from
+	s.secrets.Remember(token)
+	return token, from
 }
 
 // errNoEntry reports a path that the commit does not have.
