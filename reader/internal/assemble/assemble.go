@@ -1,5 +1,5 @@
-// Package assemble turns drafts into batches: it waits for the blocks of a batch and finds in them
-// what its references draw.
+// Package assemble turns drafts into batches: it waits for the blocks of a batch and finds the
+// samples or rows that its references draw.
 //
 //	Draft ──▶ wait for its pieces ──▶ samples point into the pieces          (the usual case)
 //	      ──▶ wait for one piece, copy its samples out, free it, go on       (Draft.Copied)
@@ -19,8 +19,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Form is how a batch has what it holds: as Samples or as Rows. Places are those of references in the
-// draft, until close.
+// Form is the form of a batch: Samples or Rows. Places count references in the draft, until close.
 type Form interface {
 	// begin makes room for the places of a draft.
 	begin(d *planner.Draft, w *window.Window)
@@ -28,8 +27,8 @@ type Form interface {
 	pad(place int32)
 	// land takes note of a piece that is in memory. Pieces come in order, each of a window.Use once.
 	land(p *window.Piece)
-	// find fills ascending places, and copies what it finds where the draft is copied. An error is why
-	// the n-th of them cannot be filled; those before it were.
+	// find fills ascending places, and copies the samples if the draft is copied. An error tells why
+	// the n-th place cannot be filled; the places before it were.
 	find(places []int32) (n int, err error)
 	// close removes the places of holes, and counts the bytes.
 	close(h *Held)
@@ -40,11 +39,11 @@ type Assembler struct {
 	Window  *window.Window
 	Clock   *account.Clock
 	Landing <-chan struct{} // holds a token when a piece has landed
-	// Skip decides about a sample that cannot be delivered: nil leaves it out, an error ends the
-	// stream.
+	// Skip decides about a sample that cannot be delivered: if it returns nil, the sample is left out;
+	// an error ends the stream.
 	Skip func(p *window.Piece, r *order.Ref, cause error) error
 
-	// Of the draft at hand: the places to find, and those of holes.
+	// For the draft at hand: the places to find, and the places of holes.
 	places, holes []int32
 	// failed is the error of the first place that has one, failedAt that place.
 	failed   error
@@ -83,8 +82,8 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 	return nil
 }
 
-// list lists the places to find, in order, or piece by piece where the draft is copied, and the holes
-// of removed samples.
+// list lists the places to find, in order, or piece by piece where the draft is copied, and the
+// holes of removed samples.
 func (a *Assembler) list(d *planner.Draft, f Form) {
 	a.failed, a.failedAt = nil, int32(len(d.Refs))
 	places, holes := slices.Grow(a.places[:0], len(d.Refs)), a.holes[:0]
@@ -104,7 +103,7 @@ func (a *Assembler) list(d *planner.Draft, f Form) {
 	}
 }
 
-// find fills ascending places. What cannot be delivered is skipped, or ends the stream.
+// find fills ascending places. A sample that cannot be delivered is skipped, or ends the stream.
 func (a *Assembler) find(d *planner.Draft, f Form, places []int32) {
 	for len(places) > 0 && places[0] < a.failedAt {
 		n, err := f.find(places)

@@ -7,7 +7,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Held is what a batch holds: the references of its draft without holes, which are skipped and
+// Held is the content of a batch: the references of its draft without holes, which are skipped and
 // removed samples. Samples, rows and units are views of it. The zero value holds nothing.
 type Held struct {
 	Holes   int
@@ -42,7 +42,8 @@ func (h *Held) Cut(i int) (c order.Cut) {
 	return c
 }
 
-// Unit returns the first reference of a unit, also where it is a hole; nil where there is no such unit.
+// Unit returns the first reference of a unit, even if it is a hole, or nil if there is no such
+// unit.
 func (h *Held) Unit(unit uint32) *order.Ref {
 	i, ok := slices.BinarySearchFunc(h.cuts, unit, func(c order.Cut, unit uint32) int { return int(c.Unit) - int(unit) })
 	if !ok {
@@ -51,7 +52,7 @@ func (h *Held) Unit(unit uint32) *order.Ref {
 	return &h.refs[i]
 }
 
-// Units returns how many units there are, those of holes included.
+// Units returns how many units there are, including units of holes.
 func (h *Held) Units() int {
 	if n := len(h.cuts); n > 0 {
 		return int(h.cuts[n-1].Unit) + 1
@@ -59,7 +60,7 @@ func (h *Held) Units() int {
 	return 0
 }
 
-// begin turns to a draft.
+// begin starts a new draft.
 func (h *Held) begin(d *planner.Draft) {
 	*h = Held{refs: d.Refs, cuts: d.Cuts, places: h.places[:0]}
 }

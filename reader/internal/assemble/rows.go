@@ -27,7 +27,7 @@ type Rows struct {
 // part is a part of a text.
 type part struct{ from, to int }
 
-// Reset prepares for another batch. What lies idle keeps no block alive.
+// Reset prepares for another batch. Idle memory keeps no block alive.
 func (m *Rows) Reset() {
 	clear(m.from)
 	m.of = nil
@@ -140,7 +140,7 @@ func (m *Rows) close(h *Held) {
 	copy(m.from, d.Arrays.Rows)
 }
 
-// Size returns the length of the fields of a sample, as they are in one.
+// Size returns the length of the fields of a row as a sample.
 func (m *Rows) Size() (n int64) {
 	for f := range m.Layout.Fields {
 		n += m.Layout.Fields[f].Size()
@@ -148,7 +148,7 @@ func (m *Rows) Size() (n int64) {
 	return n
 }
 
-// Make returns the rows of a field. It copies them unless they were.
+// Make returns the rows of a field. The first call copies them.
 func (m *Rows) Make(field int) []byte {
 	if n := (len(m.at) + len(m.keys)) * m.stride(field); len(m.data[field]) != n {
 		m.data[field] = sized(m.data[field], n)

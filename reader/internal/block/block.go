@@ -7,8 +7,8 @@
 // question that a batch asks of a block: where is sample i? Tar blocks are walked once, header by
 // header, when they are added. The places found take 12 bytes for each sample of a block that is
 // packed, and 28 for each field of one that stays as it is. They hold no pointers, because as many
-// of them are in memory as the order keeps live. Blocks of rows (Rows) need none: the place of a row
-// is computed.
+// of them are in memory as the order keeps live. Blocks of rows (Rows) need none: the place of a
+// row is computed.
 package block
 
 import (
@@ -22,8 +22,8 @@ type Samples interface {
 	// Len returns the number of samples.
 	Len() int
 	// At appends the fields of sample i, in ascending order of their names, and returns its key. In a
-	// tar block all of them are slices of the block. What is made of a row is appended to buf, or lies
-	// in larger memory, which is returned.
+	// tar block all of them are slices of the block. Bytes made from a row are appended to buf, or to
+	// larger memory that is returned.
 	At(i int, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte)
 }
 
@@ -72,7 +72,7 @@ func (t *Table) stacked(decoded []byte, count int, kind Kind) (*Rows, error) {
 	return r, nil
 }
 
-// take takes the last of those that are kept for reuse, or makes a new one.
+// take takes the last value that is kept for reuse, or makes a new one.
 func take[T any](idle *[]*T) *T {
 	n := len(*idle)
 	if n == 0 {
@@ -89,7 +89,7 @@ func (t *Table) AddError(err error) { t.blocks = append(t.blocks, entry{err: err
 // Len returns the number of blocks.
 func (t *Table) Len() int { return len(t.blocks) }
 
-// Reset removes all blocks and keeps the memory of the table, but not that of the blocks.
+// Reset removes all blocks. It keeps the memory of the table, but not the memory of the blocks.
 func (t *Table) Reset() {
 	clear(t.blocks)
 	t.blocks = t.blocks[:0]
@@ -107,9 +107,9 @@ func (t *Table) Reset() {
 // Err returns the error of a block.
 func (t *Table) Err(block int) error { return t.blocks[block].err }
 
-// Sample is Samples.At for a sample of a block. index counts samples of the block, number those of
-// the data set; when they do not belong together the error wraps format.ErrMismatch. Call it only
-// where Err returns nil.
+// Sample is Samples.At for a sample of a block. index counts samples of the block, and number
+// samples of the data set. If they do not belong together, the error wraps format.ErrMismatch. Call
+// it only if Err returns nil.
 func (t *Table) Sample(block, index int, number uint64, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte, err error) {
 	b := &t.blocks[block]
 	if index >= b.samples.Len() || b.number+uint64(index) != number {

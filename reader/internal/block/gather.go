@@ -14,10 +14,10 @@ type RowRef struct{ Block, Index int32 }
 // Padding is the reference to a row that is zero.
 var Padding = RowRef{Block: -1}
 
-// Arrays are the blocks of rows that batches take rows from, by a number, in one place: through
-// pieces and tables a row is found by some ten reads at places all over memory. The zero value is
-// empty. It is for one goroutine; others read its parts up to the length that they had when they
-// were given to them.
+// Arrays are the blocks of rows from which batches take rows, numbered and in one place. Through
+// pieces and tables, finding a row would take about ten scattered reads. The zero value is empty.
+// Arrays are for one goroutine. Others may read parts that they were given, up to the length at
+// that time.
 type Arrays struct {
 	// Rows are by field the rows of each block. Of is each block, nil where it is damaged.
 	Rows [][][]byte
@@ -27,7 +27,7 @@ type Arrays struct {
 	first []int // of each table added: the number of its first block, less that in the data set
 }
 
-// head is which samples a block has.
+// head tells which samples a block has.
 type head struct{ number, count uint64 }
 
 // Add adds the blocks of a table, the first of which has that number in the data set.
@@ -55,9 +55,9 @@ func (a *Arrays) Add(t *Table, first, fields int) {
 	}
 }
 
-// Find returns the place of a sample of a block, which has that number in the data set and is of
-// the table that was added as the given one. ok is false where the block is damaged, or the sample
-// is not of it: Table.RowErr has the error.
+// Find returns the place of the sample with a number in the data set, in a block of the table that
+// was added as number table. If the block is damaged, or does not have the sample, ok is false and
+// Table.RowErr returns the error.
 func (a *Arrays) Find(table int, block, index uint32, number uint64) (at RowRef, ok bool) {
 	k := a.first[table] + int(block)
 	h := &a.heads[k]
@@ -74,10 +74,10 @@ func (a *Arrays) Reset() {
 	a.Of, a.heads, a.first = a.Of[:0], a.heads[:0], a.first[:0]
 }
 
-// gatherPart is what is worth a goroutine: some 50 µs of copying.
+// gatherPart is the least number of bytes worth a goroutine: some 50 µs of copying.
 const gatherPart = 512 << 10
 
-// Gather copies rows of a field to dst, which has room for them, one after another. rows are those of
+// Gather copies rows of a field to dst, which has room for them, one after another. rows are from
 // Arrays. Large batches are copied by several goroutines.
 func Gather(dst []byte, rows [][]byte, refs []RowRef) {
 	if len(refs) == 0 {
@@ -113,7 +113,7 @@ func gather(dst []byte, rows [][]byte, stride int, refs []RowRef) {
 	}
 }
 
-// RowErr returns why a sample of a block of rows cannot be delivered, nil where it can.
+// RowErr returns why a sample of a block of rows cannot be delivered, or nil if it can.
 func (t *Table) RowErr(block, index int, number uint64) error {
 	b := &t.blocks[block]
 	if b.err != nil {

@@ -12,9 +12,9 @@ import (
 //
 //	sizes of all fields but the last, 4 bytes each │ key │ field │ field │ …
 //
-// The bytes of a sample are neighbours, and of small samples they are a quarter of the block: fewer
-// go to memory, and fewer lines of it are read when samples are drawn at random. It implements
-// Samples.
+// The bytes of a sample are neighbours. With small samples they are a quarter of the block, so
+// fewer bytes go to memory, and fewer cache lines are read when samples are drawn at random. Packed
+// implements Samples.
 type Packed struct {
 	data   []byte
 	places []packedPlace // by sample
@@ -31,8 +31,8 @@ type packedPlace struct {
 // shape is the names of a sample's fields, which most samples of a block share.
 type shape []format.FieldView
 
-// shapesTried is how many shapes are compared with a sample. A block whose samples have more of them
-// has some shapes twice.
+// shapesTried is how many shapes are compared with a sample. A block whose samples have more of
+// them has some shapes twice.
 const shapesTried = 8
 
 // MostPacked is the most bytes of a block that a Packer adds. A larger one would have left the
@@ -43,7 +43,7 @@ const MostPacked = 4 << 20
 type Packer struct{ headers }
 
 // Pack finds the samples of a block of tar members, of at most MostPacked bytes, and keeps them in
-// dst, other memory of as many bytes. Errors are those of Table.Add. The result belongs to the
+// dst, other memory of as many bytes. It returns the errors of Table.Add. The result belongs to the
 // table, for AddPacked before its next Reset.
 func (p *Packer) Pack(t *Table, dst, decoded []byte, count int, foreign bool) (*Packed, error) {
 	defer p.reset()
@@ -62,8 +62,8 @@ func (t *Table) AddPacked(b *Packed, number uint64) {
 	t.blocks = append(t.blocks, entry{number: number, samples: b})
 }
 
-// Packed returns the block of a sample, for At and Touch; nil where the block is not packed, or the
-// sample is not of that number: Sample knows why.
+// Packed returns the block of a sample, for At and Touch. It returns nil if the block is not
+// packed, or the sample does not have that number; Sample then returns the error.
 func (t *Table) Packed(block, index int, number uint64) *Packed {
 	e := &t.blocks[block]
 	if b, ok := e.samples.(*Packed); ok && index < len(b.places) && e.number+uint64(index) == number {
@@ -72,9 +72,9 @@ func (t *Table) Packed(block, index int, number uint64) *Packed {
 	return nil
 }
 
-// pack copies the samples of a block that was walked. They fit: each member brings a size of 4 bytes
-// and at most its name, and in the block it has a header of 512 bytes, which holds a name of up to
-// 256, or a record with a longer one.
+// pack copies the samples of a block that was walked. They fit: each member brings a size of 4
+// bytes and at most its name, and in the block it has a header of 512 bytes, which holds a name of
+// up to 256, or a record with a longer one.
 func (b *Packed) pack(dst []byte, from *walked) {
 	h := from.of
 	starts, at := h.starts[from.from:from.from+from.count+1], 0
@@ -133,7 +133,7 @@ func (s shape) is(of *walked, members []member) bool {
 	return true
 }
 
-// reset forgets the block's memory, which may be freed, and keeps that of the tables.
+// reset forgets the block's memory, which may be freed, and keeps the memory of the tables.
 func (b *Packed) reset() {
 	for _, s := range b.shapes {
 		clear(s)

@@ -81,8 +81,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestPackedForeign packs an archive of another tool: fields in any order, extended headers, members
-// that are no files.
+// TestPackedForeign packs an archive of another tool: fields in any order, extended headers,
+// members that are no files.
 func TestPackedForeign(t *testing.T) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -109,8 +109,8 @@ func TestPackedForeign(t *testing.T) {
 	same(t, buf.Bytes(), 4, true)
 }
 
-// TestShapesAreShared checks that samples of the same fields share their names, and that more shapes
-// than are compared stay right.
+// TestShapesAreShared checks that samples of the same fields share their names, and that more
+// shapes than are compared stay right.
 func TestShapesAreShared(t *testing.T) {
 	var b tarblock.Builder
 	for i := range 300 {

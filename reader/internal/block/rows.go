@@ -10,8 +10,9 @@ import (
 type Kind struct {
 	// Foreign marks an archive written by another tool.
 	Foreign bool
-	// Layout is what rows are in a stacked shard; nil in an ordinary one. Numbered is the keys of the
-	// shard where they are numbered. Before is the number of the shard's samples before the block.
+	// Layout describes the rows of a stacked shard; it is nil for an ordinary one. Numbered has the
+	// keys of the shard if they are numbered. Before is the number of the shard's samples before the
+	// block.
 	Layout   *stacked.Layout
 	Numbered samplekey.Ranges
 	Before   uint64
@@ -20,9 +21,9 @@ type Kind struct {
 // mostMade bounds the memory for samples that is made at a time.
 const mostMade = 1 << 20
 
-// Rows are the samples of a block of a stacked shard. A row is found by arithmetic, so a block costs
-// the same whatever its number of samples. The zero value is ready for Open. Rows implement Samples;
-// several goroutines may read them.
+// Rows are the samples of a block of a stacked shard. A row is found by arithmetic, so a block
+// costs the same whatever its number of samples. The zero value is ready for Open. Rows implement
+// Samples; several goroutines may read them.
 type Rows struct {
 	// Block is the arrays of the block.
 	Block stacked.Block
@@ -32,8 +33,8 @@ type Rows struct {
 	size  int      // bytes of the fields of a sample, and a usual key
 }
 
-// Open sets r to a decoded block of count samples, all of whose bytes except rows it compares with
-// the layout. The errors wrap format.ErrCorrupt.
+// Open sets r to a decoded block of count samples. It compares all bytes except rows with the
+// layout. Errors wrap format.ErrCorrupt.
 func (r *Rows) Open(decoded []byte, count int, kind Kind) error {
 	if r.kind.Layout != kind.Layout {
 		r.names, r.size = r.names[:0], 64

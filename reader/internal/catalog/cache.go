@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// cache keeps values that were loaded, up to a limit in bytes, and drops the least recently used.
-// What several goroutines want at once is loaded once. Values are shared and never written again,
-// so a dropped value stays valid for those who have it.
+// cache keeps values that were loaded, up to a limit in bytes, and drops the least recently used. A
+// value that several goroutines want at once is loaded once. Values are shared and never written
+// again, so a dropped value stays valid for its users.
 type cache[K comparable, V any] struct {
 	limit int64
 
@@ -27,8 +27,8 @@ type cached[K comparable, V any] struct {
 	turn  chan struct{} // held by the one that loads
 }
 
-// get returns the value of a key. When it is not there, get calls load under this caller's context.
-// A failure is not kept: whoever waits for the same key tries again.
+// get returns the value of a key. If it is not there, get calls load under this caller's context. A
+// failure is not kept: other goroutines that wait for the key try again.
 func (c *cache[K, V]) get(ctx context.Context, key K, load func(context.Context) (V, int64, error)) (V, error) {
 	c.mu.Lock()
 	e := c.loaded[key]

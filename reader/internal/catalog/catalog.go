@@ -56,14 +56,14 @@ type Catalog struct {
 	wg     sync.WaitGroup // loads in the background
 }
 
-// Open opens the generation that manifest.json names, or the one with the given tables, whose bytes
-// are all read then, so that they are those of the name. limit bounds each of the caches, in bytes.
-// Errors are those of reader.Open.
+// Open opens the generation that manifest.json names, or the one with the given tables. It then
+// reads all bytes of the tables, to compare them with the hash in their name. limit bounds each of
+// the caches, in bytes. Open returns the errors of reader.Open.
 func Open(ctx context.Context, source *fetch.Source, tables string, limit int64) (*Catalog, error) {
 	return open(ctx, source, tables, limit, tables != "")
 }
 
-// OpenDamaged is Open for whoever checks the tables part by part.
+// OpenDamaged is Open for callers that check the tables part by part.
 func OpenDamaged(ctx context.Context, source *fetch.Source, tables string, limit int64) (*Catalog, error) {
 	return open(ctx, source, tables, limit, false)
 }
@@ -102,7 +102,7 @@ func (c *Catalog) open(ctx context.Context, tables string, hashed, anew bool) er
 		c.Object.Close() // of the first attempt
 	}
 	c.Object = object
-	// Most tables are short: what loads a part of them later finds it in the bytes read here.
+	// Most tables are short: later loads of their parts find them in the bytes read here.
 	front, info, err := objstore.ReadFront(ctx, object, objstore.Front)
 	if err != nil {
 		return c.noTables(ctx, err)
@@ -138,8 +138,8 @@ func (c *Catalog) open(ctx context.Context, tables string, hashed, anew bool) er
 	return nil
 }
 
-// checkName compares the hash of the tables with the one in their name. What was read of their
-// front is not read again: most tables have no more.
+// checkName compares the hash of the tables with the one in their name. It does not read their
+// front again, which is all of most tables.
 func (c *Catalog) checkName(read sections.ReadRange) error {
 	const step = 8 << 20
 	hash, buf := sha256.New(), []byte(nil)
@@ -274,7 +274,7 @@ func (c *Catalog) Scope(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// AfterClose returns err, or that the data set was closed where that is why a read failed.
+// AfterClose returns err, or the error that the data set was closed if that is why a read failed.
 func (c *Catalog) AfterClose(err error) error {
 	if c.ctx.Err() != nil {
 		return fetch.ErrClosed

@@ -55,8 +55,8 @@ func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (i
 	return ix, n, err
 }
 
-// Columns returns the columns of attributes of a shard, as sections.Tail.DecodeColumns does. They are
-// not kept.
+// Columns returns the columns of attributes of a shard, as sections.Tail.DecodeColumns does. They
+// are not kept.
 func (c *Catalog) Columns(ctx context.Context, number int, names []string) (columns []sections.AttrColumn, err error) {
 	ctx, end := c.Scope(ctx)
 	defer end()
@@ -144,7 +144,7 @@ func parseTail(s *fetch.Shard, last []byte) (*sections.Tail, error) {
 // metaContent is the key in an index's metadata whose value is the shard's identity in hexadecimal.
 const metaContent = "content"
 
-// needMore is how many of the last bytes parseTail wants.
+// needMore is how many of the last bytes parseTail needs.
 type needMore int64
 
 func (n needMore) Error() string { return fmt.Sprintf("%d bytes of the index are wanted", int64(n)) }
@@ -162,7 +162,7 @@ func decodeCold(s *fetch.Shard, t *sections.Tail, raw []byte) (*sections.ShardIn
 	return ix, err
 }
 
-// coldOf is COLD in all of the index's bytes.
+// coldOf returns COLD out of all of the index's bytes.
 func coldOf(s *fetch.Shard, t *sections.Tail, raw []byte) ([]byte, error) {
 	off, n := t.Cold()
 	_, size := IndexObject(s.ShardInfo)
@@ -173,7 +173,7 @@ func coldOf(s *fetch.Shard, t *sections.Tail, raw []byte) ([]byte, error) {
 	return raw[from : from+n], nil
 }
 
-// indexCost is what an index takes in memory, nearly.
+// indexCost returns about how much memory an index takes.
 func indexCost(ix *sections.ShardIndex) int64 {
 	if ix == nil {
 		return 0
@@ -182,8 +182,8 @@ func indexCost(ix *sections.ShardIndex) int64 {
 	return n + 8*int64(len(ix.Attrs)*ix.Keys.Len())
 }
 
-// ReadHot reads the hot index alone: mostly 64 KiB, which is a part of most indexes. It also
-// returns the bytes that it read.
+// ReadHot reads only the hot index: mostly 64 KiB, which is a part of most indexes. It also returns
+// the bytes that it read.
 func (c *Catalog) ReadHot(ctx context.Context, s *fetch.Shard) (t *sections.Tail, last []byte, err error) {
 	name, size := IndexObject(s.ShardInfo)
 	for n := min(int64(s.Tail), sections.TailGuess); ; {

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// OrderTable reads what an order needs: the number of samples of every block. It is read once and
-// shared, as plans share it too: do not write to it.
+// OrderTable reads the table for an order: the number of samples of every block. It is read once
+// and shared, also by plans: do not write to it.
 func (c *Catalog) OrderTable(ctx context.Context) (order.Table, error) {
 	return c.order.get(ctx, struct{}{}, func(ctx context.Context) (order.Table, int64, error) {
 		t, err := c.loadOrder(ctx)

@@ -108,7 +108,7 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 }
 
 // ShardOf returns the shard of a sample, and the number of the sample after its last one. It loads
-// no rows. A number that no sample has is an error that wraps fs.ErrNotExist.
+// no rows. If no sample has the number, the error wraps fs.ErrNotExist.
 func (c *Catalog) ShardOf(ctx context.Context, number uint64) (shard int, end uint64, err error) {
 	if number >= c.Tables.Samples {
 		return 0, 0, fmt.Errorf("reader: sample number %d of %d: %w", number, c.Tables.Samples, fs.ErrNotExist)

@@ -37,12 +37,12 @@ var spare struct {
 	arenas      []*arena // the one given back last at the end
 	bytes       int      // of them
 	inUse, most int
-	abandoned   int64 // bytes in hand of those that were abandoned
+	abandoned   int64 // bytes in hand of abandoned arenas
 	checked     int64 // the same when the collector was last told to look
 }
 
-// newArena returns an arena of at least size bytes, or nil where the system has none: callers then
-// use the heap.
+// newArena returns an arena of at least size bytes, or nil if the system has none. Callers then use
+// the heap.
 func newArena(size int64) *arena {
 	if size < leastArena || size != int64(int(size)) {
 		return nil
@@ -65,8 +65,8 @@ func newArena(size int64) *arena {
 	return a
 }
 
-// collect has the collector look for abandoned arenas where they hold much: by itself it does not
-// come for memory that it does not know.
+// collect runs the collector if abandoned arenas hold much memory. The collector does not count
+// that memory, so it would not run by itself.
 func collect() {
 	spare.Lock()
 	many := spare.abandoned > max(int64(spare.most), 2*spare.checked)
@@ -138,9 +138,9 @@ func (a *arena) giveBack() {
 }
 
 // abandon frees what is not cut, and keeps the bytes in hand as they are for as long as anything
-// refers to the arena, or until it is given back. Nobody else gets the addresses afterwards: a slice
-// that outlives all references to the arena cannot be read, and never shows the bytes of another
-// stream.
+// refers to the arena, or until it is given back. Nobody else gets the addresses afterwards: a
+// slice that outlives all references to the arena cannot be read, and never shows the bytes of
+// another stream.
 func (a *arena) abandon(inHand int64) {
 	a.forget()
 	spare.Lock()
@@ -156,14 +156,14 @@ func (a *arena) abandon(inHand int64) {
 	}, a.mem)
 }
 
-// leave takes bytes off those that were abandoned. spare is locked.
+// leave subtracts bytes from the abandoned ones. spare is locked.
 func leave(n int64) {
 	spare.abandoned -= n
 	spare.checked = min(spare.checked, spare.abandoned)
 }
 
-// cut returns a buffer of size bytes, or nil where no place is large enough. Its bytes are those
-// of an earlier use, or 0.
+// cut returns a buffer of size bytes, or nil if no place is large enough. It holds bytes of an
+// earlier use, or 0.
 func (a *arena) cut(size int) []byte {
 	if a == nil {
 		return nil

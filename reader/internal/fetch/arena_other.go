@@ -2,8 +2,8 @@
 
 package fetch
 
-// mapMemory returns nil: buffers are of the heap. So they are under the race detector, which does
-// not see other memory.
+// mapMemory returns nil: buffers come from the heap. They do under the race detector too, because
+// it does not see other memory.
 func mapMemory(int) []byte { return nil }
 
 func unmapMemory([]byte) {}

@@ -119,8 +119,8 @@ func TestSpareArenas(t *testing.T) {
 	most()
 }
 
-// TestAbandonedArena: buffers of an arena that was abandoned stay as they are while something refers
-// to it. Its memory is gone afterwards, and nobody gets the addresses.
+// TestAbandonedArena: buffers of an arena that was abandoned stay as they are while something
+// refers to it. Its memory is gone afterwards, and nobody gets the addresses.
 func TestAbandonedArena(t *testing.T) {
 	const mib = 1 << 20
 	p := Pool{Limit: 8 * mib}

@@ -31,8 +31,8 @@ type Pool struct {
 	arena *arena // nil: buffers are of the heap
 }
 
-// Map has buffers cut from one arena of Limit bytes, where the system provides such memory. Call it
-// before the first use.
+// Map makes the pool cut buffers from one arena of Limit bytes, if the system provides such memory.
+// Call it before the first use.
 func (p *Pool) Map() { p.arena = newArena(p.Limit) }
 
 // Take returns a buffer of n bytes, or nil when there is no room. One buffer alone is always
@@ -108,8 +108,8 @@ func (p *Pool) Trim() {
 	p.free = p.free[:0]
 }
 
-// Abandon frees what is not handed out. Buffers that are stay as they are until Close, or until
-// nothing refers to the pool any more.
+// Abandon frees what is not handed out. Buffers that are handed out stay as they are until Close,
+// or until nothing refers to the pool any more.
 func (p *Pool) Abandon() {
 	p.Trim()
 	if p.arena != nil {

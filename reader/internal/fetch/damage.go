@@ -21,9 +21,9 @@ func Damaged(err error) bool {
 // Proven reports whether err is damage of stored bytes, and not an object that was replaced.
 func Proven(err error) bool { return Damaged(err) && !errors.Is(err, objstore.ErrChanged) }
 
-// Twice calls read, and once more where the bytes looked damaged. For the second call the object is
-// opened again, and anew tells read to go past what a store has kept. So one flipped bit on the way
-// from a disk, a proxy or a network card ends no read.
+// Twice calls read, and calls it once more if the bytes looked damaged. For the second call the
+// object is opened again, and anew tells read to bypass what a store has kept. So one flipped bit
+// on the way from a disk, a proxy or a network card ends no read.
 func (s *Source) Twice(ctx context.Context, key Key, read func(anew bool) error) error {
 	first := read(false)
 	if !Damaged(first) || ctx.Err() != nil {
@@ -84,9 +84,9 @@ func (h *handle) read(ctx context.Context, p []byte, off int64, anew bool) error
 	return h.ReadAt(ctx, p, off)
 }
 
-// ReadRange reads n bytes of an object that the tables name and calls use with them. What use finds
-// damaged is read a second time. The object must have the given size, unless that is 0. Errors name
-// the object.
+// ReadRange reads n bytes of an object that the tables name and calls use with them. If use finds
+// them damaged, they are read a second time. The object must have the given size, unless that is 0.
+// Errors name the object.
 func (s *Source) ReadRange(ctx context.Context, name string, size uint64, off, n int64, use func([]byte) error) error {
 	err := s.Twice(ctx, Key{Name: name}, func(anew bool) error {
 		h, err := s.objects.acquire(ctx, Key{Name: name})
@@ -108,7 +108,8 @@ func (s *Source) ReadRange(ctx context.Context, name string, size uint64, off, n
 	return format.InShard(name, err)
 }
 
-// ReadWhole reads a small object that readers keep no handle of. anew is that of Twice.
+// ReadWhole reads a small object that readers keep no handle of. anew has the meaning that it has
+// in Twice.
 func (s *Source) ReadWhole(ctx context.Context, name string, most int64, anew bool) ([]byte, error) {
 	if !anew {
 		raw, _, err := objstore.ReadAll(ctx, s.Store, name, most)

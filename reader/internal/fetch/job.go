@@ -10,10 +10,10 @@ import (
 
 const (
 	// joinMost is the most stored bytes of small blocks that are read at once from a local store,
-	// decodedMost the most decoded bytes of such a read, and rowsMost the most rows. What is decoded
-	// then fits the second-level cache, as a block of 1 MiB and a little does alone: of blocks of 256
-	// KiB, eight together took 5 % more processor time than four. A request to a remote store costs
-	// more than that, so farMost is the most there.
+	// decodedMost the most decoded bytes of such a read, and rowsMost the most rows. The decoded bytes
+	// then fit the second-level cache, as a single block of a little more than 1 MiB does. Eight
+	// blocks of 256 KiB together took 5 % more processor time than four. A request to a remote store
+	// costs more than that, so farMost is the most there.
 	joinMost    = 1 << 20
 	decodedMost = 1 << 20
 	farMost     = 2 << 20
@@ -21,14 +21,14 @@ const (
 	// remoteMost is the most stored bytes of one request to a remote store: a run of eight blocks,
 	// also of ones that do not compress. A request costs time and, at many stores, money.
 	remoteMost = 16 << 20
-	// sumMost is the most bytes that are read before they are summed: they are in the second-level
-	// cache then. Reading 1 MiB first was measured to cost a fifth more.
+	// sumMost is the most bytes that are read before they are summed, so that they are still in the
+	// second-level cache. Reading 1 MiB first was measured to cost a fifth more.
 	sumMost = 256 << 10
-	// room is what the decoder wants after the decoded bytes, see codec.DecodeRoom.
+	// room is how many bytes the decoder needs after the decoded bytes, see codec.DecodeRoom.
 	room = 16
 )
 
-// Shard is what the tables of a data set tell about one shard.
+// Shard describes one shard, from the tables of a data set.
 type Shard struct {
 	*sections.ShardInfo
 	Source *Source // where it is read from
@@ -40,7 +40,8 @@ type Shard struct {
 	Removed []uint64
 	// Identity names the stored blocks by their content, for stores that keep them; else it is empty.
 	Identity string
-	// Unchecked shards are opened whatever their size: verify has reported it already.
+	// Unchecked shards are opened whatever their size, because verify has reported a wrong size
+	// already.
 	Unchecked bool
 
 	marks []Job // see Mark
@@ -60,7 +61,7 @@ func (s *Shard) NumberedKey(number uint64) string {
 	return string(s.Numbered.AppendKey(nil, number-s.First))
 }
 
-// GoneOf returns those of count samples, from number first on, that were removed.
+// GoneOf returns the numbers of removed samples among count samples from number first on.
 func (s *Shard) GoneOf(first uint64, count uint32) []uint64 {
 	return sections.Within(s.Removed, first, first+uint64(count))
 }
@@ -159,7 +160,7 @@ func (j Job) Split() iter.Seq[Job] {
 	}
 }
 
-// Rest yields a job for each block from that of j to the end of the shard.
+// Rest yields a job for each block from the block of j to the end of the shard.
 func (j Job) Rest() iter.Seq[Job] {
 	return func(yield func(Job) bool) {
 		rows := j.Shard.Rows
@@ -198,7 +199,7 @@ func (j *Job) fill(end int, whole bool) {
 	j.Whole = false
 	j.To = j.From
 	for j.To < len(rows) {
-		// What cannot be divided: a row, or a block.
+		// st and de are the bytes of what cannot be divided: a row, or a block.
 		stop, st, de := j.To, 0, 0
 		for stop == j.To || (whole && stop < len(rows) && rows[stop].Samples == 0) {
 			st, de = st+int(rows[stop].Stored), de+int(rows[stop].Decoded)

@@ -10,11 +10,11 @@ import (
 )
 
 // maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this
-// leaves room for others. With fewer, the number follows what the process turns out to have.
+// leaves room for others. In a process with fewer descriptors, objects keeps fewer open.
 const maxOpen = 256
 
 // objects keeps the objects used last open. A handle is shared by its users. It is closed when it
-// has none and others were used since, or when the source is closed.
+// has no users and others were used since, or when the source is closed.
 type objects struct {
 	store  objstore.Store
 	openAs func(ctx context.Context, name, identity string) (objstore.Object, error) // nil without a cache

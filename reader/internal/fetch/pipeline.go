@@ -17,16 +17,17 @@ import (
 //	                                     ──▶ work ──▶ Worker ──▶ Unit.done
 //
 // The dispatcher takes units and memory in the order of the jobs. So the unit that the consumer
-// waits for has all it needs, and nothing can wait in a circle. What crosses between goroutines is
-// a unit of some MiB, never a sample.
+// waits for has all it needs, and nothing can wait in a circle. Goroutines pass units of some MiB
+// to each other, never single samples.
 type Pipeline struct {
 	Source  *Source
 	Pool    *ScratchPool
 	Workers int
 	Memory  int64 // bytes of blocks, stored and decoded
-	// Requests is how many are kept in flight; 0 is what the store of the source allows by itself.
+	// Requests is how many are kept in flight; 0 means as many as the store of the source allows by
+	// itself.
 	Requests int
-	// KeepGoing and Check are those of the workers. Without KeepGoing the first error ends the
+	// KeepGoing and Check are passed to the workers. Without KeepGoing the first error ends the
 	// iteration.
 	KeepGoing bool
 	Check     func(*Result) error
@@ -49,7 +50,7 @@ type Unit struct {
 	done chan struct{} // holds a token when the results are there
 }
 
-// workerMemory is what a worker holds besides units.
+// workerMemory is the memory that a worker holds in addition to units.
 const workerMemory = 1 << 20
 
 // Run yields the units in order. When the loop ends, by a break too, all goroutines have ended. Run

@@ -13,14 +13,14 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/block"
 )
 
-// Result is a frame, or why there is none. A frame is a block of ordinary size, or a part of a
+// Result is a frame, or the error in its place. A frame is a block of ordinary size, or a part of a
 // larger one.
 type Result struct {
 	Shard *Shard
 	// Block is the block's number in the shard, Row the frame's in Shard.Rows.
 	Block, Row int
-	// Offset is where the Stored bytes of the frame begin in the object, BlockOffset where the decoded
-	// ones do in the block: 0 in its first frame.
+	// Offset is where the Stored bytes of the frame begin in the object. BlockOffset is where its
+	// decoded bytes begin in the block: 0 in the first frame.
 	Offset, BlockOffset int64
 	Stored              int
 	// First is the number of the block's first sample. Samples is how many the block has, in its first
@@ -55,8 +55,8 @@ type Worker struct {
 	// Take, when not nil, is called with every row that is right, and with the number of decoded bytes
 	// of the job before it. The row is decoded in memory of the goroutine, which stays in the cache,
 	// and not in the buffer of the job: Take keeps what is needed of it, there or elsewhere. A second
-	// read calls it again, from the first row on. For jobs of whole blocks, and without a Flight where
-	// blocks are stored raw.
+	// read calls it again, from the first row on. It is only for jobs of whole blocks, and not with a
+	// Flight if blocks are stored raw.
 	Take func(r *Result, before int)
 	// Account records the progress of a stream's job; it may be nil. Rereads, when not nil, is called
 	// for each job that is read a second time.
@@ -128,7 +128,7 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 	return r.takeTurn(ctx, out)
 }
 
-// failed is the result of a job that could not be read.
+// failed returns the result of a job that could not be read.
 func (j *Job) failed(err error) Result {
 	return Result{
 		Shard: j.Shard, Block: j.Block, Row: j.From, Offset: j.Offset, First: j.First,
@@ -141,7 +141,8 @@ type rows struct {
 	*Worker
 	handle *handle
 	job    *Job
-	// at is where the stored bytes of the rows to come are, when fetched, or where they are read to.
+	// at is where the stored bytes of the rows to come are if they were fetched, or else where they
+	// are read to.
 	at      []byte
 	fetched bool
 	inPlace bool
@@ -252,7 +253,7 @@ func (r *rows) next(ctx context.Context, row format.Row, offset int64) ([]byte, 
 	return stored, nil
 }
 
-// place is where a row is decoded to.
+// place returns the memory into which a row is decoded.
 func (r *rows) place(s *Scratch, before int, stored []byte, row format.Row) []byte {
 	switch {
 	case r.Take == nil:
@@ -278,8 +279,8 @@ func (r *rows) decode(s *Scratch, dst, stored []byte, row format.Row) ([]byte, e
 	return out, nil
 }
 
-// explain adds the position, and that the object was replaced where that is why its bytes do not
-// fit.
+// explain adds the position to an error. It also says that the object was replaced, if that is why
+// its bytes do not fit.
 func (r *rows) explain(block int, offset int64, err error) error {
 	if errors.Is(err, format.ErrCorrupt) && r.job.Shard.Source.objects.replaced(r.handle) {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)

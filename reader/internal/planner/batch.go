@@ -63,8 +63,8 @@ func (p *Planner) open(ctx context.Context, of *order.Span) error {
 	return nil
 }
 
-// trim leaves out blocks at the ends of a piece that are not wanted. A piece without any that is
-// wanted is never read; it stays whole.
+// trim leaves out unwanted blocks at the ends of a piece. A piece without wanted blocks is never
+// read, and stays whole.
 func (s *Source) trim(first, blocks int) (int, int) {
 	if s.Wanted == nil {
 		return first, blocks
@@ -99,8 +99,8 @@ func (p *Planner) close(d *Draft, of *order.Span) {
 	}
 }
 
-// bring has the i-th piece of the use at hand admitted and fetched. It returns how many pieces it
-// brought, none when the batch has passed the piece, and false when ctx has ended.
+// bring admits the i-th piece of the use at hand and asks for it. It returns how many pieces it
+// brought, none if the batch has passed the piece, and false if ctx has ended.
 func (p *Planner) bring(ctx context.Context, piece *window.Piece, i int) (brought int, ok bool) {
 	defer p.Clock.Plan(account.PlanOrder)
 	for {

@@ -9,8 +9,8 @@ import (
 
 // Draft is a batch as it was planned.
 type Draft struct {
-	// Use is that of several batches. Pieces are those of it up to this batch: the planner may add
-	// others to Use.Pieces at any time.
+	// Several batches share a Use. Pieces are its pieces up to this batch: the planner may add others
+	// to Use.Pieces at any time.
 	*window.Use
 	Pieces []*window.Piece
 	Refs   []order.Ref
@@ -74,8 +74,8 @@ func (l *drafts) take() *Draft {
 }
 
 // Release ends the use of a draft whose batch was delivered: its pieces, copies and closed slots go
-// back to the window, and the draft is used again. It may be called from any goroutine, once for each
-// draft.
+// back to the window, and the draft is used again. It may be called from any goroutine, once for
+// each draft.
 func (p *Planner) Release(d *Draft) {
 	if p.Window.Release(d.Use) {
 		p.idle.mu.Lock()

@@ -1,5 +1,5 @@
-// Package planner runs ahead of the consumer: it lists the batches to come and has their blocks
-// brought into memory.
+// Package planner runs ahead of the consumer: it lists the batches to come and asks for their
+// blocks.
 //
 //	Order ──▶ batch: references, spans that open and close
 //	      ──▶ spans become window.Slots, references find their pieces, the batch pins them
@@ -34,15 +34,15 @@ type Shards interface {
 	Shard(ctx context.Context, source int, block uint32) (s *fetch.Shard, first int, err error)
 }
 
-// Source is what the planner has to know about a source.
+// Source describes a source for the planner.
 type Source struct {
 	PieceBlocks int // blocks of a piece
 	// FirstBlocks is the same in the spans that the first batch opens. With 1, the batch for which a
-	// loop waits from a cold start brings only the blocks that it draws from: of the runs of a
-	// shuffled order, a half or a quarter. Smaller than PieceBlocks only where no piece spans runs.
+	// loop waits from a cold start brings only the blocks that it draws from: a half or a quarter of
+	// the runs of a shuffled order. It may be smaller than PieceBlocks only if no piece spans runs.
 	FirstBlocks int
-	// Wanted reports whether a block has samples in the order; nil: all blocks have. Those of a piece
-	// that are wanted are consecutive, and only they are read.
+	// Wanted reports whether a block has samples in the order; nil means that all blocks have. The
+	// wanted blocks of a piece are consecutive, and only they are read.
 	Wanted      func(block int) bool
 	SampleBytes int64 // mean decoded bytes of a sample
 	Joined      int   // most stored bytes of one read
@@ -93,14 +93,14 @@ func (s *slots) add(of span) {
 	s.open = s.all[len(s.all)-open-1:]
 }
 
-// span is a slot with the number of the first block of its first piece, and the blocks of a piece.
-// The zero value is one that is closed.
+// span is a slot with the number of the first block of its first piece, and the number of blocks of
+// a piece. The zero value is a closed span.
 type span struct {
 	*window.Slot
 	first, per int
 
-	// Of a slot of one piece without removed samples: the place of the piece in a use, and the number
-	// of that use. It spares references a look at the piece.
+	// For a slot of one piece without removed samples, in is the number of a use, and place the place
+	// of the piece in it. They save references a look at the piece.
 	in    uint64
 	place int32
 }

@@ -143,8 +143,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestCopied plans a batch whose pieces are more than its share of the window: it is copied, and its
-// pieces are in the order in which they can be freed.
+// TestCopied plans a batch whose pieces are more than its share of the window: it is copied, and
+// its pieces are in the order in which they can be freed.
 func TestCopied(t *testing.T) {
 	s := newScript(8, batch{
 		opened: []order.Span{{Slot: 1, Block: 0, Blocks: 8}},

@@ -65,9 +65,9 @@ func (p *Planner) find(d *Draft) error {
 	p.Ahead.Plan()
 	p.Window.Pin(d.Use, d.known, p.batch)
 	p.use.batches, p.use.refs, p.use.bytes = p.use.batches+1, p.use.refs+len(d.Refs), p.use.bytes+bytes
-	// What batches in hand use cannot be evicted. So that there is always room for one more, a batch
-	// may hold a share of the window. The samples of a larger one are copied, and its pieces are freed
-	// one by one.
+	// Pieces that batches in hand use cannot be evicted. A batch may hold only a share of the window,
+	// so that there is always room for one more. The samples of a larger one are copied, and its
+	// pieces are freed one by one.
 	if p.use.held > p.Share {
 		d.Copied, d.Bytes = true, bytes
 		p.Window.Order(d.Pieces)

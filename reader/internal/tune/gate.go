@@ -18,7 +18,7 @@ type Gate struct {
 func NewGate(limit int) *Gate { return &Gate{limit: limit} }
 
 // Enter waits until the caller is admitted; the caller must then call Leave. It returns false when
-// ctx has ended. All users of a gate share one context, so a turn that is not taken keeps nobody.
+// ctx has ended. All users of a gate share one context, so a turn that is not taken blocks nobody.
 func (g *Gate) Enter(ctx context.Context) bool {
 	if g == nil {
 		return true
@@ -69,7 +69,7 @@ func (g *Gate) Limit() int {
 	return g.limit
 }
 
-// admit admits those that wait as far as the limit allows; g.mu is held.
+// admit admits waiting goroutines as far as the limit allows; g.mu is held.
 func (g *Gate) admit() {
 	for g.inside < g.limit && len(g.waiting) > 0 {
 		g.inside++

@@ -9,12 +9,12 @@ import (
 const (
 	// firstSteps are measured one by one, without waiting for the end of a window.
 	firstSteps = 3
-	// noticed is the shortest wait that the depth is blamed for.
+	// noticed is the shortest wait for which the depth is blamed.
 	noticed = time.Millisecond
 )
 
-// Meters count what the Loop measures by. The methods may be called from several goroutines at
-// once; those of nil do nothing.
+// Meters count events for the measures of the Loop. The methods may be called from several
+// goroutines at once. Methods of nil Meters do nothing.
 type Meters struct {
 	pieces, read, decode, throttled atomic.Int64 // read and decode in nanoseconds
 	steps, busy                     atomic.Int64
@@ -22,7 +22,7 @@ type Meters struct {
 	kick                            chan struct{}
 }
 
-// NewMeters returns meters that nothing was counted on.
+// NewMeters returns meters that have counted nothing.
 func NewMeters() *Meters { return &Meters{kick: make(chan struct{}, 1)} }
 
 // Landed counts a piece, and how long it was read and decoded.

@@ -16,7 +16,7 @@ type Limits struct {
 	Room float64
 }
 
-// Measure is what happened in a window of time. A piece is what one request asks for.
+// Measure describes what happened in a window of time. A piece is what one request asks for.
 type Measure struct {
 	At, Span time.Duration // end of the window since the stream was opened, and its length
 	// Steps is how many steps the consumer took, each from a batch to its next request for one; Busy

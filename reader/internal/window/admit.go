@@ -7,7 +7,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Outcome is what Admit did.
+// Outcome tells what Admit did.
 type Outcome int
 
 // The outcomes of Admit.
@@ -18,7 +18,7 @@ const (
 )
 
 // Admit gives p, the i-th piece of a Use, its memory. alone tells that no earlier batch is on its
-// way: when the consumer waits as well, it waits for this batch. The batch may be released already.
+// way: if the consumer waits, it waits for this batch. The batch may be released already.
 func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,8 +45,8 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	return Admitted
 }
 
-// get returns n bytes for what the consumer waits for: free ones, those of pieces that no batch
-// uses, or more than the limit when batches in hand hold all of it.
+// get returns n bytes for a piece that the consumer waits for. They are free bytes, or bytes of
+// pieces that no batch uses, or bytes above the limit if batches in hand hold all of it.
 func (w *Window) get(n int) []byte {
 	for buf := w.pool.Take(n); ; buf = w.pool.Take(n) {
 		if buf != nil {
@@ -58,8 +58,8 @@ func (w *Window) get(n int) []byte {
 	}
 }
 
-// admitCopied returns memory for the i-th piece of a batch that is copied. What is still to be
-// copied has its room first; a piece beyond the limit is granted only when all before it are gone.
+// admitCopied returns memory for the i-th piece of a batch that is copied. Copies to come get their
+// room first. A piece beyond the limit is granted only when all pieces before it are gone.
 func (w *Window) admitCopied(n int, u *Use, i int) []byte {
 	rest := max(u.Bytes-u.copied, 0) + int64(fetch.SizeOf(n))
 	for w.pool.Lent()+rest > w.pool.Limit && w.evict() {

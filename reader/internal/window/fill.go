@@ -21,7 +21,7 @@ type Filler struct {
 	take    func(r *fetch.Result, before int)
 }
 
-// Fill fills a piece that was admitted. What is wrong with a block becomes that block's error.
+// Fill fills a piece that was admitted. A fault of a block becomes that block's error.
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
 	f.Take = nil
 	if p.packs(f.Flight == nil) {
@@ -73,13 +73,13 @@ func (p *Piece) add(rows []fetch.Result, decoded []byte) {
 	}
 }
 
-// addError adds a block in which something is wrong.
+// addError adds a block that has a fault.
 func (p *Piece) addError(of *fetch.Result, err error) {
 	p.Table.AddError(format.Place{Shard: of.Shard.Name, Block: of.Block, Offset: of.Offset}.Wrap(InBlock(err)))
 }
 
 // InBlock moves an offset in a decoded block from an error's position into its text, because
-// positions are those in the object.
+// positions count bytes of the object.
 func InBlock(err error) error {
 	var at *format.PosError
 	if !errors.As(err, &at) || at.Offset < 0 {

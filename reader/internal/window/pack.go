@@ -6,14 +6,15 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// packing is what Filler.pack made of a block.
+// packing is the result of Filler.pack for a block.
 type packing struct {
 	*block.Packed
 	err error
 }
 
-// mostPacked is the most bytes of the mean sample of a block that is packed, decoded: half of such a
-// block is headers. Larger samples stay where they are: copying 3 KB took longer than its headers do.
+// mostPacked is the most bytes of the mean sample of a block that is packed, decoded: half of such
+// a block is headers. Larger samples stay where they are: copying 3 KB took longer than its headers
+// do.
 const mostPacked = 2 << 10
 
 // packs reports whether only the samples of a piece's blocks are kept, without the headers around
@@ -28,8 +29,8 @@ func (p *Piece) packs(scratch bool) bool {
 	return s.Layout == nil
 }
 
-// pack keeps the samples of a decoded block in the buffer of the piece at hand, where the block would
-// be.
+// pack keeps the samples of a decoded block in the buffer of the piece at hand, where the block
+// would be.
 func (f *Filler) pack(r *fetch.Result, before int) {
 	p := f.piece
 	to := &f.packed[r.Block-p.Job.Block]

@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// TestPacks checks which pieces are packed: those of whole tar blocks that fit the cache and of which
-// headers are much; stored raw, only where there is scratch to read them to.
+// TestPacks checks which pieces are packed: those of whole tar blocks that fit the cache and of
+// which headers are much; stored raw, only where there is scratch to read them to.
 func TestPacks(t *testing.T) {
 	const zstd, raw, plain = format.CodecZstd, format.CodecRaw, format.CodecBytes
 	row := func(codec format.Codec, decoded, samples uint32) format.Row {

@@ -183,8 +183,8 @@ func (w *Window) Begin() *Use {
 }
 
 // Pin adds a batch to a Use, and keeps the pieces that it is the first to need, those after the
-// first known ones, in the window until all batches of the Use are released. It marks those that the
-// batch has to wait for.
+// first known ones, in the window until all batches of the Use are released. It marks those that
+// the batch has to wait for.
 func (w *Window) Pin(u *Use, known int, batch uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,8 +214,8 @@ func (w *Window) Stats() (evicted uint64, most int64) {
 	return w.evicted, w.pool.Most()
 }
 
-// Close ends the window. Where batches are in hand, their pieces and copies stay as they are as long
-// as anything refers to the window, or until Free.
+// Close ends the window. Where batches are in hand, their pieces and copies stay as they are as
+// long as anything refers to the window, or until Free.
 func (w *Window) Close(inHand bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
