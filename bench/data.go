@@ -162,8 +162,8 @@ func (b *bench) binary() (string, error) {
 	return bin, nil
 }
 
-// packageEnv returns the environment of a script that imports the Python package of this repository,
-// with its binary.
+// packageEnv returns the environment of a script that imports the Python package of this
+// repository, with its binary.
 func (b *bench) packageEnv() ([]string, error) {
 	bin, err := b.binary()
 	if err != nil {

@@ -43,7 +43,8 @@ func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions)
 	}
 }
 
-// openMix opens the sources of a mix in which each data set has a share in proportion to its samples.
+// openMix opens the sources of a mix in which each data set has a share in proportion to its
+// samples.
 func (b *bench) openMix(dirs []string, workers int) (*reader.Sources, error) {
 	var spec reader.Spec
 	for i, dir := range dirs {

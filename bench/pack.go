@@ -217,8 +217,8 @@ func packFolder(ctx context.Context, store objstore.Store, src string) error {
 	return err
 }
 
-// againstTar compares our default level with the pipe people use, at its default level, 3. Both write
-// their result below packed. encode is the processor time that our encoder takes alone.
+// againstTar compares our default level with the pipe people use, at its default level, 3. Both
+// write their result below packed. encode is the processor time that our encoder takes alone.
 func (b *bench) againstTar(src, packed string, ours func() error, dir string, encode float64) error {
 	shards, err := shardFiles(dir)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 //go:embed python.py
 var pythonScript string
 
-// pythonEpochs is how many epochs a reading has. The first, in which memory is allocated and workers
-// are started, counts by itself.
+// pythonEpochs is how many epochs a reading has. The first, in which memory is allocated and
+// workers are started, counts by itself.
 const pythonEpochs = 3
 
 // pythonRun is the script's result for one reading.
@@ -52,9 +52,9 @@ func (b *bench) pythonWith(interpreter string) (*pythonBench, error) {
 	return p, os.WriteFile(p.script, []byte(pythonScript), 0o600)
 }
 
-// loops holds a loop in Python that only waits, with the default workers, against the Go reader with
-// its own, and a loop that computes all the time against the same without a loader. They need no
-// packages but numpy.
+// loops holds a loop in Python that only waits, with the default workers, against the Go reader
+// with its own, and a loop that computes all the time against the same without a loader. They need
+// no packages but numpy.
 func (b *bench) loops() error {
 	interpreter, err := b.python("numpy")
 	if err != nil {
@@ -115,8 +115,8 @@ func (b *bench) pythonPackage() error {
 	return nil
 }
 
-// memory is the shuffle memory of the group: a quarter of the data, so that neither reader holds the
-// data whole, and at most the default.
+// memory is the shuffle memory of the group: a quarter of the data, so that neither reader holds
+// the data whole, and at most the default.
 func (p *pythonBench) memory() uint64 { return uint64(min(p.mib, 2048)) << 20 }
 
 // windows returns the blocks of the data, and describes them beside the shuffle memory.

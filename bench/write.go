@@ -109,8 +109,8 @@ func (w *writeBench) against(corpus, field, mode string, passes int, floor func(
 	return r, took, bases.Median(), cpus.Median(), nil
 }
 
-// peers writes the same samples by other tools, a quarter of them with gzip. Ours has the level that
-// is nearest to zstd:1; floor encodes and hashes the samples once at that level.
+// peers writes the same samples by other tools, a quarter of them with gzip. Ours has the level
+// that is nearest to zstd:1; floor encodes and hashes the samples once at that level.
 func (w *writeBench) peers(floor func() error) error {
 	ours, err := w.run("text", "txt", "fastest", writePasses)
 	if err != nil {

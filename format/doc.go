@@ -43,7 +43,7 @@
 //
 // Input that these packages would not write is [ErrCorrupt], wrapped in a [*PosError] with its
 // place. No input makes a function panic. Sizes found in input are compared with the bytes at hand
-// before anything is allocated: an index takes at most 40 bytes for each of its bytes, decompressed,
-// and 4 for each decoded byte of the shard's blocks; tables take 400 for each byte (a shard of 32
-// bytes may have names of 9 KiB); a frame takes the decoded length in its row.
+// before anything is allocated: an index takes at most 40 bytes for each of its bytes,
+// decompressed, and 4 for each decoded byte of the shard's blocks; tables take 400 for each byte (a
+// shard of 32 bytes may have names of 9 KiB); a frame takes the decoded length in its row.
 package format

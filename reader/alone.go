@@ -136,8 +136,8 @@ func (s *Spec) sameWindow(table order.Table, cp *order.Checkpoint) error {
 	return nil
 }
 
-// unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller must
-// Close it.
+// unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller
+// must Close it.
 func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning, until uint64) (*unitplan.Order, error) {
 	lengths, err := d.lengths(ctx, unit.By, &p)
 	if err != nil {

@@ -106,7 +106,8 @@ func (m *batchMemory) reset() {
 	m.rows.Reset()
 }
 
-// origin is where a sample of a stream is from. It keeps the memory of the sample, also after Close.
+// origin is where a sample of a stream is from. It keeps the memory of the sample, also after
+// Close.
 type origin struct {
 	*input
 	memory *window.Window

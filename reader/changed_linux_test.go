@@ -104,8 +104,9 @@ func writeThroughMapping(t *testing.T, path string) {
 	}
 }
 
-// TestWrittenThroughMapping has another program write to shards on tmpfs through a mapping, which no
-// time of the files shows. Batches are right, the one in hand too, until an error names the shard.
+// TestWrittenThroughMapping has another program write to shards on tmpfs through a mapping, which
+// no time of the files shows. Batches are right, the one in hand too, until an error names the
+// shard.
 func TestWrittenThroughMapping(t *testing.T) {
 	for name, c := range map[string]struct {
 		opt  writer.Options
@@ -148,8 +149,8 @@ func TestWrittenThroughMapping(t *testing.T) {
 	}
 }
 
-// TestChangedWhileStreamed has another program write to shards and cut them all the time, at random.
-// A batch is right or an error, which comes in the end.
+// TestChangedWhileStreamed has another program write to shards and cut them all the time, at
+// random. A batch is right or an error, which comes in the end.
 func TestChangedWhileStreamed(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	batches := 0

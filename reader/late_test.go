@@ -120,8 +120,8 @@ func TestReleaseAfterClose(t *testing.T) {
 	}
 }
 
-// TestAnyAccessor: a batch of samples answers what one of rows does, and the other way round; what it
-// does not have is an error or nothing, also after Release.
+// TestAnyAccessor: a batch of samples answers what one of rows does, and the other way round; what
+// it does not have is an error or nothing, also after Release.
 func TestAnyAccessor(t *testing.T) {
 	set := lateSet(t, 'm')
 	b := take(t, set.stream(t, lateOptions), 1)[0]

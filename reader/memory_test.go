@@ -99,9 +99,9 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestStreamAllocations: once a stream has its memory, most blocks cost no allocation, also those of
-// which only the samples are kept. Blocks are not compressed: the decoder's pools allocate under the
-// race detector.
+// TestStreamAllocations: once a stream has its memory, most blocks cost no allocation, also those
+// of which only the samples are kept. Blocks are not compressed: the decoder's pools allocate under
+// the race detector.
 func TestStreamAllocations(t *testing.T) {
 	for name, c := range map[string]struct {
 		size int

@@ -165,7 +165,8 @@ func (s *Stream) assemble(ctx context.Context) {
 	}
 }
 
-// hand hands a batch to the consumer, who owns it from here on. It returns false when ctx has ended.
+// hand hands a batch to the consumer, who owns it from here on. It returns false when ctx has
+// ended.
 func (s *Stream) hand(ctx context.Context, out assembled) bool {
 	s.clock.Hand(1)
 	select {

@@ -159,8 +159,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestRowsIf lets a function choose between rows and samples: it gets the fields of the rows, and is
-// not called where the data has none.
+// TestRowsIf lets a function choose between rows and samples: it gets the fields of the rows, and
+// is not called where the data has none.
 func TestRowsIf(t *testing.T) {
 	wide := openSet(t, wideSet(t, 100, false, stacked))
 	ordinary := openSet(t, wideSet(t, 100, false, writer.Options{}))

@@ -41,8 +41,8 @@ func TestMemoryOfBatches(t *testing.T) {
 	}
 }
 
-// TestNoCopiesOfLargeBatches: with the default memory, the samples of a batch are views also where a
-// batch has nearly as many bytes as the order mixes, so that many of its blocks begin in it.
+// TestNoCopiesOfLargeBatches: with the default memory, the samples of a batch are views also where
+// a batch has nearly as many bytes as the order mixes, so that many of its blocks begin in it.
 func TestNoCopiesOfLargeBatches(t *testing.T) {
 	var samples []testset.Sample
 	for i := range 1500 {
@@ -62,8 +62,8 @@ func TestNoCopiesOfLargeBatches(t *testing.T) {
 	}
 }
 
-// TestBatchesReady: small batches lie ready in larger numbers, but in a part of a given memory; and few
-// with Map, since what it makes of a sample counts nowhere.
+// TestBatchesReady: small batches lie ready in larger numbers, but in a part of a given memory; and
+// few with Map, since what it makes of a sample counts nowhere.
 func TestBatchesReady(t *testing.T) {
 	var samples []testset.Sample
 	for i := range 100 {

@@ -54,8 +54,8 @@ func (s *held) one(n int) int {
 	return s.most
 }
 
-// TestSpare: spare workers read and decode while Next waits, or while somebody does for whom batches
-// are taken ahead, and at no other time.
+// TestSpare: spare workers read and decode while Next waits, or while somebody does for whom
+// batches are taken ahead, and at no other time.
 func TestSpare(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		watch(t)

@@ -150,8 +150,8 @@ type delivered struct {
 	idle                    []*batchMemory
 }
 
-// end records the lifetime of the stream. It reports whether batches are in hand: the Release of the
-// last one then frees the window.
+// end records the lifetime of the stream. It reports whether batches are in hand: the Release of
+// the last one then frees the window.
 func (c *delivered) end(after time.Duration) (inHand bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

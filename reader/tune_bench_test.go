@@ -103,8 +103,8 @@ func (s *networked) enter() (refused bool) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // BenchmarkTuned streams over simulated networks, to a consumer that only takes batches and to one
-// with a step: autotuned, with the defaults fixed, and with fixed requests. One iteration is a stream
-// from its start, so that it has what the tuner needs to find its settings.
+// with a step: autotuned, with the defaults fixed, and with fixed requests. One iteration is a
+// stream from its start, so that it has what the tuner needs to find its settings.
 //
 //	go test -run '^$' -bench Tuned -benchtime 3x ./reader
 func BenchmarkTuned(b *testing.B) {

@@ -158,7 +158,8 @@ func TestUnitsRefused(t *testing.T) {
 	}
 }
 
-// TestUnitsLost: what the policy for long samples leaves out is counted in Info and Stats, and logged.
+// TestUnitsLost: what the policy for long samples leaves out is counted in Info and Stats, and
+// logged.
 func TestUnitsLost(t *testing.T) {
 	set, lengths := newDocuments(t, 100)
 	for _, policy := range []units.Long{units.LongDrop, units.LongTruncate, units.LongSplit} {

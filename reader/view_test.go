@@ -98,8 +98,8 @@ func TestStreamViews(t *testing.T) {
 				f := set.follow(t, o)
 				f.rest(t)
 				stats, want := f.Stats(), wantedBlocks(t, f.Info().Plan, o.Epochs)
-				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again, as may two
-				// runs that share one when the first is done before the second begins.
+				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again, as may
+				// two runs that share one when the first is done before the second begins.
 				if most := want + want/16 + o.Epochs*uint64(max(o.Order.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {
 					t.Errorf("%s, remote %v, %+v: %d blocks were read, %d have samples; %d samples of %d", name, remote, o, stats.Blocks, want, stats.Samples, set.Selection().Len())
 				}

@@ -58,12 +58,12 @@ type RemoveReport struct {
 }
 
 // RemoveKeys removes the samples with the given keys from the current generation of a data set, and
-// publishes a new one. No shard is read or written: the new generation lists the samples as removed.
-// They are holes in every order, whether it has begun or is new; nothing else moves, and checkpoints
-// stay valid. writer.Purge then removes the bytes.
+// publishes a new one. No shard is read or written: the new generation lists the samples as
+// removed. They are holes in every order, whether it has begun or is new; nothing else moves, and
+// checkpoints stay valid. writer.Purge then removes the bytes.
 //
-// Where another program publishes meanwhile, RemoveKeys finds the samples anew; of two programs that
-// remove samples at once, both succeed. Keys that no sample has are an error that wraps
+// Where another program publishes meanwhile, RemoveKeys finds the samples anew; of two programs
+// that remove samples at once, both succeed. Keys that no sample has are an error that wraps
 // ErrMissingKeys, unless RemoveOptions.AllowMissing is set; the report then still counts them.
 func RemoveKeys(ctx context.Context, store objstore.Store, keys []string, o RemoveOptions) (*RemoveReport, error) {
 	keys = distinctKeys(keys)
@@ -99,8 +99,8 @@ func distinctKeys(keys []string) []string {
 	return out
 }
 
-// attempt is RemoveKeys for the generation that is current now. The report is not nil where the data set
-// could be opened.
+// attempt is RemoveKeys for the generation that is current now. The report is not nil where the
+// data set could be opened.
 func attempt(ctx context.Context, store objstore.Store, keys []string, o RemoveOptions) (*RemoveReport, error) {
 	d, err := reader.Open(ctx, store, reader.Options{})
 	if err != nil {

@@ -103,8 +103,8 @@ type reading struct {
 }
 
 // New returns a source of data sets, which the caller keeps open while it uses the source and then
-// closes. A sample is valid until the next call of Next; large payloads may be read later, from other
-// goroutines, as long as the data sets are open.
+// closes. A sample is valid until the next call of Next; large payloads may be read later, from
+// other goroutines, as long as the data sets are open.
 //
 // A data set with a view in use gives the samples of the view, which must be a subset. New
 // reads no sample. Errors in the options wrap writer.ErrOption.

@@ -37,8 +37,8 @@ type block struct {
 	unlisted int64
 }
 
-// body is how a block stores its samples: as members of a tar, or as the rows of arrays. A body belongs
-// to one block, which its methods get.
+// body is how a block stores its samples: as members of a tar, or as the rows of arrays. A body
+// belongs to one block, which its methods get.
 type body interface {
 	// add lays out a sample, whose fields are sorted.
 	add(b *block, s *Sample)

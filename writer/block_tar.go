@@ -219,7 +219,8 @@ func (w *frameWriter) flush() error {
 	return w.p.send(f)
 }
 
-// sample writes all members. payloads[i] is the payload of field i, nil where its data is in memory.
+// sample writes all members. payloads[i] is the payload of field i, nil where its data is in
+// memory.
 func (w *frameWriter) sample(s *Sample, payloads []io.ReadCloser) error {
 	for i := range s.Fields {
 		f := &s.Fields[i]

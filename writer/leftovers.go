@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Leftovers returns the names of the shards that an unfinished pack, or one that is running, put for
-// the generation after the current one. name is Options.Name.
+// Leftovers returns the names of the shards that an unfinished pack, or one that is running, put
+// for the generation after the current one. name is Options.Name.
 func Leftovers(ctx context.Context, store objstore.Store, name string) ([]string, error) {
 	var prior current
 	sum, err := prior.find(ctx, store)

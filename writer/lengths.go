@@ -47,8 +47,8 @@ func (l length) failed(err error) error {
 	return fmt.Errorf("%w for attribute %q from field %q: %w", ErrLength, l.attr, l.field, err)
 }
 
-// value returns the attribute by the header of an array of size bytes, which begins with the bytes of
-// first.
+// value returns the attribute by the header of an array of size bytes, which begins with the bytes
+// of first.
 func (l length) value(first []byte, size int64) (v format.AttrValue, err error) {
 	n, err := elements(first, size)
 	if err != nil {

@@ -194,8 +194,8 @@ func TestNoStore(t *testing.T) {
 }
 
 // TestLeftovers: a pack accepts shards that are in the store under the names of its own if every
-// byte is the same, and refuses one that differs in any of its parts: frames, compressed or not, end
-// of the archive and index.
+// byte is the same, and refuses one that differs in any of its parts: frames, compressed or not,
+// end of the archive and index.
 func TestLeftovers(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		source := func() *synth { return (&childJob{Tag: "a", Items: 60}).source() }

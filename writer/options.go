@@ -24,13 +24,13 @@ const (
 
 func (m Mode) String() string { return [...]string{"create", "overwrite", "append"}[m] }
 
-// Faults are what happens to samples that cannot be read or stored. The zero value ends the pack with
-// the error of the first.
+// Faults are what happens to samples that cannot be read or stored. The zero value ends the pack
+// with the error of the first.
 type Faults struct {
 	// Skip leaves such samples out, and counts and lists them.
 	Skip bool
-	// MaxSkipped is the most samples that Skip may leave out; MaxSkippedShare is the same as a share of
-	// all samples. Zero sets no limit.
+	// MaxSkipped is the most samples that Skip may leave out; MaxSkippedShare is the same as a share
+	// of all samples. Zero sets no limit.
 	MaxSkipped      int64
 	MaxSkippedShare float64
 	// Skipped, when not nil, is called for every sample that is left out, from any goroutine.

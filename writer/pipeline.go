@@ -38,8 +38,8 @@ func newPipeline(ctx context.Context, opt *Options) *pipeline {
 	return p
 }
 
-// start starts the readers, the workers and emit, which takes the blocks of order. skip is called for each sample that cannot
-// be read; nil makes that an error.
+// start starts the readers, the workers and emit, which takes the blocks of order. skip is called
+// for each sample that cannot be read; nil makes that an error.
 func (p *pipeline) start(opt *Options, pool *buffers, skip func(*SampleError), emit func()) {
 	for range p.pace.readers() {
 		p.group.Go(func() {

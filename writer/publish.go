@@ -148,8 +148,8 @@ func (p *publication) put(ctx context.Context, m *sections.Manifest) (*Result, e
 }
 
 // confirm reads manifest.json again: it must name the generation that was published, or one that
-// follows it. A store that checks a condition and then writes lets two writers succeed, and what the
-// first of them published is lost.
+// follows it. A store that checks a condition and then writes lets two writers succeed, and what
+// the first of them published is lost.
 func (p *publication) confirm(ctx context.Context, res *Result) error {
 	sum, _, err := loadSummary(ctx, p.store)
 	if err != nil {

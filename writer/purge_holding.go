@@ -175,8 +175,8 @@ func (h *holding) findOrphans(ctx context.Context, all present) (others []string
 	return others, nil
 }
 
-// noted returns what an index says about its shard: the identity of the blocks that were packed, and of
-// what the shard holds.
+// noted returns what an index says about its shard: the identity of the blocks that were packed,
+// and of what the shard holds.
 func noted(meta format.Metadata) (packed, is format.Hash, ok bool) {
 	is, err := format.ParseHash(meta["content"])
 	if err != nil {
@@ -244,8 +244,8 @@ func keepAll(keep map[string]bool, m *sections.Manifest) {
 	}
 }
 
-// written returns the tables of generations, and then the objects that they name and the orphans, as
-// far as a Writer put them and they are not to be kept.
+// written returns the tables of generations, and then the objects that they name and the orphans,
+// as far as a Writer put them and they are not to be kept.
 func (h *holding) written(ctx context.Context, tables, orphans []string, keep map[string]bool) ([]string, error) {
 	more := map[string]bool{}
 	for _, name := range tables {

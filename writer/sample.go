@@ -110,8 +110,8 @@ type SampleError struct {
 	LeaveOut bool
 }
 
-// Error returns origin, key and cause. It cuts the text of a key and an origin that are very long, as
-// names in an archive can be.
+// Error returns origin, key and cause. It cuts the text of a key and an origin that are very long,
+// as names in an archive can be.
 func (e *SampleError) Error() string {
 	switch {
 	case e.Origin != "" && e.Key != "":

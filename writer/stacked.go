@@ -65,8 +65,8 @@ func misfit(ctx context.Context, st *stack.Stack, s *Sample, err error) error {
 	return err
 }
 
-// fits reports whether a sample can be a row of the stack. A header of another length may describe the
-// same array.
+// fits reports whether a sample can be a row of the stack. A header of another length may describe
+// the same array.
 func fits(ctx context.Context, st *stack.Stack, s *Sample) error {
 	err := st.Fits(len(s.Fields), func(i int) (string, int64) { return s.Fields[i].Name, s.Fields[i].size() })
 	if err == nil {

@@ -29,8 +29,8 @@ type totals struct {
 	prog     Progress
 }
 
-// newTotals returns totals that begin with the totals of base, the generation appended to. base may be
-// nil. The caller closes them.
+// newTotals returns totals that begin with the totals of base, the generation appended to. base may
+// be nil. The caller closes them.
 func newTotals(opt *Options, base *sections.Manifest) *totals {
 	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*sections.AttrTotal{}}
 	t.lists = newQuarantine(opt.TempDir)

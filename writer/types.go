@@ -43,8 +43,8 @@ func Types(ctx context.Context, store objstore.Store) (types map[string]string, 
 	return types, int64(sum.Samples), err
 }
 
-// Stacked reports whether the current generation of a data set has stacked shards, so that its readers
-// read them. Where there is no data set or no sample it does not know: known is false.
+// Stacked reports whether the current generation of a data set has stacked shards, so that its
+// readers read them. Where there is no data set or no sample it does not know: known is false.
 func Stacked(ctx context.Context, store objstore.Store) (stacked, known bool, err error) {
 	sum, _, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && sum.Samples == 0 {

@@ -21,8 +21,8 @@ func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error
 	return w, err
 }
 
-// prepare makes a Writer of one of that many parts, or of all where parts is 0. Its goroutines do not
-// run yet. The caller ends it by Close or Abort, or calls release.
+// prepare makes a Writer of one of that many parts, or of all where parts is 0. Its goroutines do
+// not run yet. The caller ends it by Close or Abort, or calls release.
 func prepare(ctx context.Context, store objstore.Store, opt Options, src Source, part, parts int) (*Writer, error) {
 	p, err := newPlan(opt, part, parts)
 	if err != nil {

@@ -33,8 +33,9 @@ func (w *Writer) endShard(ctx context.Context) error {
 	return w.dispatchTo(ctx, true, w.shard.after)
 }
 
-// keysFor decides how the keys of a block of rows are stored, before it is sent. The keys of a shard
-// are either all numbered or all stored: a block with other keys ends a numbered shard before it.
+// keysFor decides how the keys of a block of rows are stored, before it is sent. The keys of a
+// shard are either all numbered or all stored: a block with other keys ends a numbered shard before
+// it.
 func (w *Writer) keysFor(ctx context.Context, b *block, rows *rowBody) error {
 	sh := &w.shard
 	numbered := rows.ranges.Numbered() && len(rows.ranges) <= 1+len(b.samples)/16

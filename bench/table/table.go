@@ -65,8 +65,8 @@ func (t *Table) LeftOut(group, why string) {
 	t.Rows = append(t.Rows, Row{Group: group, Missing: why})
 }
 
-// Measure runs a group and prints its name and how long it took. A group that fails is a row with the error, so
-// that the figures of the other groups are kept.
+// Measure runs a group and prints its name and how long it took. A group that fails is a row with
+// the error, so that the figures of the other groups are kept.
 func (t *Table) Measure(group string, run func() error) error {
 	fmt.Fprintf(os.Stderr, "bench: %s …\n", group)
 	began := time.Now()

@@ -66,7 +66,8 @@ func flagGroups(cmd *cobra.Command) []flagGroup {
 	return append(groups, other)
 }
 
-// addHelpAll adds --help-all to a command with many flags. It is --help, and printUsage looks at it.
+// addHelpAll adds --help-all to a command with many flags. It is --help, and printUsage looks at
+// it.
 func addHelpAll(cmd *cobra.Command) {
 	shown, rare := 1, 0 // --help is added later
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

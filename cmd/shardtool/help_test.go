@@ -24,8 +24,8 @@ func help(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestHelpFlags: the help of each command has each flag once and fits on two screens, and --help-all
-// has the flags that it leaves out.
+// TestHelpFlags: the help of each command has each flag once and fits on two screens, and
+// --help-all has the flags that it leaves out.
 func TestHelpFlags(t *testing.T) {
 	rare := map[string]bool{}
 	for _, cmd := range newRoot().Commands() {

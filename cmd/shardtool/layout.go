@@ -12,9 +12,9 @@ func (f *packFlags) addLayout(cmd *cobra.Command) {
 	cmd.Flags().Lookup("layout").DefValue = "auto for arrays of token ids and for Parquet files with lists of one length only, else samples"
 }
 
-// defaultLayout stacks arrays of token ids unless --layout is given: samples are equal arrays, except
-// for remainders. Joined documents have a second field, which is no array. Parquet files are stacked
-// where their footers show equal arrays, see evenLayout.
+// defaultLayout stacks arrays of token ids unless --layout is given: samples are equal arrays,
+// except for remainders. Joined documents have a second field, which is no array. Parquet files are
+// stacked where their footers show equal arrays, see evenLayout.
 func (f *packFlags) defaultLayout(cmd *cobra.Command, found *found) {
 	f.layoutGiven = cmd.Flags().Changed("layout") || f.tokens.joins(found.kind)
 	if !f.layoutGiven && found.kind == &tokensKind {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// newMan is the command that writes the man pages of a tree of commands: `make man` runs it, packages
-// install them.
+// newMan is the command that writes the man pages of a tree of commands: `make man` runs it,
+// packages install them.
 func newMan(newRoot func() *cobra.Command) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{

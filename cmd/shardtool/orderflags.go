@@ -201,7 +201,8 @@ func mixAdvice(v mixing.Verdict) string {
 	return v.Warning("--shuffle-memory %s", "pack with --pack-shuffle") + "; `shardtool simulate` measures it"
 }
 
-// warnMixing warns of a stream that mixes little where its order begins; one rank's warning is enough.
+// warnMixing warns of a stream that mixes little where its order begins; one rank's warning is
+// enough.
 func warnMixing(ctx context.Context, s *reader.Stream, rank int, warn func(v mixing.Verdict)) {
 	if rank > 0 {
 		return

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestSecretsOfAddresses runs every command that takes an address with ones that hold a password and
-// signatures, of a data set that is there and of ones that are not. Nothing that it prints or writes
-// shows them.
+// TestSecretsOfAddresses runs every command that takes an address with ones that hold a password
+// and signatures, of a data set that is there and of ones that are not. Nothing that it prints or
+// writes shows them.
 func TestSecretsOfAddresses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

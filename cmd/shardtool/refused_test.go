@@ -21,8 +21,8 @@ import (
 
 var updateRefused = flag.Bool("update-refused", false, "write testdata/refused.txt and refused_serve.txt anew")
 
-// refusedFlags are the flags that are given with each checkpoint: those that agree with it, and those
-// that do not.
+// refusedFlags are the flags that are given with each checkpoint: those that agree with it, and
+// those that do not.
 var refusedFlags = []string{
 	"", "--shuffle", "--shuffle=false", "--seed 3", "--seed 4", "--epoch 0", "--epoch 3", "--epochs 0", "--global-batch 8", "--global-batch 7",
 	"--rank 1 --world-size 2", "--rank 2 --world-size 2", "--shuffle-memory 2GiB", "--shuffle-memory 1KiB", "--shuffle-memory 100KiB", "--whole-shards", "--lanes 0",
@@ -31,7 +31,8 @@ var refusedFlags = []string{
 	"--long error", "--long drop", "--unit-window 0", "--unit-window 300", "--change-mix", "--skip-steps 4-5", "--skip-steps 0-0", "--seed 4 --change-mix", "--step 3",
 }
 
-// refusedCheckpoints has the checkpoints of each version, and what they are of. The file edited is one whose check does not fit.
+// refusedCheckpoints has the checkpoints of each version, and what they are of. The file edited is
+// one whose check does not fit.
 var refusedCheckpoints = []struct{ name, of, flags string }{
 	{"1", "set", ""}, {"3", "set", "--pack 128"}, {"2", "mix.yaml", ""}, {"2-units", "mix.yaml", "--pack 128"},
 }
@@ -174,8 +175,8 @@ func compareGolden(t *testing.T, file, text string) {
 	}
 }
 
-// TestRefusedCheckpoints: which checkpoints are continued with which data set, mix and flags, and with
-// which exit code the others are refused.
+// TestRefusedCheckpoints: which checkpoints are continued with which data set, mix and flags, and
+// with which exit code the others are refused.
 func TestRefusedCheckpoints(t *testing.T) {
 	golden, err := filepath.Abs("testdata/refused.txt")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Limits returns the tightest limits between the group of this process and the root: processors, and
-// bytes of memory, page cache included. 0 is no limit, or an unknown one.
+// Limits returns the tightest limits between the group of this process and the root: processors,
+// and bytes of memory, page cache included. 0 is no limit, or an unknown one.
 func Limits() (cpus float64, memory int64) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

@@ -117,9 +117,9 @@ func TestChosenLanes(t *testing.T) {
 	}
 }
 
-// TestDefaults: at the defaults, small data is a uniform permutation, and a rank's part of a batch of
-// larger data has a variance of 1.3 times that at most. Wherever an order has more than 1.5 times, the
-// verdict warns, with a memory that suffices.
+// TestDefaults: at the defaults, small data is a uniform permutation, and a rank's part of a batch
+// of larger data has a variance of 1.3 times that at most. Wherever an order has more than 1.5
+// times, the verdict warns, with a memory that suffices.
 func TestDefaults(t *testing.T) {
 	for _, c := range []struct {
 		set   sorted

@@ -169,8 +169,8 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// TestSmallBlocks: where each of eight ranks reads a part of a small data set, it sees a part of the
-// classes, and more of them in smaller blocks.
+// TestSmallBlocks: where each of eight ranks reads a part of a small data set, it sees a part of
+// the classes, and more of them in smaller blocks.
 func TestSmallBlocks(t *testing.T) {
 	var seen []float64
 	for _, d := range []sorted{{196, 300, mib, 100}, {784, 75, 256 * kib, 100}} {

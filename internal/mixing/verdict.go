@@ -40,7 +40,8 @@ func (p *Part) Add(refs []order.Ref) {
 // VIF returns the variance inflation so far, 0 where nothing was measured.
 func (p *Part) VIF() float64 { return p.mean() }
 
-// BySource measures the parts that the sources of a mix have of the batches that follow one another.
+// BySource measures the parts that the sources of a mix have of the batches that follow one
+// another.
 type BySource struct {
 	parts []*Part
 	own   [][]order.Ref

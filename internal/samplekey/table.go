@@ -1,6 +1,6 @@
 // Package samplekey answers which sample has a key. A [Table] is the keys table of a data set,
-// which maps hashes of keys to sample numbers (SPEC 8); [Ranges] are the keys of a stacked shard that a
-// prefix and a number give (SPEC 11.3).
+// which maps hashes of keys to sample numbers (SPEC 8); [Ranges] are the keys of a stacked shard
+// that a prefix and a number give (SPEC 11.3).
 package samplekey
 
 import (

@@ -47,8 +47,8 @@ type Section struct {
 	Crc      uint32
 }
 
-// Lengths of a row of a directory and of what precedes the rows, in bytes, and the flag of a section
-// that a reader must understand.
+// Lengths of a row of a directory and of what precedes the rows, in bytes, and the flag of a
+// section that a reader must understand.
 const (
 	DirEntryLen  = 32
 	DirHeaderLen = 8 + 2 + 2 + 4 // magic, major, minor, sections

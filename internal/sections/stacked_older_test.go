@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/internal/stacked"
 )
 
-// TestStackedOlderReader reads stacked data as programs of format 1.0 do, which know neither layouts nor
-// numbered keys: they refuse it and name what they lack.
+// TestStackedOlderReader reads stacked data as programs of format 1.0 do, which know neither
+// layouts nor numbered keys: they refuse it and name what they lack.
 func TestStackedOlderReader(t *testing.T) {
 	_, numbered, _ := stackedShard(t, false)
 	_, stored, _ := stackedShard(t, true)

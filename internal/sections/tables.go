@@ -14,8 +14,8 @@ import (
 	"github.com/shardtool/shardtool/internal/tarblock"
 )
 
-// Minor returns the minor version of the format that a reader of these tables needs: 1 where a shard
-// is stacked or has numbered keys, else 0.
+// Minor returns the minor version of the format that a reader of these tables needs: 1 where a
+// shard is stacked or has numbered keys, else 0.
 func (t *Tables) Minor() int { return int(section.Minor(t.dir.Sections)) }
 
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an

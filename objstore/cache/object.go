@@ -13,9 +13,9 @@ import (
 
 var errAbandoned = errors.New("the read was given up")
 
-// Wrap returns a store that reads source through the cache. It has the [objstore.Traits]
-// of source, plus OpenAs. The address of source identifies the data set, and is part of the identity
-// of objects opened by Open.
+// Wrap returns a store that reads source through the cache. It has the [objstore.Traits] of source,
+// plus OpenAs. The address of source identifies the data set, and is part of the identity of
+// objects opened by Open.
 func (c *Cache) Wrap(source objstore.Store) objstore.Store {
 	return &store{Store: source, cache: c, group: c.groupOf(source.String())}
 }

@@ -161,8 +161,8 @@ func TestUnconditional(t *testing.T) {
 	}
 }
 
-// TestConditionalRace has a server that checks the condition of a put, or of a completion, before it
-// holds the lock under which it writes. One writer after the other finds nothing wrong with it.
+// TestConditionalRace has a server that checks the condition of a put, or of a completion, before
+// it holds the lock under which it writes. One writer after the other finds nothing wrong with it.
 func TestConditionalRace(t *testing.T) {
 	for name, where := range map[string]string{"put": "", "completion": " at the completion of an upload in parts"} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,8 @@ func TestConditionalRace(t *testing.T) {
 }
 
 // TestProbeVanishes has a server refuse the test object although there is none, as one does that
-// still has the first of two equal puts in hand and then gives it up. The server honours conditions.
+// still has the first of two equal puts in hand and then gives it up. The server honours
+// conditions.
 func TestProbeVanishes(t *testing.T) {
 	s := newServer(t)
 	var left atomic.Int64

@@ -32,8 +32,8 @@ type probe struct {
 
 // CheckConditional tests whether the server honours If-None-Match and If-Match, both for a put and
 // for the completion of a multipart upload: some servers check only the former, and some check and
-// then write, so that several of those who write at once succeed. It races writers of a small object
-// with a random name in all four ways, and deletes it: about 60 requests. The error wraps
+// then write, so that several of those who write at once succeed. It races writers of a small
+// object with a random name in all four ways, and deletes it: about 60 requests. The error wraps
 // [ErrUnconditional] if one overwrote the object of another. The results are kept. If the test
 // itself fails, the next call repeats it.
 //

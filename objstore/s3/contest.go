@@ -73,8 +73,8 @@ func (c *contest) judge(ctx context.Context) (verdict, err error) {
 		"use a server that honours it, or pack to a local directory and copy", ErrUnconditional, what), nil
 }
 
-// body differs for every commit to the key: where ETags are digests, equal bodies would let a second
-// writer meet If-Match.
+// body differs for every commit to the key: where ETags are digests, equal bodies would let a
+// second writer meet If-Match.
 func (c *contest) body(writer int) string { return fmt.Sprintf("probe %d of %s", writer, c.condition) }
 
 // race returns the answers to writers whose requests are sent when all of them have connections, so

@@ -13,8 +13,8 @@ import (
 )
 
 // secrets is a credentials provider that keeps the credentials it returned out of error texts, and
-// that reads them again where they have expired: the provider does not notice that a token in a file
-// was replaced.
+// that reads them again where they have expired: the provider does not notice that a token in a
+// file was replaced.
 type secrets struct {
 	load  func(context.Context) (aws.CredentialsProvider, error)
 	shown *ranged.Secrets

@@ -43,8 +43,8 @@ func (s *server) acceptToken(token string) {
 	})
 }
 
-// TestExpiredTokenReplaced replaces the token in the credentials file before each operation: it goes
-// on with the new one.
+// TestExpiredTokenReplaced replaces the token in the credentials file before each operation: it
+// goes on with the new one.
 func TestExpiredTokenReplaced(t *testing.T) {
 	dir := useFiles(t)
 	s := newServer(t)

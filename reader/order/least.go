@@ -6,8 +6,9 @@ import (
 )
 
 // LeastMemory is the least shuffle memory that Choose takes for a shuffled order: five runs, or
-// five of each lane where Lanes is given, and with UnitBlocks the runs of a window beside them. Less
-// may do for a data set of one or two blocks. A mix divides its memory so that each source gets as much.
+// five of each lane where Lanes is given, and with UnitBlocks the runs of a window beside them.
+// Less may do for a data set of one or two blocks. A mix divides its memory so that each source
+// gets as much.
 func LeastMemory(t Table, c Choice) (uint64, error) {
 	if err := t.validate(); err != nil {
 		return 0, err

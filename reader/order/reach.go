@@ -2,8 +2,8 @@ package order
 
 import "fmt"
 
-// CheckRun is CheckSplit for a stream that begins. In one without an end it also refuses a rank that
-// would never get a sample, see Split.Reaches.
+// CheckRun is CheckSplit for a stream that begins. In one without an end it also refuses a rank
+// that would never get a sample, see Split.Reaches.
 func (p *Plan) CheckRun(s Split, endless bool) error {
 	if err := p.CheckSplit(s); err != nil || !endless {
 		return err

@@ -63,9 +63,9 @@ func FromEnvironment(getenv func(string) string) (r Job, err error) {
 	return r, fmt.Errorf("reader: %w: neither torchrun, Open MPI, Slurm nor a Kubernetes Indexed Job started this process; give rank and world size", ErrNone)
 }
 
-// Workers returns how many workers (reader.Tuning.Workers) one of several ranks on a host should use:
-// the CPUs this process may use, less one for the training step of each rank, divided by the ranks;
-// at least 1.
+// Workers returns how many workers (reader.Tuning.Workers) one of several ranks on a host should
+// use: the CPUs this process may use, less one for the training step of each rank, divided by the
+// ranks; at least 1.
 func Workers(localRanks int) int {
 	localRanks = max(localRanks, 1)
 	return max(1, (runtime.GOMAXPROCS(0)-localRanks)/localRanks)

@@ -63,7 +63,8 @@ func (l *KeyList) each(ctx context.Context, f func(key []byte) error) error {
 	}
 }
 
-// recordOf is a key by its hashes: the one in the keys table and the next eight bytes of the SHA-256.
+// recordOf is a key by its hashes: the one in the keys table and the next eight bytes of the
+// SHA-256.
 func recordOf(key []byte, value uint64) record {
 	sum := sha256.Sum256(key)
 	return record{binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]), value}

@@ -12,7 +12,8 @@ import (
 )
 
 // sendsParts uploads objects in parts over http, and reads them: the first part may be refused or
-// answered without its CRC-32C, and is then sent with a SHA-256. It returns how many parts had none.
+// answered without its CRC-32C, and is then sent with a SHA-256. It returns how many parts had
+// none.
 func sendsParts(t *testing.T, s *server) (unsigned int64) {
 	t.Helper()
 	var parts, bare atomic.Int64

@@ -45,9 +45,9 @@ type FilesOptions struct {
 	Found func(files int64)
 }
 
-// Files are the files of folders, or the objects of stores, as samples: files that share the path up
-// to the first dot of the base name form one sample. Samples are in the order of the folders given,
-// then of keys, or shuffled over all of them.
+// Files are the files of folders, or the objects of stores, as samples: files that share the path
+// up to the first dot of the base name form one sample. Samples are in the order of the folders
+// given, then of keys, or shuffled over all of them.
 type Files struct {
 	writer.Splitter
 	// Hidden and Filtered count what was left out: files and folders that begin with a dot, and

@@ -15,8 +15,8 @@ import (
 )
 
 // ReaderInput returns the Input of a stream that can be read only once, such as standard input.
-// name stands for the name of a file: its ending decides the format, and keys begin with its stem. The
-// ending .gz or .zst is added if the stream begins with such compressed data.
+// name stands for the name of a file: its ending decides the format, and keys begin with its stem.
+// The ending .gz or .zst is added if the stream begins with such compressed data.
 //
 // A source reads such an Input from front to back. It can be neither divided into parts nor
 // resumed, and its fingerprint does not cover its content. Reads end with their context; a

@@ -37,7 +37,8 @@ type Writer struct {
 	sent   int
 }
 
-// New returns a Writer that sends parts by send, which many goroutines call. Parts are numbered from
+// New returns a Writer that sends parts by send, which many goroutines call. Parts are numbered
+// from
 // 1. The first error ends the context of all other calls.
 func New(ctx context.Context, o Options, send func(ctx context.Context, number int, data []byte) error) *Writer {
 	w := &Writer{send: send, opts: o, parent: ctx}

@@ -77,8 +77,8 @@ func (u *Upload) Write(p []byte) (int, error) {
 }
 
 // Commit sends the remaining bytes and publishes the object. A request in flight cannot be taken
-// back: if ctx ends, Commit waits a little for the answer, so that an error nearly always means that
-// nothing was put.
+// back: if ctx ends, Commit waits a little for the answer, so that an error nearly always means
+// that nothing was put.
 func (u *Upload) Commit(ctx context.Context) (objstore.Info, error) {
 	if u.err == fs.ErrClosed {
 		return objstore.Info{}, u.fail(u.err)

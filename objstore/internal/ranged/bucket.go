@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Bucket is the part of a bucket that a store has: the objects whose keys begin with Prefix, which is
-// empty or ends in a slash. Address is the one of the store.
+// Bucket is the part of a bucket that a store has: the objects whose keys begin with Prefix, which
+// is empty or ends in a slash. Address is the one of the store.
 type Bucket struct{ Bucket, Prefix, Address string }
 
 var bucketName = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,255}$`)

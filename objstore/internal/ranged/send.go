@@ -13,11 +13,11 @@ import (
 // maxStalls is the number of stalled attempts after which Send gives up.
 const maxStalls = 3
 
-// Send runs one request that may have a large body, such as a part of an upload, with the retries of
-// a read. It rewinds body, if it is not nil, and calls f until f returns nil or a final error. An
-// attempt is cancelled when its connection moves no byte for WriteTimeout; f must send its request
-// with a [Client]. Time in which bytes move does not count as time without progress. Send takes no
-// slot of the limiter, because its caller bounds the number of uploads.
+// Send runs one request that may have a large body, such as a part of an upload, with the retries
+// of a read. It rewinds body, if it is not nil, and calls f until f returns nil or a final error.
+// An attempt is cancelled when its connection moves no byte for WriteTimeout; f must send its
+// request with a [Client]. Time in which bytes move does not count as time without progress. Send
+// takes no slot of the limiter, because its caller bounds the number of uploads.
 func (r *Reader) Send(ctx context.Context, body io.Seeker, f func(ctx context.Context) error) error {
 	t := r.newTrail(0)
 	for {
@@ -57,8 +57,8 @@ func (r *Reader) Send(ctx context.Context, body io.Seeker, f func(ctx context.Co
 	}
 }
 
-// moving is the watchdog of one attempt of Send. It cancels the attempt when no byte moves in either
-// direction.
+// moving is the watchdog of one attempt of Send. It cancels the attempt when no byte moves in
+// either direction.
 type moving struct {
 	idle  time.Duration
 	timer *time.Timer

@@ -18,8 +18,8 @@ type doer func(r *http.Request) (*http.Response, error)
 
 func (d doer) Do(r *http.Request) (*http.Response, error) { return d(r) }
 
-// TestSend sends a body over connections that fail in several ways, each attempt from its beginning.
-// A connection on which bytes move may take longer than every limit.
+// TestSend sends a body over connections that fail in several ways, each attempt from its
+// beginning. A connection on which bytes move may take longer than every limit.
 func TestSend(t *testing.T) {
 	const idle = 400 * time.Millisecond
 	lost := errors.New("lost")

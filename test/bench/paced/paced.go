@@ -52,9 +52,9 @@ type Result struct {
 	Stalls      map[string]float64
 	Unexplained float64 // seconds of the wait that have no cause
 	Wait        float64 // seconds
-	// Memory is the budget; the others are what the process took: the mean of resident bytes and the most
-	// open files, in the second quarter of the time and in the last. Looks is how often
-	// they were read: never where the system does not report them.
+	// Memory is the budget; the others are what the process took: the mean of resident bytes and the
+	// most open files, in the second quarter of the time and in the last. Looks is how often they were
+	// read: never where the system does not report them.
 	Memory       int64
 	Resident     [2]float64
 	Files, Looks [2]int

@@ -26,8 +26,8 @@ type Archive struct {
 	End             int64  // offset of the end of the last block
 }
 
-// Read reads an archive of that many bytes, readSize at a time. full reports whether a block of that
-// many bytes and samples is complete. Errors have the offset in the archive.
+// Read reads an archive of that many bytes, readSize at a time. full reports whether a block of
+// that many bytes and samples is complete. Errors have the offset in the archive.
 func Read(ctx context.Context, obj objstore.Object, size int64, readSize int, full func(size int64, samples int) bool) (*Archive, error) {
 	t := &foreignTar{
 		in:   archiveWindow{ctx: ctx, obj: obj, size: size, readSize: readSize},

@@ -2,8 +2,8 @@
 // sorted in memory, spilled to a temporary file beside the caller, and merged.
 //
 // A run is distributed by the bytes of the hash instead of compared: hashes are uniform, so two or
-// three passes leave groups of a few dozen. That takes 40 ns per entry where comparing records takes
-// 400.
+// three passes leave groups of a few dozen. That takes 40 ns per entry where comparing records
+// takes 400.
 package keysort
 
 import (

@@ -7,8 +7,8 @@ import (
 )
 
 // Create makes a file in dir, or in the system's folder for temporary files if dir is empty. Nobody
-// else needs its name, so it is removed at once where open files can be, and a killed process leaves
-// no file. The caller ends it by Close.
+// else needs its name, so it is removed at once where open files can be, and a killed process
+// leaves no file. The caller ends it by Close.
 func Create(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "shardtool-sort-*")
 	if err != nil {

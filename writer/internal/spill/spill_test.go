@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCreate writes a file and reads it back. Nothing is left in the folder, during that either where
-// open files can be removed.
+// TestCreate writes a file and reads it back. Nothing is left in the folder, during that either
+// where open files can be removed.
 func TestCreate(t *testing.T) {
 	dir := t.TempDir()
 	f, err := Create(dir)

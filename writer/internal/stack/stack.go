@@ -144,8 +144,8 @@ func (s *Stack) Fits(n int, field func(i int) (name string, size int64)) error {
 	return nil
 }
 
-// Differ returns an error that wraps ErrRow and describes how the arrays of a sample differ from the
-// first one's; err where they do not.
+// Differ returns an error that wraps ErrRow and describes how the arrays of a sample differ from
+// the first one's; err where they do not.
 func (s *Stack) Differ(l *stacked.Layout, err error) error {
 	for i := range min(len(l.Fields), len(s.Layout.Fields)) {
 		f, want := &l.Fields[i], &s.Layout.Fields[i]

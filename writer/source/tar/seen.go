@@ -3,11 +3,13 @@ package tar
 import "hash/maphash"
 
 // maxSeen bounds the keys of an archive that are remembered to find samples whose members are not
-// adjacent, to about 64 MiB. In larger archives the writer reports such a sample as a duplicate key.
+// adjacent, to about 64 MiB. In larger archives the writer reports such a sample as a duplicate
+// key.
 const maxSeen = 4 << 20
 
 // seenKeys finds a key that occurs again in an archive. Ascending keys, which most archives have,
-// cost a comparison and a hash each; the first key that does not ascend moves the hashes to a table.
+// cost a comparison and a hash each; the first key that does not ascend moves the hashes to a
+// table.
 type seenKeys struct {
 	seed   maphash.Seed
 	last   string

@@ -1,5 +1,5 @@
-// Package tar reads the samples of tar archives as WebDataset has them, plain or compressed with gzip
-// or zstd, and those that tar makes of folders.
+// Package tar reads the samples of tar archives as WebDataset has them, plain or compressed with
+// gzip or zstd, and those that tar makes of folders.
 //
 // A sample is a run of members that share the path up to the first dot of the base name. If the
 // members of a sample are not adjacent, they are an error that names the place, because other
@@ -93,10 +93,10 @@ type member struct {
 	payload    int64 // offset of its content in a plain archive, if data is nil and size is not 0
 }
 
-// New returns the samples of archives, in the order of the inputs and of the members. Payloads may be
-// read concurrently. New requests the sizes of the archives, whose names must end in .tar, .tar.gz,
-// .tgz or .tar.zst, and reads no member. Naming an archive twice is an error. The caller must close
-// the source, and closes the stores afterwards.
+// New returns the samples of archives, in the order of the inputs and of the members. Payloads may
+// be read concurrently. New requests the sizes of the archives, whose names must end in .tar,
+// .tar.gz, .tgz or .tar.zst, and reads no member. Naming an archive twice is an error. The caller
+// must close the source, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	if opt.MemberMemory == 0 {
 		opt.MemberMemory = defaultMemberMemory

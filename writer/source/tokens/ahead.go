@@ -59,8 +59,8 @@ func (a *ahead) cursor() string {
 	return a.src.Cursor()
 }
 
-// next returns the next document, with its error if it has one. Other errors, including io.EOF, come
-// from the source. The document is valid until the next call.
+// next returns the next document, with its error if it has one. Other errors, including io.EOF,
+// come from the source. The document is valid until the next call.
 func (a *ahead) next(ctx context.Context) (*upcoming, error) {
 	most := 1
 	if a.far {

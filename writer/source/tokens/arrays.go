@@ -23,7 +23,8 @@ import (
 type Arrays struct {
 	writer.Splitter
 	Samples int64
-	// Tokens is the number of tokens in samples, without padding; Dropped counts those that Drop drops.
+	// Tokens is the number of tokens in samples, without padding; Dropped counts those that Drop
+	// drops.
 	Tokens, Dropped int64
 	// Short is the number of samples that are shorter than Options.Length before padding.
 	Short int64

@@ -11,9 +11,9 @@
 //
 // # Arrays
 //
-// NewArrays reads no ids. Next returns which bytes a sample consists of, and the writer's workers read
-// and convert them. Neighbouring samples share one read of 1 MiB, or of 8 MiB from remote stores,
-// so that a sample of 4 KiB does not cost a request.
+// NewArrays reads no ids. Next returns which bytes a sample consists of, and the writer's workers
+// read and convert them. Neighbouring samples share one read of 1 MiB, or of 8 MiB from remote
+// stores, so that a sample of 4 KiB does not cost a request.
 //
 // # Documents
 //

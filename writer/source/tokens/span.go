@@ -181,7 +181,8 @@ type extent struct {
 	left int64 // samples not yet read
 }
 
-// share returns the extent of a sample: the one of the previous sample, or a new one that begins here.
+// share returns the extent of a sample: the one of the previous sample, or a new one that begins
+// here.
 func (a *arraySource) share(s *span) *extent {
 	off, n := s.bytes()
 	if e := a.extent; e != nil && e.of == s.of && off >= e.off && off+n <= e.off+e.n {

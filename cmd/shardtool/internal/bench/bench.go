@@ -49,8 +49,8 @@ type Order struct {
 	Plans string       `json:"plans,omitempty"`
 }
 
-// Resources are the resources of one rank. Memory is in bytes; a value of 0 is chosen by the reader,
-// which also adapts Requests and Depth, unless NoAutotune.
+// Resources are the resources of one rank. Memory is in bytes; a value of 0 is chosen by the
+// reader, which also adapts Requests and Depth, unless NoAutotune.
 type Resources struct {
 	Memory     int64 `json:"memory"`
 	Workers    int   `json:"workers"`
@@ -331,7 +331,8 @@ func seconds(s stats.Stalls) map[string]float64 {
 	return out
 }
 
-// count completes the figures of the waits from their distribution, the stalls and the elapsed time.
+// count completes the figures of the waits from their distribution, the stalls and the elapsed
+// time.
 func (r *Rank) count(w *waitCounts) {
 	did, waits := &r.Work, &r.Waits
 	did.Steps, did.Wait = int(w.n), w.sum

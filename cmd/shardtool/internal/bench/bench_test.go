@@ -187,7 +187,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestHTML: the page is well-formed, complete and self-contained, also with names that would break it.
+// TestHTML: the page is well-formed, complete and self-contained, also with names that would break
+// it.
 func TestHTML(t *testing.T) {
 	r := &Report{
 		Version: Version, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), StepSeconds: 0.02, Price: 3,

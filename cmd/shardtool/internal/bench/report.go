@@ -23,7 +23,8 @@ type Data struct {
 	Decoded    uint64 `json:"decoded_bytes"`
 	// CacheUsed is the size of the cache's content before the run, of all data sets.
 	CacheUsed int64 `json:"cache_used_bytes,omitempty"`
-	// Sources are the data sets of a mix. Address is then the file, and Digest the digest of their digests.
+	// Sources are the data sets of a mix. Address is then the file, and Digest the digest of their
+	// digests.
 	Sources []SourceData `json:"sources,omitempty"`
 }
 

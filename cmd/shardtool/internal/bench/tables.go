@@ -120,8 +120,8 @@ func (r *Report) results() table {
 // ready is the row of waits for batches that were ready.
 const ready = "(it was ready)"
 
-// stalls is the table of causes: shares of the time and of the wait, and the mean wait for the first
-// batch.
+// stalls is the table of causes: shares of the time and of the wait, and the mean wait for the
+// first batch.
 func (r *Report) stalls() table {
 	t := table{Title: "What was waited for", Head: []string{"WAITED FOR", "OF THE TIME", "OF THE WAIT", "FIRST BATCH"}}
 	elapsed, total := 0.0, r.Summary.Waits.Ready

@@ -7,8 +7,8 @@ import (
 )
 
 // Memory is memory that the parent shares with the child, so that bodies need not pass through a
-// pipe, which copies them twice. It has slots of one size. The parent writes a body into a free slot
-// and sends SHARED; the child frees the slot when it has taken all samples of it.
+// pipe, which copies them twice. It has slots of one size. The parent writes a body into a free
+// slot and sends SHARED; the child frees the slot when it has taken all samples of it.
 type Memory struct {
 	// File is the descriptor of the memory, and Free the pipe to which the child writes the number
 	// of each slot that it frees, as a byte.

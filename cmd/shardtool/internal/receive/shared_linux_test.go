@@ -60,7 +60,8 @@ func (p *parent) put(slot, kind uint32, body []byte) []byte {
 	return shared(slot, kind, uint64(len(body)))
 }
 
-// TestShared reads bodies from memory. A slot is freed once its samples have been taken, not before.
+// TestShared reads bodies from memory. A slot is freed once its samples have been taken, not
+// before.
 func TestShared(t *testing.T) {
 	p := share(t)
 	in, out := io.Pipe()
