@@ -12,7 +12,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// childrenCPU is that of the processes that this one has waited for.
+// childrenCPU returns the processor time of the processes that this one has waited for.
 func childrenCPU() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) // it fails for no process that runs

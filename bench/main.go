@@ -215,8 +215,8 @@ func (b *bench) ratio(ours, base func() error) (r, our, bas table.Sample, err er
 	return r, our, bas, nil
 }
 
-// processor describes the processor time of the last ratio, that of child processes included: on a
-// busy machine it says more than the time that passed.
+// processor describes the processor time of the last ratio, including child processes. On a busy
+// machine it says more than the time that passed.
 func (b *bench) processor() string {
 	our, base := b.used[0].Median(), b.used[1].Median()
 	return fmt.Sprintf("processor time %.2f s against %.2f s, %.2f x", our, base, base/our)

@@ -14,9 +14,10 @@ import (
 )
 
 // writeMarkdown puts tables into a file, each between the two comments that name it, and keeps the
-// rest of the file: the tables of the peers that were measured, and that of all other groups. In
-// the latter, groups that were not measured keep their rows, unless all groups were to run. A table
-// whose comments the file lacks is left out. A file that does not exist is created with all tables.
+// rest of the file: the tables of the peers that were measured, and the table of all other groups.
+// In that one, groups that were not measured keep their rows, unless all groups were to run. A
+// table whose comments the file lacks is left out. A file that does not exist is created with all
+// tables.
 func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package table collects the figures of a benchmark with their goals, prints them, and compares
-// those of two programs.
+// Package table collects the figures of a benchmark with their goals, prints them, and compares the
+// figures of two programs.
 package table
 
 import (

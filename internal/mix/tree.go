@@ -191,8 +191,8 @@ func (x *sequencer) places(where [][]uint32, t *tree, q uint64, first, n int) {
 	}
 }
 
-// part moves the places of a node's left child before those of its right one, and returns how many
-// units the left one had before, and where the right ones begin.
+// part moves the places of a node's left child before the places of its right child. It returns how
+// many units the left child had before, and where the right child's places begin.
 func (x *sequencer) part(n *node, s span) (left uint64, middle int) {
 	left, rest := n.split(s.units)
 	list, spare := x.list[s.from:s.to], x.spare[:s.to-s.from]

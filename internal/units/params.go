@@ -55,9 +55,9 @@ const (
 )
 
 // Choose fixes the parameters of an order and of its units, by the rules of SPEC.md 9.16. The
-// blocks of a window are live beside those of the delay, so part of the shuffle memory pays for
-// them. The window is a quarter of the samples that a lane mixes, at least 256 and at most 4096;
-// micro-batches have at least 1024 where memory allows. If the memory is too small, the error
+// blocks of a window are live in addition to the blocks of the delay, so part of the shuffle memory
+// pays for them. The window is a quarter of the samples that a lane mixes, at least 256 and at most
+// 4096; micro-batches have at least 1024 where memory allows. If the memory is too small, the error
 // states the least that works.
 func Choose(t order.Table, c order.Choice, p Params) (order.Params, Params, error) {
 	least := []uint32{leastWindow}

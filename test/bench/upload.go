@@ -23,11 +23,11 @@ import (
 	"github.com/shardtool/shardtool/test/gateway"
 )
 
-// uploadVariable makes this program a bare uploader, so that its processor time is that of a
+// uploadVariable makes this program a bare uploader, so that its processor time is measured as a
 // process. The value is an uploadArgs as JSON.
 const uploadVariable = "SHARDTOOL_BENCH_UPLOAD"
 
-// The sizes are those of a Writer: parts, how many are sent at once, and shards.
+// These are the sizes that a Writer uses: parts, how many are sent at once, and shards.
 const (
 	floorPart     = 8 << 20
 	floorPartsOut = 8

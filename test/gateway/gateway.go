@@ -61,7 +61,8 @@ type Server struct {
 // Start runs a server over an empty directory, which must be on a file system with extended
 // attributes. It waits until the server answers and has a bucket. ctx limits the start, not the
 // server's life, which Close ends. The working directory must be inside this module, so that the go
-// command knows the server's version. flags are added to those of the server's directory backend.
+// command knows the server's version. flags are added to the flags of the server's directory
+// backend.
 func Start(ctx context.Context, dir string, flags ...string) (*Server, error) {
 	binary, err := build(ctx)
 	if err != nil {
@@ -253,7 +254,7 @@ func (s *Server) Env() []string {
 // Client returns the SDK's client for the server, with which the project's stores are compared.
 func (s *Server) Client() *s3.Client { return s.ClientAt(s.Endpoint) }
 
-// ClientAt is Client for another address, such as that of a proxy.
+// ClientAt is Client for another address, such as a proxy's.
 func (s *Server) ClientAt(endpoint string) *s3.Client {
 	return s3.New(s3.Options{
 		Region:                     s.Region,

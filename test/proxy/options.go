@@ -11,7 +11,7 @@ import (
 
 // Options configure a proxy. The zero value forwards everything unchanged.
 type Options struct {
-	// Seed and the number of a request among those of Match decide its fault: the same sequence
+	// Seed and the number of a request among the matching ones decide its fault: the same sequence
 	// meets the same faults.
 	Seed uint64
 	// Match selects the requests to which faults and delays apply. Nil selects all. It must be safe
@@ -20,8 +20,8 @@ type Options struct {
 
 	// FirstByte is the time from a request's arrival to the first byte of its answer.
 	FirstByte time.Duration
-	// PerConn limits the bytes per second of the answers' bodies on one connection, Total those of
-	// the entire proxy. 0 means no limit.
+	// PerConn limits the bytes per second of the answers' bodies on one connection, and Total limits
+	// them for the entire proxy. 0 means no limit.
 	PerConn int64
 	Total   int64
 	// Up limits the bytes per second of the bodies of all requests. 0 means no limit.
@@ -40,8 +40,8 @@ type Options struct {
 	// IgnoreAtCompletion removes If-Match and If-None-Match only from the completions of multipart
 	// uploads.
 	IgnoreAtCompletion bool
-	// Signer signs altered requests again. Its keys, like Region, are those of the server. The
-	// faults that alter a request require it.
+	// Signer signs altered requests again. Its keys, like Region, must be the server's. The faults
+	// that alter a request require it.
 	Signer aws.CredentialsProvider
 	// Region is part of a signature.
 	Region string
@@ -70,8 +70,8 @@ type Faults struct {
 	// Cut ends the body early with a matching Content-Length, as for a truncated object, but not a
 	// matching Content-Range.
 	Cut float64
-	// WrongRange requests a range one byte further on. Content-Range and the bytes are those of
-	// that range.
+	// WrongRange requests a range one byte further on. Content-Range and the bytes belong to that
+	// range.
 	WrongRange float64
 	// Flip changes one bit of the body.
 	Flip float64

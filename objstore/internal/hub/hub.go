@@ -103,8 +103,8 @@ var (
 	refs   = regexp.MustCompile(`^(convert|pr)/[^/]+`)
 )
 
-// parsePlace parses datasets/ORG/NAME[@REVISION][/path]. Slashes in a revision are written %2F, except
-// those of refs/convert/NAME and refs/pr/NUMBER.
+// parsePlace parses datasets/ORG/NAME[@REVISION][/path]. Slashes in a revision are written %2F,
+// except in refs/convert/NAME and refs/pr/NUMBER.
 func parsePlace(rest string) (place, error) {
 	rest = strings.TrimRight(rest, "/")
 	p := place{address: "hf://" + rest}

@@ -101,7 +101,7 @@ class Image(Pixels):
     # Batches
 
     def _begun(self) -> "Union[Threads, nvjpeg.Nvjpeg]":
-        """Returns what decodes batches, for the thread that calls."""
+        """Returns the decoder of batches for the calling thread."""
         if self.decode == "cpu":
             return Threads(self)
         return nvjpeg.Nvjpeg(self)

@@ -160,7 +160,7 @@ class Samples:
             yield from self._get(range(first, min(first + _AHEAD, total)), holes=True)
 
     def _get(self, which: "Sequence[Union[int, str]]", holes: bool = False) -> List[Sample]:
-        """Requests samples. With ``holes``, those that were removed are left out."""
+        """Requests samples. With ``holes``, removed samples are left out."""
         out: List[Sample] = []
         for first in range(0, len(which), _AHEAD):
             part = which[first : first + _AHEAD]
@@ -169,7 +169,7 @@ class Samples:
                     out.append(self._decode(answer))
                 elif isinstance(answer, NotFoundError) and isinstance(asked, str):
                     raise KeyNotFoundError(answer.message, key=asked)
-                elif not (isinstance(answer, NotFoundError) and holes):  # with holes, it is a number that there is
+                elif not (isinstance(answer, NotFoundError) and holes):  # with holes, the sample was removed
                     raise answer
         return out
 

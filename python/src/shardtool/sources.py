@@ -79,7 +79,7 @@ class Mix:
 
     skip_steps: Optional[Tuple[int, int]] = None
     """The first and the last of the steps to leave out, both included. Steps are batches of this
-    size, counted from 0. All others stay what they are."""
+    size, counted from 0. All others stay the same."""
 
     def __post_init__(self) -> None:
         set_typed(self)
@@ -122,13 +122,13 @@ def _text_of(mix: Mapping[str, Any]) -> str:
     """Returns the text of a mix file with the members of a dict."""
     try:
         return json.dumps(_plain(mix), ensure_ascii=False)
-    except ValueError as err:  # a dict in itself, or a number that is none
+    except ValueError as err:  # a dict in itself, or NaN
         raise ConfigError(f"the mix cannot be written as JSON: {err}") from None
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as JSON has it. Numbers that are no whole numbers become exact decimals or
-    fractions in text."""
+    """Returns a value for JSON. Numbers that are not whole become exact decimals or fractions in
+    text."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

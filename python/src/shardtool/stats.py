@@ -146,7 +146,7 @@ class Stats(NamedTuple):
 
     @classmethod
     def _from_dict(cls, said: "Mapping[str, Any]") -> "Stats":
-        """Returns what as_dict made a dict of."""
+        """Returns the statistics from which as_dict made a dict."""
         sources = {name: SourceStats(**counted) for name, counted in said["sources"].items()}
         return cls(**{**said, "stalls": Stalls(**said["stalls"]), "sources": sources})
 

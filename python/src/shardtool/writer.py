@@ -200,7 +200,7 @@ class Writer:
 
     @property
     def samples(self) -> int:
-        """The number of samples so far, those before ``resume_from`` included."""
+        """The number of samples so far, including samples before ``resume_from``."""
         return self._rows.samples - self._skip
 
     def state_dict(self) -> Dict[str, Any]:
@@ -379,12 +379,13 @@ class Writer:
         return number
 
     def _inputs(self, first: int, samples: Sequence[int]) -> None:
-        """What is written from here on belongs to inputs from a number on, of so many samples."""
+        """Tells the child that the next samples belong to the inputs from ``first`` on. ``samples`` has the
+        number of samples of each."""
         self._gather()
         self._pending.append(_INPUTS.pack(ABSENT, len(samples), first) + array("I", samples).tobytes())
 
     def _gather(self) -> None:
-        """Takes what _rows has."""
+        """Takes the samples that _rows has collected."""
         for kind, samples, parts in self._rows.take_parts():
             self._take(kind, samples, parts)
 

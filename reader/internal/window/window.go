@@ -59,7 +59,7 @@ type Piece struct {
 	place int  // in Window.resident
 }
 
-// Note is what the planner notes about a piece.
+// Note holds what the planner notes about a piece.
 type Note struct {
 	In      uint64 // the number of the last Use
 	Place   int32  // in that Use
@@ -76,18 +76,18 @@ func (p *Piece) Landed() bool { return p.landed.Load() }
 // Slot is a span of the order that is open, with its pieces in storage order.
 type Slot struct{ Pieces []*Piece }
 
-// Use is the pieces that consecutive batches need, each once: small batches draw from nearly the
+// Use has the pieces that consecutive batches need, each once. Small batches draw from nearly the
 // same pieces, so pinning them for each batch would take as long as copying its samples.
 type Use struct {
-	// The planner's, which adds to Pieces; a batch keeps its own view of them.
+	// The planner owns Pieces and Closed, and adds to Pieces; a batch keeps its own view of them.
 	Pieces []*Piece
 	Closed []*Slot // slots that no batch after these draws from
-	// Copied: the samples are copied out of one piece after the other, so the pieces need not be in
-	// memory together. Bytes is about what the samples take. There is one batch.
+	// Copied reports that the samples are copied out of one piece after the other, so the pieces need
+	// not be in memory together. Bytes is about how much the samples take. Such a Use has one batch.
 	Copied bool
 	Bytes  int64
 
-	// Arrays are the assembler's: the blocks of rows of the pieces that have landed.
+	// Arrays has the blocks of rows of the pieces that have landed. The assembler owns it.
 	Arrays block.Arrays
 
 	users    int      // batches that are not released, and the planner; guarded by Window.mu
@@ -98,7 +98,7 @@ type Use struct {
 
 // Window is the memory of one stream. All methods may be called from several goroutines at once.
 type Window struct {
-	// Keep has pieces stay in memory when nothing draws from them any more, for the next epoch, as
+	// Keep makes pieces stay in memory for the next epoch when nothing draws from them any more, as
 	// long as nothing else needs the room. Set it before the first use.
 	Keep bool
 
@@ -112,7 +112,7 @@ type Window struct {
 	urgent   bool          // the consumer waits for the batch that is being brought
 	evicted  uint64        // blocks
 	most     int           // len(resident) at any time
-	// Kept for reuse; of tables, as many as there are pieces with memory at a time.
+	// These are kept for reuse. There are as many tables as pieces with memory at a time.
 	idle   []*Piece
 	tables []*block.Table
 	slots  []*Slot
@@ -127,7 +127,7 @@ func New(limit int64, c *account.Clock) *Window {
 	return w
 }
 
-// Freed returns a channel that holds a token when Admit may succeed where it failed before. It is
+// Freed returns a channel that holds a token when Admit may succeed after it failed before. It is
 // for one goroutine.
 func (w *Window) Freed() <-chan struct{} { return w.freed }
 
@@ -183,8 +183,8 @@ func (w *Window) Begin() *Use {
 }
 
 // Pin adds a batch to a Use, and keeps the pieces that it is the first to need, those after the
-// first known ones, in the window until all batches of the Use are released. It marks those that
-// the batch has to wait for.
+// first known ones, in the window until all batches of the Use are released. It marks the pieces
+// that the batch has to wait for.
 func (w *Window) Pin(u *Use, known int, batch uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,8 +214,8 @@ func (w *Window) Stats() (evicted uint64, most int64) {
 	return w.evicted, w.pool.Most()
 }
 
-// Close ends the window. Where batches are in hand, their pieces and copies stay as they are as
-// long as anything refers to the window, or until Free.
+// Close ends the window. If batches are in hand, their pieces and copies stay as they are as long
+// as anything refers to the window, or until Free.
 func (w *Window) Close(inHand bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,7 +240,7 @@ func (w *Window) Free() {
 	w.pool.Close()
 }
 
-// take takes the last of those that are kept for reuse, or makes a new one.
+// take takes the last value that is kept for reuse, or makes a new one.
 func take[T any](idle *[]*T) *T {
 	if n := len(*idle); n > 0 {
 		t := (*idle)[n-1]

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// Binary is shardtool's.
 	Binary string
-	// Args are those of shardtool bench: the data set, and how it is streamed.
+	// Args are the arguments of shardtool bench: the data set, and how it is streamed.
 	Args []string
 	// Duration is how long is measured, from the first batch on.
 	Duration time.Duration
@@ -36,7 +36,7 @@ const (
 
 // Result is what came of it.
 type Result struct {
-	// Duration is that of Options.
+	// Duration is Options.Duration.
 	Duration time.Duration
 	// Ceiling and Rate are samples a second without and with the step, Bytes the bytes a second of the
 	// latter.

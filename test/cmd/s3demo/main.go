@@ -4,8 +4,8 @@
 // it prints these as lines for a shell and waits for an interrupt, or for the end of its standard
 // input if that is a pipe.
 //
-// With -first-byte, -total, -conn or -up the address is that of a proxy in front of the server,
-// which simulates a slow network. DIRECT_ENDPOINT_URL is then the address of the server.
+// With -first-byte, -total, -conn or -up the address names a proxy in front of the server, which
+// simulates a slow network. DIRECT_ENDPOINT_URL is then the address of the server.
 package main
 
 import (

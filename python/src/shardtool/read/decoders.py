@@ -61,7 +61,7 @@ def operators() -> Any:
 
 
 def simplejpeg(payload: memoryview, choose: Choose, size: Size) -> Any:
-    """RGB of a JPEG; None for CMYK and for what it cannot decode, which Pillow may."""
+    """RGB of a JPEG; None for CMYK and for payloads that it cannot decode, but Pillow may."""
     import simplejpeg
 
     if not is_jpeg(payload):
@@ -211,7 +211,7 @@ def is_jpeg(payload: memoryview) -> bool:
 
 
 def jpeg_size(payload: memoryview) -> Optional[Tuple[int, int, int]]:
-    """Width, height and components of a JPEG; None for what is none."""
+    """Width, height and components of a JPEG; None if the payload is not a JPEG."""
     if not is_jpeg(payload):
         return None
     at = 2

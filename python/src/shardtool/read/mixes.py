@@ -84,7 +84,7 @@ class Plan(NamedTuple):
 
 def plan_of(said: Optional[Mapping[str, Any]], info: Mapping[str, Any], tail: str, size: int, skip: Optional[Tuple[int, int]]) -> Plan:
     """Makes the plan of a mix from its checkpoint, if it has one, and from INFO.
-    The steps ``skip`` are those that the next start leaves out."""
+    The next start leaves out the steps ``skip``."""
     if said is None:
         plan, steps = Plan(int(info["epoch_length"]), int(info.get("end", NO_END)), tail, size), (0, 0)
     else:
@@ -102,7 +102,7 @@ def plan_of(said: Optional[Mapping[str, Any]], info: Mapping[str, Any], tail: st
 
 
 def join(ranges: Sequence[Range], more: Range) -> List[Range]:
-    """Adds a range to others. Those that meet become one."""
+    """Adds a range to others. Ranges that meet become one."""
     apart = [r for r in ranges if r[1] < more[0] or more[1] < r[0]]
     met = [r for r in ranges if r not in apart]
     return sorted([*apart, (min([more[0], *(r[0] for r in met)]), max([more[1], *(r[1] for r in met)]))])

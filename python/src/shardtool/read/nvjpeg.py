@@ -95,7 +95,7 @@ class Nvjpeg:
         return out
 
     def _decoded(self, payloads: Payloads) -> "Dict[int, Any]":
-        """Decodes what is a whole JPEG, by number. If nvJPEG fails at one, it returns none."""
+        """Decodes the whole JPEGs, by number. If nvJPEG fails at one, it returns none."""
         import torch
 
         files = {}

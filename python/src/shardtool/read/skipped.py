@@ -43,7 +43,7 @@ class Group:
         place = "the first epoch" if checkpoint is None else "epoch {}, position {}".format(*place_of(checkpoint))
         if begin is not None:
             place = f"epoch {begin}"
-        if checkpoint is not None:  # only what was skipped may differ
+        if checkpoint is not None:  # only the skipped blocks may differ
             place += f" of checkpoint {json.loads(with_ledger(checkpoint, {}))['check']}"
         self._exchange(BEGIN, place, own, bool(own))
         return self._agreed(checkpoint) or checkpoint, self._text

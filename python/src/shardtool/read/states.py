@@ -49,8 +49,8 @@ def of_mix(said: Mapping[str, Any]) -> bool:
 
 
 def _members(checkpoint: str) -> Dict[str, Any]:
-    """Returns the members of a checkpoint but its check. Raises CheckpointError for a text that was
-    damaged or edited; what else it must have is checked by the child that begins at it."""
+    """Returns the members of a checkpoint except its check. Raises CheckpointError for a text that
+    was damaged or edited. The child that begins at the checkpoint checks everything else."""
     try:
         said = json.loads(checkpoint)
         check = said.pop("check")

@@ -210,7 +210,7 @@ class Stream:
         return out
 
     def _made(self, batch: Batch) -> Any:
-        """Returns what ``map`` gets of a batch."""
+        """Returns the argument of ``map`` for a batch."""
         if not self._whole:
             self._leave_out(batch)
         return batch.to_arrow() if self._asked.tuning.out == "arrow" else batch
@@ -300,7 +300,7 @@ class Stream:
             started = self._started()
             return int(started.get("units", 0)) if self._following is None else self._following
         if epoch not in self._counts:
-            other = copy.copy(self)  # with another child, so that the place stays what it is
+            other = copy.copy(self)  # with another child, so that the place does not change
             try:
                 other._start(epoch)
                 self._counts[epoch] = int(other._started().get("units", 0))

@@ -57,7 +57,7 @@ class _Memory:
         return {"file": self.file, "free": self.free, "slots": _SLOTS, "size": _SLOT}
 
     def inherited(self) -> None:
-        """Closes what the child has now. Only then does the pipe end with the child."""
+        """Closes the descriptors that the child has inherited. Only then does the pipe end with it."""
         os.close(self.file)
         os.close(self.free)
 
@@ -84,7 +84,7 @@ class _Memory:
         return slot
 
     def close(self) -> None:
-        """Closes what inherited does not."""
+        """Closes what ``inherited`` leaves open."""
         if self._freed >= 0:
             os.close(self._freed)
             self._freed = -1
@@ -92,7 +92,7 @@ class _Memory:
 
 
 def _memory() -> Optional[_Memory]:
-    """None where the system has no memory to share: all frames then pass through the pipe."""
+    """Returns None if the system has no memory to share; all frames then pass through the pipe."""
     try:
         return _Memory()
     except (AttributeError, OSError):
@@ -150,7 +150,7 @@ class Child(Process):
         self._over = False
 
     def answer(self) -> Dict[str, Any]:
-        """Waits for an answer. Raises the error that it is."""
+        """Waits for an answer. Raises it if it is an error."""
         assert self.process.stdout is not None
         chunks: List[bytes] = [self._rest]
         while b"\n" not in chunks[-1]:

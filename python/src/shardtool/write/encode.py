@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import ConfigError, EncodeError
 
-#: What makes a payload of a value.
+#: A function that makes a payload of a value.
 Encoder = Callable[[Any], bytes]
 
 #: The words of ``fields``, and the type that data sets record for each: one of shardtool.fields.
@@ -279,7 +279,7 @@ class Slots:
         self.attr_kinds: Dict[str, str] = {}
 
     def copy(self) -> "Slots":
-        """Returns fields of which new ones can be added apart. Those of a type are shared."""
+        """Returns a copy to which fields can be added. It shares the slots that have a type."""
         out = Slots(None, None)
         out.all = {name: slot if slot.kind else Slot(name) for name, slot in self.all.items()}
         out.attrs, out.attr_kinds = self.attrs, self.attr_kinds.copy()

@@ -55,7 +55,7 @@ class Rows:
         self._parts: List[bytes] = []
         #: Bytes of what take returns, approximately, in a shard.
         self.size = 0
-        #: Samples so far, those that were written in other ways included.
+        #: Samples so far, including samples written in other ways.
         self.samples = 0
         #: In the key of a sample without one, the number of the first sample.
         self.first = 0
