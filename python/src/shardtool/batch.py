@@ -332,7 +332,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return self.size if self._keep is None else self._header()[6]
 
     def _kept(self, values: "List[Any]") -> "List[Any]":
-        """Keeps the values of the batch's samples, out of one value for each sample in the buffer."""
+        """The values of the batch's samples, of one value for each sample in the buffer."""
         return values if self._keep is None else [values[i] for i in self._keep]
 
     def _leave_out(self, index: int) -> None:

@@ -379,8 +379,8 @@ class Writer:
         return number
 
     def _inputs(self, first: int, samples: Sequence[int]) -> None:
-        """Tells the child that the next samples belong to the inputs from ``first`` on. ``samples`` has the
-        number of samples of each."""
+        """Tells the child that the next samples belong to the inputs from ``first`` on.
+        ``samples`` has the number of samples of each."""
         self._gather()
         self._pending.append(_INPUTS.pack(ABSENT, len(samples), first) + array("I", samples).tobytes())
 

@@ -57,7 +57,7 @@ class _Memory:
         return {"file": self.file, "free": self.free, "slots": _SLOTS, "size": _SLOT}
 
     def inherited(self) -> None:
-        """Closes the descriptors that the child has inherited. Only then does the pipe end with it."""
+        """Closes the descriptors that the child has. Only then does the pipe end with it."""
         os.close(self.file)
         os.close(self.free)
 
