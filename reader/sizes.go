@@ -36,7 +36,7 @@ const (
 	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 44, 72, 48
 	// rowCost is the reference to a row of a batch.
 	rowCost = 8 + 4
-	// tickCost is what the order holds for each sample of a lane that is a single tick.
+	// tickCost is how much the order holds for each sample of a lane that is a single tick.
 	tickCost = 12
 	// madeKey is the key of a sample that is made from a row; the fields lie in the batch too.
 	madeKey = 64

@@ -24,9 +24,9 @@ const maxWalk = 1 << 20
 type dryRun struct {
 	run *openedRun
 	*simulate.Forecast
-	// Reading is what a walk through the first steps counted.
+	// Reading has the figures of a walk through the first steps.
 	Reading *simulate.MixReport `json:"reading,omitempty"`
-	// Units is what that walk counted where positions hold units; Reading is then nil.
+	// Units has the figures of that walk if positions hold units; Reading is then nil.
 	Units *simulate.MixUnitReport `json:"units,omitempty"`
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// served is what START asks for.
+// served is the stream that START asks for.
 type served struct {
 	spec  reader.Spec
 	opt   reader.StreamOptions

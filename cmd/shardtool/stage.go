@@ -59,7 +59,8 @@ type stageJSON struct {
 	// Fetched reads reached the source; Found reads were in the cache.
 	Fetched int64 `json:"fetched"`
 	Found   int64 `json:"found"`
-	// Bytes were read from the source. Used is what the cache holds of all data sets, Size its bound.
+	// Bytes is how many bytes were read from the source. Used is how much the cache holds of all data
+	// sets, and Size its bound.
 	Bytes int64 `json:"bytes"`
 	Used  int64 `json:"used"`
 	Size  int64 `json:"size"`
@@ -69,7 +70,7 @@ type stageJSON struct {
 	Full bool `json:"full"`
 }
 
-// sourceJSON is what was delivered of a source of a mix.
+// sourceJSON describes what was delivered of a source of a mix.
 type sourceJSON struct {
 	Name    string `json:"name"`
 	Samples uint64 `json:"samples"`

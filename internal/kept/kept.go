@@ -39,7 +39,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Folder is where files are kept; "" keeps none.
 type Folder string
 
-// MostBytes is what the files of a folder may take together. Beyond it, those written first go.
+// MostBytes bounds the files of a folder together. Beyond it, the files written first are removed.
 const MostBytes = 4 << 30
 
 func (f Folder) path(kind string, key Key) string {

@@ -109,7 +109,7 @@ type checkpointText struct {
 	Check       string      `json:"check,omitempty"`
 }
 
-// sourceFields are what the places of a source's array mean.
+// sourceFields names the elements of a source's array.
 var sourceFields = []string{
 	"name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight",
 }

@@ -97,7 +97,7 @@ type world struct {
 	same, pairs uint64
 }
 
-// rank is what one rank saw.
+// rank counts what one rank saw.
 type rank struct {
 	rank   int
 	labels []uint64 // a bit a label

@@ -63,7 +63,7 @@ type ShardIndex struct {
 	Rows []format.Row
 	// Meta describes the origin of the shard (SPEC 4.6).
 	Meta format.Metadata
-	// Layout is what rows are in a stacked shard; nil in an ordinary one.
+	// Layout describes the rows of a stacked shard; it is nil in an ordinary one.
 	Layout *stacked.Layout
 	// Keys of all samples in storage order.
 	Keys KeyColumn

@@ -113,7 +113,7 @@ func parseDigest(s string) (format.Hash, error) {
 	return format.ParseHash(rest)
 }
 
-// ShardInfo is what the manifest has of a shard, except its rows.
+// ShardInfo describes a shard in the manifest, except its rows.
 type ShardInfo struct {
 	// Name is relative to the manifest.
 	Name string
@@ -131,7 +131,7 @@ type ShardInfo struct {
 	FirstKey, LastKey string
 	// Foreign: a plain .tar that another tool wrote, indexed in place.
 	Foreign bool
-	// Layout is what rows are in a stacked shard; nil in an ordinary one. Shards may share it.
+	// Layout describes the rows of a stacked shard; it is nil in an ordinary one. Shards may share it.
 	Layout *stacked.Layout
 	// Numbered is the keys of a shard where they are numbered, else nil.
 	Numbered samplekey.Ranges

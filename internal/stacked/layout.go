@@ -30,7 +30,7 @@ var rowTypes = map[string]int64{
 	"<i8": 8, "<u8": 8, "<f8": 8, "<c8": 8, "<c16": 16,
 }
 
-// Layout is what a row of a stacked shard is: its fields in ascending order of names. Nil is the
+// Layout describes a row of a stacked shard: its fields in ascending order of names. Nil is the
 // layout of an ordinary shard, whose samples may be anything.
 type Layout struct {
 	Fields []Field

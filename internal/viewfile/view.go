@@ -59,8 +59,8 @@ func CheckLabel(s string) error {
 // Subset reports whether the view has each of its samples once in every epoch.
 func (v *View) Subset() bool { return v.Draws == 0 }
 
-// ID is what checkpoints name the view by, and part of its file's name: the first 16 hexadecimal
-// digits of its identity, the SHA-256 of its content. It does not depend on compression.
+// ID names the view in checkpoints, and is part of its file's name: the first 16 hexadecimal digits
+// of its identity, the SHA-256 of its content. It does not depend on compression.
 func (v *View) ID() string {
 	h := sha256.New()
 	h.Write(v.appendHead([]byte("shardtool-view-1\n")))

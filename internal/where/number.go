@@ -30,7 +30,7 @@ func (b bound[T]) compare(n T) int {
 }
 
 // ParseNumber parses a number as strconv.ParseFloat does, but keeps all its digits. A number too
-// close to 0 for a float64 is 0. Not ok: it is no number, or too large for a float64.
+// close to 0 for a float64 is 0. ok is false if it is not a number, or too large for a float64.
 func ParseNumber(word string) (n Number, ok bool) {
 	f, err := strconv.ParseFloat(word, 64)
 	if err != nil {

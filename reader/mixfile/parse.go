@@ -21,7 +21,7 @@ import (
 // maxFile bounds a mix file: more than the segments and sources that a mix may have.
 const maxFile = 16 << 20
 
-// maxShares is what the shares of a segment add up to at most.
+// maxShares is the largest sum of the shares of a segment.
 var maxShares = new(big.Rat).SetInt64(1 << 62)
 
 // Parse reads a mix file. name is for errors, which are *reader.SpecError.

@@ -30,7 +30,8 @@ const (
 )
 
 // Checkpoint is a place in an order and all that must agree for it to mean the same place. It
-// counts samples delivered to the consumer, never those read ahead. Any rank's restores all ranks.
+// counts samples delivered to the consumer, never samples read ahead. The checkpoint of any rank
+// restores all ranks.
 type Checkpoint struct {
 	Params
 	Epoch    uint64
@@ -60,7 +61,7 @@ type SourceMark struct {
 	Key     uint64 // of the source's random words; the seed for a single source
 }
 
-// UnitMark is what units are formed from, in a checkpoint. Package units has the meaning of the
+// UnitMark has the parameters of units in a checkpoint. Package units has the meaning of the
 // members; Lengths is the hash of all lengths.
 type UnitMark struct {
 	Kind    string

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrMismatch is what every *MismatchError is: a checkpoint that does not belong to this order.
+// ErrMismatch reports a checkpoint that does not belong to this order. Every *MismatchError is one.
 var ErrMismatch = errors.New("order: the checkpoint does not fit")
 
 // wholeSet stands for the view of a data set that is read as a whole.

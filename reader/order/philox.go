@@ -83,7 +83,7 @@ func (w words) eight(to *[8]uint32, b uint32) {
 }
 
 // bounded is one draw of BOUNDED(n) from the word x (Lemire, "Fast random integer generation in an
-// interval", 2019). Not ok means: draw again.
+// interval", 2019). If ok is false, draw again.
 func bounded(x, n uint32) (j uint32, ok bool) {
 	m := uint64(x) * uint64(n)
 	// (2^32-n) mod n is below n, so the division is needed only when the low half is too.

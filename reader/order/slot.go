@@ -14,8 +14,8 @@ type slot struct {
 	mapped bool   // find has to complete references to the others
 }
 
-// body is what it takes to hand out samples of a slot. Bodies are pooled by the cursor: one exists
-// for each slot that is live in the lanes its rank touches, 4 bytes a sample.
+// body holds the state for handing out samples of a slot. Bodies are pooled by the cursor: one
+// exists for each slot that is live in the lanes its rank touches, 4 bytes a sample.
 type body struct {
 	order  []uint32 // u → sample within the piece
 	last   uint32   // block of the piece's last sample

@@ -25,7 +25,7 @@ type Progress struct {
 	Waiting        bool // the consumer waits now
 }
 
-// Stream is what the Loop tunes.
+// Stream is a stream that the Loop tunes.
 type Stream interface {
 	Progress() Progress
 	SetRequests(n int)

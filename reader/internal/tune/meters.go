@@ -55,8 +55,8 @@ func (m *Meters) Waited(d time.Duration) {
 	signal(m.kick)
 }
 
-// Load is what the order needs: how many pieces a batch brings, and how many come in a burst. The
-// zero value is ready for use by several goroutines at once.
+// Load measures what the order needs: how many pieces a batch brings, and how many come in a burst.
+// The zero value is ready for use by several goroutines at once.
 type Load struct {
 	mu              sync.Mutex
 	batches, pieces float64 // planned and brought so far

@@ -113,7 +113,7 @@ type Tuner struct {
 	floorAt time.Duration
 }
 
-// seen is what the Tuner has learned of the consumer and of the store; 0 is not known.
+// seen has the figures that the Tuner has learned of the consumer and of the store; 0 is not known.
 type seen struct {
 	step, fetch, decode float64 // seconds; of the consumer, of a piece in flight, and of its decoding
 	capacity            float64 // pieces per second with all requests in flight

@@ -229,7 +229,7 @@ type Summary struct {
 	Use   Use
 }
 
-// Rates is what all ranks got.
+// Rates has the figures of all ranks together.
 type Rates struct {
 	Ranks int `json:"ranks"`
 	// First is the time of the slowest rank.

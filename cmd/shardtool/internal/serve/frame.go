@@ -20,7 +20,7 @@ const (
 	maxBody = 4 << 20
 )
 
-// kind is what a frame says.
+// kind is the kind of a frame.
 type kind uint16
 
 const (
