@@ -101,7 +101,7 @@ func TestHub(t *testing.T) {
 		t.Errorf("packing %d files: %+v", parts, packing)
 	}
 	set := published(t, out)
-	server.Sets["org/packed"] = set
+	server.Add("org/packed", set)
 	const address = "hf://datasets/org/packed/data"
 	got := shardtool(t, "cat", address, "--shuffle", "--seed", "7", "--json")
 	if n := bytes.Count(got, []byte("\n")); n != rows {

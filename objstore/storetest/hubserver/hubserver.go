@@ -96,6 +96,13 @@ type Server struct {
 	leaks   []string
 }
 
+// Add adds a data set, also after the first request.
+func (s *Server) Add(name string, set *Set) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Sets[name] = set
+}
+
 type window struct {
 	end  time.Time
 	used int
@@ -184,7 +191,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	s.mu.Lock()
 	set := s.Sets[parts[1]+"/"+parts[2]]
+	s.mu.Unlock()
 	if !authorized(w, r, set, parts[3]) {
 		return
 	}
