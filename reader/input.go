@@ -9,7 +9,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
@@ -22,8 +21,7 @@ type input struct {
 	name     string // in a mix
 	plan     *order.Plan
 	table    order.Table
-	rows     *stacked.Layout // of all shards, where the stream delivers rows
-	share    float64         // of the samples; in a mix the largest over its segments
+	share    float64 // of the samples; in a mix the largest over its segments
 	unit     unitSize
 }
 

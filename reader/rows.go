@@ -25,9 +25,6 @@ func (s *Stream) useRows(ctx context.Context) error {
 		return nil
 	}
 	s.rows = l
-	for _, in := range s.inputs {
-		in.rows = l
-	}
 	return err
 }
 

@@ -83,11 +83,11 @@ func (in *input) need(o *StreamOptions) (n need) {
 		n.made += float64(f.Bytes) / max(samples, 1)
 	}
 	n.made = in.share * (n.made + madeKey)
-	if in.tables.Minor() == 0 || in.rows != nil { // no shard is stacked, or no sample is made
+	if in.tables.Minor() == 0 || o.Rows { // no shard is stacked, or no sample is made
 		n.made = 0
 	}
 	n.perBlock = float64(t.Decoded)/blocks + 1
-	if in.rows == nil { // the place of a row is computed
+	if !o.Rows { // the place of a row is computed
 		n.tables = (startCost + memberCost*n.fields) * samples / blocks
 	}
 	n.block = n.perBlock + n.tables
