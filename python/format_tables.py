@@ -8,7 +8,7 @@ from format_sections import Corrupt, Fields, Sections, Version, crc32c, need
 from format_shards import check_rows, check_shard_name, layout, ranges, rows_of, schema
 
 TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG", "SIDE"} | {
-    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH", "ATOT", "RMVD", "PRGD", "LAYT", "KNUM"}
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH", "ATOT", "RMVD", "PRGD", "LAYT", "KNUM", "BASE"}
 
 
 def attribute_totals(data, attrs, samples):
@@ -85,6 +85,8 @@ def read_tables(data):
     need(h.digest() == head[2], "digest")
     if ("RMVD", 0) in t.by:
         removed(t.want("RMVD"), sum(part[3] for part in parts))
+    if ("BASE", 0) in t.by:
+        base(t.want("BASE"), len(shards), sum(part[3] for part in parts))
     return head, totals, shards
 
 
@@ -112,6 +114,18 @@ def removed(data, samples):
     f.end()
     need(lists[0] and lists[0][-1] < samples and set(lists[1]) <= set(lists[0]), "removed samples")
     return lists
+
+
+def base(data, shards, samples):
+    """The base of a layer of so many shards and samples (12): digest, shards, samples, and the names that it replaces."""
+    f = Fields(data)
+    digest, most, of, n = f.take(32), f.u32(), f.u64(), f.u32()
+    need(n < len(data), "names replaced")
+    names = f.strings(n)
+    f.end()
+    need(shards <= most and samples <= of, "shards and samples of the base")
+    need(all(names) and names == sorted(set(names)) and sum(map(len, names)) <= 2**20, "names replaced")
+    return digest, most, of, names
 
 
 def read_summary(data):

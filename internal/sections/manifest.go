@@ -194,6 +194,8 @@ type Manifest struct {
 	// Removed are the numbers of the samples that were removed, ascending; Purged are the ones
 	// whose bytes are gone.
 	Removed, Purged []uint64
+	// Base is the data set to which a layer adds fields; nil for a data set that is no layer.
+	Base *Base
 }
 
 // KeysName returns the object name of the keys table, or "" if there is none.
@@ -230,7 +232,7 @@ const (
 var tablesSections = map[string]bool{
 	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeAttrTotal: true, typeMeta: true, typeNames: true, typeObjSize: true,
 	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
-	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, section.KindLayout: true, section.KindKeyNumbers: true,
+	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, typeBase: true, section.KindLayout: true, section.KindKeyNumbers: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -294,6 +296,12 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest format.Hash, err err
 			return nil, name, digest, err
 		}
 		secs = slices.Insert(secs, 5, section.Raw{Kind: typeAttrTotal, Raw: raw})
+	}
+	if m.Base != nil {
+		if err := m.Base.check(); err != nil {
+			return nil, name, digest, err // a bug of the caller
+		}
+		secs = slices.Insert(secs, 5, m.Base.section())
 	}
 	if removed, ok, err := m.removedSection(); err != nil {
 		return nil, name, digest, err

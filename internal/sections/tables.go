@@ -43,6 +43,7 @@ type Tables struct {
 	// Removed are the numbers of the samples that were removed, ascending; Purged are the ones
 	// whose bytes are gone. The caller must not change them.
 	Removed, Purged []uint64
+	Base            *Base // as in Manifest
 
 	read ReadRange
 	size int64
@@ -150,8 +151,19 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if err := t.decodeParts(raw); err != nil {
 		return err
 	}
-	if err := t.decodeAttrTotals(get); err != nil || t.dir.Find(typeRemoved, 0) == nil {
+	if err := t.decodeAttrTotals(get); err != nil {
 		return err
+	}
+	if t.dir.Find(typeBase, 0) != nil {
+		if raw, err = get(typeBase); err == nil {
+			t.Base, err = decodeBase(raw, t.Shards, t.Samples)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t.dir.Find(typeRemoved, 0) == nil {
+		return nil
 	}
 	if raw, err = get(typeRemoved); err == nil {
 		t.Removed, t.Purged, err = decodeRemoved(raw, t.Samples)
@@ -447,7 +459,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 // Load reads all parts and compares the digest with the digest of their shards.
 func (t *Tables) Load() (*Manifest, error) {
 	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, AttrTotals: t.AttrTotals, Meta: t.Meta, Keys: t.Keys,
-		Removed: t.Removed, Purged: t.Purged}
+		Removed: t.Removed, Purged: t.Purged, Base: t.Base}
 	for part := range t.Parts {
 		infos, err := t.LoadShards(part)
 		if err != nil {

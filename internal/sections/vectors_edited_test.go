@@ -202,6 +202,42 @@ func addRemoved(t *testing.T, add func(kind, name, expect, note string, extra in
 	add("tables", "purged-short", "corrupt", "hashes of two purged shards for three shards", 0, with(typePurged, bytes.Repeat([]byte{7}, 64)))
 }
 
+// addLayers adds tables of layers.
+func addLayers(t *testing.T, add func(kind, name, expect, note string, extra int, data []byte)) {
+	m := testManifest(3, 0, 4)
+	m.Base = BaseOf(m, -1, []string{"caption", "txt"})
+	secs := tableParts(t, encodeTables(t, m))
+	add("tables", "base", "ok", "a layer that replaces two names", 0, buildTables(secs, nil))
+	good := m.Base.section().Raw
+	names := func(n uint32, names ...string) []byte {
+		raw := appendUint32(slices.Clone(good[:44]), n)
+		return section.AppendStrings(raw, names, nil)
+	}
+	edited := func(at int, b byte) []byte {
+		raw := slices.Clone(good)
+		raw[at] = b
+		return raw
+	}
+	for _, c := range []struct {
+		name, note string
+		raw        []byte
+	}{
+		{"short", "the base of a layer without its samples", good[:36]},
+		{"long", "a byte too many", append(slices.Clone(good), 0)},
+		{"shards", "a layer of three shards on a base of two", edited(32, 2)},
+		{"samples", "a layer of more samples than its base", edited(36, 1)},
+		{"names-many", "2^31 names in few bytes", names(1<<31, "a")},
+		{"names-empty", "an empty name replaced", names(2, "", "a")},
+		{"names-twice", "a name replaced twice", names(2, "a", "a")},
+		{"names-order", "names that do not ascend", names(2, "b", "a")},
+	} {
+		edit := slices.Clone(secs)
+		at := slices.IndexFunc(edit, func(s section.Raw) bool { return s.Kind == typeBase })
+		edit[at].Raw = c.raw
+		add("tables", "base-"+c.name, "corrupt", c.note, 0, buildTables(edit, nil))
+	}
+}
+
 // editedManifests are tables and keys tables whose checksums are right.
 func editedManifests(t *testing.T) (out []vector) {
 	add := func(kind, name, expect, note string, extra int, data []byte) {
@@ -249,6 +285,7 @@ func editedManifests(t *testing.T) (out []vector) {
 	secs = tableParts(t, encodeTables(t, m))
 	add("tables", "index-hashes", "ok", "hashes of two indexes; that of the third is not known", 0, buildTables(secs, nil))
 	addRemoved(t, add)
+	addLayers(t, add)
 	add("tables", "index-hashes-short", "corrupt", "hashes of two indexes for three shards", 0, replace(typeIndexHash, bytes.Repeat([]byte{7}, 128)))
 
 	m = withTotals(testManifest(3, 0, 4))

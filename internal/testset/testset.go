@@ -65,10 +65,67 @@ type Set struct {
 	Manifest *sections.Manifest
 	Tables   string
 	Summary  *sections.Summary
+	// Keys are the keys of all samples, in storage order.
+	Keys []string
 }
 
 // Build packs samples into a store. It keeps one shard in memory.
 func Build(ctx context.Context, store objstore.Store, samples iter.Seq[Sample], o Options) (*Set, error) {
+	b := newBuilder(ctx, store, o)
+	defer b.encoder.Close()
+	for s := range samples {
+		if err := b.add(s); err != nil {
+			return nil, err
+		}
+		if len(b.block.Buf) < b.o.BlockSize {
+			continue
+		}
+		if err := b.endBlock(); err != nil {
+			return nil, err
+		}
+		if b.decoded >= b.o.ShardSize {
+			if err := b.endShard(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return b.finish()
+}
+
+// Layer makes a layer over a data set that Build made: the samples have the fields that the
+// function returns for their key, and where it returns none they have nothing. replaces are the
+// names that the layer replaces, ascending. The sizes in o are ignored, because the cuts are those
+// of the base, and so is NoKeys. o.Edit can put another base into the manifest, or remove samples.
+func Layer(ctx context.Context, store objstore.Store, base *Set, replaces []string, fields func(key string) []Field, o Options) (*Set, error) {
+	o.NoKeys = true
+	b := newBuilder(ctx, store, o)
+	defer b.encoder.Close()
+	b.manifest.Base = sections.BaseOf(base.Manifest, -1, replaces)
+	keys := base.Keys
+	for i := range base.Manifest.Shards {
+		for _, row := range base.Manifest.Shards[i].Rows {
+			for _, key := range keys[:row.Samples] {
+				of := fields(key)
+				if len(of) == 0 {
+					of = []Field{{}}
+				}
+				if err := b.add(Sample{Key: key, Fields: of}); err != nil {
+					return nil, err
+				}
+			}
+			keys = keys[row.Samples:]
+			if err := b.endBlock(); err != nil {
+				return nil, err
+			}
+		}
+		if err := b.endShard(); err != nil {
+			return nil, err
+		}
+	}
+	return b.finish()
+}
+
+func newBuilder(ctx context.Context, store objstore.Store, o Options) *builder {
 	if o.BlockSize == 0 {
 		o.BlockSize = 1 << 20
 	}
@@ -84,15 +141,8 @@ func Build(ctx context.Context, store objstore.Store, samples iter.Seq[Sample], 
 	if o.Member == nil {
 		o.Member = format.JoinName
 	}
-	b := builder{ctx: ctx, store: store, o: o, encoder: codec.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
+	return &builder{ctx: ctx, store: store, o: o, encoder: codec.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
 		manifest: &sections.Manifest{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}
-	defer b.encoder.Close()
-	for s := range samples {
-		if err := b.add(s); err != nil {
-			return nil, err
-		}
-	}
-	return b.finish()
 }
 
 type builder struct {
@@ -103,6 +153,7 @@ type builder struct {
 	manifest *sections.Manifest
 	totals   map[string]*format.FieldTotal
 	keys     []samplekey.Entry
+	all      []string // keys, of all shards
 
 	shard   []byte
 	decoded int
@@ -129,16 +180,8 @@ func (b *builder) add(s Sample) error {
 		return err
 	}
 	b.keys = append(b.keys, samplekey.Entry{Hash: b.o.KeyHash(s.Key), Number: uint64(len(b.keys))})
-	b.names = append(b.names, s.Key)
+	b.names, b.all = append(b.names, s.Key), append(b.all, s.Key)
 	b.samples++
-	if len(b.block.Buf) >= b.o.BlockSize {
-		if err := b.endBlock(); err != nil {
-			return err
-		}
-		if b.decoded >= b.o.ShardSize {
-			return b.endShard()
-		}
-	}
 	return nil
 }
 
@@ -281,7 +324,11 @@ func (b *builder) finish() (*Set, error) {
 	if b.o.Edit != nil {
 		b.o.Edit(m)
 	}
-	return Publish(b.ctx, b.store, m)
+	set, err := Publish(b.ctx, b.store, m)
+	if err == nil {
+		set.Keys = b.all
+	}
+	return set, err
 }
 
 func keysTable(entries []samplekey.Entry) ([]byte, error) {
