@@ -22,6 +22,7 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/gs"
+	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 )
 
 // operations calls every method once and returns the errors.
@@ -73,11 +74,11 @@ func account(t *testing.T, tokenURL string) map[string]any {
 }
 
 // secure starts a server with TLS whose tokens are those that it counts up: marked-token-1, and so on.
-func secure(t *testing.T) (s *server, asked *atomic.Int64) {
-	s, asked = unstarted(t), new(atomic.Int64)
+func secure(t *testing.T) (s *gsserver.Server, asked *atomic.Int64) {
+	s, asked = gsserver.Unstarted(t), new(atomic.Int64)
 	s.StartTLS()
-	s.token = "marked-token-1"
-	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+	s.Token = "marked-token-1"
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/token" {
 			return false
 		}
@@ -139,7 +140,7 @@ func (d redirect) RoundTrip(r *http.Request) (*http.Response, error) {
 	return d.RoundTripper.RoundTrip(r)
 }
 
-func works(t *testing.T, s *server, store *gs.Store, asked *atomic.Int64) {
+func works(t *testing.T, s *gsserver.Server, store *gs.Store, asked *atomic.Int64) {
 	t.Helper()
 	for range 2 {
 		for op, err := range operations(t, store) {
@@ -151,7 +152,7 @@ func works(t *testing.T, s *server, store *gs.Store, asked *atomic.Int64) {
 	if asked.Load() != 1 {
 		t.Errorf("%d tokens were asked for", asked.Load())
 	}
-	for _, r := range s.requests("") {
+	for _, r := range s.Requests("") {
 		if strings.Contains(r, "marked-token") {
 			t.Errorf("a token in an address: %s", r)
 		}
@@ -182,15 +183,15 @@ func TestExpired(t *testing.T) {
 	if _, err := objstore.Put(t.Context(), store, "a", pattern(3*chunk), objstore.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	s.token = "marked-token-2"
-	s.mu.Unlock()
+	s.Mu.Lock()
+	s.Token = "marked-token-2"
+	s.Mu.Unlock()
 	if data, _, err := objstore.ReadAll(t.Context(), store, "a", 1<<20); err != nil || !bytes.Equal(data, pattern(3*chunk)) {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	s.token = "none"
-	s.mu.Unlock()
+	s.Mu.Lock()
+	s.Token = "none"
+	s.Mu.Unlock()
 	before := asked.Load()
 	for op, err := range operations(t, open(t, s, "", named())) {
 		if err == nil || !strings.Contains(err.Error(), "the token has expired or was revoked") || strings.Contains(err.Error(), "marked") {
@@ -204,10 +205,10 @@ func TestExpired(t *testing.T) {
 
 // TestNoIdentity checks what is said when no token is to be had.
 func TestNoIdentity(t *testing.T) {
-	s := unstarted(t)
+	s := gsserver.Unstarted(t)
 	s.StartTLS()
 	status, answer := http.StatusBadRequest, `{"error": "invalid_grant", "error_description": "Invalid JWT signature for marked-secret."}`
-	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(status)
 		fmt.Fprint(w, answer)
 		return true
@@ -247,13 +248,13 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _ := secure(t)
 			identity(t, account(t, s.URL+"/token"))
-			hook := s.hook
-			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+			hook := s.Hook
+			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 				if hook(w, r) {
 					return true
 				}
 				_, _ = io.Copy(io.Discard, r.Body)
-				refuse(w, c.status, c.reason, c.message+" marked-token-1 https://u:marked-secret@h/?upload_id=marked-upload")
+				gsserver.Refuse(w, c.status, c.reason, c.message+" marked-token-1 https://u:marked-secret@h/?upload_id=marked-upload")
 				return true
 			})
 			var log bytes.Buffer
@@ -274,13 +275,13 @@ func TestRefusals(t *testing.T) {
 // TestSessionHidden fails a resumable upload on the way: the error and the log lack the session's
 // address, with which others could write to the object.
 func TestSessionHidden(t *testing.T) {
-	s := newServer(t)
-	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+	s := gsserver.New(t)
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPut {
 			return false
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
-		refuse(w, http.StatusServiceUnavailable, "backendError", "no "+r.URL.Query().Get("upload_id"))
+		gsserver.Refuse(w, http.StatusServiceUnavailable, "backendError", "no "+r.URL.Query().Get("upload_id"))
 		return true
 	})
 	var log bytes.Buffer

@@ -22,6 +22,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/gs"
 	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 )
 
 // fault spoils the answer that the server gives by serve.
@@ -37,16 +38,16 @@ var faults = map[string]fault{
 	},
 	"503": func(w http.ResponseWriter, r *http.Request, _ func() *httptest.ResponseRecorder) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		refuse(w, http.StatusServiceUnavailable, "backendError", "Backend Error")
+		gsserver.Refuse(w, http.StatusServiceUnavailable, "backendError", "Backend Error")
 	},
 	"429": func(w http.ResponseWriter, r *http.Request, _ func() *httptest.ResponseRecorder) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Retry-After", "0")
-		refuse(w, http.StatusTooManyRequests, "rateLimitExceeded", "The object exceeded the rate limit.")
+		gsserver.Refuse(w, http.StatusTooManyRequests, "rateLimitExceeded", "The object exceeded the rate limit.")
 	},
 	"403 rate": func(w http.ResponseWriter, r *http.Request, _ func() *httptest.ResponseRecorder) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		refuse(w, http.StatusForbidden, "userRateLimitExceeded", "Rate Limit Exceeded")
+		gsserver.Refuse(w, http.StatusForbidden, "userRateLimitExceeded", "Rate Limit Exceeded")
 	},
 	"short": func(w http.ResponseWriter, _ *http.Request, serve func() *httptest.ResponseRecorder) {
 		answer := serve()
@@ -72,32 +73,24 @@ var faults = map[string]fault{
 }
 
 // spoil has the server answer a share of the requests with one of the faults.
-func (s *server) spoil(share float64, names ...string) {
+func spoil(s *gsserver.Server, share float64, names ...string) {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(5, uint64(len(names))))
-	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 		mu.Lock()
 		hit, name := random.Float64() < share, names[random.IntN(len(names))]
 		mu.Unlock()
 		if hit {
-			faults[name](w, r, func() *httptest.ResponseRecorder { return s.execute(r) })
+			faults[name](w, r, func() *httptest.ResponseRecorder { return execute(s, r) })
 		}
 		return hit
 	})
 }
 
 // execute answers a request without the hook.
-func (s *server) execute(r *http.Request) *httptest.ResponseRecorder {
-	inner := &server{objects: s.objects, sessions: s.sessions}
-	body, _ := io.ReadAll(r.Body)
-	again := r.Clone(context.Background())
-	again.Body = io.NopCloser(bytes.NewReader(body))
+func execute(s *gsserver.Server, r *http.Request) *httptest.ResponseRecorder {
 	answer := httptest.NewRecorder()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	inner.next, inner.token, inner.keeps = s.next, s.token, s.keeps
-	inner.ServeHTTP(answer, again)
-	s.next = inner.next
+	s.Serve(answer, r)
 	return answer
 }
 
@@ -111,8 +104,8 @@ func impatient() gs.Options {
 // TestStoreThroughFaults runs the suite over a bad network.
 func TestStoreThroughFaults(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) objstore.Store {
-		s := newServer(t)
-		s.spoil(0.12, "reset", "lost", "503", "429", "403 rate", "short")
+		s := gsserver.New(t)
+		spoil(s, 0.12, "reset", "lost", "503", "429", "403 rate", "short")
 		return open(t, s, "p", quick())
 	})
 }
@@ -122,17 +115,17 @@ func TestFaults(t *testing.T) {
 	data := pattern(5*chunk + 777)
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
+			s := gsserver.New(t)
 			share := 0.3
 			if strings.Contains(name, "stalled") {
 				share = 0.04
 			}
-			s.spoil(share, name)
+			spoil(s, share, name)
 			store := open(t, s, "", impatient())
 			for i := range 4 {
 				object := fmt.Sprint("object-", i)
 				info, err := objstore.Put(t.Context(), store, object, data, objstore.Condition{IfNoneMatch: i%2 == 0})
-				if err != nil || !bytes.Equal(s.objects[object].data, data) || info.ETag != fmt.Sprint(s.objects[object].generation) {
+				if err != nil || !bytes.Equal(s.Objects[object].Data, data) || info.ETag != fmt.Sprint(s.Objects[object].Generation) {
 					t.Fatalf("put: %+v, %v", info, err)
 				}
 			}
@@ -189,9 +182,9 @@ func TestLies(t *testing.T) {
 		}, "the answer has no ETag"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
+			s := gsserver.New(t)
 			data := pattern(1000)
-			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 				c.lie(w, r, data)
 				return true
 			})
@@ -209,8 +202,8 @@ func TestLies(t *testing.T) {
 
 // TestPortal has a proxy answer everything with its login page and status 200: no operation succeeds.
 func TestPortal(t *testing.T) {
-	s := newServer(t)
-	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+	s := gsserver.New(t)
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprint(w, "<html>Please log in")
@@ -225,8 +218,8 @@ func TestPortal(t *testing.T) {
 
 // TestCompressed checks that an object that the server would decompress is refused.
 func TestCompressed(t *testing.T) {
-	s := newServer(t)
-	s.objects["a"] = &stored{data: pattern(100), generation: 7, at: time.Now(), encoding: "gzip"}
+	s := gsserver.New(t)
+	s.Objects["a"] = &gsserver.Stored{Data: pattern(100), Generation: 7, At: time.Now(), Encoding: "gzip"}
 	if _, _, err := objstore.ReadAll(t.Context(), open(t, s, "", quick()), "a", 1000); err == nil || !strings.Contains(err.Error(), "Content-Encoding: gzip") {
 		t.Error(err)
 	}
@@ -234,10 +227,10 @@ func TestCompressed(t *testing.T) {
 
 // TestDamagedOnTheWay alters a byte of an upload: the server refuses it. A small object is sent again.
 func TestDamagedOnTheWay(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	store := open(t, s, "", quick())
 	var left atomic.Int64
-	s.damage = func(data []byte) []byte {
+	s.Damage = func(data []byte) []byte {
 		if len(data) < 900 || left.Add(-1) < 0 {
 			return data
 		}
@@ -246,13 +239,13 @@ func TestDamagedOnTheWay(t *testing.T) {
 	}
 	left.Store(1)
 	small := pattern(5000)
-	if _, err := objstore.Put(t.Context(), store, "small", small, objstore.Condition{}); err != nil || !bytes.Equal(s.objects["small"].data, small) {
+	if _, err := objstore.Put(t.Context(), store, "small", small, objstore.Condition{}); err != nil || !bytes.Equal(s.Objects["small"].Data, small) {
 		t.Error(err)
 	}
 	left.Store(1)
 	_, err := objstore.Put(t.Context(), store, "large", pattern(3*chunk), objstore.Condition{})
-	if err == nil || !strings.Contains(err.Error(), "CRC32C") || s.objects["large"] != nil {
-		t.Errorf("%v, %v", s.objects["large"] != nil, err)
+	if err == nil || !strings.Contains(err.Error(), "CRC32C") || s.Objects["large"] != nil {
+		t.Errorf("%v, %v", s.Objects["large"] != nil, err)
 	}
 }
 
@@ -262,7 +255,7 @@ func TestLostAnswer(t *testing.T) {
 	for _, size := range []int{1000, 2*chunk + 5} {
 		for _, kind := range []string{"none", "IfNoneMatch", "IfMatch"} {
 			t.Run(fmt.Sprintf("%s/size=%d", kind, size), func(t *testing.T) {
-				s := newServer(t)
+				s := gsserver.New(t)
 				store := open(t, s, "", quick())
 				cond := objstore.Condition{IfNoneMatch: kind == "IfNoneMatch"}
 				if kind == "IfMatch" {
@@ -273,10 +266,10 @@ func TestLostAnswer(t *testing.T) {
 					cond.IfMatch = old.ETag
 				}
 				var once atomic.Bool
-				s.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+				s.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
 					last := r.Method == http.MethodPut && !strings.HasSuffix(r.Header.Get("Content-Range"), "/*")
 					if (last || r.URL.Query().Get("uploadType") == "multipart") && !once.Swap(true) {
-						s.execute(r)
+						execute(s, r)
 						panic(http.ErrAbortHandler)
 					}
 					return false
@@ -297,7 +290,7 @@ func TestLostAnswer(t *testing.T) {
 // TestAbort checks that no session remains of an upload that was aborted, whose context ended, or
 // whose chunk was refused.
 func TestAbort(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	store := open(t, s, "", quick())
 	begin := func(ctx context.Context) objstore.Upload {
 		upload, err := store.Create(ctx, "a", objstore.Condition{})
@@ -319,20 +312,20 @@ func TestAbort(t *testing.T) {
 		t.Fatal(err)
 	}
 	upload = begin(t.Context())
-	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 		refused := r.Method == http.MethodPut
 		if refused {
 			_, _ = io.Copy(io.Discard, r.Body)
-			refuse(w, http.StatusForbidden, "forbidden", "no")
+			gsserver.Refuse(w, http.StatusForbidden, "forbidden", "no")
 		}
 		return refused
 	})
 	if _, err := upload.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "storage.objects.create") {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.sessions) != 0 || len(s.objects) != 0 {
-		t.Fatalf("left: %d sessions, %d objects", len(s.sessions), len(s.objects))
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if len(s.Sessions) != 0 || len(s.Objects) != 0 {
+		t.Fatalf("left: %d sessions, %d objects", len(s.Sessions), len(s.Objects))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/gs"
 	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +42,7 @@ func quick() gs.Options {
 	}
 }
 
-func open(t *testing.T, s *server, prefix string, opts gs.Options) *gs.Store {
+func open(t *testing.T, s *gsserver.Server, prefix string, opts gs.Options) *gs.Store {
 	t.Helper()
 	opts.Endpoint = s.URL
 	if opts.HTTPClient == nil {
@@ -62,7 +63,7 @@ func open(t *testing.T, s *server, prefix string, opts gs.Options) *gs.Store {
 func TestStore(t *testing.T) {
 	for _, prefix := range []string{"", "some/prefix"} {
 		t.Run("prefix="+prefix, func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T) objstore.Store { return open(t, newServer(t), prefix, quick()) })
+			storetest.Run(t, func(t *testing.T) objstore.Store { return open(t, gsserver.New(t), prefix, quick()) })
 		})
 	}
 }
@@ -79,7 +80,7 @@ func pattern(size int) []byte {
 // TestSizes puts objects around the ends of chunks. The server verifies the CRC-32C of each, and
 // SumOf returns it.
 func TestSizes(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	store := open(t, s, "p", quick())
 	for _, size := range []int{0, 1, chunk - 1, chunk, chunk + 1, 3*chunk - 1, 3 * chunk, 3*chunk + 1} {
 		data := pattern(size)
@@ -87,8 +88,8 @@ func TestSizes(t *testing.T) {
 		if err != nil || info.Size != int64(size) || info.Name != "a" {
 			t.Fatalf("%d: %+v, %v", size, info, err)
 		}
-		if got := s.objects["p/a"].data; !bytes.Equal(got, data) || len(s.sessions) != 0 {
-			t.Fatalf("%d bytes: stored %d, %d sessions left", size, len(got), len(s.sessions))
+		if got := s.Objects["p/a"].Data; !bytes.Equal(got, data) || len(s.Sessions) != 0 {
+			t.Fatalf("%d bytes: stored %d, %d sessions left", size, len(got), len(s.Sessions))
 		}
 		object, err := store.Open(t.Context(), "a")
 		if err != nil {
@@ -105,15 +106,15 @@ func TestSizes(t *testing.T) {
 		}
 		object.Close()
 	}
-	if n := len(s.requests("POST /upload/storage/v1/b/bucket/o?fields=name%2Csize%2Cgeneration%2Cupdated%2Ccrc32c&uploadType=resumable")); n != 4 {
-		t.Errorf("%d resumable uploads, want 4: %q", n, s.requests("POST"))
+	if n := len(s.Requests("POST /upload/storage/v1/b/bucket/o?fields=name%2Csize%2Cgeneration%2Cupdated%2Ccrc32c&uploadType=resumable")); n != 4 {
+		t.Errorf("%d resumable uploads, want 4: %q", n, s.Requests("POST"))
 	}
 }
 
 // TestPartialChunks has the server keep a part of each chunk, as it may: the rest is sent again.
 func TestPartialChunks(t *testing.T) {
-	s := newServer(t)
-	s.keeps = func(size int) int {
+	s := gsserver.New(t)
+	s.Keeps = func(size int) int {
 		if size > chunk {
 			return max(chunk, size/2/chunk*chunk)
 		}
@@ -126,10 +127,10 @@ func TestPartialChunks(t *testing.T) {
 	if _, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(s.objects["a"].data, data) || len(s.requests("PUT")) != 10 {
-		t.Errorf("%d bytes by %d requests", len(s.objects["a"].data), len(s.requests("PUT")))
+	if !bytes.Equal(s.Objects["a"].Data, data) || len(s.Requests("PUT")) != 10 {
+		t.Errorf("%d bytes by %d requests", len(s.Objects["a"].Data), len(s.Requests("PUT")))
 	}
-	s.keeps = func(int) int { return 0 }
+	s.Keeps = func(int) int { return 0 }
 	opts.ReadOptions.MaxElapsed = time.Second
 	if _, err := objstore.Put(t.Context(), open(t, s, "", opts), "b", data, objstore.Condition{}); err == nil || !strings.Contains(err.Error(), "keeps no byte") {
 		t.Error(err)
@@ -138,7 +139,7 @@ func TestPartialChunks(t *testing.T) {
 
 // TestRace has two writers create and replace an object: in each of 50 trials one of them wins.
 func TestRace(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	stores := []*gs.Store{open(t, s, "", quick()), open(t, s, "", quick())}
 	for trial := range 50 {
 		name := fmt.Sprint("race-", trial)
@@ -167,7 +168,7 @@ func TestRace(t *testing.T) {
 		if errs[winner] != nil || !errors.Is(errs[1-winner], refused) {
 			t.Fatalf("trial %d: %v", trial, errs)
 		}
-		if got := s.objects[name].data; len(got) != size || got[0] != byte('a'+winner) {
+		if got := s.Objects[name].Data; len(got) != size || got[0] != byte('a'+winner) {
 			t.Fatalf("trial %d: the object is not the winner's", trial)
 		}
 	}
@@ -175,7 +176,7 @@ func TestRace(t *testing.T) {
 
 // TestPinned replaces an object under an open handle: it is asked for by generation, and is changed.
 func TestPinned(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	store := open(t, s, "", quick())
 	first, err := objstore.Put(t.Context(), store, "a", pattern(1000), objstore.Condition{})
 	if err != nil {
@@ -191,8 +192,8 @@ func TestPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := s.requests("GET /storage/v1/b/bucket/o/a?alt=media&generation=" + first.ETag); len(got) != 1 {
-		t.Errorf("asked by %q", s.requests("GET"))
+	if got := s.Requests("GET /storage/v1/b/bucket/o/a?alt=media&generation=" + first.ETag); len(got) != 1 {
+		t.Errorf("asked by %q", s.Requests("GET"))
 	}
 	if _, err := objstore.Put(t.Context(), store, "a", pattern(1000), objstore.Condition{}); err != nil {
 		t.Fatal(err)
@@ -204,7 +205,7 @@ func TestPinned(t *testing.T) {
 
 // TestNames puts names that must be escaped, and refuses those that the service has not.
 func TestNames(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	store := open(t, s, "a b+c%2F", quick())
 	names := []string{"a b", "a+b", "a%2Fb", "a/b/c", "ä/漢字", "a?b=c&d#e", "x;y,z:@!$'()*~", "[1]*?", "\"q\"", "tab\there"}
 	for _, name := range names {
@@ -214,7 +215,7 @@ func TestNames(t *testing.T) {
 		if got, info, err := objstore.ReadAll(t.Context(), store, name, 100); err != nil || string(got) != name || info.Name != name {
 			t.Errorf("%q: %q, %+v, %v", name, got, info, err)
 		}
-		if s.objects["a b+c%2F/"+name] == nil {
+		if s.Objects["a b+c%2F/"+name] == nil {
 			t.Errorf("%q has another name in the bucket", name)
 		}
 	}
@@ -238,8 +239,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if len(s.objects) != 0 {
-		t.Errorf("left: %d objects", len(s.objects))
+	if len(s.Objects) != 0 {
+		t.Errorf("left: %d objects", len(s.Objects))
 	}
 }
 
@@ -266,7 +267,7 @@ func TestBadOptions(t *testing.T) {
 
 // TestEmulator checks that STORAGE_EMULATOR_HOST is used, without credentials.
 func TestEmulator(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	t.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(s.URL, "http://"))
 	opts := quick()
 	opts.Anonymous, opts.HTTPClient = false, s.Client()
@@ -281,7 +282,7 @@ func TestEmulator(t *testing.T) {
 
 // TestUserProject checks that the project that pays is named in every request but those of sessions.
 func TestUserProject(t *testing.T) {
-	s := newServer(t)
+	s := gsserver.New(t)
 	opts := quick()
 	opts.UserProject = "payer"
 	store := open(t, s, "", opts)
@@ -299,7 +300,7 @@ func TestUserProject(t *testing.T) {
 	if err := store.Delete(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range s.requests("") {
+	for _, r := range s.Requests("") {
 		if !strings.Contains(r, "upload_id=") && !strings.Contains(r, "userProject=payer") {
 			t.Error(r)
 		}

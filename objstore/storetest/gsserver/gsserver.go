@@ -1,0 +1,345 @@
+// Package gsserver implements in memory the part of Google Cloud Storage that the store uses, as these
+// pages document it:
+//
+//	conditions    https://cloud.google.com/storage/docs/request-preconditions
+//	uploads       https://cloud.google.com/storage/docs/performing-resumable-uploads
+//	composition   https://cloud.google.com/storage/docs/composite-objects
+//	checksums     https://cloud.google.com/storage/docs/data-validation
+//	errors        https://cloud.google.com/storage/docs/json_api/v1/status-codes
+//	generations   https://cloud.google.com/storage/docs/object-versioning
+package gsserver
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Server is such a server, with the bucket "bucket".
+type Server struct {
+	*httptest.Server
+
+	Mu       sync.Mutex // protects the other fields while requests are answered
+	Objects  map[string]*Stored
+	Sessions map[string]*Session // unfinished uploads
+	Keeps    func(size int) int  // how many bytes of a chunk the server keeps; nil for all
+	Damage   func([]byte) []byte // alters what arrives
+	Token    string              // "" for no authorization
+	// Hook sees every request first and may answer it by returning true. SetHook sets it later.
+	Hook func(w http.ResponseWriter, r *http.Request) bool
+
+	next int64
+	seen []string // method, path and query of every request
+
+}
+
+// Stored is an object.
+type Stored struct {
+	Data       []byte
+	Generation int64
+	At         time.Time
+	Tag        map[string]string
+	Encoding   string
+}
+
+// Session is a resumable upload.
+type Session struct {
+	name, match string
+	tag         map[string]string
+	data        []byte
+}
+
+// Unstarted returns a server that the test starts and that ends with it.
+func Unstarted(t testing.TB) *Server {
+	s := &Server{Objects: map[string]*Stored{}, Sessions: map[string]*Session{}, next: 1700000000000000}
+	s.Server = httptest.NewUnstartedServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// New starts a server, which ends with the test.
+func New(t testing.TB) *Server {
+	s := Unstarted(t)
+	s.Start()
+	return s
+}
+
+// SetHook sets Hook, also while requests are answered.
+func (s *Server) SetHook(hook func(w http.ResponseWriter, r *http.Request) bool) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.Hook = hook
+}
+
+// Requests returns method, path and query of the requests that begin with prefix.
+func (s *Server) Requests(prefix string) (found []string) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	for _, r := range s.seen {
+		if strings.HasPrefix(r, prefix) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// Refuse answers with the JSON of an error.
+func Refuse(w http.ResponseWriter, status int, reason, message string) {
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
+		"code": status, "message": message, "errors": []any{map[string]any{"message": message, "domain": "global", "reason": reason}},
+	}})
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.Mu.Lock()
+	s.seen = append(s.seen, r.Method+" "+r.URL.RequestURI())
+	hook := s.Hook
+	s.Mu.Unlock()
+	if hook == nil || !hook(w, r) {
+		s.Serve(w, r)
+	}
+}
+
+// Serve answers a request without the hook.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Damage != nil && r.ContentLength > 0 {
+		body = s.Damage(body)
+	}
+	query := r.URL.Query()
+	path, upload := strings.CutPrefix(r.URL.EscapedPath(), "/upload")
+	rest, ok := strings.CutPrefix(path, "/storage/v1/b/")
+	bucket, name, _ := strings.Cut(rest, "/o")
+	name, err = url.PathUnescape(strings.TrimPrefix(name, "/"))
+	switch id := query.Get("upload_id"); {
+	case !ok || err != nil:
+		Refuse(w, http.StatusBadRequest, "invalid", "Invalid path")
+	case s.Token != "" && id == "" && r.Header.Get("Authorization") != "Bearer "+s.Token:
+		Refuse(w, http.StatusUnauthorized, "authError", "Invalid Credentials")
+	case bucket != "bucket":
+		Refuse(w, http.StatusNotFound, "notFound", "The specified bucket does not exist.")
+	case upload && id != "":
+		s.session(w, r, id, body)
+	case upload && query.Get("uploadType") == "resumable":
+		s.begin(w, r, query, body)
+	case upload:
+		s.multipart(w, r, query, body)
+	case name == "":
+		s.list(w, query)
+	case r.Method == http.MethodDelete:
+		if s.Objects[name] == nil {
+			Refuse(w, http.StatusNotFound, "notFound", "No such object: bucket/"+name)
+			return
+		}
+		delete(s.Objects, name)
+		w.WriteHeader(http.StatusNoContent)
+	case query.Get("alt") == "media":
+		s.media(w, r, name, query.Get("generation"))
+	case s.Objects[name] == nil:
+		Refuse(w, http.StatusNotFound, "notFound", "No such object: bucket/"+name)
+	default:
+		s.describe(w, name)
+	}
+}
+
+func crcOf(data []byte) string {
+	sum := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
+}
+
+func (s *Server) resource(name string) map[string]any {
+	o := s.Objects[name]
+	return map[string]any{
+		"kind": "storage#object", "name": name, "size": strconv.Itoa(len(o.Data)), "generation": strconv.FormatInt(o.Generation, 10),
+		"updated": o.At.UTC().Format(time.RFC3339Nano), "crc32c": crcOf(o.Data), "metadata": o.Tag,
+	}
+}
+
+func (s *Server) describe(w http.ResponseWriter, name string) {
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	_ = json.NewEncoder(w).Encode(s.resource(name))
+}
+
+// put checks the condition and stores the object. The caller holds the lock.
+func (s *Server) put(w http.ResponseWriter, name, match, crc string, data []byte, tag map[string]string) bool {
+	if match != "" {
+		current := "0"
+		if o := s.Objects[name]; o != nil {
+			current = strconv.FormatInt(o.Generation, 10)
+		}
+		if match != current {
+			Refuse(w, http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+			return false
+		}
+	}
+	if crc != "" && crc != crcOf(data) {
+		Refuse(w, http.StatusBadRequest, "invalid", fmt.Sprintf("Provided CRC32C %q doesn't match calculated CRC32C %q.", crc, crcOf(data)))
+		return false
+	}
+	s.next++
+	s.Objects[name] = &Stored{Data: data, Generation: s.next, At: time.Now(), Tag: tag}
+	s.describe(w, name)
+	return true
+}
+
+type description struct {
+	Name     string
+	CRC32C   string
+	Metadata map[string]string
+}
+
+func (s *Server) multipart(w http.ResponseWriter, r *http.Request, query url.Values, body []byte) {
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/related" {
+		Refuse(w, http.StatusBadRequest, "invalid", "no multipart/related")
+		return
+	}
+	reader := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	var parts [2][]byte
+	for i := range parts {
+		part, err := reader.NextRawPart()
+		if err == nil {
+			parts[i], err = io.ReadAll(part)
+		}
+		if err != nil {
+			Refuse(w, http.StatusBadRequest, "invalid", "Invalid multipart request")
+			return
+		}
+	}
+	var d description
+	if err := json.Unmarshal(parts[0], &d); err != nil {
+		Refuse(w, http.StatusBadRequest, "parseError", "Parse Error")
+		return
+	}
+	s.put(w, d.Name, query.Get("ifGenerationMatch"), d.CRC32C, parts[1], d.Metadata)
+}
+
+func (s *Server) begin(w http.ResponseWriter, r *http.Request, query url.Values, body []byte) {
+	var d description
+	if err := json.Unmarshal(body, &d); err != nil {
+		Refuse(w, http.StatusBadRequest, "parseError", "Parse Error")
+		return
+	}
+	s.next++
+	id := fmt.Sprint("marked-upload-", s.next)
+	s.Sessions[id] = &Session{name: d.Name, match: query.Get("ifGenerationMatch"), tag: d.Metadata}
+	w.Header().Set("Location", "/upload/storage/v1/b/bucket/o?uploadType=resumable&upload_id="+id)
+}
+
+// session takes a chunk, tells how much it has, or is cancelled.
+func (s *Server) session(w http.ResponseWriter, r *http.Request, id string, body []byte) {
+	up := s.Sessions[id]
+	if up == nil {
+		Refuse(w, http.StatusGone, "uploadGone", "The requested upload session is gone.")
+		return
+	}
+	if r.Method == http.MethodDelete {
+		delete(s.Sessions, id)
+		w.WriteHeader(499)
+		return
+	}
+	span, total, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Content-Range"), "bytes "), "/")
+	if span != "*" {
+		var first, last int
+		n, _ := fmt.Sscanf(span, "%d-%d", &first, &last)
+		if n != 2 || last-first+1 != len(body) || first > len(up.data) || total == "*" && len(body)%(256<<10) != 0 {
+			Refuse(w, http.StatusBadRequest, "invalid", "Invalid Content-Range")
+			return
+		}
+		if s.Keeps != nil {
+			body = body[:s.Keeps(len(body))]
+		}
+		up.data = append(up.data[:first], body...)
+	}
+	if total == strconv.Itoa(len(up.data)) {
+		crc, _ := strings.CutPrefix(r.Header.Get("X-Goog-Hash"), "crc32c=")
+		s.put(w, up.name, up.match, crc, up.data, up.tag)
+		delete(s.Sessions, id)
+		return
+	}
+	if len(up.data) > 0 {
+		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", len(up.data)-1))
+	}
+	if r.Header.Get("X-Guploader-No-308") == "yes" {
+		w.Header().Set("X-Http-Status-Code-Override", "308")
+		return
+	}
+	w.WriteHeader(http.StatusPermanentRedirect)
+}
+
+func (s *Server) media(w http.ResponseWriter, r *http.Request, name, generation string) {
+	o := s.Objects[name]
+	if o == nil || generation != "" && generation != strconv.FormatInt(o.Generation, 10) {
+		w.Header().Set("Content-Type", "text/html; charset=UTF-8")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, "No such object: bucket/%s", name)
+		return
+	}
+	w.Header().Set("X-Goog-Generation", strconv.FormatInt(o.Generation, 10))
+	w.Header().Set("X-Goog-Hash", "crc32c="+crcOf(o.Data)+",md5=1B2M2Y8AsgTpgAmY7PhCfg==")
+	w.Header().Set("X-Goog-Stored-Content-Encoding", cmpOr(o.Encoding, "identity"))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if o.Encoding != "" { // decompressed, and without ranges
+		_, _ = w.Write(o.Data)
+		return
+	}
+	http.ServeContent(w, r, "", o.At, bytes.NewReader(o.Data))
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func (s *Server) list(w http.ResponseWriter, query url.Values) {
+	const page = 3
+	var items []any
+	next := ""
+	for _, name := range slices.Sorted(maps.Keys(s.Objects)) {
+		if !strings.HasPrefix(name, query.Get("prefix")) || name <= query.Get("pageToken") && query.Has("pageToken") {
+			continue
+		}
+		if len(items) == page {
+			break
+		}
+		items = append(items, s.resource(name))
+		if next = ""; len(items) == page {
+			next = name
+		}
+	}
+	out := map[string]any{"kind": "storage#objects"}
+	if items != nil {
+		out["items"] = items
+	}
+	if next != "" {
+		out["nextPageToken"] = next
+	}
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	_ = json.NewEncoder(w).Encode(out)
+}
