@@ -33,9 +33,9 @@
 //
 //	hf://datasets/ORG/NAME@REVISION/path
 //
-// REVISION is a branch, a tag or a commit, with %2F for a slash, or refs/convert/parquet and the like;
-// without it main is read. It becomes a commit when the store is used first. HF_ENDPOINT, HF_TOKEN and
-// HF_HOME are read as other programs for the Hub read them.
+// REVISION is a branch, a tag or a commit, with %2F for a slash, or refs/convert/parquet and the
+// like; without it main is read. It becomes a commit when the store is used first. HF_ENDPOINT,
+// HF_TOKEN and HF_HOME are read as other programs for the Hub read them.
 package address
 
 import (
@@ -134,8 +134,8 @@ func openGS(_ context.Context, a address, o Options) (objstore.Store, error) {
 	return gs.New(bucket, prefix, opts)
 }
 
-// parse splits bucket/prefix?name=value and stores the values in the options, which are pointers to a
-// string, a bool or a *bool.
+// parse splits bucket/prefix?name=value and stores the values in the options, which are pointers to
+// a string, a bool or a *bool.
 func (a address) parse(options map[string]any) (bucket, prefix string, err error) {
 	place, query, _ := strings.Cut(a.rest, "?")
 	bucket, prefix, _ = strings.Cut(place, "/")

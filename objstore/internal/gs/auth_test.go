@@ -73,7 +73,8 @@ func account(t *testing.T, tokenURL string) map[string]any {
 	}
 }
 
-// secure starts a server with TLS whose tokens are those that it counts up: marked-token-1, and so on.
+// secure starts a server with TLS whose tokens are those that it counts up: marked-token-1, and so
+// on.
 func secure(t *testing.T) (s *gsserver.Server, asked *atomic.Int64) {
 	s, asked = gsserver.Unstarted(t), new(atomic.Int64)
 	s.StartTLS()
@@ -233,8 +234,8 @@ func TestNoIdentity(t *testing.T) {
 	check("given up after 3 attempts")
 }
 
-// TestRefusals checks that the error of every refusal contains what to do and no secret, even if the
-// server echoes it.
+// TestRefusals checks that the error of every refusal contains what to do and no secret, even if
+// the server echoes it.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		status                int

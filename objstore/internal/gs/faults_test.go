@@ -200,7 +200,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestPortal has a proxy answer everything with its login page and status 200: no operation succeeds.
+// TestPortal has a proxy answer everything with its login page and status 200: no operation
+// succeeds.
 func TestPortal(t *testing.T) {
 	s := gsserver.New(t)
 	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
@@ -225,7 +226,8 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// TestDamagedOnTheWay alters a byte of an upload: the server refuses it. A small object is sent again.
+// TestDamagedOnTheWay alters a byte of an upload: the server refuses it. A small object is sent
+// again.
 func TestDamagedOnTheWay(t *testing.T) {
 	s := gsserver.New(t)
 	store := open(t, s, "", quick())
@@ -249,8 +251,8 @@ func TestDamagedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestLostAnswer loses the answer to a commit: the retry fails because the condition no longer holds
-// or the session is gone, and Commit detects that the object is its own.
+// TestLostAnswer loses the answer to a commit: the retry fails because the condition no longer
+// holds or the session is gone, and Commit detects that the object is its own.
 func TestLostAnswer(t *testing.T) {
 	for _, size := range []int{1000, 2*chunk + 5} {
 		for _, kind := range []string{"none", "IfNoneMatch", "IfMatch"} {

@@ -14,8 +14,8 @@
 //
 // Both kinds of upload have a condition on the generation, which the server checks when the object
 // becomes visible, and the CRC-32C of the object, which the server compares before. An upload has a
-// random tag in its metadata: if the answer to a commit is lost, the tag shows whose object it is. A
-// process that dies leaves a session, which no List shows and which ends after a week.
+// random tag in its metadata: if the answer to a commit is lost, the tag shows whose object it is.
+// A process that dies leaves a session, which no List shows and which ends after a week.
 package gs
 
 import (
@@ -50,8 +50,8 @@ type Options struct {
 	// ReadOptions tune reads.
 	ReadOptions objstore.ReadOptions
 
-	// ChunkSize is the size of the requests of a resumable upload, a multiple of 256 KiB, by default
-	// 16 MiB. Objects of at most that size are put by one request.
+	// ChunkSize is the size of the requests of a resumable upload, a multiple of 256 KiB, by
+	// default 16 MiB. Objects of at most that size are put by one request.
 	ChunkSize int
 	// WriteTimeout is the longest time in which a request of an upload moves no byte in either
 	// direction, by default 60 s.
@@ -76,8 +76,8 @@ type Store struct {
 
 var _ objstore.Store = (*Store)(nil)
 
-// New returns the store of the objects in bucket whose names begin with prefix and a slash, or of all
-// objects if prefix is empty. It sends no request.
+// New returns the store of the objects in bucket whose names begin with prefix and a slash, or of
+// all objects if prefix is empty. It sends no request.
 func New(bucket, prefix string, opts Options) (s *Store, err error) {
 	s = &Store{opts: opts}
 	if s.Bucket, err = ranged.NewBucket("gs", bucket, prefix); err == nil {

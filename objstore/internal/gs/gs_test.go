@@ -174,7 +174,8 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// TestPinned replaces an object under an open handle: it is asked for by generation, and is changed.
+// TestPinned replaces an object under an open handle: it is asked for by generation, and is
+// changed.
 func TestPinned(t *testing.T) {
 	s := gsserver.New(t)
 	store := open(t, s, "", quick())
@@ -280,7 +281,8 @@ func TestEmulator(t *testing.T) {
 	}
 }
 
-// TestUserProject checks that the project that pays is named in every request but those of sessions.
+// TestUserProject checks that the project that pays is named in every request but those of
+// sessions.
 func TestUserProject(t *testing.T) {
 	s := gsserver.New(t)
 	opts := quick()

@@ -24,8 +24,8 @@ import (
 // errSessionGone reports a session of a resumable upload that ended.
 const errSessionGone = parts.Unsure("the upload session is gone: completed, cancelled or older than a week; run again")
 
-// send sends one request, with a token. op is get, put, list or delete, or session for a request
-// of a resumable upload, whose URL replaces the token. The caller closes the body of the answer, which
+// send sends one request, with a token. op is get, put, list or delete, or session for a request of
+// a resumable upload, whose URL replaces the token. The caller closes the body of the answer, which
 // is not a refusal.
 func (s *Store) send(ctx context.Context, op, method, url string, header http.Header, b io.Reader) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, b)

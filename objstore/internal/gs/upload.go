@@ -103,8 +103,8 @@ func (u *upload) begin(ctx context.Context) error {
 	})
 }
 
-// post sends the request of an upload that has its condition and its description, with a checksum if
-// that is not empty.
+// post sends the request of an upload that has its condition and its description, with a checksum
+// if that is not empty.
 func (u *upload) post(ctx context.Context, kind, contentType, crc string, body func(description string) []byte, took func(*http.Response) error) error {
 	query := url.Values{"uploadType": {kind}, "fields": {"name,size,generation,updated,crc32c"}}
 	if u.cond.IfNoneMatch {
@@ -149,8 +149,9 @@ func (u *upload) Send(ctx context.Context, number int, data []byte) (err error) 
 	return err
 }
 
-// sendFrom sends data, whose place in the object is off. After a failure it asks how many bytes have
-// arrived and sends the others. If size is not 0, it is the object's, and the last bytes complete it.
+// sendFrom sends data, whose place in the object is off. After a failure it asks how many bytes
+// have arrived and sends the others. If size is not 0, it is the object's, and the last bytes
+// complete it.
 func (u *upload) sendFrom(ctx context.Context, off int64, data []byte, size int64) (done *resource, err error) {
 	reached, end, unsure := off, off+int64(len(data)), false
 	err = u.store.reader.Send(ctx, nil, func(ctx context.Context) error {
@@ -177,8 +178,8 @@ func (u *upload) sendFrom(ctx context.Context, off int64, data []byte, size int6
 	return done, err
 }
 
-// sendSpan sends bytes to the session, or asks what it has. It returns the object if it is complete,
-// and otherwise the number of its bytes that the server has.
+// sendSpan sends bytes to the session, or asks what it has. It returns the object if it is
+// complete, and otherwise the number of its bytes that the server has.
 func (u *upload) sendSpan(ctx context.Context, off int64, data []byte, size int64, asks bool) (done *resource, reached int64, err error) {
 	span, total := "*", "*"
 	if len(data) > 0 {

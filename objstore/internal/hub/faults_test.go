@@ -41,8 +41,8 @@ func reset(w http.ResponseWriter) {
 	}
 }
 
-// TestBadNetwork has each fault on each kind of request, two times in a row before each answer: a read
-// returns the right bytes, with a bounded number of requests.
+// TestBadNetwork has each fault on each kind of request, two times in a row before each answer: a
+// read returns the right bytes, with a bounded number of requests.
 func TestBadNetwork(t *testing.T) {
 	data := pattern(1, 30_000)
 	for fault, answer := range map[string]func(w http.ResponseWriter, r *http.Request){

@@ -66,20 +66,22 @@ type object struct {
 	name  string
 }
 
-// Sum returns the file's hash: in LFS and Xet it is the SHA-256, in git the SHA-1 of a header and the
-// bytes.
+// Sum returns the file's hash: in LFS and Xet it is the SHA-256, in git the SHA-1 of a header and
+// the bytes.
 func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
 	meta, err := o.Meta(ctx)
 	return meta.Sum, o.store.fail("get", o.name, err)
 }
 
-// Open asks for the commit, if it is not known. A missing file is an error of the first read or Info.
+// Open asks for the commit, if it is not known. A missing file is an error of the first read or
+// Info.
 func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	f, err := s.find(ctx, name)
 	if err != nil {
 		return nil, s.fail("get", name, err)
 	}
-	// A commit never changes. If a server sends another version even so, its tag tells package ranged.
+	// A commit never changes. If a server sends another version even so, its tag tells package
+	// ranged.
 	get := func(ctx context.Context, off, n int64, _ string) (io.ReadCloser, ranged.Meta, error) {
 		answer, l, err := s.read(ctx, f, name, off, n)
 		if err != nil {
@@ -174,8 +176,8 @@ func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*
 	return answer, l, err
 }
 
-// resolve asks /resolve/ for a file and keeps its place. It returns the answer if that has the file's
-// bytes or, to a HEAD, describes the file. If another call has found another place than old
+// resolve asks /resolve/ for a file and keeps its place. It returns the answer if that has the
+// file's bytes or, to a HEAD, describes the file. If another call has found another place than old
 // meanwhile, resolve returns that.
 func (s *store) resolve(ctx context.Context, f *file, old link, method, name, span string) (*http.Response, link, error) {
 	if err := f.turn.take(ctx); err != nil {
@@ -210,7 +212,8 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, name, sp
 	return answer, l, nil
 }
 
-// plainTag returns the hash that identifies a file: the one of a file in LFS or Xet, or else the ETag.
+// plainTag returns the hash that identifies a file: the one of a file in LFS or Xet, or else the
+// ETag.
 func plainTag(header http.Header) string {
 	tag := header.Get("X-Linked-Etag")
 	if tag == "" {
@@ -244,8 +247,8 @@ func (s *store) fetch(ctx context.Context, l link, span string, off, n int64) (*
 	return nil, l, err
 }
 
-// body checks the header of an answer with bytes, and returns what it adds to the link. It closes the
-// body if it returns an error.
+// body checks the header of an answer with bytes, and returns what it adds to the link. It closes
+// the body if it returns an error.
 func (l link) body(answer *http.Response, off, n int64) (link, error) {
 	size, err := ranged.CheckBody(off, n, answer.Header.Get("Content-Range"), answer.ContentLength, answer.Header.Get("Content-Type"))
 	encoding := answer.Header.Get("Content-Encoding")

@@ -5,16 +5,16 @@
 //
 //	commit  the commit of a revision, from the API, once for each store
 //	tree    the files below a folder, from the API, in pages
-//	file    /resolve/ answers with the bytes of a small file, or redirects to where they are: for files
-//	        in LFS or Xet, to a signed URL on another host
+//	file    /resolve/ answers with the bytes of a small file, or redirects to where they are: for
+//	        files in LFS or Xet, to a signed URL on another host
 //
 // The Hub limits the number of requests for the API and for /resolve/ in five minutes each. So the
-// place of a file is kept until its signature expires, and ranges are read from there; and no request
-// is sent before the end of the window if the Hub's last answer says that none are left.
+// place of a file is kept until its signature expires, and ranges are read from there; and no
+// request is sent before the end of the window if the Hub's last answer says that none are left.
 //
 // The token is sent to the endpoint and to no other host. Documentation of the Hub: rate limits are
-// described at https://huggingface.co/docs/hub/rate-limits, the headers of /resolve/ and the errors in
-// package huggingface_hub (file_download.py, utils/_http.py).
+// described at https://huggingface.co/docs/hub/rate-limits, the headers of /resolve/ and the errors
+// in package huggingface_hub (file_download.py, utils/_http.py).
 package hub
 
 import (
@@ -67,8 +67,8 @@ type store struct {
 	files map[string]*file // by name
 }
 
-// New returns the store at hf://rest. HF_ENDPOINT replaces https://huggingface.co. New sends no request.
-// The store needs no closing.
+// New returns the store at hf://rest. HF_ENDPOINT replaces https://huggingface.co. New sends no
+// request. The store needs no closing.
 func New(rest string, opts Options) (objstore.Store, error) {
 	s := &store{turn: make(turn, 1), files: map[string]*file{}}
 	const advice = "a token in HF_TOKEN, or an account with a higher limit, raises it"
@@ -232,8 +232,8 @@ func (s *store) ask(ctx context.Context, u *url.URL, into any) (http.Header, err
 	return answer.Header, nil
 }
 
-// List requests all pages of the folder that prefix names before it yields the first object, because
-// the Hub lists the files of a tree in another order.
+// List requests all pages of the folder that prefix names before it yields the first object,
+// because the Hub lists the files of a tree in another order.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		found, err := s.list(ctx, prefix)

@@ -186,8 +186,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestRequests counts the requests: one for the commit, one to /resolve/ for each file in LFS or Xet,
-// whoever asks first, and two for a file in git. All others go to where the bytes are.
+// TestRequests counts the requests: one for the commit, one to /resolve/ for each file in LFS or
+// Xet, whoever asks first, and two for a file in git. All others go to where the bytes are.
 func TestRequests(t *testing.T) {
 	data := pattern(1, 100_000)
 	for kind, resolve := range map[hubserver.Kind]int{hubserver.Git: 201, hubserver.LFS: 1, hubserver.Xet: 1} {
@@ -299,8 +299,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// TestQuota reads more files than a window allows: after the first answer the store waits for the next
-// window before it would be refused, and says so.
+// TestQuota reads more files than a window allows: after the first answer the store waits for the
+// next window before it would be refused, and says so.
 func TestQuota(t *testing.T) {
 	files := map[string]hubserver.File{}
 	for i := range 60 {
@@ -334,8 +334,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestRefused has a Hub that answers 429: with RateLimit or Retry-After no request follows before that
-// time; without, requests are retried as after any other overload.
+// TestRefused has a Hub that answers 429: with RateLimit or Retry-After no request follows before
+// that time; without, requests are retried as after any other overload.
 func TestRefused(t *testing.T) {
 	for name, value := range map[string]string{"RateLimit": `"resolvers";r=0;t=1`, "Retry-After": "2", "X": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -382,8 +382,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestAccess has the data sets that cannot be read as asked. The errors name what to set, no secret,
-// and come without retries.
+// TestAccess has the data sets that cannot be read as asked. The errors name what to set, no
+// secret, and come without retries.
 func TestAccess(t *testing.T) {
 	files := map[string]hubserver.File{"a": {Data: pattern(1, 100), Kind: hubserver.LFS}, "git": {Data: []byte("text")}}
 	set := func(change func(*hubserver.Set)) *hubserver.Set {

@@ -16,9 +16,9 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// send sends a request, for a range if span is not empty, and follows redirects. It returns the answer
-// to a request for a file in LFS or Xet without following its redirect, because that describes the
-// file. The token goes only to the endpoint's own scheme, host and port.
+// send sends a request, for a range if span is not empty, and follows redirects. It returns the
+// answer to a request for a file in LFS or Xet without following its redirect, because that
+// describes the file. The token goes only to the endpoint's own scheme, host and port.
 func (s *store) send(ctx context.Context, method string, u *url.URL, span string) (*http.Response, error) {
 	for via := []*http.Request(nil); ; {
 		request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)

@@ -12,7 +12,8 @@ import (
 // Options determine the sizes of parts. All fields are positive.
 type Options struct {
 	// Size is the size of a part and Workers the number of parts that are sent at once, both in the
-	// first segment. In each further one, parts are Growth times as large, and fewer are sent at once.
+	// first segment. In each further one, parts are Growth times as large, and fewer are sent at
+	// once.
 	Size    int
 	Workers int
 	// Segment is the number of parts of a segment.
@@ -37,9 +38,8 @@ type Writer struct {
 	sent   int
 }
 
-// New returns a Writer that sends parts by send, which many goroutines call. Parts are numbered
-// from
-// 1. The first error ends the context of all other calls.
+// New returns a Writer that sends parts by send, which many goroutines call. The first part has the
+// number 1. The first error ends the context of all other calls.
 func New(ctx context.Context, o Options, send func(ctx context.Context, number int, data []byte) error) *Writer {
 	w := &Writer{send: send, opts: o, parent: ctx}
 	w.begin()

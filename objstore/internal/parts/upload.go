@@ -29,11 +29,11 @@ func (u Unsure) Error() string { return string(u) }
 type Target interface {
 	// Send sends one part. Many goroutines call it.
 	Send(ctx context.Context, number int, data []byte) error
-	// Publish makes the object visible: the parts that were sent, and rest, which are its last bytes,
-	// or all of them if none was sent. ctx ends a while after the one of the caller.
+	// Publish makes the object visible: the parts that were sent, and rest, which are its last
+	// bytes, or all of them if none was sent. ctx ends a while after the one of the caller.
 	Publish(ctx context.Context, size int64, rest []byte) (objstore.Info, error)
-	// Describe describes the object of that name, whosever it is, and returns its tag. Package ranged
-	// retries it.
+	// Describe describes the object of that name, whosever it is, and returns its tag. Package
+	// ranged retries it.
 	Describe(ctx context.Context) (info objstore.Info, tag string, err error)
 	// Drop removes the parts that were sent. No other method runs then, nor later.
 	Drop(ctx context.Context) error

@@ -46,7 +46,8 @@ func (a Answer) Transient() *Transient {
 // Castagnoli is the table of CRC-32C.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// SumCRC32C returns the checksum that a store gives as a CRC-32C in base64, or nil if it is malformed.
+// SumCRC32C returns the checksum that a store gives as a CRC-32C in base64, or nil if it is
+// malformed.
 func SumCRC32C(text string) *objstore.Sum {
 	want, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(want) != crc32.Size {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Expiry returns when a signed URL to which an answer redirects expires, a tenth of its time or half a
-// minute too early. It is zero if the URL has no signature and the answer no Cache-Control.
+// Expiry returns when a signed URL to which an answer redirects expires, a tenth of its time or
+// half a minute too early. It is zero if the URL has no signature and the answer no Cache-Control.
 // The time is counted from the Date of the answer, so that this machine's clock may be wrong.
 func Expiry(u *url.URL, header http.Header) time.Time {
 	now := time.Now()

@@ -90,8 +90,8 @@ func BoundRedirects(client *http.Client) *http.Client {
 	return &bounded
 }
 
-// CheckRedirect returns an error if r, to which the answers to via led, must not be sent: the redirects
-// loop, are too many, or lead from https to http.
+// CheckRedirect returns an error if r, to which the answers to via led, must not be sent: the
+// redirects loop, are too many, or lead from https to http.
 func CheckRedirect(r *http.Request, via []*http.Request) error {
 	to := r.URL.String()
 	switch {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Quota is the number of requests of one kind that a server allows in a window of time, as its answers
-// tell by RateLimit (https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers, version 9)
-// and by Retry-After with status 429.
+// Quota is the number of requests of one kind that a server allows in a window of time, as its
+// answers tell by RateLimit (https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers,
+// version 9) and by Retry-After with status 429.
 type Quota struct {
 	// Advice says in errors what raises the limit.
 	Advice string

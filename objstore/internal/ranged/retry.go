@@ -19,8 +19,8 @@ type Transient struct {
 	After time.Duration
 	// Throttled reports that the answer asked for less load.
 	Throttled bool
-	// Quota reports that the store accepts no more requests until After has passed. That wait does not
-	// count as time without progress, and costs nothing of the budget of retries.
+	// Quota reports that the store accepts no more requests until After has passed. That wait does
+	// not count as time without progress, and costs nothing of the budget of retries.
 	Quota bool
 	// Answered reports that there was an answer, so the address is right.
 	Answered bool
@@ -67,8 +67,8 @@ const (
 	notableAfter = time.Second
 	// maxRetryAfter bounds the wait that a server may ask for.
 	maxRetryAfter = 30 * time.Second
-	// maxQuota bounds the wait for a quota, and maxQuotas the number of waits without progress: others
-	// may use up the same quota.
+	// maxQuota bounds the wait for a quota, and maxQuotas the number of waits without progress:
+	// others may use up the same quota.
 	maxQuota  = 15 * time.Minute
 	maxQuotas = 8
 )

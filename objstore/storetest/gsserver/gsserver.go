@@ -1,5 +1,5 @@
-// Package gsserver implements in memory the part of Google Cloud Storage that the store uses, as these
-// pages document it:
+// Package gsserver implements in memory the part of Google Cloud Storage that the store uses, as
+// these pages document it:
 //
 //	conditions    https://cloud.google.com/storage/docs/request-preconditions
 //	uploads       https://cloud.google.com/storage/docs/performing-resumable-uploads

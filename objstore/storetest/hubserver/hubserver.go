@@ -1,6 +1,6 @@
-// Package hubserver imitates the Hugging Face Hub for tests: the API for the commit of a revision and
-// for trees, /resolve/ with its redirects, and the host with the bytes of files in LFS and Xet. What it
-// answers is documented, or was shown by its developers, here:
+// Package hubserver imitates the Hugging Face Hub for tests: the API for the commit of a revision
+// and for trees, /resolve/ with its redirects, and the host with the bytes of files in LFS and Xet.
+// What it answers is documented, or was shown by its developers, here:
 //
 //   - rate limits: https://huggingface.co/docs/hub/rate-limits
 //   - X-Linked-Etag, X-Linked-Size, X-Repo-Commit, X-Xet-Hash: huggingface_hub, file_download.py
@@ -83,8 +83,8 @@ type Server struct {
 	Sign func(end time.Time) url.Values
 	// PageSize is the number of entries in a page of a tree, by default 1,000.
 	PageSize int
-	// Hook sees each request first and may answer it by returning true. here is false for requests to
-	// the host with the bytes.
+	// Hook sees each request first and may answer it by returning true. here is false for requests
+	// to the host with the bytes.
 	Hook func(w http.ResponseWriter, r *http.Request, here bool) bool
 	// Ahead is how much the clock of both hosts is ahead of this machine's.
 	Ahead time.Duration
@@ -108,8 +108,8 @@ type window struct {
 	used int
 }
 
-// New starts a server, which the test ends. HF_ENDPOINT and HF_HOME name it and an empty folder, and
-// HF_TOKEN is empty.
+// New starts a server, which the test ends. HF_ENDPOINT and HF_HOME name it and an empty folder,
+// and HF_TOKEN is empty.
 func New(t testing.TB, sets map[string]*Set) *Server {
 	t.Helper()
 	s := &Server{Sets: sets, Limit: 3000, Window: 5 * time.Minute, Lifetime: time.Hour, Sign: CloudFront, PageSize: 1000,
