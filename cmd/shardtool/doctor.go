@@ -1,43 +1,59 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/doctor"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
 )
 
 type doctorFlags struct {
 	pack  packFlags // what becomes a sample, and how the report is printed
 	limit int64
+	write bool
 }
 
 func newDoctor() *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
-		Use:   "doctor SRC…|DATASET",
+		Use:   "doctor SRC…|DATASET|ADDRESS",
 		Short: "Report what would go wrong, and what to do",
 		Long: `Examine sources of any kind before they are packed, or a data set, for problems of training jobs: names that
 divide into key and field in an unexpected place, duplicate keys, samples torn apart, samples that lack a field, empty
 fields, rows that cannot be read, JSON, JPEG and PNG that do not decode, shards too small to stream well.
 Flags that choose keys, columns and files mean the same as in pack. All samples are read; --limit reads the first ones.
 For a data set it also reports how well the default order mixes it, for batches of 256 on 8 ranks; simulate measures others.
+
+For one address in a store it reports first whether the store can be used: which identity was found, and where; whether it may list
+and read; with --write, whether it may publish, by small objects that it deletes again; the round trip; and whether the clocks
+differ. No secret is printed. Each failure says what to set. Where the store has no data set and nothing to pack, that is all.
 Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 		Example: `  shardtool doctor photos/
   shardtool doctor 'data/*.parquet' --key id --limit 10000
   shardtool doctor 'wds/train-{000000..000099}.tar'
-  shardtool doctor out/ --json`,
+  shardtool doctor out/ --json
+  shardtool doctor s3://bucket/train --write --limit 1`,
 		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.limit < 0 {
 				return usagef("--limit %d: give a number of samples, or 0 for all", f.limit)
+			}
+			store, err := f.store(cmd, args)
+			if err != nil || store != nil && !store.usable() {
+				return cmp.Or(err, f.print(cmd, store, nil, false))
 			}
 			is, err := isOneDataset(cmd.Context(), args)
 			if err != nil {
@@ -49,15 +65,19 @@ Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 			} else {
 				r, err = f.sources(cmd, args)
 			}
+			if code, ok := errors.AsType[*exitError](err); ok && code.code == exitNotFound && store != nil {
+				r, err = nil, nil // an empty place
+			}
 			if err != nil {
 				return err
 			}
-			return f.print(cmd, r, is)
+			return f.print(cmd, store, r, is)
 		},
 	}
 	f.pack.addSources(cmd)
 	fl := cmd.Flags()
 	fl.Int64Var(&f.limit, "limit", 0, "examine this many samples (0: all)")
+	fl.BoolVar(&f.write, "write", false, "an address: try to publish, by small objects that are deleted again")
 	fl.BoolVar(&f.pack.json, "json", false, "print findings as JSON")
 	fl.BoolVar(&f.pack.quiet, "quiet", false, "no progress")
 	return cmd
@@ -109,6 +129,77 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 	return r, err
 }
 
+// storeReport is a report on the store of an address.
+type storeReport struct{ *doctor.StoreReport }
+
+// store examines the store of a single address. It returns nil for other arguments.
+func (f *doctorFlags) store(cmd *cobra.Command, args []string) (*storeReport, error) {
+	place, _, remote := strings.Cut(args[0], "://")
+	if len(args) != 1 || !remote || strings.ContainsAny(args[0], "*{[") || place == "" {
+		if f.write {
+			return nil, usagef("--write goes with one address of a store, such as s3://bucket/prefix")
+		}
+		return nil, nil
+	}
+	addr, _, _ := cutGeneration(args[0])
+	store, err := address.Open(cmd.Context(), addr, address.Options{Logger: warnings})
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	if !objstore.TraitsOf(store).Remote() {
+		return nil, nil
+	}
+	r, err := doctor.Store(cmd.Context(), store, f.write)
+	if err != nil {
+		return nil, err
+	}
+	if !f.pack.json {
+		err = printStore(cmd.OutOrStdout(), r)
+	}
+	return &storeReport{r}, err
+}
+
+// usable reports whether samples may be readable.
+func (r *storeReport) usable() bool {
+	return !slices.ContainsFunc(r.Checks, func(c doctor.Check) bool {
+		return c.Status == doctor.Failed && (c.Name == "identity" || c.Name == "read" || c.Name == "list" && !r.Dataset)
+	})
+}
+
+func printStore(w io.Writer, r *doctor.StoreReport) error {
+	fmt.Fprintf(w, "%s, at %s", shown(r.Address), shown(cmp.Or(r.Endpoint, "an unknown endpoint")))
+	if r.Region != "" {
+		fmt.Fprintf(w, ", region %s", shown(r.Region))
+	}
+	fmt.Fprintln(w)
+	for _, c := range r.Checks {
+		fmt.Fprintf(w, "%s: %s, %s\n", c.Name, c.Status, shown(c.Detail))
+	}
+	if r.RoundTrips == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "round trip: %.1f ms, the median of %s\n", float64(r.RoundTrip)/1e6, plural(r.RoundTrips, "request"))
+	return err
+}
+
+func (r *storeReport) json() map[string]any {
+	checks := []map[string]any{}
+	for _, c := range r.Checks {
+		checks = append(checks, map[string]any{"name": c.Name, "status": c.Status, "detail": c.Detail})
+	}
+	out := map[string]any{
+		"address": r.Address, "identity": r.Identity, "identity_from": r.From, "endpoint": r.Endpoint, "region": r.Region,
+		"dataset": r.Dataset, "checks": checks,
+	}
+	if r.RoundTrips > 0 {
+		out["round_trip_seconds"] = r.RoundTrip.Seconds()
+	}
+	if r.Clock {
+		out["clock_ahead_seconds"] = math.Round(r.Ahead.Seconds())
+	}
+	return out
+}
+
 // isOneDataset reports whether the arguments are one place with a manifest, even with one that
 // cannot be read.
 func isOneDataset(ctx context.Context, args []string) (bool, error) {
@@ -153,9 +244,33 @@ type findingJSON struct {
 	Examples []string    `json:"examples"`
 }
 
-// print prints the report, and returns the exit code as an error.
-func (f *doctorFlags) print(cmd *cobra.Command, r *doctor.Report, ofDataset bool) error {
-	findings, code := []findingJSON{}, 0
+// print prints the reports, and returns the exit code as an error. The report on the store is
+// printed already, unless as JSON; either may be nil.
+func (f *doctorFlags) print(cmd *cobra.Command, store *storeReport, r *doctor.Report, ofDataset bool) error {
+	result, code := map[string]any{}, 0
+	if store != nil {
+		if result["store"] = store.json(); !store.OK() {
+			code = exitFailed
+		}
+	}
+	var err error
+	if r != nil {
+		var found int
+		found, err = f.printSamples(cmd, r, ofDataset, result)
+		code = max(code, found)
+	}
+	if f.pack.json {
+		err = printJSON(cmd, result)
+	}
+	if err == nil && code != 0 {
+		err = &exitError{code: code}
+	}
+	return err
+}
+
+// printSamples prints a report on samples, or adds it to the JSON.
+func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDataset bool, result map[string]any) (code int, err error) {
+	findings := []findingJSON{}
 	for _, of := range r.Findings {
 		advice := doctorAdvice[of.Kind]
 		switch {
@@ -169,20 +284,14 @@ func (f *doctorFlags) print(cmd *cobra.Command, r *doctor.Report, ofDataset bool
 		}
 		findings = append(findings, findingJSON{of.Kind, of.Count, advice, of.Examples})
 	}
-	var err error
-	if f.pack.json {
-		result := map[string]any{"samples": r.Samples, "findings": findings}
-		if r.Mixing != nil {
-			result["mixing"] = mixingJSON(r.Mixing)
-		}
-		err = printJSON(cmd, result)
-	} else {
-		err = printFindings(cmd.OutOrStdout(), r, findings)
+	if !f.pack.json {
+		return code, printFindings(cmd.OutOrStdout(), r, findings)
 	}
-	if err == nil && code != 0 {
-		err = &exitError{code: code}
+	result["samples"], result["findings"] = r.Samples, findings
+	if r.Mixing != nil {
+		result["mixing"] = mixingJSON(r.Mixing)
 	}
-	return err
+	return code, nil
 }
 
 func printFindings(w io.Writer, r *doctor.Report, findings []findingJSON) error {

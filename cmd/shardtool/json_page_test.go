@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
 	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 )
 
 // jsonRuns are commands whose output, together, has every member that docs/json.md lists in the
@@ -67,7 +68,7 @@ var jsonRuns = map[string][]string{
 	"order --pack": {
 		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > len.jsonl; shardtool pack len.jsonl lens --key id --attr n=n --quiet`,
 		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad", "order dry.yaml --pack 9 --keys --plans none"},
-	"doctor": {"doctor src", "doctor out"},
+	"doctor": {"doctor src", "doctor out", "!shardtool pack src gs://bucket/set --quiet", "doctor gs://bucket/set"},
 	"export": {"export out --out exported"},
 	"select": {
 		`!printf 'key,value\nr0,1\nr1,1e-30\ngone,1\n' > w.csv; printf '{"id":"a","l":"x","t":1}\n{"id":"b","l":null,"t":1}\n' > l.jsonl`,
@@ -188,6 +189,7 @@ func TestJSONPage(t *testing.T) {
 	t.Parallel()
 	programs.Need(t, "tar")
 	page, sections := readJSONPage(t)
+	google := gsserver.New(t)
 	dir := t.TempDir()
 	tokens, err := filepath.Abs("../../testdata/tokens")
 	if err != nil {
@@ -208,7 +210,7 @@ func TestJSONPage(t *testing.T) {
 				}
 			}
 			cmd := exec.Command("bash", "-c", script)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "TOKENS="+tokens)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "TOKENS="+tokens, "STORAGE_EMULATOR_HOST="+google.URL)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if err := cmd.Run(); err != nil && prepares {

@@ -10,6 +10,7 @@
 package httpstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -44,7 +45,7 @@ type store struct {
 	base    url.URL // contains user and query; the path ends in /
 	address string  // base without them
 	header  http.Header
-	client  *http.Client
+	client  ranged.Client
 	reader  *ranged.Reader
 }
 
@@ -63,14 +64,11 @@ func New(base string, opts Options) (objstore.Store, error) {
 		base:    *u,
 		address: strings.TrimSuffix(shown.String(), "/"),
 		header:  opts.Header.Clone(),
-		client:  opts.HTTPClient,
 	}
 	s.ReadOnly = ranged.ReadOnly{Store: s.address, Check: check, Err: objstore.ErrReadOnly}
 	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
-	if s.client == nil {
-		s.client = ranged.NewClient(s.reader.Traits().MostRequests)
-	}
-	s.client = ranged.BoundRedirects(s.client)
+	client := cmp.Or(opts.HTTPClient, ranged.NewClient(s.reader.Traits().MostRequests))
+	s.client = ranged.Client{Doer: ranged.BoundRedirects(client)}
 	return s, nil
 }
 
@@ -79,6 +77,20 @@ func (s *store) String() string { return s.address }
 
 // Traits reports a remote store, with the concurrency that the Options set.
 func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
+
+// Describe says whether requests have credentials.
+func (s *store) Describe(context.Context) (objstore.Description, error) {
+	d := objstore.Description{Identity: "anonymous", From: "the address", Endpoint: s.base.Scheme + "://" + s.base.Host}
+	switch {
+	case s.base.User != nil:
+		d.Identity = "user and password"
+	case s.base.RawQuery != "":
+		d.Identity = "query, such as a signature"
+	case s.header.Get("Authorization") != "":
+		d.Identity, d.From = "Authorization", "the header of the store"
+	}
+	return d, nil
+}
 
 // StatsOf returns the counters of a store that New returned. Stat counts as a request too.
 func StatsOf(s objstore.Store) Stats { return s.(*store).reader.Stats() }

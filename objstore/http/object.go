@@ -121,8 +121,6 @@ func (s *store) send(ctx context.Context, method, name string, header http.Heade
 			request.Header[http.CanonicalHeaderKey(key)] = values
 		}
 	}
-	// A range of compressed bytes would be a range of another object.
-	request.Header.Set("Accept-Encoding", "identity")
 	answer, err := s.client.Do(request)
 	if err != nil {
 		if ctx.Err() != nil {

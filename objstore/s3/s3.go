@@ -31,6 +31,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -56,6 +57,7 @@ type Store struct {
 	client  *s3.Client
 	bucket  string
 	region  string
+	at      string // the endpoint, or "" for AWS
 	opts    Options
 	custom  bool     // the endpoint is not one of AWS
 	plain   bool     // the endpoint has no TLS
@@ -147,7 +149,7 @@ func (s *Store) connect(ctx context.Context) error {
 		o.APIOptions = append(o.APIOptions, unsignedEncoding, s.renewExpired)
 		o.HTTPClient = client{ranged.Client{Doer: boundRedirects(o.HTTPClient)}}
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
-		s.region = o.Region
+		s.region, s.at = o.Region, endpoint
 	})
 	return ranged.CheckEndpoint(endpoint)
 }
@@ -157,6 +159,25 @@ func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
 
 // Stats returns the counters since New. Stat, List and Delete count as requests too.
 func (s *Store) Stats() Stats { return s.reader.Stats() }
+
+// Describe finds the credentials, which may ask a server for them.
+func (s *Store) Describe(ctx context.Context) (objstore.Description, error) {
+	d := objstore.Description{Identity: "anonymous", From: "the options of the store", Endpoint: cmp.Or(s.at, "AWS"), Region: s.region}
+	if s.secrets == nil {
+		return d, nil
+	}
+	d.Identity, d.From = "", "the AWS_ variables, the files in ~/.aws, the role of the machine"
+	found, err := s.secrets.Retrieve(ctx)
+	if err != nil {
+		return d, s.fail("open", "", s.explain("get", fmt.Errorf("get credentials: %w", err)))
+	}
+	key := found.AccessKeyID
+	d.Identity, d.From = "access key ending in "+key[max(len(key)/2, len(key)-4):], found.Source
+	if d.From == config.CredentialsSourceName {
+		d.From = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+	}
+	return d, nil
+}
 
 // Delete removes an object.
 func (s *Store) Delete(ctx context.Context, name string) error {

@@ -124,6 +124,17 @@ func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
 // Stats returns the counters since New. Stat, List and Delete count as requests too.
 func (s *Store) Stats() ranged.Stats { return s.reader.Stats() }
 
+// Describe finds the credentials and asks for a token.
+func (s *Store) Describe(context.Context) (objstore.Description, error) {
+	d := objstore.Description{Identity: "anonymous", From: "the address or STORAGE_EMULATOR_HOST", Endpoint: s.base}
+	if s.auth == nil {
+		return d, nil
+	}
+	_, err := s.auth.token()
+	d.Identity, d.From = s.auth.describe()
+	return d, s.fail("open", "", err)
+}
+
 // Delete removes an object.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	key, err := s.Key(ctx, name)

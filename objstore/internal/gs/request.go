@@ -2,6 +2,7 @@ package gs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,10 +11,13 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"os"
+	"path"
 	"strings"
 	"sync"
 	"time"
 
+	"cloud.google.com/go/compute/metadata"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
 
@@ -165,6 +169,7 @@ type auth struct {
 
 	mu      sync.Mutex
 	source  oauth2.TokenSource
+	file    []byte // the credentials as JSON; nil for the metadata server
 	last    string // the last token
 	renewed time.Time
 }
@@ -179,7 +184,7 @@ func (a *auth) token() (string, error) {
 		if err != nil {
 			return "", a.explain(err)
 		}
-		a.source = found.TokenSource
+		a.source, a.file = found.TokenSource, found.JSON
 	}
 	token, err := a.source.Token()
 	if err != nil {
@@ -188,6 +193,36 @@ func (a *auth) token() (string, error) {
 	a.last = token.AccessToken
 	a.shown.Remember(a.last)
 	return a.last, nil
+}
+
+// describe returns who the credentials are for, and where they were found.
+func (a *auth) describe() (identity, from string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var file struct {
+		Type          string
+		Email         string `json:"client_email"`
+		Impersonation string `json:"service_account_impersonation_url"`
+	}
+	named := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS")
+	switch {
+	case a.source == nil && named != "":
+		return "", named + ", which GOOGLE_APPLICATION_CREDENTIALS names"
+	case a.source == nil:
+		return "", "GOOGLE_APPLICATION_CREDENTIALS, the file of gcloud auth application-default login, the metadata server"
+	case a.file == nil:
+		email, _ := metadata.NewClient(a.client).Email("default") // an older server may have none
+		return cmp.Or(email, "the service account of the machine"), "the metadata server"
+	}
+	_ = json.Unmarshal(a.file, &file) // package google has parsed it
+	if of, ok := strings.CutSuffix(path.Base(file.Impersonation), ":generateAccessToken"); ok {
+		file.Email = of
+	}
+	identity = strings.TrimSpace(strings.ReplaceAll(ranged.Clean(file.Type), "_", " ") + " " + a.shown.Redact(file.Email))
+	if named != "" {
+		return identity, named + ", which GOOGLE_APPLICATION_CREDENTIALS names"
+	}
+	return identity, "the file of gcloud auth application-default login"
 }
 
 // renew forgets a token that the server refused and reports whether there may be another. All

@@ -166,6 +166,33 @@ func (s *store) String() string { return s.address }
 // Traits reports a remote store.
 func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
 
+// Describe asks the Hub whose token it is.
+func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
+	token, from := s.token()
+	d := objstore.Description{Identity: "anonymous", From: from, Endpoint: s.endpoint.String()}
+	if token == "" {
+		d.From = "no token in HF_TOKEN or in " + from
+		return d, nil
+	}
+	var who struct {
+		Name, Type string
+		Auth       struct{ AccessToken struct{ Role string } }
+	}
+	err := s.reader.Do(ctx, func(ctx context.Context) error {
+		_, err := s.ask(ctx, s.endpoint.JoinPath("api/whoami-v2"), &who)
+		return err
+	})
+	if errors.Is(err, errNoEntry) { // another server than the Hub
+		err = nil
+	}
+	d.Identity = strings.TrimSpace(ranged.Clean(who.Type) + " " + ranged.Clean(who.Name))
+	if role := ranged.Clean(who.Auth.AccessToken.Role); role != "" {
+		d.Identity += ", with a token to " + role
+	}
+	d.Identity = cmp.Or(d.Identity, "a token")
+	return d, s.fail("open", "", err)
+}
+
 func (s *store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.address, name, err)
 }

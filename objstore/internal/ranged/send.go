@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // maxStalls is the number of stalled attempts after which Send gives up.
@@ -87,8 +89,8 @@ type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Client sends the requests of a store. It watches requests of [Reader.Send], asks for bytes as
-// they are stored, and refuses HTML pages as the successful answers to requests that are never
+// Client sends the requests of a store. It watches requests of [Reader.Send], reports answers to
+// [objstore.WithAnswers], asks for bytes as they are stored, and refuses HTML pages as the successful answers to requests that are never
 // answered by one; see [ErrPage].
 type Client struct{ Doer }
 
@@ -101,10 +103,16 @@ func (c Client) Do(r *http.Request) (*http.Response, error) {
 		r = r.WithContext(r.Context())
 		r.Body = &movingBody{body, w}
 	}
+	sent := time.Now()
 	response, err := c.Doer.Do(r)
 	if err != nil {
 		return nil, err
 	}
+	answer := objstore.Answer{Sent: sent, Came: time.Now()}
+	if response.Header.Get("Age") == "" { // a cache would repeat an old date
+		answer.Date, _ = http.ParseTime(response.Header.Get("Date"))
+	}
+	objstore.Answered(r.Context(), answer)
 	if watched {
 		response.Body = &movingBody{response.Body, w}
 	}

@@ -17,6 +17,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -182,6 +183,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if parts[0] == "api" {
 		parts = parts[1:]
+	}
+	if parts[0] == "whoami-v2" {
+		if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); !strings.HasPrefix(token, "hf_") || strings.Contains(token, "expired") {
+			refuse(w, 401, "", "Invalid username or password.")
+			return
+		}
+		io.WriteString(w, `{"type":"user","name":"someone","auth":{"type":"access_token","accessToken":{"role":"read"}}}`)
+		return
 	}
 	cached := parts[0] == "resolve-cache"
 	if cached {

@@ -1,10 +1,12 @@
 // Package doctor examines samples for problems of training jobs, before they are packed or in a
-// data set.
+// data set, and the stores that they are in.
 //
 //	writer.Source ──▶ Source ──▶ keys, fields, payloads ──▶ Report
 //	reader.Dataset ──▶ Dataset ──▶ fields, payloads, shards, mixing ──▶ Report
+//	objstore.Store ──▶ Store ──▶ identity, permissions, round trip, clock ──▶ StoreReport
 //
-// A Report lists each kind of problem with its number and a few places. Nothing is changed.
+// A Report lists each kind of problem with its number and a few places. Nothing is changed,
+// except that Store puts and deletes objects if it is told to.
 package doctor
 
 import (
