@@ -6,7 +6,6 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/sha512"
-	"encoding/base64"
 	"encoding/hex"
 	"hash"
 	"hash/crc32"
@@ -26,23 +25,15 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// algorithm is a checksum algorithm that S3 supports.
-type algorithm struct {
-	name string
-	new  func() hash.Hash
-}
-
 var (
 	// nvme is CRC-64/NVME. Its polynomial has the reversed form that hash/crc64 takes.
 	nvme = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
-	md5Sum    = algorithm{"MD5", md5.New}
-	crc64Sum  = algorithm{"CRC64NVME", func() hash.Hash { return crc64.New(nvme) }}
-	crc32cSum = algorithm{"CRC32C", func() hash.Hash { return crc32.New(ranged.Castagnoli) }}
-	crc32Sum  = algorithm{"CRC32", func() hash.Hash { return crc32.NewIEEE() }}
-	sha1Sum   = algorithm{"SHA1", sha1.New}
-	sha256Sum = algorithm{"SHA256", sha256.New}
-	sha512Sum = algorithm{"SHA512", sha512.New}
+	crc64Sum  = ranged.Checksum{Name: "CRC64NVME", New: func() hash.Hash { return crc64.New(nvme) }}
+	crc32Sum  = ranged.Checksum{Name: "CRC32", New: func() hash.Hash { return crc32.NewIEEE() }}
+	sha1Sum   = ranged.Checksum{Name: "SHA1", New: sha1.New}
+	sha256Sum = ranged.Checksum{Name: "SHA256", New: sha256.New}
+	sha512Sum = ranged.Checksum{Name: "SHA512", New: sha512.New}
 )
 
 const (
@@ -69,19 +60,20 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 	}
 	for _, kept := range []struct {
 		value *string
-		algorithm
+		ranged.Checksum
 	}{
-		{out.ChecksumCRC64NVME, crc64Sum}, {out.ChecksumCRC32C, crc32cSum}, {out.ChecksumCRC32, crc32Sum},
-		{out.ChecksumSHA1, sha1Sum}, {out.ChecksumSHA256, sha256Sum}, {out.ChecksumSHA512, sha512Sum}, {out.ChecksumMD5, md5Sum},
+		{out.ChecksumCRC64NVME, crc64Sum}, {out.ChecksumCRC32C, ranged.CRC32C}, {out.ChecksumCRC32, crc32Sum},
+		{out.ChecksumSHA1, sha1Sum}, {out.ChecksumSHA256, sha256Sum}, {out.ChecksumSHA512, sha512Sum}, {out.ChecksumMD5, ranged.MD5},
 	} {
 		text, parts := cutParts(aws.ToString(kept.value))
-		value, err := base64.StdEncoding.DecodeString(text)
+		sum := kept.Sum(text)
 		switch {
-		case text == "" || err != nil || len(value) != kept.new().Size():
+		case sum == nil:
 		case parts > 0:
-			return o.partsSum(ctx, meta, kept.algorithm, value, parts)
+			return o.partsSum(ctx, meta, kept.Checksum, sum.Want, parts)
 		case out.ChecksumType != types.ChecksumTypeComposite:
-			return &objstore.Sum{Name: kept.name, Want: value, New: kept.new, Advice: advice}, nil
+			sum.Advice = advice
+			return sum, nil
 		}
 	}
 	text, parts := cutParts(meta.ETag)
@@ -89,7 +81,7 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 	if err != nil || len(value) != md5.Size || parts == 0 || !o.store.digests(out.ResultMetadata) {
 		return nil, nil
 	}
-	return o.partsSum(ctx, meta, md5Sum, value, parts)
+	return o.partsSum(ctx, meta, ranged.MD5, value, parts)
 }
 
 // headSum requests checksums, or the size of a part. If the server refuses, it returns neither an
@@ -130,7 +122,7 @@ func cutParts(text string) (value string, parts int64) {
 // partsSum returns a digest of the digests of parts. It can be verified if all parts but the last
 // have the same size, as in uploads of the usual programs; the sizes of the first and the last part
 // show that.
-func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, want []byte, parts int64) (*objstore.Sum, error) {
+func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a ranged.Checksum, want []byte, parts int64) (*objstore.Sum, error) {
 	size := meta.Size // of one part
 	if size == 0 {
 		return nil, nil
@@ -150,9 +142,9 @@ func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, wa
 		}
 	}
 	return &objstore.Sum{
-		Name:   a.name + " of parts",
+		Name:   a.Name + " of parts",
 		Want:   want,
-		New:    func() hash.Hash { return &partsHash{Hash: a.new(), part: a.new(), size: size, left: size} },
+		New:    func() hash.Hash { return &partsHash{Hash: a.New(), part: a.New(), size: size, left: size} },
 		Advice: advice,
 	}, nil
 }
@@ -198,7 +190,7 @@ func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.
 	if err != nil || len(value) != md5.Size || !s.digests(answer) {
 		return nil
 	}
-	return &objstore.Sum{Name: md5Sum.name, Want: value, New: md5Sum.new, Advice: advice}
+	return &objstore.Sum{Name: ranged.MD5.Name, Want: value, New: ranged.MD5.New, Advice: advice}
 }
 
 // digests reports whether the ETag of an answer is made of MD5s. It is not with SSE-KMS and SSE-C,

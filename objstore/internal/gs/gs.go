@@ -112,7 +112,7 @@ func (s *Store) connect() error {
 		client = ranged.NewClient(s.reader.Traits().MostRequests + 16)
 	}
 	if !o.Anonymous {
-		s.auth = &auth{client: &http.Client{Transport: client.Transport, Timeout: 20 * time.Second}, shown: &s.shown}
+		s.auth = newAuth(&http.Client{Transport: client.Transport, Timeout: 20 * time.Second}, &s.shown)
 	}
 	s.client = ranged.Client{Doer: ranged.BoundRedirects(client)}
 	return nil
@@ -130,7 +130,7 @@ func (s *Store) Describe(context.Context) (objstore.Description, error) {
 	if s.auth == nil {
 		return d, nil
 	}
-	_, err := s.auth.token()
+	_, err := s.auth.Token()
 	d.Identity, d.From = s.auth.describe()
 	return d, s.fail("open", "", err)
 }
@@ -201,7 +201,7 @@ type resource struct {
 }
 
 func (r resource) meta() ranged.Meta {
-	return ranged.Meta{Size: r.Size, ETag: r.Generation, ModTime: r.Updated, Sum: ranged.SumCRC32C(r.CRC32C)}
+	return ranged.Meta{Size: r.Size, ETag: r.Generation, ModTime: r.Updated, Sum: ranged.CRC32C.Sum(r.CRC32C)}
 }
 
 // object adds the checksum to the handle of package ranged.
@@ -269,31 +269,18 @@ func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadClo
 	if err != nil {
 		return nil, ranged.Meta{}, err
 	}
-	meta, err := rangeMeta(answer, off, n)
-	if err != nil {
-		answer.Body.Close()
-		return nil, ranged.Meta{}, err
-	}
-	return answer.Body, meta, nil
-}
-
-// rangeMeta checks the header of an answer to a range request.
-func rangeMeta(answer *http.Response, off, n int64) (meta ranged.Meta, err error) {
-	header := answer.Header
+	header = answer.Header
 	if header.Get("X-Goog-Stored-Content-Encoding") == "gzip" || header.Get("Content-Encoding") == "gzip" {
-		return meta, errors.New("the object is stored with Content-Encoding: gzip, and the server has no ranges of what it " +
+		answer.Body.Close()
+		return nil, ranged.Meta{}, errors.New("the object is stored with Content-Encoding: gzip, and the server has no ranges of what it " +
 			"decompresses; store it without (gcloud storage objects update --clear-content-encoding, or upload it again)")
 	}
-	meta.Size, err = ranged.CheckBody(off, n, header.Get("Content-Range"), answer.ContentLength, header.Get("Content-Type"))
-	if err != nil {
-		return meta, err
-	}
+	meta, err := ranged.RangeMeta(answer, off, n)
 	meta.ETag = header.Get("X-Goog-Generation")
-	meta.ModTime, _ = http.ParseTime(header.Get("Last-Modified")) // if there is one
 	for value := range strings.SplitSeq(strings.Join(header.Values("X-Goog-Hash"), ","), ",") {
 		if sum, ok := strings.CutPrefix(strings.TrimSpace(value), "crc32c="); ok {
-			meta.Sum = ranged.SumCRC32C(sum)
+			meta.Sum = ranged.CRC32C.Sum(sum)
 		}
 	}
-	return meta, nil
+	return answer.Body, meta, err
 }

@@ -14,8 +14,7 @@ import (
 	"os"
 	"path"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"cloud.google.com/go/compute/metadata"
 	"golang.org/x/oauth2"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/shardtool/shardtool/objstore/internal/parts"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
+	"github.com/shardtool/shardtool/objstore/internal/tokens"
 )
 
 // errSessionGone reports a session of a resumable upload that ended.
@@ -39,23 +39,18 @@ func (s *Store) send(ctx context.Context, op, method, url string, header http.He
 	maps.Copy(request.Header, header)
 	var token string
 	if s.auth != nil && op != "session" {
-		if token, err = s.auth.token(); err != nil {
+		if token, err = s.auth.Token(); err != nil {
 			return nil, err
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := s.client.Do(request)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, ranged.TransportError(err)
-	case answer.StatusCode/100 == 2 || op == "session" && answer.StatusCode == http.StatusPermanentRedirect:
-		return answer, nil
+	answer, err := s.client.Send(request)
+	if err != nil || answer.StatusCode/100 == 2 || op == "session" && answer.StatusCode == http.StatusPermanentRedirect {
+		return answer, err
 	}
 	defer answer.Body.Close()
 	err = s.explain(op, s.refusal(answer))
-	if answer.StatusCode == http.StatusUnauthorized && token != "" && s.auth.renew(token) {
+	if answer.StatusCode == http.StatusUnauthorized && token != "" && s.auth.Renew(token) {
 		err = &ranged.Transient{Err: err, Answered: true}
 	}
 	return nil, err
@@ -161,44 +156,30 @@ func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 const scope = "https://www.googleapis.com/auth/devstorage.read_write"
 
-// auth finds the application default credentials at the first request, and again after the server
-// has refused a token, because their file may have been replaced.
+// auth has the application default credentials.
 type auth struct {
-	client *http.Client // asks for tokens
-	shown  *ranged.Secrets
-
-	mu      sync.Mutex
-	source  oauth2.TokenSource
-	file    []byte // the credentials as JSON; nil for the metadata server
-	last    string // the last token
-	renewed time.Time
+	tokens.Source
+	found atomic.Pointer[google.Credentials] // the last that were found
 }
 
-// token returns a token that has not expired.
-func (a *auth) token() (string, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.source == nil {
-		ctx := context.WithValue(context.Background(), oauth2.HTTPClient, a.client)
+func newAuth(client *http.Client, shown *ranged.Secrets) *auth {
+	a := new(auth)
+	a.Client, a.Secrets = client, shown
+	a.Advice = "set GOOGLE_APPLICATION_CREDENTIALS, run gcloud auth application-default login, or read a public bucket with anonymous=true"
+	a.Find = func(ctx context.Context) (oauth2.TokenSource, error) {
 		found, err := google.FindDefaultCredentials(ctx, scope)
+		a.found.Store(found)
 		if err != nil {
-			return "", a.explain(err)
+			return nil, err
 		}
-		a.source, a.file = found.TokenSource, found.JSON
+		return found.TokenSource, nil
 	}
-	token, err := a.source.Token()
-	if err != nil {
-		return "", a.explain(err)
-	}
-	a.last = token.AccessToken
-	a.shown.Remember(a.last)
-	return a.last, nil
+	return a
 }
 
 // describe returns who the credentials are for, and where they were found.
 func (a *auth) describe() (identity, from string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	found := a.found.Load()
 	var file struct {
 		Type          string
 		Email         string `json:"client_email"`
@@ -206,54 +187,21 @@ func (a *auth) describe() (identity, from string) {
 	}
 	named := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS")
 	switch {
-	case a.source == nil && named != "":
+	case found == nil && named != "":
 		return "", named + ", which GOOGLE_APPLICATION_CREDENTIALS names"
-	case a.source == nil:
+	case found == nil:
 		return "", "GOOGLE_APPLICATION_CREDENTIALS, the file of gcloud auth application-default login, the metadata server"
-	case a.file == nil:
-		email, _ := metadata.NewClient(a.client).Email("default") // an older server may have none
+	case found.JSON == nil:
+		email, _ := metadata.NewClient(a.Client).Email("default") // an older server may have none
 		return cmp.Or(email, "the service account of the machine"), "the metadata server"
 	}
-	_ = json.Unmarshal(a.file, &file) // package google has parsed it
+	_ = json.Unmarshal(found.JSON, &file) // package google has parsed it
 	if of, ok := strings.CutSuffix(path.Base(file.Impersonation), ":generateAccessToken"); ok {
 		file.Email = of
 	}
-	identity = strings.TrimSpace(strings.ReplaceAll(ranged.Clean(file.Type), "_", " ") + " " + a.shown.Redact(file.Email))
+	identity = strings.TrimSpace(strings.ReplaceAll(ranged.Clean(file.Type), "_", " ") + " " + a.Secrets.Redact(file.Email))
 	if named != "" {
 		return identity, named + ", which GOOGLE_APPLICATION_CREDENTIALS names"
 	}
 	return identity, "the file of gcloud auth application-default login"
-}
-
-// renew forgets a token that the server refused and reports whether there may be another. All
-// requests that are refused at about the same time cause one new token.
-func (a *auth) renew(refused string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.last != refused || time.Since(a.renewed) < 10*time.Second {
-		return a.last != refused
-	}
-	a.source, a.renewed = nil, time.Now()
-	return true
-}
-
-// explain converts an error of package oauth2. It leaves out the answer's body and the URL.
-func (a *auth) explain(err error) error {
-	text, _, _ := strings.Cut(a.shown.Redact(err.Error()), ". See ")
-	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		var reason struct {
-			Error       string
-			Description string `json:"error_description"`
-		}
-		_ = json.Unmarshal(refused.Body, &reason) // the status is enough
-		answer := ranged.Answer{Status: refused.Response.StatusCode, Code: ranged.Clean(reason.Error), Message: a.shown.Redact(reason.Description)}
-		if ranged.TransientStatus(answer.Status) {
-			return answer.Transient()
-		}
-		text = "asked for a token, " + answer.Error()
-	} else if strings.Contains(text, "cannot fetch token") { // without an answer
-		return &ranged.Transient{Err: errors.New(text)}
-	}
-	return fmt.Errorf("no credentials: %s; set GOOGLE_APPLICATION_CREDENTIALS, run gcloud auth application-default login, "+
-		"or read a public bucket with anonymous=true", text)
 }

@@ -250,20 +250,21 @@ func (s *store) fetch(ctx context.Context, l link, span string, off, n int64) (*
 // body checks the header of an answer with bytes, and returns what it adds to the link. It closes
 // the body if it returns an error.
 func (l link) body(answer *http.Response, off, n int64) (link, error) {
-	size, err := ranged.CheckBody(off, n, answer.Header.Get("Content-Range"), answer.ContentLength, answer.Header.Get("Content-Type"))
+	meta, err := ranged.RangeMeta(answer, off, n)
 	encoding := answer.Header.Get("Content-Encoding")
 	switch {
 	case err != nil:
+		return l, err
 	case encoding != "" && encoding != "identity":
 		err = errors.New("the server compresses what it sends, though it was asked not to; check HF_ENDPOINT, and proxies on the way")
-	case l.size >= 0 && l.size != size:
-		err = fmt.Errorf("%w: the Hub gives it a size of %d bytes, and the answer one of %d", objstore.ErrChanged, l.size, size)
+	case l.size >= 0 && l.size != meta.Size:
+		err = fmt.Errorf("%w: the Hub gives it a size of %d bytes, and the answer one of %d", objstore.ErrChanged, l.size, meta.Size)
 	}
 	if err != nil {
 		answer.Body.Close()
 		return l, err
 	}
-	l.size = size
+	l.size = meta.Size
 	if l.tag == "" {
 		l.tag = plainTag(answer.Header)
 	}

@@ -3,7 +3,6 @@ package hub
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -54,11 +53,8 @@ func (s *store) sendOne(request *http.Request) (*http.Response, error) {
 	if token, _ := s.token(); token != "" && s.own(request.URL) {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := s.client.Do(request)
+	answer, err := s.client.Send(request)
 	q.Answered(answer)
-	if err != nil && !errors.Is(err, ranged.ErrPage) {
-		err = cmp.Or(request.Context().Err(), ranged.TransportError(err))
-	}
 	return answer, err
 }
 

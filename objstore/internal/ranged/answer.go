@@ -1,10 +1,12 @@
 package ranged
 
 import (
+	"crypto/md5"
 	"encoding/base64"
 	"fmt"
 	"hash"
 	"hash/crc32"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -46,14 +48,37 @@ func (a Answer) Transient() *Transient {
 // Castagnoli is the table of CRC-32C.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// SumCRC32C returns the checksum that a store gives as a CRC-32C in base64, or nil if it is
-// malformed.
-func SumCRC32C(text string) *objstore.Sum {
+// Checksum is an algorithm by which stores check objects.
+type Checksum struct {
+	Name string // for messages
+	New  func() hash.Hash
+}
+
+// The algorithms of several stores.
+var (
+	CRC32C = Checksum{"CRC32C", func() hash.Hash { return crc32.New(Castagnoli) }}
+	MD5    = Checksum{"MD5", md5.New}
+)
+
+// Sum returns the checksum that a store gives in base64, or nil if it is malformed.
+func (c Checksum) Sum(text string) *objstore.Sum {
 	want, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(want) != crc32.Size {
+	if err != nil || len(want) != c.New().Size() {
 		return nil
 	}
-	return &objstore.Sum{Name: "CRC32C", Want: want, New: func() hash.Hash { return crc32.New(Castagnoli) }}
+	return &objstore.Sum{Name: c.Name, Want: want, New: c.New}
+}
+
+// RangeMeta checks the header of an answer to a range request by [CheckBody], and returns the size
+// and the time of the object. It closes the body if it returns an error.
+func RangeMeta(answer *http.Response, off, n int64) (meta Meta, err error) {
+	header := answer.Header
+	meta.ModTime, _ = http.ParseTime(header.Get("Last-Modified")) // if there is one
+	meta.Size, err = CheckBody(off, n, header.Get("Content-Range"), answer.ContentLength, header.Get("Content-Type"))
+	if err != nil {
+		answer.Body.Close()
+	}
+	return meta, err
 }
 
 // Clean cuts the text at the first byte that does not belong in a code, a region or an id.

@@ -2,6 +2,7 @@ package ranged
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -117,6 +118,16 @@ func (c Client) Do(r *http.Request) (*http.Response, error) {
 		response.Body = &movingBody{response.Body, w}
 	}
 	return response, checkPage(r, response)
+}
+
+// Send is Do with the errors of a [Getter]: the one of the context, if it has ended, or the one of
+// [TransportError].
+func (c Client) Send(r *http.Request) (*http.Response, error) {
+	answer, err := c.Do(r)
+	if err != nil {
+		return nil, cmp.Or(r.Context().Err(), TransportError(err))
+	}
+	return answer, nil
 }
 
 // checkPage refuses HTML pages, except in answers to reads, whose objects may be pages and which
