@@ -19,8 +19,11 @@ VERSION := $(VERSION)-dev0+$(shell git describe --always --exclude '*' --abbrev=
 endif
 BIN ?= bin/shardtool
 
+# One set of flags for all targets: what one has compiled, the others find in the build cache. The race detector needs cgo.
+export CGO_ENABLED ?= 0
+export GOFLAGS ?= -trimpath
+
 # Pinned: a new release of a checker must not fail a build that passed yesterday.
-STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # ./... leaves folders named testdata out.
@@ -90,23 +93,24 @@ race: ## the tests of concurrent code under the race detector, long enumerations
 		$$($(GO) list ./... | grep -vxF $(ONE_GOROUTINE:%=-e github.com/shardtool/shardtool/%))
 
 .PHONY: fuzz
-# The go command sometimes calls the end of FUZZTIME itself a failure ("context deadline exceeded", without a failing input).
+# One binary for all targets of a package. Sometimes it calls the end of FUZZTIME itself a failure ("context deadline
+# exceeded", without a failing input).
 fuzz: ## every fuzz target in turn, each for FUZZTIME (10s)
-	@$(GO) list -f '{{$$p := .}}{{range .TestGoFiles}}{{$$p.ImportPath}} {{$$p.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p.ImportPath}} {{$$p.Dir}}/{{.}}{{"\n"}}{{end}}' ./... | \
-	while read -r package file; do \
-		if [ -n "$$file" ]; then sed -nE "s|^func (Fuzz[A-Za-z0-9_]*)\(.*|$$package \1|p" "$$file"; fi; \
-	done | { \
-	n=0; \
-	while read -r package target; do \
-		n=$$((n + 1)); \
-		echo "fuzz $$package $$target for $(FUZZTIME)"; \
-		log=$$(mktemp); ok=0; \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$package" </dev/null >"$$log" 2>&1 || ok=$$?; \
-		tail -n 3 "$$log"; \
-		if [ "$$ok" != 0 ] && { ! grep -q 'context deadline exceeded' "$$log" || grep -q 'Failing input' "$$log"; }; then \
-			cat "$$log"; rm -f "$$log"; exit 1; \
-		fi; \
-		rm -f "$$log"; \
+	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	cache=$$($(GO) env GOCACHE)/fuzz; \
+	$(GO) list -f '{{.ImportPath}} {{.Dir}}' ./... | { n=0; while read -r package dir; do \
+		grep -qs '^func Fuzz' "$$dir"/*_test.go || continue; \
+		$(GO) test -vet=off -fuzz . -c -o "$$work/fuzz.test" "$$package" </dev/null; \
+		for target in $$(cat "$$dir"/*_test.go | sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p'); do \
+			n=$$((n + 1)); ok=0; \
+			echo "fuzz $$package $$target for $(FUZZTIME)"; \
+			(cd "$$dir" && "$$work/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 1s \
+				-test.fuzzcachedir "$$cache/$$package") </dev/null >"$$work/log" 2>&1 || ok=$$?; \
+			tail -n 3 "$$work/log"; \
+			if [ "$$ok" != 0 ] && { ! grep -q 'context deadline exceeded' "$$work/log" || grep -q 'Failing input' "$$work/log"; }; then \
+				cat "$$work/log"; exit 1; \
+			fi; \
+		done; \
 	done; \
 	echo "$$n fuzz targets"; }
 
@@ -117,13 +121,12 @@ vet: ## go vet, and that everything builds for macOS
 	for tool in .ci/*.go; do $(GO) vet $$tool; done
 
 .PHONY: lint
-lint: ## gofmt, vet, staticcheck, golangci-lint with the import rules, and the figures of make house
+lint: ## gofmt, vet, golangci-lint with staticcheck and the import rules, and the figures of make house
 	$(GO) run .ci/licenses.go -check
 	$(GO) run .ci/house.go -check
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(MAKE) --no-print-directory vet
-	$(GO) run $(STATICCHECK) $(PACKAGES)
 	$(GO) run $(GOLANGCI_LINT) run $(PACKAGES)
 	cd test && $(GO) run $(GOLANGCI_LINT) run ./...
 
