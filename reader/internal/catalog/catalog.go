@@ -144,10 +144,11 @@ func (c *Catalog) checkName(read sections.ReadRange) error {
 	const step = 8 << 20
 	hash, buf := sha256.New(), []byte(nil)
 	for off := int64(0); off < c.Size; off += int64(len(buf)) {
-		buf = slices.Grow(buf[:0], step)[:min(step, c.Size-off)]
+		n := min(step, c.Size-off)
 		if off == 0 {
-			buf = buf[:min(objstore.Front, len(buf))]
+			n = min(n, objstore.Front)
 		}
+		buf = slices.Grow(buf[:0], int(n))[:n]
 		if err := read(buf, off); err != nil {
 			return err
 		}
