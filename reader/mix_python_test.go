@@ -95,7 +95,7 @@ func TestMixChainsOfPython(t *testing.T) {
 		newSource(t, "a", mem.New(), 90), newSource(t, "b", inDir(t), 150),
 		newSource(t, "c", &far{Store: mem.New(), requests: 3, delay: 50 * time.Microsecond}, 60), newSource(t, "d", mem.New(), 40),
 	}
-	n := 200
+	n := 60
 	if testing.Short() {
 		n = 20
 	}

@@ -57,7 +57,7 @@ func TestUnitsElastic(t *testing.T) {
 			}
 			want = append(want, unitsOf(b)...)
 		}
-		for range 6 {
+		for range 3 {
 			o := whole
 			o.Tuning.Plans = t.TempDir()
 			o.GlobalBatch = 4 // one for each lane, so that batches have the order of positions but for turns

@@ -145,7 +145,7 @@ func TestLookupWrongTable(t *testing.T) {
 
 // TestVerifyKeys makes keys tables that are whole and lie.
 func TestVerifyKeys(t *testing.T) {
-	samples := mixed(3000)
+	samples := mixed(1000)
 	base := testset.Options{BlockSize: 20000, ShardSize: 200000}
 	for name, hash := range map[string]func(string) uint64{
 		"one key": func(k string) uint64 { return samplekey.Hash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },

@@ -134,13 +134,11 @@ func checkForeignSample(t testing.TB, s *reader.Sample, keys []string, fields []
 // TestIndex: archives of every format are read in every way in place, and changed archives are
 // errors.
 func TestIndex(t *testing.T) {
-	for _, f := range []tar.Format{tar.FormatUSTAR, tar.FormatPAX, tar.FormatGNU} {
-		for _, dot := range []string{"", "./"} {
-			if testing.Short() && (f != tar.FormatPAX || dot == "") {
-				continue // the same goroutines
-			}
-			t.Run(f.String()+dot, func(t *testing.T) { testIndex(t, f, dot) })
+	for f, dot := range map[tar.Format]string{tar.FormatUSTAR: "", tar.FormatPAX: "./", tar.FormatGNU: ""} {
+		if testing.Short() && f != tar.FormatUSTAR {
+			continue // the same goroutines
 		}
+		t.Run(f.String()+dot, func(t *testing.T) { testIndex(t, f, dot) })
 	}
 }
 
