@@ -15,9 +15,9 @@ import (
 
 // tarBody stores samples as members of a tar.
 type tarBody struct {
-	// huge is the last sample of a block that decodes to more than one frame; its members are not in
-	// the layout.
-	huge *Sample
+	// huge are the last samples of a block that decodes to more than one frame; their members are not
+	// in the layout. Only a layer, whose blocks are those of another data set, has several.
+	huge []*Sample
 }
 
 func (t *tarBody) add(b *block, s *Sample) {
@@ -32,7 +32,7 @@ func (t *tarBody) add(b *block, s *Sample) {
 		for i := range huge.Fields {
 			huge.Fields[i].Data = slices.Clone(huge.Fields[i].Data)
 		}
-		t.huge = &huge
+		t.huge = append(t.huge, &huge)
 		return
 	}
 	for i := range s.Fields {
@@ -44,26 +44,25 @@ func (t *tarBody) add(b *block, s *Sample) {
 func (t *tarBody) overflows(*block, *Sample) bool { return false }
 
 func (t *tarBody) cost(b *block) int64 {
-	if t.huge == nil {
+	if len(t.huge) == 0 {
 		return 2 * b.size
 	}
 	n := int64(len(b.layout.Buf)) + 4*format.MaxFrame // a frame being filled, its result, one in the channel, one being written
-	for _, f := range t.huge.Fields {
-		n += int64(len(f.Data))
+	for _, s := range t.huge {
+		for _, f := range s.Fields {
+			n += int64(len(f.Data))
+		}
 	}
 	return n
 }
 
 func (t *tarBody) pack(b *block, p *packer) error {
-	laid := b.samples
-	if t.huge != nil {
-		laid = laid[:len(laid)-1]
-	}
+	laid := b.samples[:len(b.samples)-len(t.huge)]
 	if err := p.measure(b, laid); err != nil {
 		return err
 	}
 	b.compact(laid)
-	if t.huge != nil {
+	if len(t.huge) > 0 {
 		return t.stream(b, p)
 	}
 	if len(b.layout.Buf) == 0 {
@@ -120,38 +119,45 @@ func (b *block) compact(laid []blockSample) {
 	b.layout = out
 }
 
-// stream sends a block of several frames; it holds one frame at a time.
+// stream sends a block of several frames; it holds one frame at a time, besides payloads in memory.
 func (t *tarBody) stream(b *block, p *packer) error {
-	last := &b.samples[len(b.samples)-1]
 	w := &frameWriter{p: p, buf: make([]byte, 0, format.MaxFrame), sum: sha256.New()}
-	if _, err := w.Write(b.layout.Buf); err != nil {
-		return err
-	}
-	payloads, err := openPayloads(p.ctx, t.huge.Fields)
-	defer closePayloads(payloads)
-	if err == nil {
-		err = last.measureHuge(t.huge, payloads, p.lengths)
-	}
-	skips := func() bool { return p.skip != nil && p.ctx.Err() == nil }
-	switch {
-	case err == nil:
-		err = w.sample(t.huge, payloads)
-		var pe *payloadError
-		if errors.As(err, &pe) {
-			err = last.failed(pe.err)
-			if skips() { // the frames already sent cannot be taken back
-				err = fmt.Errorf("%w; a sample of this size cannot be skipped after part of it was read: leave it out and pack again", err)
-			}
-		}
-	case skips():
-		err = p.drop(last, err)
-	default:
-		err = last.failed(err)
+	_, err := w.Write(b.layout.Buf)
+	laid := len(b.samples) - len(t.huge)
+	for i := 0; i < len(t.huge) && err == nil; i++ {
+		err = w.whole(&b.samples[laid+i], t.huge[i])
 	}
 	if err == nil {
 		err = w.flush()
 	}
 	w.sum.Sum(b.hash[:0])
+	return err
+}
+
+// whole writes a sample that is not in the layout, or drops it.
+func (w *frameWriter) whole(of *blockSample, s *Sample) error {
+	p := w.p
+	payloads, err := openPayloads(p.ctx, s.Fields)
+	defer closePayloads(payloads)
+	if err == nil {
+		err = of.measureHuge(s, payloads, p.lengths)
+	}
+	skips := func() bool { return p.skip != nil && p.ctx.Err() == nil }
+	switch {
+	case err == nil:
+		err = w.sample(s, payloads)
+		var pe *payloadError
+		if errors.As(err, &pe) {
+			err = of.failed(pe.err)
+			if skips() { // the frames already sent cannot be taken back
+				err = fmt.Errorf("%w; a sample of this size cannot be skipped after part of it was read: leave it out and pack again", err)
+			}
+		}
+	case skips():
+		err = p.drop(of, err)
+	default:
+		err = of.failed(err)
+	}
 	return err
 }
 

@@ -210,7 +210,7 @@ func (e *emitter) seal(s *openShard) error {
 func (e *emitter) index(s *openShard) error {
 	before := s.size
 	ix := s.index.Finish(nil)
-	if l := e.plan.opt.Layout; l == LayoutStacked || l == LayoutAuto || ix.Layout != nil {
+	if l := e.plan.opt.Layout; ix.Layout == nil && (l == LayoutStacked || l == LayoutAuto) { // the blocks of a stacked shard decided
 		ix.NumberKeys()
 	}
 	if err := e.sum.shardKeys(&ix.Keys); err != nil {

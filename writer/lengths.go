@@ -31,6 +31,9 @@ func (l length) wants(attrs []format.AttrValue, fields []format.FieldSize) (fiel
 	if slices.ContainsFunc(attrs, func(a format.AttrValue) bool { return a.Name == l.attr }) {
 		return 0, false, nil
 	}
+	if len(fields) == 1 && fields[0] == (format.FieldSize{}) { // a sample of a layer that has nothing
+		return 0, false, nil
+	}
 	field = slices.IndexFunc(fields, func(f format.FieldSize) bool { return f.Name == l.field })
 	if field < 0 {
 		names := make([]string, len(fields))

@@ -20,6 +20,8 @@ type plan struct {
 	generation   uint64
 	// fingerprint tells the sources apart; empty where the caller of Write brings the samples.
 	fingerprint string
+	// layered reports that blocks and shards are those of another data set.
+	layered bool
 }
 
 // newPlan fills the options.
@@ -57,7 +59,11 @@ func (p *plan) options() string {
 	if p.parts > 0 {
 		m["parts"] = p.parts
 	}
-	if p.blockSamples > 0 { // the rule of the default is an option too
+	if p.layered {
+		for _, size := range []string{"block_size", "shard_size", "samples_per_shard"} {
+			delete(m, size)
+		}
+	} else if p.blockSamples > 0 { // the rule of the default is an option too
 		m["block_samples"], m["block_least"] = p.blockSamples, leastBlock
 	}
 	if o.Layout == LayoutStacked || o.Layout == LayoutAuto { // the choice of a source is its own, and in its cursor

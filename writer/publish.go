@@ -61,8 +61,13 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 
 // publishAfter publishes m after the generation that was current when it was last read.
 func (w *Writer) publishAfter(ctx context.Context, m *sections.Manifest) (_ *Result, err error) {
-	if m.Keys, err = w.keysTable(ctx, m); err != nil {
-		return nil, overtaken(ctx, w.store, w.prior.info, err)
+	if w.cuts != nil { // the keys table is that of the base
+		err = w.cuts.settle(ctx, m)
+	} else if m.Keys, err = w.keysTable(ctx, m); err != nil {
+		err = overtaken(ctx, w.store, w.prior.info, err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	p := publication{store: w.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}
 	return p.put(ctx, m)

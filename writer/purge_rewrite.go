@@ -66,19 +66,29 @@ func (r *rewrite) load(ctx context.Context) error {
 	}
 	r.index = ix
 	r.clear = slices.DeleteFunc(r.clear, func(s int) bool { return gone(r.of.purged, r.first+uint64(s)) && !r.has(s) })
-	taken := make(map[string]bool, ix.Keys.Len())
-	for _, k := range ix.Keys.All() {
-		taken[k] = true
-	}
-	for _, s := range r.clear {
-		key := fmt.Sprint(purgedKey, r.first+uint64(s))
-		for i := 1; taken[key]; i++ { // somebody's own key
-			key = fmt.Sprintf("%s%d-%d", purgedKey, r.first+uint64(s), i)
-		}
-		r.keys = append(r.keys, key)
-	}
+	r.keys = purgedKeys(&ix.Keys, r.first, r.clear)
 	r.name = r.newName()
 	return nil
+}
+
+// purgedKeys returns the keys that samples of a shard get when they are purged. first is the number
+// of the shard's first sample.
+func purgedKeys(keys *sections.KeyColumn, first uint64, clear []int) (fresh []string) {
+	if len(clear) == 0 {
+		return nil
+	}
+	taken := make(map[string]bool, keys.Len())
+	for _, k := range keys.All() {
+		taken[k] = true
+	}
+	for _, s := range clear {
+		key := fmt.Sprint(purgedKey, first+uint64(s))
+		for i := 1; taken[key]; i++ { // somebody's own key
+			key = fmt.Sprintf("%s%d-%d", purgedKey, first+uint64(s), i)
+		}
+		fresh = append(fresh, key)
+	}
+	return fresh
 }
 
 // purgedKey begins the key of a purged sample, which ends with its number.

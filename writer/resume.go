@@ -103,6 +103,11 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	if err != nil {
 		return "", false, format.InShard(name, err)
 	}
+	if w.cuts != nil {
+		if err := w.cuts.adopts(ctx, ix); err != nil {
+			return "", false, err
+		}
+	}
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	a := &adopted{index: ix, entry: sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,

@@ -37,6 +37,7 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	}
 	if src != nil {
 		w.cursor, w.fingerprint, w.meta = src.Cursor, src.Fingerprint(), src.Meta()
+		w.cuts, w.layered = src.(cutter)
 	}
 	if opt.Mode == ModeOverwrite && !opt.Resume && parts == 0 {
 		if err := discardLeftovers(ctx, store, &w.plan); err != nil {
@@ -113,7 +114,9 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return err
 	}
 	err := w.check(&s)
-	if err == nil && w.layout != LayoutSamples {
+	if err == nil && w.cuts != nil && w.atShardStart() {
+		w.shard.stack, w.shard.keysAre = w.cuts.begins()
+	} else if err == nil && w.cuts == nil && w.layout != LayoutSamples {
 		if err = w.fit(ctx, &s); err == nil {
 			err = w.line.err()
 		}
@@ -130,7 +133,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return se
 	}
 	sh := &w.shard
-	if sh.cur != nil && sh.cur.body.overflows(sh.cur, &s) {
+	if sh.cur != nil && w.cuts == nil && sh.cur.body.overflows(sh.cur, &s) {
 		if err := w.dispatch(ctx, false); err != nil {
 			return err
 		}
@@ -148,12 +151,22 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	if w.layout != LayoutSamples {
 		sh.after = w.cursor()
 	}
-	full := sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||
-		sh.stack != nil && sh.samples >= stacked.MaxSamples
-	if !full && !w.blockFull(sh.cur.size, len(sh.cur.samples)) {
+	block, shard := w.ends()
+	if !block {
 		return nil
 	}
-	return w.dispatch(ctx, full)
+	return w.dispatch(ctx, shard)
+}
+
+// ends reports whether the block and the shard end after the last sample.
+func (w *Writer) ends() (block, shard bool) {
+	if w.cuts != nil {
+		return w.cuts.ends()
+	}
+	sh := &w.shard
+	shard = sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||
+		sh.stack != nil && sh.samples >= stacked.MaxSamples
+	return shard || w.blockFull(sh.cur.size, len(sh.cur.samples)), shard
 }
 
 func (w *Writer) check(s *Sample) error {

@@ -80,6 +80,7 @@ type Writer struct {
 	prior   current
 
 	cursor func() string // of the source; see META in SPEC 4.6
+	cuts   cutter        // the source, where it decides on blocks and shards; else nil
 	// meta is what the source adds to the generation's metadata. common, when not nil, replaces
 	// the metadata of this run: the parts being committed share it.
 	meta, common format.Metadata

@@ -41,7 +41,7 @@ var commandGroups = []struct {
 	title    string
 	commands []func() *cobra.Command
 }{
-	{"Make data sets", []func() *cobra.Command{newPack, newIndex, newDoctor, newMissing, newCommit}},
+	{"Make data sets", []func() *cobra.Command{newPack, newIndex, newLayer, newDoctor, newMissing, newCommit}},
 	{"Look at data sets", []func() *cobra.Command{newInspect, newLs, newGet}},
 	{"Train", []func() *cobra.Command{newCat, newOrder, newExplain, newSimulate, newBench, newStage}},
 	{"Curate", []func() *cobra.Command{newSelect, newRemove, newPurge}},

@@ -7,6 +7,7 @@
 //	<archive>.<16 hex>.shidx     sidecar of an uncompressed shard
 //	view-<16 hex>.bin            view
 //	views/<label>.json           name of a view
+//	layers/<label>/…             a layer, which is a data set of its own
 package names
 
 import (
@@ -92,7 +93,13 @@ func ParseLabel(object string) (name string, ok bool) {
 	return name, ok && IsLabel(name)
 }
 
-// IsLabel reports whether s can be the name of a view: 1 to 64 of the characters A-Z, a-z, 0-9,
+// LayerFolder begins the names of the objects of layers.
+const LayerFolder = "layers/"
+
+// Layer returns the folder of a layer, without a slash at its end.
+func Layer(name string) string { return LayerFolder + name }
+
+// IsLabel reports whether s can be the name of a view or of a layer: 1 to 64 of the characters A-Z, a-z, 0-9,
 // '.', '_' and '-', of which the first is not '.' or '-', and not 16 hexadecimal digits, which
 // would be an ID.
 func IsLabel(s string) bool { return label.MatchString(s) && !IsViewID(s) }

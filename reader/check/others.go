@@ -45,7 +45,7 @@ func (v *verifier) others(ctx context.Context) {
 		}
 		part := partObject.FindStringSubmatch(info.Name)
 		switch _, label := names.ParseLabel(info.Name); {
-		case known[info.Name] || label || names.IsView(info.Name):
+		case known[info.Name] || label || names.IsView(info.Name) || strings.HasPrefix(info.Name, names.LayerFolder):
 		case part != nil && packs[part[1]]:
 			parts.add(info.Name, info.Size)
 		case names.IsKeys(info.Name):

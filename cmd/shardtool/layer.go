@@ -1,0 +1,373 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reshard"
+	"github.com/shardtool/shardtool/writer"
+)
+
+func newLayer() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "layer",
+		Short: "Add fields to the samples of a data set without writing it again",
+		Long: `A layer is a data set that adds fields to the samples of another one, its base: new captions, embeddings, scores, tokens.
+It has the samples of the base in the same blocks, and is in layers/NAME below the base or at an address of its own.
+Nothing of the base is written: its digest, generations and checkpoints stay.`,
+		Example: "  shardtool layer add photos/ captions captions.parquet --key id --columns caption\n  shardtool layer ls photos/",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLayerAdd(), newLayerLs(), newLayerRemove())
+	return cmd
+}
+
+// layerFlags are the flags of layer add. Those of pack that determine the samples apply too.
+type layerFlags struct {
+	pack     packFlags
+	copied   []string
+	replaces []string
+	aligned  bool
+	update   bool
+	large    bool
+	missing  string
+	unknown  string
+}
+
+func newLayerAdd() *cobra.Command {
+	var f layerFlags
+	p := &f.pack
+	cmd := &cobra.Command{
+		Use:   "add DATASET NAME|ADDRESS [SOURCE…]",
+		Short: "Write a layer from rows, files, archives or data sets",
+		Long: `Write a layer of DATASET: in layers/NAME below it, or at an address such as ./mine or s3://bucket/mine. The sources are those
+of ` + "`shardtool pack`" + `: files of rows (Parquet, JSON Lines, CSV), folders of files, tar archives, data sets and other layers.
+
+The samples of a source are in any order and find those of the data set by their keys. They are sorted in temporary files as large
+as their fields, in --temp-dir. A key that no sample has, a sample without a row, and a key that the source has twice are
+errors that name the place; --unknown skip and --missing allow accept the first two. Rows of samples that were removed are left
+out. With --aligned row i is sample i, and keys are not compared. --copy takes fields of the data set itself in place of sources,
+so that reading them does not read the others.
+
+Blocks and shards are those of the data set. Rows that hold arrays of one type and shape are stacked. A layer whose mean block would
+hold more than 16 MiB is refused without --large-blocks: pack such fields as a data set of their own.
+
+Nothing is visible before the end. To continue after a kill, repeat the command with --resume. --append makes the shards that the
+data set has got since; --overwrite publishes a new generation; with --update other samples keep what they have.
+A field that the data set or another layer has too is an error when both are read, unless --replaces names it; --copy implies it.`,
+		Example: `  shardtool layer add photos/ captions captions.parquet --key id --columns caption
+  shardtool layer add photos/ clip emb.parquet --aligned --columns emb
+  shardtool layer add photos/ text --copy txt,json
+  shardtool layer add photos/ captions fixed.parquet --key id --columns caption --update
+  shardtool layer add photos/ s3://mine/captions 'captions/*.jsonl' --key id --missing allow`,
+		Args: usageArgs(cobra.MinimumNArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error { return runLayerAdd(cmd, args, &f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&p.opt.Name, "name", "data", "beginning of the shards' names")
+	fl.StringVar(&p.level, "level", "default", "compression: fastest, default, better or best")
+	fl.StringVar(&p.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed, with the index in a sidecar")
+	fl.StringVar(&p.layout, "layout", "auto", "auto: stacked where all samples of a shard have equal arrays (.npy); stacked; samples: never stacked")
+	fl.BoolVar(&f.large, "large-blocks", false, "accept blocks of more than 16 MiB")
+	titled(cmd, "Shards")
+	p.addSources(cmd)
+	fl.BoolVar(&f.aligned, "aligned", false, "row i is sample i of the data set; keys are not compared")
+	fl.StringSliceVar(&f.copied, "copy", nil, "take these fields of the data set itself, as a,b; without sources")
+	titled(cmd, "Sources")
+	fl.StringVar(&f.missing, "missing", "fail", "a sample without a row: fail, or allow it to have nothing")
+	fl.StringVar(&f.unknown, "unknown", "fail", "a row whose key no sample has: fail, or skip it and count it")
+	titled(cmd, "Faults")
+	fl.IntVar(&p.opt.Workers, "workers", 0, "compress with this many threads (0: the CPUs this process may use)")
+	sizeVar(cmd, &p.opt.Memory, "memory", 256<<20, "bytes of blocks in flight, and of rows while they are sorted")
+	fl.StringVar(&p.opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
+	titled(cmd, otherFlags)
+	fl.StringSliceVar(&f.replaces, "replaces", nil, "fields and attributes of the data set, or of other layers, that this layer's replace, as a,b")
+	fl.BoolVar(&p.opt.Resume, "resume", false, "continue an interrupted command of the same sources and options")
+	fl.BoolVar(&p.overwrite, "overwrite", false, "publish a new generation that replaces the current one")
+	fl.BoolVar(&p.append, "append", false, "add the shards that the data set has got since; rows of samples covered are left out")
+	fl.BoolVar(&f.update, "update", false, "publish a new generation; samples without a row keep what they have")
+	titled(cmd, "Publishing")
+	fl.BoolVar(&p.json, "json", false, "print the result as JSON")
+	fl.BoolVar(&p.quiet, "quiet", false, "no progress")
+	return cmd
+}
+
+// check refuses flags that exclude each other, and sets those that others imply.
+func (f *layerFlags) check(srcs []string) (err error) {
+	p := &f.pack
+	switch {
+	case len(f.copied) > 0 && len(srcs) > 0:
+		return usagef("--copy takes fields of the data set itself: leave the source %s out, or --copy", srcs[0])
+	case len(f.copied) == 0 && len(srcs) == 0:
+		return usagef("give a source: files of rows, a folder of files, archives or a data set; or --copy FIELD")
+	case f.update && (p.append || f.aligned || len(f.copied) > 0):
+		return usagef("--update adds rows by their keys: leave --append, --aligned and --copy out")
+	case f.aligned && (len(p.rows.where) > 0 || len(p.files.Include)+len(p.files.Exclude) > 0 || p.rows.nulls == "skip"):
+		return usagef("--aligned takes row i for sample i: leave --where, --include, --exclude and --nulls skip out")
+	case p.tokens.length > 0 && !f.aligned:
+		return usagef("--pack-tokens makes samples of its own, with keys that no sample has: leave it out")
+	case slices.Contains(srcs, stdinName):
+		return usagef("a layer cannot be read from standard input: write the rows to a file first")
+	}
+	if f.missing == "allow" {
+		f.missing = "skip"
+	}
+	p.overwrite = p.overwrite || f.update
+	p.onError, p.duplicates = "fail", "keep"
+	p.opt.ShardSize, p.opt.BlockSize = 256<<20, 0
+	return nil
+}
+
+func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
+	dataset, srcs := args[0], args[2:]
+	p := &f.pack
+	allow, err := choose("missing", f.missing, "fail", "allow")
+	if err != nil {
+		return err
+	}
+	skip, err := choose("unknown", f.unknown, "fail", "skip")
+	if err != nil {
+		return err
+	}
+	if err := f.check(srcs); err != nil {
+		return err
+	}
+	if err := p.options(cmd); err != nil {
+		return err
+	}
+	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
+	base, err := wholeDataset(ctx, "layer add", dataset)
+	if err != nil {
+		return err
+	}
+	store, err := layerStore(cmd, "layer add", dataset, args[1])
+	if err != nil {
+		return err
+	}
+	limitMemory(p.opt.Memory, encoderMemory(&p.opt)+p.opt.Memory/2)
+	sweep(ctx, store)
+	begin := time.Now()
+	opt := writer.LayerOptions{ByPlace: f.aligned, InOrder: len(f.copied) > 0, Replaces: append(f.replaces, f.copied...), AllowMissing: allow,
+		SkipUnknown: skip, Skipped: skipPrinter(stderr), LargeBlocks: f.large}
+	src, size, err := f.open(cmd, dataset, store.String(), srcs)
+	if err != nil {
+		return packError(ctx, err)
+	}
+	defer src.Close()
+	if f.update {
+		before, err := reader.Open(ctx, store, reader.Options{Workers: p.opt.Workers, Memory: max(p.opt.Memory/4, minMemory)})
+		if err != nil {
+			return err
+		}
+		defer before.Close()
+		rows, err := reshard.New(ctx, []*reader.Dataset{before}, reshard.Options{})
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		opt.Before = rows
+	}
+	bar := newProgress(stderr, "adding", size, p.quiet)
+	opt.Pack = p.opt
+	opt.Pack.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	opt.Pack.Progress = func(at writer.Progress) {
+		bar.set(at.PayloadBytes, fmt.Sprintf("%s, %s", plural(at.Samples, "sample"), plural(at.Shards, "shard")))
+	}
+	res, err := writer.AddLayer(ctx, store, base, src, opt)
+	bar.end()
+	if err != nil {
+		return layerError(packError(ctx, err))
+	}
+	return printLayer(cmd, p.json, base, store, res, time.Since(begin))
+}
+
+// open opens the sources, or the data set itself with --copy.
+func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []string) (writer.Source, int64, error) {
+	p := &f.pack
+	if len(f.copied) > 0 {
+		srcs, p.rows.columns = []string{dataset}, f.copied
+	}
+	found, err := findSources(cmd, p, srcs)
+	if err != nil {
+		return nil, 0, err
+	}
+	if found.kind != &datasetKind {
+		if err := found.checkTarget(cmd.Context(), target); err != nil {
+			return nil, 0, err
+		}
+	}
+	return found.open(cmd.Context(), p, cmd.ErrOrStderr())
+}
+
+// layerError adds the flag that helps to an error of a layer.
+func layerError(err error) error {
+	switch {
+	case errors.Is(err, writer.ErrMissingRow):
+		return fmt.Errorf("%w; --missing allow", err)
+	case errors.Is(err, writer.ErrUnknownKey):
+		return fmt.Errorf("%w; --unknown skip leaves such rows out", err)
+	case strings.Contains(err.Error(), "or allow large blocks"):
+		return fmt.Errorf("%w with --large-blocks", err)
+	}
+	return err
+}
+
+// printLayer prints what layer add published.
+func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res *writer.LayerResult, took time.Duration) error {
+	if asJSON {
+		return printJSON(cmd, map[string]any{
+			"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables, "samples": res.Samples,
+			"shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written,
+			"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed, "covered": res.Covered, "left_out": res.Left,
+			"already": res.Already, "seconds": took.Seconds(),
+		})
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+		bytesText(res.PayloadBytes), bytesText(res.Bytes))
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{
+		{res.Missing, "without a row"}, {uint64(res.Unknown), "with a key that no sample has, left out"}, {uint64(res.Removed), "of removed samples, left out"},
+		{uint64(res.Covered), "of samples that the layer covers, left out"}, {uint64(res.Left), "left out by the source"},
+	} {
+		thing := "row"
+		if c.what == "without a row" {
+			thing = "sample"
+		}
+		if c.n > 0 {
+			fmt.Fprintf(out, "%s %s\n", plural(c.n, thing), c.what)
+		}
+	}
+	if res.Generation > 1 {
+		fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
+	}
+	printResumed(out, res.Adopted, res.Written)
+	_, err := fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
+	return err
+}
+
+func newLayerLs() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ls DATASET [ADDRESS…]",
+		Short: "List the layers of a data set",
+		Long: `List the layers in layers/ below DATASET, and those at the addresses: whether each fits, how many samples it covers, its fields and
+its bytes. A layer that is behind lacks removals of samples; ` + "`shardtool remove`" + ` and ` + "`restore`" + ` of the data set bring it up to date, and
+readers of both follow the data set alone.`,
+		Example: "  shardtool layer ls photos/\n  shardtool layer ls photos/ s3://mine/captions --json",
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			base, err := wholeDataset(cmd.Context(), "layer ls", args[0])
+			if err != nil {
+				return err
+			}
+			found, err := writer.Layers(cmd.Context(), base)
+			if err != nil {
+				return err
+			}
+			list := []*writer.LayerInfo{}
+			for i, layer := range append(found, args[1:]...) {
+				store, err := layerStore(cmd, "layer ls", args[0], layer)
+				if err != nil {
+					return err
+				}
+				l, err := writer.InspectLayer(cmd.Context(), store, base)
+				if err != nil {
+					return err
+				}
+				if i < len(found) {
+					l.Name = layer
+				}
+				list = append(list, l)
+			}
+			if asJSON {
+				return printJSON(cmd, map[string]any{"dataset": base.String(), "layers": list})
+			}
+			return printLayers(cmd, base, list)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list as JSON")
+	return cmd
+}
+
+// layerStore opens the store of a layer of a data set.
+func layerStore(cmd *cobra.Command, command, dataset, layer string) (objstore.Store, error) {
+	addr, err := address.Layer(dataset, layer)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return wholeDataset(cmd.Context(), command, addr)
+}
+
+// printLayers prints a line for each layer.
+func printLayers(cmd *cobra.Command, base objstore.Store, list []*writer.LayerInfo) error {
+	out := cmd.OutOrStdout()
+	if len(list) == 0 {
+		_, err := fmt.Fprintf(out, "%s has no layers\n", base)
+		return err
+	}
+	for _, l := range list {
+		if !l.Fits {
+			fmt.Fprintf(out, "%s: does not fit: %s\n", shown(cmp.Or(l.Name, l.Layer)), l.Error)
+			continue
+		}
+		var fields []string
+		for _, f := range l.Fields {
+			fields = append(fields, shown(f.Name))
+		}
+		fmt.Fprintf(out, "%s: %s, covers %s of %s, %s", shown(cmp.Or(l.Name, l.Layer)), strings.Join(fields, " "), countText(l.Covered), plural(l.Samples, "sample"), bytesText(l.Bytes))
+		if l.Nothing > 0 {
+			fmt.Fprintf(out, ", nothing for %s", countText(l.Nothing))
+		}
+		if len(l.Replaces) > 0 {
+			fmt.Fprintf(out, ", replaces %s", shown(strings.Join(l.Replaces, " ")))
+		}
+		if l.Behind > 0 {
+			fmt.Fprintf(out, ", behind by %s", plural(l.Behind, "removed sample"))
+		}
+		fmt.Fprintln(out)
+	}
+	return nil
+}
+
+func newLayerRemove() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "remove DATASET NAME|ADDRESS",
+		Short: "Delete a layer",
+		Long: `Delete a layer of DATASET: its manifest first, so that no reader opens it from then on, then its objects. Readers that have it open fail
+at the next object that they read. If the command is interrupted, the same command deletes the rest. DATASET is not written.`,
+		Example: "  shardtool layer remove photos/ captions",
+		Args:    usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := layerStore(cmd, "layer remove", args[0], args[1])
+			if err != nil {
+				return err
+			}
+			res, err := writer.RemoveLayer(cmd.Context(), store)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd, map[string]any{"layer": store.String(), "deleted": len(res.Objects), "bytes": res.Bytes})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s: deleted %s of %s\n", store, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
+	return cmd
+}

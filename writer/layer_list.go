@@ -1,0 +1,153 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// LayerInfo describes a layer and how it fits its base.
+type LayerInfo struct {
+	// Name is the layer's name, where it is in the folder of its base.
+	Name string `json:"name,omitempty"`
+	// Layer is the address of the layer.
+	Layer string `json:"layer"`
+	// Fits reports that the layer can be read with the base; Error says why not, or why it cannot be
+	// read at all.
+	Fits  bool   `json:"fits"`
+	Error string `json:"error,omitempty"`
+	// Behind is how many samples are removed in the base and not in the layer, or the reverse where
+	// the layer could have them back.
+	Behind int `json:"behind"`
+	// Covered of Samples of the base have their place in the layer. Nothing is how many of them the
+	// layer has nothing for.
+	Covered uint64 `json:"covered"`
+	Samples uint64 `json:"samples"`
+	Nothing uint64 `json:"nothing"`
+	// Bytes is the length of all shards.
+	Bytes      uint64              `json:"bytes"`
+	Generation uint64              `json:"generation"`
+	Tables     string              `json:"tables"`
+	Fields     []format.FieldTotal `json:"fields"`
+	Attributes []string            `json:"attributes"`
+	Replaces   []string            `json:"replaces"`
+}
+
+// Layers returns the names of the layers in the folder of a data set, ascending.
+func Layers(ctx context.Context, base objstore.Store) ([]string, error) {
+	found := []string{}
+	for info, err := range base.List(ctx, names.LayerFolder) {
+		if errors.Is(err, objstore.ErrNoList) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		name, ok := strings.CutSuffix(strings.TrimPrefix(info.Name, names.LayerFolder), "/"+format.ManifestName)
+		if ok && names.IsLabel(name) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// InspectLayer describes a layer of a data set. What is wrong with the layer is in the result; the
+// error concerns the base, or a store that cannot be read.
+func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, error) {
+	l := &LayerInfo{Layer: store.String(), Fields: []format.FieldTotal{}, Attributes: []string{}, Replaces: []string{}}
+	of, err := openBase(ctx, base)
+	if err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", base, err)
+	}
+	l.Samples = sumSamples(of.Shards)
+	var now current
+	sum, err := now.find(ctx, store)
+	if err == nil && sum == nil {
+		err = fmt.Errorf("there is no layer: %w", fs.ErrNotExist)
+	}
+	if err == nil {
+		err = now.load(ctx, store)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		l.Error = err.Error()
+		return l, nil
+	}
+	m := now.manifest
+	l.Generation, l.Tables, l.Bytes = m.Generation, now.tables, sum.Bytes
+	for _, a := range m.Attributes {
+		l.Attributes = append(l.Attributes, a.Name)
+	}
+	for _, f := range m.Fields {
+		if f.Name == "" {
+			l.Nothing = f.Samples
+		} else {
+			l.Fields = append(l.Fields, f)
+		}
+	}
+	if m.Base == nil {
+		l.Error = "it is a data set of its own, and no layer"
+		return l, nil
+	}
+	l.Covered, l.Replaces = m.Base.Samples, append(l.Replaces, m.Base.Replaces...)
+	if err := fitsBase(m, of); err != nil {
+		l.Error = err.Error()
+		return l, nil
+	}
+	l.Fits = true
+	want := union(sections.Within(of.Removed, 0, m.Base.Samples), m.Purged)
+	all := union(want, m.Removed)
+	l.Behind = 2*len(all) - len(want) - len(m.Removed)
+	return l, nil
+}
+
+// fitsBase returns an error that wraps ErrNotLayer unless a manifest is of a layer of a data set.
+func fitsBase(m, of *sections.Manifest) error {
+	switch b := m.Base; {
+	case b == nil:
+		return fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
+	case int(b.Shards) != len(m.Shards) || b.Samples != sumSamples(m.Shards):
+		return fmt.Errorf("%w: it has %d shards, and says %d", format.ErrCorrupt, len(m.Shards), b.Shards)
+	case int(b.Shards) > len(of.Shards) || sections.BaseOf(of, int(b.Shards), nil).Digest != b.Digest:
+		return fmt.Errorf("%w: it was made for a data set with the digest %s: make it again, over this one", ErrNotLayer, format.DigestString(b.Digest))
+	}
+	return nil
+}
+
+// RemoveLayer deletes a layer: its manifest first, then all objects that a Writer put. Called again
+// after an interruption it deletes the rest. What is no layer is left alone; the error then wraps
+// ErrNotLayer, or fs.ErrNotExist where there is nothing.
+func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error) {
+	var now current
+	sum, err := now.find(ctx, store)
+	if err == nil && sum != nil {
+		if err = now.load(ctx, store); err == nil && now.manifest.Base == nil {
+			err = fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
+		}
+		if err == nil {
+			err = store.Delete(ctx, format.ManifestName)
+		}
+	}
+	var res *PruneResult
+	if err == nil {
+		res, err = Prune(ctx, store, PruneOptions{Keep: 1, Grace: -1})
+	}
+	if err == nil && sum == nil && len(res.Objects) == 0 {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writer: layer %v: %w", store, err)
+	}
+	return res, nil
+}
