@@ -24,7 +24,7 @@ func (b *bench) start() error {
 	if err != nil {
 		return err
 	}
-	plan := s.Info().Plan
+	plan := s.Info().Plans[0]
 	s.Close() // it reads ahead from the moment it is opened
 	middle, err := plan.Checkpoint(0, plan.Samples()/2)
 	if err != nil {

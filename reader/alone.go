@@ -55,9 +55,6 @@ func (s *Spec) params(table order.Table, from *Checkpoint) (order.Params, units.
 		return params, unit, err
 	}
 	cp := from.Dataset
-	if cp == nil {
-		return order.Params{}, units.Params{}, wrongKind("a mix", "one data set")
-	}
 	if err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp), s.sameWindow(table, cp)); err != nil {
 		return order.Params{}, units.Params{}, err
 	}

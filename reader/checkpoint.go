@@ -30,52 +30,93 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	return Checkpoint{Dataset: &c}, err
 }
 
-// Append appends the text of the checkpoint to dst: JSON in printable ASCII without a line feed.
-func (c Checkpoint) Append(dst []byte) ([]byte, error) {
-	if c.Mix != nil {
-		return mix.AppendCheckpoint(dst, *c.Mix)
-	}
-	return order.AppendCheckpoint(dst, *c.Dataset)
+// kind is a checkpoint of one data set, or one of a mix.
+type kind interface {
+	append(dst []byte) ([]byte, error)
+	place() Place
+	batch() int
+	// tables names the generation of a source; "" for none.
+	tables(source string) string
 }
+
+func (c *Checkpoint) kind() kind {
+	if c.Mix != nil {
+		return (*mixCheckpoint)(c.Mix)
+	}
+	return (*datasetCheckpoint)(c.Dataset)
+}
+
+type datasetCheckpoint order.Checkpoint
+
+func (c *datasetCheckpoint) append(dst []byte) ([]byte, error) {
+	return order.AppendCheckpoint(dst, order.Checkpoint(*c))
+}
+func (c *datasetCheckpoint) place() Place         { return Place{c.Epoch, c.Position} }
+func (c *datasetCheckpoint) batch() int           { return c.GlobalBatch }
+func (c *datasetCheckpoint) tables(string) string { return c.Tables }
+
+type mixCheckpoint mix.Checkpoint
+
+func (c *mixCheckpoint) append(dst []byte) ([]byte, error) {
+	return mix.AppendCheckpoint(dst, mix.Checkpoint(*c))
+}
+func (c *mixCheckpoint) place() Place { return Place{Position: c.Position} }
+func (c *mixCheckpoint) batch() int   { return c.Steps.GlobalBatch }
+func (c *mixCheckpoint) tables(source string) string {
+	for i := range c.Sources {
+		if was := &c.Sources[i]; was.Name == source {
+			return was.Tables
+		}
+	}
+	return ""
+}
+
+// Append appends the text of the checkpoint to dst: JSON in printable ASCII without a line feed.
+func (c Checkpoint) Append(dst []byte) ([]byte, error) { return c.kind().append(dst) }
 
 // Place returns where the run continues.
-func (c Checkpoint) Place() Place {
-	if c.Mix != nil {
-		return Place{Position: c.Mix.Position}
-	}
-	return Place{c.Dataset.Epoch, c.Dataset.Position}
-}
+func (c Checkpoint) Place() Place { return c.kind().place() }
 
 // GlobalBatch returns the batch size in use; 0 when it is not known.
-func (c Checkpoint) GlobalBatch() int {
-	if c.Mix != nil {
-		return c.Mix.Steps.GlobalBatch
+func (c Checkpoint) GlobalBatch() int { return c.kind().batch() }
+
+// tables names the generation that a checkpoint has of a source; "" for none.
+func (c *Checkpoint) tables(source string) string {
+	if c == nil {
+		return ""
 	}
-	return c.Dataset.GlobalBatch
+	return c.kind().tables(source)
+}
+
+// of refuses a checkpoint of a mix for one data set, and the other way round. A nil checkpoint is
+// of either.
+func (c *Checkpoint) of(mixed bool) error {
+	switch {
+	case c == nil || (c.Dataset == nil) == mixed:
+		return nil
+	case mixed:
+		return fmt.Errorf("reader: %w: it has version 1 or 3, which are those of one data set, a mix has 2: resume with the data set", order.ErrMismatch)
+	}
+	return fmt.Errorf("reader: %w: it has version 2, which is that of a mix of several data sets: resume with the mix", order.ErrMismatch)
 }
 
 // Merge is ledger.Merge for checkpoints of any kind: all of one data set, or all of a mix.
 func Merge(saved ...ledger.Saved[Checkpoint]) (out ledger.Saved[Checkpoint], err error) {
 	one, mixed := make([]ledger.Saved[order.Checkpoint], 0, len(saved)), make([]ledger.Saved[mix.Checkpoint], 0, len(saved))
 	for _, s := range saved {
-		if s.Checkpoint.Mix != nil {
-			mixed = append(mixed, ledger.Saved[mix.Checkpoint]{Checkpoint: *s.Checkpoint.Mix, Skipped: s.Skipped})
+		if err := s.Checkpoint.of(saved[0].Checkpoint.Dataset == nil); err != nil {
+			return out, err
+		}
+		if of := s.Checkpoint.Mix; of != nil {
+			mixed = append(mixed, ledger.Saved[mix.Checkpoint]{Checkpoint: *of, Skipped: s.Skipped})
 		} else {
 			one = append(one, ledger.Saved[order.Checkpoint]{Checkpoint: *s.Checkpoint.Dataset, Skipped: s.Skipped})
 		}
 	}
-	switch {
-	case len(one) > 0 && len(mixed) > 0:
-		return out, wrongKind("a mix", "one data set")
-	case len(mixed) > 0:
+	if len(mixed) > 0 {
 		m, err := ledger.MergeMix(mixed...)
 		return ledger.Saved[Checkpoint]{Checkpoint: Checkpoint{Mix: &m.Checkpoint}, Skipped: m.Skipped}, err
 	}
 	d, err := ledger.Merge(one...)
 	return ledger.Saved[Checkpoint]{Checkpoint: Checkpoint{Dataset: &d.Checkpoint}, Skipped: d.Skipped}, err
-}
-
-// wrongKind refuses a checkpoint of a mix for one data set, or the other way round.
-func wrongKind(is, want string) error {
-	return fmt.Errorf("reader: %w", &order.MismatchError{Field: "version", Checkpoint: "that of " + is, Given: "that of " + want})
 }

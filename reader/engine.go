@@ -41,6 +41,14 @@ type engine interface {
 	last(epoch, n uint64, end Place, g uint64) bool
 	// middle returns the middle of the epoch of a place.
 	middle(ctx context.Context, at Place) (Place, error)
+	// shares returns what the sources give from a batch on to the position, over all epochs, where the
+	// next batch begins.
+	shares(b *order.Batch, from, to uint64) ([]mix.Share, error)
+	// ends returns the position where the stream of a mix ends, 2^63 where it has no end; 0 for one
+	// data set.
+	ends() (uint64, error)
+	// arithmetic implements Run.Plan.
+	arithmetic() any
 	// info returns the fields of a StreamInfo that describe the order.
 	info() StreamInfo
 }
@@ -122,8 +130,16 @@ func (e *samplesEngine) middle(_ context.Context, at Place) (Place, error) {
 	return Place{min(at.Epoch, lastEpoch), e.plan.Samples() / 2}, nil
 }
 
+func (e *samplesEngine) shares(b *order.Batch, from, to uint64) ([]mix.Share, error) {
+	return mix.Whole(b, e.plan.Samples(), from, to), nil
+}
+
+func (e *samplesEngine) ends() (uint64, error) { return 0, nil }
+
+func (e *samplesEngine) arithmetic() any { return e.plan }
+
 func (e *samplesEngine) info() StreamInfo {
-	return StreamInfo{Plan: e.plan, Measured: e.plan, Tail: e.plan.Params().Tail}
+	return StreamInfo{Tail: e.plan.Params().Tail, Holds: "sample"}
 }
 
 // unitsEngine is the units of one data set.
@@ -234,9 +250,16 @@ func (e *unitsEngine) middle(ctx context.Context, at Place) (Place, error) {
 	return Place{p.Epoch(), p.Units() / 2}, nil
 }
 
+func (e *unitsEngine) shares(b *order.Batch, from, to uint64) ([]mix.Share, error) {
+	return mix.Whole(b, b.Of, from, to), nil
+}
+
+func (e *unitsEngine) ends() (uint64, error) { return 0, nil }
+
+func (e *unitsEngine) arithmetic() any { return e.units }
+
 func (e *unitsEngine) info() StreamInfo {
-	plan := e.units.Order()
-	return StreamInfo{Plan: plan, Tail: plan.Params().Tail, Units: e.units.Units.Params(), Lengths: e.units.Summary(), UnitOrder: e.units}
+	return StreamInfo{Tail: e.units.Order().Params().Tail, Holds: "unit", Units: e.units.Units.Params(), Lengths: e.units.Summary()}
 }
 
 // order gives the run of one data set its engine: of samples, or of units where they have a Kind.
@@ -376,12 +399,20 @@ func (e *mixEngine) middle(_ context.Context, at Place) (Place, error) {
 	return Place{at.Position / n, at.Position/n*n + n/2}, nil
 }
 
+func (e *mixEngine) shares(_ *order.Batch, from, to uint64) ([]mix.Share, error) {
+	return e.plan.Shares(from, to)
+}
+
+func (e *mixEngine) ends() (uint64, error) { return e.plan.End() }
+
+func (e *mixEngine) arithmetic() any { return e.plan }
+
 func (e *mixEngine) info() StreamInfo {
 	m := e.plan.Mix()
-	i := StreamInfo{Mix: e.plan, Tail: m.Tail, Steps: e.steps, LeftOut: e.leftOut}
+	i := StreamInfo{Tail: m.Tail, Holds: "sample", Steps: e.steps, LeftOut: e.leftOut}
 	for s := range m.Sources {
 		if p := m.Sources[s].Unit; p.Kind != "" && m.LargestShare(s).Sign() > 0 {
-			i.Units = units.Params{Kind: p.Kind, Size: p.Size}
+			i.Holds, i.Units = "unit", units.Params{Kind: p.Kind, Size: p.Size}
 			if line := m.Sources[s].Line; line != nil {
 				i.Lengths.Add(line.Units().Summary())
 			}

@@ -17,7 +17,7 @@ func TestReadOnce(t *testing.T) {
 	for _, c := range []struct{ rank, world, batch int }{{0, 1, 64}, {0, 1, 2999}, {3, 8, 256}, {5, 8, 8}} {
 		store.reads.Store(0)
 		f := set.follow(t, StreamOptions{Shuffle: true, Seed: 5, GlobalBatch: c.batch, Rank: c.rank, World: c.world, Epochs: 4, Tuning: Tuning{Depth: 2}})
-		if p := f.Info().Plan; !p.Whole() || p.Params().Lanes != 1 || f.Info().Memory > 100<<20 {
+		if p := f.Info().Plans[0]; !p.Whole() || p.Params().Lanes != 1 || f.Info().Memory > 100<<20 {
 			t.Fatalf("%+v: %+v, %d bytes", c, p.Params(), f.Info().Memory)
 		}
 		f.rest(t)
@@ -67,11 +67,13 @@ func TestMixing(t *testing.T) {
 	m.Sources[0].Delay, m.Sources[0].Lanes = 500, 1
 	m.Sources[1].Delay, m.Sources[1].Lanes, m.Sources[1].Head = 1, 1, 1
 	of, _ := joined(t, m, []source{a, b})
-	v, err := openMix(t, of, StreamOptions{GlobalBatch: 100, Epochs: 4}).Mixing(t.Context())
+	mixed := openMix(t, of, StreamOptions{GlobalBatch: 100, Epochs: 4})
+	v, err := mixed.run.mixing(t.Context(), mixed.split)
 	if err != nil || v.Source != "b" || !v.Little() || v.Memory < 1<<20 {
 		t.Errorf("a mix: %+v, %v", v, err)
 	}
-	if v, err = a.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 100}).Mixing(t.Context()); err != nil || v.VIF != 1 {
+	mixed = a.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 100})
+	if v, err = mixed.run.mixing(t.Context(), mixed.split); err != nil || v.VIF != 1 {
 		t.Errorf("small data: %+v, %v", v, err)
 	}
 }

@@ -3,7 +3,6 @@ package reader
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/units"
@@ -84,14 +83,7 @@ func (s *Spec) unordered(data []sourceData) (mix.Mix, error) {
 	c := &s.Order
 	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.DefaultTail(c.Epochs)), Epoch: s.Length.Units}
 	for i, d := range data {
-		sizes[i].units = d.stored()
-		if d.table.View != nil {
-			sizes[i].units = d.table.View.Samples()
-		}
-		sizes[i].tokens = d.tokens
-		if d.units != nil {
-			sizes[i] = d.units.about(d.tokens, s.Count)
-		}
+		sizes[i] = d.units.about(&d, s.Count)
 		x := &s.Sources[i]
 		m.Sources = append(m.Sources, mix.Source{Name: x.Name, Digest: d.digest, Tables: d.tables, View: d.view, Units: sizes[i].units, MaxEpochs: x.MaxEpochs})
 	}
@@ -110,10 +102,8 @@ func (s *Spec) choose(m *mix.Mix, data []sourceData, from *mix.Checkpoint) error
 			Seed: c.Seed, Shuffle: c.Shuffle, Tail: m.Tail, GlobalBatch: c.GlobalBatch, World: c.World, Affinity: cmp.Or(o.Affinity, c.Affinity),
 			WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head,
 		}
-		count := d.stored()
-		if d.units != nil {
-			choices[i].UnitBlocks, count = units.LeastBlocks(d.table, d.units.params), m.Sources[i].Units
-		}
+		var count uint64
+		choices[i].UnitBlocks, count = d.units.least(&d, m.Sources[i].Units)
 		least, err := order.LeastMemory(d.table, choices[i])
 		if err != nil {
 			return s.of(i, err)
@@ -151,13 +141,10 @@ func known(s *mix.Source, c *order.Choice, unit units.Params, from *mix.Checkpoi
 	if from == nil {
 		return false
 	}
-	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
-		return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit.Kind == unit.Kind && (unit.Kind != "" || x.Units == s.Units)
-	})
-	if i < 0 {
+	was := from.Same(s, unit.Kind)
+	if was == nil {
 		return false
 	}
-	was := &from.Sources[i]
 	s.Lanes, s.RunBlocks, s.Delay, s.Head = cmp.Or(c.Lanes, was.Lanes), cmp.Or(c.RunBlocks, was.RunBlocks), cmp.Or(c.Delay, was.Delay), cmp.Or(c.Head, was.Head)
 	if c.WholeShards {
 		s.RunBlocks = 0

@@ -3,7 +3,6 @@ package reader
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
@@ -52,6 +51,9 @@ func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Pa
 	return u, nil
 }
 
+// lays reports whether positions of a source hold units.
+func (u *unitMaker) lays(s *mix.Source) bool { return u != nil && s.Units > 0 }
+
 // line makes the units of an order over the source. They plan until the maker is closed, or until
 // the context ends.
 func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Params, p units.Params) (*units.Line, error) {
@@ -68,15 +70,31 @@ func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Pa
 	return u.made.Line(), nil
 }
 
-// about returns the size of a source before its units are known: as many units as have room for its
-// tokens. It is used to divide the memory, on which the units depend. tokens is the sum of the
-// attribute count, which may be another than the attribute with the lengths.
-func (u *unitMaker) about(tokens uint64, count string) sourceSize {
+// about returns the size of a source: of samples, if u is nil, or of units before they are known: as
+// many as have room for its tokens. It is used to divide the memory, on which the units depend. The
+// attribute count, of which tokens is the sum, may be another than the attribute with the lengths.
+func (u *unitMaker) about(d *sourceData, count string) sourceSize {
+	tokens := d.tokens
+	if u == nil && d.table.View != nil {
+		return sourceSize{d.table.View.Samples(), tokens}
+	}
+	if u == nil {
+		return sourceSize{d.stored(), tokens}
+	}
 	left, size := u.summary.Tokens, uint64(u.params.Size)
 	if u.params.By == count {
 		tokens = left
 	}
 	return sourceSize{units: left/size + min(left%size, 1), tokens: tokens}
+}
+
+// least returns the fewest blocks that a unit needs at a time, and what positions hold of a source:
+// the number of its units, or all its samples if u is nil.
+func (u *unitMaker) least(d *sourceData, made uint64) (blocks, count uint64) {
+	if u == nil {
+		return 0, d.stored()
+	}
+	return units.LeastBlocks(d.table, u.params), made
 }
 
 // asked returns the parameters as asked for. They have no Kind if u is nil.
@@ -130,13 +148,8 @@ func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData
 // samples.
 func (s *Spec) unitsOf(name string, from *mix.Checkpoint) units.Params {
 	if from != nil {
-		has := slices.DeleteFunc(slices.Clone(from.Sources), func(x mix.Source) bool { return x.Unit.Kind == "" })
-		if i := slices.IndexFunc(has, func(x mix.Source) bool { return x.Name == name }); i >= 0 {
-			return s.unitsOver(has[i].Unit)
-		}
-		if len(has) > 0 {
-			has[0].Unit.Window = 0
-			return s.unitsOver(has[0].Unit)
+		if p := from.UnitsOf(name); p != nil {
+			return s.unitsOver(*p)
 		}
 	}
 	asked := s.Units
@@ -151,7 +164,7 @@ func (s *Spec) lay(ctx context.Context, m *mix.Mix, data []sourceData, from *mix
 	sizes, laid := make([]sourceSize, len(data)), false
 	for i, d := range data {
 		x := &m.Sources[i]
-		if sizes[i] = (sourceSize{x.Units, d.tokens}); d.units == nil || x.Units == 0 {
+		if sizes[i] = (sourceSize{x.Units, d.tokens}); !d.units.lays(x) {
 			continue
 		}
 		laid = true
@@ -179,12 +192,11 @@ func (s *Spec) lay(ctx context.Context, m *mix.Mix, data []sourceData, from *mix
 // unitsInEpoch returns U(0).
 func unitsInEpoch(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
 	if from != nil {
-		i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
-			x.Unit.By = s.Unit.By
-			return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit == s.Unit && x.Lengths == s.Lengths
-		})
-		if i >= 0 {
-			return from.Sources[i].Units, nil
+		if x := from.Same(s, s.Unit.Kind); x != nil && x.Lengths == s.Lengths {
+			was := x.Unit
+			if was.By = s.Unit.By; was == s.Unit {
+				return x.Units, nil
+			}
 		}
 	}
 	return s.Line.Len(0)

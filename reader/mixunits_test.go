@@ -234,7 +234,7 @@ func TestUnitMix(t *testing.T) {
 			return mix.Mix{}, err
 		}
 		t.Cleanup(func() { run.Close() })
-		return run.Info().Mix.Mix(), nil
+		return run.Plan().(*mix.Plan).Mix(), nil
 	}
 	m, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{Shuffle: true})
 	if err != nil {

@@ -43,8 +43,11 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 
 // read returns the run of a data set that is read alone.
 func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, p Planning) (*Run, error) {
+	err := from.of(false)
+	if err != nil {
+		return nil, err
+	}
 	in := &input{Dataset: d, share: 1, unit: unitSize{samples: 1}}
-	var err error
 	if in.table, err = d.OrderTable(ctx); err != nil {
 		return nil, err
 	}

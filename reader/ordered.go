@@ -17,11 +17,12 @@ const measuredView = 1 << 23
 // logOrder describes the order to the log at the start: its parameters, how this rank's share of it
 // is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
-	log, plan := s.opts.Log, s.run.info().Measured
-	if v, err := s.Mixing(ctx); err == nil && v.Little() && s.split.Rank == 0 {
+	log := s.opts.Log
+	s.WarnMixing(ctx, func(v mixing.Verdict) {
 		log.Warn("stream: "+v.Warning("a ShuffleMemory of %s", "pack in a random order"), "vif", round3(v.VIF), "global_batch", s.split.GlobalBatch)
-	}
-	if plan == nil || !plan.Params().Shuffle {
+	})
+	plan, ok := s.run.Plan().(*order.Plan)
+	if !ok || !plan.Params().Shuffle {
 		return
 	}
 	p := plan.Params()
@@ -45,14 +46,20 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		"samples_measured", samples)
 }
 
-// Mixing measures how well the run of the stream mixes the samples of its rank, by place in
-// storage. It takes some 50 ms of a processor. For a mix it returns the verdict on the source that
-// is mixed least. Large views are not measured.
-func (s *Stream) Mixing(ctx context.Context) (mixing.Verdict, error) {
-	return s.run.mixing(ctx, s.split)
+// WarnMixing calls warn on rank 0 if the run of the stream mixes samples little. It takes some 50 ms
+// of a processor. Errors are left to Next.
+func (s *Stream) WarnMixing(ctx context.Context, warn func(v mixing.Verdict)) {
+	if s.split.Rank > 0 {
+		return
+	}
+	if v, err := s.run.mixing(ctx, s.split); err == nil && v.Little() {
+		warn(v)
+	}
 }
 
-// mixing measures the run from the middle of its first epoch on, where the shuffle has long begun.
+// mixing measures how well the run mixes the samples of a rank, by place in storage, from the middle
+// of its first epoch on, where the shuffle has long begun. For a mix it returns the verdict on the
+// source that is mixed least. Large views are not measured.
 func (r *Run) mixing(ctx context.Context, s order.Split) (mixing.Verdict, error) {
 	labels, plans, whole := make([]*mixing.Labels, len(r.inputs)), make([]*order.Plan, len(r.inputs)), true
 	for i, in := range r.inputs {

@@ -100,7 +100,7 @@ func TestStreamJoinsBlocks(t *testing.T) {
 		}
 		memory := table.Decoded / 10 * 19 // too little for a uniform permutation
 		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short", Order: Order{ShuffleMemory: memory}})
-		if p := s.Info().Plan.Params(); p.RunBlocks != c.runs {
+		if p := s.Info().Plans[0].Params(); p.RunBlocks != c.runs {
 			t.Fatalf("%d blocks: %+v", c.blocks, p)
 		}
 		samples := 0

@@ -17,6 +17,10 @@ func (s *Stream) useRows(ctx context.Context) error {
 	case o.Map != nil:
 		return optionsError{errors.New("reader: Map gets samples, and with Rows a stream delivers none: leave out one of them")}
 	case s.run.info().Units.Kind != "":
+		if o.Tuning.RowsIf != nil {
+			o.Rows = false
+			return nil
+		}
 		return optionsError{errors.New("reader: units are made of samples, and with Rows a stream delivers none: leave out one of them")}
 	}
 	l, err := s.layout(ctx)

@@ -32,15 +32,22 @@ func (r *Run) Close() error {
 // Info returns what the run reads, and in which order. GlobalBatch is the default batch size.
 func (r *Run) Info() StreamInfo {
 	i := r.info()
-	i.GlobalBatch = r.globalBatch
+	i.GlobalBatch, i.Changed = r.globalBatch, r.changed
 	for _, in := range r.inputs {
 		i.Sources, i.Names, i.Plans = append(i.Sources, in.Dataset), append(i.Names, in.name), append(i.Plans, in.plan)
 	}
 	return i
 }
 
-// Changed returns how the mix of the run differs from the checkpoint that it continues.
-func (r *Run) Changed() []mix.Difference { return r.changed }
+// Plan returns what decides the order of the run: an *order.Plan for samples of one data set, a
+// *unitplan.Order for its units, and a *mix.Plan. It must not be used after Close.
+func (r *Run) Plan() any { return r.arithmetic() }
+
+// Shares returns what each source gives from a batch on until the next one begins. from and to are
+// their positions over all epochs, as Number returns them.
+func (r *Run) Shares(b *order.Batch, from, to uint64) ([]mix.Share, error) {
+	return r.shares(b, from, to)
+}
 
 // Whole returns the same run including the steps that it leaves out. Close only one of the two.
 func (r *Run) Whole() *Run {

@@ -36,6 +36,9 @@ func OpenSources(ctx context.Context, s Spec, open Opener, from *Checkpoint) (*S
 	if len(s.Sources) == 0 {
 		return nil, &SpecError{File: s.Name, Member: "sources", Err: errors.New("give at least one source")}
 	}
+	if err := from.of(!s.isAlone()); err != nil {
+		return nil, err
+	}
 	err := s.each(openAtOnce, "source ", func(i int) (err error) {
 		of := &s.Sources[i]
 		if x.sets[i] = of.Set; of.Set == nil {
@@ -129,29 +132,10 @@ func (x *Sources) Resolve(ctx context.Context, asked Spec, from *Checkpoint, c C
 	return r.run(ctx, p)
 }
 
-// tables names the generation that a checkpoint has of a source; "" for none.
-func (c *Checkpoint) tables(source string) string {
-	switch {
-	case c == nil:
-	case c.Dataset != nil:
-		return c.Dataset.Tables
-	default:
-		for i := range c.Mix.Sources {
-			if was := &c.Mix.Sources[i]; was.Name == source {
-				return was.Tables
-			}
-		}
-	}
-	return ""
-}
-
 // mixed returns a copy of a checkpoint of a mix, or nil without one.
 func (c *Checkpoint) mixed() (*mix.Checkpoint, error) {
-	switch {
-	case c == nil:
-		return nil, nil
-	case c.Dataset != nil:
-		return nil, wrongKind("one data set", "a mix")
+	if err := c.of(true); err != nil || c == nil {
+		return nil, err
 	}
 	saved := *c.Mix
 	return &saved, nil

@@ -68,7 +68,7 @@ func TestStreamElastic(t *testing.T) {
 			steps := 1 + random.IntN(12)
 			next, batches, size, done := startAll(t, []*streamed{set, other}[starts%2], p, steps, random)
 			if ref == nil {
-				plan := set.stream(t, withBatch(o, size)).Info().Plan
+				plan := set.stream(t, withBatch(o, size)).Info().Plans[0]
 				var err error
 				if ref, err = plan.Seek(0, 0); err != nil {
 					t.Fatal(err)

@@ -73,7 +73,7 @@ func (d *streamed) follow(t testing.TB, o StreamOptions) *follower {
 		epoch, position = o.Checkpoint.Place().Epoch, o.Checkpoint.Place().Position
 	}
 	var err error
-	if f.cursor, err = f.Info().Plan.Seek(epoch, position); err != nil {
+	if f.cursor, err = f.Info().Plans[0].Seek(epoch, position); err != nil {
 		t.Fatal(err)
 	}
 	if o.Epochs > 0 {

@@ -3,6 +3,7 @@ package reader_test
 import (
 	"errors"
 	"fmt"
+	"github.com/shardtool/shardtool/internal/mix"
 	"math"
 	"slices"
 	"strconv"
@@ -64,7 +65,7 @@ func TestDescribe(t *testing.T) {
 	}
 	defer run.Close()
 	// Half of the tokens each: samples as 1/100 to 1/4.5.
-	if m := run.Info().Mix.Mix(); !slices.Equal(m.Segments[0].Weights, []uint64{184950745, 4110016551, 0}) {
+	if m := run.Plan().(*mix.Plan).Mix(); !slices.Equal(m.Segments[0].Weights, []uint64{184950745, 4110016551, 0}) {
 		t.Errorf("weights %d", m.Segments[0].Weights)
 	}
 	for _, more := range []string{"segments: [{at: 5, weights: {c: 1}}]\n", "temperature: 1\n"} {

@@ -97,7 +97,7 @@ func TestStreamViews(t *testing.T) {
 				o.Tuning.Workers, o.Log = 2, slog.New(slog.DiscardHandler)
 				f := set.follow(t, o)
 				f.rest(t)
-				stats, want := f.Stats(), wantedBlocks(t, f.Info().Plan, o.Epochs)
+				stats, want := f.Stats(), wantedBlocks(t, f.Info().Plans[0], o.Epochs)
 				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again, as may
 				// two runs that share one when the first is done before the second begins.
 				if most := want + want/16 + o.Epochs*uint64(max(o.Order.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {

@@ -139,7 +139,7 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	if mixed {
 		of = " of the mix"
 	}
-	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(objstore.Redact(name)), plural(uint64(s.GlobalBatch), holds(s)),
+	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(objstore.Redact(name)), plural(uint64(s.GlobalBatch), s.Holds),
 		countText(s.Position), countText(s.EpochPosition), countText(s.EpochLength), s.Epoch, of)
 	if s.LeftOut {
 		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")

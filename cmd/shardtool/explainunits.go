@@ -8,14 +8,6 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 )
 
-// holds names what a position of a step holds.
-func holds(s *explain.Step) string {
-	if s.Units != nil {
-		return "unit"
-	}
-	return "sample"
-}
-
 // keyText is the key of a sample, or why it has none.
 func keyText(x *explain.Sample) string {
 	switch {

@@ -26,6 +26,9 @@ func (o *openedRun) Close() {
 	o.sources.Close()
 }
 
+// mix returns the plan of a mix.
+func (o *openedRun) mix() *mix.Plan { return o.Run.Plan().(*mix.Plan) }
+
 // openRun opens the run over a data set or a mix that the flags ask for. It prints what changes in
 // the mix and, on rank 0, what samples longer than a unit lose.
 func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*openedRun, error) {
@@ -35,10 +38,7 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 	}
 	var from *reader.Checkpoint
 	if len(f.ins) > 0 {
-		if from, err = f.read(); err == nil {
-			err = checkKind(f.in, from, isMix(arg))
-		}
-		if err != nil {
+		if from, err = f.read(); err != nil {
 			return nil, err
 		}
 		f.opt.Checkpoint = from
@@ -48,7 +48,7 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 		return nil, f.explain(err)
 	}
 	f.opt.GlobalBatch = run.GlobalBatch
-	for _, d := range run.Run.Changed() {
+	for _, d := range run.Changed {
 		fmt.Fprintln(stderr, changeText(from, &d, &run.StreamInfo))
 	}
 	if lost := run.Lengths.Lost(); lost != "" && f.opt.Rank == 0 {
@@ -61,7 +61,7 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 func changeText(from *reader.Checkpoint, d *mix.Difference, i *reader.StreamInfo) string {
 	text := fmt.Sprintf("changed at %d: %s %s: %s -> %s", from.Place().Position, d.Source, d.Field, d.Checkpoint, d.Given)
 	if d.LeftOut > 0 {
-		text += fmt.Sprintf(", %s of its epoch are left out", plural(int(d.LeftOut), unitName(i)))
+		text += fmt.Sprintf(", %s of its epoch are left out", plural(int(d.LeftOut), i.Holds))
 	}
 	return text
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -22,9 +24,9 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	defer run.Close()
-	ds, plan, cp := run.Sources[0], run.Plan, flags.opt.Checkpoint.Dataset
-	if run.UnitOrder != nil {
-		return inspectUnits(cmd, run, f, cp)
+	ds, plan, cp := run.Sources[0], run.Plans[0], flags.opt.Checkpoint.Dataset
+	if u, ok := run.Run.Plan().(*unitplan.Order); ok {
+		return inspectUnits(cmd, ds, u, f, cp)
 	}
 	lanes, err := inspect.Lanes(ctx, ds, plan, cp.Epoch, cp.Position)
 	if err != nil {
@@ -59,8 +61,7 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 }
 
 // inspectUnits prints the place of a checkpoint of units.
-func inspectUnits(cmd *cobra.Command, run *openedRun, f *inspectFlags, cp *order.Checkpoint) error {
-	ds, u := run.Sources[0], run.UnitOrder
+func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order, f *inspectFlags, cp *order.Checkpoint) error {
 	count := uint64(0)
 	if cp.Epoch < order.MaxEpochs {
 		plan, err := u.Plan(cmd.Context(), cp.Epoch)

@@ -52,7 +52,7 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	r := dryRun{run: run}
-	if r.Forecast, err = simulate.NewForecast(run.Mix, run.Steps, run.Run.Begin().Position, f.mixed.steps, sizes, run.LeftOut); err != nil {
+	if r.Forecast, err = simulate.NewForecast(run.mix(), run.Steps, run.Run.Begin().Position, f.mixed.steps, sizes, run.LeftOut); err != nil {
 		return usage(err)
 	}
 	walked := min(r.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
@@ -107,7 +107,7 @@ func (o *openedRun) sizes(ctx context.Context) ([]simulate.Size, error) {
 			return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
 		}
 		sizes[i] = simulate.Size{Bytes: ds.Info().Bytes, Tokens: tokens}
-		if x := o.Mix.Mix().Sources[i]; x.Line != nil && x.Unit.By == cmp.Or(o.count, reader.DefaultCount) {
+		if x := o.mix().Mix().Sources[i]; x.Line != nil && x.Unit.By == cmp.Or(o.count, reader.DefaultCount) {
 			sizes[i].Tokens = x.Line.Units().Summary().Tokens // what is left of long samples
 		}
 	}
@@ -131,12 +131,12 @@ func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOpti
 		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
 	opt.LeftOut = o.LeftOut
-	return simulate.Mix(ctx, o.Mix, o.Run.Begin().Position, o.Plans, sources, opt)
+	return simulate.Mix(ctx, o.mix(), o.Run.Begin().Position, o.Plans, sources, opt)
 }
 
 // print prints what the sources give, and when that changes.
 func (r *dryRun) print(w io.Writer) error {
-	unit := unitName(&r.run.StreamInfo)
+	unit := r.run.Holds
 	fmt.Fprintf(w, "steps %d to %d in batches of %s: positions %s to %s; an epoch of the mix has %s\n\n", r.Step, r.Step+r.Steps-1, countText(uint64(r.GlobalBatch)),
 		countText(r.Position), countText(r.End), plural(r.EpochSamples, unit))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
@@ -183,7 +183,7 @@ func (r *dryRun) printEvents(w io.Writer) {
 			text = e.Source + " ends, it has given its max_epochs"
 		}
 		if parts != nil {
-			text += "; from here on " + strings.Join(parts, ", ") + " of the " + unitName(&r.run.StreamInfo) + "s"
+			text += "; from here on " + strings.Join(parts, ", ") + " of the " + r.run.Holds + "s"
 		}
 		fmt.Fprintf(w, "step %s, position %s: %s\n", countText(e.Step), countText(e.Position), text)
 	}
@@ -193,7 +193,7 @@ func (r *dryRun) printEvents(w io.Writer) {
 func simulateMix(cmd *cobra.Command, run *openedRun, f *simulateFlags, worlds []int) error {
 	steps := f.steps
 	if steps == 0 { // an epoch of the mix
-		steps = (run.Mix.Mix().Epoch-1)/uint64(f.order.opt.GlobalBatch) + 1
+		steps = (run.mix().Mix().Epoch-1)/uint64(f.order.opt.GlobalBatch) + 1
 	}
 	if run.Units.Kind != "" {
 		return simulateMixUnits(cmd, run, steps, f, worlds)

@@ -201,17 +201,6 @@ func mixAdvice(v mixing.Verdict) string {
 	return v.Warning("--shuffle-memory %s", "pack with --pack-shuffle") + "; `shardtool simulate` measures it"
 }
 
-// warnMixing warns of a stream that mixes little where its order begins; one rank's warning is
-// enough.
-func warnMixing(ctx context.Context, s *reader.Stream, rank int, warn func(v mixing.Verdict)) {
-	if rank > 0 {
-		return
-	}
-	if v, err := s.Mixing(ctx); err == nil && v.Little() { // the stream reports the error too
-		warn(v)
-	}
-}
-
 // explain gives an error of the order its exit code, unless it has one.
 func (f *orderFlags) explain(err error) error { return explainRun(f.in, err) }
 

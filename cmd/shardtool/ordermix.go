@@ -82,22 +82,3 @@ func readMix(name string) (*reader.Spec, error) {
 	}
 	return spec, nil
 }
-
-// checkKind refuses a checkpoint of a mix for one data set, and the other way round.
-func checkKind(name string, cp *reader.Checkpoint, mixed bool) error {
-	switch {
-	case (cp.Dataset == nil) == mixed:
-		return nil
-	case mixed:
-		return &exitError{exitCheckpoint, fmt.Errorf("%s: the checkpoint has version 1 or 3, which are those of one data set, a mix has 2: resume with the data set", name)}
-	}
-	return &exitError{exitCheckpoint, fmt.Errorf("%s: the checkpoint has version 2, which is that of a mix of several data sets: resume with the mix", name)}
-}
-
-// unitName names what positions of a run hold.
-func unitName(i *reader.StreamInfo) string {
-	if i.Units.Kind != "" {
-		return "unit"
-	}
-	return "sample"
-}

@@ -26,7 +26,7 @@ func cmdMixCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	run, err := f.openRun(context.Background(), io.Discard, ts.MkAbs(args[0]), new(mixFlags), 0)
 	ts.Check(err)
 	defer run.Close()
-	cp, err := run.Mix.Checkpoint(position)
+	cp, err := run.mix().Checkpoint(position)
 	ts.Check(err)
 	cp.Steps = mix.Steps{GlobalBatch: 10}
 	text, err := mix.AppendCheckpoint(nil, cp)

@@ -139,11 +139,11 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 
 // openServed opens the data sets of OPEN. With a checkpoint they are the generations that it names.
 func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
-	spec, mixed, err := servedSources(q)
+	spec, err := servedSources(q)
 	if err != nil {
 		return nil, err
 	}
-	from, err := servedCheckpoint(q.Checkpoint, mixed)
+	from, err := servedCheckpoint(q.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -162,14 +162,13 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 	return o, nil
 }
 
-// servedSources returns the sources of OPEN, and reports whether they form a mix. Errors in values
-// that a program gives name no lines.
-func servedSources(q *serve.OpenRequest) (spec *reader.Spec, mixed bool, err error) {
+// servedSources returns the sources of OPEN. Errors in values that a program gives name no lines.
+func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
 	switch {
 	case q.Mix == "" && !isMix(q.Address):
-		return &reader.Spec{Sources: []reader.Source{{Data: q.Address}}}, false, nil
+		return &reader.Spec{Sources: []reader.Source{{Data: q.Address}}}, nil
 	case q.Where != "" || q.Keys != "":
-		return nil, true, usagef("where and keys: a mix has them for each source, as members of the source")
+		return nil, usagef("where and keys: a mix has them for each source, as members of the source")
 	case q.Mix == "":
 		spec, err = readMix(q.Address)
 	default:
@@ -181,7 +180,7 @@ func servedSources(q *serve.OpenRequest) (spec *reader.Spec, mixed bool, err err
 		}
 	}
 	if err != nil {
-		return nil, true, err
+		return nil, err
 	}
 	for i := range spec.Sources {
 		s := &spec.Sources[i]
@@ -194,7 +193,7 @@ func servedSources(q *serve.OpenRequest) (spec *reader.Spec, mixed bool, err err
 			}
 		}
 	}
-	return spec, true, nil
+	return spec, nil
 }
 
 // useServed calls use, and returns errors in terms of Python.
@@ -218,7 +217,7 @@ func closeQuietly(c *cache.Cache) {
 }
 
 // servedCheckpoint decodes the text of a checkpoint; nil if the text is empty.
-func servedCheckpoint(text string, mixed bool) (*reader.Checkpoint, error) {
+func servedCheckpoint(text string) (*reader.Checkpoint, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -226,7 +225,7 @@ func servedCheckpoint(text string, mixed bool) (*reader.Checkpoint, error) {
 	if err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
-	return &cp, checkKind("resume", &cp, mixed)
+	return &cp, nil
 }
 
 // serveStream opens the stream of START.
@@ -236,7 +235,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	if err != nil {
 		return nil, err
 	}
-	from, err := servedCheckpoint(q.Resume.Checkpoint, mixed)
+	from, err := servedCheckpoint(q.Resume.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +248,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		return nil, explainServed(err)
 	}
 	info := run.Info()
-	for _, d := range run.Changed() {
+	for _, d := range info.Changed {
 		fmt.Fprintln(os.Stderr, changeText(from, &d, &info))
 	}
 	out.Close = func() { run.Close() }
@@ -262,7 +261,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		run.Close()
 		return nil, explainServed(servedFields(err, q, mixed))
 	}
-	warnMixing(ctx, s, a.opt.Rank, func(v mixing.Verdict) {
+	s.WarnMixing(ctx, func(v mixing.Verdict) {
 		warnings.Warn(v.Warning("shuffle_memory='%s'", "shuffle the data when packing it"))
 	})
 	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Tuning.Workers

@@ -4,6 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/unitplan"
 )
 
 func newSimulate() *cobra.Command {
@@ -69,13 +71,13 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	defer run.Close()
-	switch {
-	case run.Mix != nil:
+	switch of := run.Run.Plan().(type) {
+	case *mix.Plan:
 		return simulateMix(cmd, run, f, worlds)
-	case run.UnitOrder != nil:
-		return simulateUnits(cmd, run.Sources[0], run.UnitOrder, f, worlds)
+	case *unitplan.Order:
+		return simulateUnits(cmd, run.Sources[0], of, f, worlds)
 	}
-	plan, ds := run.Plan, run.Sources[0]
+	plan, ds := run.Plans[0], run.Sources[0]
 	labels, err := readLabels(ctx, ds, f.label)
 	if err != nil {
 		return err

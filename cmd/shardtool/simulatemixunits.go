@@ -13,7 +13,7 @@ import (
 
 // walkUnits walks through steps of a mix of units.
 func (o *openedRun) walkUnits(ctx context.Context, steps, end uint64, opt simulate.UnitOptions) (*simulate.MixUnitReport, error) {
-	return simulate.MixUnits(ctx, o.Mix, o.Run.Begin().Position, simulate.MixUnitOptions{UnitOptions: opt, Steps: steps, End: end, LeftOut: o.LeftOut})
+	return simulate.MixUnits(ctx, o.mix(), o.Run.Begin().Position, simulate.MixUnitOptions{UnitOptions: opt, Steps: steps, End: end, LeftOut: o.LeftOut})
 }
 
 // simulateMixUnits reports steps of a mix of units.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,8 +120,8 @@ func (f *viewFlags) orderKeys(args *[]string) (bool, error) {
 	if f.keys == bareKeys {
 		f.keys = ""
 		if len(*args) == 2 {
-			for i, arg := range *args {
-				if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !isMix(arg) {
+			for i, arg := range slices.Backward(*args) {
+				if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() {
 					f.keys, *args = arg, []string{(*args)[1-i]}
 					break
 				}

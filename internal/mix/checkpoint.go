@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -45,6 +46,34 @@ type Checkpoint struct {
 	// nothing was skipped.
 	SkipHash string
 	Skipped  uint64
+}
+
+// Same returns the source of the checkpoint whose positions hold the same samples as s, or
+// units of a kind made of them; nil if it has none.
+func (c *Checkpoint) Same(s *Source, kind units.Kind) *Source {
+	for i := range c.Sources {
+		x := &c.Sources[i]
+		if x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit.Kind == kind && (kind != "" || x.Units == s.Units) {
+			return x
+		}
+	}
+	return nil
+}
+
+// UnitsOf returns the units of a source, or of another one without their window if it has none; nil
+// if positions hold samples.
+func (c *Checkpoint) UnitsOf(name string) (p *units.Params) {
+	for _, x := range c.Sources {
+		switch {
+		case x.Unit.Kind == "":
+		case x.Name == name:
+			return &x.Unit
+		case p == nil:
+			p = &x.Unit
+			p.Window = 0
+		}
+	}
+	return p
 }
 
 // Checkpoint returns the checkpoint of a position. Steps, LeftOut and the ledger are left for the

@@ -147,8 +147,5 @@ func (u *Order) make(epoch uint64, workers int) (*units.Plan, error) {
 	return p, nil
 }
 
-// Until returns the epoch before which the order ends.
-func (u *Order) Until() uint64 { return u.until }
-
 // Line returns the units of all epochs, for a source of a mix. It plans until Close.
 func (u *Order) Line() *units.Line { return u.Units.Line(u.Plans(u.ctx)) }

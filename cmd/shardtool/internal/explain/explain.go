@@ -52,6 +52,7 @@ type Step struct {
 	// LeftOut reports that a run leaves the step out, as its checkpoint or its user asks. The samples
 	// are the ones that the step would read.
 	LeftOut bool     `json:"left_out,omitempty"`
+	Holds   string   `json:"-"` // what a position counts: "sample" or "unit"
 	Sources []Source `json:"sources"`
 	Samples []Sample `json:"samples"`
 	// Units is not nil if the step has units. The positions, lengths and counts above then count
@@ -59,24 +60,8 @@ type Step struct {
 	Units *Units `json:"units,omitempty"`
 }
 
-// Source is one source's part in a step, over all ranks. A data set that is read alone has one
-// source without a name.
-type Source struct {
-	Name    string  `json:"source,omitempty"`
-	Samples uint64  `json:"samples"` // of an epoch of the source
-	Share   float64 `json:"share"`   // that its weight asks for in this step
-	// Given is the samples that the source gave before the step, and GivenShare their share of all.
-	Given      uint64  `json:"given"`
-	GivenShare float64 `json:"given_share"`
-	// InStep is the samples of the step, without padding, and StepShare their share of it.
-	InStep    uint64  `json:"in_step"`
-	StepShare float64 `json:"step_share"`
-	// Epoch and Place are the source's epoch and the place in it of its next sample when the step
-	// begins; LastEpoch is the epoch of its last sample in the step.
-	Epoch     uint64 `json:"epoch"`
-	Place     uint64 `json:"place"`
-	LastEpoch uint64 `json:"last_epoch"`
-}
+// Source is one source's part in a step, over all ranks.
+type Source = mix.Share
 
 // Sample is a sample of a step, in the order of delivery.
 type Sample struct {
@@ -277,7 +262,7 @@ func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step
 	if err != nil {
 		return nil, err
 	}
-	step := &Step{Epoch: b.Epoch}
+	step := &Step{Epoch: b.Epoch, Holds: x.of.Holds}
 	if step.Step, step.Position, err = run.Number(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position}, x.GlobalBatch); err != nil {
 		return nil, err
 	}
@@ -294,72 +279,6 @@ func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step
 	if err := x.list(ctx, step, refs, &b); err != nil {
 		return nil, err
 	}
-	if x.of.Mix == nil {
-		step.Sources = []Source{alone(step, &b)}
-		return step, nil
-	}
-	step.Sources, err = shares(x.of.Mix, step.Position, step.NextPosition)
+	step.Sources, err = run.Shares(&b, step.Position, step.NextPosition)
 	return step, err
-}
-
-// alone returns the part of a data set that is read alone.
-func alone(step *Step, b *order.Batch) Source {
-	s := Source{
-		Samples: step.EpochLength, Share: 1, Given: step.Position, InStep: step.NextPosition - step.Position, StepShare: 1,
-		Epoch: b.Epoch, Place: b.Position, LastEpoch: b.NextEpoch,
-	}
-	if s.LastEpoch > s.Epoch && b.NextPosition == 0 {
-		s.LastEpoch--
-	}
-	s.GivenShare = part(s.Given, step.Position)
-	return s
-}
-
-// shares returns the parts of all sources in the positions from ≤ g < to.
-func shares(plan *mix.Plan, from, to uint64) ([]Source, error) {
-	before, err := plan.Counts(nil, from)
-	if err != nil {
-		return nil, err
-	}
-	after, err := plan.Counts(nil, to)
-	if err != nil {
-		return nil, err
-	}
-	weights, err := plan.Weights(from)
-	if err != nil {
-		return nil, err
-	}
-	p := plan.Mix()
-	var sources []Source
-	for i := range p.Sources {
-		s := Source{Name: p.Sources[i].Name, Samples: p.Sources[i].Units, Given: before[i], InStep: after[i] - before[i]}
-		s.Share, s.GivenShare, s.StepShare = part(weights[i], sum(weights)), part(before[i], from), part(s.InStep, to-from)
-		if s.Samples > 0 {
-			if s.Epoch, s.Place, err = p.Sources[i].Place(before[i]); err != nil {
-				return nil, err
-			}
-			s.LastEpoch = s.Epoch
-			if s.InStep > 0 {
-				if s.LastEpoch, _, err = p.Sources[i].Place(after[i] - 1); err != nil {
-					return nil, err
-				}
-			}
-		}
-		sources = append(sources, s)
-	}
-	return sources, nil
-}
-
-func part(n, of uint64) float64 {
-	if of == 0 {
-		return 0
-	}
-	return float64(n) / float64(of)
-}
-
-func sum(weights []uint64) (total uint64) {
-	for _, w := range weights {
-		total += w
-	}
-	return total
 }

@@ -101,7 +101,7 @@ func datasetCheckpoint(c *order.Checkpoint) (*Standing, error) {
 			Lanes: c.Lanes, RunBlocks: c.RunBlocks, Delay: c.Delay, Head: c.Head, Affinity: c.Affinity,
 		}},
 	}
-	s.Sources[0].GivenShare = part(s.Position, s.Position)
+	s.Sources[0].GivenShare = mix.Part(s.Position, s.Position)
 	if c.GlobalBatch > 0 {
 		var err error
 		m := mix.Mix{Tail: c.Tail, Epoch: n}
@@ -126,7 +126,7 @@ func mixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 			return nil, err
 		}
 	}
-	parts, err := shares(plan, c.Position, c.Position)
+	parts, err := plan.Shares(c.Position, c.Position)
 	if err != nil {
 		return nil, err
 	}
@@ -144,9 +144,9 @@ func mixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 	}
 	for _, g := range c.Segments[1:] {
 		ahead := StandingAhead{At: g.At, Shares: map[string]float64{}}
-		for i, w := range g.Weights {
-			if w > 0 {
-				ahead.Shares[c.Sources[i].Name] = part(w, sum(g.Weights))
+		for i, share := range mix.Fractions(g.Weights) {
+			if share > 0 {
+				ahead.Shares[c.Sources[i].Name] = share
 			}
 		}
 		s.Segments = append(s.Segments, ahead)

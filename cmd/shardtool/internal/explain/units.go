@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -28,10 +29,10 @@ type piece struct {
 // cut adds the units of a batch to a step, with the piece of a sample that each reference has.
 // world is the number of ranks.
 func (s *Step) cut(refs []order.Ref, b *order.Batch, p units.Params, world int) {
-	if p.Kind == "" {
+	cuts := b.Cuts
+	if cuts == nil {
 		return
 	}
-	cuts := b.Cuts
 	s.Units = &Units{Kind: p.Kind, Size: p.Size}
 	for i := 0; i < len(refs); {
 		unit, count, longest := cuts[i].Unit, uint64(0), uint64(0)
@@ -51,5 +52,5 @@ func (s *Step) cut(refs []order.Ref, b *order.Batch, p units.Params, world int) 
 			s.Units.room += uint64(p.Size)
 		}
 	}
-	s.Units.Fill = part(s.Units.Tokens, s.Units.room)
+	s.Units.Fill = mix.Part(s.Units.Tokens, s.Units.room)
 }

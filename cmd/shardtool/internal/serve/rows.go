@@ -22,7 +22,7 @@ func (q *StartRequest) onlyArrays() bool {
 			return false
 		}
 	}
-	return len(q.Columns) > 0 && q.Units == nil
+	return len(q.Columns) > 0
 }
 
 // isNumber reports whether the column has a number of 64 bits for each sample.

@@ -16,7 +16,6 @@ import (
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // errPipe is the error of a write to a socket that nobody reads any more.
@@ -111,19 +110,9 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	for _, of := range r.stream.Stats().Sources {
 		out.Sources = append(out.Sources, of.Name)
 	}
-	if p := at.Mix; p != nil && at.Units.Kind != "" {
-		out.Units = p.Mix().Epoch
-		if out.End, err = p.End(); err != nil {
+	if at.Units.Kind != "" {
+		if out.Units, out.End, err = r.stream.Extent(ctx, nil); err != nil {
 			return err
-		}
-	}
-	if u := at.UnitOrder; u != nil {
-		if epoch := cp.Place().Epoch; epoch < order.MaxEpochs {
-			plan, err := u.Plan(ctx, epoch)
-			if err != nil {
-				return err
-			}
-			out.Units = plan.Units()
 		}
 	}
 	return r.s.sendJSON(kindStarted, r.id, out)

@@ -10,7 +10,6 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/sequences"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // UnitRequest asks for units, see package units.
@@ -101,32 +100,15 @@ func (u *unitColumns) gather(ctx context.Context, s *reader.Stream, b *reader.Ba
 	} else {
 		u.samples(b)
 	}
-	next, err := unitsAfter(ctx, s, b)
+	next, err := b.Of, error(nil)
+	if b.NextEpoch != b.Epoch {
+		next, _, err = s.Extent(ctx, b)
+	}
 	u.add("<i8", []int{2}, func(dst []byte) {
 		binary.LittleEndian.PutUint64(dst, b.Of)
 		binary.LittleEndian.PutUint64(dst[8:], next)
 	})
 	return u.made, err
-}
-
-// unitsAfter returns the number of units of the epoch in which the next batch begins, or 0 if there
-// is none.
-func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64, error) {
-	if b.NextEpoch == b.Epoch {
-		return b.Of, nil
-	}
-	u := s.Info().UnitOrder
-	if u == nil { // a mix: all its epochs are alike
-		return b.Of, nil
-	}
-	if b.NextEpoch >= min(u.Until(), order.MaxEpochs) {
-		return 0, nil
-	}
-	plan, err := u.Plan(ctx, b.NextEpoch)
-	if err != nil {
-		return 0, err
-	}
-	return plan.Units(), nil
 }
 
 // rows makes the columns of packed sequences: the fields, position_ids, document, cu_seqlens,

@@ -208,7 +208,7 @@ func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
 			return err
 		}
 		if last != nil {
-			weights := shares(st.Weights)
+			weights := mix.Fractions(st.Weights)
 			if _, err := f.ended(m, at, last, weights); err != nil {
 				return err
 			}
@@ -247,15 +247,4 @@ func (f *Forecast) event(m *mix.Mix, at mix.Steps, e MixEvent) (err error) {
 		f.Events = append(f.Events, e)
 	}
 	return err
-}
-
-func shares(weights []uint64) (out []float64) {
-	total := 0.0
-	for _, w := range weights {
-		total += float64(w)
-	}
-	for _, w := range weights {
-		out = append(out, float64(w)/total)
-	}
-	return out
 }
