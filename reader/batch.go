@@ -59,6 +59,7 @@ type batchMemory struct {
 func (s *Stream) newMemory() *batchMemory {
 	m := &batchMemory{from: s.from}
 	m.samples.Make, m.rows.Layout = m.sample, s.rows
+	m.samples.Fields, m.samples.Picks = func(of *Sample) *[]format.FieldView { return &of.Fields }, s.picks
 	return m
 }
 

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -26,13 +27,17 @@ type Dataset struct {
 	pool      fetch.ScratchPool
 	random    *semaphore.Weighted // bytes of all random reads
 	selection *views.Selection
+
+	layers     []OpenLayer
+	parts      []part         // the data set itself, and the layers that are read
+	attributes map[string]int // by name the number of the data set that has it: 0, or 1 and more for layers
 }
 
 // Close frees the data set. Iterations and reads that still run end with an error that wraps
 // fs.ErrClosed. Close waits for its own goroutines, not for the caller's. A second Close does
 // nothing.
 func (d *Dataset) Close() error {
-	err := d.catalog.Close()
+	err := errors.Join(d.catalog.Close(), closeLayers(d.layers))
 	d.pool.Close()
 	return err
 }

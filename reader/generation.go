@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -35,11 +36,26 @@ func openGeneration(ctx context.Context, store objstore.Store, opts Options) (*D
 		tables = tablesName(opts.Generation)
 	}
 	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory)}
-	if d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit()); err != nil {
+	var layers []OpenLayer
+	var layersErr error
+	var opening sync.WaitGroup
+	if len(opts.Layers) > 0 {
+		opening.Go(func() { layers, layersErr = openLayers(ctx, opts) })
+	}
+	d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit())
+	opening.Wait()
+	if err = cmp.Or(err, layersErr); err == nil {
+		d.tables = d.catalog.Tables
+		d.selection = views.All(d.tables.Samples)
+		err = d.join(layers, opts.Fields)
+	}
+	if err != nil {
+		if d.catalog != nil {
+			d.catalog.Close()
+		}
+		closeLayers(layers)
 		return nil, err
 	}
-	d.tables = d.catalog.Tables
-	d.selection = views.All(d.tables.Samples)
 	return d, nil
 }
 

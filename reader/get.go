@@ -20,6 +20,14 @@ import (
 // with the sample. If no sample has that number, the error wraps fs.ErrNotExist. If the sample was
 // removed, it wraps ErrRemoved too.
 func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
+	if d.plain() {
+		return d.get(ctx, number)
+	}
+	return d.getParts(ctx, number)
+}
+
+// get reads a sample as the data set itself has it.
+func (d *Dataset) get(ctx context.Context, number uint64) (*Sample, error) {
 	j, index, err := d.locate(ctx, number)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -21,6 +21,7 @@ type input struct {
 	name     string // in a mix
 	plan     *order.Plan
 	table    order.Table
+	first    int     // number of its first data set in the stream
 	share    float64 // of the samples; in a mix the largest over its segments
 	unit     unitSize
 }
@@ -59,25 +60,27 @@ func samples(in []*input) (n uint64) {
 // shards finds the shards of a stream for the planner, and keeps those used last.
 type shards struct {
 	inputs []*input
-	known  map[shardID]*fetch.Shard
+	known  map[shardID][]planner.Shard
 }
 
 type shardID struct{ source, number int }
 
-func (s *shards) Shard(ctx context.Context, source int, block uint32) (*fetch.Shard, int, error) {
+func (s *shards) Shards(ctx context.Context, source int, block uint32) ([]planner.Shard, int, error) {
 	in := s.inputs[source]
 	id := shardID{source, in.plan.ShardOf(block)}
 	if sh := s.known[id]; sh != nil {
 		return sh, in.table.ShardFirst[id.number], nil
 	}
-	sh, err := in.catalog.Shard(ctx, id.number)
+	sh, err := in.shards(ctx, id.number, &in.table, in.first)
 	if err != nil {
 		return nil, 0, in.failed(err)
 	}
 	if s.known == nil || len(s.known) >= 4096 {
-		s.known = map[shardID]*fetch.Shard{}
+		s.known = map[shardID][]planner.Shard{}
 	}
-	sh.Mark()
+	for i := range sh {
+		sh[i].Mark()
+	}
 	s.known[id] = sh
 	return sh, in.table.ShardFirst[id.number], nil
 }
@@ -113,15 +116,16 @@ func (d *Dataset) expect(fields []string) error {
 		if strings.HasSuffix(want, "?") {
 			continue
 		}
-		i := slices.IndexFunc(d.tables.Fields, func(f format.FieldTotal) bool { return f.Name == want })
+		fields := d.Fields()
+		i := slices.IndexFunc(fields, func(f format.FieldTotal) bool { return f.Name == want })
 		if i < 0 {
-			have := make([]string, len(d.tables.Fields))
+			have := make([]string, len(fields))
 			for j := range have {
-				have[j] = d.tables.Fields[j].Name
+				have[j] = fields[j].Name
 			}
 			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.Store(), want, have)
 		}
-		if n := d.tables.Fields[i].Samples; n != d.tables.Samples {
+		if n := fields[i].Samples; n != d.tables.Samples {
 			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.Store())
 		}
 	}
@@ -130,8 +134,9 @@ func (d *Dataset) expect(fields []string) error {
 
 // has refuses a source that lacks a field of another one.
 func (in *input) has(other *input, optional []string) error {
-	for _, f := range other.tables.Fields {
-		if !slices.ContainsFunc(in.tables.Fields, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(optional, f.Name+"?") {
+	own := in.Fields()
+	for _, f := range other.Fields() {
+		if !slices.ContainsFunc(own, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(optional, f.Name+"?") {
 			return in.failed(fmt.Errorf("reader: %w: it has no field %q, which source %q has: where samples may lack it, expect %q", ErrFields, f.Name, other.name, f.Name+"?"))
 		}
 	}

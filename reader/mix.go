@@ -211,7 +211,9 @@ func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
 		return in, nil, nil
 	}
 	in.Dataset, in.table = r.sets[k], r.data[k].table
-	in.source.OneOf(len(r.sets))
+	for i := range in.parts {
+		in.parts[i].source.OneOf(len(r.sets) * len(in.parts))
+	}
 	if is := format.DigestString(in.Digest()); is != of.Digest {
 		return nil, nil, checkpointError{fmt.Errorf("the data set has digest %s, the run read %s: open that generation", is, of.Digest)}
 	}

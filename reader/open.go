@@ -57,6 +57,7 @@ func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, 
 // start wires the parts of the stream, and begins to read ahead.
 func (s *Stream) start(of planner.Order) {
 	s.life.opened = time.Now()
+	levels := s.number()
 	s.sizes = sizesOf(s.inputs, &s.opts)
 	s.ledger = ledger.New(s.opts.mostSkipped(s.inputs), s.opts.Faults.Skipped)
 	s.count.skipped = s.ledger.Mark()
@@ -76,7 +77,7 @@ func (s *Stream) start(of planner.Order) {
 	}
 	s.tune()
 	s.planner = &planner.Planner{
-		Order: of, Shards: &shards{inputs: s.inputs}, Sources: s.sources(),
+		Order: of, Shards: &shards{inputs: s.inputs}, Sources: s.sources(), Levels: levels,
 		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
 		Limit: s.sizes.memory, Share: share,
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
@@ -92,18 +93,38 @@ func (s *Stream) start(of planner.Order) {
 	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
 }
 
+// number numbers the data sets of the stream, and returns how many of them a sample has at most.
+func (s *Stream) number() (levels int) {
+	plain := true
+	for _, in := range s.inputs {
+		if in.Dataset == nil {
+			continue
+		}
+		in.first = len(s.parts)
+		for i := range in.parts {
+			s.parts, s.picks = append(s.parts, &in.parts[i]), append(s.picks, in.parts[i].pick)
+		}
+		levels, plain = max(levels, len(in.parts)), plain && in.plain()
+	}
+	if plain {
+		s.picks = nil
+	}
+	return levels
+}
+
 // sources returns the sources for the planner.
 func (s *Stream) sources() []planner.Source {
 	out := make([]planner.Source, len(s.inputs))
 	for i, in := range s.inputs {
 		if in.Dataset != nil && in.plan != nil { // else it gives nothing
 			_, wanted := in.pieces(s.sizes.pieces[i])
+			decoded, _ := in.sums()
 			first := s.sizes.pieces[i]
 			if in.plan.Params().Shuffle {
 				first = 1
 			}
 			out[i] = planner.Source{
-				PieceBlocks: s.sizes.pieces[i], FirstBlocks: first, Wanted: wanted, SampleBytes: int64(in.table.Decoded / max(in.tables.Samples, 1)), Joined: in.source.Joined(),
+				PieceBlocks: s.sizes.pieces[i], FirstBlocks: first, Wanted: wanted, SampleBytes: int64(decoded / float64(max(in.tables.Samples, 1))),
 			}
 		}
 	}
@@ -183,12 +204,17 @@ func (s *Stream) hand(ctx context.Context, out assembled) bool {
 // skip decides about a sample of a damaged block: if it returns nil, the sample is left out.
 func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 	in := s.inputs[r.Source]
+	cause = s.parts[p.Source].failed(cause)
 	if !s.opts.Faults.SkipCorrupt || !fetch.Proven(cause) {
 		return in.failed(cause)
 	}
 	j := p.Job.Shard.BlockRange(p.Job.Block+int(r.Block)-p.First, 1)
+	of, err := in.Shard(s.life.ctx, j.Shard.Number) // the ledger has blocks of the data set itself
+	if err != nil {
+		return in.failed(err)
+	}
 	return in.failed(s.ledger.Skip(ledger.Block{
-		Source: in.name, Shard: j.Shard.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
+		Source: in.name, Shard: of.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
 	}, cause))
 }
 

@@ -29,6 +29,13 @@ type Options struct {
 	// Removed are numbers of samples, ascending, that count as removed in addition to the samples that
 	// the generation lists.
 	Removed []uint64
+	// Layers are data sets that add fields to the samples: each must be a layer of this data set.
+	// Get and streams deliver their fields too.
+	Layers []Layer
+	// Fields, when not empty, names the fields that Get and streams deliver. One with a question mark,
+	// as in "caption?", may be missing. Data sets that have none of them are not read: neither layers,
+	// nor the data set itself, except for samples that no layer read covers.
+	Fields []string
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0:
 	// runtime.GOMAXPROCS(0), which follows the CPU affinity and the cgroup's limit. With a remote
 	// store (objstore.Traits), as many requests are in flight as it asks for, and Workers of their

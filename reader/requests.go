@@ -29,9 +29,13 @@ type asked struct {
 
 func elastics(inputs []*input) (stores []asked) {
 	for _, in := range inputs {
-		if in.share > 0 {
-			if reserve := objstore.TraitsOf(in.source.Store).Reserve; reserve != nil {
-				stores = append(stores, asked{reserve: reserve, sends: in.source.Requests()})
+		if in.share == 0 {
+			continue
+		}
+		for i := range in.parts {
+			of := in.parts[i].source
+			if reserve := objstore.TraitsOf(of.Store).Reserve; reserve != nil {
+				stores = append(stores, asked{reserve: reserve, sends: of.Requests()})
 			}
 		}
 	}

@@ -55,8 +55,12 @@ func (s *Stream) layout(ctx context.Context) (*stacked.Layout, error) {
 
 // layout returns the layout that all shards have, or nil if there are no samples.
 func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
-	for part := range in.tables.Parts {
-		p, err := in.catalog.Part(ctx, part)
+	only, err := in.only()
+	if err != nil {
+		return nil, err
+	}
+	for part := range only.tables.Parts {
+		p, err := only.catalog.Part(ctx, part)
 		if err != nil {
 			return nil, err
 		}

@@ -31,6 +31,9 @@ const (
 	// pieceBlocks is the most blocks that are fetched, decoded and held together: a run, or a part of
 	// one.
 	pieceBlocks = 8
+	// joinedBytes bounds the decoded bytes of pieces of more blocks, where order.Table.Joined allows
+	// them.
+	joinedBytes = 2 << 20
 	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference
 	// and its use in a draft; of a Sample and a FieldView in a batch.
 	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 44, 72, 48
@@ -77,16 +80,20 @@ func (in *input) need(o *StreamOptions) (n need) {
 	p, t := in.plan.Params(), &in.table
 	blocks := max(float64(len(t.Samples)), 1)
 	samples := float64(in.tables.Samples)
-	for _, f := range in.tables.Fields {
-		n.fields += float64(f.Samples) / max(samples, 1)
-		n.largest += float64(f.Max)
-		n.made += float64(f.Bytes) / max(samples, 1)
+	for i := range in.parts {
+		p := &in.parts[i]
+		weight, made := p.weight(in.Dataset), 0.
+		for _, f := range p.tables.Fields {
+			n.fields += weight * float64(f.Samples) / max(samples, 1)
+			n.largest += float64(f.Max)
+			made += float64(f.Bytes) / max(samples, 1)
+		}
+		if p.tables.Minor() > 0 && !o.Rows { // shards may be stacked, and then samples are made
+			n.made += in.share * (made + madeKey)
+		}
 	}
-	n.made = in.share * (n.made + madeKey)
-	if in.tables.Minor() == 0 || o.Rows { // no shard is stacked, or no sample is made
-		n.made = 0
-	}
-	n.perBlock = float64(t.Decoded)/blocks + 1
+	decoded, stored := in.sums()
+	n.perBlock = decoded/blocks + 1
 	if !o.Rows { // the place of a row is computed
 		n.tables = (startCost + memberCost*n.fields) * samples / blocks
 	}
@@ -100,8 +107,9 @@ func (in *input) need(o *StreamOptions) (n need) {
 	}
 	n.held = n.live * n.block / n.perBlock
 	n.all, n.data = n.block*float64(in.tables.Blocks), n.perBlock*blocks
-	n.stored = int64(in.tables.Bytes)
-	n.request, n.decoded = float64(in.tables.Bytes)/blocks*runAhead(p), n.block*runAhead(p)
+	ahead := in.runAhead(n.perBlock)
+	n.stored = int64(stored)
+	n.request, n.decoded = stored/blocks*ahead, n.block*ahead
 	n.sample = in.share * n.perBlock / max(samples/blocks, 1e-9)
 	n.fields, n.block = in.share*n.fields, in.share*n.block
 	return n
@@ -124,7 +132,9 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		if in.share > 0 { // sources without weight give nothing
 			needs[i] = in.need(o)
 			all.join(&needs[i])
-			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Tuning.Requests))
+			for _, p := range in.parts {
+				z.requests = max(z.requests, requests(p.source.Store, p.source.Requests(), o.Tuning.Requests))
+			}
 		}
 	}
 	local := int(localSamples(inputs, o)) + 1
@@ -153,7 +163,9 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		z.most = z.requests
 		for _, in := range inputs {
 			if in.share > 0 && o.Tuning.Requests == 0 && !o.Tuning.NoAutotune {
-				z.most = max(z.most, mostRequests(in.source.Store, z.requests, z.memory, all.request))
+				for _, p := range in.parts {
+					z.most = max(z.most, mostRequests(p.source.Store, z.requests, z.memory, all.request))
+				}
 			}
 		}
 		z.flight = max(min(z.memory/4, int64(float64(z.most)*all.request), all.stored), 1<<20)
@@ -173,7 +185,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	for i, in := range inputs {
 		n, piece := &needs[i], 1
 		if in.share > 0 {
-			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes)
+			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes, in.pieceBlocks(n.perBlock))
 			piece, _ = in.pieces(piece)
 		}
 		z.pieces = append(z.pieces, piece)
@@ -244,21 +256,28 @@ func liveBlocks(p order.Params, lanes int, perShard float64) float64 {
 	return run * float64(lanes) * float64(p.Delay+4)
 }
 
-// runAhead returns how many blocks a request asks for, if memory allows.
-func runAhead(p order.Params) float64 {
-	if !p.Shuffle || p.RunBlocks == 0 {
-		return pieceBlocks
-	}
-	return float64(min(pieceBlocks, p.RunBlocks))
+// pieceBlocks returns the most blocks of a piece, whose blocks have perBlock decoded bytes: a run
+// where runs have many small blocks.
+func (in *input) pieceBlocks(perBlock float64) int {
+	return max(pieceBlocks, min(in.table.Joined, int(joinedBytes/perBlock)))
 }
 
-// pieceSize returns how many blocks make a piece, when fit of them fit the budget: a divisor of a
-// run's, and few enough for every lane to have its current piece and the next one.
-func pieceSize(p order.Params, fit, lanes int) int {
-	if !p.Shuffle {
-		return max(min(pieceBlocks, fit/max(8, 2*lanes)), 1)
+// runAhead returns how many blocks a request asks for, if memory allows.
+func (in *input) runAhead(perBlock float64) float64 {
+	p, most := in.plan.Params(), in.pieceBlocks(perBlock)
+	if !p.Shuffle || p.RunBlocks == 0 {
+		return float64(most)
 	}
-	n := max(min(pieceBlocks, fit/8), 1)
+	return float64(min(most, int(p.RunBlocks)))
+}
+
+// pieceSize returns how many blocks make a piece, when fit of them fit the budget: at most most, a
+// divisor of a run's, and few enough for every lane to have its current piece and the next one.
+func pieceSize(p order.Params, fit, lanes, most int) int {
+	if !p.Shuffle {
+		return max(min(most, fit/max(8, 2*lanes)), 1)
+	}
+	n := max(min(most, fit/8), 1)
 	if e := int(p.RunBlocks); e > 0 {
 		for n = min(e, n); e%n != 0; n-- {
 		}

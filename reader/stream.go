@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
@@ -37,7 +38,9 @@ type Stream struct {
 	sizes   sizes
 	clock   account.Clock
 	window  *window.Window
-	from    []*origin // by source
+	from    []*origin        // by source
+	parts   []*part          // the data sets of all sources, by their numbers
+	picks   []*assemble.Pick // of the parts; nil where all fields are delivered
 	planner *planner.Planner
 	tuning  tuning
 	ledger  *ledger.Ledger
@@ -73,9 +76,12 @@ func (s *Stream) scope(ctx context.Context) {
 	l := &s.life
 	l.ctx = ctx
 	for _, in := range s.inputs {
-		if in.Dataset != nil {
+		if in.Dataset == nil {
+			continue
+		}
+		for i := range in.parts {
 			var end func()
-			l.ctx, end = in.catalog.Scope(l.ctx)
+			l.ctx, end = in.parts[i].catalog.Scope(l.ctx)
 			l.ends = append(l.ends, end)
 		}
 	}

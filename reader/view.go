@@ -36,6 +36,7 @@ func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
 	if err != nil {
 		return t, err
 	}
+	d.sized(&t)
 	t.View, err = d.selection.Order(t.Samples)
 	return t, err
 }

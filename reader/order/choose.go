@@ -141,7 +141,7 @@ func chooseRunBlocks(t *Table, c *Choice) uint32 {
 		return uint32(e)
 	}
 	lanes := uint64(cmp.Or(c.Lanes, DefaultLanes))
-	for e < min(largest, maxJoinedBlocks) && runBytes(t, uint32(e)) < enoughBytes &&
+	for e < min(largest, cmp.Or(t.Joined, maxJoinedBlocks)) && runBytes(t, uint32(e)) < enoughBytes &&
 		c.memory()/runBytes(t, uint32(2*e))/lanes >= joinedRuns && uint64(countRuns(t, 2*e))/lanes >= leastRuns {
 		e *= 2
 	}

@@ -17,6 +17,8 @@ type Table struct {
 	ShardFirst []int
 	// Decoded is the sum of the decoded bytes of all blocks. Only Choose uses it.
 	Decoded uint64
+	// Joined is the most small blocks that Choose joins to a run; 0 means 8.
+	Joined int
 	// View, when not nil, selects the samples of an epoch. The order of a view differs from the
 	// order of the table; Choose does not depend on it.
 	View View

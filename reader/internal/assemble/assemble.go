@@ -27,9 +27,9 @@ type Form interface {
 	pad(place int32)
 	// land takes note of a piece that is in memory. Pieces come in order, each of a window.Use once.
 	land(p *window.Piece)
-	// find fills ascending places, and copies the samples if the draft is copied. An error tells why
-	// the n-th place cannot be filled; the places before it were.
-	find(places []int32) (n int, err error)
+	// find fills ascending places with what a level has of them, and copies it if the draft is copied.
+	// An error tells why the n-th place cannot be filled; the places before it were.
+	find(level int, places []int32) (n int, err error)
 	// close removes the places of holes, and counts the bytes.
 	close(h *Held)
 }
@@ -43,8 +43,11 @@ type Assembler struct {
 	// an error ends the stream.
 	Skip func(p *window.Piece, r *order.Ref, cause error) error
 
-	// For the draft at hand: the places to find, and the places of holes.
-	places, holes []int32
+	// For the draft at hand: by level the places to find, and the places of holes.
+	places [][]int32
+	holes  []int32
+	lost   bool      // places that were to be found became holes
+	lists  [][]int32 // memory of places
 	// failed is the error of the first place that has one, failedAt that place.
 	failed   error
 	failedAt int32
@@ -55,7 +58,7 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 	h.begin(d)
 	f.begin(d, a.Window)
 	a.list(d, f)
-	rest, removed := a.places, len(a.holes)
+	samples, removed := len(a.places[0]), len(a.holes)
 	for u, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
 			return err
@@ -64,19 +67,23 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 		if !d.Copied {
 			continue
 		}
-		n := 0
-		for n < len(rest) && d.In[rest[n]] == int32(u) {
-			n++
+		for k, rest := range a.places {
+			n := 0
+			for n < len(rest) && (d.In[k][rest[n]] == int32(u) || d.In[k][rest[n]] < 0) {
+				n++
+			}
+			a.find(d, f, k, rest[:n])
+			a.places[k] = rest[n:]
 		}
-		a.find(d, f, rest[:n])
-		rest = rest[n:]
 		a.Window.Gathered(d.Use, p)
 	}
-	a.find(d, f, rest)
+	for k, rest := range a.places {
+		a.find(d, f, k, rest)
+	}
 	if a.failed != nil {
 		return a.failed
 	}
-	h.Samples = len(a.places) + removed - len(a.holes)
+	h.Samples = samples + removed - len(a.holes)
 	h.close(a.holes)
 	f.close(h)
 	return nil
@@ -85,37 +92,59 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 // list lists the places to find, in order, or piece by piece where the draft is copied, and the
 // holes of removed samples.
 func (a *Assembler) list(d *planner.Draft, f Form) {
-	a.failed, a.failedAt = nil, int32(len(d.Refs))
-	places, holes := slices.Grow(a.places[:0], len(d.Refs)), a.holes[:0]
-	for i, in := range d.In {
-		switch {
-		case in >= 0:
-			places = append(places, int32(i))
-		case d.Refs[i].Padding:
-			f.pad(int32(i))
-		default:
-			holes = append(holes, int32(i))
+	a.failed, a.failedAt, a.lost = nil, int32(len(d.Refs)), false
+	a.places = slices.Grow(a.places[:0], len(d.In))[:len(d.In)]
+	holes := a.holes[:0]
+	for k, all := range d.In {
+		places := slices.Grow(a.buffer(k), len(d.Refs))
+		for i, in := range all {
+			switch {
+			case in >= 0:
+				places = append(places, int32(i))
+			case k > 0:
+			case d.Refs[i].Padding:
+				f.pad(int32(i))
+			default:
+				holes = append(holes, int32(i))
+			}
+		}
+		a.places[k], a.lists[k] = places, places
+		if d.Copied {
+			slices.SortStableFunc(places, func(x, y int32) int { return int(all[x] - all[y]) })
 		}
 	}
-	a.places, a.holes = places, holes
-	if d.Copied {
-		slices.SortStableFunc(a.places, func(x, y int32) int { return int(d.In[x] - d.In[y]) })
-	}
+	a.holes = holes
 }
 
-// find fills ascending places. A sample that cannot be delivered is skipped, or ends the stream.
-func (a *Assembler) find(d *planner.Draft, f Form, places []int32) {
+// buffer returns the memory of the list of a level.
+func (a *Assembler) buffer(level int) []int32 {
+	if level == len(a.lists) {
+		a.lists = append(a.lists, nil)
+	}
+	return a.lists[level][:0]
+}
+
+// find fills ascending places with what a level has of them. A sample that cannot be delivered is
+// skipped, at all levels, or ends the stream.
+func (a *Assembler) find(d *planner.Draft, f Form, level int, places []int32) {
+	in := d.In[level]
+	if a.lost {
+		places = slices.DeleteFunc(places, func(i int32) bool { return in[i] < 0 })
+	}
 	for len(places) > 0 && places[0] < a.failedAt {
-		n, err := f.find(places)
+		n, err := f.find(level, places)
 		if err == nil {
 			return
 		}
 		i := places[n]
-		r, p := &d.Refs[i], d.Pieces[d.In[i]]
+		r, p := &d.Refs[i], d.Pieces[in[i]]
 		if blk := int(r.Block) - p.First; p.Table.Err(blk) == nil { // else it has a place
 			err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
 		}
 		a.holes, places = append(a.holes, i), places[n+1:]
+		for k := range d.In {
+			d.In[k][i], a.lost = -1, true
+		}
 		if err = a.Skip(p, r, err); err != nil && i < a.failedAt {
 			a.failed, a.failedAt = err, i
 		}

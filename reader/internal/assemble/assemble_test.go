@@ -53,8 +53,8 @@ func newMemory(t *testing.T, p order.Params, blocks, perBlock int) *memory {
 	return m
 }
 
-func (m *memory) Shard(context.Context, int, uint32) (*fetch.Shard, int, error) {
-	return m.shard, 0, nil
+func (m *memory) Shards(context.Context, int, uint32) ([]planner.Shard, int, error) {
+	return []planner.Shard{{Shard: m.shard, Joined: 1 << 20}}, 0, nil
 }
 
 // cursor is one rank's part of an order.
@@ -104,7 +104,7 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 	drafts, fetches := make(chan *planner.Draft, 4), make(chan *window.Piece, 4)
 	w := window.New(limit, clock)
 	p := &planner.Planner{
-		Order: cursor{c, split}, Shards: m, Sources: []planner.Source{{PieceBlocks: 2, FirstBlocks: 1, SampleBytes: 300, Joined: 1 << 20}},
+		Order: cursor{c, split}, Shards: m, Sources: []planner.Source{{PieceBlocks: 2, FirstBlocks: 1, SampleBytes: 300}},
 		Window: w, Clock: clock, Ahead: tune.NewAhead(4), Load: new(tune.Load), Limit: limit, Share: limit / 2, Drafts: drafts, Fetches: fetches,
 	}
 	go p.Run(ctx)
@@ -203,7 +203,7 @@ func TestOrder(t *testing.T) {
 				}
 			}
 			drawn, held := map[int32]bool{}, int64(0)
-			for _, in := range d.In {
+			for _, in := range d.In[0] {
 				if in >= 0 {
 					drawn[in] = true
 				}

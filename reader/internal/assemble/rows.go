@@ -78,9 +78,9 @@ func (m *Rows) pad(place int32) {
 
 func (m *Rows) land(p *window.Piece) { m.draft.Arrays.Add(p.Table, p.First, len(m.Layout.Fields)) }
 
-func (m *Rows) find(places []int32) (n int, err error) {
+func (m *Rows) find(level int, places []int32) (n int, err error) {
 	d, to := m.draft, m.at
-	refs, in, arrays := d.Refs, d.In, &d.Arrays
+	refs, in, arrays := d.Refs, d.In[level], &d.Arrays
 	for n, i := range places {
 		r := &refs[i]
 		at, ok := arrays.Find(int(in[i]), r.Block, r.Index, r.Number)

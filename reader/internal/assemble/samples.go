@@ -14,7 +14,12 @@ import (
 type Samples[T any] struct {
 	// Make makes a sample of what was found. Padding has neither key nor fields.
 	Make func(to *T, r *order.Ref, key []byte, fields []format.FieldView)
-	List []T
+	// Fields returns the fields of a sample that was made, or of one that was not: none.
+	Fields func(of *T) *[]format.FieldView
+	// Picks are, by the number of the data set, the fields that are delivered; nil or a nil element
+	// means all.
+	Picks []*Pick
+	List  []T
 
 	draft  *planner.Draft
 	window *window.Window
@@ -30,12 +35,15 @@ type Samples[T any] struct {
 func (m *Samples[T]) Reset() {
 	clear(m.List)
 	clear(m.fields)
-	*m = Samples[T]{Make: m.Make, List: m.List[:0], fields: m.fields[:0], made: m.made[:0]}
+	*m = Samples[T]{Make: m.Make, Fields: m.Fields, Picks: m.Picks, List: m.List[:0], fields: m.fields[:0], made: m.made[:0]}
 }
 
 func (m *Samples[T]) begin(d *planner.Draft, w *window.Window) {
 	m.draft, m.window, m.bytes = d, w, 0
 	m.List = slices.Grow(m.List[:0], len(d.Refs))[:len(d.Refs)]
+	if len(d.In) > 1 { // find adds to samples
+		clear(m.List)
+	}
 }
 
 func (m *Samples[T]) pad(place int32) { m.Make(&m.List[place], &m.draft.Refs[place], nil, nil) }
@@ -46,20 +54,21 @@ func (m *Samples[T]) land(*window.Piece) {}
 // when find reads them.
 const touched = 64
 
-func (m *Samples[T]) find(places []int32) (n int, err error) {
+func (m *Samples[T]) find(level int, places []int32) (n int, err error) {
 	d := m.draft
-	refs, list, all, bytes := d.Refs, m.List, m.fields, m.bytes
+	refs, in, list, all, bytes := d.Refs, d.In[level], m.List, m.fields, m.bytes
+	several := len(d.In) > 1
 	defer func() { m.fields, m.bytes = all, bytes }()
 	for n, i := range places {
 		if n%touched == 0 {
-			m.touch(places[n:min(n+touched, len(places))])
+			m.touch(in, places[n:min(n+touched, len(places))])
 		}
 		r, at := &refs[i], len(all)
 		var key []byte
 		if near := m.near[n%touched]; near != nil { // the usual case
 			key, all, _ = near.At(int(r.Index), all, nil)
 		} else {
-			p := d.Pieces[d.In[i]]
+			p := d.Pieces[in[i]]
 			blk := int(r.Block) - p.First
 			if err = p.Table.Err(blk); err == nil {
 				key, all, m.made, err = p.Table.Sample(blk, int(r.Index), r.Number, all, m.made)
@@ -68,12 +77,27 @@ func (m *Samples[T]) find(places []int32) (n int, err error) {
 				return n, err
 			}
 		}
+		if m.Picks != nil {
+			all = m.Picks[d.Pieces[in[i]].Source].fields(all, at, r.Number)
+		}
 		fields := all[at:len(all):len(all)]
 		if d.Copied {
+			if level > 0 {
+				key = nil
+			}
 			key = m.copy(key, fields)
 		}
 		for k := range fields {
 			bytes += int64(len(fields[k].Data))
+		}
+		if several {
+			if all, err = merge(all, at, *m.Fields(&list[i])); err != nil {
+				return n, err
+			}
+			if fields = all[at:len(all):len(all)]; level > 0 {
+				*m.Fields(&list[i]) = fields
+				continue
+			}
 		}
 		m.Make(&list[i], r, key, fields)
 	}
@@ -84,9 +108,9 @@ func (m *Samples[T]) find(places []int32) (n int, err error) {
 // processor waits for one sample at a time, but here for many at once: first for their places, then
 // for their first bytes. With touch, a stream of samples of 200 bytes whose consumer reads them
 // takes 15 to 20 % less processor time.
-func (m *Samples[T]) touch(places []int32) {
+func (m *Samples[T]) touch(in, places []int32) {
 	d := m.draft
-	refs, in := d.Refs, d.In
+	refs := d.Refs
 	for k, i := range places {
 		r, p := &refs[i], d.Pieces[in[i]]
 		near := p.Table.Packed(int(r.Block)-p.First, int(r.Index), r.Number)
@@ -121,9 +145,22 @@ func (m *Samples[T]) close(h *Held) {
 		}
 		clear(m.List[h.Len():])
 		m.List = m.List[:h.Len()]
+		if len(m.draft.In) > 1 { // samples became holes after some of their fields were found
+			h.Bytes = m.size()
+		}
 	}
 	clear(m.near[:])
 	m.draft, m.window = nil, nil
+}
+
+// size returns the bytes of the fields of all samples.
+func (m *Samples[T]) size() (n int64) {
+	for i := range m.List {
+		for _, f := range *m.Fields(&m.List[i]) {
+			n += int64(len(f.Data))
+		}
+	}
+	return n
 }
 
 // SizeOf returns the bytes that Copy needs.

@@ -34,33 +34,43 @@ func (p *Planner) plan(ctx context.Context, d *Draft) (more bool, err error) {
 	return true, nil
 }
 
-// open opens the slot of a span.
+// open opens the slots of a span.
 func (p *Planner) open(ctx context.Context, of *order.Span) error {
 	p.Clock.Plan(account.PlanStore)
-	sh, base, err := p.Shards.Shard(ctx, int(of.Source), of.Block)
+	all, base, err := p.Shards.Shards(ctx, int(of.Source), of.Block)
 	p.Clock.Plan(account.PlanOrder)
 	if err != nil {
 		return err
 	}
+	for k := range p.slots {
+		s := span{Slot: p.Window.OpenSlot()}
+		if k < len(all) {
+			p.fill(&s, of, &all[k], base)
+		}
+		p.slots[k][of.Source].add(s) // serial numbers count up
+	}
+	return nil
+}
+
+// fill opens the pieces of a span in a shard whose first block has the number base.
+func (p *Planner) fill(s *span, of *order.Span, sh *Shard, base int) {
 	source := &p.Sources[of.Source]
 	per := source.PieceBlocks
 	if p.batch == 0 {
 		per = source.FirstBlocks
 	}
 	from, to := (int(of.Block)-base)/per, (int(of.Block+of.Blocks-1)-base)/per
-	s := span{Slot: p.Window.OpenSlot(), first: base + from*per, per: per}
+	s.first, s.per = base+from*per, per
 	for n := from; n <= to; n++ {
-		id := window.ID{Source: int(of.Source), Shard: sh.Number, Number: n, Per: per}
+		id := window.ID{Source: sh.Set, Shard: sh.Number, Number: n, Per: per}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
-			piece.Note = window.Note{}
+			piece.Note = window.Note{Joined: sh.Joined}
 			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Blocks)-n*per))
 			piece.Job = sh.BlockRange(piece.First-base, piece.Blocks)
-			piece.Plan = piece.Job.Plan(source.Joined)
+			piece.Plan = piece.Job.Plan(sh.Joined)
 		})
 		piece.Note.Slots++
 	}
-	p.slots[of.Source].add(s) // serial numbers count up
-	return nil
 }
 
 // trim leaves out unwanted blocks at the ends of a piece. A piece without wanted blocks is never
@@ -82,9 +92,14 @@ func (s *Source) trim(first, blocks int) (int, int) {
 	return from, to - from
 }
 
-// close closes the slot of a span after the batch: its pieces leave the count of the window.
+// close closes the slots of a span after the batch: their pieces leave the count of the window.
 func (p *Planner) close(d *Draft, of *order.Span) {
-	own := &p.slots[of.Source]
+	for k := range p.slots {
+		p.closeSlot(d, &p.slots[k][of.Source], of)
+	}
+}
+
+func (p *Planner) closeSlot(d *Draft, own *slots, of *order.Span) {
 	at := of.Slot - own.first
 	for _, piece := range own.open[at].Pieces {
 		if piece.Note.Slots--; piece.Note.Slots == 0 && piece.Note.Counted {

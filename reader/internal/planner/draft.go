@@ -15,9 +15,11 @@ type Draft struct {
 	Pieces []*window.Piece
 	Refs   []order.Ref
 	Cuts   []order.Cut // of each reference, where positions hold units; else empty
-	In     []int32     // of each reference its piece in Pieces; -1 for padding and removed samples
-	Info   order.Batch
-	Err    error // in place of the batch; ends the stream
+	// In has by level each reference's piece in Pieces. It is -1 at level 0 for padding and removed
+	// samples, and elsewhere also where no data set is read at the level.
+	In   [][]int32
+	Info order.Batch
+	Err  error // in place of the batch; ends the stream
 
 	number  uint64 // of the batch
 	known   int    // pieces that batches before it in the Use need

@@ -29,9 +29,17 @@ type Order interface {
 
 // Shards finds the shards of the sources.
 type Shards interface {
-	// Shard returns the shard of a source that holds a block, and the number of the shard's first
-	// block in the source.
-	Shard(ctx context.Context, source int, block uint32) (s *fetch.Shard, first int, err error)
+	// Shards returns the shards that are read for a block of a source: one of each data set that has
+	// fields of its samples, at least one and at most Planner.Levels. All have the same blocks. first
+	// is the number of their first block in the source. The result is not written to.
+	Shards(ctx context.Context, source int, block uint32) (all []Shard, first int, err error)
+}
+
+// Shard is a shard with the number of its data set. Data sets are numbered over all sources.
+type Shard struct {
+	*fetch.Shard
+	Set    int
+	Joined int // most stored bytes of one read
 }
 
 // Source describes a source for the planner.
@@ -44,8 +52,7 @@ type Source struct {
 	// Wanted reports whether a block has samples in the order; nil means that all blocks have. The
 	// wanted blocks of a piece are consecutive, and only they are read.
 	Wanted      func(block int) bool
-	SampleBytes int64 // mean decoded bytes of a sample
-	Joined      int   // most stored bytes of one read
+	SampleBytes int64 // mean decoded bytes of a sample, of all its data sets
 }
 
 // Planner plans the batches of one stream. Fill in the exported fields, then call Run.
@@ -53,10 +60,13 @@ type Planner struct {
 	Order   Order
 	Shards  Shards
 	Sources []Source
-	Window  *window.Window
-	Clock   *account.Clock
-	Ahead   *tune.Ahead
-	Load    *tune.Load
+	// Levels is the most data sets that are read for a sample; 0 means 1. The shards of a span have
+	// levels 0, 1, … as Shards returned them.
+	Levels int
+	Window *window.Window
+	Clock  *account.Clock
+	Ahead  *tune.Ahead
+	Load   *tune.Load
 	// Limit is the memory budget: a larger block is an error. Share is the largest part of the window
 	// that the pieces of one batch may hold; the samples of a larger batch are copied.
 	Limit, Share int64
@@ -68,8 +78,8 @@ type Planner struct {
 	idle drafts
 
 	// Owned by Run.
-	slots []slots // by source
-	batch uint64  // number of the batch at hand
+	slots [][]slots // by level and source
+	batch uint64    // number of the batch at hand
 	use   use
 	size  extent
 }
@@ -94,7 +104,7 @@ func (s *slots) add(of span) {
 }
 
 // span is a slot with the number of the first block of its first piece, and the number of blocks of
-// a piece. The zero value is a closed span.
+// a piece. The zero value is a closed span. The slot of a level that the span does not have is empty.
 type span struct {
 	*window.Slot
 	first, per int
@@ -105,15 +115,18 @@ type span struct {
 	place int32
 }
 
-// span returns the span of a reference.
-func (p *Planner) span(r *order.Ref) *span {
-	own := &p.slots[r.Source]
+// spanOf returns the span of a reference. all are the slots of a level.
+func spanOf(all []slots, r *order.Ref) *span {
+	own := &all[r.Source]
 	return &own.open[r.Slot-own.first]
 }
 
-// piece returns the piece of a reference of the span.
+// piece returns the piece of a reference of the span, nil if the span does not have its level.
 func (s *span) piece(r *order.Ref) *window.Piece {
-	if len(s.Pieces) == 1 {
+	switch len(s.Pieces) {
+	case 0:
+		return nil
+	case 1:
 		return s.Pieces[0]
 	}
 	return s.Pieces[(int(r.Block)-s.first)/s.per]
@@ -124,9 +137,12 @@ func (p *Planner) Run(ctx context.Context) {
 	defer close(p.Drafts)
 	defer close(p.Fetches)
 	defer p.end()
-	p.slots = make([]slots, len(p.Sources))
-	for i := range p.slots {
-		p.slots[i].first = 1 // serial numbers count from 1
+	p.slots = make([][]slots, max(p.Levels, 1))
+	for k := range p.slots {
+		p.slots[k] = make([]slots, len(p.Sources))
+		for i := range p.slots[k] {
+			p.slots[k][i].first = 1 // serial numbers count from 1
+		}
 	}
 	for p.Ahead.Wait(ctx) {
 		d := p.idle.take()

@@ -52,8 +52,8 @@ func (s *script) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 	return append(refs[:0], b.refs...), order.Batch{Opened: b.opened, Closed: b.closed}, b.err
 }
 
-func (s *script) Shard(context.Context, int, uint32) (*fetch.Shard, int, error) {
-	return s.shard, 0, nil
+func (s *script) Shards(context.Context, int, uint32) ([]Shard, int, error) {
+	return []Shard{{Shard: s.shard, Joined: 8 << 20}}, 0, nil
 }
 
 // ref is the reference to a sample by its number.
@@ -69,7 +69,7 @@ func start(t *testing.T, s *script, limit int64) (p *Planner, drafts chan *Draft
 	clock := new(account.Clock)
 	drafts, fetches = make(chan *Draft, 10), make(chan *window.Piece, 10)
 	p = &Planner{
-		Order: s, Shards: s, Sources: []Source{{PieceBlocks: 2, FirstBlocks: 2, SampleBytes: 100, Joined: 8 << 20}},
+		Order: s, Shards: s, Sources: []Source{{PieceBlocks: 2, FirstBlocks: 2, SampleBytes: 100}},
 		Window: window.New(limit, clock), Clock: clock, Ahead: tune.NewAhead(10), Load: new(tune.Load),
 		Limit: limit, Share: limit / 2, Drafts: drafts, Fetches: fetches,
 	}
@@ -117,7 +117,7 @@ func TestBatches(t *testing.T) {
 		{[]int{4, 0}, []int{0}},
 	} {
 		d, in := got[i], []int{}
-		for _, at := range d.In {
+		for _, at := range d.In[0] {
 			if at < 0 {
 				in = append(in, -1)
 			} else {
@@ -156,7 +156,7 @@ func TestCopied(t *testing.T) {
 		t.Fatalf("copied %v, %d pieces of 2 MiB in a window of 6 MiB", d.Copied, len(d.Pieces))
 	}
 	for i := range d.Refs {
-		if piece := d.Pieces[d.In[i]]; int(d.Refs[i].Block)/2*2 != piece.First {
+		if piece := d.Pieces[d.In[0][i]]; int(d.Refs[i].Block)/2*2 != piece.First {
 			t.Errorf("sample %d is looked for in the piece of block %d", d.Refs[i].Number, piece.First)
 		}
 	}

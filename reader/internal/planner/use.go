@@ -74,9 +74,11 @@ func (p *Planner) find(d *Draft) error {
 		for i, piece := range d.Pieces {
 			piece.Note.Place = int32(i)
 		}
-		for i := range d.Refs {
-			if r := &d.Refs[i]; d.In[i] >= 0 {
-				d.In[i] = p.span(r).piece(r).Note.Place
+		for k, in := range d.In {
+			for i := range in {
+				if r := &d.Refs[i]; in[i] >= 0 {
+					in[i] = spanOf(p.slots[k], r).piece(r).Note.Place
+				}
 			}
 		}
 	}
@@ -86,36 +88,41 @@ func (p *Planner) find(d *Draft) error {
 // pieces finds the pieces of a batch in the use at hand, and returns about how many bytes its
 // samples have.
 func (p *Planner) pieces(d *Draft) (bytes int64, err error) {
-	d.Use, d.known, d.In = p.use.Use, len(p.use.Pieces), slices.Grow(d.In[:0], len(d.Refs))
-	for i := range d.Refs {
-		r, place := &d.Refs[i], int32(-1)
-		if !r.Padding {
-			if s := p.span(r); s.in == p.use.number {
-				place = s.place
-			} else if place, err = p.place(s, r); err != nil {
-				return 0, err
+	d.Use, d.known = p.use.Use, len(p.use.Pieces)
+	d.In = slices.Grow(d.In[:0], len(p.slots))[:len(p.slots)]
+	for k, all := range p.slots {
+		in := slices.Grow(d.In[k][:0], len(d.Refs))
+		for i := range d.Refs {
+			r, place := &d.Refs[i], int32(-1)
+			if !r.Padding {
+				if s := spanOf(all, r); s.in == p.use.number {
+					place = s.place
+				} else if place, err = p.place(s, r); err != nil {
+					return 0, err
+				}
 			}
+			if place >= 0 && k == 0 {
+				bytes += p.Sources[r.Source].SampleBytes
+			}
+			in = append(in, place)
 		}
-		if place >= 0 {
-			bytes += p.Sources[r.Source].SampleBytes
-		}
-		d.In = append(d.In, place)
+		d.In[k] = in
 	}
 	d.Pieces = p.use.Pieces
 	return bytes, nil
 }
 
-// place returns the place of a reference's piece in the use at hand, -1 for a hole: its block need
-// not be read for it.
+// place returns the place of a reference's piece in the use at hand, -1 for a hole, whose block need
+// not be read for it, and for a level that the span does not have.
 func (p *Planner) place(s *span, r *order.Ref) (int32, error) {
 	piece := s.piece(r)
-	if piece.Job.Shard.Gone(r.Number) {
+	if piece == nil || piece.Job.Shard.Gone(r.Number) {
 		return -1, nil
 	}
 	note := &piece.Note
 	if note.In != p.use.number {
 		if int64(piece.Plan.Size) > p.Limit {
-			if err := p.fits(piece, p.Sources[r.Source].Joined); err != nil {
+			if err := p.fits(piece); err != nil {
 				return -1, err
 			}
 		}
@@ -134,10 +141,10 @@ func (p *Planner) place(s *span, r *order.Ref) (int32, error) {
 }
 
 // fits refuses a block that is larger than the memory budget.
-func (p *Planner) fits(piece *window.Piece, joined int) error {
+func (p *Planner) fits(piece *window.Piece) error {
 	for i := range piece.Blocks {
 		j := piece.Job.Shard.BlockRange(piece.Job.Block+i, 1)
-		if need := j.Plan(joined); int64(need.Size) > p.Limit {
+		if need := j.Plan(piece.Note.Joined); int64(need.Size) > p.Limit {
 			err := fmt.Errorf("%w: the block has %d bytes, and the memory budget is %d: raise it to at least %d",
 				format.ErrTooLarge, need.Decoded, p.Limit, need.Size)
 			return format.Place{Shard: j.Shard.Name, Block: j.Block, Offset: j.Offset}.Wrap(err)

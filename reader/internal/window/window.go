@@ -65,6 +65,7 @@ type Note struct {
 	Place   int32  // in that Use
 	Slots   int    // open slots at the batch at hand
 	Counted bool   // in the size of the planner's window
+	Joined  int    // most stored bytes of one read
 }
 
 // Land marks a piece as filled. Its worker calls it last.

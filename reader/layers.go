@@ -1,0 +1,413 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/assemble"
+	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Layer says where a layer is: a data set that adds fields to the samples of another.
+type Layer struct {
+	// Name is the layer's name or address. Errors name the layer by it.
+	Name  string
+	Store objstore.Store
+	// Generation picks a generation, as Options.Generation does.
+	Generation string
+}
+
+// layerError is an error of a layer.
+type layerError struct {
+	layer string
+	err   error
+}
+
+func (e *layerError) Error() string { return fmt.Sprintf("layer %s: %v", e.layer, e.err) }
+func (e *layerError) Unwrap() error { return e.err }
+
+// part is a data set whose fields the samples of a Dataset have: the Dataset itself, or one of its
+// layers.
+type part struct {
+	*Dataset
+	layer  string         // its name; "" for the Dataset itself
+	pick   *assemble.Pick // nil: all fields are delivered
+	wanted bool           // it has fields that are delivered
+}
+
+// failed names the layer in an error.
+func (p *part) failed(err error) error {
+	if err == nil || p.layer == "" {
+		return err
+	}
+	return &layerError{p.layer, err}
+}
+
+// fields returns the totals of the fields that are delivered.
+func (p *part) fields() (out []format.FieldTotal) {
+	for _, f := range p.tables.Fields {
+		if p.wanted && (p.pick == nil || slices.Contains(p.pick.Names, f.Name)) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// OpenLayer is a layer of an open data set.
+type OpenLayer struct {
+	Name string // Layer.Name
+	Set  *Dataset
+}
+
+// Layers returns the layers that were opened with the data set, in the order of Options.Layers.
+// They are closed with it.
+func (d *Dataset) Layers() []OpenLayer { return d.layers }
+
+// Fields returns the totals of the fields that samples are delivered with, of the data set and its
+// layers, in ascending order of names. See Options.Fields.
+func (d *Dataset) Fields() (all []format.FieldTotal) {
+	for i := range d.parts {
+		all = append(all, d.parts[i].fields()...)
+	}
+	slices.SortFunc(all, func(x, y format.FieldTotal) int { return strings.Compare(x.Name, y.Name) })
+	return all
+}
+
+// openLayers opens the layers of opts beside the data set, with its defaults.
+func openLayers(ctx context.Context, opts Options) (layers []OpenLayer, err error) {
+	layers = make([]OpenLayer, len(opts.Layers))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(openAtOnce)
+	for i, l := range opts.Layers {
+		g.Go(func() (err error) {
+			layers[i].Name = l.Name
+			layers[i].Set, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory})
+			if err != nil {
+				return &layerError{l.Name, err}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		closeLayers(layers)
+		return nil, err
+	}
+	return layers, nil
+}
+
+func closeLayers(layers []OpenLayer) (err error) {
+	for _, l := range layers {
+		if l.Set != nil {
+			err = errors.Join(err, l.Set.Close())
+		}
+	}
+	return err
+}
+
+// join makes the layers part of the data set: it compares them with it, and chooses which data sets
+// are read for the wanted fields. Without names, all fields are wanted.
+func (d *Dataset) join(layers []OpenLayer, wanted []string) error {
+	d.layers = layers
+	d.parts = []part{{Dataset: d}}
+	for i, l := range layers {
+		p := part{Dataset: l.Set, layer: l.Name, pick: new(assemble.Pick)}
+		if slices.ContainsFunc(layers[:i], func(o OpenLayer) bool { return o.Name == l.Name }) {
+			return fmt.Errorf("reader: the layer %s is named twice", l.Name)
+		}
+		if err := p.failed(d.fits(l.Set)); err != nil {
+			return fmt.Errorf("reader: %v: %w", d.Store(), err)
+		}
+		l.Set.random = d.random
+		p.pick.None = without(l.Set.tables.Removed, d.tables.Removed)
+		d.parts = append(d.parts, p)
+	}
+	if err := d.checkAttributes(); err != nil {
+		return err
+	}
+	owner, err := d.owners("field", func(p *part) (names []string) {
+		for _, f := range p.tables.Fields {
+			names = append(names, f.Name)
+		}
+		return names
+	})
+	if err != nil {
+		return err
+	}
+	return d.choose(owner, wanted)
+}
+
+// fits refuses a layer that was not made for d.
+func (d *Dataset) fits(layer *Dataset) error {
+	b := layer.tables.Base
+	if b == nil {
+		return fmt.Errorf("%w: %v is no layer: it has samples of its own", format.ErrMismatch, layer.Store())
+	}
+	return b.Fits(d.tables, layer.tables.Shards, layer.tables.Samples)
+}
+
+// without returns the numbers that are not in others. Both ascend.
+func without(numbers, others []uint64) (out []uint64) {
+	for _, n := range numbers {
+		if _, in := slices.BinarySearch(others, n); !in {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// owners returns for each name the number of the part whose values are delivered. kind is what is
+// named, for errors.
+func (d *Dataset) owners(kind string, namesOf func(*part) []string) (map[string]int, error) {
+	has := map[string][]int{}
+	for i := range d.parts {
+		for _, name := range namesOf(&d.parts[i]) {
+			if name != "" || i == 0 { // the empty field of a layer stands for nothing
+				has[name] = append(has[name], i)
+			}
+		}
+	}
+	owner := map[string]int{}
+	for name, in := range has {
+		replaces := slices.DeleteFunc(slices.Clone(in), func(i int) bool {
+			return i == 0 || !slices.Contains(d.parts[i].tables.Base.Replaces, name)
+		})
+		switch {
+		case len(replaces) == 1:
+			owner[name] = replaces[0]
+		case len(in) == 1:
+			owner[name] = in[0]
+		case len(replaces) > 1:
+			return nil, fmt.Errorf("reader: the %s %q: layer %s and layer %s both replace it: open one of them",
+				kind, name, d.parts[replaces[0]].layer, d.parts[replaces[1]].layer)
+		default:
+			first := fmt.Sprintf("the data set %v", d.Store())
+			if in[0] > 0 {
+				first = "layer " + d.parts[in[0]].layer
+			}
+			return nil, fmt.Errorf("reader: the %s %q is in %s and in layer %s: make the layer again so that it replaces the %s, or open one of them",
+				kind, name, first, d.parts[in[1]].layer, kind)
+		}
+	}
+	return owner, nil
+}
+
+// checkAttributes refuses attributes that two data sets have.
+func (d *Dataset) checkAttributes() (err error) {
+	d.attributes, err = d.owners("attribute", func(p *part) (names []string) {
+		for _, a := range p.tables.Attributes {
+			names = append(names, a.Name)
+		}
+		return names
+	})
+	return err
+}
+
+// choose decides which data sets are read for the wanted fields. Layers without one are left out of
+// the parts.
+func (d *Dataset) choose(owner map[string]int, wanted []string) error {
+	for i := range d.parts {
+		d.parts[i].wanted = len(wanted) == 0 && (i > 0 || len(d.tables.Fields) == 0)
+	}
+	all := map[string]bool{}
+	for _, name := range wanted {
+		name, optional := strings.CutSuffix(name, "?")
+		if _, ok := owner[name]; !ok && !optional {
+			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.Store(), name, slices.Sorted(maps.Keys(owner)))
+		}
+		all[name] = true
+	}
+	names := make([][]string, len(d.parts))
+	for name, i := range owner {
+		if len(wanted) == 0 || all[name] {
+			names[i] = append(names[i], name)
+			d.parts[i].wanted = true
+		}
+	}
+	if !slices.ContainsFunc(d.parts, func(p part) bool { return p.wanted }) {
+		d.parts[0].wanted = true // for its keys
+	}
+	for i := range d.parts {
+		p := &d.parts[i]
+		slices.Sort(names[i])
+		if i > 0 {
+			p.pick.Names = names[i]
+		} else if len(names[i]) < len(d.tables.Fields) {
+			p.pick = &assemble.Pick{Names: names[i]}
+		}
+	}
+	d.parts = slices.DeleteFunc(d.parts, func(p part) bool { return !p.wanted && p.layer != "" })
+	return nil
+}
+
+// plain reports whether samples are delivered as the data set itself has them.
+func (d *Dataset) plain() bool { return len(d.parts) == 1 && d.parts[0].pick == nil }
+
+// weight returns the part of the samples for which a part is read: for a data set without wanted
+// fields the samples that no layer covers, whose keys it has.
+func (p *part) weight(d *Dataset) float64 {
+	if p.wanted {
+		return 1
+	}
+	covered := uint64(0)
+	for i := range d.parts[1:] {
+		covered = max(covered, d.parts[i+1].tables.Samples)
+	}
+	return float64(d.tables.Samples-covered) / float64(max(d.tables.Samples, 1))
+}
+
+// sums returns the decoded bytes of all blocks that are read, and their stored bytes.
+func (d *Dataset) sums() (decoded, stored float64) {
+	for i := range d.parts {
+		p := &d.parts[i]
+		decoded, stored = decoded+p.weight(d)*float64(p.tables.Decoded), stored+p.weight(d)*float64(p.tables.Bytes)
+	}
+	return decoded, stored
+}
+
+// joinedBlocks is the most small blocks that make a run where the data set itself is not read.
+const joinedBlocks = 1024
+
+// sized makes a table choose an order by the bytes that are read: by those of the data set itself,
+// unless it is not read or the layers add an eighth to its bytes.
+func (d *Dataset) sized(t *order.Table) {
+	decoded, _ := d.sums()
+	if !d.parts[0].wanted {
+		t.Joined = joinedBlocks
+	} else if decoded < float64(d.tables.Decoded)*9/8 {
+		return
+	}
+	t.Decoded = uint64(decoded)
+}
+
+// shards returns the shards of the parts that are read for a shard of the data set, by its number.
+// set is the number of the first part.
+func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set int) (all []planner.Shard, err error) {
+	alone := d.parts[0].wanted // whether the data set itself is read
+	for i := range d.parts[1:] {
+		p := &d.parts[1+i]
+		if uint64(number) >= p.tables.Shards {
+			continue
+		}
+		sh, err := p.catalog.Shard(ctx, number)
+		if err != nil {
+			return nil, p.failed(err)
+		}
+		if err := d.sameBlocks(ctx, p, sh.First, number, sh.Rows, t); err != nil {
+			return nil, err
+		}
+		sh.Removed = sections.Within(d.tables.Removed, sh.First, sh.First+sh.Samples)
+		// A purged sample has another key in the layer.
+		if purged := sections.Within(p.tables.Purged, sh.First, sh.First+sh.Samples); len(without(purged, sh.Removed)) > 0 {
+			alone = true
+		}
+		all = append(all, planner.Shard{Shard: sh, Set: set + 1 + i, Joined: p.source.Joined()})
+	}
+	if !alone && len(all) > 0 {
+		return all, nil
+	}
+	sh, err := d.catalog.Shard(ctx, number)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Insert(all, 0, planner.Shard{Shard: sh, Set: set, Joined: d.source.Joined()}), nil
+}
+
+// sameBlocks compares the blocks of a shard of a layer with those of the data set.
+func (d *Dataset) sameBlocks(ctx context.Context, p *part, from uint64, number int, rows []format.Row, t *order.Table) error {
+	first, err := d.FirstSample(ctx, number)
+	if err != nil {
+		return err
+	}
+	end := len(t.Samples)
+	if number+1 < len(t.ShardFirst) {
+		end = t.ShardFirst[number+1]
+	}
+	own := t.Samples[t.ShardFirst[number]:end]
+	differ := func(what string, layer, base any) error {
+		return p.failed(fmt.Errorf("reader: %w: %s is %v, and %v in the data set %v: the layer %v is not of this data set, make it again",
+			format.ErrMismatch, what, layer, base, d.Store(), p.Store()))
+	}
+	if from != first {
+		return differ(fmt.Sprintf("the number of the first sample of shard %d", number), from, first)
+	}
+	block := 0
+	for _, r := range rows {
+		if r.Samples == 0 {
+			continue
+		}
+		if block < len(own) && own[block] != r.Samples {
+			return differ(fmt.Sprintf("the number of samples of block %d of shard %d", block, number), r.Samples, own[block])
+		}
+		block++
+	}
+	if block != len(own) {
+		return differ(fmt.Sprintf("the number of blocks of shard %d", number), block, len(own))
+	}
+	return nil
+}
+
+// getParts reads a sample with the fields of all parts.
+func (d *Dataset) getParts(ctx context.Context, number uint64) (*Sample, error) {
+	if _, _, err := d.locate(ctx, number); err != nil {
+		return nil, err
+	}
+	t, err := d.OrderTable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shard, _, err := d.catalog.ShardOf(ctx, number)
+	if err != nil {
+		return nil, err
+	}
+	shards, err := d.shards(ctx, shard, &t, 0)
+	if err != nil {
+		return nil, err
+	}
+	var out *Sample
+	for i := range shards {
+		p := &d.parts[shards[i].Set]
+		s, err := p.get(ctx, number)
+		var removed *removedError // by the layer alone
+		if errors.As(err, &removed) {
+			continue
+		}
+		if err != nil {
+			return nil, p.failed(err)
+		}
+		if p.pick != nil {
+			s.Fields = p.pick.Of(s.Fields, number)
+		}
+		if out == nil {
+			out = s
+		} else if out.Fields, err = assemble.Merge(out.Fields, s.Fields); err != nil {
+			return nil, p.failed(err)
+		}
+	}
+	return out, nil
+}
+
+// only returns the one part that is read for all samples. The error wraps ErrFields where there are
+// several.
+func (d *Dataset) only() (only *part, err error) {
+	for i := range d.parts {
+		p := &d.parts[i]
+		if !p.wanted {
+			continue
+		}
+		if only != nil || p.tables.Shards < d.tables.Shards || len(without(p.tables.Purged, d.tables.Removed)) > 0 {
+			return nil, fmt.Errorf("reader: %w: fields are of several data sets, so there are no rows: stream samples", ErrFields)
+		}
+		only = p
+	}
+	return only, nil
+}
