@@ -147,6 +147,9 @@ func TestFlipped(t *testing.T) {
 
 // TestFlippedBlock checks the place: shard, block, offset, kind and the first key of the block.
 func TestFlippedBlock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one caller, one worker: make test runs it without the race detector")
+	}
 	samples := mixed(200)
 	for kind, o := range kinds {
 		if kind == "one" { // one block: nothing beside it to stay right

@@ -97,7 +97,7 @@ func TestMixChainsOfPython(t *testing.T) {
 	}
 	n := 60
 	if testing.Short() {
-		n = 20
+		n = 6
 	}
 	random := rand.New(rand.NewPCG(31, 32))
 	chains := make([]*pythonChain, n)

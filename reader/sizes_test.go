@@ -44,6 +44,9 @@ func TestMemoryOfBatches(t *testing.T) {
 // TestNoCopiesOfLargeBatches: with the default memory, the samples of a batch are views also where
 // a batch has nearly as many bytes as the order mixes, so that many of its blocks begin in it.
 func TestNoCopiesOfLargeBatches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("450 MB through the goroutines that TestStreamEqualsPlan has: make test runs it without the race detector")
+	}
 	var samples []testset.Sample
 	for i := range 1500 {
 		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "x", Data: make([]byte, 100_000)}}})

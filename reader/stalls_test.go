@@ -98,12 +98,18 @@ func refusing(t *testing.T, store objstore.Store) objstore.Store {
 	return out
 }
 
-// TestStallCauses brings every cause about, and finds it to be the greatest.
+// TestStallCauses brings every cause about, and finds it to be the greatest. A busy machine adds causes of
+// its own: another try has longer delays.
 func TestStallCauses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("shares of time: make test runs it without the race detector")
+	}
 	watch(t)
 	small := testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10}
+	const tries = 6
+	delay := 4 * time.Millisecond
 	slow := func(phase objstore.Phase) func(*testing.T) objstore.Store {
-		return func(*testing.T) objstore.Store { return &phased{mem.New(), phase, 4 * time.Millisecond} }
+		return func(*testing.T) objstore.Store { return &phased{mem.New(), phase, delay} }
 	}
 	plain := func(*testing.T) objstore.Store { return mem.New() }
 	for _, c := range []struct {
@@ -135,35 +141,46 @@ func TestStallCauses(t *testing.T) {
 			if c.samples == nil {
 				c.samples = mixed(cmp.Or(c.count, 800))
 			}
-			store := c.store(t)
-			set := newStreamed(t, store, c.samples, small)
-			if c.over != nil {
-				set.Dataset = open(t, c.over(t, store), Options{Workers: 2})
-			}
 			c.opt.Tuning.Workers, c.opt.Epochs = 1, max(c.opt.Epochs, 1)
-			s := set.stream(t, c.opt)
-			for n := 0; !c.first || n < 1; n++ {
-				if _, err := s.Next(t.Context()); errors.Is(err, io.EOF) {
-					break
-				} else if err != nil {
-					t.Fatal(err)
+			for try := range tries {
+				delay = 4 * time.Millisecond << try
+				store := c.store(t)
+				set := newStreamed(t, store, c.samples, small)
+				if c.over != nil {
+					set.Dataset = open(t, c.over(t, store), Options{Workers: 2})
 				}
-			}
-			st := s.Stats()
-			if st.Wait != st.Stalls.Total() || st.Wait < st.FirstWait || st.Wait > st.Elapsed {
-				t.Fatalf("wait %v (first %v) of %v, stalls %+v", st.Wait, st.FirstWait, st.Elapsed, st.Stalls)
-			}
-			for name, d := range st.Stalls.All() {
-				if (name == c.cause.String()) != (d > st.Wait/2) {
-					t.Errorf("%s: %v of %v: %+v", name, d, st.Wait, st.Stalls)
+				s := set.stream(t, c.opt)
+				for n := 0; !c.first || n < 1; n++ {
+					if _, err := s.Next(t.Context()); errors.Is(err, io.EOF) {
+						break
+					} else if err != nil {
+						t.Fatal(err)
+					}
 				}
+				st := s.Stats()
+				s.Close()
+				if st.Wait != st.Stalls.Total() || st.Wait < st.FirstWait || st.Wait > st.Elapsed {
+					t.Fatalf("wait %v (first %v) of %v, stalls %+v", st.Wait, st.FirstWait, st.Elapsed, st.Stalls)
+				}
+				greatest := true
+				for name, d := range st.Stalls.All() {
+					greatest = greatest && (name == c.cause.String()) == (d > st.Wait/2)
+				}
+				if greatest {
+					return
+				}
+				t.Logf("try %d: %v, stalls %+v", try, st.Wait, st.Stalls)
 			}
+			t.Errorf("%s is not the greatest", c.cause)
 		})
 	}
 }
 
 // TestStallsSum holds the account against the time that calls of Next take.
 func TestStallsSum(t *testing.T) {
+	if testing.Short() {
+		t.Skip("shares of time: make test runs it without the race detector")
+	}
 	watch(t)
 	set := newStreamed(t, &phased{mem.New(), objstore.PhaseRequest, 2 * time.Millisecond}, mixed(2000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
 	for try := range 5 { // a process that is suspended between two readings of the clock measures something else

@@ -129,6 +129,9 @@ func TestFaultyStore(t *testing.T) {
 // from being opened. One failure alone may be healed: verify reads rows one by one when a read of
 // several fails.
 func TestFaultyVerify(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each fault alone, in the goroutines that TestFaultyStore has: make test runs it without the race detector")
+	}
 	samples := mixed(60)
 	for kind, o := range faultKinds {
 		store := build(t, samples, o)
@@ -309,6 +312,10 @@ func TestBreak(t *testing.T) {
 // TestConcurrent reads from 16 goroutines at once, random samples and whole walks, on caches that
 // hold almost nothing.
 func TestConcurrent(t *testing.T) {
+	rounds := 30
+	if testing.Short() {
+		rounds = 10
+	}
 	samples := mixed(300)
 	eachKind(t, samples, func(t *testing.T, store objstore.Store) {
 		d := open(t, store, Options{Workers: 2, Memory: 1 << 20})
@@ -322,7 +329,7 @@ func TestConcurrent(t *testing.T) {
 		for g := range 16 {
 			wg.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(g), 1))
-				for range 30 {
+				for range rounds {
 					n := random.IntN(len(samples))
 					s, err := d.Get(t.Context(), uint64(n))
 					if err == nil {

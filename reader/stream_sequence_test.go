@@ -57,7 +57,7 @@ func TestStreamEqualsPlan(t *testing.T) {
 	}
 	runs := 48
 	if testing.Short() {
-		runs = 16
+		runs = 8
 	}
 	var evicted uint64
 	copied := 0

@@ -28,23 +28,23 @@ func textFiles(dir string, n, size int) error {
 	return nil
 }
 
-// TestStreamMemory: 64 MiB for blocks of 300 MB in a window that wants all of it, and 64 MiB for
+// TestStreamMemory: 64 MiB for blocks of 200 MB in a window that wants all of it, and 64 MiB for
 // the rest of the process. The second epoch begins while the first one's window still lives; one
 // process resumes an epoch that eight ranks began.
 func TestStreamMemory(t *testing.T) {
 	dir := t.TempDir()
 	src, out, ckpt := filepath.Join(dir, "src"), filepath.Join(dir, "out"), filepath.Join(dir, "ckpt")
-	if err := textFiles(src, 3000, 100_000); err != nil {
+	if err := textFiles(src, 2000, 100_000); err != nil {
 		t.Fatal(err)
 	}
 	shardtool(t, "pack", src, out, "--quiet", "--shard-size", "32MiB")
 	shardtool(t, "cat", out, "--shuffle", "--global-batch", "256", "--world-size", "8", "--rank", "3", "--limit", "40", "--checkpoint-out", ckpt)
 	const budget, rest = 64 << 20, 64 << 20
 	for _, args := range [][]string{
-		{"--shuffle", "--epochs", "2", "--limit", "4000"},
-		{"--shuffle", "--global-batch", "16", "--limit", "2000", "--workers", "8"},
-		{"--checkpoint-in", ckpt, "--limit", "2000"},
-		{"--shuffle", "--lanes", "8", "--delay", "2", "--epochs", "3", "--tail", "wrap"},
+		{"--shuffle", "--epochs", "2", "--limit", "2500"},
+		{"--shuffle", "--global-batch", "16", "--limit", "1000", "--workers", "8"},
+		{"--checkpoint-in", ckpt, "--limit", "1000"},
+		{"--shuffle", "--lanes", "8", "--delay", "2", "--epochs", "3", "--tail", "wrap", "--limit", "2500"},
 		{"--global-batch", "400"},
 	} {
 		got := peak(t, append([]string{"cat", out, "--memory", "64MiB"}, args...)...)
