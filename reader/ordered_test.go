@@ -87,6 +87,9 @@ func TestStreamLogsOrder(t *testing.T) {
 // TestStreamJoinsBlocks: with default options the small blocks of a data set that has many are read
 // several at a time, and those of one that has few one by one.
 func TestStreamJoinsBlocks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it counts reads: make test runs it without the race detector")
+	}
 	for _, c := range []struct {
 		blocks int
 		runs   uint32

@@ -149,6 +149,9 @@ func TestSkippedListGenerations(t *testing.T) {
 
 // TestSkippedListLong: lists are bounded per shard and held on disk; further samples are counted.
 func TestSkippedListLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it looks at what is stored: make test runs it without the race detector")
+	}
 	long := errors.New(strings.Repeat("long reason ", 1000))
 	src := &synth{items: makeItems(6000, 10, 4)}
 	for i := range src.items {

@@ -36,7 +36,7 @@ const peakFile = "SHARDTOOL_TEST_STATUS"
 // command that starts goroutines, and checkpoints. The goroutines of packages have tests there, and
 // those of the sources in the tests that stop a pack.
 var concurrentScripts = []string{
-	"bench", "cache", "catmix", "corrupt", "export", "metrics", "mixstage", "mixunits", "parts", "pipes", "purge", "remove", "roundtrip", "stdin",
+	"bench", "cache", "catmix", "corrupt", "export", "metrics", "mixstage", "parts", "pipes", "purge", "remove", "roundtrip", "stdin",
 	"stream_checkpoint", "stream_order",
 }
 

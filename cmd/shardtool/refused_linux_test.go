@@ -26,6 +26,9 @@ var refusedStarts = []string{
 
 // TestRefusedStarts is TestRefusedCheckpoints for programs that start this one.
 func TestRefusedStarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one command after another: make test runs it without the race detector")
+	}
 	golden, err := filepath.Abs("testdata/refused_serve.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -178,6 +178,9 @@ func compareGolden(t *testing.T, file, text string) {
 // TestRefusedCheckpoints: which checkpoints are continued with which data set, mix and flags, and
 // with which exit code the others are refused.
 func TestRefusedCheckpoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one command after another: make test runs it without the race detector")
+	}
 	golden, err := filepath.Abs("testdata/refused.txt")
 	if err != nil {
 		t.Fatal(err)
