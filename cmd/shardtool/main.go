@@ -42,7 +42,7 @@ var commandGroups = []struct {
 	commands []func() *cobra.Command
 }{
 	{"Make data sets", []func() *cobra.Command{newPack, newIndex, newLayer, newDoctor, newMissing, newCommit}},
-	{"Look at data sets", []func() *cobra.Command{newInspect, newLs, newGet}},
+	{"Look at data sets", []func() *cobra.Command{newInspect, newLs, newGet, newView}},
 	{"Train", []func() *cobra.Command{newCat, newOrder, newExplain, newSimulate, newBench, newStage}},
 	{"Curate", []func() *cobra.Command{newSelect, newRemove, newPurge}},
 	{"Keep", []func() *cobra.Command{newVerify, newPrune, newExport}},

@@ -1,0 +1,105 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/big"
+	"net/http"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/sections"
+)
+
+// shardsOnPage is how many shards a page lists.
+const shardsOnPage = 100
+
+// data describes a data set from its tables. It reads no shard.
+func (s *Server) data(r *http.Request) (any, error) {
+	q, ctx := r.URL.Query(), r.Context()
+	of, err := s.source(q)
+	if err != nil {
+		return nil, err
+	}
+	from, err := number(q, "from", 0)
+	if err != nil {
+		return nil, err
+	}
+	in := of.Set.Info()
+	p := &dataPage{
+		Source: of, Generation: in.Generation, Digest: format.DigestString(of.Set.Digest()), Format: in.Format,
+		Samples: of.Set.NumSamples(), InView: of.Set.Selection().Distinct(), Shards: of.Set.NumShards(), Blocks: in.Blocks, Bytes: in.Bytes, Decoded: in.DecodedBytes,
+		Removed: len(in.Removed), Purged: len(in.Purged), Fields: in.Fields, Attrs: in.Attributes, Views: viewNames(ctx, of.Set),
+	}
+	for name, value := range in.Meta {
+		p.Meta = append(p.Meta, attr{name, clean(value, 2000)})
+	}
+	slices.SortFunc(p.Meta, func(a, b attr) int { return cmp.Compare(a.Name, b.Name) })
+	totals, err := of.Set.AttrTotals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range totals {
+		p.Totals = append(p.Totals, totalOf(&totals[i]))
+	}
+	return p, p.list(ctx, from)
+}
+
+// list lists the shards of the page.
+func (p *dataPage) list(ctx context.Context, from uint64) error {
+	p.From = int(min(from, uint64(p.Shards)))
+	end := min(p.From+shardsOnPage, p.Shards)
+	for i := p.From; i < end; i++ {
+		info, err := p.Source.Set.Shard(ctx, i)
+		if err != nil {
+			return err
+		}
+		first, err := p.Source.Set.FirstSample(ctx, i)
+		if err != nil {
+			return err
+		}
+		p.List = append(p.List, shard{info.Name, info.Samples, info.Size, first})
+	}
+	at := func(from int) string { return link("/data", "source", p.Source.Name, "from", from) }
+	if p.From > 0 {
+		p.Before = at(max(p.From-shardsOnPage, 0))
+	}
+	if end < p.Shards {
+		p.Next = at(end)
+	}
+	return nil
+}
+
+// totalOf draws the histogram of an attribute: a bar for each power of two.
+func totalOf(t *sections.AttrTotal) total {
+	out := total{Name: t.Name, Samples: t.Samples, Min: t.Min, Max: t.Max}
+	out.Mean, _ = new(big.Rat).SetFrac(t.Sum(), big.NewInt(max(int64(t.Samples), 1))).Float64()
+	first, last, top := len(t.Counts), -1, t.Negative
+	for i, n := range t.Counts {
+		if n > 0 {
+			first, last, top = min(first, i), i, max(top, n)
+		}
+	}
+	add := func(n uint64, text string) {
+		height := int(100 * n / max(top, 1))
+		if n > 0 {
+			height = max(height, 1)
+		}
+		out.Bars = append(out.Bars, bar{X: 14 * len(out.Bars), Y: 100 - height, Height: height, Text: text + ": " + humanize.Comma(int64(n))})
+	}
+	if t.Negative > 0 {
+		add(t.Negative, "below 0")
+	}
+	for i := first; i <= last; i++ {
+		switch i {
+		case 0:
+			add(t.Counts[i], "0")
+		default:
+			add(t.Counts[i], fmt.Sprintf("%s to %s", humanize.Comma(int64(1)<<(i-1)), humanize.Comma(int64(uint64(1)<<i-1))))
+		}
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+package view
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// stepPage is what a rank reads in a step.
+type stepPage struct {
+	*explain.Step
+	World, Rank, Batch int
+	Next, Before       string
+	Cards              []card
+	From, Listed       int // of the samples that have cards
+	More, Less         string
+	Rows               []row
+}
+
+// row is a packed sequence, or a micro-batch, as pieces that are drawn beside one another.
+type row struct {
+	Number int
+	Size   uint64
+	Pieces []piece
+}
+
+type piece struct {
+	X, Width uint64
+	Text     string
+	Source   string
+	Number   uint64
+	Other    bool // drawn in the second color, so that neighbours differ
+}
+
+// step shows what a rank reads in a step.
+func (s *Server) step(r *http.Request) (any, error) {
+	q, ctx := r.URL.Query(), r.Context()
+	var in [4]uint64
+	for i, x := range []struct {
+		name      string
+		otherwise int
+		most      uint64
+	}{{"batch", s.GlobalBatch, 1 << 24}, {"world", s.World, 1 << 20}, {"rank", s.Rank, 1 << 20}, {"from", 0, 1 << 24}} {
+		var err error
+		if in[i], err = number(q, x.name, uint64(x.otherwise)); err != nil {
+			return nil, err
+		}
+		if in[i] > x.most {
+			return nil, wrong("%s: %d is more than %d", x.name, in[i], x.most)
+		}
+	}
+	p := &stepPage{Batch: int(in[0]), World: int(in[1]), Rank: int(in[2]), From: int(in[3])}
+	if p.World < 1 || p.Rank >= p.World || p.Batch < 1 {
+		return nil, wrong("rank %d of %d with a batch of %d: ranks count from 0, and a batch has a sample", p.Rank, p.World, p.Batch)
+	}
+	run, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := run.Begin()
+	if q.Get("n") != "" {
+		n, err := number(q, "n", 0)
+		if err != nil {
+			return nil, err
+		}
+		if at, err = run.Step(ctx, n, p.Batch); err != nil {
+			return nil, ended(err)
+		}
+	}
+	p.Step, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true, Rank: p.Rank, Keys: true})
+	if err != nil {
+		return nil, ended(err)
+	}
+	p.turn()
+	listed := p.Samples[min(p.From, len(p.Samples)):]
+	listed = listed[:min(len(listed), pageSize)]
+	p.Listed = len(listed)
+	p.Cards = s.stepCards(ctx, listed)
+	p.draw()
+	return p, nil
+}
+
+// ended makes the end of the order an answer.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, explain.ErrEnd) {
+		return missing("the run ends before this step")
+	}
+	if errors.Is(err, reader.ErrOptions) {
+		return problem{http.StatusBadRequest, err}
+	}
+	return err
+}
+
+func (p *stepPage) turn() {
+	at := func(n uint64, from int) string {
+		return link("/step", "n", n, "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from)
+	}
+	if p.Step.Step > 0 {
+		p.Before = at(p.Step.Step-1, 0)
+	}
+	p.Next = at(p.Step.Step+1, 0)
+	if p.From > 0 {
+		p.Less = at(p.Step.Step, max(0, p.From-pageSize))
+	}
+	if p.From+pageSize < len(p.Samples) {
+		p.More = at(p.Step.Step, p.From+pageSize)
+	}
+}
+
+// rowsDrawn is how many units of a step are drawn.
+const rowsDrawn = 64
+
+// draw draws the units of the step as rows of pieces.
+func (p *stepPage) draw() {
+	if p.Units == nil {
+		return
+	}
+	for i := range p.Samples {
+		x := &p.Samples[i]
+		if len(p.Rows) == 0 || p.Rows[len(p.Rows)-1].Number != *x.Row {
+			if len(p.Rows) == rowsDrawn {
+				break
+			}
+			p.Rows = append(p.Rows, row{Number: *x.Row})
+		}
+		r := &p.Rows[len(p.Rows)-1]
+		if x.Padding {
+			continue
+		}
+		width := uint64(*x.Length)
+		text := clean(x.Key, 100) + ": " + strconv.FormatUint(width, 10)
+		if *x.Offset > 0 {
+			text += " from " + strconv.FormatUint(uint64(*x.Offset), 10)
+		}
+		r.Pieces = append(r.Pieces, piece{X: r.Size, Width: width, Text: text, Source: x.Source, Number: x.Number, Other: len(r.Pieces)%2 == 1})
+		r.Size += width
+	}
+	for i := range p.Rows {
+		p.Rows[i].Size = max(p.Rows[i].Size, uint64(p.Units.Size))
+	}
+}
