@@ -73,6 +73,10 @@ man: build ## a man page for each command, dist/man1; show one with man -l dist/
 demo: build ## pack a small data set of images, look at it, read every sample back
 	@bash testdata/demo.sh bin/shardtool
 
+.PHONY: screenshots
+screenshots: build ## draw the pictures of docs/viewing.md (needs Chromium)
+	@.ci/screenshots bin/shardtool
+
 .PHONY: test
 test: ## every test; lists the tests left out with the reasons, and ends with a line of counts
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go

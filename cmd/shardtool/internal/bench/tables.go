@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/page"
 )
 
 // table is a part of a report: facts without a Head, or figures.
@@ -46,9 +48,9 @@ func (r *Report) Text(w io.Writer) error {
 }
 
 //go:embed report.html.tmpl
-var page string
+var reportPage string
 
-var pageTemplate = template.Must(template.New("report").Parse(page))
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"style": page.CSS}).Parse(reportPage))
 
 // HTML returns the report as one self-contained page without scripts, pictures or fonts.
 func (r *Report) HTML() ([]byte, error) {

@@ -98,8 +98,8 @@ func mediaType(head []byte) (kind, media string) {
 	switch {
 	case bytes.HasPrefix(head, []byte("fLaC")):
 		media = "audio/flac"
-	case len(head) > 12 && string(head[4:8]) == "ftyp" && strings.HasPrefix(string(head[8:12]), "avi"):
-		media = "image/avif"
+	case len(head) > 12 && string(head[4:8]) == "ftyp":
+		media = brand(string(head[8:12]))
 	case len(head) > 2 && head[0] == 0xff && head[1]&0xe6 == 0xe2: // MPEG audio, layer III
 		media = "audio/mpeg"
 	case media == "application/ogg":
@@ -108,12 +108,25 @@ func mediaType(head []byte) (kind, media string) {
 	switch media {
 	case "image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/avif":
 		return "image", media
-	case "audio/wave", "audio/mpeg", "audio/ogg", "audio/flac", "audio/aiff":
+	case "audio/wave", "audio/mpeg", "audio/ogg", "audio/flac", "audio/mp4":
 		return "audio", media
 	case "video/mp4", "video/webm":
 		return "video", media
 	}
 	return "", ""
+}
+
+// brand is the type of an ISO base media file, by the major brand in its first box.
+func brand(name string) string {
+	switch name {
+	case "avif", "avis":
+		return "image/avif"
+	case "heic", "heix", "mif1", "msf1": // browsers do not show these
+		return ""
+	case "M4A ", "M4B ":
+		return "audio/mp4"
+	}
+	return "video/mp4"
 }
 
 // pixels reads the size of an image out of its header, without decoding it; 0 where that fails.
@@ -232,8 +245,7 @@ func valueText(t json.Token) string {
 	case nil:
 		return "null"
 	case string:
-		quoted, _ := json.Marshal(clean(v, 2000))
-		return string(quoted)
+		return `"` + strings.ReplaceAll(clean(v, 2000), `"`, `\"`) + `"`
 	case json.Number:
 		return clean(v.String(), 200)
 	case bool:

@@ -29,7 +29,8 @@ func (s *Server) marks(w http.ResponseWriter, r *http.Request, t *template.Templ
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<20)
-	p, err := s.marked(r.WithContext(ctx))
+	r = r.WithContext(ctx)
+	p, err := s.marked(r)
 	if err == nil && r.PostFormValue("save") != "" && len(p.Lists) == 1 {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Content-Disposition", `attachment; filename="marks.txt"`)

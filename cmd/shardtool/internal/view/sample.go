@@ -1,9 +1,15 @@
 package view
 
 import (
+	"context"
+	"errors"
+	"io"
 	"net/http"
+	"sort"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // samplePage is one sample.
@@ -12,6 +18,15 @@ type samplePage struct {
 	Card         card
 	Next, Before string
 	Of           uint64
+	Epoch        uint64
+	Places       []where
+	Note         string // why there are none
+}
+
+// where is a place of a sample in an epoch.
+type where struct {
+	Position, Step uint64
+	Rank           int
 }
 
 // sample shows one sample.
@@ -37,7 +52,78 @@ func (s *Server) sample(r *http.Request) (any, error) {
 	if n+1 < p.Of {
 		p.Next = at(n + 1)
 	}
-	return p, nil
+	if q.Get("epoch") != "" {
+		if p.Epoch, err = number(q, "epoch", 0); err == nil {
+			err = s.find(ctx, p, n)
+		}
+	}
+	return p, err
+}
+
+const (
+	// maxWalk bounds the positions that a search for a sample walks over, which takes under a second.
+	maxWalk = 4 << 20
+	// maxPlaces is how many places of a sample are listed.
+	maxPlaces = 20
+)
+
+// find walks through an epoch of the run for the places of a sample.
+func (s *Server) find(ctx context.Context, p *samplePage, n uint64) error {
+	run, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	length, err := run.Length(ctx, p.Epoch)
+	if err != nil {
+		return ended(err)
+	}
+	if length > maxWalk {
+		p.Note = "an epoch has more than " + uintText(maxWalk) + " positions: it is not searched"
+		return nil
+	}
+	at := reader.Place{Epoch: p.Epoch}
+	mixed := p.Source.Name != ""
+	if mixed { // positions count over all epochs
+		at = reader.Place{Position: p.Epoch * length}
+	}
+	cursor, err := run.Seek(ctx, at, order.Split{GlobalBatch: s.GlobalBatch, World: 1})
+	if err != nil {
+		return ended(err)
+	}
+	names := run.Info().Names
+	var refs []order.Ref
+	for walked := uint64(0); walked < length; {
+		var b order.Batch
+		if refs, b, err = cursor.Next(refs[:0]); err != nil {
+			break
+		}
+		if !mixed && b.Epoch != p.Epoch {
+			break
+		}
+		walked += uint64(b.Global)
+		for i := range refs {
+			if r := &refs[i]; r.Number != n || r.Padding || names[r.Source] != p.Source.Name || len(p.Places) == maxPlaces {
+				continue
+			}
+			entry := i
+			if b.Cuts != nil {
+				entry = int(b.Cuts[i].Unit)
+			}
+			step, _, err := run.Number(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position}, s.GlobalBatch)
+			if err != nil {
+				return err
+			}
+			rank := sort.Search(s.World, func(r int) bool { return order.Share(uint64(b.Global), r+1, s.World) > uint64(entry) })
+			p.Places = append(p.Places, where{b.Position + uint64(entry), step, rank})
+		}
+	}
+	if len(p.Places) == 0 {
+		p.Note = "it is not in this epoch"
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
 }
 
 // dataPage describes a data set.

@@ -1,0 +1,463 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"image"
+	"image/png"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = "the-token"
+
+// shown is a server over data sets in memory, and a browser that has the cookie.
+type shown struct {
+	*Server
+	t *testing.T
+}
+
+// show serves a data set of samples with an integer attribute.
+func show(t *testing.T, samples []testset.Sample, opts ...func(*testset.Options)) *shown {
+	t.Helper()
+	store := mem.New()
+	o := testset.Options{
+		BlockSize: 20_000, ShardSize: 400_000,
+		Integer: func(key string) (int64, bool) { return int64(len(key)) + int64(key[len(key)-1]), true },
+		Label:   func(key string) string { return "<" + key[:1] + ">" },
+	}
+	for _, f := range opts {
+		f(&o)
+	}
+	if _, err := testset.Build(t.Context(), store, slices.Values(samples), o); err != nil {
+		t.Fatal(err)
+	}
+	ds, err := reader.Open(t.Context(), store, reader.Options{Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ds.Close() })
+	s := New(Options{
+		Title: "a <title>", Sources: []Source{{Address: "it's/here", Set: ds}}, Token: token, Listen: "127.0.0.1:8000",
+		GlobalBatch: 16, World: 1,
+		Run: func(ctx context.Context) (*reader.Run, error) {
+			spec := reader.Spec{Sources: []reader.Source{{Set: ds}}, Order: order.Choice{Shuffle: true, Seed: 3, GlobalBatch: 16, Epochs: 1 << 40}}
+			x, err := reader.OpenSources(ctx, spec, nil, nil)
+			if err != nil {
+				return nil, err
+			}
+			return x.Resolve(ctx, spec, nil, reader.Change{}, reader.Planning{})
+		},
+	})
+	t.Cleanup(s.Close)
+	return &shown{s, t}
+}
+
+// get requests a page and returns its status, header and text.
+func (s *shown) get(path string, header ...string) (int, http.Header, string) {
+	s.t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8000"+path, nil)
+	r.AddCookie(&http.Cookie{Name: cookie, Value: token})
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Code, w.Header(), w.Body.String()
+}
+
+// want fails unless a page has the status and all the texts.
+func (s *shown) want(path string, status int, texts ...string) string {
+	s.t.Helper()
+	code, _, page := s.get(path)
+	if code != status {
+		s.t.Errorf("%s: status %d, want %d: %s", path, code, status, page)
+	}
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			s.t.Errorf("%s: no %q in %s", path, text, page)
+		}
+	}
+	return page
+}
+
+func file(fields ...string) (out []testset.Field) {
+	for i := 0; i < len(fields); i += 2 {
+		out = append(out, testset.Field{Name: fields[i], Data: []byte(fields[i+1])})
+	}
+	return out
+}
+
+func texts(n int) (samples []testset.Sample) {
+	for i := range n {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%c/%04d", 'a'+i*3/n, i), Fields: file("txt", fmt.Sprintf("text %d.", i)+strings.Repeat("x", i))})
+	}
+	return samples
+}
+
+func TestPages(t *testing.T) {
+	s := show(t, texts(200))
+	page := s.want("/samples", 200, "200 samples", "a/0000", "text 23.", "&lt;a&gt;", "a &lt;title&gt;", `rel="next"`)
+	if strings.Contains(page, "text 24.") {
+		t.Error("a page has 24 samples")
+	}
+	s.want("/samples?from=190&count=100", 200, "text 199.", `rel="prev"`)
+	s.want("/samples?from=200", 404, "there are 200 samples")
+	s.want("/samples?show=key&find=b/0100", 200, "text 100.")
+	s.want("/samples?show=key&find=c/", 200, "text 134.", "keys that begin so")
+	s.want("/samples?show=key&find=nowhere", 200, "No sample is listed")
+	s.want("/samples?show=where&find="+url.QueryEscape("label = '<c>'"), 200, "66 samples are listed", "text 134.")
+	s.want("/samples?show=where&find="+url.QueryEscape("label = = 3"), 400, "character")
+	s.want("/samples?show=view&find=none", 404, "none")
+	s.want("/samples?show=nothing", 400, "nothing")
+	s.want("/samples?from=x", 400, "is no number")
+	s.want("/samples?source=other", 404, "other")
+	s.want("/sample?n=7", 200, "a/0007", "text 7.", "it&#39;\\&#39;&#39;s/here", "--number 7", "Attributes")
+	s.want("/sample?n=200", 404, "has 200")
+	s.want("/data", 200, "200", "txt", "tokens", "<rect", "train-000000")
+	s.want("/step", 200, "rank 0 of 1", "seed")
+	s.want("/step?n=4&world=2&rank=1", 200, "rank 1 of 2", "Step 4")
+	s.want("/step?rank=2&world=2", 400, "rank 2 of 2")
+	s.want("/step?n=99999999999999999999", 400, "is no number")
+	s.want("/marks", 200, "Marked samples")
+	s.want("/field?n=3&name=nothing", 404, "no field")
+	s.want("/other", 404)
+	s.want("/../../etc/passwd", 307, `"/etc/passwd"`)
+	s.want("/etc/passwd", 404)
+}
+
+// TestStepIsWhatWasRead compares pages of steps, and the order of training, with a stream.
+func TestStepIsWhatWasRead(t *testing.T) {
+	s := show(t, texts(200))
+	run, err := s.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		world := 1 + rand.IntN(4)
+		rank, batch, n := rand.IntN(world), 4+rand.IntN(30), rand.IntN(12)
+		st, err := run.Stream(t.Context(), reader.StreamOptions{GlobalBatch: batch, World: world, Rank: rank, Epochs: 1 << 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b *reader.Batch
+		for range n + 1 {
+			if b, err = st.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		page, err := s.step(httptest.NewRequest(http.MethodGet, fmt.Sprintf("/step?n=%d&batch=%d&world=%d&rank=%d", n, batch, world, rank), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := page.(*stepPage)
+		if len(p.Samples) != len(b.Samples) {
+			t.Fatalf("step %d of batch %d, rank %d of %d: %d samples, want %d", n, batch, rank, world, len(p.Samples), len(b.Samples))
+		}
+		for i := range b.Samples {
+			if p.Samples[i].Key != string(b.Samples[i].Key) || p.Samples[i].Seed != b.Samples[i].Seed() {
+				t.Errorf("step %d, sample %d: %s, want %s", n, i, p.Samples[i].Key, b.Samples[i].Key)
+			}
+			if i == 0 && p.Epoch < 1<<40 {
+				s.want(fmt.Sprintf("/sample?n=%d&epoch=%d", p.Samples[0].Number, p.Epoch), 200, fmt.Sprintf("position %d,", p.Samples[0].Position))
+			}
+			if i < len(p.Cards) && (p.Cards[i].Key != p.Samples[i].Key || p.Cards[i].Error != "") {
+				t.Errorf("step %d, card %d: %+v", n, i, p.Cards[i])
+			}
+		}
+		st.Close()
+	}
+}
+
+// bomb is the beginning of a PNG of 60,000 by 60,000 pixels.
+func bomb() string {
+	head := binary.BigEndian.AppendUint32([]byte("IHDR"), 60_000)
+	head = append(binary.BigEndian.AppendUint32(head, 60_000), 8, 6, 0, 0, 0)
+	out := append([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0d"), head...)
+	return string(binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(head)))
+}
+
+func picture() string {
+	var b bytes.Buffer
+	_ = png.Encode(&b, image.NewGray(image.Rect(0, 0, 30, 20)))
+	return b.String()
+}
+
+func numpy(descr string, shape []int, data []byte) string {
+	return string(append(npy.AppendHeader(nil, descr, shape...), data...))
+}
+
+// TestLooks shows fields as what their bytes are, whatever their names say.
+func TestLooks(t *testing.T) {
+	for _, c := range []struct{ name, data, kind, text string }{
+		{"png", picture(), "image", ""},
+		{"txt", picture(), "image", ""},
+		{"png", bomb(), "hex", "60000 × 60000"},
+		{"png", picture()[:20], "hex", ""},
+		{"webp", "RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff", "hex", "16777216"},
+		{"jpg", "<script>alert(1)</script>", "text", "<script>"},
+		{"svg", `<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><script/></svg>`, "text", "<svg"},
+		{"html", "<html><script>alert(1)</script>", "text", "<html>"},
+		{"pdf", "%PDF-1.4 \x00\x01", "hex", ""},
+		{"mp3", "ID3\x03\x00\x00\x00\x00\x00\x00", "audio", ""},
+		{"flac", "fLaC\x00\x00\x00\x22", "audio", ""},
+		{"m4a", "\x00\x00\x00\x18ftypM4A \x00\x00\x02\x00isomiso2", "audio", ""},
+		{"heic", "\x00\x00\x00\x18ftypheic\x00\x00\x02\x00mif1miso", "hex", ""},
+		{"mp4", "\x00\x00\x00\x18ftypisom\x00\x00\x02\x00isomiso2", "video", ""},
+		{"json", `{"a":[1,2,{"b":null}]}`, "json", ""},
+		{"txt", `{"a": 1}`, "json", ""},
+		{"json", `{"a":1}{"b":2}`, "text", ""},
+		{"json", `{"a":`, "text", ""},
+		{"json", strings.Repeat("[", 30_000), "text", ""},
+		{"json", strings.Repeat("[", 9000) + strings.Repeat("]", 9000), "json", ""},
+		{"npy", numpy("<f4", []int{2, 3}, make([]byte, 24)), "array", ""},
+		{"npy", numpy("<f4", []int{2, 300}, make([]byte, 24)), "hex", ""}, // cut
+		{"npy", numpy("<f4", []int{1 << 40, 1 << 40}, nil), "hex", ""},
+		{"npy", numpy("|O", []int{2}, make([]byte, 16)), "hex", ""},
+		{"txt", "a\x1b[2J\u202eb", "text", "a\ufffd[2J\ufffdb"},
+		{"bin", "\x00\x01", "hex", "00 01"},
+		{"txt", "", "text", ""},
+	} {
+		l := lookAt(c.name, []byte(c.data), uint64(len(c.data)), nil)
+		if l.Kind != c.kind || !strings.Contains(l.Text+l.Note, c.text) {
+			t.Errorf("%s %.30q: %s %q %q, want %s %q", c.name, c.data, l.Kind, l.Text, l.Note, c.kind, c.text)
+		}
+	}
+	cut := lookAt("txt", []byte("aé")[:2], 3, nil)
+	if cut.Kind != "text" || cut.Text != "a" {
+		t.Errorf("a text that is cut in a character: %+v", cut)
+	}
+	depth := 0
+	for n := treeOf([]byte(strings.Repeat("[", 9000) + strings.Repeat("]", 9000))); n != nil; depth++ {
+		if len(n.Items) == 0 {
+			break
+		}
+		n = n.Items[0]
+	}
+	if depth > maxDepth {
+		t.Errorf("the tree has %d levels", depth)
+	}
+}
+
+func TestArray(t *testing.T) {
+	data := []byte{}
+	for _, v := range []uint16{0x3c00, 0xc000, 0x7e00, 0x0001} { // 1, -2, NaN, 2^-24
+		data = binary.LittleEndian.AppendUint16(data, v)
+	}
+	text := numpy("<f2", []int{4}, data)
+	a, err := readArray([]byte(text), uint64(len(text)))
+	if err != nil || a.Least != -2 || a.Top != 1 || a.NaN != 1 || a.values[3] != 1.0/(1<<24) || a.Line == "" || a.ShapeText() != "(4)" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	text = numpy(">i2", []int{2, 2}, []byte{0xff, 0xff, 0, 1, 0, 2, 0, 3})
+	if a, err = readArray([]byte(text), uint64(len(text))); err != nil || a.Least != -1 || a.Top != 3 || !a.Heat || a.Mean != 1.25 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	var b bytes.Buffer
+	if err := a.draw(&b); err != nil {
+		t.Error(err)
+	}
+	if c, err := png.DecodeConfig(&b); err != nil || c.Width != 2 || c.Height != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestHostileSamples shows samples that try to harm the page.
+func TestHostileSamples(t *testing.T) {
+	long := strings.Repeat("0123456789", 300_000)
+	s := show(t, []testset.Sample{
+		{Key: `<script>alert(1)</script>`, Fields: file("html", "<script>alert(2)</script>", "svg", "<svg onload=alert(3)>", `x" onerror="alert(4)`, picture())},
+		{Key: "evil\u202egpj", Fields: file("txt", "</pre><script>alert(5)</script>")},
+		{Key: "long", Fields: file("txt", long)},
+		{Key: "tree", Fields: file("json", `{"</div><script>alert(6)</script>":"<img src=x onerror=alert(7)>"}`)},
+	})
+	page := s.want("/samples", 200, "&lt;script&gt;alert(1)", "the first 16384 of 3000000 bytes")
+	for _, bad := range []string{"<script>alert", "<svg onload", `" onerror="`, "<img src=x", "\u202e"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	for _, name := range []string{"html", "svg"} {
+		_, h, _ := s.get("/field?n=0&name=" + name)
+		if h.Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(h.Get("Content-Disposition"), "attachment") ||
+			!strings.Contains(h.Get("Content-Security-Policy"), "sandbox") || h.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %v", name, h)
+		}
+	}
+	_, h, got := s.get("/field?n=0&name=" + url.QueryEscape(`x" onerror="alert(4)`))
+	if h.Get("Content-Type") != "image/png" || got != picture() {
+		t.Errorf("%v, %d bytes", h, len(got))
+	}
+	status, h, got := s.get("/field?n=2&name=txt", "Range", "bytes=2999990-")
+	if status != http.StatusPartialContent || got != "0123456789" || h.Get("Content-Range") != "bytes 2999990-2999999/3000000" {
+		t.Errorf("%d %v %q", status, h, got)
+	}
+	if _, _, got = s.get("/field?n=2&name=txt"); got != long {
+		t.Errorf("%d bytes, want %d", len(got), len(long))
+	}
+}
+
+// TestWhoMayLook refuses requests without the token, and from pages of other sites.
+func TestWhoMayLook(t *testing.T) {
+	s := show(t, texts(3))
+	for _, c := range []struct {
+		host, path, cookie string
+		status             int
+	}{
+		{"127.0.0.1:8000", "/samples", token, 200},
+		{"localhost:8000", "/samples", token, 200},
+		{"127.0.0.1:8000", "/samples", "", 403},
+		{"127.0.0.1:8000", "/samples", "wrong", 403},
+		{"127.0.0.1:8000", "/samples?token=wrong", "", 403},
+		{"127.0.0.1:8000", "/?token=" + token, "", 302},
+		{"127.0.0.1:8001", "/samples", token, 421},
+		{"evil.example:8000", "/samples", token, 421},
+		{"evil.example:8000", "/?token=" + token, "", 421},
+		{"", "/samples", token, 421},
+	} {
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
+		r.Host = c.host
+		if c.cookie != "" {
+			r.AddCookie(&http.Cookie{Name: cookie, Value: c.cookie})
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("%+v: status %d", c, w.Code)
+		}
+		if strings.Contains(w.Header().Get("Location"), token) {
+			t.Error("the token stays in the address")
+		}
+		if p := w.Header().Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") {
+			t.Errorf("policy %q", p)
+		}
+	}
+}
+
+// TestMarks turns numbers into keys and commands.
+func TestMarks(t *testing.T) {
+	s := show(t, texts(20))
+	post := func(form url.Values) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8000/marks", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(&http.Cookie{Name: cookie, Value: token})
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w
+	}
+	page := post(url.Values{"marks-": {"3,19"}}).Body.String()
+	for _, text := range []string{"a/0003\nc/0019\n", "--keys marks.txt", "shardtool remove"} {
+		if !strings.Contains(page, text) {
+			t.Errorf("no %q in %s", text, page)
+		}
+	}
+	if got := post(url.Values{"marks-": {"3,19"}, "save": {"1"}}); got.Body.String() != "a/0003\nc/0019\n" || !strings.Contains(got.Header().Get("Content-Disposition"), "marks.txt") {
+		t.Errorf("%v %q", got.Header(), got.Body)
+	}
+	for _, bad := range []string{"20", "-1", "x", strings.Repeat("1,", maxMarks+1) + "1"} {
+		if got := post(url.Values{"marks-": {bad}}); got.Code != 400 {
+			t.Errorf("marks %.20q: status %d", bad, got.Code)
+		}
+	}
+	if got := post(url.Values{"marks-": {strings.Repeat("1", 5<<20)}}); got.Code != 400 {
+		t.Errorf("5 MiB of marks: status %d", got.Code)
+	}
+}
+
+// TestManyRequests answers 100 requests at once, and says what is wrong when the store goes away.
+func TestManyRequests(t *testing.T) {
+	s := show(t, texts(300))
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			if code, _, page := s.get(fmt.Sprintf("/samples?from=%d", i)); code != 200 || !strings.Contains(page, fmt.Sprintf("text %d.", i)) {
+				t.Errorf("page from %d: status %d", i, code)
+			}
+		})
+	}
+	wg.Wait()
+	s.Sources[0].Set.Close() // as a store that goes away
+	s.want("/samples?from=50", 200, `class="bad"`, "closed")
+}
+
+// TestRunThatCannotBeOpened is an error of the page that needs the run, and of no other.
+func TestRunThatCannotBeOpened(t *testing.T) {
+	s := show(t, texts(3))
+	open := s.Run
+	s.Run = func(context.Context) (*reader.Run, error) { return nil, io.ErrUnexpectedEOF }
+	s.want("/step", 500, "unexpected EOF")
+	s.want("/samples", 200, "text 2.")
+	s.Run = open
+	s.want("/step", 200, "Step 0")
+}
+
+func TestTokenizer(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ file, want string }{
+		"bytes":     {`{"model":{"type":"BPE","vocab":{"Hello":0,"Ġwor":1,"ld":2,"Ã©":3}},"added_tokens":[{"id":9,"content":"<|end|>"}],"decoder":{"type":"ByteLevel"}}`, "Hello worldé<|end|>⟨7⟩"},
+		"metaspace": {`{"model":{"type":"Unigram","vocab":[["▁Hello",-1],["▁wor",-2],["ld",-3],["<0xC3>",0],["x",0],["y",0],["z",0],["<0xA9>",0]]}}`, " Hello worldéx⟨9⟩"},
+		"wordpiece": {`{"model":{"type":"WordPiece","vocab":{"hello":0,"wor":1,"##ld":2}}}`, " hello world"},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tok, err := ReadTokenizer(path)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		ids := map[string][]int64{"bytes": {0, 1, 2, 3, 9, 7}, "metaspace": {0, 1, 2, 3, 7, 4, 9}, "wordpiece": {0, 1, 2}}[name]
+		if got := tok.Text(ids); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	for _, bad := range []string{"", "[]", `{"model":{"vocab":7}}`, `{"model":{"vocab":[[1]]}}`} {
+		path := filepath.Join(dir, "bad")
+		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadTokenizer(path); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}
+
+// FuzzLook shows any bytes under any name without a panic.
+func FuzzLook(f *testing.F) {
+	for _, seed := range []string{picture(), bomb(), `{"a":[1]}`, numpy("<f4", []int{2, 3}, make([]byte, 24)), "text"} {
+		f.Add("json", []byte(seed), uint16(0))
+	}
+	f.Fuzz(func(t *testing.T, name string, data []byte, more uint16) {
+		l := lookAt(name, data, uint64(len(data))+uint64(more), nil)
+		if l.Kind == "array" && l.Array.Heat {
+			_ = l.Array.draw(io.Discard)
+		}
+		if len(l.Text) > 1<<20 || !utf8.ValidString(l.Text) {
+			t.Errorf("%d bytes of text", len(l.Text))
+		}
+	})
+}
