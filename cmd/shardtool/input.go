@@ -29,27 +29,58 @@ func (o *openedRun) Close() {
 // mix returns the plan of a mix.
 func (o *openedRun) mix() *mix.Plan { return o.Run.Plan().(*mix.Plan) }
 
+// question is what the flags and the argument of a command ask for.
+type question struct {
+	spec   *reader.Spec
+	from   *reader.Checkpoint // nil: none
+	change reader.Change
+}
+
+// ask reads the mix file and the checkpoints.
+func (f *orderFlags) ask(arg string, mixed *mixFlags) (q question, err error) {
+	if q.spec, err = f.sources(arg, mixed); err != nil {
+		return q, err
+	}
+	if len(f.ins) > 0 {
+		if q.from, err = f.read(); err != nil {
+			return q, err
+		}
+		f.opt.Checkpoint = q.from
+	}
+	q.change, err = mixed.asked()
+	return q, err
+}
+
+// open opens the data sets.
+func (f *orderFlags) open(ctx context.Context, q *question, opts reader.Options) (*reader.Sources, error) {
+	return reader.OpenSources(ctx, *q.spec, opener(opts, f.view, (*viewFlags).use), q.from)
+}
+
+// resolve decides the run over the data sets. stderr shows the progress of planning.
+func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, q *question, sources *reader.Sources) (*reader.Run, error) {
+	return sources.Resolve(ctx, f.spec(), q.from, q.change, reader.Planning{Folder: f.opt.Tuning.Plans, Log: f.opt.Log, Progress: planBars(stderr)})
+}
+
 // openRun opens the run over a data set or a mix that the flags ask for. It prints what changes in
 // the mix and, on rank 0, what samples longer than a unit lose.
 func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*openedRun, error) {
-	sources, err := f.sources(arg, mixed)
+	q, err := f.ask(arg, mixed)
 	if err != nil {
 		return nil, err
 	}
-	var from *reader.Checkpoint
-	if len(f.ins) > 0 {
-		if from, err = f.read(); err != nil {
-			return nil, err
-		}
-		f.opt.Checkpoint = from
-	}
-	run, err := f.resolve(ctx, stderr, sources, from, mixed, reader.Options{Workers: workers})
+	sources, err := f.open(ctx, &q, reader.Options{Workers: workers})
 	if err != nil {
 		return nil, f.explain(err)
 	}
+	decided, err := f.resolve(ctx, stderr, &q, sources)
+	if err != nil {
+		sources.Close()
+		return nil, f.explain(err)
+	}
+	run := &openedRun{decided, decided.Info(), sources, q.spec.Count}
 	f.opt.GlobalBatch = run.GlobalBatch
 	for _, d := range run.Changed {
-		fmt.Fprintln(stderr, changeText(from, &d, &run.StreamInfo))
+		fmt.Fprintln(stderr, changeText(q.from, &d, &run.StreamInfo))
 	}
 	if lost := run.Lengths.Lost(); lost != "" && f.opt.Rank == 0 {
 		fmt.Fprintf(stderr, "shardtool: %s (--long)\n", lost)
@@ -64,24 +95,6 @@ func changeText(from *reader.Checkpoint, d *mix.Difference, i *reader.StreamInfo
 		text += fmt.Sprintf(", %s of its epoch are left out", plural(int(d.LeftOut), i.Holds))
 	}
 	return text
-}
-
-// resolve opens the sources and the run over them.
-func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, of *reader.Spec, from *reader.Checkpoint, mixed *mixFlags, opts reader.Options) (*openedRun, error) {
-	change, err := mixed.asked()
-	if err != nil {
-		return nil, err
-	}
-	sources, err := reader.OpenSources(ctx, *of, opener(opts, f.view, (*viewFlags).use), from)
-	if err != nil {
-		return nil, err
-	}
-	run, err := sources.Resolve(ctx, f.spec(), from, change, reader.Planning{Folder: f.opt.Tuning.Plans, Log: f.opt.Log, Progress: planBars(stderr)})
-	if err != nil {
-		sources.Close()
-		return nil, err
-	}
-	return &openedRun{run, run.Info(), sources, of.Count}, nil
 }
 
 // others returns the fields of all sources that are not in expected. They are marked as fields that

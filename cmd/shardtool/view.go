@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os/exec"
@@ -75,52 +76,32 @@ func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 			return usagef("--tokenizer: %w", err)
 		}
 	}
-	spec, err := f.order.sources(arg, &f.mixed)
+	q, err := f.order.ask(arg, &f.mixed)
 	if err != nil {
 		return err
 	}
-	var from *reader.Checkpoint
-	if len(f.order.ins) > 0 {
-		if from, err = f.order.read(); err != nil {
-			return err
-		}
-		if err := checkKind(f.order.in, from, isMix(arg)); err != nil {
-			return err
-		}
-		f.order.opt.Checkpoint = from
-	}
-	change, err := f.mixed.asked()
-	if err != nil {
-		return err
-	}
-	change.AsSaved = change.AsSaved || from != nil && !change.Mix
+	q.change.AsSaved = q.from != nil && !q.change.Mix
 	f.order.anyEpoch()
-	sources, err := reader.OpenSources(ctx, *spec, opener(reader.Options{Memory: viewMemory}, f.order.view, (*viewFlags).use), from)
+	sources, err := f.order.open(ctx, &q, reader.Options{Memory: viewMemory})
 	if err != nil {
 		return err
 	}
 	defer sources.Close()
 	for name, set := range sources.All() {
-		if set == nil {
+		if set == nil { // removed from the mix
 			continue
 		}
-		i := slices.IndexFunc(spec.Sources, func(s reader.Source) bool { return s.Name == name })
-		address := name
-		if i >= 0 {
-			address = objstore.Redact(spec.Sources[i].Data)
-		}
-		o.Sources = append(o.Sources, view.Source{Name: name, Address: address, Set: set})
+		i := slices.IndexFunc(q.spec.Sources, func(s reader.Source) bool { return s.Name == name })
+		o.Sources = append(o.Sources, view.Source{Name: name, Address: objstore.Redact(q.spec.Sources[i].Data), Set: set})
 	}
 	if len(o.Sources) == 0 {
 		return &exitError{exitNotFound, fmt.Errorf("%s has no data set to show", arg)}
 	}
 	o.GlobalBatch = f.order.opt.GlobalBatch
-	if from != nil && from.GlobalBatch() > 0 && !f.order.changed("global-batch") {
-		o.GlobalBatch = from.GlobalBatch()
+	if q.from != nil && q.from.GlobalBatch() > 0 && !f.order.changed("global-batch") {
+		o.GlobalBatch = q.from.GlobalBatch()
 	}
-	o.Run = func(ctx context.Context) (*reader.Run, error) {
-		return sources.Resolve(ctx, f.order.spec(), from, change, reader.Planning{Folder: f.order.opt.Tuning.Plans, Log: f.order.opt.Log})
-	}
+	o.Run = func(ctx context.Context) (*reader.Run, error) { return f.order.resolve(ctx, io.Discard, &q, sources) }
 	host, port, err := net.SplitHostPort(f.listen)
 	if err != nil {
 		return usagef("--listen %q: write an address such as 127.0.0.1:8080", f.listen)

@@ -12,10 +12,50 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/reader"
 )
 
 // shardsOnPage is how many shards a page lists.
 const shardsOnPage = 100
+
+// dataPage describes a data set.
+type dataPage struct {
+	Source  *Source
+	In      reader.Info
+	Digest  string
+	Samples uint64
+	InView  uint64 // samples of the view in use; as many as Samples without one
+	Shards  int
+	Totals  []total
+	Views   []string
+	Meta    []attr
+	List    []shard
+	From    int
+	Next    string
+	Before  string
+}
+
+// total is the distribution of an integer attribute.
+type total struct {
+	Name     string
+	Samples  uint64
+	Min, Max int64
+	Mean     float64
+	Bars     []bar
+}
+
+// bar is a part of a histogram. Height is 0 to 100.
+type bar struct {
+	X, Y, Height int
+	Text         string
+}
+
+type shard struct {
+	Name    string
+	Samples uint64
+	Bytes   uint64
+	First   uint64
+}
 
 // data describes a data set from its tables. It reads no shard.
 func (s *Server) data(r *http.Request) (any, error) {
@@ -30,9 +70,8 @@ func (s *Server) data(r *http.Request) (any, error) {
 	}
 	in := of.Set.Info()
 	p := &dataPage{
-		Source: of, Generation: in.Generation, Digest: format.DigestString(of.Set.Digest()), Format: in.Format,
-		Samples: of.Set.NumSamples(), InView: of.Set.Selection().Distinct(), Shards: of.Set.NumShards(), Blocks: in.Blocks, Bytes: in.Bytes, Decoded: in.DecodedBytes,
-		Removed: len(in.Removed), Purged: len(in.Purged), Fields: in.Fields, Attrs: in.Attributes, Views: viewNames(ctx, of.Set),
+		Source: of, In: in, Digest: format.DigestString(of.Set.Digest()), Samples: of.Set.NumSamples(), InView: of.Set.Selection().Distinct(),
+		Shards: of.Set.NumShards(), Views: viewNames(ctx, of.Set),
 	}
 	for name, value := range in.Meta {
 		p.Meta = append(p.Meta, attr{name, clean(value, 2000)})

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sort"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -124,51 +123,4 @@ func (s *Server) find(ctx context.Context, p *samplePage, n uint64) error {
 		err = nil
 	}
 	return err
-}
-
-// dataPage describes a data set.
-type dataPage struct {
-	Source     *Source
-	Generation uint64
-	Digest     string
-	Format     string
-	Samples    uint64
-	InView     uint64 // samples of the view in use; as many as Samples without one
-	Shards     int
-	Blocks     uint64
-	Bytes      uint64
-	Decoded    uint64
-	Removed    int
-	Purged     int
-	Fields     []format.FieldTotal
-	Attrs      []format.Attribute
-	Totals     []total
-	Views      []string
-	Meta       []attr
-	List       []shard
-	From       int
-	Next       string
-	Before     string
-}
-
-// total is the distribution of an integer attribute.
-type total struct {
-	Name     string
-	Samples  uint64
-	Min, Max int64
-	Mean     float64
-	Bars     []bar
-}
-
-// bar is a part of a histogram. Height is 0 to 100.
-type bar struct {
-	X, Y, Height int
-	Text         string
-}
-
-type shard struct {
-	Name    string
-	Samples uint64
-	Bytes   uint64
-	First   uint64
 }

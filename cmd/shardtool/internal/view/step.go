@@ -12,7 +12,7 @@ import (
 
 // stepPage is what a rank reads in a step.
 type stepPage struct {
-	*explain.Step
+	Of                 *explain.Step
 	World, Rank, Batch int
 	Next, Before       string
 	Cards              []card
@@ -71,12 +71,12 @@ func (s *Server) step(r *http.Request) (any, error) {
 			return nil, ended(err)
 		}
 	}
-	p.Step, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true, Rank: p.Rank, Keys: true})
+	p.Of, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true, Rank: p.Rank, Keys: true})
 	if err != nil {
 		return nil, ended(err)
 	}
 	p.turn()
-	listed := p.Samples[min(p.From, len(p.Samples)):]
+	listed := p.Of.Samples[min(p.From, len(p.Of.Samples)):]
 	listed = listed[:min(len(listed), pageSize)]
 	p.Listed = len(listed)
 	p.Cards = s.stepCards(ctx, listed)
@@ -99,15 +99,15 @@ func (p *stepPage) turn() {
 	at := func(n uint64, from int) string {
 		return link("/step", "n", n, "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from)
 	}
-	if p.Step.Step > 0 {
-		p.Before = at(p.Step.Step-1, 0)
+	if p.Of.Step > 0 {
+		p.Before = at(p.Of.Step-1, 0)
 	}
-	p.Next = at(p.Step.Step+1, 0)
+	p.Next = at(p.Of.Step+1, 0)
 	if p.From > 0 {
-		p.Less = at(p.Step.Step, max(0, p.From-pageSize))
+		p.Less = at(p.Of.Step, max(0, p.From-pageSize))
 	}
-	if p.From+pageSize < len(p.Samples) {
-		p.More = at(p.Step.Step, p.From+pageSize)
+	if p.From+pageSize < len(p.Of.Samples) {
+		p.More = at(p.Of.Step, p.From+pageSize)
 	}
 }
 
@@ -116,11 +116,11 @@ const rowsDrawn = 64
 
 // draw draws the units of the step as rows of pieces.
 func (p *stepPage) draw() {
-	if p.Units == nil {
+	if len(p.Of.Samples) == 0 || p.Of.Samples[0].Row == nil {
 		return
 	}
-	for i := range p.Samples {
-		x := &p.Samples[i]
+	for i := range p.Of.Samples {
+		x := &p.Of.Samples[i]
 		if len(p.Rows) == 0 || p.Rows[len(p.Rows)-1].Number != *x.Row {
 			if len(p.Rows) == rowsDrawn {
 				break
@@ -140,6 +140,6 @@ func (p *stepPage) draw() {
 		r.Size += width
 	}
 	for i := range p.Rows {
-		p.Rows[i].Size = max(p.Rows[i].Size, uint64(p.Units.Size))
+		p.Rows[i].Size = max(p.Rows[i].Size, uint64(p.Of.Units.Size))
 	}
 }

@@ -174,17 +174,17 @@ func TestStepIsWhatWasRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := page.(*stepPage)
-		if len(p.Samples) != len(b.Samples) {
-			t.Fatalf("step %d of batch %d, rank %d of %d: %d samples, want %d", n, batch, rank, world, len(p.Samples), len(b.Samples))
+		if len(p.Of.Samples) != len(b.Samples) {
+			t.Fatalf("step %d of batch %d, rank %d of %d: %d samples, want %d", n, batch, rank, world, len(p.Of.Samples), len(b.Samples))
 		}
 		for i := range b.Samples {
-			if p.Samples[i].Key != string(b.Samples[i].Key) || p.Samples[i].Seed != b.Samples[i].Seed() {
-				t.Errorf("step %d, sample %d: %s, want %s", n, i, p.Samples[i].Key, b.Samples[i].Key)
+			if p.Of.Samples[i].Key != string(b.Samples[i].Key) || p.Of.Samples[i].Seed != b.Samples[i].Seed() {
+				t.Errorf("step %d, sample %d: %s, want %s", n, i, p.Of.Samples[i].Key, b.Samples[i].Key)
 			}
-			if i == 0 && p.Epoch < 1<<40 {
-				s.want(fmt.Sprintf("/sample?n=%d&epoch=%d", p.Samples[0].Number, p.Epoch), 200, fmt.Sprintf("position %d,", p.Samples[0].Position))
+			if i == 0 && p.Of.Epoch < 1<<40 {
+				s.want(fmt.Sprintf("/sample?n=%d&epoch=%d", p.Of.Samples[0].Number, p.Of.Epoch), 200, fmt.Sprintf("position %d,", p.Of.Samples[0].Position))
 			}
-			if i < len(p.Cards) && (p.Cards[i].Key != p.Samples[i].Key || p.Cards[i].Error != "") {
+			if i < len(p.Cards) && (p.Cards[i].Key != p.Of.Samples[i].Key || p.Cards[i].Error != "") {
 				t.Errorf("step %d, card %d: %+v", n, i, p.Cards[i])
 			}
 		}
