@@ -272,24 +272,3 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 }
-
-// TestSessionHidden fails a resumable upload on the way: the error and the log lack the session's
-// address, with which others could write to the object.
-func TestSessionHidden(t *testing.T) {
-	s := gsserver.New(t)
-	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodPut {
-			return false
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		gsserver.Refuse(w, http.StatusServiceUnavailable, "backendError", "no "+r.URL.Query().Get("upload_id"))
-		return true
-	})
-	var log bytes.Buffer
-	opts := quick()
-	opts.ReadOptions.MaxAttempts, opts.Logger = 10, slog.New(slog.NewTextHandler(&log, nil))
-	_, err := objstore.Put(t.Context(), open(t, s, "", opts), "a", pattern(3*chunk), objstore.Condition{})
-	if err == nil || strings.Contains(err.Error()+log.String(), "marked") || !strings.Contains(err.Error(), "no [secret]") {
-		t.Errorf("%v\n%s", err, log.String())
-	}
-}

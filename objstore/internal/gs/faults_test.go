@@ -63,6 +63,9 @@ var faults = map[string]fault{
 	},
 	"stalled body": func(w http.ResponseWriter, r *http.Request, serve func() *httptest.ResponseRecorder) {
 		answer := serve()
+		if answer.Body.Len() == 0 { // the client would take the answer for complete
+			panic(http.ErrAbortHandler)
+		}
 		maps.Copy(w.Header(), answer.Header())
 		w.Header().Set("Content-Length", fmt.Sprint(answer.Body.Len()))
 		w.WriteHeader(answer.Code)
@@ -226,8 +229,7 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// TestDamagedOnTheWay alters a byte of an upload: the server refuses it. A small object is sent
-// again.
+// TestDamagedOnTheWay alters a byte of an upload: the server refuses it, and it is sent again.
 func TestDamagedOnTheWay(t *testing.T) {
 	s := gsserver.New(t)
 	store := open(t, s, "", quick())
@@ -245,14 +247,14 @@ func TestDamagedOnTheWay(t *testing.T) {
 		t.Error(err)
 	}
 	left.Store(1)
-	_, err := objstore.Put(t.Context(), store, "large", pattern(3*chunk), objstore.Condition{})
-	if err == nil || !strings.Contains(err.Error(), "CRC32C") || s.Objects["large"] != nil {
-		t.Errorf("%v, %v", s.Objects["large"] != nil, err)
+	large := pattern(3 * chunk)
+	if _, err := objstore.Put(t.Context(), store, "large", large, objstore.Condition{}); err != nil || !bytes.Equal(s.Objects["large"].Data, large) {
+		t.Error(err)
 	}
 }
 
 // TestLostAnswer loses the answer to a commit: the retry fails because the condition no longer
-// holds or the session is gone, and Commit detects that the object is its own.
+// holds, and Commit detects that the object is its own.
 func TestLostAnswer(t *testing.T) {
 	for _, size := range []int{1000, 2*chunk + 5} {
 		for _, kind := range []string{"none", "IfNoneMatch", "IfMatch"} {
@@ -269,8 +271,8 @@ func TestLostAnswer(t *testing.T) {
 				}
 				var once atomic.Bool
 				s.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
-					last := r.Method == http.MethodPut && !strings.HasSuffix(r.Header.Get("Content-Range"), "/*")
-					if (last || r.URL.Query().Get("uploadType") == "multipart") && !once.Swap(true) {
+					last := strings.HasSuffix(r.URL.Path, "/compose")
+					if (last || size == 1000 && r.Method == http.MethodPost) && !once.Swap(true) {
 						execute(s, r)
 						panic(http.ErrAbortHandler)
 					}
@@ -289,7 +291,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestAbort checks that no session remains of an upload that was aborted, whose context ended, or
+// TestAbort checks that no part remains of an upload that was aborted, whose context ended, or
 // whose chunk was refused.
 func TestAbort(t *testing.T) {
 	s := gsserver.New(t)
@@ -315,7 +317,7 @@ func TestAbort(t *testing.T) {
 	}
 	upload = begin(t.Context())
 	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
-		refused := r.Method == http.MethodPut
+		refused := r.Method == http.MethodPost
 		if refused {
 			_, _ = io.Copy(io.Discard, r.Body)
 			gsserver.Refuse(w, http.StatusForbidden, "forbidden", "no")
@@ -327,7 +329,7 @@ func TestAbort(t *testing.T) {
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if len(s.Sessions) != 0 || len(s.Objects) != 0 {
-		t.Fatalf("left: %d sessions, %d objects", len(s.Sessions), len(s.Objects))
+	if len(s.Objects) != 0 {
+		t.Fatalf("left: %d objects", len(s.Objects))
 	}
 }

@@ -8,14 +8,18 @@
 // # Writing
 //
 //	Create   sends nothing
-//	Write    sends chunks of a resumable upload, each while the next one fills; keeps the last bytes
-//	         in memory
-//	Commit   sends one request with the last bytes, or the whole object if it is small
+//	Write    puts parts in parallel, as they fill; keeps the last bytes in memory
+//	Commit   composes the object of its parts by one request and deletes them, or puts it by one
+//	         request if it is small
 //
-// Both kinds of upload have a condition on the generation, which the server checks when the object
-// becomes visible, and the CRC-32C of the object, which the server compares before. An upload has a
+// Parts are objects of their own below the store's prefix, which no List shows. The request that
+// makes the object visible has the condition on its generation. The server compares the CRC-32C of
+// each part before it keeps it, and the store the one of the composed object. The object has a
 // random tag in its metadata: if the answer to a commit is lost, the tag shows whose object it is.
-// A process that dies leaves a session, which no List shows and which ends after a week.
+// A process that dies leaves its parts, which Sweep deletes after a day.
+//
+// A resumable upload would need no parts, and is one stream: with an answer for each chunk, it has
+// 0.65 of the rate of parallel parts at 30 ms and 300 MB/s.
 package gs
 
 import (
@@ -50,9 +54,12 @@ type Options struct {
 	// ReadOptions tune reads.
 	ReadOptions objstore.ReadOptions
 
-	// ChunkSize is the size of the requests of a resumable upload, a multiple of 256 KiB, by
-	// default 16 MiB. Objects of at most that size are put by one request.
-	ChunkSize int
+	// PartSize is the size of the first 2,000 parts of an upload, by default 8 MiB. Objects of at
+	// most that size are put by one request. Each further 2,000 parts are four times as large.
+	PartSize int
+	// UploadConcurrency is the number of parts of one upload that are sent at once, by default 8. An
+	// upload of several parts holds one part more than that in memory.
+	UploadConcurrency int
 	// WriteTimeout is the longest time in which a request of an upload moves no byte in either
 	// direction, by default 60 s.
 	WriteTimeout time.Duration
@@ -97,7 +104,8 @@ func (s *Store) connect() error {
 			o.Endpoint = "http://" + host
 		}
 	}
-	o.Endpoint, o.ChunkSize = cmp.Or(o.Endpoint, "https://storage.googleapis.com"), cmp.Or(o.ChunkSize, 16<<20)
+	o.Endpoint = cmp.Or(o.Endpoint, "https://storage.googleapis.com")
+	o.PartSize, o.UploadConcurrency = cmp.Or(o.PartSize, 8<<20), cmp.Or(o.UploadConcurrency, 8)
 	if err := ranged.CheckEndpoint(o.Endpoint); err != nil {
 		return err
 	}
@@ -109,7 +117,7 @@ func (s *Store) connect() error {
 	s.reader.WriteTimeout = cmp.Or(o.WriteTimeout, time.Minute)
 	client := o.HTTPClient
 	if client == nil {
-		client = ranged.NewClient(s.reader.Traits().MostRequests + 16)
+		client = ranged.NewClient(s.reader.Traits().MostRequests + 4*o.UploadConcurrency)
 	}
 	if !o.Anonymous {
 		s.auth = newAuth(&http.Client{Transport: client.Transport, Timeout: 20 * time.Second}, &s.shown)
@@ -119,7 +127,11 @@ func (s *Store) connect() error {
 }
 
 // Traits reports a remote store, with the concurrency that the Options set.
-func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
+func (s *Store) Traits() objstore.Traits {
+	traits := s.reader.Traits()
+	traits.Sweep = s.sweep
+	return traits
+}
 
 // Stats returns the counters since New. Stat, List and Delete count as requests too.
 func (s *Store) Stats() ranged.Stats { return s.reader.Stats() }
@@ -139,19 +151,24 @@ func (s *Store) Describe(context.Context) (objstore.Description, error) {
 func (s *Store) Delete(ctx context.Context, name string) error {
 	key, err := s.Key(ctx, name)
 	if err == nil {
-		err = s.reader.Do(ctx, func(ctx context.Context) error {
-			return s.do(ctx, "delete", http.MethodDelete, s.url("", key, url.Values{}), nil)
-		})
-	}
-	if isMissing(err) {
-		return nil
+		err = s.delete(ctx, key)
 	}
 	return s.fail("delete", name, err)
 }
 
+func (s *Store) delete(ctx context.Context, key string) error {
+	err := s.reader.Do(ctx, func(ctx context.Context) error {
+		return s.do(ctx, "delete", http.MethodDelete, s.url("", key, url.Values{}), nil)
+	})
+	if isMissing(err) {
+		return nil
+	}
+	return err
+}
+
 // List requests pages of at most 1,000 names, each when the page before it is used up.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
-	return s.reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
+	return s.reader.List(ctx, s.Prefix, prefix, listed, s.page)
 }
 
 // page implements ranged.Pager.
@@ -173,12 +190,18 @@ func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore
 	return page, list.NextPageToken, nil
 }
 
-// url returns the URL of an object, or of the list of objects if key is empty. service is "" or
-// "/upload".
+// url returns the URL of an object, or of the list of objects if key is empty. service is "",
+// "/upload" or "/compose".
 func (s *Store) url(service, key string, query url.Values) string {
-	u := s.base + service + "/storage/v1/b/" + s.Bucket.Bucket + "/o"
+	u := s.base + "/storage/v1/b/" + s.Bucket.Bucket + "/o"
+	if service == "/upload" {
+		u = s.base + service + strings.TrimPrefix(u, s.base)
+	}
 	if key != "" {
 		u += "/" + strings.ReplaceAll(url.QueryEscape(key), "+", "%20") // slashes too
+	}
+	if service == "/compose" {
+		u += service
 	}
 	if s.opts.UserProject != "" {
 		query.Set("userProject", s.opts.UserProject)

@@ -35,7 +35,7 @@ const chunk = 256 << 10
 func quick() gs.Options {
 	return gs.Options{
 		Anonymous: true,
-		ChunkSize: chunk,
+		PartSize:  chunk,
 		ReadOptions: objstore.ReadOptions{
 			BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, FirstByteTimeout: 20 * time.Second,
 		},
@@ -88,8 +88,8 @@ func TestSizes(t *testing.T) {
 		if err != nil || info.Size != int64(size) || info.Name != "a" {
 			t.Fatalf("%d: %+v, %v", size, info, err)
 		}
-		if got := s.Objects["p/a"].Data; !bytes.Equal(got, data) || len(s.Sessions) != 0 {
-			t.Fatalf("%d bytes: stored %d, %d sessions left", size, len(got), len(s.Sessions))
+		if got := s.Objects["p/a"].Data; !bytes.Equal(got, data) || len(s.Objects) != 1 {
+			t.Fatalf("%d bytes: stored %d, %d objects", size, len(got), len(s.Objects))
 		}
 		object, err := store.Open(t.Context(), "a")
 		if err != nil {
@@ -106,34 +106,61 @@ func TestSizes(t *testing.T) {
 		}
 		object.Close()
 	}
-	if n := len(s.Requests("POST /upload/storage/v1/b/bucket/o?fields=name%2Csize%2Cgeneration%2Cupdated%2Ccrc32c&uploadType=resumable")); n != 4 {
-		t.Errorf("%d resumable uploads, want 4: %q", n, s.Requests("POST"))
+	if n := len(s.Requests("POST /storage/v1/b/bucket/o/p%2Fa/compose?")); n != 4 {
+		t.Errorf("%d objects were composed, want 4: %q", n, s.Requests("POST"))
 	}
 }
 
-// TestPartialChunks has the server keep a part of each chunk, as it may: the rest is sent again.
-func TestPartialChunks(t *testing.T) {
+// TestManyParts composes an object of more parts than one request may name.
+func TestManyParts(t *testing.T) {
 	s := gsserver.New(t)
-	s.Keeps = func(size int) int {
-		if size > chunk {
-			return max(chunk, size/2/chunk*chunk)
-		}
-		return size
-	}
 	opts := quick()
-	opts.ChunkSize = 4 * chunk
+	opts.PartSize = 1000
 	store := open(t, s, "", opts)
-	data := pattern(11*chunk + 100)
-	if _, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{}); err != nil {
+	data := pattern(1100*1000 + 1)
+	if _, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{IfNoneMatch: true}); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(s.Objects["a"].Data, data) || len(s.Requests("PUT")) != 10 {
-		t.Errorf("%d bytes by %d requests", len(s.Objects["a"].Data), len(s.Requests("PUT")))
+	if !bytes.Equal(s.Objects["a"].Data, data) || len(s.Objects) != 1 || len(s.Requests("POST /storage")) != 35+2+1 {
+		t.Errorf("%d bytes in %d objects by %d requests", len(s.Objects["a"].Data), len(s.Objects), len(s.Requests("POST /storage")))
 	}
-	s.Keeps = func(int) int { return 0 }
-	opts.ReadOptions.MaxElapsed = time.Second
-	if _, err := objstore.Put(t.Context(), open(t, s, "", opts), "b", data, objstore.Condition{}); err == nil || !strings.Contains(err.Error(), "keeps no byte") {
-		t.Error(err)
+}
+
+// TestSweep leaves parts of an upload whose process died. Lists do not show them, also not those of
+// a store above, and Sweep deletes them once they are a day old.
+func TestSweep(t *testing.T) {
+	s := gsserver.New(t)
+	store, above := open(t, s, "p/q", quick()), open(t, s, "p", quick())
+	upload, err := store.Create(t.Context(), "a", objstore.Condition{})
+	if err == nil {
+		_, err = upload.Write(make([]byte, 3*chunk))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upload.Abort()
+	for parts := 0; parts < 2; time.Sleep(time.Millisecond) {
+		s.Mu.Lock()
+		parts = len(s.Objects)
+		s.Mu.Unlock()
+	}
+	for _, l := range []*gs.Store{store, above} {
+		for info, err := range l.List(t.Context(), "") {
+			t.Errorf("%v lists %s, %v", l, info.Name, err)
+		}
+	}
+	sweep := objstore.TraitsOf(store).Sweep
+	if n, err := sweep(t.Context(), 0); n != 0 || err != nil {
+		t.Fatalf("young parts: %d, %v", n, err)
+	}
+	for _, o := range s.Objects {
+		o.At = o.At.Add(-25 * time.Hour)
+	}
+	if n, err := sweep(t.Context(), 0); n != 2 || err != nil || len(s.Objects) != 0 {
+		t.Fatalf("old parts: %d, %v, %d left", n, err, len(s.Objects))
+	}
+	if _, err := upload.Commit(t.Context()); err == nil || s.Objects["a"] != nil {
+		t.Errorf("an upload without its parts: %v", err)
 	}
 }
 
@@ -281,8 +308,7 @@ func TestEmulator(t *testing.T) {
 	}
 }
 
-// TestUserProject checks that the project that pays is named in every request but those of
-// sessions.
+// TestUserProject checks that the project that pays is named in every request.
 func TestUserProject(t *testing.T) {
 	s := gsserver.New(t)
 	opts := quick()
@@ -303,7 +329,7 @@ func TestUserProject(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range s.Requests("") {
-		if !strings.Contains(r, "upload_id=") && !strings.Contains(r, "userProject=payer") {
+		if !strings.Contains(r, "userProject=payer") {
 			t.Error(r)
 		}
 	}

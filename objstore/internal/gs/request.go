@@ -25,27 +25,25 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/tokens"
 )
 
-// errSessionGone reports a session of a resumable upload that ended.
-const errSessionGone = parts.Unsure("the upload session is gone: completed, cancelled or older than a week; run again")
-
-// send sends one request, with a token. op is get, put, list or delete, or session for a request of
-// a resumable upload, whose URL replaces the token. The caller closes the body of the answer, which
-// is not a refusal.
-func (s *Store) send(ctx context.Context, op, method, url string, header http.Header, b io.Reader) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, url, b)
+// send sends one request, with a token. op is get, put, list or delete. The body has the pieces one
+// after the other. The caller closes the body of the answer, which is not a refusal.
+func (s *Store) send(ctx context.Context, op, method, url string, header http.Header, pieces ...[]byte) (*http.Response, error) {
+	body, length := content(pieces)
+	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
-		return nil, errors.New("the server names an upload session that is not a URL")
+		return nil, err
 	}
+	request.ContentLength = length
 	maps.Copy(request.Header, header)
 	var token string
-	if s.auth != nil && op != "session" {
+	if s.auth != nil {
 		if token, err = s.auth.Token(); err != nil {
 			return nil, err
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	answer, err := s.client.Send(request)
-	if err != nil || answer.StatusCode/100 == 2 || op == "session" && answer.StatusCode == http.StatusPermanentRedirect {
+	if err != nil || answer.StatusCode/100 == 2 {
 		return answer, err
 	}
 	defer answer.Body.Close()
@@ -78,7 +76,7 @@ func (s *Store) refusal(answer *http.Response) ranged.Answer {
 
 // explain converts a refusal to a [*ranged.Transient], a sentinel, or a text with advice.
 func (s *Store) explain(op string, a ranged.Answer) error {
-	put := op == "put" || op == "session"
+	put := op == "put"
 	message := strings.ToLower(a.Message)
 	switch {
 	case ranged.TransientStatus(a.Status), put && a.Status == http.StatusConflict,
@@ -86,8 +84,6 @@ func (s *Store) explain(op string, a ranged.Answer) error {
 		return a.Transient()
 	case a.Status == http.StatusNotFound && strings.Contains(message, "bucket does not exist"):
 		return fmt.Errorf("the bucket %s does not exist; check its name", s.Bucket.Bucket)
-	case op == "session" && (a.Status == http.StatusNotFound || a.Status == http.StatusGone):
-		return errSessionGone
 	case a.Status == http.StatusNotFound && !put && op != "list":
 		return fs.ErrNotExist
 	case a.Status == http.StatusPreconditionFailed:
@@ -123,11 +119,10 @@ func (s *Store) advice(op string, status int, message string) string {
 
 // permissions has what each operation needs.
 var permissions = map[string]string{
-	"get":     "storage.objects.get, and storage.objects.list to tell what is missing from what is forbidden",
-	"list":    "storage.objects.list",
-	"put":     "storage.objects.create, and storage.objects.delete to replace",
-	"session": "storage.objects.create, and storage.objects.delete to replace",
-	"delete":  "storage.objects.delete",
+	"get":    "storage.objects.get, and storage.objects.list to tell what is missing from what is forbidden",
+	"list":   "storage.objects.list",
+	"put":    "storage.objects.create; storage.objects.delete to replace, and for the parts of large objects",
+	"delete": "storage.objects.delete",
 }
 
 // do sends a request without a body. The answer is JSON, or ignored if into is nil.

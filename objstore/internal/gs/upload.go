@@ -10,29 +10,48 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/parts"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// maxSize is Google's limit on an object.
-const maxSize = 5 << 40
+const (
+	// The parts of a segment are growth times as large as the parts of the segment before: 2,000 x (8
+	// + 32 + 128 + 512 + 2,048 MiB) = 5.2 TiB, more than Google's limit on an object.
+	maxParts     = 10_000
+	segmentParts = 2_000
+	growth       = 4
+	// maxSources is Google's limit on the objects that one request composes.
+	maxSources = 32
+	// partPrefix begins the names of parts. They are objects until the upload ends.
+	partPrefix = ".shardtool-part-"
+	// partLife is the age from which on parts belong to an upload whose process died.
+	partLife = 24 * time.Hour
+)
 
 // upload implements parts.Target.
 type upload struct {
-	store   *Store
-	key     string
-	cond    objstore.Condition
-	tag     string
-	sum     uint32 // CRC-32C of what was sent
-	session string // URL of the resumable upload, "" before the first chunk; it is a secret
+	*parts.Upload
+	store *Store
+	key   string
+	cond  objstore.Condition
+	tag   string
+	sum   uint32 // CRC-32C of what was written
+
+	mu   sync.Mutex
+	sent map[string]string // the generations of parts, by key; "" while a part is sent
 }
 
 // Create begins an upload. It sends nothing.
@@ -44,172 +63,171 @@ func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition
 	if err != nil {
 		return nil, s.fail("put", name, err)
 	}
-	u := &upload{store: s, key: key, cond: cond, tag: rand.Text()}
-	size := s.opts.ChunkSize
-	return parts.NewUpload(ctx, s.reader, name, u.tag, cond, parts.Options{
-		Size: size, Segment: maxSize, Growth: 1, Most: maxSize / size, InOrder: true,
-	}, u), nil
+	u := &upload{store: s, key: key, cond: cond, tag: rand.Text(), sent: map[string]string{}}
+	u.Upload = parts.NewUpload(ctx, s.reader, name, u.tag, cond, parts.Options{
+		Size: s.opts.PartSize, Workers: s.opts.UploadConcurrency, Segment: segmentParts, Growth: growth, Most: maxParts,
+	}, u)
+	return u, nil
 }
 
-// crc returns the CRC-32C of what was sent, as the API has it.
-func (u *upload) crc() string {
-	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, u.sum))
+// Write returns when p is copied. It waits while all parts in memory are being sent.
+func (u *upload) Write(p []byte) (int, error) {
+	n, err := u.Upload.Write(p)
+	u.sum = crc32.Update(u.sum, ranged.Castagnoli, p[:n])
+	return n, err
 }
 
-// Publish sends the last chunk, or the object if it has only one.
-func (u *upload) Publish(ctx context.Context, size int64, rest []byte) (objstore.Info, error) {
-	u.sum = crc32.Update(u.sum, ranged.Castagnoli, rest)
+// encoded returns a CRC-32C as the API has it.
+func encoded(sum uint32) string {
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
+}
+
+// part returns the key of a part. Keys ascend with the level of composition and the number.
+func (u *upload) part(level, number int) string {
+	return fmt.Sprintf("%s%s%s-%d-%05d", u.store.Prefix, partPrefix, u.tag, level, number)
+}
+
+// Send puts one part.
+func (u *upload) Send(ctx context.Context, number int, data []byte) error {
+	key := u.part(0, number)
+	return u.keep(key, func() (*resource, error) {
+		return u.store.put(ctx, url.Values{}, map[string]any{"name": key}, data, crc32.Checksum(data, ranged.Castagnoli))
+	})
+}
+
+// keep makes a part, and records it before, so that Drop deletes it in any case.
+func (u *upload) keep(key string, make func() (*resource, error)) error {
+	record := func(generation string) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.sent[key] = generation
+	}
+	record("")
+	r, err := make()
+	if err == nil {
+		record(r.Generation)
+	}
+	return err
+}
+
+// Publish composes the object of its parts, or puts it if it has none.
+func (u *upload) Publish(ctx context.Context, _ int64, rest []byte) (objstore.Info, error) {
+	query := url.Values{}
+	if u.cond.IfNoneMatch {
+		query.Set("ifGenerationMatch", "0")
+	}
+	if match := u.cond.IfMatch; match != "" {
+		if n, err := strconv.ParseUint(match, 10, 63); err != nil || n == 0 { // 0 would mean that there is no object
+			return objstore.Info{}, parts.ErrPrecondition
+		}
+		query.Set("ifGenerationMatch", match)
+	}
+	described := map[string]any{"name": u.key, "metadata": map[string]string{parts.TagKey: u.tag}}
 	var done *resource
 	var err error
-	if u.session == "" {
-		done, err = u.put(ctx, rest)
+	if len(u.sent) == 0 {
+		done, err = u.store.put(ctx, query, described, rest, u.sum)
 	} else {
-		done, err = u.sendFrom(ctx, size-int64(len(rest)), rest, size)
+		defer func() { _ = u.Drop(ctx) }()
+		done, err = u.composeAll(ctx, query, described)
 	}
 	switch {
 	case err != nil:
 		return objstore.Info{}, err
 	case done.Generation == "":
 		return objstore.Info{}, errNoGeneration
-	case done.CRC32C != "" && done.CRC32C != u.crc():
+	case done.CRC32C != "" && done.CRC32C != encoded(u.sum):
 		return objstore.Info{}, fmt.Errorf("%w: the object that was put has another CRC32C than what was sent; delete it and run again", objstore.ErrChecksum)
 	}
 	return done.meta().Info(""), nil
 }
 
-// put puts an object by one request. The request is sent again if its bytes do not match their
-// checksum.
-func (u *upload) put(ctx context.Context, rest []byte) (*resource, error) {
-	boundary := rand.Text()
-	head := "--" + boundary + "\r\nContent-Type: application/json\r\n\r\n%s\r\n--" + boundary + "\r\nContent-Type: application/octet-stream\r\n\r\n"
+// composeAll composes the parts, in several levels if there are more than one request may name.
+func (u *upload) composeAll(ctx context.Context, query url.Values, described map[string]any) (*resource, error) {
+	sources := slices.Sorted(maps.Keys(u.sent))
+	for level := 1; len(sources) > maxSources; level++ {
+		var group errgroup.Group
+		group.SetLimit(u.store.opts.UploadConcurrency)
+		var next []string
+		for some := range slices.Chunk(sources, maxSources) {
+			key := u.part(level, len(next))
+			next = append(next, key)
+			group.Go(func() error {
+				return u.keep(key, func() (*resource, error) { return u.compose(ctx, key, url.Values{}, nil, some) })
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+		sources = next
+	}
+	return u.compose(ctx, u.key, query, described, sources)
+}
+
+// compose makes an object of others, which stay.
+func (u *upload) compose(ctx context.Context, key string, query url.Values, described map[string]any, sources []string) (*resource, error) {
+	var from []map[string]string
+	u.mu.Lock()
+	for _, source := range sources {
+		from = append(from, map[string]string{"name": source, "generation": u.sent[source]})
+	}
+	u.mu.Unlock()
+	body, err := json.Marshal(map[string]any{"sourceObjects": from, "destination": described})
+	if err != nil {
+		return nil, err
+	}
 	done := new(resource)
-	err := u.post(ctx, "multipart", "multipart/related; boundary="+boundary, u.crc(), func(description string) []byte {
-		return slices.Concat(fmt.Appendf(nil, head, description), rest, []byte("\r\n--"+boundary+"--\r\n"))
-	}, func(answer *http.Response) error { return parse(answer, done) })
+	err = u.store.reader.Send(ctx, nil, func(ctx context.Context) error {
+		header := http.Header{"Content-Type": {"application/json"}}
+		answer, err := u.store.send(ctx, "put", http.MethodPost, u.store.url("/compose", key, query), header, body)
+		if err != nil {
+			return err
+		}
+		return parse(answer, done)
+	})
 	return done, err
 }
 
-// begin begins a resumable upload.
-func (u *upload) begin(ctx context.Context) error {
-	return u.post(ctx, "resumable", "application/json", "", func(description string) []byte { return []byte(description) }, func(answer *http.Response) error {
-		answer.Body.Close()
-		at, err := answer.Location()
-		if err != nil || strings.HasPrefix(u.store.base, "https:") && at.Scheme != "https" {
-			return errors.New("the server begins a resumable upload and gives no address for it, or one without TLS; check the endpoint")
-		}
-		u.session = at.String()
-		u.store.shown.Remember(at.Query().Get("upload_id"))
-		return nil
-	})
-}
-
-// post sends the request of an upload that has its condition and its description, with a checksum
-// if that is not empty.
-func (u *upload) post(ctx context.Context, kind, contentType, crc string, body func(description string) []byte, took func(*http.Response) error) error {
-	query := url.Values{"uploadType": {kind}, "fields": {"name,size,generation,updated,crc32c"}}
-	if u.cond.IfNoneMatch {
-		query.Set("ifGenerationMatch", "0")
-	}
-	if match := u.cond.IfMatch; match != "" {
-		if n, err := strconv.ParseUint(match, 10, 63); err != nil || n == 0 { // 0 would mean that there is no object
-			return parts.ErrPrecondition
-		}
-		query.Set("ifGenerationMatch", match)
-	}
-	described := map[string]any{"name": u.key, "metadata": map[string]string{parts.TagKey: u.tag}}
-	if crc != "" {
-		described["crc32c"] = crc
-	}
+// put puts an object by one request. The request is sent again if its bytes do not match their
+// checksum.
+func (s *Store) put(ctx context.Context, query url.Values, described map[string]any, data []byte, sum uint32) (*resource, error) {
+	query.Set("uploadType", "multipart")
+	query.Set("fields", "name,size,generation,updated,crc32c")
+	described["crc32c"] = encoded(sum)
 	description, err := json.Marshal(described)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	data := body(string(description))
-	return u.store.reader.Send(ctx, nil, func(ctx context.Context) error {
-		answer, err := u.store.send(ctx, "put", http.MethodPost, u.store.url("/upload", "", query), http.Header{"Content-Type": {contentType}}, bytes.NewReader(data))
+	boundary := rand.Text()
+	head := fmt.Appendf(nil, "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%[1]s\r\nContent-Type: application/octet-stream\r\n\r\n",
+		boundary, description)
+	tail := []byte("\r\n--" + boundary + "--\r\n")
+	header := http.Header{"Content-Type": {"multipart/related; boundary=" + boundary}}
+	done := new(resource)
+	err = s.reader.Send(ctx, nil, func(ctx context.Context) error {
+		answer, err := s.send(ctx, "put", http.MethodPost, s.url("/upload", "", query), header, head, data, tail)
 		if a, ok := errors.AsType[ranged.Answer](err); ok && a.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(a.Message), "crc32c") {
 			return &ranged.Transient{Err: err, Answered: true} // damaged on the way
 		}
 		if err != nil {
 			return err
 		}
-		return took(answer)
-	})
-}
-
-// Send sends one chunk. The first one begins the resumable upload.
-func (u *upload) Send(ctx context.Context, number int, data []byte) (err error) {
-	if number == 1 {
-		err = u.begin(ctx)
-	}
-	if err == nil {
-		u.sum = crc32.Update(u.sum, ranged.Castagnoli, data)
-		_, err = u.sendFrom(ctx, int64(number-1)*int64(u.store.opts.ChunkSize), data, 0)
-	}
-	return err
-}
-
-// sendFrom sends data, whose place in the object is off. After a failure it asks how many bytes
-// have arrived and sends the others. If size is not 0, it is the object's, and the last bytes
-// complete it.
-func (u *upload) sendFrom(ctx context.Context, off int64, data []byte, size int64) (done *resource, err error) {
-	reached, end, unsure := off, off+int64(len(data)), false
-	err = u.store.reader.Send(ctx, nil, func(ctx context.Context) error {
-		for done == nil && (unsure || size > 0 || reached < end) {
-			asks, before := unsure, reached
-			var left []byte
-			if !asks {
-				left = data[reached-off:]
-			}
-			unsure = true // until there is an answer
-			found, now, err := u.sendSpan(ctx, reached, left, size, asks)
-			switch {
-			case err != nil:
-				return err
-			case found == nil && (now < off || now > end):
-				return errors.New("the server has lost bytes of the upload; run again")
-			case found == nil && !asks && now == before:
-				return &ranged.Transient{Err: errors.New("the server keeps no byte of the upload"), Answered: true}
-			}
-			done, reached, unsure = found, now, false
-		}
-		return nil
+		return parse(answer, done)
 	})
 	return done, err
 }
 
-// sendSpan sends bytes to the session, or asks what it has. It returns the object if it is
-// complete, and otherwise the number of its bytes that the server has.
-func (u *upload) sendSpan(ctx context.Context, off int64, data []byte, size int64, asks bool) (done *resource, reached int64, err error) {
-	span, total := "*", "*"
-	if len(data) > 0 {
-		span = fmt.Sprintf("%d-%d", off, off+int64(len(data))-1)
+// content returns the pieces of a body as a reader, and their length.
+func content(pieces [][]byte) (body io.Reader, length int64) {
+	readers := make([]io.Reader, len(pieces))
+	for i, p := range pieces {
+		readers[i] = bytes.NewReader(p)
+		length += int64(len(p))
 	}
-	header := http.Header{
-		"Content-Type":       {"application/octet-stream"},
-		"X-Guploader-No-308": {"yes"}, // 308 would be a redirect
+	if length == 0 {
+		return nil, 0
 	}
-	if size > 0 && !asks {
-		total = strconv.FormatInt(size, 10)
-		header.Set("X-Goog-Hash", "crc32c="+u.crc())
-	}
-	header.Set("Content-Range", "bytes "+span+"/"+total)
-	answer, err := u.store.send(ctx, "session", http.MethodPut, u.session, header, bytes.NewReader(data))
-	if err != nil {
-		return nil, 0, err
-	}
-	if answer.StatusCode != http.StatusPermanentRedirect && answer.Header.Get("X-Http-Status-Code-Override") != "308" {
-		done = new(resource)
-		return done, 0, parse(answer, done)
-	}
-	answer.Body.Close()
-	if text := answer.Header.Get("Range"); text != "" {
-		if _, err := fmt.Sscanf(text, "bytes=0-%d", &reached); err != nil {
-			return nil, 0, errors.New("the server does not report how much of the upload it has; check the endpoint")
-		}
-		reached++
-	}
-	return nil, reached, nil
+	return io.MultiReader(readers...), length
 }
 
 // Describe implements parts.Target.
@@ -218,13 +236,40 @@ func (u *upload) Describe(ctx context.Context) (info objstore.Info, tag string, 
 	return r.meta().Info(""), r.Metadata[parts.TagKey], err
 }
 
-// Drop cancels the session. One that stays costs nothing, shows nowhere and ends after a week, so a
-// failure is not reported.
+// Drop deletes the parts. Sweep deletes those that stay, so a failure is not reported.
 func (u *upload) Drop(ctx context.Context) error {
-	if u.session != "" {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		_ = u.store.do(ctx, "session", http.MethodDelete, u.session, nil)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(maxSources)
+	for key := range u.sent {
+		group.Go(func() error { return u.store.delete(ctx, key) })
 	}
+	_ = group.Wait()
+	clear(u.sent)
 	return nil
+}
+
+// listed leaves parts out of lists.
+func listed(name string) error {
+	if strings.HasPrefix(name, partPrefix) || strings.Contains(name, "/"+partPrefix) {
+		return objstore.ErrName
+	}
+	return ranged.CheckName(name)
+}
+
+// sweep deletes the parts below the store's prefix that are older than a day and than olderThan.
+func (s *Store) sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
+	oldest := time.Now().Add(-max(olderThan, partLife))
+	for info, err := range s.reader.List(ctx, s.Prefix, partPrefix, ranged.CheckName, s.page) {
+		if err == nil && info.ModTime.Before(oldest) {
+			if err = s.delete(ctx, s.Prefix+info.Name); err == nil {
+				removed++
+			}
+		}
+		if err != nil {
+			return removed, s.fail("sweep", "", err)
+		}
+	}
+	return removed, nil
 }

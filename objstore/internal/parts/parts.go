@@ -21,8 +21,6 @@ type Options struct {
 	Growth  int
 	// Most is the largest number of parts.
 	Most int
-	// InOrder sends a part when the one before has arrived. The last one is left to the caller.
-	InOrder bool
 }
 
 // Writer cuts what is written into parts and sends each when a byte follows it. It holds one part
@@ -49,9 +47,6 @@ func New(ctx context.Context, o Options, send func(ctx context.Context, number i
 // begin starts a segment.
 func (w *Writer) begin() {
 	w.group, w.ctx = errgroup.WithContext(w.parent)
-	if w.opts.InOrder {
-		w.opts.Workers = 1
-	}
 	w.group.SetLimit(w.opts.Workers)
 	w.free = make(chan []byte, w.opts.Workers+1)
 }
@@ -104,9 +99,9 @@ func (w *Writer) flush() error {
 }
 
 // Close waits for all parts, and returns their number and what has not been sent: everything if no
-// part has been sent before, the last part if Options has InOrder, and nothing otherwise.
+// part has been sent before, and nothing otherwise.
 func (w *Writer) Close() (parts int, rest []byte, err error) {
-	if w.sent > 0 && !w.opts.InOrder {
+	if w.sent > 0 {
 		err = w.flush()
 		w.part = nil
 	}

@@ -2,7 +2,7 @@
 // these pages document it:
 //
 //	conditions    https://cloud.google.com/storage/docs/request-preconditions
-//	uploads       https://cloud.google.com/storage/docs/performing-resumable-uploads
+//	uploads       https://cloud.google.com/storage/docs/uploading-objects
 //	composition   https://cloud.google.com/storage/docs/composite-objects
 //	checksums     https://cloud.google.com/storage/docs/data-validation
 //	errors        https://cloud.google.com/storage/docs/json_api/v1/status-codes
@@ -35,12 +35,10 @@ import (
 type Server struct {
 	*httptest.Server
 
-	Mu       sync.Mutex // protects the other fields while requests are answered
-	Objects  map[string]*Stored
-	Sessions map[string]*Session // unfinished uploads
-	Keeps    func(size int) int  // how many bytes of a chunk the server keeps; nil for all
-	Damage   func([]byte) []byte // alters what arrives
-	Token    string              // "" for no authorization
+	Mu      sync.Mutex // protects the other fields while requests are answered
+	Objects map[string]*Stored
+	Damage  func([]byte) []byte // alters what arrives
+	Token   string              // "" for no authorization
 	// Hook sees every request first and may answer it by returning true. SetHook sets it later.
 	Hook func(w http.ResponseWriter, r *http.Request) bool
 
@@ -56,18 +54,12 @@ type Stored struct {
 	At         time.Time
 	Tag        map[string]string
 	Encoding   string
-}
-
-// Session is a resumable upload.
-type Session struct {
-	name, match string
-	tag         map[string]string
-	data        []byte
+	crc        string
 }
 
 // Unstarted returns a server that the test starts and that ends with it.
 func Unstarted(t testing.TB) *Server {
-	s := &Server{Objects: map[string]*Stored{}, Sessions: map[string]*Session{}, next: 1700000000000000}
+	s := &Server{Objects: map[string]*Stored{}, next: 1700000000000000}
 	s.Server = httptest.NewUnstartedServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -126,7 +118,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	release := sync.OnceFunc(s.Mu.Unlock)
+	defer release()
 	if s.Damage != nil && r.ContentLength > 0 {
 		body = s.Damage(body)
 	}
@@ -135,17 +128,18 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(path, "/storage/v1/b/")
 	bucket, name, _ := strings.Cut(rest, "/o")
 	name, err = url.PathUnescape(strings.TrimPrefix(name, "/"))
-	switch id := query.Get("upload_id"); {
+	composed := strings.HasSuffix(name, "/compose") && r.Method == http.MethodPost && !upload
+	switch {
 	case !ok || err != nil:
 		Refuse(w, http.StatusBadRequest, "invalid", "Invalid path")
-	case s.Token != "" && id == "" && r.Header.Get("Authorization") != "Bearer "+s.Token:
+	case s.Token != "" && r.Header.Get("Authorization") != "Bearer "+s.Token:
 		Refuse(w, http.StatusUnauthorized, "authError", "Invalid Credentials")
 	case bucket != "bucket":
 		Refuse(w, http.StatusNotFound, "notFound", "The specified bucket does not exist.")
-	case upload && id != "":
-		s.session(w, r, id, body)
-	case upload && query.Get("uploadType") == "resumable":
-		s.begin(w, r, query, body)
+	case upload && query.Get("uploadType") != "multipart":
+		Refuse(w, http.StatusBadRequest, "invalid", "This server knows no other uploads than multipart")
+	case composed:
+		s.compose(w, query, strings.TrimSuffix(name, "/compose"), body)
 	case upload:
 		s.multipart(w, r, query, body)
 	case name == "":
@@ -158,7 +152,12 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) {
 		delete(s.Objects, name)
 		w.WriteHeader(http.StatusNoContent)
 	case query.Get("alt") == "media":
-		s.media(w, r, name, query.Get("generation"))
+		o := s.Objects[name]
+		if o != nil {
+			o.sum()
+		}
+		release()
+		media(w, r, o, name, query.Get("generation"))
 	case s.Objects[name] == nil:
 		Refuse(w, http.StatusNotFound, "notFound", "No such object: bucket/"+name)
 	default:
@@ -171,11 +170,19 @@ func crcOf(data []byte) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
 }
 
+// sum returns the CRC-32C. The caller holds the lock.
+func (o *Stored) sum() string {
+	if o.crc == "" {
+		o.crc = crcOf(o.Data)
+	}
+	return o.crc
+}
+
 func (s *Server) resource(name string) map[string]any {
 	o := s.Objects[name]
 	return map[string]any{
 		"kind": "storage#object", "name": name, "size": strconv.Itoa(len(o.Data)), "generation": strconv.FormatInt(o.Generation, 10),
-		"updated": o.At.UTC().Format(time.RFC3339Nano), "crc32c": crcOf(o.Data), "metadata": o.Tag,
+		"updated": o.At.UTC().Format(time.RFC3339Nano), "crc32c": o.sum(), "metadata": o.Tag,
 	}
 }
 
@@ -196,8 +203,8 @@ func (s *Server) put(w http.ResponseWriter, name, match, crc string, data []byte
 			return false
 		}
 	}
-	if crc != "" && crc != crcOf(data) {
-		Refuse(w, http.StatusBadRequest, "invalid", fmt.Sprintf("Provided CRC32C %q doesn't match calculated CRC32C %q.", crc, crcOf(data)))
+	if own := crcOf(data); crc != "" && crc != own {
+		Refuse(w, http.StatusBadRequest, "invalid", fmt.Sprintf("Provided CRC32C %q doesn't match calculated CRC32C %q.", crc, own))
 		return false
 	}
 	s.next++
@@ -238,61 +245,33 @@ func (s *Server) multipart(w http.ResponseWriter, r *http.Request, query url.Val
 	s.put(w, d.Name, query.Get("ifGenerationMatch"), d.CRC32C, parts[1], d.Metadata)
 }
 
-func (s *Server) begin(w http.ResponseWriter, r *http.Request, query url.Values, body []byte) {
-	var d description
-	if err := json.Unmarshal(body, &d); err != nil {
+// compose makes an object of at most 32 others.
+func (s *Server) compose(w http.ResponseWriter, query url.Values, name string, body []byte) {
+	var request struct {
+		SourceObjects []struct{ Name, Generation string }
+		Destination   description
+	}
+	if err := json.Unmarshal(body, &request); err != nil {
 		Refuse(w, http.StatusBadRequest, "parseError", "Parse Error")
 		return
 	}
-	s.next++
-	id := fmt.Sprint("marked-upload-", s.next)
-	s.Sessions[id] = &Session{name: d.Name, match: query.Get("ifGenerationMatch"), tag: d.Metadata}
-	w.Header().Set("Location", "/upload/storage/v1/b/bucket/o?uploadType=resumable&upload_id="+id)
-}
-
-// session takes a chunk, tells how much it has, or is cancelled.
-func (s *Server) session(w http.ResponseWriter, r *http.Request, id string, body []byte) {
-	up := s.Sessions[id]
-	if up == nil {
-		Refuse(w, http.StatusGone, "uploadGone", "The requested upload session is gone.")
+	if n := len(request.SourceObjects); n == 0 || n > 32 {
+		Refuse(w, http.StatusBadRequest, "invalid", "The number of source components provided is not between 1 and 32.")
 		return
 	}
-	if r.Method == http.MethodDelete {
-		delete(s.Sessions, id)
-		w.WriteHeader(499)
-		return
-	}
-	span, total, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Content-Range"), "bytes "), "/")
-	if span != "*" {
-		var first, last int
-		n, _ := fmt.Sscanf(span, "%d-%d", &first, &last)
-		if n != 2 || last-first+1 != len(body) || first > len(up.data) || total == "*" && len(body)%(256<<10) != 0 {
-			Refuse(w, http.StatusBadRequest, "invalid", "Invalid Content-Range")
+	var data []byte
+	for _, source := range request.SourceObjects {
+		o := s.Objects[source.Name]
+		if o == nil || source.Generation != "" && source.Generation != strconv.FormatInt(o.Generation, 10) {
+			Refuse(w, http.StatusNotFound, "notFound", "Object "+source.Name+" not found.")
 			return
 		}
-		if s.Keeps != nil {
-			body = body[:s.Keeps(len(body))]
-		}
-		up.data = append(up.data[:first], body...)
+		data = append(data, o.Data...)
 	}
-	if total == strconv.Itoa(len(up.data)) {
-		crc, _ := strings.CutPrefix(r.Header.Get("X-Goog-Hash"), "crc32c=")
-		s.put(w, up.name, up.match, crc, up.data, up.tag)
-		delete(s.Sessions, id)
-		return
-	}
-	if len(up.data) > 0 {
-		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", len(up.data)-1))
-	}
-	if r.Header.Get("X-Guploader-No-308") == "yes" {
-		w.Header().Set("X-Http-Status-Code-Override", "308")
-		return
-	}
-	w.WriteHeader(http.StatusPermanentRedirect)
+	s.put(w, name, query.Get("ifGenerationMatch"), request.Destination.CRC32C, data, request.Destination.Metadata)
 }
 
-func (s *Server) media(w http.ResponseWriter, r *http.Request, name, generation string) {
-	o := s.Objects[name]
+func media(w http.ResponseWriter, r *http.Request, o *Stored, name, generation string) {
 	if o == nil || generation != "" && generation != strconv.FormatInt(o.Generation, 10) {
 		w.Header().Set("Content-Type", "text/html; charset=UTF-8")
 		w.WriteHeader(http.StatusNotFound)
@@ -300,7 +279,7 @@ func (s *Server) media(w http.ResponseWriter, r *http.Request, name, generation 
 		return
 	}
 	w.Header().Set("X-Goog-Generation", strconv.FormatInt(o.Generation, 10))
-	w.Header().Set("X-Goog-Hash", "crc32c="+crcOf(o.Data)+",md5=1B2M2Y8AsgTpgAmY7PhCfg==")
+	w.Header().Set("X-Goog-Hash", "crc32c="+o.crc+",md5=1B2M2Y8AsgTpgAmY7PhCfg==")
 	w.Header().Set("X-Goog-Stored-Content-Encoding", cmpOr(o.Encoding, "identity"))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if o.Encoding != "" { // decompressed, and without ranges
