@@ -30,6 +30,9 @@ type RemoveOptions struct {
 	DryRun bool
 	// Restore puts samples back that were removed and not purged.
 	Restore bool
+	// Layers of the data set get the same removed samples, after the data set, so that a layer that is
+	// read alone does not deliver them. Readers of both follow the data set.
+	Layers []objstore.Store
 }
 
 // RemoveReport is what RemoveKeys did, or would do.
@@ -55,6 +58,19 @@ type RemoveReport struct {
 	Digest     string `json:"digest"`
 	// DryRun: nothing was changed.
 	DryRun bool `json:"dry_run"`
+	// Layers are the layers of RemoveOptions.
+	Layers []LayerReport `json:"layers"`
+}
+
+// LayerReport is a layer after its base changed.
+type LayerReport struct {
+	Layer string `json:"layer"`
+	// Changed reports that a generation was published; Generation and Tables name the current one.
+	Changed    bool   `json:"changed"`
+	Generation uint64 `json:"generation,omitempty"`
+	Tables     string `json:"tables,omitempty"`
+	// Error says why the layer was left alone: it is not one of this data set.
+	Error string `json:"error,omitempty"`
 }
 
 // RemoveKeys removes the samples with the given keys from the current generation of a data set, and
@@ -72,7 +88,10 @@ func RemoveKeys(ctx context.Context, store objstore.Store, keys []string, o Remo
 	}
 	for {
 		r, err := attempt(ctx, store, keys, o)
-		if err == nil || errors.Is(err, ErrMissingKeys) || r.Tables == "" {
+		if err == nil {
+			return r, r.follow(ctx, store, o)
+		}
+		if errors.Is(err, ErrMissingKeys) || r.Tables == "" {
 			return r, err
 		}
 		now, oerr := reader.Open(ctx, store, reader.Options{})
@@ -84,6 +103,26 @@ func RemoveKeys(ctx context.Context, store objstore.Store, keys []string, o Remo
 			return r, err
 		}
 	}
+}
+
+// follow brings layers up to the data set. It goes on after a layer that does not fit.
+func (r *RemoveReport) follow(ctx context.Context, store objstore.Store, o RemoveOptions) error {
+	for _, layer := range o.Layers {
+		l := LayerReport{Layer: layer.String()}
+		if !o.DryRun {
+			res, err := writer.FollowBase(ctx, layer, store)
+			switch {
+			case errors.Is(err, writer.ErrNotLayer):
+				l.Error = err.Error()
+			case err != nil:
+				return fmt.Errorf("remove: the data set has changed, and its layer %v has not: repeat the command: %w", layer, err)
+			default:
+				l.Changed, l.Generation, l.Tables = !res.Already, res.Generation, res.Tables
+			}
+		}
+		r.Layers = append(r.Layers, l)
+	}
+	return nil
 }
 
 // distinctKeys leaves out keys that were given before.
@@ -109,7 +148,7 @@ func attempt(ctx context.Context, store objstore.Store, keys []string, o RemoveO
 	defer d.Close()
 	r := &RemoveReport{
 		Keys: len(keys), MissingKeys: []string{}, Removed: uint64(len(d.Info().Removed)), Total: d.NumSamples(), Generation: d.Info().Generation,
-		Tables: d.Info().Tables, Digest: format.DigestString(d.Digest()), DryRun: o.DryRun,
+		Tables: d.Info().Tables, Digest: format.DigestString(d.Digest()), DryRun: o.DryRun, Layers: []LayerReport{},
 	}
 	numbers, err := r.find(ctx, d, keys, o)
 	if err != nil {

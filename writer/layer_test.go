@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
@@ -361,6 +362,85 @@ func TestLayerFollowsBase(t *testing.T) {
 	for key, want := range map[string]string{keys[30]: "c of " + keys[30], keys[31]: "a of " + keys[31], added[5]: "b of " + added[5]} {
 		if got := string(fields[key]["caption"]); got != want {
 			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+// TestLayerPurged: a purge takes the bytes from the base and then from its layers, also where an
+// earlier one ended between them.
+func TestLayerPurged(t *testing.T) {
+	base, keys := baseSet(t, 60)
+	texts, arrays, other := mem.New(), mem.New(), mem.New()
+	for st, src := range map[objstore.Store]*rowsOf{texts: captions(keys, "a"), arrays: vectors(keys)} {
+		if _, err := writer.AddLayer(t.Context(), st, base, src, writer.LayerOptions{Pack: writer.Options{Layout: writer.LayoutAuto}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere, foreign := baseSet(t, 9)
+	if _, err := writer.AddLayer(t.Context(), other, elsewhere, captions(foreign, "a"), writer.LayerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Remove(t.Context(), base, "", []uint64{7, 40}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Purge(t.Context(), base, writer.PurgeOptions{}); err != nil { // it ends here
+		t.Fatal(err)
+	}
+	r, err := writer.Purge(t.Context(), base, writer.PurgeOptions{Generations: true, Layers: []objstore.Store{texts, arrays, other}})
+	if err != nil || len(r.Layers) != 3 || r.Layers[2].Error == "" || r.Layers[2].Receipt != nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for i, st := range []objstore.Store{texts, arrays} {
+		fitsBase(t, st, base)
+		if l := tablesAt(t, st); !slices.Equal(l.Purged, []uint64{7, 40}) {
+			t.Errorf("purged %v", l.Purged)
+		}
+		if got := r.Layers[i].Receipt; len(got.Samples) != 2 || len(got.Holding) != 0 || i == 0 && got.Samples[0].Key != keys[7] {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// TestLayerForged: tables of a base whose checksums are right, and that name other keys, blocks or
+// lengths than the shards have.
+func TestLayerForged(t *testing.T) {
+	build := func(edit func(*sections.Manifest), o testset.Options) (objstore.Store, *testset.Set) {
+		st := mem.New()
+		o.Edit, o.BlockSize, o.ShardSize = edit, 4<<10, 16<<10
+		set, err := testset.Build(t.Context(), st, func(yield func(testset.Sample) bool) {
+			for i := range 60 {
+				if !yield(testset.Sample{Key: fmt.Sprintf("k%03d", i), Fields: []testset.Field{{Name: "txt", Data: bytes.Repeat([]byte{'x'}, 500)}}}) {
+					return
+				}
+			}
+		}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st, set
+	}
+	_, set := build(nil, testset.Options{})
+	for name, c := range map[string]struct {
+		edit func(*sections.Manifest)
+		opt  testset.Options
+		is   error
+	}{
+		"other blocks": {edit: func(m *sections.Manifest) {
+			rows := slices.Clone(m.Shards[0].Rows)
+			rows[0].Samples, rows[1].Samples = rows[0].Samples-1, rows[1].Samples+1
+			m.Shards[0].Rows = rows
+		}, is: format.ErrMismatch},
+		"shards exchanged": {edit: func(m *sections.Manifest) {
+			m.Shards[0].Name, m.Shards[1].Name = m.Shards[1].Name, m.Shards[0].Name
+		}, is: format.ErrMismatch},
+		"other keys table": {opt: testset.Options{KeyHash: func(key string) uint64 {
+			return samplekey.Hash("k" + fmt.Sprintf("%03d", (60+len(key)-4+59-int(key[3]-'0')-10*int(key[2]-'0'))%60))
+		}}, is: format.ErrMismatch},
+	} {
+		st, _ := build(c.edit, c.opt)
+		_, err := writer.AddLayer(t.Context(), mem.New(), st, captions(set.Keys, "a"), writer.LayerOptions{})
+		if !errors.Is(err, c.is) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -28,6 +28,10 @@ type PurgeOptions struct {
 	// before too. Without it they lose labels and numbers, and keep integers, because lengths decide
 	// how other samples are packed into units. A name that no attribute has is an error.
 	ClearAttributes []string
+	// Layers are purged after the data set, which is their base: they get its removed samples, and
+	// lose the bytes of those. A layer that does not fit the data set is named in the report and left
+	// alone.
+	Layers []objstore.Store
 	// DryRun changes nothing.
 	DryRun bool
 	// Memory bounds the bytes of a block that is rewritten. The default is 1 GiB.
@@ -60,6 +64,18 @@ type PurgeReport struct {
 	// Deleted are the objects that PurgeOptions.Generations deleted, or would delete.
 	Deleted []string `json:"deleted"`
 	DryRun  bool     `json:"dry_run"`
+	// Layers are the receipts of PurgeOptions.Layers. Other layers of the data set are not known, and
+	// may hold what their makers derived from the samples.
+	Layers []PurgedLayer `json:"layers"`
+}
+
+// PurgedLayer is the receipt of a layer.
+type PurgedLayer struct {
+	Layer string `json:"layer"`
+	// Error says why the layer was left alone: it is not one of this data set.
+	Error string `json:"error,omitempty"`
+	// Receipt is nil where there is an Error.
+	Receipt *PurgeReport `json:"receipt"`
 }
 
 // PurgedSample is a removed sample.
@@ -99,6 +115,44 @@ func purgedObject(s *sections.ShardInfo) PurgedObject {
 // ErrForeign. A purge that was interrupted left the current generation as it was, and the next one
 // finishes it. Where another program publishes meanwhile, Purge continues with the new generation.
 func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
+	report, err := purgeOne(ctx, store, opt)
+	if err != nil {
+		return nil, err
+	}
+	for _, layer := range opt.Layers {
+		l, err := opt.layer(ctx, layer, store)
+		if err != nil {
+			return nil, fmt.Errorf("writer: the data set is purged, and purging its layer %v failed: purge again: %w", layer, err)
+		}
+		report.Layers = append(report.Layers, l)
+	}
+	return report, nil
+}
+
+// layer purges a layer of a data set.
+func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l PurgedLayer, err error) {
+	l.Layer = store.String()
+	info, err := InspectLayer(ctx, store, base)
+	if err != nil {
+		return l, err
+	}
+	if !info.Fits {
+		l.Error = info.Error
+		return l, nil
+	}
+	if !o.DryRun {
+		if _, err := FollowBase(ctx, store, base); err != nil {
+			return l, err
+		}
+	}
+	o.Layers, o.Progress = nil, nil
+	o.ClearAttributes = slices.DeleteFunc(slices.Clone(o.ClearAttributes), func(a string) bool { return !slices.Contains(info.Attributes, a) })
+	l.Receipt, err = purgeOne(ctx, store, o)
+	return l, err
+}
+
+// purgeOne is Purge without layers.
+func purgeOne(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -107,7 +161,7 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 	}
 	tables := ""
 	for {
-		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{}, NamesLeft: []NameLeft{}, Deleted: []string{}, DryRun: opt.DryRun}}
+		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{}, NamesLeft: []NameLeft{}, Deleted: []string{}, DryRun: opt.DryRun, Layers: []PurgedLayer{}}}
 		err := p.run(ctx, store)
 		if p.revision != nil {
 			err = overtaken(ctx, store, p.prior.info, err)

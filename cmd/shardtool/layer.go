@@ -312,6 +312,30 @@ func layerStore(cmd *cobra.Command, command, dataset, layer string) (objstore.St
 	return wholeDataset(cmd.Context(), command, addr)
 }
 
+// layersOf opens the layers in the folder of a data set, and those at addresses elsewhere.
+func layersOf(cmd *cobra.Command, command, dataset string, base objstore.Store, elsewhere []string) (all []objstore.Store, err error) {
+	found, err := writer.Layers(cmd.Context(), base)
+	if err != nil {
+		return nil, err
+	}
+	for _, layer := range append(found, elsewhere...) {
+		store, err := layerStore(cmd, command, dataset, layer)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, store)
+	}
+	return all, nil
+}
+
+// addElsewhere adds the flag that names layers elsewhere.
+func addElsewhere(cmd *cobra.Command, layers *[]string) {
+	cmd.Flags().StringArrayVar(layers, "layer", nil, "a layer of the data set at another `ADDRESS` than in layers/ (may be repeated)")
+}
+
+// layersNote ends what is printed about layers.
+const layersNote = "layers at other addresses are not known: name them with --layer\n"
+
 // printLayers prints a line for each layer.
 func printLayers(cmd *cobra.Command, base objstore.Store, list []*writer.LayerInfo) error {
 	out := cmd.OutOrStdout()

@@ -12,6 +12,7 @@ import (
 
 func newPurge() *cobra.Command {
 	var opt writer.PurgeOptions
+	var layers []string
 	var asJSON, quiet bool
 	cmd := &cobra.Command{
 		Use:   "purge DATASET",
@@ -25,6 +26,9 @@ Earlier generations keep the old shards until they are deleted: by --generations
 the bytes, or by ` + "`shardtool prune`" + `. Purge cannot reach copies elsewhere: caches of training machines, backups, versions that an
 object store keeps of deleted objects.
 
+Layers in layers/ below DATASET, and those of --layer, are purged after it, and the receipt has theirs. If the command is
+interrupted, the same command finishes.
+
 A purged sample keeps the names and sizes of its fields, and its integer attributes, because lengths decide how other
 samples are packed into sequences; --clear-attr NAME clears one. Archives of another tool (` + "`shardtool index`" + `) are
 refused, because shardtool never changes them.`,
@@ -37,6 +41,9 @@ refused, because shardtool never changes them.`,
 			}
 			if opt.Memory < minMemory {
 				return usagef("--memory %d: use at least 1MiB", opt.Memory)
+			}
+			if opt.Layers, err = layersOf(cmd, "purge", args[0], store, layers); err != nil {
+				return err
 			}
 			var bar *progress
 			opt.Progress = func(done, shards int) {
@@ -55,7 +62,7 @@ refused, because shardtool never changes them.`,
 			if asJSON {
 				return printJSON(cmd, r)
 			}
-			return printPurged(cmd.OutOrStdout(), r, opt.Generations)
+			return printAllPurged(cmd.OutOrStdout(), r, opt.Generations)
 		},
 	}
 	cmd.Flags().BoolVar(&opt.Generations, "generations", false, "also delete the generations that still hold the bytes")
@@ -63,11 +70,31 @@ refused, because shardtool never changes them.`,
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "print what would be purged, change nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipt as JSON")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
+	addElsewhere(cmd, &layers)
 	sizeVar(cmd, &opt.Memory, "memory", 1<<30, "largest block that is rewritten")
 	return cmd
 }
 
-// printPurged prints the receipt.
+// printAllPurged prints the receipt, and those of the layers.
+func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
+	if err := printPurged(w, r, generations); err != nil || len(r.Layers) == 0 {
+		return err
+	}
+	for _, l := range r.Layers {
+		if l.Receipt == nil {
+			fmt.Fprintf(w, "layer %s was left alone: %s\n", shown(l.Layer), l.Error)
+			continue
+		}
+		fmt.Fprintf(w, "layer %s:\n", shown(l.Layer))
+		if err := printPurged(w, l.Receipt, generations); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprint(w, layersNote)
+	return err
+}
+
+// printPurged prints the receipt of one data set.
 func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
 	did, deleted := "purged", "deleted"
 	if r.DryRun {

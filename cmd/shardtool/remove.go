@@ -15,6 +15,7 @@ import (
 func newRemove() *cobra.Command {
 	var o reshard.RemoveOptions
 	var keys string
+	var layers []string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "remove DATASET --keys FILE",
@@ -26,6 +27,9 @@ removed ones. No shard is read or written, and the command takes about a second.
 
 The bytes stay in the shards until ` + "`shardtool purge`" + `. Earlier generations still deliver the samples, and so do jobs that
 run; stop and resume them. Until the bytes are purged, --restore puts samples back.
+
+Layers in layers/ below DATASET, and those of --layer, get the same removed samples. If the command is interrupted, the same
+command finishes.
 
 FILE has one key per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
 removed unless --allow-missing is set.`,
@@ -43,6 +47,9 @@ removed unless --allow-missing is set.`,
 			if err != nil {
 				return err
 			}
+			if o.Layers, err = layersOf(cmd, "remove", args[0], store, layers); err != nil {
+				return err
+			}
 			r, err := reshard.RemoveKeys(cmd.Context(), store, list, o)
 			if err != nil {
 				return err
@@ -57,6 +64,7 @@ removed unless --allow-missing is set.`,
 	cmd.Flags().BoolVar(&o.AllowMissing, "allow-missing", false, "accept keys that no sample has")
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be removed, change nothing")
 	cmd.Flags().BoolVar(&o.Restore, "restore", false, "put removed samples back whose bytes were not purged")
+	addElsewhere(cmd, &layers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
@@ -119,5 +127,16 @@ func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions
 		fmt.Fprintln(w)
 	}
 	_, err := fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed), plural(r.Total, "sample"))
+	for _, l := range r.Layers {
+		switch {
+		case l.Error != "":
+			fmt.Fprintf(w, "layer %s was left alone: %s\n", shown(l.Layer), l.Error)
+		case l.Changed:
+			fmt.Fprintf(w, "layer %s: generation %d (%s)\n", shown(l.Layer), l.Generation, l.Tables)
+		}
+	}
+	if len(r.Layers) > 0 {
+		fmt.Fprint(w, layersNote)
+	}
 	return err
 }
