@@ -5,6 +5,7 @@
 //	gs://bucket/prefix         a bucket of Google Cloud Storage
 //	https://host/prefix        files of a web server, read only
 //	hf://datasets/ORG/NAME     a data set on the Hugging Face Hub, read only
+//	hf://buckets/ORG/NAME      a storage bucket on the Hugging Face Hub
 //
 // It is separate from package objstore, which every store imports, so that objstore imports no
 // store.
@@ -36,9 +37,16 @@
 // REVISION is a branch, a tag or a commit, with %2F for a slash, or refs/convert/parquet and the
 // like; without it main is read. It becomes a commit when the store is used first. HF_ENDPOINT,
 // HF_TOKEN and HF_HOME are read as other programs for the Hub read them.
+//
+// A bucket of the Hub is reached through its gateway for the API of S3, with the keys that the Hub
+// makes for a token (https://huggingface.co/docs/hub/storage-buckets-s3). The SDK finds them as for
+// s3://. An address can hold settings:
+//
+//	hf://buckets/ORG/NAME/prefix?profile=name&endpoint=https://host
 package address
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,7 +111,10 @@ func openHTTP(_ context.Context, a address, o Options) (objstore.Store, error) {
 	return httpstore.New(a.all, httpstore.Options{Logger: o.Logger})
 }
 
-func openHub(_ context.Context, a address, o Options) (objstore.Store, error) {
+func openHub(ctx context.Context, a address, o Options) (objstore.Store, error) {
+	if rest, ok := strings.CutPrefix(a.rest, "buckets/"); ok {
+		return openHubBucket(ctx, rest, o)
+	}
 	place, _, options := strings.Cut(a.rest, "?")
 	if options {
 		return nil, fmt.Errorf("objstore: open hf://%s: it has no options after a ?; set HF_ENDPOINT and HF_TOKEN", place)
@@ -120,6 +131,27 @@ func openS3(ctx context.Context, a address, o Options) (objstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s3.New(ctx, bucket, prefix, opts)
+}
+
+// openHubBucket opens a storage bucket of the Hub. Its gateway has the namespace in the path of the
+// endpoint, addresses buckets by paths, does not parse checksums that trail, and redirects reads.
+func openHubBucket(ctx context.Context, rest string, o Options) (objstore.Store, error) {
+	namespace, rest, _ := strings.Cut(rest, "/")
+	place, _, _ := strings.Cut(rest, "?")
+	opts := s3.Options{
+		Logger: o.Logger, Region: "us-east-1", PathStyle: new(bool), RequestChecksums: "when_required",
+		Gateway: "hf://buckets/" + namespace + "/" + strings.TrimRight(place, "/"),
+	}
+	*opts.PathStyle = true
+	bucket, prefix, err := address{opts.Gateway, "hf", rest}.parse(map[string]any{"endpoint": &opts.Endpoint, "profile": &opts.Profile})
+	if err != nil {
+		return nil, err
+	}
+	if url.PathEscape(namespace) != namespace || strings.Trim(namespace, ".") == "" || bucket == "" {
+		return nil, fmt.Errorf("objstore: open %s: it does not name an organization and a bucket; give hf://buckets/ORG/NAME", opts.Gateway)
+	}
+	opts.Endpoint = strings.TrimSuffix(cmp.Or(opts.Endpoint, "https://s3.hf.co"), "/") + "/" + namespace
 	return s3.New(ctx, bucket, prefix, opts)
 }
 

@@ -2,10 +2,13 @@ package address_test
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -57,6 +60,53 @@ func TestOpenScheme(t *testing.T) {
 	}
 }
 
+// TestHubBucket reads from a gateway that redirects reads to another host, as the Hub's does. That host
+// is sent no credentials.
+func TestHubBucket(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": "HFAKMARKED", "AWS_SECRET_ACCESS_KEY": "marked-secret", "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "",
+		"AWS_CONFIG_FILE": none, "AWS_SHARED_CREDENTIALS_FILE": none, "AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL": "",
+	} {
+		t.Setenv(name, value)
+	}
+	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" || r.Header.Get("X-Amz-Security-Token") != "" || r.URL.RawQuery != "sig=1" {
+			t.Errorf("the edge is sent credentials: %v %v", r.URL, r.Header)
+		}
+		w.Header().Set("ETag", `"v1"`)
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("0123456789"))
+	}))
+	defer edge.Close()
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Authorization"), "/us-east-1/s3/") || r.URL.EscapedPath() != "/org/bucket/set/a%20b" {
+			t.Errorf("%s %v %v", r.Method, r.URL, r.Header)
+		}
+		http.Redirect(w, r, edge.URL+"/object?sig=1", http.StatusFound)
+	}))
+	defer gateway.Close()
+	store, err := address.Open(t.Context(), "hf://buckets/org/bucket/set/?endpoint="+gateway.URL, address.Options{})
+	if err != nil || store.String() != "hf://buckets/org/bucket/set" {
+		t.Fatal(store, err)
+	}
+	object, err := store.Open(t.Context(), "a b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	p := make([]byte, 4)
+	if err := object.ReadAt(t.Context(), p, 3); err != nil || string(p) != "3456" {
+		t.Errorf("%q, %v", p, err)
+	}
+	for _, addr := range []string{"hf://buckets/", "hf://buckets/org", "hf://buckets/../bucket", "hf://buckets/org/b?token=x"} {
+		if _, err := address.Open(t.Context(), addr, address.Options{}); err == nil {
+			t.Errorf("%s was opened", addr)
+		}
+	}
+	gateway.CloseClientConnections()
+	edge.CloseClientConnections()
+}
+
 func TestOpenURL(t *testing.T) {
 	t.Setenv("AWS_REGION", "eu-west-1")
 	for addr, want := range map[string]string{
@@ -93,7 +143,7 @@ func TestOpenURL(t *testing.T) {
 		"gs://bucket/x?endpoint=http://secret": "the endpoint has no TLS",
 		"https://":                             "not a URL",
 		"hf://datasets/o/n?token=secret":       "no options after a ?",
-		"hf://buckets/o/n":                     "only data sets",
+		"hf://models/o/n":                      "only data sets",
 	} {
 		_, err := address.Open(t.Context(), addr, address.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

@@ -24,6 +24,10 @@ type Options struct {
 	Region string
 	// Endpoint is the URL of a server other than AWS, without a path. The default is the chain's.
 	Endpoint string
+	// Gateway, if not empty, is the address of a store that Endpoint is a gateway to. It replaces
+	// s3://bucket/prefix in errors and in String. Reads follow the gateway's redirects (301 and 302)
+	// to other hosts, which are sent neither the signature nor a token.
+	Gateway string
 	// PathStyle puts the bucket into the path of URLs instead of the host. Nil means true for
 	// endpoints other than AWS.
 	PathStyle *bool

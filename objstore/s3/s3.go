@@ -88,6 +88,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 	if s.Bucket, err = ranged.NewBucket("s3", bucket, prefix); err != nil {
 		return nil, s.fail("open", "", err)
 	}
+	s.Address = cmp.Or(opts.Gateway, s.Address)
 	opts, err = opts.withDefaults()
 	if err != nil {
 		return nil, s.fail("open", "", err)
@@ -147,7 +148,7 @@ func (s *Store) connect(ctx context.Context) error {
 		// objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.APIOptions = append(o.APIOptions, unsignedEncoding, s.renewExpired)
-		o.HTTPClient = client{ranged.Client{Doer: boundRedirects(o.HTTPClient)}}
+		o.HTTPClient = client{ranged.Client{Doer: boundRedirects(o.HTTPClient, s.opts.Gateway != "")}}
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		s.region, s.at = o.Region, endpoint
 	})

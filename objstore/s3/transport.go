@@ -24,12 +24,22 @@ func newHTTPClient(o Options, requests int) aws.HTTPClient {
 }
 
 // boundRedirects adds the limits of package ranged to a client. The SDK's follows any number of 307
-// and 308 redirects.
-func boundRedirects(client aws.HTTPClient) ranged.Doer {
+// and 308 redirects, and no others unless all is set.
+func boundRedirects(client aws.HTTPClient, all bool) ranged.Doer {
 	if sdk, ok := client.(*awshttp.BuildableClient); ok {
 		client = sdk.Freeze()
 	}
 	if plain, ok := client.(*http.Client); ok {
+		if all {
+			followed := *plain
+			followed.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+				if r.URL.Host != via[0].URL.Host { // net/http keeps it for another port of the same host
+					r.Header.Del("Authorization")
+				}
+				return nil
+			}
+			plain = &followed
+		}
 		return ranged.BoundRedirects(plain)
 	}
 	return client

@@ -110,7 +110,7 @@ func parsePlace(rest string) (place, error) {
 	p := place{address: "hf://" + rest}
 	kind, rest, _ := strings.Cut(rest, "/")
 	if kind != "datasets" {
-		return p, errors.New("only data sets of the Hub are supported; give hf://datasets/ORG/NAME, and a path below it")
+		return p, errors.New("only data sets and buckets of the Hub are supported; give hf://datasets/ORG/NAME or hf://buckets/ORG/NAME, and a path below it")
 	}
 	org, rest, _ := strings.Cut(rest, "/")
 	name, path, _ := strings.Cut(rest, "/")
