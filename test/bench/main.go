@@ -56,7 +56,7 @@ var groups = []struct {
 }{
 	{"throttled", (*bench).throttled}, {"faults", (*bench).faults}, {"loopback", (*bench).loopback}, {"stream", (*bench).stream},
 	{"cache", (*bench).cached}, {"memory", (*bench).memory}, {"paced", (*bench).pacedRows},
-	{"write", (*bench).write},
+	{"write", (*bench).write}, {"stores", (*bench).stores},
 }
 
 func main() {

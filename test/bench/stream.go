@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"time"
 
@@ -32,13 +33,20 @@ func (b *bench) stream() error {
 	var came, delivered int64
 	for range b.times {
 		b.proxy.ResetCounts()
-		free, err := b.consume(0)
+		store, err := b.far()
+		if err != nil {
+			return err
+		}
+		free, err := b.consume(store, 0)
 		if err != nil {
 			return err
 		}
 		share = append(share, float64(free.bytes)/free.seconds/float64(b.total))
 		came, delivered = b.proxy.Counts().Methods[http.MethodGet].Down, free.bytes
-		paced, err := b.consume(0.8 * float64(b.total))
+		if store, err = b.far(); err != nil {
+			return err
+		}
+		paced, err := b.consume(store, 0.8*float64(b.total))
 		if err != nil {
 			return err
 		}
@@ -78,12 +86,19 @@ func (b *bench) pack() error {
 	if err != nil {
 		return err
 	}
+	err = b.packTo(store, corpus.Images(corpus.Options{Samples: (b.mib << 20) / 100_000, Seed: 2}))
+	b.packed = err == nil
+	return err
+}
+
+// packTo packs samples.
+func (b *bench) packTo(store objstore.Store, samples iter.Seq[corpus.Sample]) error {
 	w, err := writer.New(b.ctx, store, writer.Options{})
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	for s := range corpus.Images(corpus.Options{Samples: (b.mib << 20) / 100_000, Seed: 2}) {
+	for s := range samples {
 		out := writer.Sample{Key: s.Key}
 		for _, f := range s.Fields {
 			out.Fields = append(out.Fields, writer.Field{Name: f.Name, Data: f.Data})
@@ -93,7 +108,6 @@ func (b *bench) pack() error {
 		}
 	}
 	_, err = w.Close(b.ctx)
-	b.packed = err == nil
 	return err
 }
 
@@ -105,13 +119,9 @@ type consumed struct {
 	waited  float64 // in Next, after the first batch
 }
 
-// consume streams to the end. With a rate, the consumer works on every batch for the time that its
+// consume streams from a store that was just opened, to the end. With a rate, the consumer works on every batch for the time that its
 // bytes take at that rate.
-func (b *bench) consume(rate float64) (c consumed, err error) {
-	store, err := b.far()
-	if err != nil {
-		return c, err
-	}
+func (b *bench) consume(store objstore.Store, rate float64) (c consumed, err error) {
 	begin := time.Now()
 	ds, err := reader.Open(b.ctx, store, reader.Options{})
 	if err != nil {
