@@ -150,6 +150,10 @@ house-record: ## record in .ci/house.txt which of these figures got better
 test-s3: ## the stores with S3 servers, and over bad networks
 	cd test && $(GO) vet ./... && $(GO) test -vet=off $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /slurm -e /kubernetes)
 
+.PHONY: test-view
+test-view: ## the pages of shardtool view in headless Chromium, with axe-core (needs Chromium and npm)
+	cd test && $(GO) test -vet=off -count=1 -tags browser $(TESTFLAGS) ./browser
+
 .PHONY: test-slurm
 test-slurm: ## deploy: pack under a private Slurm (needs slurm-wlm and munge), check the manifests for Kubernetes
 	cd test && $(GO) test -vet=off -count=1 $(TESTFLAGS) ./slurm ./kubernetes
