@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // TestReadingsInAChild holds the script's measuring against what is known: how long a child works,

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/order"
 )

@@ -121,9 +121,6 @@ type Tuning struct {
 	// Plans is a folder for the plans of epochs of units and the lengths of samples, so that the next
 	// start finds them there. "" keeps none. Files that cannot be kept or read there are made anew.
 	Plans string
-	// PlanProgress, when not nil, is called while an epoch of units is planned, from several
-	// goroutines: with its number, and how many of its samples have been planned.
-	PlanProgress func(epoch, done, of uint64)
 
 	// Tests replace the tuner and its interval.
 	tune      func(tune.Measure) []tune.Decision
@@ -244,9 +241,5 @@ func (o *StreamOptions) Choice() order.Choice {
 
 // spec returns the run that the options ask for, and how it plans units.
 func (o *StreamOptions) spec() (Spec, Planning) {
-	p := Planning{Folder: o.Tuning.Plans, Log: o.Log}
-	if o.Tuning.PlanProgress != nil {
-		p.Progress = func(string) func(epoch, done, of uint64) { return o.Tuning.PlanProgress }
-	}
-	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch}, p
+	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch}, Planning{Folder: o.Tuning.Plans, Log: o.Log}
 }

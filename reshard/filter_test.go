@@ -166,7 +166,7 @@ func TestFilters(t *testing.T) {
 		"exclude":                    {Exclude: []string{"["}},
 		"give a rising range within": {Share: Share{From: 5, To: 5}},
 	} {
-		if _, err := New(t.Context(), []*reader.Dataset{da}, opt); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), want) {
+		if _, err := New(t.Context(), []*reader.Dataset{da}, opt); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", opt, err, want)
 		}
 	}

@@ -107,7 +107,7 @@ type reading struct {
 // other goroutines, as long as the data sets are open.
 //
 // A data set with a view in use gives the samples of the view, which must be a subset. New
-// reads no sample. Errors in the options wrap writer.ErrOption.
+// reads no sample. Errors in the options wrap writer.ErrOptions.
 func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Splitter, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("reshard: there is no data set to read")

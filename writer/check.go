@@ -13,17 +13,17 @@ import (
 	"github.com/shardtool/shardtool/internal/codec"
 )
 
-// ErrOption is wrapped by the errors of options that cannot be, such as a column that the files
+// ErrOptions is wrapped by the errors of options that cannot be, such as a column that the files
 // lack. Sources make them by Optionf; for Options they are an *OptionError.
-var ErrOption = errors.New("option")
+var ErrOptions = errors.New("option")
 
-// Optionf returns an ErrOption. The text begins with the option's name in lower case, and a colon.
+// Optionf returns an ErrOptions. The text begins with the option's name in lower case, and a colon.
 func Optionf(msg string, args ...any) error {
-	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
+	return fmt.Errorf("%w %w", ErrOptions, fmt.Errorf(msg, args...))
 }
 
 // OptionError is a field of Options whose value cannot be, by itself or beside others. It wraps
-// ErrOption.
+// ErrOptions.
 type OptionError struct {
 	Option string // in lower case with dashes, as in block-size
 	Value  string
@@ -31,11 +31,11 @@ type OptionError struct {
 }
 
 func (e *OptionError) Error() string {
-	return fmt.Sprintf("%v %s %s: %s", ErrOption, e.Option, e.Value, e.Reason)
+	return fmt.Sprintf("%v %s %s: %s", ErrOptions, e.Option, e.Value, e.Reason)
 }
 
-// Unwrap returns ErrOption.
-func (e *OptionError) Unwrap() error { return ErrOption }
+// Unwrap returns ErrOptions.
+func (e *OptionError) Unwrap() error { return ErrOptions }
 
 // Check returns the error that New would return for the options alone, before anything is read.
 func (o Options) Check() error {

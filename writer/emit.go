@@ -162,7 +162,6 @@ func (e *emitter) report() {
 func (e *emitter) adopt(a *adopted) error {
 	ix := a.index
 	e.opened++
-	before := e.sum.prog.PayloadBytes
 	if err := e.sum.lists.add(ix.Skipped); err != nil {
 		return err
 	}
@@ -186,7 +185,6 @@ func (e *emitter) adopt(a *adopted) error {
 	e.sum.prog.Samples += int64(ix.Keys.Len())
 	e.sum.entries = append(e.sum.entries, a.entry)
 	e.sum.prog.Adopted += int64(ix.Keys.Len())
-	e.sum.prog.AdoptedBytes += e.sum.prog.PayloadBytes - before
 	e.sum.prog.Blocks += int64(a.entry.Blocks)
 	e.sum.prog.Shards++
 	e.sum.prog.StoredBytes += int64(a.entry.Size)

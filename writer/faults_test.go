@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/testset/readback"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/internal/readback"
 )
 
 var faultKinds = map[string]storetest.Fault{

@@ -14,9 +14,9 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/testset/readback"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/internal/readback"
 )
 
 // update writes the golden data set of version 1.1 where there is none. What exists is never

@@ -119,8 +119,8 @@ type Progress struct {
 	Samples, Blocks, Shards int64
 	// PayloadBytes are bytes of fields, StoredBytes bytes of shards.
 	PayloadBytes, StoredBytes int64
-	// Adopted is how many of Samples an earlier run had written, AdoptedBytes their payload.
-	Adopted, AdoptedBytes int64
+	// Adopted is how many of Samples an earlier run had written.
+	Adopted int64
 }
 
 // Layout is how samples are stored in shards.

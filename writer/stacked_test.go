@@ -9,10 +9,10 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/testset/readback"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/internal/readback"
 )
 
 // rowSample returns a sample of two arrays whose elements follow from its number.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/testset/readback"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/internal/readback"
 )
 
 // small makes many blocks and shards out of little data.

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 )
 

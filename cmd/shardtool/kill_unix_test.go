@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // killedPack is a pack that is interrupted and resumed.

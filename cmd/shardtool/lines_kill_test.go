@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // TestLinesKilled kills packs of JSON Lines and CSV, plain and compressed, at random moments:

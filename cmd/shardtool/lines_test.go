@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // TestLinesOverHTTP packs files of a web server, and never shows the query that lets it in.

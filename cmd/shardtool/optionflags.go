@@ -28,7 +28,7 @@ func optionError(err error) error {
 	switch {
 	case errors.As(err, &bad):
 		return usagef("--%s %s: %s", optionFlags[bad.Option], valueText(bad), bad.Reason)
-	case !errors.Is(err, writer.ErrOption):
+	case !errors.Is(err, writer.ErrOptions):
 		return err
 	}
 	text := err.Error()

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // TestPartsKilled stops tasks of a pack in parts, and repeats their commands, as a scheduler does:

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/allocated"
 	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/testset/allocated"
 )
 
 // decodeKeys reads a whole table.

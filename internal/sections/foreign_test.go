@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // command runs in dir and returns what it prints; a word on stderr is a failure. Without the

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/allocated"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/section"
 	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/testset/allocated"
 )
 
 // FuzzDecoder decodes any bytes as a frame of any row. What a raw frame holds, zstd finds in it

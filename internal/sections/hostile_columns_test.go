@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/allocated"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/damage"
 	"github.com/shardtool/shardtool/internal/section"
 	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/testset/allocated"
 )
 
 // TestHostileColumns sets every integer of every column to hostile values, in both encodings.

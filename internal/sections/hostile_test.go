@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/allocated"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/damage"
 	"github.com/shardtool/shardtool/internal/section"
+	"github.com/shardtool/shardtool/internal/testset/allocated"
 )
 
 // hostileValues are what a hostile writer puts where a number is expected.

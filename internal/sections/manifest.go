@@ -238,8 +238,8 @@ var tablesSections = map[string]bool{
 
 // Part is a range of consecutive shards whose rows are read together.
 type Part struct {
-	// FirstShard, FirstBlock and FirstSample are its place in the data set.
-	FirstShard, FirstBlock, FirstSample uint64
+	// FirstShard and FirstSample are its place in the data set.
+	FirstShard, FirstSample uint64
 	// Shards, Rows, Blocks and Samples are counts.
 	Shards, Rows, Blocks, Samples uint64
 	// Bytes is the length of the part's objects, sidecars included. Decoded is the length of their

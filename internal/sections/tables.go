@@ -183,7 +183,7 @@ func (t *Tables) decodeParts(raw []byte) error {
 	}
 	for i := range n {
 		p := Part{Shards: cols[0][i], Rows: cols[1][i], Blocks: cols[2][i], Samples: cols[3][i], Bytes: cols[4][i], Decoded: cols[5][i]}
-		p.FirstShard, p.FirstBlock, p.FirstSample = t.Shards, t.Blocks, t.Samples
+		p.FirstShard, p.FirstSample = t.Shards, t.Samples
 		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, within 64 bits
 		if p.Shards > limit || p.Rows > limit || p.Blocks > p.Rows || p.Samples > limit || p.Bytes > limit || p.Decoded > limit ||
 			t.Shards > limit || t.Blocks > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {

@@ -12,10 +12,10 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/allocated"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/section"
+	"github.com/shardtool/shardtool/internal/testset/allocated"
 )
 
 // testManifest describes shards of the given numbers of rows; the first is plain, the second has no

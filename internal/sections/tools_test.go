@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // toolSamples have names of every kind that a file system takes.

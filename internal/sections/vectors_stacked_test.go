@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/allocated"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/section"
 	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/testset/allocated"
 )
 
 // stackedVectors are stacked shards whose checksums are right, with at most one fault.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/allocated"
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/testset/allocated"
 )
 
 // someViews are a subset and weights over several parts, and the least of each.

@@ -22,8 +22,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/programs"
+	"github.com/shardtool/shardtool/internal/testset/programs"
 )
 
 // The second implementation of the order, python/oracle, was written from SPEC.md

@@ -39,13 +39,13 @@ func (s *Scores) open(ctx context.Context) (writer.Source, error) {
 	}
 	if strings.HasSuffix(s.Name, ".parquet") {
 		p, err := parquet.New(ctx, []source.Input{in}, parquet.Options{Key: keyColumn, Columns: []string{valueColumn}, Nulls: source.NullsSkip})
-		if errors.Is(err, writer.ErrOption) {
+		if errors.Is(err, writer.ErrOptions) {
 			err = s.columns(err)
 		}
 		return p, err
 	}
 	l, err := lines.New(ctx, []source.Input{in}, lines.Options{Key: keyColumn, Columns: []string{valueColumn}, Nulls: source.NullsSkip})
-	if errors.Is(err, writer.ErrOption) {
+	if errors.Is(err, writer.ErrOptions) {
 		err = s.columns(err)
 	}
 	return l, err

@@ -98,7 +98,7 @@ class Mix:
         wherever the child process starts later."""
         more = {"directory": os.getcwd(), "change_mix": self.change_mix}
         if isinstance(self.sources, AnyMapping):
-            return {"mix": _text_of(self.sources), **more}
+            return {"mix": json.dumps(_plain(self.sources), ensure_ascii=False), **more}
         _exists(self._shown(), "mix file")
         return {"address": address(self.sources), **more}
 
@@ -116,14 +116,6 @@ def _exists(url: str, what: str) -> None:
     base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
     if "://" not in url and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
         raise NotFoundError(f"no {what} {url}: there is no such file or folder: check the path")
-
-
-def _text_of(mix: Mapping[str, Any]) -> str:
-    """Returns the text of a mix file with the members of a dict."""
-    try:
-        return json.dumps(_plain(mix), ensure_ascii=False)
-    except ValueError as err:  # a dict in itself, or NaN
-        raise ConfigError(f"the mix cannot be written as JSON: {err}") from None
 
 
 def _plain(value: Any) -> Any:

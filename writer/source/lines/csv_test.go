@@ -102,11 +102,11 @@ func TestBadHeaders(t *testing.T) {
 		same(t, all(t, open(t, Options{Delimiter: c.delimiter}, given(t, c.name, c.text))), []string{c.want})
 	}
 	_, err := New(t.Context(), given(t, "x.csv", "a;b\n1;2\n"), Options{})
-	if !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), `x.csv: line 1, the header: option delimiter: it names one column, "a;b", and cells are divided by ','; if by ';', say so`) {
+	if !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), `x.csv: line 1, the header: option delimiter: it names one column, "a;b", and cells are divided by ','; if by ';', say so`) {
 		t.Error(err)
 	}
 	for _, d := range []string{"\"", "\n", "\r", "é", ";;", "\xff"} {
-		if _, err := New(t.Context(), given(t, "x.csv", "a\n"), Options{Delimiter: d}); !errors.Is(err, writer.ErrOption) {
+		if _, err := New(t.Context(), given(t, "x.csv", "a\n"), Options{Delimiter: d}); !errors.Is(err, writer.ErrOptions) {
 			t.Errorf("%q: %v", d, err)
 		}
 	}

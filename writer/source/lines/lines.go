@@ -19,7 +19,7 @@ var _ writer.Splitter = (*lineSource)(nil)
 
 // New returns the rows of files as samples, file by file in the order given. A sample is valid
 // until the next call of Next. New reads the headers and checks the options against them. Errors in
-// the options wrap writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV
+// the options wrap writer.ErrOptions, errors in a file format.ErrCorrupt; each names the file. CSV
 // files with different columns, and JSON Lines next to them, are combined: a column that a row
 // lacks is null. The caller must close the source, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {

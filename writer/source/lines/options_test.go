@@ -100,7 +100,7 @@ func TestBadOptions(t *testing.T) {
 		"give positive numbers":                                            {MaxLine: -1},
 	} {
 		_, err := New(t.Context(), given(t, "x.csv", "a\n1\n"), opt)
-		if !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -109,7 +109,7 @@ func TestBadOptions(t *testing.T) {
 		"inputs: x.json: give files that end in .jsonl, .ndjson, .csv": given(t, "x.json", "{}"),
 		"is given twice": append(given(t, "x.csv", "a"), given(t, "x.csv", "a")...),
 	} {
-		if _, err := New(t.Context(), in, Options{}); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), want) {
+		if _, err := New(t.Context(), in, Options{}); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

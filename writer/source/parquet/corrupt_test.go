@@ -62,7 +62,7 @@ func attempt(t *testing.T, what string, content []byte) (failed bool) {
 	src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"x.parquet": content})), parquet.Options{})
 	if err != nil {
 		plain(err)
-		if !strings.Contains(err.Error(), "x.parquet") && !errors.Is(err, writer.ErrOption) {
+		if !strings.Contains(err.Error(), "x.parquet") && !errors.Is(err, writer.ErrOptions) {
 			t.Errorf("%s: no file in %q", what, err)
 		}
 		return true

@@ -188,11 +188,11 @@ func TestOptionErrors(t *testing.T) {
 		`where "day=x": at character 5, "x": column day is of type date`:            {Where: []string{"day=x"}},
 		`where "list=1": at character 6, "1": column list is of type list<int32>`:   {Where: []string{"list=1"}},
 	} {
-		if _, err := parquet.New(t.Context(), inputs(t, st), opt); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), want) {
+		if _, err := parquet.New(t.Context(), inputs(t, st), opt); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if _, err := parquet.New(t.Context(), nil, parquet.Options{}); !errors.Is(err, writer.ErrOption) {
+	if _, err := parquet.New(t.Context(), nil, parquet.Options{}); !errors.Is(err, writer.ErrOptions) {
 		t.Error(err)
 	}
 	if _, err := parquet.New(t.Context(), inputs(t, st, "x.parquet", "x.parquet"), parquet.Options{}); err == nil || !strings.Contains(err.Error(), "x.parquet is given twice") {
@@ -270,7 +270,7 @@ func TestManyFiles(t *testing.T) {
 		t.Error(got, err)
 	}
 	_, err = parquet.New(t.Context(), inputs(t, store(t, files), "a/train.parquet", "b/v1.2.parquet"), parquet.Options{Key: "n"})
-	if !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), `b/v1.2.parquet: option key: the file has no column "n"; it has: text`) {
+	if !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), `b/v1.2.parquet: option key: the file has no column "n"; it has: text`) {
 		t.Error(err)
 	}
 }

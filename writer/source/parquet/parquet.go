@@ -75,7 +75,7 @@ type place struct {
 }
 
 // New reads the footers of all files and checks the options against them. Errors in the options
-// wrap writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. Files with
+// wrap writer.ErrOptions, errors in a file format.ErrCorrupt; each names the file. Files with
 // different columns are combined if columns of the same name have the same type; a column that a
 // file lacks is null. The caller must close the source, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {

@@ -121,7 +121,7 @@ func TestNoName(t *testing.T) {
 		groups: [][]data{{{values: []int32{7}}, {values: []int32{8}}}},
 	})
 	_, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"x.parquet": content})), parquet.Options{})
-	if !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), "columns: column 2 has no name") {
+	if !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), "columns: column 2 has no name") {
 		t.Errorf("%v", err)
 	}
 	got := read(t, content, parquet.Options{Rename: map[string]string{"": "b"}})

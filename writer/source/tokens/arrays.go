@@ -51,7 +51,7 @@ type arraySource struct {
 
 var _ writer.Splitter = (*arraySource)(nil)
 
-// NewArrays reads the headers of all files. Errors in the options wrap writer.ErrOption, errors in
+// NewArrays reads the headers of all files. Errors in the options wrap writer.ErrOptions, errors in
 // a file format.ErrCorrupt; each names the file. The caller closes the stores after reading the
 // last payload.
 //
@@ -92,7 +92,7 @@ func (a *arraySource) survey(ctx context.Context) error {
 	return inputs.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
 		f := a.arrays[i]
 		err := f.survey(ctx, &a.opt)
-		if err != nil && !errors.Is(err, writer.ErrOption) { // these name the file
+		if err != nil && !errors.Is(err, writer.ErrOptions) { // these name the file
 			err = fmt.Errorf("%s: %w", f.Path, err)
 		}
 		return err

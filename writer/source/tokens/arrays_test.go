@@ -67,7 +67,7 @@ func TestRows(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	_, err := tokens.NewArrays(t.Context(), in, tokens.Options{Length: 4})
-	if !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), "a.npy has rows of 3 tokens, not 4") {
+	if !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), "a.npy has rows of 3 tokens, not 4") {
 		t.Error(err)
 	}
 }
@@ -408,14 +408,14 @@ func TestOptions(t *testing.T) {
 		{tokens.Options{Length: 4, Raw: tokens.Uint8}, "dtype: a/x.npy has uint16 and c.bin has uint8: say which"},
 		{tokens.Options{Length: 4, Raw: 77}, "none of this package's constants"},
 	} {
-		if _, err := tokens.NewArrays(t.Context(), in, c.opt); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), c.want) {
+		if _, err := tokens.NewArrays(t.Context(), in, c.opt); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.opt, err, c.want)
 		}
 	}
-	if _, err := tokens.NewArrays(t.Context(), nil, tokens.Options{}); !errors.Is(err, writer.ErrOption) {
+	if _, err := tokens.NewArrays(t.Context(), nil, tokens.Options{}); !errors.Is(err, writer.ErrOptions) {
 		t.Error(err)
 	}
-	if _, err := tokens.NewArrays(t.Context(), []source.Input{in[0], in[0]}, tokens.Options{}); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), "given twice") {
+	if _, err := tokens.NewArrays(t.Context(), []source.Input{in[0], in[0]}, tokens.Options{}); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), "given twice") {
 		t.Error(err)
 	}
 }

@@ -48,7 +48,7 @@ var _ writer.Splitter = (*joinSource)(nil)
 
 // NewJoin concatenates the documents of src and cuts them into samples. It owns src: the caller
 // must close the result, which closes src. The result can be split if src is a writer.Splitter. A
-// sample is valid until the next call of Next. Errors wrap writer.ErrOption.
+// sample is valid until the next call of Next. Errors wrap writer.ErrOptions.
 //
 // A sample has the fields tokens.npy and documents.json. Its key is the key of the document in
 // which it begins, a slash, and the number of its first token in that document in nine digits:

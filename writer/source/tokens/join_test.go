@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/testset/readback"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/internal/readback"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
@@ -299,7 +299,7 @@ func TestJoinOptions(t *testing.T) {
 		{tokens.JoinOptions{Length: 1, DType: 99}, "none of this package's constants"},
 		{tokens.JoinOptions{Length: 1, Remainder: 99}, "none of this package's constants"},
 	} {
-		if _, err := tokens.NewJoin(newDocuments(nil), c.opt); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), c.want) {
+		if _, err := tokens.NewJoin(newDocuments(nil), c.opt); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.opt, err, c.want)
 		}
 	}

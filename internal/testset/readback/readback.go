@@ -49,8 +49,6 @@ type Set struct {
 	Manifest *sections.Manifest
 	Digest   format.Hash
 	Samples  []Sample
-	// Metas are the shards' own metadata.
-	Metas []format.Metadata
 }
 
 // ByKey maps keys to samples; of several samples with one key it has the last.
@@ -170,7 +168,6 @@ func (l *loader) shard(number int) error {
 	if !slices.Equal(ix.Rows, e.Rows) || tail.Len != int64(e.Tail) || tail.Samples != e.Samples || !tail.Layout.Equal(e.Layout) || !slices.Equal(tail.Numbered, e.Numbered) {
 		return fmt.Errorf("index and tables differ")
 	}
-	l.set.Metas = append(l.set.Metas, ix.Meta)
 	eoa := data[tail.DataLen:tail.DataSize]
 	if !bytes.Equal(eoa, sections.EndOfArchive(e.Plain())) {
 		return fmt.Errorf("no end of archive")
