@@ -88,9 +88,9 @@ class Tuning:
     """Most bytes of shared memory that batches are delivered in; default 1 GiB. It is allocated as
     batches need it. With ``copy=False`` it limits the batches that the loop can keep."""
 
-    prefetch: int = 4
+    prefetch: Optional[int] = None
     """Complete batches that wait for the loop. More even out steps of uneven length, and take
-    shared memory."""
+    shared memory. Default: 4, or as many small ones as 8 MiB hold, up to 64."""
 
     requests: Optional[int] = None
     """Requests in flight to an object store. None: 64 at first, then as many as the measured

@@ -112,8 +112,8 @@ type TuningRequest struct {
 	Requests int   `json:"requests"`
 	Depth    int   `json:"depth"`
 	Autotune *bool `json:"autotune"`
-	// Prefetch is how many batches are made ahead of the one asked for; nil is 4. Ring bounds all
-	// segments, in bytes; 0 is 1 GiB.
+	// Prefetch is how many batches are made ahead of the one asked for; nil lets their size decide.
+	// Ring bounds all segments, in bytes; 0 is 1 GiB.
 	Prefetch *int  `json:"prefetch"`
 	Ring     int64 `json:"ring"`
 }
@@ -157,14 +157,11 @@ func strict(text []byte, into any) error {
 // check validates members that no option of the reader validates.
 func (q *StartRequest) check() error {
 	t, o := &q.Tuning, &q.Order
-	if t.Prefetch == nil {
-		t.Prefetch = new(4)
-	}
 	if t.Ring == 0 {
 		t.Ring = 1 << 30
 	}
 	switch {
-	case *t.Prefetch < 0 || *t.Prefetch > maxPrefetch:
+	case t.Prefetch != nil && (*t.Prefetch < 0 || *t.Prefetch > maxPrefetch):
 		return configf("prefetch %d: give 0 to %d batches", *t.Prefetch, maxPrefetch)
 	case t.Ring < minRing:
 		return configf("ring_memory of %d bytes: give at least %d", t.Ring, minRing)

@@ -23,15 +23,16 @@ var errPipe = unix.EPIPE
 
 // run is a stream being delivered: all batches from one START on.
 type run struct {
-	s        *server
-	id       uint64
-	stream   *reader.Stream
-	prefetch uint64
-	parcel   parcel
-	skipped  uint64 // samples of the ledger as the parent knows it
-	account  account
-	unwatch  func()
-	close    func() // of the stream, and what it stands on
+	s       *server
+	id      uint64
+	stream  *reader.Stream
+	tuning  *TuningRequest
+	ahead   uint64 // batches made ahead of the one asked for
+	parcel  parcel
+	skipped uint64 // samples of the ledger as the parent knows it
+	account account
+	unwatch func()
+	close   func() // of the stream, and what it stands on
 
 	// asked is one more than the number of the batch that the parent waits for.
 	asked  atomic.Uint64
@@ -64,7 +65,8 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 		return err
 	}
 	s.ring.limit(int(q.Tuning.Ring))
-	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Tuning.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
+	r := &run{s: s, id: id, stream: stream, tuning: &q.Tuning, token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
+	r.goAhead(aheadBytes)
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
 	r.close = func() {
 		stream.Close()
@@ -190,11 +192,26 @@ func (r *run) beat(waited time.Duration) error {
 	return r.s.send(f.set64(24, stats.Blocks).set64(32, stats.StoredBytes), body)
 }
 
+// By default aheadLeast batches are made ahead of the parent, and more small ones: up to aheadBytes
+// or a quarter of the ring together, at most maxPrefetch. To wake up takes a process as long as a small batch does, so with
+// few of them both processes waited for each other: batches of 256 KiB came a quarter faster with
+// 16 than with 4.
+const aheadLeast, aheadBytes = 4, 8 << 20
+
+// goAhead sets how many batches of that many bytes are made ahead.
+func (r *run) goAhead(size int) {
+	n := min(max(min(aheadBytes, int(r.tuning.Ring/4))/size, aheadLeast), maxPrefetch)
+	if r.tuning.Prefetch != nil {
+		n = *r.tuning.Prefetch
+	}
+	r.ahead = uint64(n)
+}
+
 // deliver sends batch after batch. It ends with the first error, which is io.EOF at the end of the
 // stream.
 func (r *run) deliver(ctx context.Context) error {
 	for {
-		for r.next.Load() >= r.asked.Load()+r.prefetch {
+		for r.next.Load() >= r.asked.Load()+r.ahead {
 			select {
 			case <-r.token:
 			case <-ctx.Done():
@@ -239,6 +256,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(b.Len()))
 	f = f.set64(40, b.Epoch).set64(48, b.NextEpoch).set64(56, b.NextPosition)
 	b.Release()
+	r.goAhead(len(reg.data))
 	r.account.mu.Lock()
 	r.next.Add(1)
 	r.account.end()

@@ -175,23 +175,26 @@ func TestHeld(t *testing.T) {
 	c.end()
 }
 
-// TestPrefetch: as many batches come ahead as asked for, and no more.
+// TestPrefetch: as many batches come ahead as asked for, or as the default has of small ones, and no
+// more.
 func TestPrefetch(t *testing.T) {
-	c := dial(t, text(t, 1000))
-	c.info()
-	c.start(1, `{"batch_size":10,"prefetch":3,"columns":[]}`)
-	for range 3 {
-		c.batch()
+	for tuning, ahead := range map[string]int{`"prefetch":3`: 3, `"ring":65536`: 4, `"ring":1048576`: 64} {
+		c := dial(t, text(t, 1000))
+		c.info()
+		c.start(1, `{"batch_size":5,`+tuning+`,"columns":[]}`)
+		for range ahead {
+			c.batch()
+		}
+		c.send(newFrame(kindGet, 0, 0).set64(8, 5).set64(16, 1), nil)
+		if f, _ := c.want(kindSample); f.u64(8) != 5 { // nothing else came before
+			t.Fatalf("%s: SAMPLE is % x", tuning, f)
+		}
+		c.ask(1, uint64(ahead))
+		for range ahead + 1 {
+			c.batch()
+		}
+		c.end()
 	}
-	c.send(newFrame(kindGet, 0, 0).set64(8, 5).set64(16, 1), nil)
-	if f, _ := c.want(kindSample); f.u64(8) != 5 { // nothing else came before
-		t.Fatalf("SAMPLE is % x", f)
-	}
-	c.ask(1, 3)
-	for range 4 {
-		c.batch()
-	}
-	c.end()
 }
 
 // TestRestart starts runs while the previous one has not ended: all batches after STARTED are of

@@ -19,6 +19,10 @@ from .decoding import Pending
 
 _idents = itertools.count(1)
 
+#: Bytes of batches that the child prefetches by default, or a quarter of the ring if that is less:
+#: at least 4 batches, 64 at most.
+_AHEAD = 8 << 20
+
 #: A batch; checkpoint and ledger after it; the place there; whether it is the last that begins in
 #: its epoch.
 Taken = Tuple[Batch, str, Optional[str], Tuple[int, int], bool]
@@ -45,9 +49,8 @@ class Run:
         self._number = 0  # of the next batch
         #: The account after the last batch taken.
         self.account = b""
-        self._prefetch, self._ring = int(request["prefetch"]), int(request.get("ring") or 1 << 30)
+        self._prefetch, self._ring = request.get("prefetch"), int(request.get("ring") or 1 << 30)
         self._unasked = 0  # batches that were ready without a request, since the last NEXT
-        self._patience = 0  # batches to request before checking again whether one is ready
         body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
         #: The body of STARTED.
         self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self.ident, body=body), proto.STARTED, proto.START, self.ident)
@@ -90,13 +93,9 @@ class Run:
         """Returns the next batch. It requests one only if none is ready: a message wakes the child,
         which on a busy processor takes time from the training step. One message for every few
         batches lets the child read on and frees its memory."""
-        if self._patience > 0:
-            self._patience -= 1
-        else:
-            frame = self._ready()
-            if frame is not None:
-                return frame
-            self._patience = 8  # a loop that waits for this batch will wait for the next ones too
+        frame = self._ready()
+        if frame is not None:
+            return frame
         self._unasked = 0
         request = proto.pack(proto.NEXT, self.ident, self._number)
         self.client.send(request)
@@ -119,8 +118,9 @@ class Run:
                 break
             client.aside(frame)
         self._unasked += 1
+        ahead = self._prefetch if self._prefetch is not None else min(max(min(_AHEAD, self._ring // 4) // frame[7], 4), 64)
         # Send at once if memory is short: the child may need the regions that were released.
-        if 2 * self._unasked >= self._prefetch or 2 * client.mapped_bytes > self._ring:
+        if 2 * self._unasked >= ahead or 2 * client.mapped_bytes > self._ring:
             client.send(proto.pack(proto.NEXT, self.ident, self._number))
             self._unasked = 0
         return frame
