@@ -18,7 +18,7 @@ func redactURL(url string) string {
 	if i := strings.IndexAny(url[start:], "/?#"); i >= 0 {
 		end = start + i
 	}
-	if i := strings.LastIndexByte(url[start:end], '@'); i >= 0 && !isGeneration(url[start+i+1:end]) {
+	if i := strings.LastIndexByte(url[start:end], '@'); i >= 0 && !isGeneration(url[start+i+1:end]) && !isContainer(url, url[start:start+i]) {
 		url = url[:start] + url[start+i+1:]
 	}
 	before, query, ok := strings.Cut(url, "?")
@@ -35,6 +35,12 @@ func redactURL(url string) string {
 		after = query[i:] + after
 	}
 	return before + after
+}
+
+// isContainer reports whether the text before the @ of a URL is a container, as in
+// abfss://container@account.dfs.core.windows.net/prefix.
+func isContainer(url, before string) bool {
+	return strings.HasPrefix(strings.ToLower(url), "abfs") && !strings.Contains(before, ":")
 }
 
 // isGeneration reports whether a text is the name of a generation: 16 hexadecimal digits.

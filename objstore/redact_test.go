@@ -19,6 +19,8 @@ func TestRedact(t *testing.T) {
 		"https://host?sig=secret":          "https://host",
 		"s3://u:secret@b?sig=secret/x":     "s3://b",
 		"s3://bucket@0123456789abcdef":     "s3://bucket@0123456789abcdef",
+		"abfss://box@a.dfs.x/p?sig=secret": "abfss://box@a.dfs.x/p",
+		"abfss://u:secret@a.dfs.x/p":       "abfss://a.dfs.x/p",
 		"s3://b/x?p=secret#view":           "s3://b/x#view",
 		"s3://b/x?p=s@0123456789abcdef":    "s3://b/x@0123456789abcdef",
 		"get https://u:secret@h/a?b=s: no": "get https://h/a: no",

@@ -8,9 +8,13 @@
 //	local  a directory; a commit syncs a temporary file, renames it and syncs the directory
 //	mem    a map, for tests
 //	s3     a bucket of S3 or of a compatible server
+//	gs     a bucket of Google Cloud Storage
+//	az     a container of Azure Blob Storage
 //	http   files of a web server, read only
-//	hub    a data set on the Hugging Face Hub, read only; package address opens it
+//	hub    a data set on the Hugging Face Hub, read only
 //	cache  a local folder in front of one of the others
+//
+// Package address opens them, and is the only way to open gs, az and hub.
 //
 // A store may offer more than these methods, such as locks: see [Traits]. Package storetest holds
 // the test suite that every Store passes, and a Store that fails its k-th operation.

@@ -54,8 +54,8 @@ func newRoot() *cobra.Command {
 		Short: "Pack training data into compressed shards, and inspect, verify and read them",
 		Long: `shardtool packs files into zstd-compressed tar shards with an index, and reads them back.
 
-DATASET is the place of the shards and their manifest: a folder, s3://bucket/prefix, https://host/prefix or
-hf://datasets/ORG/NAME, on the Hugging Face Hub;
+DATASET is the place of the shards and their manifest: a folder, s3://bucket/prefix, gs://bucket/prefix,
+az://account/container/prefix, https://host/prefix or hf://datasets/ORG/NAME, on the Hugging Face Hub;
 DATASET@0123456789abcdef picks a generation, DATASET#NAME a view.
 Sizes are written 64MiB or 1GB, durations 30s.`,
 		Example:       "  shardtool pack photos/ out/ --name train\n  shardtool inspect out/\n  shardtool verify out/ --deep",

@@ -3,6 +3,7 @@
 //	out/                       a directory
 //	s3://bucket/prefix         a bucket of S3 or of a compatible server
 //	gs://bucket/prefix         a bucket of Google Cloud Storage
+//	az://account/container/prefix    a container of Azure Blob Storage
 //	https://host/prefix        files of a web server, read only
 //	hf://datasets/ORG/NAME     a data set on the Hugging Face Hub, read only
 //	hf://buckets/ORG/NAME      a storage bucket on the Hugging Face Hub
@@ -29,6 +30,19 @@
 //	gs://bucket/prefix?endpoint=https://host:port&anonymous=true&user_project=name.
 //
 // STORAGE_EMULATOR_HOST names another server, which is asked anonymously.
+//
+// # Azure Blob Storage
+//
+//	az://account/container/prefix
+//	abfss://container@account.dfs.core.windows.net/prefix
+//
+// azure:// is az://. Variables of the Azure CLI have the credentials, such as
+// AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN and AZURE_STORAGE_CONNECTION_STRING, or the
+// client in AZURE_CLIENT_ID with AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE; else the identity
+// of the machine is used, or az login. The query of an address can be a shared access signature, or
+// have settings:
+//
+//	az://account/container/prefix?endpoint=https://host:port&anonymous=true.
 //
 // # The Hugging Face Hub
 //
@@ -59,6 +73,7 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
+	"github.com/shardtool/shardtool/objstore/internal/az"
 	"github.com/shardtool/shardtool/objstore/internal/gs"
 	"github.com/shardtool/shardtool/objstore/internal/hub"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -89,7 +104,7 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if open := schemes[scheme]; open != nil {
 		return open(ctx, address{addr, scheme, rest}, o)
 	}
-	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix, hf://datasets/ORG/NAME or https://host/prefix", ErrScheme, scheme)
+	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, hf://datasets/ORG/NAME or https://host/prefix", ErrScheme, scheme)
 }
 
 // address is an address and its parts, scheme://rest.
@@ -99,6 +114,10 @@ type address struct{ all, scheme, rest string }
 var schemes = map[string]func(ctx context.Context, a address, o Options) (objstore.Store, error){
 	"s3":    openS3,
 	"gs":    openGS,
+	"az":    openAzure,
+	"azure": openAzure,
+	"abfs":  openAzure,
+	"abfss": openAzure,
 	"http":  openHTTP,
 	"https": openHTTP,
 	"hf":    openHub,
@@ -164,6 +183,38 @@ func openGS(_ context.Context, a address, o Options) (objstore.Store, error) {
 		return nil, err
 	}
 	return gs.New(bucket, prefix, opts)
+}
+
+func openAzure(_ context.Context, a address, o Options) (objstore.Store, error) {
+	var opts az.Options
+	opts.Logger = o.Logger
+	place, query, _ := strings.Cut(a.rest, "?")
+	if strings.HasPrefix(a.scheme, "abfs") { // container@account.dfs.core.windows.net/prefix
+		host, prefix, _ := strings.Cut(place, "/")
+		container, host, _ := strings.Cut(host, "@")
+		account, domain, ok := strings.Cut(host, ".dfs.")
+		if !ok {
+			return nil, fmt.Errorf("objstore: open %s: give %s://container@account.dfs.core.windows.net/prefix, or az://account/container/prefix", objstore.Redact(a.all), a.scheme)
+		}
+		opts.Endpoint, place = "https://"+account+".blob."+domain, account+"/"+container+"/"+prefix
+	}
+	options := map[string]any{"endpoint": &opts.Endpoint, "anonymous": &opts.Anonymous}
+	if signed, err := url.ParseQuery(query); err == nil && signed.Has("sig") {
+		sas := url.Values{}
+		for name := range signed {
+			if options[name] == nil {
+				sas[name] = signed[name]
+				options[name] = new(string)
+			}
+		}
+		opts.SAS = sas.Encode()
+	}
+	account, rest, err := address{a.all, a.scheme, place + "?" + query}.parse(options)
+	if err != nil {
+		return nil, err
+	}
+	container, prefix, _ := strings.Cut(rest, "/")
+	return az.New(account, container, prefix, opts)
 }
 
 // parse splits bucket/prefix?name=value and stores the values in the options, which are pointers to

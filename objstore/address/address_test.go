@@ -38,7 +38,7 @@ func TestOpenPath(t *testing.T) {
 func TestOpenScheme(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for addr, want := range map[string]string{
-		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix, hf://datasets/ORG/NAME or https://host/prefix",
+		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, hf://datasets/ORG/NAME or https://host/prefix",
 		"git+ssh://u:p@host":    "unsupported scheme git+ssh",
 		"file:///data/imagenet": "give the path itself: /data/imagenet",
 	} {
@@ -118,6 +118,12 @@ func TestOpenURL(t *testing.T) {
 		"gs://bucket":                               "gs://bucket",
 		"gs://bucket/a/?anonymous=1&user_project=p": "gs://bucket/a",
 		"gs://bucket/a?endpoint=https://127.0.0.1":  "gs://bucket/a",
+		"az://acct/box":                             "az://acct/box",
+		"azure://acct/box/a/?anonymous=true":        "az://acct/box/a",
+		"az://acct/box/a?sv=1&sig=secret%3D&se=2":   "az://acct/box/a",
+		"az://acct/box/a?endpoint=https://h&sig=s":  "az://acct/box/a",
+		"abfss://box@acct.dfs.core.windows.net/a/b": "az://acct/box/a/b",
+		"abfs://box@acct.dfs.core.windows.net":      "az://acct/box",
 		"https://host/data/":                        "https://host/data",
 		"https://name:secret@host/data?sig=secret":  "https://host/data",
 		"hf://datasets/o/n":                         "hf://datasets/o/n",
@@ -133,17 +139,23 @@ func TestOpenURL(t *testing.T) {
 		}
 	}
 	for addr, want := range map[string]string{
-		"s3://":                                "bucket",
-		"s3://bucket/x?sorcery=secret":         "unknown option; the options are anonymous, endpoint, path_style, profile, region, unchecked",
-		"s3://bucket/x?anonymous=secret":       "give true or false",
-		"s3://bucket/x?%zz=secret":             "not a list of name=value",
-		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is not a URL",
-		"gs://":                                "bucket",
-		"gs://bucket/x?region=secret":          "unknown option; the options are anonymous, endpoint, user_project",
-		"gs://bucket/x?endpoint=http://secret": "the endpoint has no TLS",
-		"https://":                             "not a URL",
-		"hf://datasets/o/n?token=secret":       "no options after a ?",
-		"hf://models/o/n":                      "only data sets",
+		"s3://":                                      "bucket",
+		"s3://bucket/x?sorcery=secret":               "unknown option; the options are anonymous, endpoint, path_style, profile, region, unchecked",
+		"s3://bucket/x?anonymous=secret":             "give true or false",
+		"s3://bucket/x?%zz=secret":                   "not a list of name=value",
+		"s3://bucket/x?endpoint=u:secret@host":       "the endpoint is not a URL",
+		"gs://":                                      "bucket",
+		"gs://bucket/x?region=secret":                "unknown option; the options are anonymous, endpoint, user_project",
+		"gs://bucket/x?endpoint=http://secret":       "the endpoint has no TLS",
+		"https://":                                   "not a URL",
+		"hf://datasets/o/n?token=secret":             "no options after a ?",
+		"hf://models/o/n":                            "only data sets",
+		"az://":                                      "az://account/container/prefix",
+		"az://acct":                                  "az://acct/bucket/prefix",
+		"az://acct/box/a?sv=secret":                  "unknown option; the options are anonymous, endpoint",
+		"az://acct/box?endpoint=http://h&sig=secret": "the endpoint has no TLS",
+		"abfss://box/a":                              "give abfss://container@account.dfs.core.windows.net/prefix",
+		"abfss://u:secret@h":                         "give abfss://container@account.dfs.core.windows.net/prefix",
 	} {
 		_, err := address.Open(t.Context(), addr, address.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

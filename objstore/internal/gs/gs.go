@@ -87,7 +87,7 @@ var _ objstore.Store = (*Store)(nil)
 // all objects if prefix is empty. It sends no request.
 func New(bucket, prefix string, opts Options) (s *Store, err error) {
 	s = &Store{opts: opts}
-	if s.Bucket, err = ranged.NewBucket("gs", bucket, prefix); err == nil {
+	if s.Bucket, err = ranged.NewBucket("gs://", bucket, prefix); err == nil {
 		err = s.connect()
 	}
 	if err != nil {

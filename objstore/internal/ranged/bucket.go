@@ -18,10 +18,10 @@ type Bucket struct{ Bucket, Prefix, Address string }
 
 var bucketName = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,255}$`)
 
-// NewBucket checks the names. A bucket's name must not change another part of a URL; the server
-// checks its own rules.
-func NewBucket(scheme, bucket, prefix string) (Bucket, error) {
-	b := Bucket{Bucket: bucket, Address: scheme + "://" + bucket}
+// NewBucket checks the names. base is what precedes the bucket in the address, such as s3://. A
+// bucket's name must not change another part of a URL; the server checks its own rules.
+func NewBucket(base, bucket, prefix string) (Bucket, error) {
+	b := Bucket{Bucket: bucket, Address: base + bucket}
 	prefix = strings.TrimSuffix(prefix, "/")
 	if prefix != "" {
 		b.Prefix, b.Address = prefix+"/", b.Address+"/"+prefix
@@ -30,7 +30,7 @@ func NewBucket(scheme, bucket, prefix string) (Bucket, error) {
 		}
 	}
 	if !bucketName.MatchString(bucket) || bucket == "." || bucket == ".." {
-		return b, fmt.Errorf("the bucket's name is empty or has other characters than letters, digits, dots and dashes; give %s://bucket/prefix", scheme)
+		return b, fmt.Errorf("the bucket's name is empty or has other characters than letters, digits, dots and dashes; give %sbucket/prefix", base)
 	}
 	return b, nil
 }

@@ -1,0 +1,345 @@
+package az_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/az"
+	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/objstore/storetest/azserver"
+)
+
+func TestMain(m *testing.M) {
+	// The configuration of the machine must not affect the tests.
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "AZURE_") || strings.Contains(name, "IDENTITY_") || strings.HasPrefix(name, "MSI_") {
+			os.Unsetenv(name)
+		}
+	}
+	os.Setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://127.0.0.1:1")
+	goleak.VerifyTestMain(m)
+}
+
+const block = 256 << 10
+
+// quick returns options with short pauses and small blocks.
+func quick() (opts az.Options) {
+	opts.BlockSize, opts.Workers = block, 3
+	opts.ReadOptions = objstore.ReadOptions{BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, FirstByteTimeout: 20 * time.Second}
+	return opts
+}
+
+// open opens a store with the account key.
+func open(t *testing.T, s *azserver.Server, prefix string, opts az.Options) *az.Store {
+	t.Helper()
+	t.Setenv("AZURE_STORAGE_ACCOUNT_KEY", "bWFya2VkIGFjY291bnQga2V5")
+	return openAs(t, s, prefix, opts)
+}
+
+// openAs opens a store with what is in the environment and the options.
+func openAs(t *testing.T, s *azserver.Server, prefix string, opts az.Options) *az.Store {
+	t.Helper()
+	if opts.Endpoint == "" {
+		opts.Endpoint = s.URL
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	opts.HTTPClient = &http.Client{Transport: transport}
+	t.Cleanup(transport.CloseIdleConnections)
+	store, err := az.New(azserver.Account, "box", prefix, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestStore(t *testing.T) {
+	for _, prefix := range []string{"", "some/prefix"} {
+		t.Run("prefix="+prefix, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) objstore.Store { return open(t, azserver.New(t), prefix, quick()) })
+		})
+	}
+}
+
+// TestFolders runs the suite in an account with a hierarchical namespace, without the one test that
+// depends on folders being nothing.
+func TestFolders(t *testing.T) {
+	s := azserver.New(t)
+	s.Folders = true
+	store := open(t, s, "p", quick())
+	names := []string{"a-b", "a.b", "a/b", "a/b.c", "a/c/d", "a/c.d", "a0", "Z", "ab/x"}
+	for _, name := range names {
+		put(t, store, name, []byte(name))
+	}
+	slices.Sort(names)
+	for prefix, want := range map[string][]string{"": names, "a/": {"a/b", "a/b.c", "a/c.d", "a/c/d"}} {
+		if got := list(t, store, prefix); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", prefix, got, want)
+		}
+	}
+}
+
+// TestOrder lists names that Azure puts in another order than the one of their bytes.
+func TestOrder(t *testing.T) {
+	store := open(t, azserver.New(t), "", quick())
+	want := []string{"a", "b", "c", "z（1）", "z（2）", "z（3）", "z😀", "z😀/1", "z😀/2", "z😀/3"}
+	for _, name := range want {
+		put(t, store, name, nil)
+	}
+	if got := list(t, store, ""); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func put(t *testing.T, store objstore.Store, name string, data []byte) objstore.Info {
+	t.Helper()
+	info, err := objstore.Put(t.Context(), store, name, data, objstore.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+func list(t *testing.T, store objstore.Store, prefix string) (names []string) {
+	t.Helper()
+	for info, err := range store.List(t.Context(), prefix) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, info.Name)
+	}
+	return names
+}
+
+// pattern returns bytes that differ from block to block.
+func pattern(size int) []byte {
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(i*7 + i>>8 + i>>16)
+	}
+	return data
+}
+
+// TestSizes puts objects around the ends of blocks. SumOf returns the MD5 of those that one request
+// puts.
+func TestSizes(t *testing.T) {
+	s := azserver.New(t)
+	store := open(t, s, "p", quick())
+	for _, size := range []int{0, 1, block - 1, block, block + 1, 3*block - 1, 3 * block, 3*block + 1} {
+		data := pattern(size)
+		if info := put(t, store, "a", data); info.Size != int64(size) || info.Name != "a" {
+			t.Fatalf("%d: %+v", size, info)
+		}
+		if got := s.Objects["p/a"].Data; !bytes.Equal(got, data) || len(s.Blocks) != 0 {
+			t.Fatalf("%d bytes: stored %d, %d blocks left", size, len(got), len(s.Blocks))
+		}
+		object, err := store.Open(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := objstore.SumOf(t.Context(), object)
+		if err != nil || (sum == nil) != (size > block) {
+			t.Fatalf("%d: %+v, %v", size, sum, err)
+		}
+		if sum != nil {
+			h := sum.New()
+			h.Write(data)
+			if err := sum.Check(h); err != nil {
+				t.Error(err)
+			}
+		}
+		object.Close()
+	}
+	if n := len(s.Requests("PUT /acct/box/p/a?comp=blocklist")); n != 4 {
+		t.Errorf("%d lists of blocks, want 4", n)
+	}
+	s.Objects["p/a"] = &azserver.Stored{Data: []byte("appended"), ETag: "0x1", MD5: "1B2M2Y8AsgTpgAmY7PhCfg==", Type: "AppendBlob"}
+	object, err := store.Open(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	if sum, err := objstore.SumOf(t.Context(), object); sum != nil || err != nil {
+		t.Errorf("an MD5 that the server does not keep up to date: %+v, %v", sum, err)
+	}
+}
+
+// TestRace has two writers create and replace an object: in each of 50 trials one of them wins.
+func TestRace(t *testing.T) {
+	s := azserver.New(t)
+	stores := []*az.Store{open(t, s, "", quick()), open(t, s, "", quick())}
+	for trial := range 50 {
+		name := fmt.Sprint("race-", trial)
+		var cond objstore.Condition
+		refused := objstore.ErrExists
+		if cond.IfNoneMatch = trial%2 == 0; !cond.IfNoneMatch {
+			cond.IfMatch, refused = put(t, stores[0], name, []byte("old")).ETag, objstore.ErrChanged
+		}
+		size := 100 + trial%3*block
+		var errs [2]error
+		var group sync.WaitGroup
+		for i, store := range stores {
+			group.Go(func() {
+				_, errs[i] = objstore.Put(t.Context(), store, name, bytes.Repeat([]byte{byte('a' + i)}, size), cond)
+			})
+		}
+		group.Wait()
+		winner := 0
+		if errs[0] != nil {
+			winner = 1
+		}
+		if errs[winner] != nil || !errors.Is(errs[1-winner], refused) {
+			t.Fatalf("trial %d: %v", trial, errs)
+		}
+		if got := s.Objects[name].Data; len(got) != size || got[0] != byte('a'+winner) {
+			t.Fatalf("trial %d: the object is not the winner's", trial)
+		}
+	}
+}
+
+// TestBlocksGone commits one of two uploads of a name, which discards the blocks of the other: that
+// one fails, and says why.
+func TestBlocksGone(t *testing.T) {
+	for _, cond := range []objstore.Condition{{}, {IfNoneMatch: true}} {
+		s := azserver.New(t)
+		store := open(t, s, "", quick())
+		var uploads [2]objstore.Upload
+		for i := range uploads {
+			var err error
+			if uploads[i], err = store.Create(t.Context(), "a", cond); err == nil {
+				_, err = uploads[i].Write(pattern(4*block + i))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for len(s.Requests("PUT")) < 7 {
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := uploads[1].Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := uploads[0].Commit(t.Context())
+		if cond.IfNoneMatch && !errors.Is(err, objstore.ErrExists) || !cond.IfNoneMatch && (err == nil || !strings.Contains(err.Error(), "another writer")) {
+			t.Error(err)
+		}
+		if len(s.Objects["a"].Data) != 4*block+1 {
+			t.Error("the object is not the first writer's")
+		}
+	}
+}
+
+// TestPinned replaces an object under an open handle: it is asked for by ETag, and is changed.
+func TestPinned(t *testing.T) {
+	s := azserver.New(t)
+	store := open(t, s, "", quick())
+	put(t, store, "a", pattern(1000))
+	object, err := store.Open(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	for _, want := range []error{nil, objstore.ErrChanged, objstore.ErrChanged} {
+		if err := object.ReadAt(t.Context(), make([]byte, 10), 20); !errors.Is(err, want) {
+			t.Error(err)
+		}
+		put(t, store, "a", pattern(1000))
+		if want != nil {
+			if err := store.Delete(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestNames puts names that must be escaped, and refuses those that the service does not keep.
+func TestNames(t *testing.T) {
+	s := azserver.New(t)
+	store := open(t, s, "a b+c%2F", quick())
+	names := []string{"a b", "a+b", "a%2Fb", "a/b/c", "ä/漢字", "a?b=c&d#e", "x;y,z:@!$'()*~", "[1]*?", "\"q\""}
+	for _, name := range names {
+		put(t, store, name, []byte(name))
+		if got, info, err := objstore.ReadAll(t.Context(), store, name, 100); err != nil || string(got) != name || info.Name != name {
+			t.Errorf("%q: %q, %+v, %v", name, got, info, err)
+		}
+		if s.Objects["a b+c%2F/"+name] == nil {
+			t.Errorf("%q has another name in the container", name)
+		}
+	}
+	if got := list(t, store, ""); len(got) != len(names) {
+		t.Errorf("%q are listed", got)
+	}
+	for _, name := range names {
+		if err := store.Delete(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"line\nbreak", "tab\there", "\xff", "end.", "dir./a", "\u0081"} {
+		if _, err := objstore.Put(t.Context(), store, name, nil, objstore.Condition{}); !errors.Is(err, objstore.ErrName) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if len(s.Objects) != 0 {
+		t.Errorf("left: %d objects", len(s.Objects))
+	}
+}
+
+// TestBadOptions checks that New refuses them, without showing secrets.
+func TestBadOptions(t *testing.T) {
+	sas := "sig=marked-secret"
+	for name, c := range map[string]struct {
+		account, container, prefix string
+		opts                       az.Options
+		environment                []string
+	}{
+		"no account":   {"", "box", "", az.Options{}, nil},
+		"account":      {"a.b", "box", "", az.Options{}, nil},
+		"no container": {"acct", "", "", az.Options{}, nil},
+		"container":    {"acct", "a/b", "", az.Options{}, nil},
+		"prefix":       {"acct", "box", "a/../b", az.Options{}, nil},
+		"endpoint":     {"acct", "box", "", az.Options{Endpoint: "host:9000"}, nil},
+		"user":         {"acct", "box", "", az.Options{Endpoint: "https://u:marked-secret@host"}, nil},
+		"query":        {"acct", "box", "", az.Options{Endpoint: "https://host/?sig=marked-secret"}, nil},
+		"no TLS":       {"acct", "box", "", az.Options{Endpoint: "http://host", SAS: sas}, nil},
+		"token":        {"acct", "box", "", az.Options{Endpoint: "http://host"}, nil},
+		"SAS":          {"acct", "box", "", az.Options{SAS: "sg=marked-secret"}, nil},
+		"key":          {"acct", "box", "", az.Options{}, []string{"AZURE_STORAGE_KEY", "marked secret"}},
+		"env SAS":      {"acct", "box", "", az.Options{}, []string{"AZURE_STORAGE_SAS_TOKEN", "marked%zz"}},
+		"conn": {"acct", "box", "", az.Options{}, []string{"AZURE_STORAGE_CONNECTION_STRING",
+			"BlobEndpoint=http://acct.blob.example;SharedAccessSignature=sig=marked-secret"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.environment != nil {
+				t.Setenv(c.environment[0], c.environment[1])
+			}
+			_, err := az.New(c.account, c.container, c.prefix, c.opts)
+			if err == nil || strings.Contains(err.Error(), "marked") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFolderIsNoObject asks for a folder of a hierarchical namespace.
+func TestFolderIsNoObject(t *testing.T) {
+	s := azserver.New(t)
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("X-Ms-Meta-Hdi_isfolder", "true")
+		w.Header().Set("ETag", `"0x1"`)
+		return true
+	})
+	if _, err := open(t, s, "", quick()).Stat(t.Context(), "folder"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
