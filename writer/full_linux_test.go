@@ -150,3 +150,28 @@ func TestReadOnlyTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestLayerNoSpace: a layer whose rows do not fit into the folder for temporary files is not
+// published, and the error says what is full.
+func TestLayerNoSpace(t *testing.T) {
+	if !withMounts(t) {
+		return
+	}
+	base, keys := baseSet(t, 40)
+	rows := captions(shuffled(keys), "a")
+	for i := range rows.rows {
+		rows.rows[i].Fields[0].Data = make([]byte, 64<<10)
+	}
+	st := mem.New()
+	opt := writer.LayerOptions{Pack: writer.Options{TempDir: tmpfs(t, "size=1m")}}
+	if _, err := writer.AddLayer(t.Context(), st, base, rows, opt); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "temporary file") {
+		t.Error(err)
+	}
+	if len(objects(t, st)) > 0 {
+		t.Error("it wrote objects")
+	}
+	rows.at, opt.Pack.TempDir = 0, tmpfs(t, "size=32m")
+	if _, err := writer.AddLayer(t.Context(), st, base, rows, opt); err != nil {
+		t.Error(err)
+	}
+}

@@ -151,3 +151,58 @@ func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error
 	}
 	return res, nil
 }
+
+// CheckLayer compares the indexes of a layer with those of its base: blocks, and the keys of all
+// samples that neither lists as removed. The error wraps format.ErrMismatch and names the first
+// sample that differs, or ErrNotLayer. It reads no block.
+func CheckLayer(ctx context.Context, store, base objstore.Store) error {
+	of, err := openBase(ctx, base)
+	if err != nil {
+		return fmt.Errorf("writer: %v: %w", base, err)
+	}
+	m, err := openBase(ctx, store)
+	if err == nil {
+		err = fitsBase(m, of)
+	}
+	if err != nil {
+		return fmt.Errorf("writer: layer %v: %w", store, err)
+	}
+	a, b := &layerBase{store: base, m: of}, &layerBase{store: store, m: m}
+	removed, first := union(of.Removed, m.Removed), uint64(0)
+	for i := range m.Shards {
+		x, err := a.index(ctx, i)
+		if err != nil {
+			return err
+		}
+		y, err := b.index(ctx, i)
+		if err != nil {
+			return err
+		}
+		if err := sameSamples(x, y, first, removed); err != nil {
+			return fmt.Errorf("writer: layer %v: %w", store, format.InShard(m.Shards[i].Name, err))
+		}
+		first += m.Shards[i].Samples
+	}
+	return nil
+}
+
+// sameSamples compares the blocks and keys of two shards whose first sample has the number first.
+func sameSamples(base, layer *sections.ShardIndex, first uint64, removed []uint64) error {
+	blocks := func(ix *sections.ShardIndex) (counts []uint32) {
+		for _, r := range ix.Rows {
+			if r.Samples > 0 {
+				counts = append(counts, r.Samples)
+			}
+		}
+		return counts
+	}
+	if !slices.Equal(blocks(base), blocks(layer)) {
+		return fmt.Errorf("%w: its blocks do not have the samples of the base's: make the layer again", format.ErrMismatch)
+	}
+	for i, key := range layer.Keys.All() {
+		if n := first + uint64(i); key != base.Keys.At(i) && !gone(removed, n) {
+			return fmt.Errorf("%w: sample %d has the key %q, in the base %q: make the layer again", format.ErrMismatch, n, key, base.Keys.At(i))
+		}
+	}
+	return nil
+}

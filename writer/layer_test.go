@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
@@ -441,6 +442,104 @@ func TestLayerForged(t *testing.T) {
 		_, err := writer.AddLayer(t.Context(), mem.New(), st, captions(set.Keys, "a"), writer.LayerOptions{})
 		if !errors.Is(err, c.is) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLayerEveryFault kills the writing of a layer at each operation of its store, lets each fail, and
+// cuts each write. A layer is then published whole or not at all, and the same call with Resume ends
+// with the bytes of one that was left alone.
+func TestLayerEveryFault(t *testing.T) {
+	base, keys := baseSet(t, 12)
+	rows := func() *rowsOf { return captions(shuffled(keys), "a") }
+	opt := writer.LayerOptions{Pack: writer.Options{Workers: 1, Plain: true}}
+	clean := mem.New()
+	if _, err := writer.AddLayer(t.Context(), clean, base, rows(), opt); err != nil {
+		t.Fatal(err)
+	}
+	want := objects(t, clean)
+	for _, kind := range []string{"kill", "killAfter", "short"} {
+		var inner *mem.Store
+		ops := eachFault(t, faultKinds[kind], func() objstore.Store { inner = mem.New(); return inner }, func(f *storetest.Faulty) {
+			_, err := writer.AddLayer(t.Context(), f, base, rows(), opt)
+			if err != nil && !f.Fired() {
+				t.Fatal(err)
+			}
+			if _, there := objects(t, inner)[format.ManifestName]; there {
+				fitsBase(t, inner, base)
+			} else if err == nil {
+				t.Fatal("success without a layer")
+			}
+			again := opt
+			again.Pack.Resume = true
+			if _, err := writer.AddLayer(t.Context(), inner, base, rows(), again); err != nil {
+				t.Fatal(err)
+			}
+			sameObjects(t, "again", objects(t, inner), want)
+		})
+		if ops < 10 {
+			t.Errorf("%s: only %d operations", kind, ops)
+		}
+	}
+}
+
+// TestLayerTwice: of two programs that add one layer with other rows at once, at most one publishes,
+// and what is published is whole.
+func TestLayerTwice(t *testing.T) {
+	base, keys := baseSet(t, 80)
+	st := mem.New()
+	errs := make(chan error, 2)
+	for _, version := range []string{"a", "b"} {
+		go func() {
+			_, err := writer.AddLayer(t.Context(), st, base, captions(shuffled(keys), version), writer.LayerOptions{})
+			errs <- err
+		}()
+	}
+	first, second := <-errs, <-errs
+	if first == nil && second == nil {
+		t.Error("both succeeded")
+	}
+	for _, err := range []error{first, second} {
+		if err != nil && !errors.Is(err, writer.ErrLost) && !errors.Is(err, writer.ErrExists) {
+			t.Error(err)
+		}
+	}
+	if first == nil || second == nil {
+		fitsBase(t, st, base)
+		_, fields := layerRows(t, st)
+		version := fields[keys[0]]["caption"][:1]
+		for key, of := range fields {
+			if string(of["caption"]) != string(version)+" of "+key {
+				t.Fatalf("%q has %q", key, of["caption"])
+			}
+		}
+	}
+}
+
+// TestLayerChecked: CheckLayer finds a layer whose tables fit and whose samples have other keys.
+func TestLayerChecked(t *testing.T) {
+	samples := func(yield func(testset.Sample) bool) {
+		for i := range 20 {
+			if !yield(testset.Sample{Key: fmt.Sprint("k", i), Fields: []testset.Field{{Name: "txt", Data: []byte("x")}}}) {
+				return
+			}
+		}
+	}
+	base := mem.New()
+	set, err := testset.Build(t.Context(), base, samples, testset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, swapped := range []bool{false, true} {
+		if swapped {
+			set.Keys[3], set.Keys[4] = set.Keys[4], set.Keys[3]
+		}
+		st := mem.New()
+		if _, err := testset.Layer(t.Context(), st, set, nil, func(string) []testset.Field { return nil }, testset.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.CheckLayer(t.Context(), st, base); errors.Is(err, format.ErrMismatch) != swapped || !swapped && err != nil {
+			t.Errorf("swapped %v: %v", swapped, err)
 		}
 	}
 }

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/writer"
 )
 
 type verifyFlags struct {
@@ -16,6 +20,7 @@ type verifyFlags struct {
 	quiet  bool
 	work   int
 	memory int64
+	layers []string
 }
 
 func newVerify() *cobra.Command {
@@ -24,12 +29,16 @@ func newVerify() *cobra.Command {
 		Use:   "verify DATASET",
 		Short: "Check that a data set is intact",
 		Long: `Check the manifest, the tables, the size of every object and the index of every shard; with --deep, check every byte:
-checksums, content against index, hashes against the manifest, the keys table. All faults are listed, not only the first.`,
+checksums, content against index, hashes against the manifest, the keys table. All faults are listed, not only the first.
+
+Layers in layers/ that do not fit or lack removals are named. With --layer the blocks and keys of a layer are compared with those of
+DATASET; verify the layer itself by its own address.`,
 		Example: "  shardtool verify out/\n  shardtool verify out/ --deep --json",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runVerify(cmd, args[0], &f) },
 	}
 	cmd.Flags().BoolVar(&f.deep, "deep", false, "read and check every byte")
+	cmd.Flags().StringArrayVar(&f.layers, "layer", nil, "compare the samples of this layer, by name or address, with those of the data set (may be repeated)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the report as JSON")
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "check with this many threads (0: the CPUs this process may use)")
@@ -61,6 +70,9 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	if bar != nil {
 		bar.end()
 	}
+	if err == nil && generation == "" {
+		err = f.compareLayers(cmd, arg, store, report)
+	}
 	if err != nil {
 		return err
 	}
@@ -80,6 +92,44 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 		err = &exitError{exitCorrupt, fmt.Errorf("%v has %s: restore what is named from a copy, or pack it again", store, plural(len(report.Faults)+report.Dropped, "fault"))}
 	}
 	return err
+}
+
+// compareLayers adds to the report which layers do not fit, lack removals, or have other samples.
+func (f *verifyFlags) compareLayers(cmd *cobra.Command, arg string, base objstore.Store, report *check.Report) error {
+	found, err := writer.Layers(cmd.Context(), base)
+	if err != nil {
+		return err
+	}
+	for _, name := range found {
+		store, err := layerStore(cmd, "verify", arg, name)
+		if err != nil {
+			return err
+		}
+		l, err := writer.InspectLayer(cmd.Context(), store, base)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !l.Fits:
+			report.Notes = append(report.Notes, fmt.Sprintf("layer %s does not fit: %s", name, l.Error))
+		case l.Behind > 0:
+			report.Notes = append(report.Notes, fmt.Sprintf("layer %s is behind by %s: repeat `shardtool remove` or `purge`", name, plural(l.Behind, "removed sample")))
+		}
+	}
+	for _, layer := range f.layers {
+		store, err := layerStore(cmd, "verify", arg, layer)
+		if err != nil {
+			return err
+		}
+		err = writer.CheckLayer(cmd.Context(), store, base)
+		switch {
+		case errors.Is(err, format.ErrMismatch), errors.Is(err, format.ErrCorrupt), errors.Is(err, writer.ErrNotLayer):
+			report.Faults = append(report.Faults, check.Fault{Kind: check.KindLayer, Block: -1, Offset: -1, Detail: err.Error()})
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
 
 func printReport(w io.Writer, r *check.Report, took time.Duration) error {

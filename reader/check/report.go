@@ -26,6 +26,7 @@ const (
 	KindIndex     = "index"             // a shard's index is damaged, or belongs to another shard
 	KindManifest  = "manifest"          // manifest.json or the tables are damaged, or disagree
 	KindKeys      = "keys"              // the keys table is damaged, or has other keys than the shards
+	KindLayer     = "layer"             // a layer does not fit, or has other samples; see writer.CheckLayer
 )
 
 // Fault is one thing that is wrong.
