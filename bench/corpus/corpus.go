@@ -3,7 +3,6 @@
 //
 //	Text     txt             English prose, zstd makes it 2.5 to 3.5 times smaller
 //	Images   jpg             nothing makes it smaller
-//	Triples  jpg, json, cls  an image, its description, its class
 //	Tensors  u8              numbers of a fixed count; nothing makes them smaller
 //
 // Sizes are lognormal about a mean. Keys look like hashes, below class folders
@@ -83,18 +82,6 @@ func Tensors(o Options) iter.Seq[Sample] {
 	}
 	return o.samples(size, 1, func(g *generator, s *Sample, _ int) {
 		s.Fields = append(s.Fields, Field{"u8", g.random(0, size, "")})
-	})
-}
-
-// Triples yields samples of three fields: cls, the number of the class folder in
-// decimal; jpg, as Images has it; and json, an object of a few hundred bytes.
-func Triples(o Options) iter.Seq[Sample] {
-	return o.samples(100_000, 3, func(g *generator, s *Sample, folder int) {
-		size := g.size()
-		s.Fields = append(s.Fields,
-			Field{"cls", g.class(0, folder)},
-			Field{"jpg", g.image(1, size)},
-			Field{"json", g.description(2, s.Key, folder, size)})
 	})
 }
 

@@ -28,7 +28,6 @@ var kinds = []struct {
 	{"text", Text, []string{"txt"}, 3_000, "4f0de4d6d32b538ba004c30907fdf939f34d8cfb12d5da665a1dc33304532263"},
 	{"images", Images, []string{"jpg"}, 100_000, "3a81f8241aa1543f85c39d66b1a77e3d8ebe9c4fa321c6d344974c0ba29698bf"},
 	{"tensors", Tensors, []string{"u8"}, 150_528, "b0a7aec57db87be62984c56a761cb292f737b0bcb63da62d363c68f70f01cb51"},
-	{"triples", Triples, []string{"cls", "jpg", "json"}, 100_000, "9f8347a23d435808ff540afad63df128d9bfc90cdcffdfd2f229d479a9774546"},
 }
 
 // digest is the SHA-256 over all that samples holds, cut points included.
@@ -195,7 +194,7 @@ func TestRatio(t *testing.T) {
 
 func TestWriteFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
-	samples := Triples(Options{Samples: 700, MeanSize: 200})
+	samples := Images(Options{Samples: 700, MeanSize: 200})
 	files, bytes, err := WriteFiles(dir, samples)
 	if err != nil {
 		t.Fatal(err)
@@ -213,8 +212,8 @@ func TestWriteFiles(t *testing.T) {
 			}
 		}
 	}
-	if files != 2100 || bytes != want {
-		t.Errorf("WriteFiles says %d files of %d bytes, want 2100 of %d", files, bytes, want)
+	if files != 700 || bytes != want {
+		t.Errorf("WriteFiles says %d files of %d bytes, want 700 of %d", files, bytes, want)
 	}
 	found := 0
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 
 	"github.com/shardtool/shardtool/testdata"
@@ -98,48 +97,5 @@ func (g *generator) random(field, size int, head string) []byte {
 	// next call: the bytes do not depend on how they are asked for.
 	_, _ = g.noise.Read(b[copy(b, head):])
 	g.buf[field] = b
-	return b
-}
-
-// class is the class in decimal, as data sets of this kind have it.
-func (g *generator) class(field, class int) []byte {
-	g.buf[field] = strconv.AppendInt(g.buf[field][:0], int64(class), 10)
-	return g.buf[field]
-}
-
-// description is a JSON object with a few members that vary and a caption.
-func (g *generator) description(field int, key string, class, size int) []byte {
-	b := g.buf[field][:0]
-	r := g.choice.Uint64()
-	b = append(b, `{"key":`...)
-	b = strconv.AppendQuote(b, key)
-	b = append(b, `,"class":`...)
-	b = strconv.AppendInt(b, int64(class), 10)
-	b = append(b, `,"bytes":`...)
-	b = strconv.AppendInt(b, int64(size), 10)
-	b = append(b, `,"width":`...)
-	b = strconv.AppendUint(b, 256+r&1023, 10)
-	b = append(b, `,"height":`...)
-	b = strconv.AppendUint(b, 256+r>>10&1023, 10)
-	b = append(b, `,"caption":"`...)
-	b = g.appendCaption(b, 40+int(r>>20&127))
-	b = append(b, "\"}\n"...)
-	g.buf[field] = b
-	return b
-}
-
-// appendCaption appends words, each with a space after it, until they have size
-// bytes. It leaves out characters that JSON would escape.
-func (g *generator) appendCaption(b []byte, size int) []byte {
-	last := uint64(len(g.words) - 1)
-	for end := len(b) + size; len(b) < end; {
-		i, _ := bits.Mul64(g.choice.Uint64(), last)
-		for _, c := range []byte(testdata.Prose[g.words[i]:g.words[i+1]]) {
-			if c > ' ' && c != '"' && c != '\\' {
-				b = append(b, c)
-			}
-		}
-		b = append(b, ' ')
-	}
 	return b
 }
