@@ -2,10 +2,14 @@ package stores_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -108,6 +112,54 @@ func TestGoogleRace(t *testing.T) {
 			t.Fatalf("trial %d: the object is not the winner's: %v", trial, err)
 		}
 	}
+}
+
+// TestGoogleService runs the suite, with an object of many parts, against Google Cloud Storage itself.
+// SHARDTOOL_TEST_GS is an address such as gs://bucket/prefix, below which it writes and deletes; the
+// application default credentials are used.
+func TestGoogleService(t *testing.T) {
+	addr := os.Getenv("SHARDTOOL_TEST_GS")
+	if addr == "" {
+		t.Skip("SHARDTOOL_TEST_GS names no bucket of Google Cloud Storage: the real service is not tested")
+	}
+	open := func(t *testing.T) objstore.Store {
+		t.Helper()
+		store, err := address.Open(t.Context(), fmt.Sprintf("%s/%s-%d", strings.TrimRight(addr, "/"), strings.ToLower(rand.Text()), buckets.Add(1)), address.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			for info, err := range store.List(context.Background(), "") {
+				if err == nil {
+					err = store.Delete(context.Background(), info.Name)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		return store
+	}
+	storetest.Run(t, open)
+	t.Run("parts", func(t *testing.T) {
+		store, data := open(t), pattern(15, 300<<20)
+		info, err := objstore.Put(t.Context(), store, "large", data, objstore.Condition{IfNoneMatch: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := objstore.ReadAll(t.Context(), store, "large", 1<<30); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("other bytes: %v", err)
+		}
+		if _, err := objstore.Put(t.Context(), store, "large", data[:20<<20], objstore.Condition{IfNoneMatch: true}); !errors.Is(err, objstore.ErrExists) {
+			t.Error(err)
+		}
+		if _, err := objstore.Put(t.Context(), store, "large", data[:20<<20], objstore.Condition{IfMatch: info.ETag}); err != nil {
+			t.Error(err)
+		}
+		if _, err := objstore.Put(t.Context(), store, "large", data[:20<<20], objstore.Condition{IfMatch: info.ETag}); !errors.Is(err, objstore.ErrChanged) {
+			t.Error(err)
+		}
+	})
 }
 
 // TestGooglePack packs into a bucket in parts, commits, and checks every byte.
