@@ -124,7 +124,7 @@ func TestHub(t *testing.T) {
 		{[]string{"index", address}, "compressed archives cannot be indexed where they are"},
 		{[]string{"inspect", "hf://datasets/org/none"}, "set HF_TOKEN"},
 		{[]string{"inspect", "hf://datasets/org/packed@v9/data"}, `has no revision "v9"`},
-		{[]string{"inspect", "hf://org/packed"}, "only data sets of the Hub"},
+		{[]string{"inspect", "hf://org/packed"}, "only data sets and buckets of the Hub"},
 	} {
 		text, err := exec.Command("shardtool", c.args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(text), c.want) {
