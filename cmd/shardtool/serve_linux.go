@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,7 @@ var processors = runtime.GOMAXPROCS(0)
 
 func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
+	giveWay()
 	m := serveMeter{addr: metricsAddr, stderr: cmd.ErrOrStderr()}
 	defer m.close()
 	err := serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
@@ -48,6 +50,25 @@ func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
 		return usage(err)
 	}
 	return err
+}
+
+// lower is how much less the priority of this process is than that of the process that started it. A
+// loop that computed on one of two CPUs waited for the other process in 9 % of its time, and with 3
+// in 4 %. With higher values, a loop that spins on all CPUs would leave too little to this process.
+const lower = 3
+
+// giveWay lowers the priority of all threads, from which later ones inherit it. The second pass finds
+// threads that began during the first.
+func giveWay() {
+	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the priority
+	for range 2 {
+		threads, _ := os.ReadDir("/proc/self/task")
+		for _, t := range threads {
+			if id, _ := strconv.Atoi(t.Name()); err == nil && id > 0 {
+				_ = unix.Setpriority(unix.PRIO_PROCESS, id, 20-raw+lower)
+			}
+		}
+	}
 }
 
 // serveMeter serves metrics of the process, if an address for them was given.

@@ -370,6 +370,17 @@ def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatc
         assert list(it) == []
 
 
+def test_the_child_gives_way(small: Path) -> None:
+    """The loop's computations come before the child's."""
+    with Loader(small, 10, fields=["txt"]) as loader:
+        next(iter(loader))
+        client = loader._session.client
+        assert client is not None
+        threads = [int(t) for t in os.listdir(f"/proc/{client.process.pid}/task")]
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        assert {os.getpriority(os.PRIO_PROCESS, t) for t in threads} == {min(ours + 3, 19)}
+
+
 def test_shared_memory_is_not_dev_shm(small: Path) -> None:
     """Segments are no files of /dev/shm, so its size, 64 MB in containers, does not matter."""
     before = set(os.listdir("/dev/shm"))

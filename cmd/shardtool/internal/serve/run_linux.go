@@ -193,9 +193,9 @@ func (r *run) beat(waited time.Duration) error {
 }
 
 // By default aheadLeast batches are made ahead of the parent, and more small ones: up to aheadBytes
-// or a quarter of the ring together, at most maxPrefetch. To wake up takes a process as long as a small batch does, so with
-// few of them both processes waited for each other: batches of 256 KiB came a quarter faster with
-// 16 than with 4.
+// or a quarter of the ring together, at most maxPrefetch. To wake up takes a process as long as a
+// small batch does, so with few of them both processes waited for each other: batches of 256 KiB
+// came a quarter faster with 16 than with 4.
 const aheadLeast, aheadBytes = 4, 8 << 20
 
 // goAhead sets how many batches of that many bytes are made ahead.
