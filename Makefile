@@ -154,6 +154,13 @@ test-s3: ## the stores with S3 servers, and over bad networks
 test-view: ## the pages of shardtool view in headless Chromium, with axe-core (needs Chromium and npm)
 	cd test && $(GO) test -vet=off -count=1 -tags browser $(TESTFLAGS) ./browser
 
+AZURITE := .cache/azurite
+
+.PHONY: test-azurite
+test-azurite: ## az:// with Azurite, which it installs (needs npm); .ci/run leaves it out
+	npm install --silent --no-save --prefix $(AZURITE) azurite@3.35.0
+	cd test && SHARDTOOL_AZURITE=$(CURDIR)/$(AZURITE)/node_modules/.bin/azurite-blob $(GO) test -vet=off $(TESTFLAGS) -run Azurite ./stores
+
 .PHONY: test-slurm
 test-slurm: ## deploy: pack under a private Slurm (needs slurm-wlm and munge), check the manifests for Kubernetes
 	cd test && $(GO) test -vet=off -count=1 $(TESTFLAGS) ./slurm ./kubernetes
