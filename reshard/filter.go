@@ -9,6 +9,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/reader"
@@ -123,22 +124,7 @@ func (f *filter) key(key []byte) bool {
 	if len(f.opt.Include)+len(f.opt.Exclude) == 0 {
 		return true
 	}
-	name := string(key)
-	return (len(f.opt.Include) == 0 || matchAny(f.opt.Include, name)) && !matchAny(f.opt.Exclude, name)
-}
-
-// matchAny matches globs against a key as --include does against paths.
-func matchAny(globs []string, key string) bool {
-	for _, g := range globs {
-		name := key
-		if !strings.Contains(g, "/") {
-			name = key[strings.LastIndexByte(key, '/')+1:]
-		}
-		if doublestar.MatchUnvalidated(g, name) {
-			return true
-		}
-	}
-	return false
+	return globs.Choice{Include: f.opt.Include, Exclude: f.opt.Exclude}.Takes(string(key))
 }
 
 // noAttributes reports whether a sample without attributes fulfils the conditions.

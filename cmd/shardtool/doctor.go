@@ -24,6 +24,7 @@ type doctorFlags struct {
 	pack  packFlags // what becomes a sample, and how the report is printed
 	limit int64
 	write bool
+	kind  string // of the sources
 }
 
 func newDoctor() *cobra.Command {
@@ -111,6 +112,7 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 	}
 	stderr := cmd.ErrOrStderr()
 	quiet := f.pack.quiet
+	f.kind = found.kind.name
 	f.pack.quiet = true // the report has what was found
 	src, size, err := found.open(ctx, &f.pack, stderr)
 	if err != nil {
@@ -285,9 +287,15 @@ func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDatas
 		findings = append(findings, findingJSON{of.Kind, of.Count, advice, of.Examples})
 	}
 	if !f.pack.json {
+		if f.kind != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "sources: %s\n", f.kind)
+		}
 		return code, printFindings(cmd.OutOrStdout(), r, findings)
 	}
 	result["samples"], result["findings"] = r.Samples, findings
+	if f.kind != "" {
+		result["kind"] = f.kind
+	}
 	if r.Mixing != nil {
 		result["mixing"] = mixingJSON(r.Mixing)
 	}

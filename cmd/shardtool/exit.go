@@ -109,6 +109,11 @@ func report(stderr io.Writer, err error) int {
 		msg += remedy(err)
 		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // of joined errors
 		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(objstore.Redact(msg)))
+		if e, ok := errors.AsType[*refusedError](err); ok {
+			for line := range strings.Lines(e.program) {
+				fmt.Fprintf(stderr, "    %s\n", plain.Text(objstore.Redact(strings.TrimSuffix(line, "\n"))))
+			}
+		}
 	}
 	return code
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
@@ -30,33 +29,33 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 			all.close()
 		}
 	}()
+	f.stderr = cmd.ErrOrStderr()
 	first := ""
 	for _, src := range srcs {
 		if src == "" {
 			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
 		}
-		var k *kind
-		var files []source.Input
-		var why string
+		r := &recognised{}
 		if src == stdinName {
-			files = make([]source.Input, 1)
-			k, files[0], all.close, err = f.lookAtStdin(cmd)
+			r.files = make([]source.Input, 1)
+			r.kind, r.files[0], all.close, err = f.lookAtStdin(cmd)
 		} else {
-			k, files, why, err = lookAt(cmd.Context(), f, src)
+			r, err = lookAt(cmd.Context(), f, src)
 		}
 		if err != nil {
 			return nil, err
 		}
+		k, why := r.kind, r.why
 		if all.kind == nil {
 			all.kind, first = k, src
 		}
 		if k != all.kind {
 			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", first, all.kind.one, src, k.one, why)
 		}
-		if err := k.knows(cmd, f, src, why); err != nil {
+		if err := r.knows(cmd, f, src); err != nil {
 			return nil, err
 		}
-		all.files, all.why = append(all.files, files...), all.why+why
+		all.files, all.why = append(all.files, r.files...), all.why+why
 	}
 	if all.kind == &filesKind && len(all.files) > 0 && len(all.files) < len(srcs) {
 		return nil, usagef("some sources are folders on this machine and some are not: pack the ones, then the others with --append")
@@ -90,14 +89,16 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 }
 
 // knows rejects flags that do not apply to this kind.
-func (k *kind) knows(cmd *cobra.Command, f *packFlags, src, why string) error {
+func (r *recognised) knows(cmd *cobra.Command, f *packFlags, src string) error {
+	k := r.kind
 	for _, other := range allKinds() {
 		for _, flag := range other.flags {
 			if flag == "attr" && len(f.rows.attributes) == 0 { // arrays have lengths in sources of all kinds
 				continue
 			}
-			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) {
-				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.one, why, k.instead(flag))
+			applied := r.folder && (flag == "include" || flag == "exclude")
+			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) && !applied {
+				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.one, r.why, k.instead(flag))
 			}
 		}
 	}
@@ -117,40 +118,15 @@ func whoKnows(flag string) string {
 	return names[0]
 }
 
-// lookAt finds the kind of one source, and its files for the kinds in fileKinds. why explains, in a
-// message, why a folder is not of such a kind.
-func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, why string, err error) {
+// lookAt finds the kind of one source, and its files.
+func lookAt(ctx context.Context, f *packFlags, src string) (*recognised, error) {
 	if is, err := isDataset(ctx, src); is || err != nil {
-		return &datasetKind, nil, "", err
+		return &recognised{kind: &datasetKind}, err
 	}
 	if strings.Contains(src, "://") {
-		k, files, err = lookAtStore(ctx, f, src)
-	} else {
-		k, files, why, err = lookAtDisk(ctx, f, src)
+		return lookAtStore(ctx, f, src)
 	}
-	if err == nil && len(f.files.Include) == 0 && (k == &filesKind || k == &tokensKind) {
-		err = checkLayout(ctx, src, files)
-	}
-	return k, files, why, err
-}
-
-// checkLayout rejects data sets of other systems, whose files are not samples. files has the store
-// of a source that is not a folder of this machine.
-func checkLayout(ctx context.Context, src string, files []source.Input) error {
-	var l *inputs.Layout
-	if strings.Contains(src, "://") {
-		var err error
-		if l, err = inputs.LayoutOf(ctx, files[0].Store); err != nil {
-			return err
-		}
-	} else if info, err := os.Stat(src); err == nil && info.IsDir() {
-		l = inputs.LayoutIn(ctx, src)
-	}
-	if l == nil {
-		return nil
-	}
-	return usagef("source %s is %s, by its %s, and its files are not samples: docs/other-formats.md has a program that packs it; --include '**' packs its files as they are",
-		src, l.Name, l.Found)
+	return lookAtDisk(ctx, f, src)
 }
 
 // checkSources rejects sources that contain the target, and sources that are not folders.

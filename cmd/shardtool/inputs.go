@@ -1,61 +1,101 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"iter"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
+// asFlag is --as: a kind of files instead of the one recognised.
+type asFlag struct {
+	given string
+	files bool
+	kind  *kind
+	// ending is the extension by which files are read.
+	ending string
+}
+
+// asKinds are the values of --as, but files.
+var asKinds = []struct {
+	name   string
+	kind   *kind
+	ending string
+}{{"parquet", &parquetKind, ""}, {"jsonl", &linesKind, ".jsonl"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"tar", &tarKind, ".tar"},
+	{"tokens", &tokensKind, ""}}
+
+func (f *asFlag) options() error {
+	f.files = f.given == "files"
+	for _, k := range asKinds {
+		if k.name == f.given {
+			f.kind, f.ending = k.kind, k.ending
+		}
+	}
+	if f.given != "" && !f.files && f.kind == nil {
+		return usagef("--as %q: use files, parquet, jsonl, csv, tsv, tar or tokens", f.given)
+	}
+	return nil
+}
+
+// recognised is what a source is.
+type recognised struct {
+	kind  *kind
+	files []source.Input
+	// why explains, in messages, why a folder is one of files.
+	why string
+	// folder reports that --include and --exclude have been applied.
+	folder bool
+}
+
 // lookAtDisk finds the kind and the files of a path, a glob or braces.
-func lookAtDisk(ctx context.Context, f *packFlags, src string) (*kind, []source.Input, string, error) {
+func lookAtDisk(ctx context.Context, f *packFlags, src string) (*recognised, error) {
 	info, err := os.Stat(src)
 	switch {
 	case err == nil && info.IsDir():
-		return lookAtFolder(ctx, f, src)
+		return lookAtFolder(ctx, f, src, diskFolder(src), nil)
 	case err != nil && strings.ContainsAny(src, "*?[{"):
-		k, files, err := expand(src)
-		return k, files, "", err
-	}
-	if k := kindOf(src); k != nil {
-		in, err := localInput(src)
-		return k, []source.Input{in}, "", err
-	}
-	return &filesKind, nil, "", nil // opening it gives the error
-}
-
-// expand lists the files of globs and braces, which must be of one kind.
-func expand(src string) (*kind, []source.Input, error) {
-	names, err := inputs.Expand(src)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &exitError{exitNotFound, err}
-	}
-	if err != nil {
-		return nil, nil, usagef("%w; write one such as 'data/*.parquet' or 'train-{000000..000099}.tar'", err)
-	}
-	k, err := sameKind(src, names)
-	if err != nil {
-		return nil, nil, err
-	}
-	var files []source.Input
-	for _, name := range names {
-		in, err := localInput(name)
-		if err != nil {
-			return nil, nil, err
+		names, err := inputs.Expand(src)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &exitError{exitNotFound, err}
 		}
-		files = append(files, in)
+		if err != nil {
+			return nil, usagef("%w; write one such as 'data/*.parquet' or 'train-{000000..000099}.tar'", err)
+		}
+		var files []source.Input
+		for _, name := range names {
+			in, err := localInput(name)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, in)
+		}
+		return lookAtFiles(ctx, f, src, files)
 	}
-	return k, files, nil
+	if err != nil && kindOf(src) == nil {
+		return &recognised{kind: &filesKind}, nil // opening it gives the error
+	}
+	in, err := localInput(src)
+	if err != nil {
+		return nil, err
+	}
+	return lookAtFiles(ctx, f, src, []source.Input{in})
 }
 
 func localInput(name string) (source.Input, error) {
@@ -66,72 +106,209 @@ func localInput(name string) (source.Input, error) {
 	return in, err
 }
 
-// lookAtFolder finds whether all files of a folder are of one kind, except names that begin with a
-// dot or an underscore. The first file of another kind ends the search, because folders may be
-// large.
-func lookAtFolder(ctx context.Context, f *packFlags, dir string) (k *kind, files []source.Input, why string, err error) {
-	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
-		hidden := name != dir && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_"))
-		switch {
-		case err != nil:
-			return err
-		case hidden && d.IsDir():
-			return fs.SkipDir
-		case hidden || d.IsDir():
-			return nil
-		}
-		of := kindOf(d.Name())
-		if of != nil && of.whole != nil && !of.whole(f) {
-			of = nil
-		}
-		if of == nil || k != nil && k != of {
-			why = fmt.Sprintf(" (it holds %s)", name)
-			files = nil
-			return fs.SkipAll
-		}
-		k = of
-		in, err := localInput(name)
-		files = append(files, in)
-		return err
-	})
-	if err != nil && ctx.Err() != nil {
-		return nil, nil, "", err
-	}
-	if files == nil || err != nil { // reading it as a folder of files gives the error
-		return &filesKind, nil, why, nil
-	}
-	return k, files, "", nil
-}
+// mostRead is the number of named files whose bytes are read.
+const mostRead = 64
 
-// lookAtObjects does for a prefix of a store what lookAtFolder does for a folder.
-func lookAtObjects(ctx context.Context, f *packFlags, store objstore.Store, input func(string) source.Input) (k *kind, files []source.Input, err error) {
-	asFiles := []source.Input{{Store: store}}
-	for info, err := range store.List(ctx, "") {
-		if err != nil {
-			return nil, nil, err
+// lookAtFiles finds the kind of files that were named, which must be the same for all.
+func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.Input) (*recognised, error) {
+	r := &recognised{kind: f.as.kind, files: files}
+	for i := range files {
+		in := &files[i]
+		name := cmp.Or(in.Path, in.Name)
+		of, as := recognise.OfName(name), ""
+		if i < mostRead && !f.as.files {
+			var err error
+			if of, as, err = recognise.Of(ctx, source.Input{Store: in.Store, Name: in.Name, Path: in.Path}); err != nil && ctx.Err() != nil {
+				return nil, err
+			} else if err != nil { // reading it gives the error
+				of, as = recognise.OfName(name), ""
+			} else if of == nil { // a link may lead to a file without an extension
+				of = recognise.OfName(name)
+			}
 		}
-		if strings.HasSuffix(info.Name, "/") || strings.ContainsAny(info.Name[:1], "._") || strings.Contains(info.Name, "/.") || strings.Contains(info.Name, "/_") {
+		if in.As = cmp.Or(as, f.as.ending); f.as.kind != nil {
 			continue
 		}
-		of := kindOf(info.Name)
-		if of == nil || k != nil && k != of || of.whole != nil && !of.whole(f) {
-			return &filesKind, asFiles, nil
+		k := kindFor(of)
+		switch {
+		case of != nil && k == nil && !f.as.files:
+			return nil, refused(name, of, name, name)
+		case k == nil && len(files) == 1, f.as.files:
+			return &recognised{kind: &filesKind}, nil // opening it gives the error
+		case k == nil:
+			return nil, usagef("source %s stands for %s, among others: globs and braces are for %s; name folders one by one", src, name, kindNames())
+		case r.kind == nil:
+			r.kind = k
+		case k != r.kind:
+			return nil, usagef("source %s stands for %s and %s: pack one kind, then the other with --append", src, cmp.Or(files[0].Path, files[0].Name), name)
 		}
-		k, files = of, append(files, input(info.Name))
 	}
-	if files == nil {
-		return &filesKind, asFiles, nil
+	return r, nil
+}
+
+// refusedError refuses a kind that pack does not read. The program that helps is printed on lines of
+// its own.
+type refusedError struct {
+	error
+	kind    *recognise.Kind
+	program string
+}
+
+// Unwrap returns the error alone.
+func (e *refusedError) Unwrap() error { return e.error }
+
+// refused returns the error for a kind that pack does not read. file is what the help reads.
+func refused(src string, of *recognise.Kind, by, file string) error {
+	shownBy := ""
+	if by != src {
+		shownBy = ", by its " + by
 	}
-	return k, files, nil
+	help, program, _ := strings.Cut(strings.ReplaceAll(of.Help, "FILE", file), "\n")
+	err := usagef("source %s is %s%s, which pack does not read; --as files packs its files as they are. Instead, %s", src, of.One, shownBy, help)
+	return &refusedError{err, of, program}
+}
+
+// lookAtFolder finds what a folder or a prefix contains. asFiles is its input as a folder of files.
+func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise.Place, asFiles []source.Input) (*recognised, error) {
+	opt := recognise.Options{Choice: globs.Choice{Include: f.files.Include, Exclude: f.files.Exclude}, Tokens: f.tokens.whole(), Files: f.as.files}
+	if f.as.kind != nil {
+		opt.As = f.as.kind.of
+	}
+	a, err := recognise.Folder(ctx, place, opt)
+	var mixed *recognise.MixedError
+	switch {
+	case errors.As(err, &mixed):
+		return nil, usagef("source %s: %w: choose with --include or --exclude, or pack all as fields of samples with --as files", src, err)
+	case err != nil && (ctx.Err() != nil || asFiles != nil):
+		return nil, err
+	case err != nil: // reading it as a folder of files gives the error
+		return &recognised{kind: &filesKind, files: asFiles}, nil
+	}
+	r := &recognised{kind: &filesKind, files: asFiles, folder: true}
+	if a.By != "" {
+		r.why = fmt.Sprintf(" (it holds %s)", path.Join(filepath.ToSlash(src), a.By))
+	}
+	if a.Kind == nil {
+		return r, nil
+	}
+	if r.kind = kindFor(a.Kind); r.kind == nil {
+		file := strings.TrimSuffix(filepath.ToSlash(src), "/")
+		if !a.Layout {
+			file = path.Join(filepath.ToSlash(src), a.By)
+		}
+		return nil, refused(src, a.Kind, a.By, file)
+	}
+	r.why, r.files = "", nil
+	for _, name := range a.Names {
+		in, err := place.Input(name)
+		if err != nil {
+			return nil, err
+		}
+		in.As = cmp.Or(a.As[name], f.as.ending)
+		r.files = append(r.files, in)
+	}
+	if a.Left > 0 {
+		more := ""
+		if n := a.Left - len(a.Aside); n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		f.known(f.stderr, "%s in %s; left aside: %s%s", a.Kind.Many, src, strings.Join(a.Aside, ", "), more)
+	}
+	return r, nil
+}
+
+// diskFolder is a folder of this machine.
+type diskFolder string
+
+// Input implements recognise.Place.
+func (d diskFolder) Input(name string) (source.Input, error) {
+	return localInput(filepath.Join(string(d), filepath.FromSlash(name)))
+}
+
+// Names implements recognise.Place. It reads folders 4,096 names at a time, because they may be
+// large.
+func (d diskFolder) Names(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) { d.list(ctx, ".", yield) }
+}
+
+func (d diskFolder) list(ctx context.Context, dir string, yield func(string, error) bool) bool {
+	h, err := os.Open(filepath.Join(string(d), dir))
+	if err != nil {
+		return yield("", err)
+	}
+	defer h.Close()
+	var below []string
+	for {
+		entries, err := h.ReadDir(4096)
+		for _, e := range entries {
+			name := path.Join(dir, e.Name())
+			apart := strings.ContainsAny(e.Name()[:1], "._")
+			switch {
+			case !e.IsDir():
+				if !yield(name, nil) {
+					return false
+				}
+			case apart && !yield(name+"/", nil):
+				return false
+			case e.Name()[0] != '.':
+				below = append(below, name)
+			}
+		}
+		if err = cmp.Or(ctx.Err(), err); err == io.EOF {
+			break
+		}
+		if err != nil {
+			return yield("", err)
+		}
+	}
+	h.Close()
+	for _, name := range below {
+		if !d.list(ctx, name, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// prefix is a prefix of a store.
+type prefix struct {
+	store objstore.Store
+	shown string
+}
+
+// Input implements recognise.Place.
+func (p prefix) Input(name string) (source.Input, error) {
+	return source.Input{Store: p.store, Name: name, Path: p.shown + name}, nil
+}
+
+// Names implements recognise.Place.
+func (p prefix) Names(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		apart := ""
+		for info, err := range p.store.List(ctx, "") {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			at := 0
+			for dir := range strings.SplitAfterSeq(info.Name, "/") {
+				if at += len(dir); strings.HasSuffix(dir, "/") && strings.ContainsAny(dir[:1], "._") && apart != info.Name[:at] {
+					if apart = info.Name[:at]; !yield(apart, nil) {
+						return
+					}
+				}
+			}
+			if !strings.HasSuffix(info.Name, "/") && !yield(info.Name, nil) {
+				return
+			}
+		}
+	}
 }
 
 // lookAtStore finds the kind and the objects of an address in a store: one object, the objects that
 // match a glob, or all objects below a prefix. A ? begins the options of the address and is never
 // part of a glob.
-func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, err error) {
+func lookAtStore(ctx context.Context, f *packFlags, src string) (*recognised, error) {
 	place, query, _ := strings.Cut(src, "?")
 	if query != "" {
 		query = "?" + query
@@ -139,8 +316,9 @@ func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files 
 	scheme, rest, _ := strings.Cut(place, "://")
 	host, name, _ := strings.Cut(rest, "/")
 	glob := strings.ContainsAny(name, "*[{")
+	object := recognise.OfName(name) != nil
 	dir, pattern := name, ""
-	if glob || kindOf(name) != nil {
+	if glob || object {
 		end := len(name)
 		if glob {
 			end = strings.IndexAny(name, "*[{")
@@ -154,47 +332,51 @@ func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files 
 	}
 	store, err := address.Open(ctx, base+query, address.Options{Logger: warnings})
 	if err != nil {
-		return nil, nil, usagef("%w", err)
+		return nil, usagef("%w", err)
 	}
-	shown := strings.TrimSuffix(store.String(), "/") + "/"
-	input := func(name string) source.Input { return source.Input{Store: store, Name: name, Path: shown + name} }
-	if !glob && kindOf(name) != nil {
-		return kindOf(name), []source.Input{input(pattern)}, nil
+	p := prefix{store, strings.TrimSuffix(store.String(), "/") + "/"}
+	names := []string{pattern}
+	switch {
+	case glob:
+		if names, err = expandObjects(ctx, p, pattern); err != nil {
+			return nil, err
+		}
+	case !object:
+		return lookAtFolder(ctx, f, src, p, []source.Input{{Store: store}})
 	}
-	if !glob {
-		return lookAtObjects(ctx, f, store, input)
+	var files []source.Input
+	for _, name := range names {
+		in, _ := p.Input(name)
+		files = append(files, in)
 	}
+	return lookAtFiles(ctx, f, p.shown+pattern, files)
+}
+
+// expandObjects lists the objects that a pattern names.
+func expandObjects(ctx context.Context, p prefix, pattern string) (names []string, err error) {
 	words, err := inputs.Braces(pattern)
 	if err != nil {
-		return nil, nil, usagef("%w", err)
+		return nil, usagef("%w", err)
 	}
-	var names []string
 	for _, word := range words {
-		if !strings.ContainsAny(word, "*[?\\") {
+		if !strings.ContainsAny(word, "*?[\\") {
 			names = append(names, word) // named one by one; opening reports those that do not exist
 			continue
 		}
 		if !doublestar.ValidatePattern(word) {
-			return nil, nil, usagef("source %s%s: not a glob; write one such as s3://bucket/prefix/*.parquet", shown, word)
+			return nil, usagef("source %s%s: not a glob; write one such as s3://bucket/prefix/*.parquet", p.shown, word)
 		}
-		prefix := word[:strings.IndexAny(word, "*[?\\")] // common to all names
-		for info, err := range store.List(ctx, prefix) {
+		for info, err := range p.store.List(ctx, word[:strings.IndexAny(word, "*?[\\")]) {
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			if match, _ := doublestar.Match(word, info.Name); match && kindOf(info.Name) != nil {
+			if match, _ := doublestar.Match(word, info.Name); match && recognise.OfName(info.Name) != nil {
 				names = append(names, info.Name)
 			}
 		}
 	}
 	if names == nil {
-		return nil, nil, &exitError{exitNotFound, fmt.Errorf("source %s%s: neither %s there: %w", shown, pattern, kindNames(), fs.ErrNotExist)}
+		return nil, &exitError{exitNotFound, fmt.Errorf("source %s%s: neither %s there: %w", p.shown, pattern, kindNames(), fs.ErrNotExist)}
 	}
-	if k, err = sameKind(shown+pattern, names); err != nil {
-		return nil, nil, err
-	}
-	for _, name := range names {
-		files = append(files, input(name))
-	}
-	return k, files, nil
+	return slices.Clip(names), nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -15,11 +16,8 @@ type kind struct {
 	name, one string
 	// tokens reports that its files contain only token ids.
 	tokens bool
-	// match reports whether a file is of this kind, by its name. It is nil for folders of files and
-	// for data sets.
-	match func(name string) bool
-	// whole reports whether a folder in which all files match is of this kind; nil means always.
-	whole func(f *packFlags) bool
+	// of is the kind of its files; nil for folders of files and for data sets.
+	of *recognise.Kind
 	// flags are those flags that apply to this kind and not to all.
 	flags []string
 	// instead is the advice for a flag that does not apply.

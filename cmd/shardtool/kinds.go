@@ -3,39 +3,28 @@ package main
 import (
 	"slices"
 	"strings"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 )
 
-// fileKinds are the kinds that are recognized by the names of files, in order of precedence.
+// fileKinds are the kinds of files that pack reads.
 var fileKinds = []*kind{&parquetKind, &linesKind, &tarKind, &tokensKind}
 
 // allKinds are the fileKinds, folders of files, and data sets.
 func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind, &datasetKind) }
 
-func kindOf(name string) *kind {
+// kindFor returns the kind of pack for a kind of files, nil where pack does not read it.
+func kindFor(of *recognise.Kind) *kind {
 	for _, k := range fileKinds {
-		if k.match(name) {
+		if k.of == of {
 			return k
 		}
 	}
 	return nil
 }
 
-// sameKind returns the kind of a list of names, which must all be of the same kind.
-func sameKind(src string, names []string) (*kind, error) {
-	var k *kind
-	for _, name := range names {
-		of := kindOf(name)
-		switch {
-		case of == nil:
-			return nil, usagef("source %s stands for %s, among others: globs and braces are for %s; name folders one by one", src, name, kindNames())
-		case k == nil:
-			k = of
-		case k != of:
-			return nil, usagef("source %s stands for %s and %s: pack one kind, then the other with --append", src, names[0], name)
-		}
-	}
-	return k, nil
-}
+// kindOf returns the kind that a name states.
+func kindOf(name string) *kind { return kindFor(recognise.OfName(name)) }
 
 // kindNames lists the names of the fileKinds.
 func kindNames() string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	rowlines "github.com/shardtool/shardtool/writer/source/lines"
 )
@@ -12,7 +13,7 @@ import (
 var linesKind = kind{
 	name:    "files of JSON Lines and CSV",
 	one:     "a file of JSON Lines or CSV",
-	match:   rowlines.Is,
+	of:      recognise.Lines,
 	flags:   append([]string{"delimiter"}, rowsOnly...),
 	instead: func(string) string { return "--columns and --where choose, and reading shuffles" },
 	open:    openLines,

@@ -46,6 +46,8 @@ type packFlags struct {
 	parts       partFlags
 	json        bool
 	quiet       bool
+	as          asFlag
+	stderr      io.Writer
 }
 
 func newPack() *cobra.Command {
@@ -61,13 +63,17 @@ sample dog/7 with the fields jpg and json. Files whose name begins with a dot ar
 object store such as s3://bucket/raw is a folder too.
 
 Name archives and files of rows one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
-prefix that contains nothing else. Archives (.tar, .tar.gz, .tgz, .tar.zst, also those of WebDataset) are read in the
+prefix; files that describe them, such as README.md, are left aside and listed. Archives (.tar, .tar.gz, .tgz, .tar.zst, also those of WebDataset) are read in the
 order given; a truncated archive is an error. In Parquet, JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two
 also with .gz or .zst, each row is a sample and each column or member a field: strings and bytes unchanged, images with
 their extension, lists of numbers as .npy, numbers as text, everything else as JSON.
 
 In arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
 dimension into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
+
+Kinds are recognized by the first and last bytes of files, then by names. A kind that pack does not read, such as HDF5,
+and two kinds in one folder are refused; --as forces a kind, --as files packs files as they are. --include and
+--exclude choose files before the kind is decided.
 
 The source '-' is standard input: a tar archive, or rows in the --stdin-format, compressed or not. It is read as it
 arrives, except Parquet, which is copied to a temporary file first. It excludes --resume and --parts.
@@ -145,6 +151,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
+	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, jsonl, csv, tsv, tar or tokens (default: recognised by their bytes and names)")
 	titled(cmd, "Sources")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)
@@ -162,6 +169,9 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 		}
 	}
 	if err := f.tokens.options(cmd); err != nil {
+		return err
+	}
+	if err := f.as.options(); err != nil {
 		return err
 	}
 	err := f.rows.options()
@@ -229,6 +239,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	f.opt.SourceOptions = map[string]string{"class_field": f.files.ClassField, "on_error": f.onError}
 	if f.files.Shuffle {
 		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
+	}
+	if f.as.given != "" && !f.as.files {
+		f.opt.SourceOptions["as"] = f.as.given
 	}
 	f.rows.provenance(f.opt.SourceOptions)
 	f.share.provenance(f.opt.SourceOptions)

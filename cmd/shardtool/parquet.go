@@ -4,23 +4,17 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
-
-// isParquet reports whether a name is the name of a Parquet file.
-func isParquet(name string) bool {
-	lower := strings.ToLower(name)
-	return strings.HasSuffix(lower, ".parquet") || strings.HasSuffix(lower, ".parq") || strings.HasSuffix(lower, ".pq")
-}
 
 // parquetKind is Parquet files, whose rows are samples.
 var parquetKind = kind{
 	name:    "Parquet files",
 	one:     "a Parquet file",
-	match:   isParquet,
+	of:      recognise.Parquet,
 	flags:   rowsOnly,
 	instead: func(string) string { return "--columns and --where choose, and reading shuffles" },
 	open:    openParquet,

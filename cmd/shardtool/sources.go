@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strings"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -25,9 +27,9 @@ var filesKind = kind{
 
 // tarKind is tar archives of samples.
 var tarKind = kind{
-	name:  "tar archives",
-	one:   "a tar archive",
-	match: tar.Is,
+	name: "tar archives",
+	one:  "a tar archive",
+	of:   recognise.Tar,
 	instead: func(flag string) string {
 		switch flag {
 		case "pack-shuffle":
@@ -43,7 +45,7 @@ var tarKind = kind{
 func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	plain := true
 	for _, in := range found.files {
-		plain = plain && strings.HasSuffix(strings.ToLower(in.Name), ".tar")
+		plain = plain && strings.HasSuffix(strings.ToLower(cmp.Or(in.As, in.Name)), ".tar")
 	}
 	src, err := tar.New(ctx, found.files, tar.Options{MemberMemory: max(f.opt.Memory, 64<<20)})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
@@ -45,6 +46,10 @@ func (f *tokenFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.raw, "raw-dtype", "", "tokens: type of ids in .bin files without a header")
 	titled(cmd, "Token ids")
 }
+
+// whole reports whether a folder of arrays is a source of tokens. Without a length it is usually a
+// folder of samples, and with a separator each file is a document.
+func (f *tokenFlags) whole() bool { return f.length > 0 && (f.separator == "" || f.raw != "") }
 
 // joins reports whether documents are joined.
 func (f *tokenFlags) joins(k *kind) bool { return f.length > 0 && (!k.tokens || f.separator != "") }
@@ -114,20 +119,11 @@ var tokensKind = kind{
 	name:   "arrays of token ids (.npy, .bin)",
 	one:    "an array of token ids",
 	tokens: true,
-	match: func(name string) bool {
-		lower := strings.ToLower(name)
-		return strings.HasSuffix(lower, ".npy") || strings.HasSuffix(lower, ".bin")
-	},
-	// A folder of .npy files is usually a folder of samples; with a separator each file is a document.
-	whole: func(f *packFlags) bool {
-		return f.tokens.length > 0 && (f.tokens.separator == "" || f.tokens.raw != "")
-	},
+	of:     recognise.Tokens,
 	instead: func(flag string) string {
 		switch flag {
 		case "pack-shuffle":
 			return "reading shuffles"
-		case "include", "exclude":
-			return "name the files that are wanted, by a glob"
 		}
 		return "arrays have token ids and nothing else"
 	},

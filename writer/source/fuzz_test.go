@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/shardtool/shardtool/internal/globs"
 )
 
 // FuzzListed: a record of the list decodes to itself and sorts correctly, and damage is an error,
@@ -45,19 +47,17 @@ func FuzzGlobs(f *testing.F) {
 		if !doublestar.ValidatePattern(glob) || rel == "" {
 			return
 		}
-		in := &walker{f: &fileSource{opt: FilesOptions{Include: []string{glob}}}}
-		if in.hiddenWanted(rel) && !strings.Contains(glob, ".") {
+		in := globs.Choice{Include: []string{glob}}
+		if in.TakesHidden(rel) && !strings.Contains(glob, ".") {
 			t.Fatal("hidden files by a glob without a dot")
 		}
-		if !strings.Contains(glob, "/") && in.wanted(rel) != in.wanted("elsewhere/"+path.Base(rel)) {
+		if !strings.Contains(glob, "/") && in.Takes(rel) != in.Takes("elsewhere/"+path.Base(rel)) {
 			t.Fatal("a glob without a slash looks at folders")
 		}
-		out := &walker{f: &fileSource{opt: FilesOptions{Include: []string{glob}, Exclude: []string{glob}}}}
-		if out.wanted(rel) {
+		if (globs.Choice{Include: []string{glob}, Exclude: []string{glob}}).Takes(rel) {
 			t.Fatal("both included and excluded, and taken")
 		}
-		all := &walker{f: &fileSource{opt: FilesOptions{Exclude: []string{glob}}}}
-		if all.wanted(rel) == in.wanted(rel) {
+		if (globs.Choice{Exclude: []string{glob}}).Takes(rel) == in.Takes(rel) {
 			t.Fatal("excluding is not the opposite of including")
 		}
 	})

@@ -39,9 +39,9 @@ func (w *walker) objects() error {
 		}
 		switch rel := info.Name; {
 		case strings.HasSuffix(rel, "/"):
-		case hidden(rel) && !w.hiddenWanted(rel):
+		case hidden(rel) && !w.choice().TakesHidden(rel):
 			w.f.hidden++
-		case !w.wanted(rel):
+		case !w.choice().Takes(rel):
 			w.f.filtered++
 		default:
 			l := listed{root: w.number, name: path.Base(rel), size: info.Size, mtime: version(info)}

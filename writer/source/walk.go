@@ -14,6 +14,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
 )
 
 // walk lists all folders and stores.
@@ -63,7 +64,7 @@ func (w *walker) folder(dir string) error {
 		entries, err := h.ReadDir(4096)
 		for _, e := range entries {
 			rel := path.Join(dir, e.Name())
-			if strings.IndexByte(e.Name(), '.') == 0 && !w.hiddenWanted(rel) {
+			if strings.IndexByte(e.Name(), '.') == 0 && !w.choice().TakesHidden(rel) {
 				w.f.hidden++
 				continue
 			}
@@ -71,7 +72,7 @@ func (w *walker) folder(dir string) error {
 				below = append(below, rel)
 				continue
 			}
-			if !w.wanted(rel) {
+			if !w.choice().Takes(rel) {
 				w.f.filtered++
 				continue
 			}
@@ -134,30 +135,6 @@ func (w *walker) add(rel string, l *listed) error {
 	return w.f.list.Add(w.buf)
 }
 
-func (w *walker) wanted(rel string) bool {
-	in := len(w.f.opt.Include) == 0 || matchAny(w.f.opt.Include, rel)
-	return in && !matchAny(w.f.opt.Exclude, rel)
-}
-
-// hiddenWanted reports whether an include glob that begins a path element with a dot matches rel.
-func (w *walker) hiddenWanted(rel string) bool {
-	for _, g := range w.f.opt.Include {
-		if (strings.HasPrefix(g, ".") || strings.Contains(g, "/.")) && (matchAny([]string{g}, rel) || strings.HasPrefix(g, rel+"/")) {
-			return true
-		}
-	}
-	return false
-}
-
-func matchAny(globs []string, rel string) bool {
-	for _, g := range globs {
-		name := rel
-		if !strings.Contains(g, "/") {
-			name = path.Base(rel)
-		}
-		if doublestar.MatchUnvalidated(g, name) {
-			return true
-		}
-	}
-	return false
+func (w *walker) choice() globs.Choice {
+	return globs.Choice{Include: w.f.opt.Include, Exclude: w.f.opt.Exclude}
 }

@@ -94,13 +94,6 @@ var suffixes = []struct {
 	comma byte
 }{{".jsonl", 0}, {".ndjson", 0}, {".csv", ','}, {".tsv", '\t'}}
 
-// Is reports whether New reads files with this name: it ends in .jsonl, .ndjson, .csv or .tsv,
-// optionally followed by .gz or .zst, ignoring case.
-func Is(name string) bool {
-	_, _, _, ok := kindOf(name)
-	return ok
-}
-
 // kindOf returns the kind of a file by its name. suffix is the whole extension.
 func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bool) {
 	rest, coding := stream.CutSuffix(name)
@@ -112,15 +105,27 @@ func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bo
 	return 0, coding, "", false
 }
 
+// kindOfInput returns the kind of a file by its As, else by its path, else by its name.
+func kindOfInput(f *inputs.File) (comma byte, coding stream.Coding, suffix string, ok bool) {
+	if f.As != "" {
+		return kindOf("rows" + f.As)
+	}
+	if comma, coding, suffix, ok = kindOf(f.Path); !ok {
+		comma, coding, suffix, ok = kindOf(f.Name)
+	}
+	return comma, coding, suffix, ok
+}
+
 // setStems sets the Stem of files. Files that differ only in their extension keep it.
 func setStems(files []inputs.File) error {
 	var endings []string
 	for _, in := range files {
-		_, _, suffix, ok := kindOf(in.Path)
+		_, _, suffix, ok := kindOfInput(&in)
 		if !ok {
-			if _, _, suffix, ok = kindOf(in.Name); !ok {
-				return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, optionally followed by .gz or .zst", in.Path)
-			}
+			return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, optionally followed by .gz or .zst", in.Path)
+		}
+		if _, _, own, ok := kindOf(in.Path); in.As != "" && ok {
+			suffix = own
 		}
 		if !slices.Contains(endings, suffix) {
 			endings = append(endings, suffix)

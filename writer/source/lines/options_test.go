@@ -117,12 +117,12 @@ func TestBadOptions(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range []string{"a.jsonl", "a.NDJSON", "a.b.csv", "a.tsv.gz", "a.JSONL.ZST", "a.csv.zstd"} {
-		if !Is(name) {
+		if _, _, _, ok := kindOf(name); !ok {
 			t.Errorf("%s is not taken", name)
 		}
 	}
 	for _, name := range []string{"a.json", "jsonl", ".jsonl", "a.csv.bz2", "a.gz", "a.txt", ".csv.gz"} {
-		if Is(name) {
+		if _, _, _, ok := kindOf(name); ok {
 			t.Errorf("%s is taken", name)
 		}
 	}

@@ -15,10 +15,7 @@ import (
 
 // survey determines the kind of a file and reads the header of CSV.
 func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
-	var ok bool
-	if f.comma, f.coding, _, ok = kindOf(f.Path); !ok {
-		f.comma, f.coding, _, _ = kindOf(f.Name)
-	}
+	f.comma, f.coding, _, _ = kindOfInput(&f.File)
 	if f.comma != 0 && opt.Delimiter != "" {
 		f.comma = opt.Delimiter[0]
 	}

@@ -107,7 +107,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	t := &tarSource{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(in)), to: len(in)}
 	known := map[string]bool{}
 	for i, f := range inputs.Files(in) {
-		coding, ok := codingOf(f.Name)
+		coding, ok := codingOf(cmp.Or(f.As, f.Name))
 		if !ok {
 			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", f.Path)
 		}
@@ -141,12 +141,6 @@ func (t *tarSource) measure(ctx context.Context) error {
 }
 
 var _ writer.Splitter = (*tarSource)(nil)
-
-// Is reports whether New reads archives with this name.
-func Is(name string) bool {
-	_, ok := codingOf(name)
-	return ok
-}
 
 func codingOf(name string) (c decoded.Coding, ok bool) {
 	rest, c := decoded.CutSuffix(name)

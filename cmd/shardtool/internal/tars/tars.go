@@ -18,9 +18,9 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
 // Errors of Find.
@@ -165,7 +165,7 @@ func (f *finder) listStore(addr string) (dir string, names []string, err error) 
 	host, name, _ := strings.Cut(rest, "/")
 	pattern := "**"
 	glob := strings.ContainsAny(name, "*[{")
-	if glob || tar.Is(name) {
+	if glob || recognise.OfName(name) == recognise.Tar {
 		end := len(name)
 		if glob {
 			end = strings.IndexAny(name, "*[{")
@@ -216,7 +216,7 @@ func (f *finder) match(store objstore.Store, prefix, pattern, addr string) (name
 		case !match || strings.HasPrefix(path.Base(info.Name), "."):
 		case strings.HasSuffix(info.Name, format.TarSuffix):
 			names = append(names, info.Name)
-		case tar.Is(info.Name):
+		case recognise.OfName(info.Name) == recognise.Tar:
 			compressed = info.Name
 		}
 	}

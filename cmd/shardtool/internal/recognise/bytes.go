@@ -1,0 +1,193 @@
+package recognise
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"hash/crc32"
+	"path"
+	"strings"
+
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// ends is the number of bytes read at each end of a file. A tar archive has its signature at 257,
+// and the header of a .npy file seldom takes more than 128.
+const ends = 512
+
+// signatures are beginnings of files.
+var signatures = []struct {
+	text string
+	kind *Kind
+}{
+	{"ARROW1\x00\x00", arrow},
+	{"FEA1", arrow},
+	{"Obj\x01", avro},
+	{"\x89HDF\r\n\x1a\n", hdf5},
+	{"CDF\x01", netcdf},
+	{"CDF\x02", netcdf},
+	{"CDF\x05", netcdf},
+	{"SQLite format 3\x00", sqlite},
+	{"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f", arrayRecord}, // the hash in the first block header of Riegeli, which is the same in all files
+	{"\x0a\x23\xd7\xce", recordIO},
+	{"MMIDIDX\x00\x00", megatron},
+	{"\xfd7zXZ\x00", xz},
+	{"\x04\x22\x4d\x18", lz4},
+	{"7z\xbc\xaf\x27\x1c", sevenZip},
+	{"Rar!\x1a\x07", rar},
+	{"\x1f\x8b\x08", gzipped},
+	{"\x28\xb5\x2f\xfd", zstd},
+	{"version https://git-lfs.github.com/spec/", lfsPointer},
+}
+
+// ofBytes returns the kind that the beginning and the end of a file of size bytes show, or nil.
+func ofBytes(name string, head, tail []byte, size int64) *Kind {
+	for _, s := range signatures {
+		if bytes.HasPrefix(head, []byte(s.text)) {
+			return s.kind
+		}
+	}
+	low := strings.ToLower(path.Base(name))
+	has := func(at int, text string) bool {
+		return len(head) >= at+len(text) && string(head[at:at+len(text)]) == text
+	}
+	switch {
+	case len(head) < 8:
+		return nil
+	case (has(0, "PAR1") || has(0, "PARE")) && (bytes.HasSuffix(tail, []byte("PAR1")) || bytes.HasSuffix(tail, []byte("PARE"))):
+		return Parquet
+	case has(257, "ustar"):
+		return Tar
+	case has(0, "ORC") && bytes.Contains(tail, []byte("ORC")):
+		return orc
+	case has(0, "BZh") && has(4, "1AY&SY"):
+		return bzip2
+	case has(0, "PK\x03\x04") && bytes.Contains(head[:min(len(head), 256)], []byte(".npy")):
+		return npz
+	case has(0, "PK\x03\x04"):
+		return zipped
+	case isTFRecord(head, size):
+		return tfrecord
+	case isArrowStream(head, size):
+		return arrowStream
+	case isIDX(head, size):
+		return idx
+	case isTokens(head):
+		return Tokens
+	case binary.LittleEndian.Uint64(head) < uint64(size) && has(8, `{"`) && binary.LittleEndian.Uint64(head) < 100<<20:
+		return safetensors
+	case strings.HasSuffix(low, ".bin") && strings.Contains(low, "_batch") && size%3073 == 0:
+		return cifar
+	case !strings.Contains(low, ".") && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && bytes.HasSuffix(tail, []byte(".")):
+		return pickled
+	}
+	return nil
+}
+
+// isTFRecord checks the masked CRC-32C of the first length.
+func isTFRecord(head []byte, size int64) bool {
+	if len(head) < 12 || size < 16 {
+		return false
+	}
+	sum := crc32.Checksum(head[:8], crc32.MakeTable(crc32.Castagnoli))
+	return (sum>>15|sum<<17)+0xa282ead8 == binary.LittleEndian.Uint32(head[8:])
+}
+
+// isArrowStream recognizes the continuation and the length of the first message of an IPC stream,
+// which is a multiple of 8.
+func isArrowStream(head []byte, size int64) bool {
+	n := int64(binary.LittleEndian.Uint32(head[4:]))
+	return binary.LittleEndian.Uint32(head) == 0xffffffff && n > 0 && n%8 == 0 && n+8 <= size && len(head) > 12 && binary.LittleEndian.Uint32(head[8:]) < 1<<10
+}
+
+// isIDX recognizes a type, a number of dimensions, and dimensions that give the size of the file.
+func isIDX(head []byte, size int64) bool {
+	width := map[byte]int64{8: 1, 9: 1, 11: 2, 12: 4, 13: 4, 14: 8}[head[2]]
+	if head[0] != 0 || head[1] != 0 || width == 0 || head[3] == 0 || head[3] > 8 || len(head) < 4+4*int(head[3]) {
+		return false
+	}
+	for i := range int(head[3]) {
+		n := int64(binary.BigEndian.Uint32(head[4+4*i:]))
+		if n == 0 || width > size/n {
+			return false
+		}
+		width *= n
+	}
+	return size == 4+4*int64(head[3])+width
+}
+
+// isTokens recognizes an array of one dimension that is too long for a field of a sample.
+func isTokens(head []byte) bool {
+	n, err := npy.HeaderLen(head[:min(len(head), npy.Lead)])
+	if err != nil || n > int64(len(head)) {
+		return false
+	}
+	h, err := npy.Parse(head[:n])
+	return err == nil && (h.Kind == 'u' || h.Kind == 'i') && len(h.Shape) == 1 && h.Shape[0] >= 1<<20
+}
+
+// Of returns the kind of a file: by its bytes, else by its name, or nil. as is the extension by
+// which pack reads it, where the name lacks or belies it. A stream that is read only once is judged
+// by its name.
+func Of(ctx context.Context, in source.Input) (k *Kind, as string, err error) {
+	k, as, _, err = of(ctx, in)
+	return k, as, err
+}
+
+// of also reports whether the bytes show the kind.
+func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, err error) {
+	named, suffix := ofName(in.Name)
+	if in.Once() {
+		return named, "", false, nil
+	}
+	obj, err := in.Store.Open(ctx, in.Name)
+	if err != nil {
+		return nil, "", false, err
+	}
+	defer obj.Close()
+	head, tail, size, err := bothEnds(ctx, obj)
+	if err != nil {
+		return nil, "", false, err
+	}
+	seen := ofBytes(in.Name, head, tail, size)
+	switch {
+	case seen == nil, payload(strings.ToLower(in.Name)) && seen != lfsPointer:
+		return named, "", seen == named, nil
+	case seen == named, named == Tokens && seen == Tokens, named == mds && seen == zstd:
+		return named, "", seen == named, nil
+	case named == Lines || named == Tar:
+		ending, is := codings[seen]
+		plain := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(suffix, ".gz"), ".zst"), ".zstd")
+		switch {
+		case is && (suffix == ".tgz" && ending == ".gz" || suffix == plain+ending || ending == ".zst" && suffix == plain+".zstd"):
+			return named, "", seen == named, nil
+		case is:
+			return named, strings.Replace(plain, ".tgz", ".tar", 1) + ending, true, nil
+		case seen == Tar && plain != suffix:
+			return Tar, ".tar", true, nil
+		}
+	case seen == gzipped && named == tfrecord, seen == gzipped && named == idx:
+		return named, "", seen == named, nil
+	case seen == zipped && named == npz: // an empty one, or one whose first member has a long header
+		return npz, "", true, nil
+	}
+	return seen, "", true, nil
+}
+
+// codings are the extensions of the compressions that pack reads.
+var codings = map[*Kind]string{gzipped: ".gz", zstd: ".zst"}
+
+func bothEnds(ctx context.Context, obj objstore.Object) (head, tail []byte, size int64, err error) {
+	info, err := obj.Info(ctx)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	head = make([]byte, min(info.Size, ends))
+	if err = obj.ReadAt(ctx, head, 0); err != nil || info.Size <= ends {
+		return head, head, info.Size, err
+	}
+	tail = make([]byte, 64)
+	return head, tail, info.Size, obj.ReadAt(ctx, tail, info.Size-64)
+}

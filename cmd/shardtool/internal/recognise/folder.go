@@ -1,0 +1,445 @@
+package recognise
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// Place is a folder or a prefix of a store.
+type Place interface {
+	// Names lists all files below, in any order, with slashes, and as names that end in a slash the
+	// folders whose name begins with a dot or an underscore. The files in the former need not be listed.
+	Names(ctx context.Context) iter.Seq2[string, error]
+	// Input opens a file.
+	Input(name string) (source.Input, error)
+}
+
+// Options are what the user says about a folder.
+type Options struct {
+	// Choice is applied to names before the kind is decided.
+	Choice globs.Choice
+	// Tokens reports that files of token ids are wanted: else a .npy file is a field.
+	Tokens bool
+	// As is the kind of all files of its extensions, or with Files set, files are fields of samples.
+	As    *Kind
+	Files bool
+}
+
+// Answer is what a folder contains.
+type Answer struct {
+	// Kind is nil for a folder whose files are fields of samples.
+	Kind *Kind
+	// Names are the files of the kind, in the order of names, element by element. They are empty for
+	// a layout.
+	Names []string
+	// As are the extensions by which some of them are read, where their names do not say so.
+	As map[string]string
+	// Layout reports that the folder as a whole is of the kind.
+	Layout bool
+	// By is the file that shows the kind, or that no single kind is there.
+	By string
+	// Aside are a few of the files that are not of the kind, and Left is how many there are.
+	Aside []string
+	Left  int
+}
+
+// MixedError: a folder contains two kinds, of which pack reads one at a time.
+type MixedError struct{ One, Other, OneName, OtherName string }
+
+// Error implements error.
+func (e *MixedError) Error() string {
+	return fmt.Sprintf("it contains %s, such as %s, beside %s, such as %s", e.One, e.OneName, e.Other, e.OtherName)
+}
+
+// Bounds of what is examined.
+const (
+	mostFiles   = 64 // whose bytes are read
+	ofExtension = 4  // of each extension
+	mostMarkers = 16 // of each layout
+	mostAside   = 4
+)
+
+// listing is the names of a folder by kind and by extension.
+type listing struct {
+	place Place
+	opt   Options
+	kinds map[*Kind][]string
+	// samples are the first names of each extension, and others those of no kind.
+	samples map[string][]string
+	others  map[string]int
+	first   string // of the others
+	under   string // one of a kind that is underscored
+	markers map[string][]string
+	as      map[string]string
+	seen    map[string]*Kind // by their bytes
+	folders map[string]bool  // elements of names that layouts have
+}
+
+// Folder examines a folder.
+func Folder(ctx context.Context, place Place, opt Options) (*Answer, error) {
+	if opt.Files {
+		return &Answer{}, nil
+	}
+	l := &listing{place: place, opt: opt, kinds: map[*Kind][]string{}, samples: map[string][]string{}, others: map[string]int{},
+		markers: map[string][]string{}, as: map[string]string{}, seen: map[string]*Kind{}, folders: map[string]bool{}}
+	if err := l.list(ctx); err != nil {
+		return nil, err
+	}
+	if opt.As != nil {
+		return l.forced(ctx)
+	}
+	if a, err := l.layout(ctx); a != nil || err != nil {
+		return a, err
+	}
+	if err := l.look(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.fields(ctx); err != nil {
+		return nil, err
+	}
+	return l.decide(ctx)
+}
+
+// wanted reports whether a file is taken.
+func (o *Options) wanted(name string) bool {
+	hidden := name[0] == '.' || strings.Contains(name, "/.")
+	return !strings.HasSuffix(name, "/") && (!hidden || o.Choice.TakesHidden(name)) && o.Choice.Takes(name)
+}
+
+func (l *listing) list(ctx context.Context) error {
+	for name, err := range l.place.Names(ctx) {
+		if err != nil {
+			return err
+		}
+		l.mark(name)
+		if !l.opt.wanted(name) {
+			continue
+		}
+		ext := extension(name)
+		insert(l.samples, ext, name, ofExtension)
+		if k := l.ofName(name); k != nil {
+			l.kinds[k] = append(l.kinds[k], name)
+		} else {
+			l.other(name, ext)
+		}
+	}
+	for _, names := range l.kinds {
+		slices.SortFunc(names, compare)
+	}
+	return ctx.Err()
+}
+
+// other counts a file of no kind.
+func (l *listing) other(name, ext string) {
+	if underscored(name) {
+		if k := OfName(name); k != nil && !k.field {
+			l.under = name
+		}
+		return
+	}
+	l.others[ext]++
+	if l.first == "" || compare(name, l.first) < 0 {
+		l.first = name
+	}
+}
+
+func (l *listing) ofName(name string) *Kind {
+	if underscored(name) {
+		return nil
+	}
+	k := OfName(name)
+	if k == Tokens && !l.opt.Tokens {
+		return nil
+	}
+	return k
+}
+
+// underscored reports whether writers of tables hide a file, as they do _SUCCESS.
+func underscored(name string) bool { return name[0] == '_' || strings.Contains(name, "/_") }
+
+// extension returns the extension of a name, empty for names without one.
+func extension(name string) string {
+	ext := strings.ToLower(path.Ext(path.Base(name)))
+	if _, suffix := ofName(name); suffix != "" {
+		return suffix
+	}
+	if len(ext) > 12 { // a dot in a name that has no extension
+		return ""
+	}
+	return ext
+}
+
+// insert keeps the first names of a group, and few groups.
+func insert(groups map[string][]string, group, name string, most int) {
+	names, known := groups[group]
+	if !known && len(groups) >= 1024 {
+		return
+	}
+	at, found := slices.BinarySearchFunc(names, name, compare)
+	if at < most && !found {
+		names = slices.Insert(names, at, name)
+		groups[group] = names[:min(len(names), most)]
+	}
+}
+
+// compare orders names element by element, as folders list them.
+func compare(a, b string) int {
+	return strings.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
+}
+
+// look reads the bytes of files, and corrects what their names said.
+func (l *listing) look(ctx context.Context) error {
+	var names []string
+	for round := range ofExtension {
+		for _, ext := range slices.Sorted(maps.Keys(l.samples)) {
+			if round < len(l.samples[ext]) && len(names) < mostFiles {
+				names = append(names, l.samples[ext][round])
+			}
+		}
+	}
+	if err := l.read(ctx, names); err != nil {
+		return err
+	}
+	belied := map[string]*Kind{} // extensions whose files are of another kind than they state
+	for _, name := range names {
+		k := l.seen[name]
+		if k != nil && k != l.ofName(name) && !(k == Tokens && extension(name) != ".npy") {
+			belied[extension(name)] = k
+		}
+	}
+	if len(belied) > 0 {
+		return l.correct(ctx, belied)
+	}
+	if len(l.as) > 0 { // the files that were not read may be compressed too
+		return l.read(ctx, slices.Concat(l.kinds[Lines], l.kinds[Tar]))
+	}
+	return nil
+}
+
+// read sets seen and as.
+func (l *listing) read(ctx context.Context, names []string) error {
+	var mu sync.Mutex
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(8)
+	for _, name := range names {
+		work.Go(func() error {
+			in, err := l.place.Input(name)
+			if err != nil {
+				return nil // reading it gives the error
+			}
+			k, as, shown, err := of(ctx, in)
+			if err != nil {
+				return ctx.Err()
+			}
+			if k == Tokens && !shown && !l.opt.Tokens { // a field
+				k = nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if l.seen[name] = k; as != "" {
+				l.as[name] = as
+			}
+			return nil
+		})
+	}
+	return work.Wait()
+}
+
+// correct lists files by their bytes where an extension states another kind.
+func (l *listing) correct(ctx context.Context, belied map[string]*Kind) error {
+	l.kinds, l.others, l.first = map[*Kind][]string{}, map[string]int{}, ""
+	for name, err := range l.place.Names(ctx) {
+		if err != nil {
+			return err
+		}
+		if !l.opt.wanted(name) {
+			continue
+		}
+		ext := extension(name)
+		k := l.ofName(name)
+		if seen, is := l.seen[name]; is {
+			k = seen
+		} else if other := belied[ext]; other != nil {
+			k = other
+		}
+		if k == Tokens && !l.opt.Tokens && ext != ".npy" {
+			k = nil
+		}
+		if k != nil {
+			l.kinds[k] = append(l.kinds[k], name)
+		} else {
+			l.other(name, ext)
+		}
+	}
+	for _, names := range l.kinds {
+		slices.SortFunc(names, compare)
+	}
+	return nil
+}
+
+func key(name string) string {
+	k, _ := format.SplitName([]byte(name))
+	return string(k)
+}
+
+// fields moves to the others those files that are fields of samples, because other files have their
+// keys. Beside tar archives, the others with the key of an archive describe it.
+func (l *listing) fields(ctx context.Context) error {
+	keys := map[string]bool{}
+	for k, names := range l.kinds {
+		if k.field {
+			for _, name := range names {
+				keys[key(name)] = false
+			}
+		}
+	}
+	if len(keys) == 0 || len(l.others) == 0 || len(l.kinds[Tar]) > 0 {
+		return nil
+	}
+	for name, err := range l.place.Names(ctx) {
+		if err != nil {
+			return err
+		}
+		if l.opt.wanted(name) && l.ofName(name) == nil {
+			if k := key(name); !keys[k] {
+				if _, is := keys[k]; is {
+					keys[k] = true
+				}
+			}
+		}
+	}
+	for k, names := range l.kinds {
+		if !k.field {
+			continue
+		}
+		l.kinds[k] = slices.DeleteFunc(names, func(name string) bool { return keys[key(name)] })
+		if len(l.kinds[k]) == 0 {
+			delete(l.kinds, k)
+		}
+	}
+	return nil
+}
+
+// decide chooses the kind.
+func (l *listing) decide(ctx context.Context) (*Answer, error) {
+	tars := map[string]bool{}
+	for _, name := range l.kinds[Tar] {
+		tars[key(name)] = true
+	}
+	beside := func(name string) bool { // img2dataset has 00000.tar, 00000.parquet and 00000_stats.json
+		k := key(name)
+		return tars[k] || tars[strings.TrimSuffix(k, "_stats")]
+	}
+	for _, k := range []*Kind{Parquet, Lines} {
+		if names := l.kinds[k]; len(tars) > 0 && len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !beside(n) }) {
+			delete(l.kinds, k)
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(l.kinds), func(a, b *Kind) int { return compare(l.kinds[a][0], l.kinds[b][0]) })
+	for _, k := range kinds {
+		if k.Help != "" { // its files are not samples, whatever is beside them
+			return &Answer{Kind: k, By: l.kinds[k][0]}, nil
+		}
+	}
+	switch len(kinds) {
+	case 0:
+		if l.under != "" {
+			return nil, &MixedError{OfName(l.under).Many, "other files", l.under, l.first}
+		}
+		if l.others[".bin"] > 0 && len(l.others) == 1 && !slices.ContainsFunc(l.samples[".bin"], func(n string) bool { return !split(n) }) {
+			return &Answer{Kind: Tokens, Names: l.samples[".bin"], By: l.first}, nil
+		}
+		return &Answer{By: l.first}, nil
+	case 1:
+	default:
+		return nil, &MixedError{kinds[0].Many, kinds[1].Many, l.kinds[kinds[0]][0], l.kinds[kinds[1]][0]}
+	}
+	k := kinds[0]
+	a := &Answer{Kind: k, Names: l.kinds[k], By: l.kinds[k][0], As: l.as}
+	foreign, err := l.aside(ctx, a, beside)
+	if err != nil {
+		return nil, err
+	}
+	if foreign != "" {
+		return nil, &MixedError{k.Many, "other files", a.By, foreign}
+	}
+	return a, nil
+}
+
+// split reports whether a name is that of a split, as of the files of tokens train.bin and val.bin.
+func split(name string) bool {
+	base := strings.ToLower(path.Base(name))
+	return strings.Contains(base, "train") || strings.HasPrefix(base, "val") || strings.HasPrefix(base, "test")
+}
+
+// describing are extensions of files that describe others, such as README.md and dataset_infos.json.
+var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".pdf", ".py", ".ipynb", ".sh", ".bib", ".cff",
+	".crc", ".md5", ".sha1", ".sha256", ".sum", ".log", ".lock", ".index", ".idx", ".shidx"}
+
+// aside lists the files that are not of the kind. It returns one that does not merely describe
+// them, if there is one, or if there are too many for descriptions.
+func (l *listing) aside(ctx context.Context, a *Answer, beside func(string) bool) (foreign string, err error) {
+	apart := 0 // those that describe no archive of their own
+	for name, err := range l.place.Names(ctx) {
+		if err != nil {
+			return "", err
+		}
+		if !l.opt.wanted(name) || l.is(a, name) {
+			continue
+		}
+		a.Left++
+		if at, _ := slices.BinarySearchFunc(a.Aside, name, compare); at < mostAside {
+			a.Aside = slices.Insert(a.Aside, at, name)
+			a.Aside = a.Aside[:min(len(a.Aside), mostAside)]
+		}
+		if underscored(name) || beside(name) {
+			continue
+		}
+		if apart++; !slices.Contains(describing, extension(name)) || apart > 16+len(a.Names) {
+			if foreign == "" || compare(name, foreign) < 0 {
+				foreign = name
+			}
+		}
+	}
+	return foreign, nil
+}
+
+func (l *listing) is(a *Answer, name string) bool {
+	_, found := slices.BinarySearchFunc(a.Names, name, compare)
+	return found
+}
+
+// forced takes all files of the extensions of a kind, or all files if there is none.
+func (l *listing) forced(ctx context.Context) (*Answer, error) {
+	a := &Answer{Kind: l.opt.As, Names: l.kinds[l.opt.As]}
+	if len(a.Names) == 0 {
+		for name, err := range l.place.Names(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			if l.opt.wanted(name) && !underscored(name) {
+				a.Names = append(a.Names, name)
+			}
+		}
+		slices.SortFunc(a.Names, compare)
+	}
+	if len(a.Names) == 0 {
+		return &Answer{}, nil
+	}
+	a.By = a.Names[0]
+	err := l.read(ctx, a.Names[:min(len(a.Names), mostFiles)])
+	a.As = l.as
+	return a, err
+}

@@ -1,0 +1,165 @@
+// Package recognise finds what files and folders contain: by their first and last bytes where the
+// format has a signature, else by names, and by the files that make a layout.
+//
+//	all names ──▶ kinds by extension ──▶ bytes of up to 64 files ──▶ layouts ──▶ one kind, or files of samples
+package recognise
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Kind is a format of files, or a layout of folders. There is one value of each.
+type Kind struct {
+	// ID names the kind for programs.
+	ID string
+	// One and Many are for messages, such as "a Parquet file" and "Parquet files".
+	One, Many string
+	// Help is how to pack the kind, for kinds that pack does not read: a program, or lines of Python
+	// in which FILE stands for the file or folder. It is empty for kinds that pack reads.
+	Help string
+	// field reports that a file may be a field of a sample, beside other files with its key.
+	field bool
+	// suffixes are extensions in lower case.
+	suffixes []string
+}
+
+// Kinds that pack reads.
+var (
+	Parquet = &Kind{ID: "parquet", One: "a Parquet file", Many: "Parquet files", suffixes: []string{".parquet", ".parq", ".pq"}}
+	Lines   = &Kind{ID: "lines", One: "a file of JSON Lines or CSV", Many: "files of JSON Lines and CSV", field: true,
+		suffixes: compressed(".jsonl", ".ndjson", ".csv", ".tsv")}
+	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz")}
+	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
+)
+
+// compressed returns extensions, alone and followed by those of compressions that pack reads.
+func compressed(endings ...string) (all []string) {
+	for _, e := range endings {
+		all = append(all, e, e+".gz", e+".zst", e+".zstd")
+	}
+	return all
+}
+
+func python(lines ...string) string { return "in Python:\n" + strings.Join(lines, "\n") }
+
+// table returns the program that packs a table of pyarrow.
+func table(imports, expression string) string {
+	return python("import shardtool, "+imports, `with shardtool.Writer("out/") as w: w.write_table(`+expression+")")
+}
+
+// loop returns the program that packs the samples of a loop.
+func loop(imports, iterable, sample string) string {
+	return python("import shardtool, "+imports, `with shardtool.Writer("out/") as w:`, "    for row in "+iterable+": w.write("+sample+")")
+}
+
+const page = "docs/other-formats.md has the program that packs it"
+
+// Kinds that pack does not read.
+var (
+	arrow = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".feather", ".ipc"},
+		Help: table("pyarrow.feather", `pyarrow.feather.read_table("FILE")`)}
+	arrowStream = &Kind{ID: "arrow-stream", One: "an Arrow stream", Many: "Arrow streams",
+		Help: table("pyarrow", `pyarrow.ipc.open_stream("FILE").read_all()`)}
+	orc = &Kind{ID: "orc", One: "an ORC file", Many: "ORC files", suffixes: []string{".orc"},
+		Help: table("pyarrow.orc", `pyarrow.orc.read_table("FILE")`)}
+	avro = &Kind{ID: "avro", One: "an Avro file", Many: "Avro files", suffixes: []string{".avro"},
+		Help: loop("fastavro", `fastavro.reader(open("FILE", "rb"))`, "row")}
+	tfrecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: []string{".tfrecord", ".tfrecords"},
+		Help: loop("tfrecord", `tfrecord.tfrecord_loader("FILE", None)`, "row")}
+	hdf5 = &Kind{ID: "hdf5", One: "an HDF5 file", Many: "HDF5 files", suffixes: []string{".h5", ".hdf5", ".hdf"},
+		Help: python("import h5py, shardtool", `with h5py.File("FILE") as f, shardtool.Writer("out/") as w:`,
+			"    w.write_batch({name: f[name][:] for name in f})")}
+	netcdf = &Kind{ID: "netcdf", One: "a NetCDF file", Many: "NetCDF files", suffixes: []string{".nc"},
+		Help: python("import netCDF4, shardtool", `with netCDF4.Dataset("FILE") as f, shardtool.Writer("out/") as w:`,
+			"    w.write_batch({name: v[:].data for name, v in f.variables.items()})")}
+	sqlite = &Kind{ID: "sqlite", One: "an SQLite database", Many: "SQLite databases", suffixes: []string{".sqlite", ".sqlite3"},
+		Help: python("import shardtool, sqlite3", `db = sqlite3.connect("FILE"); db.row_factory = sqlite3.Row`,
+			`with shardtool.Writer("out/") as w:`, `    for row in db.execute("select * from TABLE"): w.write(dict(row))`)}
+	npz = &Kind{ID: "npz", One: "an .npz file", Many: ".npz files", field: true, suffixes: []string{".npz"},
+		Help: python("import numpy, shardtool", `with numpy.load("FILE") as f, shardtool.Writer("out/") as w: w.write_batch(dict(f))`)}
+	arrayRecord = &Kind{ID: "arrayrecord", One: "an ArrayRecord file", Many: "ArrayRecord files", suffixes: []string{".arrayrecord", ".array_record"},
+		Help: loop("array_record.python.array_record_data_source as source", `source.ArrayRecordDataSource("FILE")`, `{"data": row}`)}
+	recordIO = &Kind{ID: "recordio", One: "a RecordIO file", Many: "RecordIO files", suffixes: []string{".rec"},
+		Help: "in Python, read it with mxnet.recordio and write its samples with shardtool.Writer"}
+	megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens",
+		Help: "in Python, read its documents with megatron.core.datasets.indexed_dataset and write them with shardtool.Writer"}
+	idx = &Kind{ID: "idx", One: "an IDX file, as of MNIST", Many: "IDX files, as of MNIST",
+		Help: python("import numpy, shardtool", `b = open("FILE", "rb").read(); n = 4 + 4 * b[3]`,
+			`a = numpy.frombuffer(b, {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}[b[2]], offset=n)`,
+			`with shardtool.Writer("out/") as w: w.write_batch({"data": a.reshape(numpy.frombuffer(b[4:n], ">i4")).astype(a.dtype.newbyteorder("="))})`)}
+	cifar = &Kind{ID: "cifar", One: "a binary file of CIFAR", Many: "binary files of CIFAR",
+		Help: python("import numpy, shardtool", `a = numpy.fromfile("FILE", "u1").reshape(-1, 3073)`,
+			`with shardtool.Writer("out/") as w: w.write_batch({"cls": a[:, 0], "image": a[:, 1:].reshape(-1, 3, 32, 32)})`)}
+	pickled = &Kind{ID: "pickle", One: "a pickle", Many: "pickles",
+		Help: "a pickle runs code when it is read: read it in Python, if you trust it, and write its samples with shardtool.Writer"}
+	safetensors = &Kind{ID: "safetensors", One: "a safetensors file", Many: "safetensors files", field: true, suffixes: []string{".safetensors"},
+		Help: python("import safetensors.numpy, shardtool", `with shardtool.Writer("out/") as w: w.write_batch(safetensors.numpy.load_file("FILE"))`)}
+	beton = &Kind{ID: "ffcv", One: "an FFCV file", Many: "FFCV files", suffixes: []string{".beton"},
+		Help: "pack the data that it was made of"}
+	mds        = &Kind{ID: "mds-shard", One: "a shard of a MosaicML (MDS) data set", Many: "shards of a MosaicML (MDS) data set", suffixes: []string{".mds", ".mds.zstd"}, Help: page}
+	zipped     = &Kind{ID: "zip", One: "a zip archive", Many: "zip archives", field: true, suffixes: []string{".zip"}, Help: "unpack it with `unzip FILE -d DIR` and pack the folder"}
+	gzipped    = &Kind{ID: "gzip", One: "a gzip file", Many: "gzip files", field: true, suffixes: []string{".gz"}, Help: "unpack it with `gunzip FILE`"}
+	zstd       = &Kind{ID: "zstd", One: "a zstd file", Many: "zstd files", field: true, suffixes: []string{".zst", ".zstd"}, Help: "unpack it with `unzstd FILE`"}
+	xz         = &Kind{ID: "xz", One: "an xz file", Many: "xz files", field: true, suffixes: []string{".xz", ".txz"}, Help: "unpack it with `unxz FILE`"}
+	bzip2      = &Kind{ID: "bzip2", One: "a bzip2 file", Many: "bzip2 files", field: true, suffixes: []string{".bz2", ".tbz2"}, Help: "unpack it with `bunzip2 FILE`"}
+	lz4        = &Kind{ID: "lz4", One: "an lz4 file", Many: "lz4 files", field: true, suffixes: []string{".lz4"}, Help: "unpack it with `unlz4 FILE`"}
+	sevenZip   = &Kind{ID: "7z", One: "a 7z archive", Many: "7z archives", suffixes: []string{".7z"}, Help: "unpack it with `7z x FILE` and pack the folder"}
+	rar        = &Kind{ID: "rar", One: "a RAR archive", Many: "RAR archives", suffixes: []string{".rar"}, Help: "unpack it with `unrar x FILE` and pack the folder"}
+	lfsPointer = &Kind{ID: "git-lfs", One: "a pointer of Git LFS instead of the file", Many: "pointers of Git LFS instead of files",
+		Help: "fetch the files with `git lfs pull` in the clone"}
+)
+
+// Layouts, which pack does not read.
+var (
+	lmdb    = &Kind{ID: "lmdb", One: "an LMDB database", Many: "LMDB databases", Help: page}
+	zarr    = &Kind{ID: "zarr", One: "a Zarr store", Many: "Zarr stores", Help: page}
+	saved   = &Kind{ID: "save_to_disk", One: "a Hugging Face data set of save_to_disk", Many: "Hugging Face data sets of save_to_disk", Help: page}
+	mosaic  = &Kind{ID: "mds", One: "a MosaicML (MDS) data set", Many: "MosaicML (MDS) data sets", Help: page}
+	litdata = &Kind{ID: "litdata", One: "a LitData data set", Many: "LitData data sets", Help: page}
+	delta   = &Kind{ID: "delta", One: "a Delta table", Many: "Delta tables",
+		Help: "its Parquet files hold deleted rows too; " + table("deltalake", `deltalake.DeltaTable("FILE").to_pyarrow_table()`)}
+	iceberg = &Kind{ID: "iceberg", One: "an Iceberg table", Many: "Iceberg tables",
+		Help: "its Parquet files hold deleted rows too; in Python, read it with pyiceberg and write it with shardtool.Writer.write_table"}
+	lance = &Kind{ID: "lance", One: "a Lance data set", Many: "Lance data sets",
+		Help: table("lance", `lance.dataset("FILE").to_table()`)}
+	voc = &Kind{ID: "voc", One: "a data set in the layout of Pascal VOC", Many: "data sets in the layout of Pascal VOC",
+		Help: "an image and its annotation lie in two folders and would become two samples; docs/other-formats.md has the program that joins them"}
+	yolo = &Kind{ID: "yolo", One: "a data set in the layout of YOLO", Many: "data sets in the layout of YOLO",
+		Help: "an image and its labels lie in two folders and would become two samples; docs/other-formats.md has the program that joins them"}
+	coco = &Kind{ID: "coco", One: "a data set with annotations of COCO", Many: "data sets with annotations of COCO",
+		Help: "its annotations are one file for all images; docs/other-formats.md has the program that joins them"}
+)
+
+// byName are the kinds that extensions name.
+var byName = []*Kind{Parquet, Lines, Tar, Tokens, arrow, orc, avro, tfrecord, hdf5, netcdf, sqlite, npz, arrayRecord, recordIO, safetensors, beton, mds,
+	zipped, gzipped, zstd, xz, bzip2, lz4, sevenZip, rar}
+
+// notContainers are extensions of payloads that end in, or have the signature of, another kind.
+var notContainers = []string{".nii.gz", ".svgz", ".pt", ".pth", ".docx", ".xlsx", ".pptx", ".epub", ".pkl", ".pickle", ".keras", ".jar", ".apk", ".ckpt", ".mat"}
+
+// OfName returns the kind that the extension of a name states, or nil.
+func OfName(name string) *Kind {
+	k, _ := ofName(name)
+	return k
+}
+
+func ofName(name string) (k *Kind, suffix string) {
+	low := strings.ToLower(path.Base(name))
+	if payload(low) {
+		return nil, ""
+	}
+	for _, k := range byName {
+		for _, s := range k.suffixes {
+			if len(low) > len(s) && strings.HasSuffix(low, s) && len(s) > len(suffix) {
+				return k, low[len(low)-len(s):]
+			}
+		}
+	}
+	return nil, ""
+}
+
+func payload(low string) bool {
+	return slices.ContainsFunc(notContainers, func(s string) bool { return strings.HasSuffix(low, s) })
+}

@@ -1,0 +1,125 @@
+package recognise
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// layouts are recognized by a file of one of these names, or by a folder, whose name ends in a
+// slash. With members, the file must be a JSON object that has them, because its name alone is
+// common.
+var layouts = []struct {
+	kind    *Kind
+	marker  string
+	members []string
+}{
+	{delta, "_delta_log/", nil},
+	{lance, "_versions/", nil},
+	{iceberg, "version-hint.text", nil},
+	{iceberg, ".metadata.json", []string{"table-uuid", "location"}},
+	{lmdb, "data.mdb", nil},
+	{zarr, ".zgroup", nil},
+	{zarr, ".zarray", nil},
+	{zarr, "zarr.json", []string{"zarr_format"}},
+	{saved, "dataset_dict.json", []string{"splits"}},
+	{saved, "state.json", []string{"_data_files"}},
+	{mosaic, "index.json", []string{"version", "shards"}},
+	{litdata, "index.json", []string{"chunks", "config"}},
+	{coco, ".json", []string{"images", "annotations", "categories"}},
+}
+
+// mark keeps the names that layouts have.
+func (l *listing) mark(name string) {
+	base := path.Base(name)
+	if strings.HasSuffix(name, "/") {
+		base += "/"
+	} else if !l.opt.Choice.Takes(name) {
+		return
+	}
+	for _, of := range layouts {
+		if base == of.marker || len(base) > len(of.marker) && of.members != nil && of.marker[0] == '.' && strings.HasSuffix(base, of.marker) {
+			insert(l.markers, of.kind.ID+of.marker, name, mostMarkers)
+		}
+	}
+	for element := range strings.SplitSeq(path.Dir(name), "/") {
+		switch element {
+		case "JPEGImages", "Annotations", "images", "labels":
+			ext := extension(name)
+			l.folders[element+ext] = true
+			l.folders[element] = true
+		}
+	}
+}
+
+// layout returns the layout of the folder, or nil.
+func (l *listing) layout(ctx context.Context) (*Answer, error) {
+	for _, of := range layouts {
+		for _, name := range l.markers[of.kind.ID+of.marker] {
+			if of.members != nil {
+				in, err := l.place.Input(name)
+				if err != nil || !hasMembers(ctx, in, of.members) {
+					continue
+				}
+			}
+			return &Answer{Kind: of.kind, By: name, Layout: true}, ctx.Err()
+		}
+	}
+	switch {
+	case l.folders["JPEGImages"] && l.folders["Annotations.xml"]:
+		return &Answer{Layout: true, Kind: voc, By: "JPEGImages"}, nil
+	case l.folders["images"] && l.folders["labels.txt"]:
+		return &Answer{Layout: true, Kind: yolo, By: "labels"}, nil
+	}
+	return nil, nil
+}
+
+// maxMarker bounds the JSON that is read to recognize a layout. The index of a large data set is
+// longer; its beginning is enough, and for lists of COCO the end too.
+const maxMarker = 1 << 20
+
+// hasMembers reports whether a file is a JSON object with these members, as far as its beginning
+// shows. A file that cannot be read has none. Where the first of members is longer than what is
+// read, the others need not be seen.
+func hasMembers(ctx context.Context, in source.Input, members []string) bool {
+	obj, err := in.Store.Open(ctx, in.Name)
+	if err != nil {
+		return false
+	}
+	defer obj.Close()
+	info, err := obj.Info(ctx)
+	if err != nil {
+		return false
+	}
+	head := make([]byte, min(info.Size, maxMarker))
+	if obj.ReadAt(ctx, head, 0) != nil {
+		return false
+	}
+	found := map[string]bool{}
+	d := json.NewDecoder(strings.NewReader(string(head)))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return false
+	}
+	cut := false
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			cut = info.Size > maxMarker
+			break
+		}
+		if text, ok := name.(string); ok {
+			found[text] = true
+		}
+		var value json.RawMessage
+		if d.Decode(&value) != nil { // a value that exceeds maxMarker, perhaps
+			cut = info.Size > maxMarker
+			break
+		}
+	}
+	missing := slices.ContainsFunc(members, func(m string) bool { return !found[m] })
+	return !missing || cut && members[0] == "images" && (found["images"] || found["annotations"])
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// inputsTable is what each folder of testdata/inputs is: a kind that is read, with its number of
+// files, "files", a kind that is refused, or "mixed".
+var inputsTable = map[string]struct {
+	is    string
+	files int
+}{
+	"hubclone": {"parquet", 1}, "pq_noext": {"parquet", 2}, "spark": {"parquet", 1}, "img2dataset": {"tar", 2}, "gz_as_jsonl": {"lines", 1},
+	"gz_as_tar": {"tar", 1}, "ok_xjsonl": {"lines", 1}, "nanogpt": {"tokens", 2},
+	"ok_csv": {"files", 0}, "ok_images": {"files", 0}, "ok_json": {"files", 0}, "ok_nii": {"files", 0}, "ok_npy": {"files", 0}, "ok_npz": {"files", 0},
+	"ok_text": {"files", 0}, "two_kinds": {"mixed", 0}, "imagefolder": {"mixed", 0},
+	"arrayrecord": {"arrayrecord", 0}, "arrow": {"arrow", 0}, "arrow_stream": {"arrow-stream", 0}, "avro": {"avro", 0}, "cifar_bin": {"cifar", 0},
+	"cifar_py": {"pickle", 0}, "coco": {"coco", 0}, "delta": {"delta", 0}, "feather": {"arrow", 0}, "hdf5": {"hdf5", 0}, "hdf5_wrong_ext": {"hdf5", 0},
+	"json_gz": {"gzip", 0}, "jsonl_bz2": {"bzip2", 0}, "jsonl_xz": {"xz", 0}, "lance": {"lance", 0}, "lfs": {"git-lfs", 0}, "lfs_img": {"git-lfs", 0},
+	"litdata": {"litdata", 0}, "lmdb": {"lmdb", 0}, "mds2": {"mds", 0}, "megatron": {"megatron", 0}, "mnist": {"idx", 0}, "mnist_gz": {"gzip", 0},
+	"netcdf3": {"netcdf", 0}, "netcdf4": {"hdf5", 0}, "npz": {"npz", 0}, "orc": {"orc", 0}, "orc_noext": {"orc", 0}, "recordio": {"recordio", 0},
+	"safetensors": {"safetensors", 0}, "saved": {"save_to_disk", 0}, "sqlite": {"sqlite", 0}, "tar_xz": {"xz", 0}, "tfrecord": {"tfrecord", 0},
+	"voc": {"voc", 0}, "yolo": {"yolo", 0}, "zarr": {"zarr", 0}, "zarr2": {"zarr", 0}, "zips": {"zip", 0},
+}
+
+// TestRecognise: every folder that its own library wrote is read as its kind or refused by name, in
+// a folder and in a store, and --as files takes all of them.
+func TestRecognise(t *testing.T) {
+	t.Parallel()
+	const dir = "../../testdata/inputs"
+	folders, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, e := range folders {
+		if !e.IsDir() {
+			continue
+		}
+		name, folder := e.Name(), filepath.Join(dir, e.Name())
+		want, ok := inputsTable[name]
+		if !ok {
+			t.Errorf("%s is not in the table", name)
+		}
+		seen++
+		got, files := verdict(t, folder, &packFlags{quiet: true})
+		if got != want.is || files != want.files {
+			t.Errorf("%s: %s of %d files, want %s of %d", name, got, files, want.is, want.files)
+		}
+		store, err := local.New(folder, local.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &packFlags{quiet: true, stderr: io.Discard}
+		r, err := lookAtFolder(t.Context(), f, name, prefix{store, ""}, []source.Input{{Store: store}})
+		if got, files := verdictOf(t, name, r, err); got != want.is || files != want.files {
+			t.Errorf("%s in a store: %s of %d files, want %s of %d", name, got, files, want.is, want.files)
+		}
+		if got, _ := verdict(t, folder, &packFlags{quiet: true, as: asFlag{files: true}}); got != "files" {
+			t.Errorf("%s with --as files: %s", name, got)
+		}
+	}
+	if seen != len(inputsTable) {
+		t.Errorf("%d folders of %d", seen, len(inputsTable))
+	}
+}
+
+func verdict(t *testing.T, src string, f *packFlags) (is string, files int) {
+	t.Helper()
+	f.stderr = io.Discard
+	r, err := lookAt(t.Context(), f, src)
+	return verdictOf(t, src, r, err)
+}
+
+func verdictOf(t *testing.T, src string, r *recognised, err error) (is string, files int) {
+	t.Helper()
+	var mixed *recognise.MixedError
+	var refused *refusedError
+	switch {
+	case errors.As(err, &mixed):
+		return "mixed", 0
+	case errors.As(err, &refused):
+		return refused.kind.ID, 0
+	case err != nil:
+		t.Fatalf("%s: %v", src, err)
+	case r.kind == &filesKind:
+		return "files", 0
+	}
+	return r.kind.of.ID, len(r.files)
+}
+
+// TestRecogniseLongArray: an array of tokens is no field of a sample.
+func TestRecogniseLongArray(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	head := "\x93NUMPY\x01\x00\x76\x00{'descr': '<u2', 'fortran_order': False, 'shape': (1048576,), }"
+	text := make([]byte, 128+2<<20)
+	copy(text, head)
+	for i := len(head); i < 127; i++ {
+		text[i] = ' '
+	}
+	text[127] = '\n'
+	if err := os.WriteFile(filepath.Join(dir, "a.npy"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, n := verdict(t, dir, &packFlags{quiet: true}); got != "tokens" || n != 1 {
+		t.Errorf("%s of %d files", got, n)
+	}
+}
+
+// TestRecogniseChoice: --include and --exclude are applied before the kind is decided.
+func TestRecogniseChoice(t *testing.T) {
+	t.Parallel()
+	for globs, want := range map[[2]string]string{{"*.csv", ""}: "lines", {"*.parquet", ""}: "parquet", {"", "*.csv"}: "parquet"} {
+		f := &packFlags{quiet: true}
+		if globs[0] != "" {
+			f.files.Include = globs[:1]
+		}
+		if globs[1] != "" {
+			f.files.Exclude = globs[1:]
+		}
+		if got, _ := verdict(t, "../../testdata/inputs/two_kinds", f); got != want {
+			t.Errorf("%q: %s, want %s", globs, got, want)
+		}
+	}
+}
