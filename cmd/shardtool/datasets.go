@@ -15,6 +15,7 @@ import (
 // shareFlags select a share of the samples of data sets, by key.
 type shareFlags struct {
 	share, salt, by string
+	of              reshard.Share
 }
 
 func (f *shareFlags) add(cmd *cobra.Command) {
@@ -105,7 +106,7 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 	}
 	opt := reshard.Options{
 		Fields: f.rows.columns, Rename: f.rows.renamed, Where: f.rows.where,
-		Include: f.files.Include, Exclude: f.files.Exclude, Share: f.shareOf, Classes: f.files.Classes,
+		Include: f.files.Include, Exclude: f.files.Exclude, Share: f.share.of, Classes: f.files.Classes,
 	}
 	s.Splitter, err = reshard.New(ctx, s.sets, opt)
 	if err != nil {

@@ -29,7 +29,6 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 			all.close()
 		}
 	}()
-	f.stderr = cmd.ErrOrStderr()
 	first := ""
 	for _, src := range srcs {
 		if src == "" {
@@ -46,6 +45,9 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 			return nil, err
 		}
 		k, why := r.kind, r.why
+		if r.note != "" {
+			f.known(cmd.ErrOrStderr(), "%s", r.note)
+		}
 		if all.kind == nil {
 			all.kind, first = k, src
 		}

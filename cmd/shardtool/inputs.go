@@ -60,6 +60,8 @@ type recognised struct {
 	files []source.Input
 	// why explains, in messages, why a folder is one of files.
 	why string
+	// note is printed: what was left aside.
+	note string
 	// folder reports that --include and --exclude have been applied.
 	folder bool
 }
@@ -212,7 +214,7 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 		if n := a.Left - len(a.Aside); n > 0 {
 			more = fmt.Sprintf(" and %d more", n)
 		}
-		f.known(f.stderr, "%s in %s; left aside: %s%s", a.Kind.Many, src, strings.Join(a.Aside, ", "), more)
+		r.note = fmt.Sprintf("%s in %s; left aside: %s%s", a.Kind.Many, src, strings.Join(a.Aside, ", "), more)
 	}
 	return r, nil
 }

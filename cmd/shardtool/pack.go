@@ -19,21 +19,19 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
 type packFlags struct {
-	opt     writer.Options
-	files   source.FilesOptions
-	rows    rowFlags
-	share   shareFlags
-	shareOf reshard.Share
-	tokens  tokenFlags
-	stdin   stdinFlag
-	level   string
-	layout  string
+	opt    writer.Options
+	files  source.FilesOptions
+	rows   rowFlags
+	share  shareFlags
+	tokens tokenFlags
+	stdin  stdinFlag
+	level  string
+	layout string
 	// layoutGiven reports that --layout or joined documents have chosen the layout.
 	layoutGiven bool
 	kind        string
@@ -47,7 +45,6 @@ type packFlags struct {
 	json        bool
 	quiet       bool
 	as          asFlag
-	stderr      io.Writer
 }
 
 func newPack() *cobra.Command {
@@ -245,7 +242,7 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	}
 	f.rows.provenance(f.opt.SourceOptions)
 	f.share.provenance(f.opt.SourceOptions)
-	if f.shareOf, err = f.share.options(cmd); err != nil {
+	if f.share.of, err = f.share.options(cmd); err != nil {
 		return err
 	}
 	f.tokens.provenance(cmd, f.opt.SourceOptions)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -59,8 +58,7 @@ func TestRecognise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &packFlags{quiet: true, stderr: io.Discard}
-		r, err := lookAtFolder(t.Context(), f, name, prefix{store, ""}, []source.Input{{Store: store}})
+		r, err := lookAtFolder(t.Context(), &packFlags{quiet: true}, name, prefix{store, ""}, []source.Input{{Store: store}})
 		if got, files := verdictOf(t, name, r, err); got != want.is || files != want.files {
 			t.Errorf("%s in a store: %s of %d files, want %s of %d", name, got, files, want.is, want.files)
 		}
@@ -75,7 +73,6 @@ func TestRecognise(t *testing.T) {
 
 func verdict(t *testing.T, src string, f *packFlags) (is string, files int) {
 	t.Helper()
-	f.stderr = io.Discard
 	r, err := lookAt(t.Context(), f, src)
 	return verdictOf(t, src, r, err)
 }

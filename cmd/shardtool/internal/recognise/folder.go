@@ -76,7 +76,7 @@ type listing struct {
 	place Place
 	opt   Options
 	kinds map[*Kind][]string
-	// samples are the first names of each extension, and others those of no kind.
+	// samples are the first names of each extension, and others count files of no kind.
 	samples map[string][]string
 	others  map[string]int
 	first   string // of the others
@@ -378,7 +378,7 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	return a, nil
 }
 
-// split reports whether a name is that of a split, as of the files of tokens train.bin and val.bin.
+// split reports whether a name says a split, as train.bin and val.bin do, which contain tokens.
 func split(name string) bool {
 	base := strings.ToLower(path.Base(name))
 	return strings.Contains(base, "train") || strings.HasPrefix(base, "val") || strings.HasPrefix(base, "test")

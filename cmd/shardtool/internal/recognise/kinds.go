@@ -34,7 +34,7 @@ var (
 	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
 )
 
-// compressed returns extensions, alone and followed by those of compressions that pack reads.
+// compressed returns extensions, alone and followed by an extension of a compression that pack reads.
 func compressed(endings ...string) (all []string) {
 	for _, e := range endings {
 		all = append(all, e, e+".gz", e+".zst", e+".zstd")
