@@ -35,6 +35,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
@@ -163,7 +164,11 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 
 // page requests one page. other reports that the names are or will be in another order.
 func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, other bool, err error) {
-	query := url.Values{"restype": {"container"}, "comp": {"list"}, "prefix": {prefix}, "maxresults": {"5000"}}
+	whole := prefix // in UTF-8; what it matches in addition is left out below
+	for !utf8.ValidString(whole) {
+		whole = whole[:len(whole)-1]
+	}
+	query := url.Values{"restype": {"container"}, "comp": {"list"}, "prefix": {whole}, "maxresults": {"5000"}}
 	if token != "" {
 		query.Set("marker", token)
 	}
@@ -197,7 +202,7 @@ func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore
 			name = decoded
 		}
 		other = other || p.ResourceType != "" || strings.IndexFunc(name, func(r rune) bool { return r > 0xFFFF }) >= 0
-		if p.ResourceType != "directory" {
+		if p.ResourceType != "directory" && strings.HasPrefix(name, prefix) {
 			modified, _ := http.ParseTime(p.Modified)
 			page = append(page, objstore.Info{Name: name, Size: p.Size, ETag: plainTag(p.Etag), ModTime: modified})
 		}
