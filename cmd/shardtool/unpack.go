@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+type unpackFlags struct {
+	include, fields []string
+	quiet           bool
+}
+
+func newUnpack() *cobra.Command {
+	var f unpackFlags
+	cmd := &cobra.Command{
+		Use:   "unpack DATASET DIR",
+		Short: "Write every field of every sample as a file",
+		Long: `Write the fields of all samples, or of the samples of a view, as files DIR/KEY.FIELD: the folder that pack reads.
+Removed samples are left out. A file that exists is kept if it has the same bytes, so that the same command continues an interrupted
+one; with other bytes it is an error. Nothing is written outside DIR, whatever the keys are.`,
+		Example: "  shardtool unpack out/ photos/\n  shardtool unpack out/ photos/ --fields jpg,json\n  shardtool unpack out/ dogs/ --include 'dogs/*'",
+		Args:    usageArgs(cobra.ExactArgs(2)),
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0], args[1]) },
+	}
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.include, "include", nil, "write the files that match this `GLOB` of KEY.FIELD, such as 'dogs/**/*.jpg'; repeatable")
+	fl.StringSliceVar(&f.fields, "fields", nil, "write these fields alone")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	return cmd
+}
+
+// unpacker writes the files of a data set.
+type unpacker struct {
+	unpackFlags
+	ds     *reader.Dataset
+	root   *os.Root
+	folder string // that exists
+	files  uint64
+}
+
+func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
+	ctx := cmd.Context()
+	ds, err := openDataset(ctx, arg, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	for _, glob := range f.include {
+		if !doublestar.ValidatePattern(glob) {
+			return usagef("--include %q: it is no pattern", glob)
+		}
+	}
+	for _, name := range f.fields {
+		if !slices.ContainsFunc(ds.Info().Fields, func(t format.FieldTotal) bool { return t.Name == name }) {
+			return &exitError{exitNotFound, fmt.Errorf("%v has no field %q", ds.Store(), name)}
+		}
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	u := &unpacker{unpackFlags: *f, ds: ds, root: root}
+	bar := newProgress(cmd.ErrOrStderr(), "unpacking", int64(payloadBytes(ds)), f.quiet)
+	defer bar.end()
+	done := int64(0)
+	for b, err := range ds.Blocks(ctx, reader.BlockOptions{}) {
+		if err != nil {
+			return err
+		}
+		if b.Large {
+			err = u.large(ctx, b)
+		} else {
+			err = u.block(b, &done)
+		}
+		if err != nil {
+			return err
+		}
+		bar.set(done, plural(u.files, "file"))
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", plural(u.files, "file"), shown(dir))
+	return nil
+}
+
+// block writes the samples of a block.
+func (u *unpacker) block(b *reader.Block, done *int64) error {
+	for {
+		s, err := b.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, field := range s.Fields {
+			*done += int64(len(field.Data))
+			name := format.JoinName(string(s.Key), string(field.Name))
+			if !u.ds.Selection().Has(s.Number) || !u.wanted(string(field.Name), name) {
+				continue
+			}
+			err := u.file(name, int64(len(field.Data)), func(w io.Writer) error {
+				_, err := w.Write(field.Data)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("sample number %d: %w", s.Number, err)
+			}
+		}
+	}
+}
+
+// large writes the samples of a block that memory does not hold.
+func (u *unpacker) large(ctx context.Context, b *reader.Block) error {
+	ix, err := u.ds.Index(ctx, b.Shard)
+	if err != nil {
+		return err
+	}
+	first, err := u.ds.FirstSample(ctx, b.Shard)
+	if err != nil {
+		return err
+	}
+	for n := b.First; n < b.First+uint64(b.Samples); n++ {
+		if u.ds.Removed(n) || !u.ds.Selection().Has(n) {
+			continue
+		}
+		i := int(n - first)
+		for _, field := range ix.Cursors([]int{i})[0].Fields(nil) {
+			name := format.JoinName(ix.Keys.At(i), field.Name)
+			if !u.wanted(field.Name, name) {
+				continue
+			}
+			if err := u.file(name, field.Size, func(w io.Writer) error { return u.ds.Field(ctx, n, field.Name, w) }); err != nil {
+				return fmt.Errorf("sample number %d: %w", n, err)
+			}
+		}
+	}
+	return nil
+}
+
+// wanted reports whether a field is written, by its name and the name of its file.
+func (u *unpacker) wanted(field, name string) bool {
+	if len(u.fields) > 0 && !slices.Contains(u.fields, field) {
+		return false
+	}
+	return len(u.include) == 0 || slices.ContainsFunc(u.include, func(glob string) bool {
+		if !strings.Contains(glob, "/") { // as in pack
+			return doublestar.MatchUnvalidated(glob, path.Base(name))
+		}
+		return doublestar.MatchUnvalidated(glob, name)
+	})
+}
+
+func exists(name string) error {
+	return fmt.Errorf("%q exists with other bytes, or two samples have this name: unpack to another folder, or choose with --include", name)
+}
+
+// same fails unless a file has the bytes that write writes.
+func (u *unpacker) same(name string, write func(io.Writer) error) error {
+	file, err := u.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	c := &comparer{file: bufio.NewReaderSize(file, 64<<10)}
+	if err := write(c); errors.Is(err, errOther) {
+		return exists(name)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+var errOther = errors.New("other bytes")
+
+// comparer is a writer that fails if it gets other bytes than a file has.
+type comparer struct {
+	file *bufio.Reader
+	have []byte
+}
+
+func (c *comparer) Write(b []byte) (int, error) {
+	c.have = slices.Grow(c.have[:0], len(b))[:len(b)]
+	if _, err := io.ReadFull(c.file, c.have); err != nil || !bytes.Equal(b, c.have) {
+		return 0, errOther
+	}
+	return len(b), nil
+}
+
+// partial ends the name of a file that is not whole yet.
+const partial = ".shardtool-part"
+
+// file writes a file whole or not at all. It keeps one of the same size.
+func (u *unpacker) file(name string, size int64, write func(io.Writer) error) error {
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("the file %q would be outside the folder", name)
+	}
+	u.files++
+	switch info, err := u.root.Stat(name); {
+	case err == nil && info.Mode().IsRegular() && info.Size() == size:
+		return u.same(name, write)
+	case err == nil:
+		return exists(name)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if folder := path.Dir(name); folder != u.folder {
+		if err := u.root.MkdirAll(folder, 0o777); err != nil {
+			return err
+		}
+		u.folder = folder
+	}
+	out, err := u.root.Create(name + partial)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(out, 64<<10)
+	err = errors.Join(write(w), w.Flush(), out.Close())
+	if err == nil {
+		err = u.root.Rename(name+partial, name)
+	}
+	if err != nil {
+		_ = u.root.Remove(name + partial)
+	}
+	return err
+}
