@@ -38,8 +38,8 @@ func TestHelpFlags(t *testing.T) {
 		cmd.InitDefaultHelpFlag()
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			line := "   --" + f.Name + " "
-			if f.Name == "help" {
-				line = "  -h, --help "
+			if f.Shorthand != "" {
+				line = "  -" + f.Shorthand + ", --" + f.Name + " "
 			}
 			want := 1
 			if f.Hidden {
