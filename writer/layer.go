@@ -29,8 +29,8 @@ var (
 
 // LayerOptions are the options of AddLayer.
 type LayerOptions struct {
-	// Pack are the options of the shards. Sizes are ignored, because blocks and shards are those of
-	// the base. LayoutAuto and LayoutOfSource stack each shard whose samples all have arrays of one
+	// Pack are the options of the shards. Sizes are ignored, because shards and blocks
+	// end where the base's do. LayoutAuto and LayoutOfSource stack each shard whose samples all have arrays of one
 	// type and shape. Faults.Skip is refused: a sample has a row or none.
 	Pack Options
 	// ByPlace takes row i for sample i; keys are not compared. InOrder takes the rows of a data set
@@ -126,7 +126,7 @@ func newLayerSource(ctx context.Context, store, base objstore.Store, src Source,
 	if pack.Layout == LayoutOfSource {
 		pack.Layout = LayoutAuto
 	}
-	pack.KeepDuplicates = true // the keys are those of the base
+	pack.KeepDuplicates = true // the base decides on keys
 	s := &layerSource{layerBase: &layerBase{store: base}, opt: opt, pack: &pack, report: &LayerResult{}, in: src, meta: src.Meta()}
 	if s.m, err = openBase(ctx, base); err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func (in *intake) flush(ctx context.Context) error {
 }
 
 // join finds the samples of rows by their keys: rows are written to a temporary file one after the
-// other, and their key hashes are sorted and merged with those of the base.
+// other, and their key hashes are sorted and merged with the base's.
 type join struct {
 	dir    string
 	memory int64

@@ -152,7 +152,7 @@ func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error
 	return res, nil
 }
 
-// CheckLayer compares the indexes of a layer with those of its base: blocks, and the keys of all
+// CheckLayer compares the indexes of a layer with its base's: blocks, and the keys of all
 // samples that neither lists as removed. The error wraps format.ErrMismatch and names the first
 // sample that differs, or ErrNotLayer. It reads no block.
 func CheckLayer(ctx context.Context, store, base objstore.Store) error {

@@ -29,7 +29,7 @@ type PurgeOptions struct {
 	// how other samples are packed into units. A name that no attribute has is an error.
 	ClearAttributes []string
 	// Layers are purged after the data set, which is their base: they get its removed samples, and
-	// lose the bytes of those. A layer that does not fit the data set is named in the report and left
+	// lose their bytes. A layer that does not fit the data set is named in the report and left
 	// alone.
 	Layers []objstore.Store
 	// DryRun changes nothing.

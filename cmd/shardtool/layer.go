@@ -11,11 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/arrays"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 )
 
 func newLayer() *cobra.Command {
@@ -51,23 +53,23 @@ func newLayerAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add DATASET NAME|ADDRESS [SOURCE…]",
 		Short: "Write a layer from rows, files, archives or data sets",
-		Long: `Write a layer of DATASET: in layers/NAME below it, or at an address such as ./mine or s3://bucket/mine. The sources are those
-of ` + "`shardtool pack`" + `: files of rows (Parquet, JSON Lines, CSV), folders of files, tar archives, data sets and other layers.
+		Long: `Write a layer of DATASET: in layers/NAME below it, or at an address such as ./mine or s3://bucket/mine. The sources are as
+for ` + "`shardtool pack`" + `: files of rows (Parquet, JSON Lines, CSV), folders of files, tar archives, data sets and other layers.
 
-The samples of a source are in any order and find those of the data set by their keys. They are sorted in temporary files as large
+The samples of a source are in any order and find the samples of the data set by their keys. They are sorted in temporary files as large
 as their fields, in --temp-dir. A key that no sample has, a sample without a row, and a key that the source has twice are
 errors that name the place; --unknown skip and --missing allow accept the first two. Rows of samples that were removed are left
-out. With --aligned row i is sample i, and keys are not compared. --copy takes fields of the data set itself in place of sources,
+out. With --aligned row i is sample i, and keys are not compared; .npy files may then have numbers of any type. --copy takes fields of the data set itself in place of sources,
 so that reading them does not read the others.
 
-Blocks and shards are those of the data set. Rows that hold arrays of one type and shape are stacked. A layer whose mean block would
+Shards and blocks end where the data set's do. Rows that hold arrays of one type and shape are stacked. A layer whose mean block would
 hold more than 16 MiB is refused without --large-blocks: pack such fields as a data set of their own.
 
 Nothing is visible before the end. To continue after a kill, repeat the command with --resume. --append makes the shards that the
 data set has got since; --overwrite publishes a new generation; with --update other samples keep what they have.
 A field that the data set or another layer has too is an error when both are read, unless --replaces names it; --copy implies it.`,
 		Example: `  shardtool layer add photos/ captions captions.parquet --key id --columns caption
-  shardtool layer add photos/ clip emb.parquet --aligned --columns emb
+  shardtool layer add photos/ clip emb.npy --aligned
   shardtool layer add photos/ text --copy txt,json
   shardtool layer add photos/ captions fixed.parquet --key id --columns caption --update
   shardtool layer add photos/ s3://mine/captions 'captions/*.jsonl' --key id --missing allow`,
@@ -206,6 +208,15 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 		if err := found.checkTarget(cmd.Context(), target); err != nil {
 			return nil, 0, err
 		}
+	}
+	if f.aligned && found.kind == &tokensKind && p.tokens.length == 0 && !slices.ContainsFunc(found.files, func(in source.Input) bool { return !arrays.Is(in.Name) }) {
+		rows, err := arrays.Open(cmd.Context(), found.files)
+		if err != nil {
+			return nil, 0, err
+		}
+		n, size := rows.Total()
+		p.known(cmd.ErrOrStderr(), "%s of %s %v in %s", plural(n, "row"), rows.Descr, rows.Shape, plural(len(found.files), "array"))
+		return rows, size, nil
 	}
 	return found.open(cmd.Context(), p, cmd.ErrOrStderr())
 }
