@@ -1,7 +1,6 @@
 package reader
 
 import (
-	"cmp"
 	"context"
 	"sync"
 
@@ -36,48 +35,42 @@ func openGeneration(ctx context.Context, store objstore.Store, opts Options) (*D
 		tables = tablesName(opts.Generation)
 	}
 	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory)}
-	var layers []OpenLayer
-	var layersErr error
-	var opening sync.WaitGroup
-	if len(opts.Layers) > 0 {
-		opening.Go(func() { layers, layersErr = openLayers(ctx, opts) })
-	}
-	d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit())
-	opening.Wait()
-	if err = cmp.Or(err, layersErr); err == nil {
-		d.tables = d.catalog.Tables
-		d.selection = views.All(d.tables.Samples)
-		err = d.join(layers, opts.Fields)
-	}
-	if err != nil {
-		if d.catalog != nil {
-			d.catalog.Close()
-		}
-		closeLayers(layers)
+	if d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit()); err != nil {
 		return nil, err
 	}
-	return d, nil
+	d.tables = d.catalog.Tables
+	d.selection = views.All(d.tables.Samples)
+	return d, d.join(nil, nil)
 }
 
 // openWith opens a data set that uses the view of opts and leaves out the samples that opts name.
-// It reads the view while the data set is opened.
+// It reads the view and opens the layers while the data set is opened.
 func openWith(ctx context.Context, store objstore.Store, opts Options, open func() (*Dataset, error)) (*Dataset, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var file *views.File
-	var fileErr error
+	var layers []OpenLayer
+	var fileErr, layersErr error
 	var reading sync.WaitGroup
 	if opts.View != "" {
 		reading.Go(func() { file, fileErr = views.Read(ctx, store, opts.View) })
 	}
+	reading.Go(func() { layers, layersErr = openLayers(ctx, opts) })
 	d, err := open()
 	if err != nil {
 		cancel()
 		reading.Wait()
+		closeLayers(layers)
 		return nil, err
 	}
 	reading.Wait()
-	if err = fileErr; err == nil && file != nil {
+	if err = layersErr; err == nil {
+		err = d.join(layers, opts.Fields)
+	}
+	if err == nil {
+		err = fileErr
+	}
+	if err == nil && file != nil {
 		var view *viewfile.View
 		if view, err = file.Decode(d.content()); err == nil {
 			err = d.UseView(view)

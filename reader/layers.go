@@ -86,6 +86,9 @@ func (d *Dataset) Fields() (all []format.FieldTotal) {
 // openLayers opens the layers of opts beside the data set, with its defaults.
 func openLayers(ctx context.Context, opts Options) (layers []OpenLayer, err error) {
 	layers = make([]OpenLayer, len(opts.Layers))
+	if opts, err = opts.filled(); err != nil {
+		return nil, nil // as the data set is opened
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(openAtOnce)
 	for i, l := range opts.Layers {
