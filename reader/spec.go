@@ -59,9 +59,11 @@ type Source struct {
 	// Where is an expression that chooses samples, Keys a file with the keys of the samples chosen,
 	// for that function too.
 	Where, Keys string
-	Share       *big.Rat // of a mix; nil: none is given
-	MaxEpochs   uint64   // of the source in a mix; 0: no limit
-	Fixed       Lanes
+	// Layers are the names or addresses of layers, for that function too.
+	Layers    []string
+	Share     *big.Rat // of a mix; nil: none is given
+	MaxEpochs uint64   // of the source in a mix; 0: no limit
+	Fixed     Lanes
 }
 
 // Lanes are the parts of its order that a source fixes, see order.Choice. 0 and "" leave them open.

@@ -71,6 +71,7 @@ the host and its limits; --baseline compares it with an earlier report.`,
 		},
 	}
 	f.order.add(cmd)
+	f.order.layers.add(cmd)
 	f.order.addUnits(cmd)
 	f.cache.add(cmd)
 	fl := cmd.Flags()

@@ -51,6 +51,7 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
 	f.order.addUnits(cmd)
+	f.order.layers.add(cmd)
 	f.mix.add(cmd)
 	f.cache.add(cmd)
 	f.stats.add(cmd)
@@ -104,7 +105,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		return usagef("--on-error %q: use fail or skip", f.onError)
 	}
 	_, view := cutView(arg)
-	if view != "" || isMix(arg) || f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
+	if view != "" || isMix(arg) || f.order.orderSaid || f.order.layers.given() || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
 		if !cmd.Flags().Changed("memory") {
 			f.memory = 0
 		} else {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -9,11 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
 )
 
 func newGet() *cobra.Command {
 	var number int64
+	var layers fieldFlags
 	cmd := &cobra.Command{
 		Use:   "get DATASET KEY[.FIELD]",
 		Short: "Write one sample, or one field of it, to stdout",
@@ -36,10 +39,11 @@ storage order, and the argument after DATASET is only a field.`,
 					return err
 				}
 			}
-			return runGet(cmd, args, byNumber, uint64(number))
+			return runGet(cmd, args, &layers, byNumber, uint64(number))
 		},
 	}
 	cmd.Flags().Int64Var(&number, "number", 0, "number of the sample in storage order, from 0")
+	layers.add(cmd)
 	return cmd
 }
 
@@ -49,12 +53,16 @@ func hasField(name string) bool {
 	return len(key) < len(name)
 }
 
-func runGet(cmd *cobra.Command, args []string, byNumber bool, number uint64) error {
+func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool, number uint64) error {
 	ctx := cmd.Context()
 	if err := noView(args[0]); err != nil {
 		return err
 	}
-	ds, err := openDataset(ctx, args[0], reader.Options{})
+	all, err := readLayers(ctx, args[0], layers.layers, nil)
+	if err != nil {
+		return err
+	}
+	ds, err := openDataset(ctx, args[0], reader.Options{Layers: all, Fields: layers.fields})
 	if err != nil {
 		return err
 	}
@@ -80,13 +88,41 @@ func runGet(cmd *cobra.Command, args []string, byNumber bool, number uint64) err
 		return &exitError{exitNotFound, fmt.Errorf("no sample number %d: %v has %d, counted from 0: %w", number, ds.Store(), ds.NumSamples(), fs.ErrNotExist)}
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
-	if wantField {
+	switch {
+	case layers.given():
+		err = getParts(ctx, ds, number, field, wantField, w)
+	case wantField:
 		err = ds.Field(ctx, number, field, w)
-	} else {
+	default:
 		err = ds.WriteTar(ctx, number, w)
 	}
 	if err != nil {
 		return err
 	}
 	return w.Flush()
+}
+
+// getParts writes a sample, or a field of it, with the fields of layers.
+func getParts(ctx context.Context, ds *reader.Dataset, number uint64, field string, wantField bool, w *bufio.Writer) error {
+	s, err := ds.Get(ctx, number)
+	if err != nil {
+		return err
+	}
+	if !wantField {
+		if err := (&batchWriter{w: w}).members(s); err != nil {
+			return err
+		}
+		_, err := w.Write(sections.EndOfArchive(true))
+		return err
+	}
+	data, ok := s.Field(field)
+	if !ok {
+		has := make([]string, len(s.Fields))
+		for i := range has {
+			has[i] = string(s.Fields[i].Name)
+		}
+		return fmt.Errorf("sample number %d has no field %q, it has %q: %w", number, field, has, fs.ErrNotExist)
+	}
+	_, err = w.Write(data)
+	return err
 }

@@ -53,7 +53,7 @@ func (f *orderFlags) ask(arg string, mixed *mixFlags) (q question, err error) {
 
 // open opens the data sets.
 func (f *orderFlags) open(ctx context.Context, q *question, opts reader.Options) (*reader.Sources, error) {
-	return reader.OpenSources(ctx, *q.spec, opener(opts, f.view, (*viewFlags).use), q.from)
+	return reader.OpenSources(ctx, *q.spec, opener(opts, f.view, nil, (*viewFlags).use), q.from)
 }
 
 // resolve decides the run over the data sets. stderr shows the progress of planning.
@@ -68,7 +68,7 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 	if err != nil {
 		return nil, err
 	}
-	sources, err := f.open(ctx, &q, reader.Options{Workers: workers})
+	sources, err := f.open(ctx, &q, reader.Options{Workers: workers, Fields: f.layers.fields})
 	if err != nil {
 		return nil, f.explain(err)
 	}
@@ -104,7 +104,7 @@ func others(sets []*reader.Dataset, expected []string) (names []string) {
 		if ds == nil {
 			continue
 		}
-		for _, f := range ds.Info().Fields {
+		for _, f := range ds.Fields() {
 			if name := f.Name + "?"; !slices.Contains(expected, f.Name) && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
@@ -157,7 +157,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 // sources returns the sources in a mix file, or the one data set that the argument names.
 func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) {
 	if !isMix(arg) {
-		return &reader.Spec{Sources: []reader.Source{{Data: arg}}}, mixed.refuse(f.changed)
+		return &reader.Spec{Sources: []reader.Source{{Data: arg, Layers: f.layers.layers}}}, mixed.refuse(f.changed)
 	}
 	for _, flag := range notForMixes {
 		if f.changed(flag) {
@@ -167,15 +167,23 @@ func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) 
 	if f.view.given() {
 		return nil, usagef("--where and --keys: a mix file has them for each source")
 	}
+	if len(f.layers.layers) > 0 {
+		return nil, usagef("--layer: a mix file has layers for each source")
+	}
 	return readMix(arg)
 }
 
-// opener opens the data sets of sources, and has each use the view that it or the flags ask for.
-func opener(opts reader.Options, view viewFlags, use func(*viewFlags, context.Context, *reader.Dataset) error) reader.Opener {
+// opener opens the data sets of sources with their layers, and has each use the view that it or the
+// flags ask for. saved are the generations of layers that a state names, by source and layer.
+func opener(opts reader.Options, view viewFlags, saved map[string]map[string]string, use func(*viewFlags, context.Context, *reader.Dataset) error) reader.Opener {
 	return func(ctx context.Context, s *reader.Source, tables string) (*reader.Dataset, error) {
 		choose := viewFlags{where: view.where, keys: cmp.Or(s.Keys, view.keys)}
 		if s.Where != "" {
 			choose.where = []string{s.Where}
+		}
+		opts, err := opts, error(nil)
+		if opts.Layers, err = readLayers(ctx, s.Data, s.Layers, saved[s.Name]); err != nil {
+			return nil, err
 		}
 		ds, err := openAt(ctx, s.Data, opts, tables)
 		if err != nil {

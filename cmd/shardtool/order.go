@@ -52,6 +52,7 @@ second for each core, and the plan is stored for the next time. In a mix each so
 	}
 	f.add(cmd)
 	f.addCheckpointIn(cmd)
+	f.layers.add(cmd)
 	f.addUnits(cmd)
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
 	cmd.Flags().Lookup("keys").Usage = "also print keys; with a `FILE`, take the samples whose keys are in it, one in each line"

@@ -32,6 +32,7 @@ type orderFlags struct {
 	view      viewFlags
 	changed   func(flag string) bool
 	units     unitFlags
+	layers    fieldFlags
 	cache     string // folder of --cache, where the command has one
 	orderSaid bool   // any flag was given that plain storage order does not have
 }

@@ -173,7 +173,7 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 		view.where = []string{q.Where}
 	}
 	o := new(serve.Opened)
-	if o.Sources, err = reader.OpenSources(ctx, *spec, opener(reader.Options{Workers: q.Workers, Memory: q.Memory}, view, (*viewFlags).useServed), from); err != nil {
+	if o.Sources, err = reader.OpenSources(ctx, *spec, opener(reader.Options{Workers: q.Workers, Memory: q.Memory, Fields: q.Fields}, view, q.LayerTables, (*viewFlags).useServed), from); err != nil {
 		return nil, explainServed(err)
 	}
 	if o.Epoch, o.End, err = o.Sources.Extent(from, q.ChangeMix); err != nil {
@@ -187,7 +187,7 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
 	switch {
 	case q.Mix == "" && !isMix(q.Address):
-		return &reader.Spec{Sources: []reader.Source{{Data: q.Address}}}, nil
+		return &reader.Spec{Sources: []reader.Source{{Data: q.Address, Layers: q.Layers}}}, nil
 	case q.Where != "" || q.Keys != "":
 		return nil, usagef("where and keys: a mix has them for each source, as members of the source")
 	case q.Mix == "":

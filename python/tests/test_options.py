@@ -16,7 +16,7 @@ import shardtool
 from shardtool import ConfigError, Faults, Loader, Order, Tuning
 
 DIRECT = [
-    "url", "batch_size", "fields", "where", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "map", "cache", "units",
+    "url", "batch_size", "fields", "layers", "where", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "map", "cache", "units",
     "order", "tuning", "faults",
 ]  # fmt: skip
 

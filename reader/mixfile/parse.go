@@ -183,6 +183,8 @@ func (p *parser) sources(n *yaml.Node) {
 				s.Where = p.text(at, value)
 			case "keys":
 				s.Keys = p.text(at, value)
+			case "layers":
+				s.Layers = p.texts(at, value)
 			case "weight":
 				s.Share = p.share(at, value)
 			case "max_epochs":
@@ -322,6 +324,18 @@ func (p *parser) text(at string, n *yaml.Node) string {
 		p.fail(n, at, "%.40q: give text", n.Value)
 	}
 	return n.Value
+}
+
+// texts is a list of texts.
+func (p *parser) texts(at string, n *yaml.Node) (all []string) {
+	if n.Kind != yaml.SequenceNode {
+		p.fail(n, at, "give a list, as in [captions]")
+		return nil
+	}
+	for i, item := range n.Content {
+		all = append(all, p.text(fmt.Sprintf("%s[%d]", at, i), item))
+	}
+	return all
 }
 
 // share is an exact number: YAML's text of it, which is never made a floating-point number.

@@ -52,6 +52,9 @@ class Loader(Stream, Arguments[T]):
         fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
             with the types that ``shardtool.Writer`` recorded, else as bytes; None where a sample
             lacks one. "typed": the same, and a field without a type is an error.
+        layers: Layers of the data set whose fields the samples have too: names, as in
+            ``["captions"]``, or addresses. With ``fields``, only layers with one of the fields are
+            read, and the data set itself only if it has one.
         where: An expression over attributes, such as ``"score >= 3 and lang in (de, fr)"``; only
             samples for which it holds are read.
         shuffle: False delivers the samples in storage order. None: as the checkpoint, else False.
@@ -156,13 +159,16 @@ class Loader(Stream, Arguments[T]):
 
     def state_dict(self) -> Dict[str, Any]:
         """Returns the place after the last batch delivered, as a dict of text and numbers. Batches
-        read ahead do not count. It is smaller than 2 KiB unless samples were skipped.
+        read ahead do not count. It is smaller than 2 KiB unless samples were skipped. With layers
+        it has their generations: a loader with the state opens these, or the current ones where
+        they are gone.
 
         All ranks have the same state after a step, and any number of ranks can resume from it. The
         exception: ranks that skip damaged blocks and count alone (see ``Faults.skip_group``) have
         different states, which ``merge_states`` makes one.
         """
-        return {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
+        state = {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
+        return {**state, "layers": self._layers} if self._layers else state
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration continue at a place that ``state_dict`` returned, on any number
@@ -178,6 +184,7 @@ class Loader(Stream, Arguments[T]):
         self._placed = True
         self._disconnect()  # the state may name another generation of the data set
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
+        self._layers = said.get("layers")
 
     def close(self) -> None:
         """Ends the child. Batches stay valid, and ``state_dict`` still works. A second call does

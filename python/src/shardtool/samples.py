@@ -58,6 +58,7 @@ class Samples:
         url: As for Loader, but no mix.
         fields: As for Loader, for one sample at a time. None: all fields of the sample,
             with the types that ``shardtool.Writer`` recorded, else as bytes.
+        layers: As for Loader.
         where: As for Loader. The samples of a view are counted from 0 in storage order: ``ds[i]``
             is the i-th of them, and ``len(ds)`` is how many there are, whatever their weights.
         cache: As for Loader.
@@ -72,6 +73,7 @@ class Samples:
         url: Union[str, os.PathLike[str], Source],
         *,
         fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
+        layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None,
         where: Optional[str] = None,
         cache: Union[str, os.PathLike[str], None] = None,
         tuning: Tuning = Tuning(),
@@ -83,7 +85,7 @@ class Samples:
         self.url, self._out = source._shown(), tuning.out
         self._fields = parse(fields)
         check_out(self._out, _arrays(self._fields))
-        self._open = opening(source, where, cache, tuning)
+        self._open = opening(source, layers, self._fields, where, cache, tuning)
         self._closed = False
         self._reset()
 

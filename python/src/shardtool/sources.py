@@ -9,7 +9,7 @@ import numbers
 import operator
 import os
 from collections.abc import Mapping as AnyMapping
-from typing import Any, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._checks import address, drop_none, set_typed
 from .errors import ConfigError, NotFoundError
@@ -45,8 +45,13 @@ class Source:
     keys: Optional[Address] = None
     """A file with one key in each line; only samples with these keys are read."""
 
+    layers: Optional[Sequence[Address]] = None
+    """Layers whose fields the samples have too: their names, as in ``["captions"]``, or addresses.
+    ``@0123456789abcdef`` at the end of one selects a generation."""
+
     def __post_init__(self) -> None:
         set_typed(self)
+        object.__setattr__(self, "layers", layers_of(self.layers))
         if os.fsdecode(self.url).endswith(_MIX_FILES):
             raise ConfigError(f"Source({os.fsdecode(self.url)!r}): it is a mix file: give its name alone, or a Mix")
 
@@ -58,7 +63,7 @@ class Source:
         when the child opens them."""
         _exists(self._shown(), "data set in")
         keys = None if self.keys is None else os.path.abspath(os.fsdecode(self.keys))
-        return drop_none({"address": address(self._shown()), "where": self.where, "keys": keys})
+        return drop_none({"address": address(self._shown()), "where": self.where, "keys": keys, "layers": opened(self.layers)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +106,22 @@ class Mix:
             return {"mix": json.dumps(_plain(self.sources), ensure_ascii=False), **more}
         _exists(self._shown(), "mix file")
         return {"address": address(self.sources), **more}
+
+
+def layers_of(layers: Optional[Sequence[Address]]) -> Optional[Tuple[str, ...]]:
+    """Returns the names and addresses of layers as text."""
+    if layers is None:
+        return None
+    if isinstance(layers, (str, bytes)) or not all(isinstance(layer, (str, os.PathLike)) for layer in layers):
+        raise ConfigError(f"layers={layers!r}: give a list of names or addresses, as in ['captions']")
+    return tuple(os.fsdecode(layer) for layer in layers)
+
+
+def opened(layers: Optional[Sequence[Address]]) -> Optional[List[str]]:
+    """Returns layers for the child. A name stays as it is; a path starts at the current directory."""
+    if layers is None:
+        return None
+    return [address(layer) if os.sep in os.fsdecode(layer) else os.fsdecode(layer) for layer in layers]
 
 
 def given(url: Union[Address, Mapping[str, Any], Source, Mix]) -> Union[Source, Mix]:

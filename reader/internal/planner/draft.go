@@ -21,7 +21,8 @@ type Draft struct {
 	Info order.Batch
 	Err  error // in place of the batch; ends the stream
 
-	number  uint64 // of the batch
+	one     [1][]int32 // memory of In for one level
+	number  uint64     // of the batch
 	known   int    // pieces that batches before it in the Use need
 	size    extent // of the window before the batch, its own samples left out
 	brought int64  // bytes that were brought for the batch so far
@@ -71,7 +72,7 @@ func (l *drafts) take() *Draft {
 	}
 	d := l.idle[n-1]
 	l.idle = l.idle[:n-1]
-	*d = Draft{Refs: d.Refs[:0], Cuts: d.Cuts[:0], In: d.In[:0]}
+	*d = Draft{Refs: d.Refs[:0], Cuts: d.Cuts[:0], In: d.In[:0], one: d.one}
 	return d
 }
 

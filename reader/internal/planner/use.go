@@ -89,6 +89,9 @@ func (p *Planner) find(d *Draft) error {
 // samples have.
 func (p *Planner) pieces(d *Draft) (bytes int64, err error) {
 	d.Use, d.known = p.use.Use, len(p.use.Pieces)
+	if cap(d.In) == 0 {
+		d.In = d.one[:0]
+	}
 	d.In = slices.Grow(d.In[:0], len(p.slots))[:len(p.slots)]
 	for k, all := range p.slots {
 		in := slices.Grow(d.In[k][:0], len(d.Refs))

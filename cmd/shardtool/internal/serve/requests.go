@@ -28,6 +28,12 @@ type OpenRequest struct {
 	// choose from.
 	Where string `json:"where"`
 	Keys  string `json:"keys"`
+	// Layers are the names or addresses of layers of the data set. Fields, when not empty, are the
+	// fields that are read. LayerTables are the tables of the layers that a state has, by source and
+	// layer: these generations are opened, or the current ones where they are gone.
+	Layers      []string                     `json:"layers"`
+	Fields      []string                     `json:"fields"`
+	LayerTables map[string]map[string]string `json:"layer_tables"`
 	// Checkpoint, when not empty, names the generation to open.
 	Checkpoint string `json:"checkpoint"`
 	// Cache is a folder, and CacheSize its bound in bytes; 0 is the default.
@@ -241,6 +247,9 @@ type Info struct {
 	// Types are the words by which fields that a program wrote are decoded; absent if none are
 	// recorded.
 	Types map[string]string `json:"types,omitempty"`
+	// Layers are the tables of the layers that are open, by source and layer; see
+	// OpenRequest.LayerTables.
+	Layers map[string]map[string]string `json:"layers,omitempty"`
 	// Ranks is the rank that the environment gives.
 	Ranks Ranks `json:"ranks"`
 	// Metrics is the address at which metrics are served.

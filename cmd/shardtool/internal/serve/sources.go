@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -48,6 +49,17 @@ type SourceInfo struct {
 // info is the body of INFO.
 func (o *Opened) info() *Info {
 	i := &Info{Fields: []format.FieldTotal{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics}
+	for name, ds := range o.Sources.All() {
+		for _, l := range ds.Layers() {
+			if i.Layers == nil {
+				i.Layers = map[string]map[string]string{}
+			}
+			if i.Layers[name] == nil {
+				i.Layers[name] = map[string]string{}
+			}
+			i.Layers[name][l.Name] = l.Set.Info().Tables
+		}
+	}
 	if ds := o.alone(); ds != nil {
 		i.add(ds)
 		i.Digest, i.Tables, i.Generation = format.DigestString(ds.Digest()), ds.Info().Tables, ds.Info().Generation
@@ -84,14 +96,22 @@ func (i *Info) add(ds *reader.Dataset) {
 	i.Bytes += ds.Info().Bytes
 	i.DecodedBytes += ds.Info().DecodedBytes
 	i.addTypes(ds)
-	i.Fields = joined(i.Fields, ds.Info().Fields)
+	i.Fields = joined(i.Fields, ds.Fields())
 }
 
 // addTypes adds the types of the fields of a data set. A field that several data sets have keeps
 // its type only where all of them agree.
 func (i *Info) addTypes(ds *reader.Dataset) {
-	types := typesOf(ds.Info().Meta)
-	for _, f := range ds.Info().Fields {
+	types := map[string]string{}
+	maps.Copy(types, typesOf(ds.Info().Meta))
+	for _, l := range ds.Layers() {
+		for name, kind := range typesOf(l.Set.Info().Meta) {
+			if slices.ContainsFunc(l.Set.Info().Fields, func(f format.FieldTotal) bool { return f.Name == name }) {
+				types[name] = kind
+			}
+		}
+	}
+	for _, f := range ds.Fields() {
 		kind, known := types[f.Name]
 		_, before := slices.BinarySearchFunc(i.Fields, f.Name, func(t format.FieldTotal, name string) int { return strings.Compare(t.Name, name) })
 		switch {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _checks, sources
 from ..batch import Batch
@@ -51,6 +51,7 @@ class Arguments(Generic[T]):
         batch_size: Optional[int] = None,
         *,
         fields: Union[Literal["typed"], Iterable[str], Mapping[str, Spec], None] = None,
+        layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None,
         where: Optional[str] = None,
         shuffle: Optional[bool] = None,
         seed: Optional[int] = None,
@@ -77,7 +78,7 @@ class Arguments(Generic[T]):
         check_out(tuning.out, wanted)
         ranks = given["rank"], given["world_size"]
         self._begin_with(Asked(
-            url=source._shown(), opening=opening(source, where, cache, tuning), starting=starting(given, source, order, tuning, faults),
+            url=source._shown(), opening=opening(source, layers, wanted, where, cache, tuning), starting=starting(given, source, order, tuning, faults),
             fields=wanted, typed=isinstance(fields, str),  # parse refuses all but "typed"
             map=map, units=units, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
         ))  # fmt: skip
@@ -86,11 +87,27 @@ class Arguments(Generic[T]):
         raise NotImplementedError
 
 
-def opening(source: Union[Source, Mix], where: Optional[str], cache: Union[str, os.PathLike[str], None], tuning: Tuning) -> Dict[str, Any]:
+def opening(
+    source: Union[Source, Mix],
+    layers: Optional[Sequence[Union[str, os.PathLike[str]]]],
+    fields: Optional[Iterable[Field]],
+    where: Optional[str],
+    cache: Union[str, os.PathLike[str], None],
+    tuning: Tuning,
+) -> Dict[str, Any]:
     """Returns the body of OPEN."""
     body = source._opening()
     if where is not None and "where" in body:
         raise ConfigError("where and Source(where=...): give one of them")
+    if layers is not None:
+        if isinstance(source, Mix):
+            raise ConfigError("layers: a mix has them for each source, as a member of the source")
+        if "layers" in body:
+            raise ConfigError("layers and Source(layers=...): give one of them")
+        body["layers"] = sources.opened(sources.layers_of(layers))
+    if fields is not None and (body.get("layers") or isinstance(source, Mix)):
+        # START compares them with the data; here they choose what is read.
+        body["fields"] = [field.name + "?" for field in fields]
     return _checks.drop_none({
         "where": where, **body, "memory": tuning.memory, "workers": tuning.workers,
         "cache": None if cache is None else _checks.address(cache), "cache_size": tuning.cache_size,

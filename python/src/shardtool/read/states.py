@@ -20,9 +20,11 @@ def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
     try:
         version = state["version"]
         out = {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}
+        if state.get("layers"):
+            out["layers"] = {str(source): {str(name): str(tables) for name, tables in of.items()} for source, of in state["layers"].items()}
         if out["checkpoint"] is not None:
             place_of(out["checkpoint"])
-    except (ArithmeticError, KeyError, TypeError, ValueError) as err:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as err:
         raise CheckpointError(f"not a state of a shardtool.Loader: {type(err).__name__}: {err}") from None
     if version != 1:
         raise CheckpointError(
@@ -120,7 +122,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
     checkpoint = first["checkpoint"]
     if checkpoint is not None:
         checkpoint = with_ledger(checkpoint, blocks)
-    return {"version": 1, "checkpoint": checkpoint, "ledger": ledger, "begin": first["begin"]}
+    return {**first, "version": 1, "checkpoint": checkpoint, "ledger": ledger}
 
 
 class Block(NamedTuple):

@@ -39,6 +39,7 @@ class Stream:
         self._ledger: Optional[str] = None
         self._place: Optional[Tuple[int, int]] = None
         self._begin: Optional[int] = None  # epoch that set_epoch asked for
+        self._layers: Optional[Dict[str, Dict[str, str]]] = None  # tables of the layers, by source and layer
         self._closed = False
         self._placed = False  # whether load_state_dict set the place
         self._begun = False  # whether an iteration has begun
@@ -60,7 +61,7 @@ class Stream:
         self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
 
     def __getstate__(self) -> Dict[str, Any]:
-        kept = ("_ranks", "_map", "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun")
+        kept = ("_ranks", "_map", "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_layers")
         return {"_asked": self._asked.portable(), **{name: getattr(self, name) for name in kept}}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -76,8 +77,10 @@ class Stream:
         if self._session.lost:
             self._disconnect()
         metrics = self._asked.tuning.metrics
-        request = _checks.drop_none({**self._asked.opening, "checkpoint": self._checkpoint})
-        return self._session.connect(self, request, os.environ.get("SHARDTOOL_METRICS", "") if metrics is None else metrics)
+        request = _checks.drop_none({**self._asked.opening, "checkpoint": self._checkpoint, "layer_tables": self._layers})
+        client = self._session.connect(self, request, os.environ.get("SHARDTOOL_METRICS", "") if metrics is None else metrics)
+        self._layers = self._session.info.get("layers")
+        return client
 
     def _facts(self) -> Dict[str, Any]:
         """Returns INFO, from memory if possible: another thread may be waiting for a batch."""

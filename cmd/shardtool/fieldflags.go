@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// fieldFlags name the layers of a data set, and the fields that are read.
+type fieldFlags struct{ layers, fields []string }
+
+func (f *fieldFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.layers, "layer", nil, "add the fields of this layer of the data set: its name or its address, @GENERATION for an earlier one (repeatable)")
+	fl.StringSliceVar(&f.fields, "fields", nil, "deliver only these fields, as jpg,caption; caption? may be missing. A layer or a data set with none of them is not read")
+	titled(cmd, "Layers")
+}
+
+// given reports whether samples are delivered otherwise than the data set has them.
+func (f *fieldFlags) given() bool { return len(f.layers)+len(f.fields) > 0 }
+
+// readLayers opens the stores of the layers of a data set. A generation that saved names is opened
+// where a layer is given without one, if it is still there.
+func readLayers(ctx context.Context, arg string, layers []string, saved map[string]string) (all []reader.Layer, err error) {
+	addr, _ := cutView(arg)
+	addr, _, _ = cutGeneration(addr)
+	for _, layer := range layers {
+		name, generation, fixed := cutGeneration(layer)
+		at, err := address.Layer(addr, name)
+		if err != nil {
+			return nil, usagef("--layer: %w", err)
+		}
+		store, _, err := dataset(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		if tables := saved[layer]; tables != "" && !fixed {
+			if _, err := store.Stat(ctx, tables); err == nil {
+				generation = names.Generation(tables)
+			} else {
+				warnings.Warn("the generation of the layer that the state names is gone: continuing with the current one", "layer", name, "tables", tables)
+			}
+		}
+		all = append(all, reader.Layer{Name: name, Store: store, Generation: generation})
+	}
+	return all, nil
+}
