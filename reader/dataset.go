@@ -28,7 +28,7 @@ type Dataset struct {
 	random    *semaphore.Weighted // bytes of all random reads
 	selection *views.Selection
 
-	layers     []OpenLayer
+	layers     []openLayer
 	parts      []part         // the data set itself, and the layers that are read
 	attributes map[string]int // by name the number of the data set that has it: 0, or 1 and more for layers
 }

@@ -49,7 +49,7 @@ func openWith(ctx context.Context, store objstore.Store, opts Options, open func
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var file *views.File
-	var layers []OpenLayer
+	var layers []openLayer
 	var fileErr, layersErr error
 	var reading sync.WaitGroup
 	if opts.View != "" {

@@ -79,7 +79,7 @@ func (s *shards) Shards(ctx context.Context, source int, block uint32) ([]planne
 		s.known = map[shardID][]planner.Shard{}
 	}
 	for i := range sh {
-		sh[i].Mark()
+		sh[i].Of.Mark()
 	}
 	s.known[id] = sh
 	return sh, in.table.ShardFirst[id.number], nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -63,15 +64,23 @@ func (p *part) fields() (out []format.FieldTotal) {
 	return out
 }
 
-// OpenLayer is a layer of an open data set.
-type OpenLayer struct {
+// openLayer is a layer that was opened with a data set, which closes it.
+type openLayer struct {
 	Name string // Layer.Name
 	Set  *Dataset
 }
 
-// Layers returns the layers that were opened with the data set, in the order of Options.Layers.
-// They are closed with it.
-func (d *Dataset) Layers() []OpenLayer { return d.layers }
+// Layers yields the layers that were opened with the data set by their names, in the order of
+// Options.Layers. They are closed with it.
+func (d *Dataset) Layers() iter.Seq2[string, *Dataset] {
+	return func(yield func(string, *Dataset) bool) {
+		for _, l := range d.layers {
+			if !yield(l.Name, l.Set) {
+				return
+			}
+		}
+	}
+}
 
 // Fields returns the totals of the fields that samples are delivered with, of the data set and its
 // layers, in ascending order of names. See Options.Fields.
@@ -84,8 +93,8 @@ func (d *Dataset) Fields() (all []format.FieldTotal) {
 }
 
 // openLayers opens the layers of opts beside the data set, with its defaults.
-func openLayers(ctx context.Context, opts Options) (layers []OpenLayer, err error) {
-	layers = make([]OpenLayer, len(opts.Layers))
+func openLayers(ctx context.Context, opts Options) (layers []openLayer, err error) {
+	layers = make([]openLayer, len(opts.Layers))
 	if opts, err = opts.filled(); err != nil {
 		return nil, nil // as the data set is opened
 	}
@@ -108,7 +117,7 @@ func openLayers(ctx context.Context, opts Options) (layers []OpenLayer, err erro
 	return layers, nil
 }
 
-func closeLayers(layers []OpenLayer) (err error) {
+func closeLayers(layers []openLayer) (err error) {
 	for _, l := range layers {
 		if l.Set != nil {
 			err = errors.Join(err, l.Set.Close())
@@ -119,12 +128,12 @@ func closeLayers(layers []OpenLayer) (err error) {
 
 // join makes the layers part of the data set: it compares them with it, and chooses which data sets
 // are read for the wanted fields. Without names, all fields are wanted.
-func (d *Dataset) join(layers []OpenLayer, wanted []string) error {
+func (d *Dataset) join(layers []openLayer, wanted []string) error {
 	d.layers = layers
 	d.parts = []part{{Dataset: d}}
 	for i, l := range layers {
 		p := part{Dataset: l.Set, layer: l.Name, pick: new(assemble.Pick)}
-		if slices.ContainsFunc(layers[:i], func(o OpenLayer) bool { return o.Name == l.Name }) {
+		if slices.ContainsFunc(layers[:i], func(o openLayer) bool { return o.Name == l.Name }) {
 			return fmt.Errorf("reader: the layer %s is named twice", l.Name)
 		}
 		if err := p.failed(d.fits(l.Set)); err != nil {
@@ -313,7 +322,7 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 		if purged := sections.Within(p.tables.Purged, sh.First, sh.First+sh.Samples); len(without(purged, sh.Removed)) > 0 {
 			alone = true
 		}
-		all = append(all, planner.Shard{Shard: sh, Set: set + 1 + i, Joined: p.source.Joined()})
+		all = append(all, planner.Shard{Of: sh, Set: set + 1 + i, Joined: p.source.Joined()})
 	}
 	if !alone && len(all) > 0 {
 		return all, nil
@@ -322,7 +331,7 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 	if err != nil {
 		return nil, err
 	}
-	return slices.Insert(all, 0, planner.Shard{Shard: sh, Set: set, Joined: d.source.Joined()}), nil
+	return slices.Insert(all, 0, planner.Shard{Of: sh, Set: set, Joined: d.source.Joined()}), nil
 }
 
 // sameBlocks compares the blocks of a shard of a layer with those of the data set.

@@ -62,11 +62,11 @@ func (p *Planner) fill(s *span, of *order.Span, sh *Shard, base int) {
 	from, to := (int(of.Block)-base)/per, (int(of.Block+of.Blocks-1)-base)/per
 	s.first, s.per = base+from*per, per
 	for n := from; n <= to; n++ {
-		id := window.ID{Source: sh.Set, Shard: sh.Number, Number: n, Per: per}
+		id := window.ID{Source: sh.Set, Shard: sh.Of.Number, Number: n, Per: per}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
 			piece.Note = window.Note{Joined: sh.Joined}
-			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Blocks)-n*per))
-			piece.Job = sh.BlockRange(piece.First-base, piece.Blocks)
+			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Of.Blocks)-n*per))
+			piece.Job = sh.Of.BlockRange(piece.First-base, piece.Blocks)
 			piece.Plan = piece.Job.Plan(sh.Joined)
 		})
 		piece.Note.Slots++

@@ -23,9 +23,9 @@ type Draft struct {
 
 	one     [1][]int32 // memory of In for one level
 	number  uint64     // of the batch
-	known   int    // pieces that batches before it in the Use need
-	size    extent // of the window before the batch, its own samples left out
-	brought int64  // bytes that were brought for the batch so far
+	known   int        // pieces that batches before it in the Use need
+	size    extent     // of the window before the batch, its own samples left out
+	brought int64      // bytes that were brought for the batch so far
 }
 
 // Fresh returns the pieces that no batch before it in the Use needs. The others are in memory, once

@@ -37,7 +37,7 @@ type Shards interface {
 
 // Shard is a shard with the number of its data set. Data sets are numbered over all sources.
 type Shard struct {
-	*fetch.Shard
+	Of     *fetch.Shard
 	Set    int
 	Joined int // most stored bytes of one read
 }

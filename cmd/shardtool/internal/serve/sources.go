@@ -50,14 +50,14 @@ type SourceInfo struct {
 func (o *Opened) info() *Info {
 	i := &Info{Fields: []format.FieldTotal{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics}
 	for name, ds := range o.Sources.All() {
-		for _, l := range ds.Layers() {
+		for layer, of := range ds.Layers() {
 			if i.Layers == nil {
 				i.Layers = map[string]map[string]string{}
 			}
 			if i.Layers[name] == nil {
 				i.Layers[name] = map[string]string{}
 			}
-			i.Layers[name][l.Name] = l.Set.Info().Tables
+			i.Layers[name][layer] = of.Info().Tables
 		}
 	}
 	if ds := o.alone(); ds != nil {
@@ -104,9 +104,9 @@ func (i *Info) add(ds *reader.Dataset) {
 func (i *Info) addTypes(ds *reader.Dataset) {
 	types := map[string]string{}
 	maps.Copy(types, typesOf(ds.Info().Meta))
-	for _, l := range ds.Layers() {
-		for name, kind := range typesOf(l.Set.Info().Meta) {
-			if slices.ContainsFunc(l.Set.Info().Fields, func(f format.FieldTotal) bool { return f.Name == name }) {
+	for _, layer := range ds.Layers() {
+		for name, kind := range typesOf(layer.Info().Meta) {
+			if slices.ContainsFunc(layer.Info().Fields, func(f format.FieldTotal) bool { return f.Name == name }) {
 				types[name] = kind
 			}
 		}
