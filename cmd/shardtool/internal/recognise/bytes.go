@@ -159,7 +159,7 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return named, "", seen == named, nil
 	case named == Lines || named == Tar:
 		ending, is := codings[seen]
-		plain := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(suffix, ".gz"), ".zst"), ".zstd")
+		plain := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(suffix, ".gz"), ".zst"), ".zstd"), ".bz2")
 		switch {
 		case is && (suffix == ".tgz" && ending == ".gz" || suffix == plain+ending || ending == ".zst" && suffix == plain+".zstd"):
 			return named, "", seen == named, nil
@@ -177,7 +177,7 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 }
 
 // codings are the extensions of the compressions that pack reads.
-var codings = map[*Kind]string{gzipped: ".gz", zstd: ".zst"}
+var codings = map[*Kind]string{gzipped: ".gz", zstd: ".zst", bzip2: ".bz2"}
 
 func bothEnds(ctx context.Context, obj objstore.Object) (head, tail []byte, size int64, err error) {
 	info, err := obj.Info(ctx)

@@ -37,7 +37,7 @@ var (
 // compressed returns extensions, alone and followed by an extension of a compression that pack reads.
 func compressed(endings ...string) (all []string) {
 	for _, e := range endings {
-		all = append(all, e, e+".gz", e+".zst", e+".zstd")
+		all = append(all, e, e+".gz", e+".zst", e+".zstd", e+".bz2")
 	}
 	return all
 }

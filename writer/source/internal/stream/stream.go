@@ -3,6 +3,7 @@ package stream
 
 import (
 	"bufio"
+	"compress/bzip2"
 	"context"
 	"errors"
 	"fmt"
@@ -24,13 +25,14 @@ const (
 	Plain Coding = iota
 	Gzip
 	Zstd
+	Bzip2
 )
 
 // suffixes lists the file name extensions of codings.
 var suffixes = []struct {
 	text   string
 	coding Coding
-}{{".gz", Gzip}, {".zst", Zstd}, {".zstd", Zstd}}
+}{{".gz", Gzip}, {".zst", Zstd}, {".zstd", Zstd}, {".bz2", Bzip2}}
 
 // CutSuffix returns the coding that a file's name implies, ignoring case, and the name without that
 // extension.
@@ -83,6 +85,10 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 		if z, err = gzip.NewReader(in); err == nil {
 			s.r, s.unzip = z, z
 		}
+	case Bzip2:
+		if _, err = in.Peek(1); err == nil { // an empty file is not a stream
+			s.r = bzip2.NewReader(in)
+		}
 	default:
 		var z *zstd.Decoder
 		if _, err = in.Peek(1); err == nil { // an empty file is not a frame
@@ -120,7 +126,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 
 // fail returns the store's error if there is one, else it explains the decoder's.
 func (s *Stream) fail(err error) error {
-	name := map[Coding]string{Gzip: "gzip", Zstd: "zstd"}[s.coding]
+	name := map[Coding]string{Gzip: "gzip", Zstd: "zstd", Bzip2: "bzip2"}[s.coding]
 	switch {
 	case s.raw.err != nil:
 		return s.raw.err
