@@ -85,7 +85,7 @@ def check_vector(text):
 def main():
     spec = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "testdata/spec")
     bad = 0
-    samples = check_golden(spec / "golden-v1") + check_golden(spec / "golden-v1.1")
+    samples = check_golden(spec / "golden-v1") + check_golden(spec / "golden-v1.1") + check_golden(spec / "golden-layer")
     files = sorted((spec / "vectors").glob("*.txt"))
     for file in files:
         got, v = check_vector(file.read_text())

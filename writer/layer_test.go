@@ -691,3 +691,17 @@ func TestLayerRefused(t *testing.T) {
 		t.Errorf("%+v, %q, %v", res, left, err)
 	}
 }
+
+// TestLayerGolden: the golden layer, which the second reader reads as a data set, is one of a base of
+// two shards, and replaces a field.
+func TestLayerGolden(t *testing.T) {
+	st := localStore(t, "../testdata/spec/golden-layer")
+	l := tablesAt(t, st)
+	if b := l.Base; b == nil || b.Shards != 2 || b.Samples != 5 || !slices.Equal(b.Replaces, []string{"txt"}) {
+		t.Fatalf("%+v", l.Base)
+	}
+	keys, fields := layerRows(t, st)
+	if len(keys) != 5 || string(fields["k2"]["caption.txt"]) != "two" || len(fields["k3"][""]) != 0 || len(fields["k3"]) != 1 {
+		t.Errorf("%q", fields)
+	}
+}
