@@ -67,17 +67,14 @@ their extension, lists of numbers as .npy, numbers as text, everything else as J
 
 In arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
 dimension into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
-
-Kinds are recognized by the first and last bytes of files, then by names. A kind that pack does not read, such as HDF5,
-and two kinds in one folder are refused; --as forces a kind, --as files packs files as they are. --include and
---exclude choose files before the kind is decided.
+Kinds are recognized by the bytes of files, then by names. Kinds that pack does not read, and two kinds in one folder, are
+refused; --as forces a kind. --include and --exclude choose files before the kind is decided.
 
 The source '-' is standard input: a tar archive, or rows in the --stdin-format, compressed or not. It is read as it
 arrives, except Parquet, which is copied to a temporary file first. It excludes --resume and --parts.
 
 Data sets, on disk or in a store, can be packed again: to change the size of their shards, to join several, or to take
 a part of one by --share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).
-
 --attr tokens=len(FIELD) keeps the number of elements of an array, a field whose name ends in .npy, as an attribute of
 its sample, whatever the source. The shares of a mix can count it, and inspect shows its sum.
 

@@ -18,8 +18,7 @@
 // random tag in its metadata: if the answer to a commit is lost, the tag shows whose object it is.
 // A process that dies leaves its parts, which Sweep deletes after a day.
 //
-// A resumable upload would need no parts, and is one stream: with an answer for each chunk, it has
-// 0.65 of the rate of parallel parts at 30 ms and 300 MB/s.
+// A resumable upload would need no parts, but is one stream that waits for an answer to each chunk.
 package gs
 
 import (
