@@ -60,7 +60,7 @@ func openWith(ctx context.Context, store objstore.Store, opts Options, open func
 	if err != nil {
 		cancel()
 		reading.Wait()
-		closeLayers(layers)
+		_ = closeLayers(layers) // the first error says more
 		return nil, err
 	}
 	reading.Wait()

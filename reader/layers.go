@@ -111,7 +111,7 @@ func openLayers(ctx context.Context, opts Options) (layers []openLayer, err erro
 		})
 	}
 	if err := g.Wait(); err != nil {
-		closeLayers(layers)
+		_ = closeLayers(layers) // the first error says more
 		return nil, err
 	}
 	return layers, nil

@@ -264,7 +264,7 @@ func (m machine) ask(ctx context.Context) (token *oauth2.Token, from string, err
 	at, from := setting("IDENTITY_ENDPOINT", "MSI_ENDPOINT")
 	switch secret, _ := setting("IDENTITY_HEADER", "MSI_SECRET"); {
 	case at == "":
-		at, from = setting("AZURE_POD_IDENTITY_AUTHORITY_HOST")
+		at, _ = setting("AZURE_POD_IDENTITY_AUTHORITY_HOST")
 		at, from = cmp.Or(at, "http://169.254.169.254")+"/metadata/identity/oauth2/token", "169.254.169.254"
 	case from == "IDENTITY_ENDPOINT":
 		query.Set("api-version", "2019-08-01")

@@ -189,7 +189,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			refuse(w, 401, "", "Invalid username or password.")
 			return
 		}
-		io.WriteString(w, `{"type":"user","name":"someone","auth":{"type":"access_token","accessToken":{"role":"read"}}}`)
+		_, _ = io.WriteString(w, `{"type":"user","name":"someone","auth":{"type":"access_token","accessToken":{"role":"read"}}}`)
 		return
 	}
 	cached := parts[0] == "resolve-cache"
