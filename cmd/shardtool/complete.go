@@ -25,11 +25,13 @@ const (
 
 var integerTypes = []string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"}
 
-// flagValues are the flags that take one of a few words. A test compares them with the values that
-// the commands accept.
+// flagValues are the flags that take one of a few words, with the command before the name where a
+// flag of that name takes others there. A test compares them with the values that the commands
+// accept.
 var flagValues = map[string][]string{
 	"affinity":       {"epoch", "run"},
-	"as":             {"tar", "dali", "wids"},
+	"as":             {"files", "parquet", "jsonl", "csv", "tsv", "tar", "tokens"},
+	"export as":      {"tar", "dali", "wids"},
 	"duplicate-keys": {"fail", "keep"},
 	"format":         {"tar.zst", "tar"},
 	"level":          {"fastest", "default", "better", "best"},
@@ -42,7 +44,7 @@ var flagValues = map[string][]string{
 }
 
 // fileFlags take the path of a file or folder; other flags without values complete to nothing.
-var fileFlags = []string{"against", "baseline", "cache", "checkpoint", "checkpoint-in", "checkpoint-out", "html", "keys", "out", "temp-dir", "weight", "without-keys"}
+var fileFlags = []string{"against", "baseline", "cache", "checkpoint", "checkpoint-in", "checkpoint-out", "html", "keys", "out", "temp-dir", "tokenizer", "weight", "without-keys"}
 
 // completing reports whether the shell asks how a line may continue.
 func completing(args []string) bool {
@@ -65,12 +67,20 @@ func complete(root *cobra.Command) {
 	}
 }
 
+// valuesOf returns the words that a flag of a command takes, or nil.
+func valuesOf(cmd *cobra.Command, flag string) []string {
+	if values := flagValues[cmd.Name()+" "+flag]; values != nil {
+		return values
+	}
+	return flagValues[flag]
+}
+
 // completeFlag registers the completion of one flag's value.
 func completeFlag(cmd *cobra.Command, flag string) {
 	values := cobra.NoFileCompletions
 	switch {
-	case flagValues[flag] != nil:
-		values = cobra.FixedCompletions(flagValues[flag], cobra.ShellCompDirectiveNoFileComp)
+	case valuesOf(cmd, flag) != nil:
+		values = cobra.FixedCompletions(valuesOf(cmd, flag), cobra.ShellCompDirectiveNoFileComp)
 	case flag == "shard":
 		values = withDataset(shardNames, 0)
 	}

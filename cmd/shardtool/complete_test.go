@@ -20,11 +20,11 @@ func TestFlagValues(t *testing.T) {
 	used := map[string]bool{}
 	for _, cmd := range newRoot().Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			values := flagValues[f.Name]
+			values := valuesOf(cmd, f.Name)
 			if values == nil {
 				return
 			}
-			used[f.Name] = true
+			used[f.Name], used[cmd.Name()+" "+f.Name] = true, true
 			for _, v := range append([]string{"none-of-them"}, values...) {
 				msg := tried(t, cmd, f.Name, v)
 				refused := strings.Contains(msg, "--"+f.Name) && strings.Contains(msg, `"`+v+`"`)

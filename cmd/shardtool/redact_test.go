@@ -40,6 +40,8 @@ func TestSecretsOfAddresses(t *testing.T) {
 		"stage --cache DIR/cache ADDRESS", "index ADDRESS", "prune ADDRESS", "remove --keys DIR/mix.yaml ADDRESS", "purge ADDRESS",
 		"select --where label=1 ADDRESS", "missing ADDRESS", "commit ADDRESS", "export --out DIR/exported ADDRESS",
 		"pack ADDRESS DIR/packed", "pack --json ../../testdata/demo ADDRESS", "serve ADDRESS", "remove ADDRESS too many",
+		"head ADDRESS", "unpack ADDRESS DIR/unpacked", "view --no-open --listen none ADDRESS", "layer ls ADDRESS", "layer add --copy txt ADDRESS texts",
+		"layer remove ADDRESS texts",
 	}
 	tried := map[string]bool{"completion": true, "help": true, "man": true, "version": true, "receive": true} // receive is run by Python
 	for _, command := range commands {
