@@ -7,16 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import run
 
 import shardtool
-from conftest import run
 
 N = 300
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base of the field img and two layers: caption, for all samples, and tag, for half of them."""
+    """A base of the field img and two layers: caption, for all samples, and tag, for half."""
     base = tmp_path_factory.mktemp("photos")
     (base / "in").mkdir()
     for i in range(N):
@@ -55,7 +55,8 @@ def test_fields(photos: Path) -> None:
     source = shardtool.Source(photos, layers=[photos / "layers" / "caption"])
     with shardtool.open(source, fields={"caption.txt": "str"}) as ds:
         assert ds["0007"]["caption.txt"] == "caption of 0007"
-    with shardtool.Loader({"sources": {"a": {"data": str(photos), "layers": ["caption"]}}}, 32, epochs=1, fields={"caption.txt": "str"}) as loader:
+    mix = {"sources": {"a": {"data": str(photos), "layers": ["caption"]}}}
+    with shardtool.Loader(mix, 32, epochs=1, fields={"caption.txt": "str"}) as loader:
         assert sum(len(keyed(batch)) for batch in loader) == N
 
 

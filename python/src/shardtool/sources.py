@@ -118,7 +118,7 @@ def layers_of(layers: Optional[Sequence[Address]]) -> Optional[Tuple[str, ...]]:
 
 
 def opened(layers: Optional[Sequence[Address]]) -> Optional[List[str]]:
-    """Returns layers for the child. A name stays as it is; a path starts at the current directory."""
+    """Returns layers for the child. A name stays; a path starts at the current directory."""
     if layers is None:
         return None
     return [address(layer) if os.sep in os.fsdecode(layer) else os.fsdecode(layer) for layer in layers]

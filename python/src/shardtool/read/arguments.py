@@ -78,7 +78,8 @@ class Arguments(Generic[T]):
         check_out(tuning.out, wanted)
         ranks = given["rank"], given["world_size"]
         self._begin_with(Asked(
-            url=source._shown(), opening=opening(source, layers, wanted, where, cache, tuning), starting=starting(given, source, order, tuning, faults),
+            url=source._shown(), opening=opening(source, layers, wanted, where, cache, tuning),
+            starting=starting(given, source, order, tuning, faults),
             fields=wanted, typed=isinstance(fields, str),  # parse refuses all but "typed"
             map=map, units=units, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
         ))  # fmt: skip
