@@ -289,7 +289,7 @@ func (d *Dataset) sums() (decoded, stored float64) {
 // joinedBlocks is the most small blocks that make a run where the data set itself is not read.
 const joinedBlocks = 1024
 
-// sized makes a table choose an order by the bytes that are read: by those of the data set itself,
+// sized makes a table choose an order by the bytes that are read: by the data set's own,
 // unless it is not read or the layers add an eighth to its bytes.
 func (d *Dataset) sized(t *order.Table) {
 	decoded, _ := d.sums()
@@ -334,7 +334,7 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 	return slices.Insert(all, 0, planner.Shard{Of: sh, Set: set, Joined: d.source.Joined()}), nil
 }
 
-// sameBlocks compares the blocks of a shard of a layer with those of the data set.
+// sameBlocks compares the blocks of a shard of a layer with the data set's.
 func (d *Dataset) sameBlocks(ctx context.Context, p *part, from uint64, number int, rows []format.Row, t *order.Table) error {
 	first, err := d.FirstSample(ctx, number)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // tarBody stores samples as members of a tar.
 type tarBody struct {
 	// huge are the last samples of a block that decodes to more than one frame; their members are not
-	// in the layout. Only a layer, whose blocks are those of another data set, has several.
+	// in the layout. Only a layer, whose blocks are another data set's, has several.
 	huge []*Sample
 }
 

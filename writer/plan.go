@@ -20,7 +20,7 @@ type plan struct {
 	generation   uint64
 	// fingerprint tells the sources apart; empty where the caller of Write brings the samples.
 	fingerprint string
-	// layered reports that blocks and shards are those of another data set.
+	// layered reports that blocks and shards are another data set's.
 	layered bool
 }
 

@@ -61,7 +61,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 
 // publishAfter publishes m after the generation that was current when it was last read.
 func (w *Writer) publishAfter(ctx context.Context, m *sections.Manifest) (_ *Result, err error) {
-	if w.cuts != nil { // the keys table is that of the base
+	if w.cuts != nil { // the base's keys table serves
 		err = w.cuts.settle(ctx, m)
 	} else if m.Keys, err = w.keysTable(ctx, m); err != nil {
 		err = overtaken(ctx, w.store, w.prior.info, err)

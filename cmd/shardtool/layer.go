@@ -35,7 +35,7 @@ Nothing of the base is written: its digest, generations and checkpoints stay.`,
 	return cmd
 }
 
-// layerFlags are the flags of layer add. Those of pack that determine the samples apply too.
+// layerFlags are the flags of layer add. Flags of pack that determine the samples apply too.
 type layerFlags struct {
 	pack     packFlags
 	copied   []string

@@ -75,7 +75,7 @@ refused, because shardtool never changes them.`,
 	return cmd
 }
 
-// printAllPurged prints the receipt, and those of the layers.
+// printAllPurged prints the receipt, and the receipts of the layers.
 func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
 	if err := printPurged(w, r, generations); err != nil || len(r.Layers) == 0 {
 		return err

@@ -52,7 +52,7 @@ func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
 	return err
 }
 
-// lower is how much less the priority of this process is than that of the process that started it. A
+// lower is how much less priority this process has than the process that started it. A
 // loop that computed on one of two CPUs waited for the other process in 9 % of its time, and with 3
 // in 4 %. With higher values, a loop that spins on all CPUs would leave too little to this process.
 const lower = 3

@@ -281,7 +281,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, n
 		Refuse(w, http.StatusBadRequest, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not specified.")
 		return
 	}
-	delete(s.Blocks, name) // those of all writers
+	delete(s.Blocks, name) // of all writers
 	s.next++
 	o := &Stored{Data: data, ETag: fmt.Sprintf("0x8D%013X", s.next), At: time.Now(), MD5: digest, Type: "BlockBlob"}
 	for key, values := range r.Header {
