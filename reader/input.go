@@ -21,7 +21,6 @@ type input struct {
 	name     string // in a mix
 	plan     *order.Plan
 	table    order.Table
-	first    int     // number of its first data set in the stream
 	share    float64 // of the samples; in a mix the largest over its segments
 	unit     unitSize
 }
@@ -60,6 +59,7 @@ func samples(in []*input) (n uint64) {
 // shards finds the shards of a stream for the planner, and keeps those used last.
 type shards struct {
 	inputs []*input
+	first  []int // number of each source's first data set
 	known  map[shardID][]planner.Shard
 }
 
@@ -71,7 +71,7 @@ func (s *shards) Shards(ctx context.Context, source int, block uint32) ([]planne
 	if sh := s.known[id]; sh != nil {
 		return sh, in.table.ShardFirst[id.number], nil
 	}
-	sh, err := in.shards(ctx, id.number, &in.table, in.first)
+	sh, err := in.shards(ctx, id.number, &in.table, s.first[source])
 	if err != nil {
 		return nil, 0, in.failed(err)
 	}

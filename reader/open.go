@@ -57,7 +57,7 @@ func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, 
 // start wires the parts of the stream, and begins to read ahead.
 func (s *Stream) start(of planner.Order) {
 	s.life.opened = time.Now()
-	levels := s.number()
+	first, levels := s.number()
 	s.sizes = sizesOf(s.inputs, &s.opts)
 	s.ledger = ledger.New(s.opts.mostSkipped(s.inputs), s.opts.Faults.Skipped)
 	s.count.skipped = s.ledger.Mark()
@@ -77,7 +77,7 @@ func (s *Stream) start(of planner.Order) {
 	}
 	s.tune()
 	s.planner = &planner.Planner{
-		Order: of, Shards: &shards{inputs: s.inputs}, Sources: s.sources(), Levels: levels,
+		Order: of, Shards: &shards{inputs: s.inputs, first: first}, Sources: s.sources(), Levels: levels,
 		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
 		Limit: s.sizes.memory, Share: share,
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
@@ -93,14 +93,16 @@ func (s *Stream) start(of planner.Order) {
 	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
 }
 
-// number numbers the data sets of the stream, and returns how many of them a sample has at most.
-func (s *Stream) number() (levels int) {
+// number numbers the data sets of the stream. It returns the number of the first data set of each
+// source, and how many a sample has at most.
+func (s *Stream) number() (first []int, levels int) {
 	plain := true
-	for _, in := range s.inputs {
+	first = make([]int, len(s.inputs))
+	for source, in := range s.inputs {
 		if in.Dataset == nil {
 			continue
 		}
-		in.first = len(s.parts)
+		first[source] = len(s.parts)
 		for i := range in.parts {
 			s.parts, s.picks = append(s.parts, &in.parts[i]), append(s.picks, in.parts[i].pick)
 		}
@@ -109,7 +111,7 @@ func (s *Stream) number() (levels int) {
 	if plain {
 		s.picks = nil
 	}
-	return levels
+	return first, levels
 }
 
 // sources returns the sources for the planner.

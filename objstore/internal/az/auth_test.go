@@ -236,8 +236,11 @@ func TestSAS(t *testing.T) {
 	put(t, open(t, s, "", quick()), "a", pattern(1000))
 	signed := func(sp string, end time.Duration) *az.Store {
 		opts := quick()
-		s.SAS = url.Values{"sig": {"marked"}, "sp": {sp}, "se": {time.Now().Add(end).UTC().Format(time.RFC3339)}, "sv": {"2021-12-02"}}
-		opts.SAS = s.SAS.Encode()
+		sas := url.Values{"sig": {"marked"}, "sp": {sp}, "se": {time.Now().Add(end).UTC().Format(time.RFC3339)}, "sv": {"2021-12-02"}}
+		opts.SAS = sas.Encode()
+		s.Mu.Lock()
+		s.SAS = sas
+		s.Mu.Unlock()
 		return openAs(t, s, "", opts)
 	}
 	for op, err := range operations(t, signed("r", time.Hour)) {
