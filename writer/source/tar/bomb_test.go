@@ -18,6 +18,9 @@ import (
 // TestBomb: a small archive that decompresses to one huge member costs no memory, and the samples
 // around it are there.
 func TestBomb(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	path := filepath.Join(t.TempDir(), "bomb.tar.gz")
 	f, err := os.Create(path)
 	if err != nil {

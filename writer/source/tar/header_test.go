@@ -74,6 +74,9 @@ func TestUsualHeaders(t *testing.T) {
 // TestChangedHeaders changes bytes of headers, corrects the checksums, and compares with
 // archive/tar.
 func TestChangedHeaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	random := rand.New(rand.NewPCG(1, 2))
 	usual := 0
 	for _, h := range members {

@@ -237,6 +237,9 @@ func TestCursors(t *testing.T) {
 
 // TestCut truncates an archive at every byte: never a shorter data set without an error.
 func TestCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	entries, want := samples()
 	entries, want = entries[:9], want[:3]
 	whole := archiveOf(t, entries)
@@ -448,6 +451,9 @@ func FuzzTar(f *testing.F) {
 // TestResume fails every operation of a pack's store in turn, resumes, and compares the digest with
 // that of a pack without faults.
 func TestResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	entries, want := samples()
 	for _, kind := range kinds {
 		path := write(t, kind, archiveOf(t, entries))
