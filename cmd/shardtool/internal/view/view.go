@@ -117,7 +117,12 @@ func (s *Server) Close() {
 	}
 }
 
-const cookie = "shardtool-view"
+// cookie is the name of the cookie with the token. Browsers give the cookies of a host to all its
+// ports, so the name has the port: two servers do not take each other's place.
+func (s *Server) cookie() string {
+	_, port, _ := net.SplitHostPort(s.Listen)
+	return "shardtool-view-" + port
+}
 
 // policy allows what the pages have: their style sheet, their script, and media of this server.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; media-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -136,14 +141,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if given := r.URL.Query().Get("token"); s.isToken(given) {
-		http.SetCookie(w, &http.Cookie{Name: cookie, Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 		q := r.URL.Query()
 		q.Del("token")
 		to := url.URL{Path: r.URL.Path, RawQuery: q.Encode()}
 		http.Redirect(w, r, to.String(), http.StatusFound)
 		return
 	}
-	if c, err := r.Cookie(cookie); err != nil || !s.isToken(c.Value) {
+	if c, err := r.Cookie(s.cookie()); err != nil || !s.isToken(c.Value) {
 		http.Error(w, "the token is missing or wrong: use the address that `shardtool view` printed", http.StatusForbidden)
 		return
 	}

@@ -80,7 +80,7 @@ func show(t *testing.T, samples []testset.Sample, opts ...func(*testset.Options)
 func (s *shown) get(path string, header ...string) (int, http.Header, string) {
 	s.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8000"+path, nil)
-	r.AddCookie(&http.Cookie{Name: cookie, Value: token})
+	r.AddCookie(&http.Cookie{Name: s.cookie(), Value: token})
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -341,7 +341,7 @@ func TestWhoMayLook(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, c.path, nil)
 		r.Host = c.host
 		if c.cookie != "" {
-			r.AddCookie(&http.Cookie{Name: cookie, Value: c.cookie})
+			r.AddCookie(&http.Cookie{Name: s.cookie(), Value: c.cookie})
 		}
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
@@ -363,7 +363,7 @@ func TestMarks(t *testing.T) {
 	post := func(form url.Values) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8000/marks", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.AddCookie(&http.Cookie{Name: cookie, Value: token})
+		r.AddCookie(&http.Cookie{Name: s.cookie(), Value: token})
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		return w
