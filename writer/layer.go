@@ -29,8 +29,8 @@ var (
 
 // LayerOptions are the options of AddLayer.
 type LayerOptions struct {
-	// Pack are the options of the shards. Sizes are ignored, because shards and blocks
-	// end where the base's do. LayoutAuto and LayoutOfSource stack each shard whose samples all have arrays of one
+	// Pack are the options of the shards. Sizes are ignored, because shards and blocks end where the
+	// base's do. LayoutAuto and LayoutOfSource stack each shard whose samples all have arrays of one
 	// type and shape. Faults.Skip is refused: a sample has a row or none.
 	Pack Options
 	// ByPlace takes row i for sample i; keys are not compared. InOrder takes the rows of a data set

@@ -12,12 +12,12 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -161,12 +161,7 @@ func (u *unpacker) wanted(field, name string) bool {
 	if len(u.fields) > 0 && !slices.Contains(u.fields, field) {
 		return false
 	}
-	return len(u.include) == 0 || slices.ContainsFunc(u.include, func(glob string) bool {
-		if !strings.Contains(glob, "/") { // as in pack
-			return doublestar.MatchUnvalidated(glob, path.Base(name))
-		}
-		return doublestar.MatchUnvalidated(glob, name)
-	})
+	return globs.Choice{Include: u.include}.Takes(name)
 }
 
 func exists(name string) error {
