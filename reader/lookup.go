@@ -174,8 +174,17 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 			hint = nearKeys(&ix.Keys, key)
 		}
 	}
-	return fmt.Errorf("reader: no sample with key %q: %w%s", key, fs.ErrNotExist, hint)
+	return &keyError{key, hint}
 }
+
+// keyError is the error of a key that no sample has.
+type keyError struct{ key, hint string }
+
+func (e *keyError) Error() string {
+	return fmt.Sprintf("reader: no sample with key %q%s", e.key, e.hint)
+}
+
+func (e *keyError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // nearKeys lists keys that look like a missing one: the same in other letters, or else its
 // neighbours.

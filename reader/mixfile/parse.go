@@ -79,11 +79,18 @@ func (p *parser) fail(n *yaml.Node, member, message string, arguments ...any) {
 	}
 }
 
-// members calls read for each member of a mapping. Members that it does not know, and those given
-// twice, are refused.
-func (p *parser) members(n *yaml.Node, path string, read func(key string, at string, value *yaml.Node) bool) {
+// called has names that other formats use for members of a mix, with the names here.
+var called = map[string]string{
+	"address": "data", "dataset": "data", "local": "data", "path": "data", "remote": "data", "url": "data",
+	"p": "weight", "prob": "weight", "probability": "weight", "proportion": "weight", "ratio": "weight", "weights": "weight",
+	"epochs": "max_epochs", "repeat": "max_epochs", "filter": "where", "datasets": "sources", "streams": "sources",
+}
+
+// members calls read for each member of a mapping. Members that it does not know, and members given
+// twice, are refused. has names the members for errors.
+func (p *parser) members(n *yaml.Node, path, has string, read func(key string, at string, value *yaml.Node) bool) {
 	if n.Kind != yaml.MappingNode {
-		p.fail(n, path, "give a mapping of members")
+		p.fail(n, path, "give a mapping of %s", has)
 		return
 	}
 	seen := map[string]bool{}
@@ -101,7 +108,11 @@ func (p *parser) members(n *yaml.Node, path string, read func(key string, at str
 		case value.Kind == yaml.AliasNode || value.Anchor != "":
 			p.fail(value, at, "anchors and aliases are not read: write the value")
 		case !read(key.Value, at, value):
-			p.fail(key, at, "no such member")
+			known := "one of " + has
+			if name := called[key.Value]; name != "" && strings.Contains(has, name) {
+				known = name
+			}
+			p.fail(key, at, "no such member: write %s", known)
 		}
 		seen[key.Value] = true
 	}
@@ -109,7 +120,7 @@ func (p *parser) members(n *yaml.Node, path string, read func(key string, at str
 
 func (p *parser) root(n *yaml.Node) {
 	var segments *yaml.Node
-	p.members(n, "", func(key, at string, value *yaml.Node) bool {
+	p.members(n, "", "sources, segments, count, temperature and epoch", func(key, at string, value *yaml.Node) bool {
 		switch key {
 		case "sources":
 			p.sources(value)
@@ -170,12 +181,12 @@ func (p *parser) total(n *yaml.Node, at string, shares []*big.Rat) {
 }
 
 func (p *parser) sources(n *yaml.Node) {
-	p.members(n, "sources", func(name, at string, value *yaml.Node) bool {
+	p.members(n, "sources", "names and sources, as in web: {data: out/, weight: 3}", func(name, at string, value *yaml.Node) bool {
 		s := reader.Source{Name: name, Line: value.Line}
 		if len(name) > 32 || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
 			p.fail(value, at, "give a name of 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'")
 		}
-		p.members(value, at, func(key, at string, value *yaml.Node) bool {
+		p.members(value, at, "data, where, keys, layers, weight, max_epochs and order", func(key, at string, value *yaml.Node) bool {
 			switch key {
 			case "data":
 				s.Data = p.text(at, value)
@@ -208,7 +219,7 @@ func (p *parser) sources(n *yaml.Node) {
 }
 
 func (p *parser) order(path string, n *yaml.Node, o *reader.Lanes) {
-	p.members(n, path, func(key, at string, value *yaml.Node) bool {
+	p.members(n, path, "lanes, run_blocks, delay, head, affinity and whole_shards", func(key, at string, value *yaml.Node) bool {
 		number := func(to *uint32, high uint64) { *to = uint32(p.integer(at, value, 1, high)) }
 		switch key {
 		case "lanes":
@@ -252,7 +263,7 @@ func (p *parser) segments(n *yaml.Node) {
 		path := fmt.Sprintf("segments[%d]", i)
 		g := reader.Segment{Line: value.Line}
 		var weights *yaml.Node
-		p.members(value, path, func(key, at string, value *yaml.Node) bool {
+		p.members(value, path, "at and weights", func(key, at string, value *yaml.Node) bool {
 			switch key {
 			case "at":
 				g.At = p.integer(at, value, 1, 1<<63-1)
@@ -282,7 +293,7 @@ func (p *parser) weights(path string, n *yaml.Node) []*big.Rat {
 	for i := range shares {
 		shares[i] = none
 	}
-	p.members(n, path, func(name, at string, value *yaml.Node) bool {
+	p.members(n, path, "names of sources and weights", func(name, at string, value *yaml.Node) bool {
 		i, found := slices.BinarySearchFunc(p.spec.Sources, name, func(s reader.Source, name string) int { return cmp.Compare(s.Name, name) })
 		if !found {
 			p.fail(value, at, "no such source")

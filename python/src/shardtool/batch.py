@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .errors import CheckpointError, ClosedError, ConfigError
 from .fields import Field
@@ -78,6 +78,11 @@ def _renamed(name: str, place: Place, facts: bytes) -> Name:
     out = Name(name)
     out.place, out.facts = place, facts
     return out
+
+
+def no_field(name: object, fields: Iterable[str]) -> str:
+    """Returns the text of an error for a field that a batch or sample lacks."""
+    return f"no field {name!r}: there are {', '.join(map(repr, map(str, fields))) or 'none'}"
 
 
 class Batch(Mapping):  # type: ignore[type-arg]
@@ -166,7 +171,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         elif name == "__key__":
             return self.sample_keys
         else:
-            raise KeyError(name)
+            raise KeyError(no_field(name, self))
         cache[name] = value
         return value
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterable, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Union
 
 from . import _checks
+from .batch import HIDDEN
 from .errors import ConfigError, redact
 from .read import states
 from .read.arguments import Arguments
 from .read.iteration import Iterator, T
 from .read.stream import Stream
+from .read.units import Bucket
 from .stats import Meter, Stats
 
 
@@ -101,7 +103,27 @@ class Loader(Stream, Arguments[T]):
     def __bool__(self) -> bool:
         return True  # bool() would call len(), which starts the child
 
+    def __getitem__(self, which: object) -> NoReturn:
+        raise TypeError(
+            "a Loader has no samples by number: iterate it, or use shardtool.open(url)[i]."
+            " For torch's DataLoader there is shardtool.Dataset: DataLoader(Dataset(url, batch_size), batch_size=None)"
+        )
+
     # Facts
+
+    @property
+    def batch_size(self) -> Optional[int]:
+        """The samples of a batch on this rank, as asked for; None where ``order`` or a checkpoint
+        says it."""
+        return self._asked.starting.get("batch_size")
+
+    @property
+    def fields(self) -> List[str]:
+        """The names of the fields that batches have. Starts the child if they were not given."""
+        if self._asked.units is not None and not isinstance(self._asked.units, Bucket):
+            return [f.name for f in self._asked.units.columns() if f.name != HIDDEN]
+        asked = self._asked.fields
+        return [f["name"] for f in self.info["fields"]] if asked is None else [f.name for f in asked]
 
     @property
     def epoch(self) -> int:

@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any, Literal, Optional, Union
 
 from ._checks import Output, Size, at_least, check_max_skipped, set_typed
+from .errors import ConfigError
 
 __all__ = ["Faults", "Order", "Tuning"]
 
@@ -126,7 +127,10 @@ class Tuning:
     """Seconds between lines of ``stats`` in the log "shardtool", level INFO; 0: no lines."""
 
     def __post_init__(self) -> None:
+        asked = self.memory
         set_typed(self, sizes=("memory", "ring_memory", "cache_size"))
+        if self.memory is not None and int(self.memory) < 1 << 20:
+            raise ConfigError(f"memory={asked!r}: the least is '1MiB', one block")
         for name, least in (("prefetch", 0), ("requests", 1), ("depth", 1), ("workers", 0), ("stats_every", 0)):
             at_least(name, getattr(self, name), least)
 

@@ -6,9 +6,10 @@ import operator
 import os
 import struct
 import threading
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
-from . import _checks, sources
+from . import _checks, guesses, sources
+from .batch import no_field
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, parse, typed
 from .options import Tuning
@@ -31,6 +32,9 @@ class Sample(Dict[str, Any]):
 
     key: str
     number: int
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(no_field(name, self))
 
     def __repr__(self) -> str:
         def brief(value: Any) -> str:
@@ -68,6 +72,7 @@ class Samples:
     or a list.
     """
 
+    @guesses.answering(guesses.READING)
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Source],
@@ -121,6 +126,26 @@ class Samples:
         self._connect()
         return self._session.facts()
 
+    @property
+    def fields(self) -> List[str]:
+        """The names of the fields that samples have: all, or as ``fields`` asked."""
+        return [f["name"] for f in self.info["fields"]] if self._fields is None else [f.name for f in self._fields]
+
+    def _what_is(self, key: str) -> str:
+        """Says what a text that is no key is, if it is anything: the end of an error."""
+        stem, _, field = key.partition(".")
+        if key in self.fields:
+            return f": {key!r} is a field: ds[i][{key!r}] is that of a sample, and a Loader has it of all"
+        if field in self.fields:
+            return f": ds[{stem!r}][{field!r}] is the field {field!r} of the sample {stem!r}"
+        return ""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = guesses.RANDOM.get(name)
+            raise AttributeError(f"a data set opened for random access has no {name!r}" + (f": {hint}" if hint else ""))
+
     def __len__(self) -> int:
         self._connect()
         return int(self._session.info["chosen"])
@@ -141,15 +166,21 @@ class Samples:
     def __getitem__(self, which: Union[slice, Sequence[int]]) -> List[Sample]: ...
 
     def __getitem__(self, which: Any) -> Any:
-        """Returns the sample with a number or key, or a list of samples for a slice or a list.
-        Raises IndexError or KeyNotFoundError; for the number of a removed sample NotFoundError."""
-        if isinstance(which, str):
-            return self._get([which])[0]
+        """Returns the sample with a number or key, or a list of samples for a slice, a list, or an
+        array of numbers. A list or array of ``len(ds)`` bools selects samples, without removed
+        ones. Raises IndexError or KeyNotFoundError; for the number of a removed sample
+        NotFoundError."""
         if isinstance(which, slice):
             return self._get(range(len(self))[which], holes=True)
-        if isinstance(which, (list, tuple, range)):
-            return self._get(which)
-        return self._get([which])[0]
+        if getattr(which, "ndim", 0) > 0:  # an array or tensor
+            which = which.tolist()
+        if not isinstance(which, (list, tuple, range)):
+            return self._get([which])[0]
+        if which and all(isinstance(w, bool) for w in which):
+            if len(which) != len(self):
+                raise IndexError(f"a mask of {len(which)} bools: the data set has {len(self)} samples")
+            return self._get([i for i, w in enumerate(which) if w], holes=True)
+        return self._get(which)
 
     def __getitems__(self, which: Sequence[int]) -> List[Sample]:
         """Returns many samples at once; torch's DataLoader calls it."""
@@ -170,7 +201,7 @@ class Samples:
                 if isinstance(answer, Sample):
                     out.append(self._decode(answer))
                 elif isinstance(answer, NotFoundError) and isinstance(asked, str):
-                    raise KeyNotFoundError(answer.message, key=asked)
+                    raise KeyNotFoundError(answer.message + self._what_is(asked), key=asked)
                 elif not (isinstance(answer, NotFoundError) and holes):  # with holes, the sample was removed
                     raise answer
         return out

@@ -12,7 +12,7 @@ from collections.abc import Mapping as AnyMapping
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._checks import address, drop_none, set_typed
-from .errors import ConfigError, NotFoundError
+from .errors import ConfigError, NotFoundError, redact
 from .read.mixes import NO_END
 
 __all__ = ["Mix", "Source"]
@@ -131,6 +131,15 @@ def given(url: Union[Address, Mapping[str, Any], Source, Mix]) -> Union[Source, 
     if isinstance(url, AnyMapping) or os.fsdecode(url).endswith(_MIX_FILES):
         return Mix(url)
     return Source(url)
+
+
+def refuse_list(urls: object) -> None:
+    """Raises ConfigError for a list of addresses, with the mix to write instead."""
+    if not isinstance(urls, (list, tuple)) or not urls or not all(isinstance(u, (str, os.PathLike)) for u in urls):
+        return
+    shown = [f'"{name}": {{"data": {json.dumps(os.fsdecode(url))}, "weight": 1}}' for name, url in zip("abc", urls)]
+    mix = f'{{"sources": {{{", ".join(shown)}{", ..." if len(urls) > len(shown) else ""}}}}}'
+    raise ConfigError(f"several data sets are a mix, which names each and gives its share: {redact(mix)} (docs/mixing.md)")
 
 
 def _exists(url: str, what: str) -> None:

@@ -12,7 +12,7 @@ import time
 from array import array
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
-from . import _checks
+from . import _checks, guesses
 from .errors import ClosedError, ConfigError, EncodeError, redact
 from .wire import receiver
 from .wire.receiver import Child
@@ -92,6 +92,7 @@ class Writer:
     A writer is for one thread at a time, and for the process that made it.
     """
 
+    @guesses.answering(guesses.WRITING)
     def __init__(
         self,
         url: Union[str, os.PathLike[str]],
@@ -323,9 +324,14 @@ class Writer:
         if rows.size >= self._room or rows.samples >= self._full or time.monotonic() >= self._due:
             self._flush()
 
-    def write_batch(self, columns: Mapping[str, Any]) -> None:
+    def write_batch(self, columns: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]) -> None:
         """Writes n samples: for each field an array of n rows or a sequence of n values.
-        ``"__key__"`` has their keys."""
+        ``"__key__"`` has their keys. Or a list of n samples, each as for ``write``, which is called
+        for each."""
+        if not isinstance(columns, Mapping):
+            for sample in columns:
+                self.write(sample)
+            return
         child = self._open()
         self._flush()
         with self._slots.whole():
@@ -334,9 +340,9 @@ class Writer:
 
     def write_table(self, table: Any, *, key: Optional[str] = None) -> None:
         """Writes one sample for each row of a table that has ``__arrow_c_stream__``: of pyarrow,
-        polars, pandas or duckdb. Text and bytes are stored as they are, lists of numbers as npy
-        files, other nested values as JSON; null means that the sample lacks the field. ``key``
-        names the column of keys, by default ``"__key__"`` if there is one.
+        polars, pandas or duckdb, or a ``datasets.Dataset``. Text and bytes are stored as they are,
+        lists of numbers as npy files, other nested values as JSON; null means that the sample lacks
+        the field. ``key`` names the column of keys, by default ``"__key__"`` if there is one.
 
         All values are checked before a sample is written, so a table that raises an error is not
         written in part. To check a stream that does not fit into memory batch by batch, write its

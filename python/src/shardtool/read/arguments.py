@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
-from .. import _checks, sources
+from .. import _checks, guesses, sources
 from ..batch import Batch
 from ..errors import ConfigError
 from ..fields import Field, Spec, check_out, parse
@@ -45,6 +45,7 @@ class Asked:
 class Arguments(Generic[T]):
     """The signature of Loader and Dataset."""
 
+    @guesses.answering(guesses.READING)
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Mapping[str, Any], Source, Mix],
@@ -67,6 +68,7 @@ class Arguments(Generic[T]):
         faults: Faults = Faults(),
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "fields")}
+        sources.refuse_list(url)
         given = _checks.typed(Arguments.__init__, given)
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")

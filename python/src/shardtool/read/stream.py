@@ -23,7 +23,7 @@ from . import mixes, skipped, states, trainers
 from .arguments import Asked
 from .iteration import Epoch
 from .run import Ahead, Run
-from .units import Pack
+from .units import Bucket, Pack
 
 
 class Stream:
@@ -110,7 +110,7 @@ class Stream:
         states.check_length(self._ledger)
         body = dict(asked.starting, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
-            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
+            raise self._no_batch_size()
         more = []
         if asked.units is not None:
             body["units"] = asked.units.request([f["name"] for f in self._session.info["fields"]], asked.opening.get("cache"))
@@ -246,11 +246,15 @@ class Stream:
             return json.loads(self._checkpoint)[member]
         return "short" if self._asked.starting.get("epochs") else "wrap"
 
+    def _no_batch_size(self) -> ConfigError:
+        unit = {Pack: "sequences", Bucket: "micro-batches; 1 is one for each rank and step"}.get(type(self._asked.units), "samples")
+        return ConfigError(f"give batch_size, a number of {unit}, or order=Order(global_batch=...)")
+
     def _global_batch(self) -> int:
         if "batch_size" in self._asked.starting:
             return int(self._asked.starting["batch_size"]) * self._resolve()[1]
         if self._checkpoint is None and "global_batch" not in self._asked.starting:
-            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
+            raise self._no_batch_size()
         return int(self._told("global_batch"))
 
     def _next_epoch(self) -> Optional[int]:

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Mapping as AnyMapping
 from multiprocessing import context
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
 
@@ -198,6 +198,17 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
             return self._loader.epoch
         with self._probe() as loader:
             return loader.epoch
+
+    @property
+    def batch_size(self) -> Optional[int]:
+        """The samples of a batch: see Loader."""
+        return self._loader.batch_size
+
+    @property
+    def fields(self) -> List[str]:
+        """The names of the fields that batches have: see Loader."""
+        with copy.copy(self._loader) as loader:
+            return loader.fields
 
     @property
     def info(self) -> Dict[str, Any]:

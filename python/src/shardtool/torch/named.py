@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional
 
-from ..batch import Batch, Name, Place
+from ..batch import Batch, Name, Place, no_field
 from ..errors import CheckpointError, ClosedError
 
 
@@ -25,7 +25,7 @@ class NamedBatch(Dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name == "__key__":
             return self.sample_keys
-        raise KeyError(name)
+        raise KeyError(no_field(name, self))
 
     def state_dict(self) -> Dict[str, Any]:
         """Returns the state after this batch, for ``load_state_dict`` of a data set or a

@@ -73,6 +73,8 @@ _VARIABLE = {"u": (4, "txt"), "U": (8, "txt"), "z": (4, "bytes"), "Z": (8, "byte
 def batches(slots: Slots, table: Any, key: Optional[str], name_of: Callable[[int], str]) -> Iterator[List[Tuple[List[Column], int]]]:
     """The columns of each record batch of a table, all of which are checked. They are valid in the
     block. name_of returns the key of a row of the table, for those without one."""
+    if hasattr(table, "with_format") and hasattr(table, "column_names") and hasattr(table, "__getitem__"):  # datasets.Dataset
+        table = table.with_format("arrow")[:]
     export = getattr(table, "__arrow_c_stream__", None)
     if export is None:
         raise EncodeError(

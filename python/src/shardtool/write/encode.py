@@ -23,6 +23,12 @@ _DECLARED = {
 }  # fmt: skip
 
 
+#: Types to declare for fields with values of several natural types, and which each takes.
+_TAKES = {
+    "float": {"float", "int"}, "bytes": {"bytes", "txt"}, "json": {"json", "int", "float", "txt"}, "npy": {"npy", "int", "float"},
+}  # fmt: skip
+
+
 class Misfit(Exception):
     """A value does not fit its field. The message explains why, and what to do."""
 
@@ -61,19 +67,14 @@ class Slot:
             other = _other(self, value)
             if other is None:
                 how = "declared" if self.declared else "as earlier samples have it"
-                raise Misfit(
-                    f"{_named(value)} in a field of type {self.kind} ({how}): convert the value, or declare the field,"
-                    f" such as fields={{{self.name!r}: {_fitting(self.kind, kind)!r}}}"
-                )
+                both = next((word for word, kinds in _TAKES.items() if {self.kind, kind} <= kinds), None)
+                declare = f", or declare the field: fields={{{self.name!r}: {both!r}}}" if both else ""
+                raise Misfit(f"{_named(value)} in a field of type {self.kind} ({how}): convert the value{declare}")
             encode = other
         elif kind == "image" and not isinstance(value, (bytes, bytearray, memoryview)):
             encode = _image_encoder(self.word or "png", self.quality)
         self.by_class[value.__class__] = encode
         return encode
-
-
-def _fitting(one: str, two: str) -> str:
-    return "float" if {one, two} == {"int", "float"} else "json"
 
 
 def _named(value: Any) -> str:

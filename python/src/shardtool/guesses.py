@@ -1,0 +1,120 @@
+"""Answers to what users of other loaders try: arguments that have another name here."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+from typing import Any, Callable, Dict, Mapping, TypeVar, cast
+
+from .options import Faults, Order, Tuning
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_READER = "the child process reads and decompresses in threads: tuning=Tuning(workers=...)"
+_MIX = 'a mix has several: Loader({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2}}}, batch_size), see docs/mixing.md'
+
+#: What to write instead, by the argument.
+READING: Mapping[str, str] = {
+    "buffer_size": "give the memory to shuffle in: order=Order(shuffle_memory='2GiB')",
+    "cache_dir": "give cache=FOLDER",
+    "cache_limit": "give tuning=Tuning(cache_size='100GiB')",
+    "collate_fn": "batches are complete when they come: change them in map=FUNCTION, which is called with each batch",
+    "columns": "give fields=['jpg', 'cls'], or a dict of names and types",
+    "datasets": _MIX,
+    "decode": "give the types of fields: fields={'jpg': 'image', 'cls': 'int'}",
+    "drop_last": "give tail='drop'",
+    "filter": "give where='score >= 3', an expression over attributes",
+    "format": "give the type of arrays: tuning=Tuning(out='numpy')",
+    "generator": "give seed=...: the order depends on nothing else",
+    "local": "give cache=FOLDER, a local folder that keeps what is read",
+    "num_canonical_nodes": "leave it out: the order is the same for any number of ranks",
+    "num_epochs": "give epochs=...",
+    "num_replicas": "give world_size=...",
+    "num_workers": f"{_READER}. Python functions run in parallel in the workers of torch's DataLoader: see shardtool.Dataset",
+    "output": "give the type of arrays: tuning=Tuning(out='numpy')",
+    "path": "give the address as the first argument",
+    "persistent_workers": "leave it out: the child process stays until close()",
+    "pin_memory": "call pin_memory() on a tensor of the batch, or give pin_memory=True to the DataLoader of a shardtool.Dataset",
+    "predownload": "give how far to read ahead: tuning=Tuning(memory='4GiB')",
+    "prefetch_factor": "give the complete batches that wait: tuning=Tuning(prefetch=...)",
+    "remote": "give the address as the first argument, and cache=FOLDER to keep what is read",
+    "resume": "call load_state_dict(state), with what state_dict() returned",
+    "sampler": "give shuffle=True and a seed; where=, or Source(url, keys=FILE), chooses samples",
+    "shuffle_buffer": "give the memory to shuffle in: order=Order(shuffle_memory='2GiB')",
+    "shuffle_buffer_size": "give the memory to shuffle in: order=Order(shuffle_memory='2GiB')",
+    "shuffle_seed": "give seed=...",
+    "split": "each split is a data set of its own, or a view of one: give its address, or url#name",
+    "streams": _MIX,
+    "subset": "give where=, or the name of a view: url#name",
+    "timeout": "leave it out: a store that stops answering is asked again, and is an error in the end",
+    "transform": "give map=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
+    "transforms": "give map=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
+    "weights": _MIX,
+}
+WRITING: Mapping[str, str] = {
+    "chunk_bytes": "give shard_size='256MiB'",
+    "chunk_size": "give samples_per_shard=..., or shard_size='256MiB'",
+    "columns": "give fields={'image': 'jpg:92', 'cls': 'int'}",
+    "compression": "leave it out: shards are compressed with zstd, and level='better' compresses more",
+    "maxcount": "give samples_per_shard=...",
+    "maxsize": "give shard_size='256MiB'",
+    "mode": "give on_exists='append', 'overwrite' or 'resume'",
+    "num_workers": "give workers=..., threads that compress; shardtool.optimize runs a function in many processes",
+    "out": "give the address as the first argument",
+    "output_dir": "give the address as the first argument",
+    "overwrite": "give on_exists='overwrite'",
+    "pattern": "give the address as the first argument, and name= for the beginning of the shards' names",
+    "schema": "give fields={'image': 'jpg:92', 'cls': 'int'}",
+    "size_limit": "give shard_size='256MiB'",
+}
+#: What to write instead, by the attribute of a data set opened for random access.
+RANDOM: Mapping[str, str] = {
+    "column_names": "ds.fields has the names",
+    "columns": "ds.fields has the names",
+    "features": "ds.fields has the names, and ds.info the types",
+    "filter": "shardtool.open(url, where='score >= 3') has the samples for which an expression holds",
+    "keys": "iterate: [s.key for s in ds], or `shardtool ls` prints them",
+    "map": "call the function on samples as they are read, or give map= to a Loader",
+    "select": "ds[[0, 5]] and ds[['key1', 'key2']] are lists of samples; a Loader reads Source(url, keys=FILE)",
+    "shape": "len(ds) is the number of samples",
+    "shuffle": "a Loader shuffles: shardtool.Loader(url, batch_size, shuffle=True, seed=7)",
+    "to_pandas": "a Loader delivers tables: tuning=Tuning(out='arrow'), and then batch.to_pandas()",
+}
+#: Members of groups of options, by their names.
+_GROUPED: Mapping[str, str] = {member.name: group.__name__ for group in (Order, Tuning, Faults) for member in dataclasses.fields(group)}
+
+
+def answering(known: Mapping[str, str]) -> Callable[[F], F]:
+    """Returns a decorator of a method whose keyword arguments users guess. A TypeError for one that
+    it does not have says what to write instead."""
+
+    def decorate(method: F) -> F:
+        accepted = inspect.signature(method).parameters
+
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **given: Any) -> Any:
+            for name in given:
+                if name not in accepted:
+                    raise TypeError(_sentence(type(self).__name__, name, known, accepted))
+            return method(self, *args, **given)
+
+        return cast(F, call)
+
+    return decorate
+
+
+def _sentence(owner: str, name: str, known: Mapping[str, str], accepted: Mapping[str, Any]) -> str:
+    has = f"{owner} has no argument {name!r}"
+    if name in known:
+        return f"{has}: {known[name]}"
+    grouped = _GROUPED if "tuning" in accepted else {}
+    groups: Dict[str, str] = {"Order": "order", "Tuning": "tuning", "Faults": "faults"}
+    for like in (name, *difflib.get_close_matches(name, [*accepted, *grouped], 1, 0.75)):
+        if like in grouped and groups[grouped[like]] in accepted:
+            group = grouped[like]
+            return f"{has}: it is a member of a group: {groups[group]}={group}({like}=...)"
+        if like in accepted:
+            return f"{has}: did you mean {like}=?"
+    return f"{has}: it has {', '.join(p for p in accepted if p != 'self')}"

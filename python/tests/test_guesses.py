@@ -1,0 +1,171 @@
+"""What users of other loaders try works, or is answered by what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, Callable, List
+
+import pytest
+
+import shardtool
+from shardtool import Bucket, ConfigError, EncodeError, KeyNotFoundError, Loader, Pack, Samples, Tuning, Writer, guesses
+
+np = pytest.importorskip("numpy")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out: Path = tmp_path_factory.mktemp("guesses") / "out"
+    with Writer(out) as w:
+        for i in range(20):
+            w.write({"__key__": f"k{i:02d}", "txt": f"t{i}", "cls": i})
+    return out
+
+
+@pytest.mark.parametrize("name", sorted(guesses.READING))
+def test_arguments_of_loaders(data: Path, name: str) -> None:
+    with pytest.raises(TypeError, match=f"Loader has no argument '{name}': [a-z]"):
+        Loader(data, 4, **{name: 1})
+    assert name not in inspect.signature(Loader).parameters
+    with pytest.raises(TypeError, match=f"Samples has no argument '{name}': [a-z]"):
+        shardtool.open(data, **{name: 1})
+
+
+@pytest.mark.parametrize("name", sorted(guesses.WRITING))
+def test_arguments_of_writers(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TypeError, match=f"Writer has no argument '{name}': [a-z]"):
+        Writer(tmp_path / "out", **{name: 1})
+    assert name not in inspect.signature(Writer).parameters
+
+
+def test_what_answers_name_exists() -> None:
+    """An argument, or a member of a group, that an answer names with = is one."""
+    words = " ".join([*guesses.READING.values(), *guesses.WRITING.values(), *guesses.RANDOM.values()])
+    named = set(re.findall(r"\b([a-z_]+)=", words)) - {"pin_memory"}  # of a DataLoader
+    groups = [Loader, Writer, Tuning, shardtool.Order, shardtool.Faults, shardtool.Source]
+    assert named <= {p for group in groups for p in inspect.signature(group).parameters}
+
+
+@pytest.mark.parametrize(("name", "answer"), [
+    ("global_batch", r"order=Order\(global_batch=...\)"), ("shuffle_memroy", r"order=Order\(shuffle_memory=...\)"),
+    ("batchsize", "batch_size="),
+    ("feilds", "fields="), ("max_skipped", r"faults=Faults\(max_skipped=...\)"), ("xyzzy", "it has url, batch_size, fields"),
+])  # fmt: skip
+def test_near_names(data: Path, name: str, answer: str) -> None:
+    with pytest.raises(TypeError, match=answer):
+        Loader(data, 4, **{name: 1})
+
+
+def test_numbers_in_arrays(data: Path) -> None:
+    with shardtool.open(data) as ds:
+        for which in (np.array([3, 1]), [3, 1], np.array([3, 1], dtype="uint8")):
+            assert [s.number for s in ds[which]] == [3, 1]
+        mask = np.arange(20) % 5 == 2
+        for which in (mask, mask.tolist()):
+            assert [s.number for s in ds[which]] == [2, 7, 12, 17]
+        assert ds[np.int64(4)].number == 4 and ds[np.array(4)].number == 4 and ds[[]] == []
+        with pytest.raises(IndexError, match="a mask of 3 bools: the data set has 20"):
+            ds[[True, False, True]]
+
+
+def test_tensors(data: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with shardtool.open(data) as ds:
+        assert [s.number for s in ds[torch.tensor([3, 1])]] == [3, 1]
+        assert [s.number for s in ds[torch.arange(20) < 2]] == [0, 1]
+
+
+def test_names_of_fields(data: Path) -> None:
+    with shardtool.open(data) as ds, Loader(data, 4) as loader:
+        assert ds.fields == loader.fields == ["cls", "txt"] and loader.batch_size == 4
+        with pytest.raises(KeyNotFoundError, match=r"'txt' is a field: ds\[i\]\['txt'\]"):
+            ds["txt"]
+        with pytest.raises(KeyNotFoundError, match=r"ds\['k03'\]\['txt'\] is the field 'txt'"):
+            ds["k03.txt"]
+        with pytest.raises(KeyError, match="no field 'jpg': there are 'cls', 'txt'"):
+            ds[3]["jpg"]
+        with pytest.raises(KeyError, match="no field 'jpg': there are 'cls', 'txt'"):
+            next(iter(loader))["jpg"]
+        with pytest.raises(TypeError, match=r"shardtool\.Dataset"):
+            loader[0]
+        for name in guesses.RANDOM:
+            with pytest.raises(AttributeError, match=f"no '{name}': "):
+                getattr(ds, name)
+    assert Loader(data, 4, fields=["txt"]).fields == ["txt"]
+    assert Loader(data, 4, units=Pack(8, ["x"])).fields == ["x", "position_ids", "document", "cu_seqlens", "max_seqlen", "fill"]
+
+
+def test_a_loader_in_a_dataloader(data: Path) -> None:
+    torch = pytest.importorskip("torch.utils.data")
+    with pytest.raises(TypeError, match=r"DataLoader\(Dataset\(url, batch_size\), batch_size=None\)"):
+        next(iter(torch.DataLoader(Loader(data, 4))))
+
+
+@pytest.mark.parametrize(("asked", "answer"), [
+    (lambda d: Loader([d, d], 4), r'"a": \{"data": ".*out", "weight": 1\}'),
+    (lambda d: next(iter(Loader({"sources": {"a": {"url": str(d)}}}, 4))), r"sources\.a\.url: no such member: write data"),
+    (lambda d: next(iter(Loader({"sources": {"a": {"data": str(d), "probability": 1}}}, 4))), "no such member: write weight"),
+    (lambda d: next(iter(Loader({"url": str(d)}, 4))), "no such member: write one of sources, "),
+    (lambda d: next(iter(Loader({"sources": [str(d)]}, 4))), "give a mapping of names and sources, as in web: "),
+    (lambda d: next(iter(Loader(d))), "give batch_size, a number of samples"),
+    (lambda d: next(iter(Loader(d, units=Bucket(9)))), "give batch_size, a number of micro-batches; 1 is one for each rank"),
+    (lambda _: Tuning(memory="1MB"), "memory='1MB': the least is '1MiB'"),
+])  # fmt: skip
+def test_sentences(data: Path, asked: Callable[[Path], Any], answer: str) -> None:
+    with pytest.raises(ConfigError, match=answer):
+        asked(data)
+
+
+VALUES: List[Any] = [b"x", "x", 1, 1.5, True, {"a": 1}, np.zeros(2)]
+
+
+@pytest.mark.parametrize("first", VALUES, ids=repr)
+@pytest.mark.parametrize("second", VALUES, ids=repr)
+def test_the_declaration_of_an_error_is_accepted(tmp_path: Path, first: Any, second: Any) -> None:
+    """What an EncodeError says to declare takes both values."""
+    with Writer(tmp_path / "one") as w:
+        w.write({"x": first})
+        try:
+            w.write({"x": second})
+        except EncodeError as err:
+            declared = re.search(r"fields=\{'x': '(\w+)'\}", str(err))
+            if declared is None:
+                assert "convert the value" in str(err)
+                return
+            with Writer(tmp_path / "two", fields={"x": declared[1]}) as again:
+                again.write({"x": first})
+                again.write({"x": second})
+
+
+def test_samples_in_a_list(tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        w.write_batch([{"__key__": "a", "x": 1}, {"__key__": "b", "x": 2}])
+    with shardtool.open(tmp_path / "out") as ds:
+        assert [(s.key, s["x"]) for s in ds] == [("a", 1), ("b", 2)]
+    assert isinstance(ds, Samples)
+
+
+class HubTable:
+    """The part of a datasets.Dataset that write_table uses."""
+
+    column_names = ("x",)
+
+    def __init__(self, table: Any, kind: str = "") -> None:
+        self.table, self.kind = table, kind
+
+    def with_format(self, kind: str) -> HubTable:
+        return HubTable(self.table, kind)
+
+    def __getitem__(self, which: slice) -> Any:
+        assert self.kind == "arrow"
+        return self.table[which]
+
+
+def test_a_table_of_datasets(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with Writer(tmp_path / "out") as w:
+        w.write_table(HubTable(pa.table({"x": [1, 2, 3]})))
+    with shardtool.open(tmp_path / "out") as ds:
+        assert [s["x"] for s in ds] == [1, 2, 3]
