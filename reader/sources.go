@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func OpenSources(ctx context.Context, s Spec, open Opener, from *Checkpoint) (*S
 	if len(s.Sources) == 0 {
 		return nil, &SpecError{File: s.Name, Member: "sources", Err: errors.New("give at least one source")}
 	}
-	if err := from.of(!s.isAlone()); err != nil {
+	if err := cmp.Or(s.ofSources(), from.of(!s.isAlone())); err != nil {
 		return nil, err
 	}
 	err := s.each(openAtOnce, "source ", func(i int) (err error) {
@@ -125,7 +126,7 @@ func (x *Sources) Resolve(ctx context.Context, asked Spec, from *Checkpoint, c C
 		return x.sets[0].read(ctx, s, from, c, p)
 	}
 	saved, err := from.mixed()
-	if err != nil {
+	if err = cmp.Or(s.ofSources(), err); err != nil {
 		return nil, err
 	}
 	r := resolving{Spec: s, sets: x.sets, data: append([]sourceData(nil), x.data...), from: saved, change: c}

@@ -197,6 +197,16 @@ func (s *Spec) located(line int, member string, err error) error {
 // isAlone reports whether the spec is of one data set that is read alone.
 func (s *Spec) isAlone() bool { return len(s.Sources) == 1 && s.Sources[0].Name == "" }
 
+// ofSources refuses options that a mix has for each source.
+func (s *Spec) ofSources() error {
+	for _, option := range []string{"whole-shards", "lanes", "run-blocks", "delay", "head"} {
+		if s.Said[option] && !s.isAlone() {
+			return &SpecError{Member: option, Err: errors.New("a mix has it for each source")}
+		}
+	}
+	return nil
+}
+
 // each calls f for each source, some at a time. It returns the error of the first source that has
 // one, with its place in the file. member comes before the source's name there.
 func (s *Spec) each(some int, member string, f func(i int) error) error {

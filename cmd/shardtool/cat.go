@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 func newCat() *cobra.Command {
@@ -104,37 +105,43 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	default:
 		return usagef("--on-error %q: use fail or skip", f.onError)
 	}
-	_, view := cutView(arg)
-	if view != "" || isMix(arg) || f.order.orderSaid || f.order.layers.given() || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
-		if !cmd.Flags().Changed("memory") {
-			f.memory = 0
-		} else {
-			limitMemory(f.memory, 0)
-		}
-		return catStream(cmd, arg, f)
+	if cmd.Flags().Changed("memory") {
+		f.order.opt.Tuning.Memory = f.memory
 	}
-	if err := f.mix.refuse(cmd.Flags().Changed); err != nil {
+	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
-	limitMemory(f.memory, 0)
-	ds, err := openDataset(ctx, arg, reader.Options{Memory: f.memory, Workers: f.work})
+	if f.order.opt.Units.Kind != "" && !f.json {
+		return usagef("--pack and --bucket: a tar has samples, not sequences or micro-batches: give --json")
+	}
+	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
 	if err != nil {
 		return err
 	}
-	defer ds.Close()
+	defer run.Close()
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
-	bar := f.bar(cmd, f.order.samples(ds.NumSamples()))
-	if f.json {
-		err = catJSON(ctx, w, ds, f.order.limit, bar)
+	if plan, alone := run.Run.Plan().(*order.Plan); alone && !plan.Viewed() && f.stored() {
+		limitMemory(f.memory, 0)
+		bar := f.bar(cmd, f.order.samples(plan.Samples()))
+		if f.json {
+			err = catJSON(ctx, w, run.Sources[0], f.order.limit, bar)
+		} else {
+			err = catTar(ctx, w, run.Sources[0], f.order.limit, bar)
+		}
+		bar.end()
 	} else {
-		err = catTar(ctx, w, ds, f.order.limit, bar)
+		err = catStream(cmd, w, run, f)
 	}
-	bar.end()
 	// Complete samples are written even if a later one failed.
 	if ferr := w.Flush(); err == nil {
 		err = ferr
 	}
 	return err
+}
+
+// stored reports whether the flags ask for all samples in storage order, without checkpoints.
+func (f *catFlags) stored() bool {
+	return !f.order.orderSaid && !f.order.layers.given() && !f.checkpoints && f.out == "" && f.onError != "skip" && !f.stats.said()
 }
 
 func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, bar *progress) error {

@@ -28,26 +28,16 @@ const checkpointMember = "__shardtool__/checkpoint.json"
 // saveWithin is how long a signal waits for the batch in hand to be taken by whoever reads stdout.
 const saveWithin = 8 * time.Second
 
-// catStream writes batches in an order, and where they end.
-func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
+// catStream writes the batches of a run in its order. It returns an *exitError if samples were left out.
+func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags) error {
 	ctx := cmd.Context()
 	quiet := context.WithoutCancel(ctx) // a signal lets the batch in hand end
-	f.order.opt.Tuning.Memory = f.memory
-	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
-		return err
-	}
-	if f.order.opt.Units.Kind != "" && !f.json {
-		return usagef("--pack and --bucket: a tar has samples, not sequences or micro-batches: give --json")
-	}
-	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
+	in, err := f.order.stream(ctx, run, f.work)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer in.Stream.Close()
 	s := in.Stream
-	if s.Info().Units.Kind != "" && !f.json {
-		return usagef("%s has sequences or micro-batches, and a tar has samples: give --json", f.order.in)
-	}
 	stop, err := f.stats.watch(ctx, cmd.ErrOrStderr(), s, f.order.opt.Rank)
 	if err != nil {
 		return err
@@ -57,10 +47,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	if f.order.in != "" && f.order.ended(in.epoch) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
 	}
-	if !cmd.Flags().Changed("memory") {
-		limitMemory(s.Info().Memory, 0)
-	}
-	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
+	limitMemory(s.Info().Memory, 0)
 	out := &batchWriter{in: in, places: make([]placer, len(in.run.Sources)), w: w, json: f.json, left: f.order.limit, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
@@ -77,8 +64,8 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err == nil && !f.json && !out.cut {
 		_, err = w.Write(sections.EndOfArchive(true))
 	}
-	if ferr := w.Flush(); err == nil {
-		err = ferr
+	if err == nil {
+		err = w.Flush()
 	}
 	if n := s.Stats().Skipped; err == nil && n > 0 {
 		for _, b := range s.Skipped() {
@@ -117,6 +104,9 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 		if err != nil {
 			o.cut = true
 			return err
+		}
+		if b.Units > 0 && !f.json {
+			return usagef("%s has sequences or micro-batches, and a tar has samples: give --json", f.order.in)
 		}
 		whole, err := o.batch(quiet, b)
 		if err != nil || !whole {

@@ -79,8 +79,8 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 	if arg == "-" {
 		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
 	}
-	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && isMix(arg) {
-		return nil, "", usagef("%s is a mix: inspect, order, cat, simulate, bench and stage read mixes; here, name one of its data sets", arg)
+	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() {
+		return nil, "", usagef("%s: not a directory; give the directory that holds a data set. Mixes are for inspect, order, cat, explain, view, simulate, bench and stage", arg)
 	}
 	if err := noView(arg); err != nil {
 		return nil, "", err

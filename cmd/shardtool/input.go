@@ -41,6 +41,7 @@ func (f *orderFlags) ask(arg string, mixed *mixFlags) (q question, err error) {
 	if q.spec, err = f.sources(arg, mixed); err != nil {
 		return q, err
 	}
+	q.spec.Said = f.said()
 	if len(f.ins) > 0 {
 		if q.from, err = f.read(); err != nil {
 			return q, err
@@ -68,7 +69,7 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, 
 	if err != nil {
 		return nil, err
 	}
-	sources, err := f.open(ctx, &q, reader.Options{Workers: workers, Fields: f.layers.fields})
+	sources, err := f.open(ctx, &q, reader.Options{Workers: workers, Memory: f.opt.Tuning.Memory, Fields: f.layers.fields})
 	if err != nil {
 		return nil, f.explain(err)
 	}
@@ -128,16 +129,20 @@ func (in *input) Close() {
 }
 
 // input opens a stream over a data set or a mix.
-func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (in *input, err error) {
+func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*input, error) {
 	run, err := f.openRun(ctx, stderr, arg, mixed, workers)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			run.Close()
-		}
-	}()
+	in, err := f.stream(ctx, run, workers)
+	if err != nil {
+		run.Close()
+	}
+	return in, err
+}
+
+// stream opens the stream over a run. It reads all fields that samples have.
+func (f *orderFlags) stream(ctx context.Context, run *openedRun, workers int) (in *input, err error) {
 	in = &input{run: run, epoch: run.Run.Begin().Epoch, position: run.Run.Begin().Position}
 	if in.samples, err = run.Run.Length(ctx, in.epoch); err != nil {
 		return nil, err
@@ -147,7 +152,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 	}
 	opt := f.opt
 	opt.Tuning.Workers = workers
-	opt.Expect = append(opt.Expect, others(run.Sources, opt.Expect)...) // read all fields that samples have
+	opt.Expect = append(opt.Expect, others(run.Sources, opt.Expect)...)
 	if in.Stream, err = run.Run.Stream(ctx, opt); err != nil {
 		return nil, f.explain(err)
 	}
@@ -158,11 +163,6 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) {
 	if !isMix(arg) {
 		return &reader.Spec{Sources: []reader.Source{{Data: arg, Layers: f.layers.layers}}}, mixed.refuse(f.changed)
-	}
-	for _, flag := range notForMixes {
-		if f.changed(flag) {
-			return nil, usagef("--%s: a mix file has it for each source", flag)
-		}
 	}
 	if f.view.given() {
 		return nil, usagef("--where and --keys: a mix file has them for each source")

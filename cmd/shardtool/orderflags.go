@@ -168,10 +168,7 @@ func openAt(ctx context.Context, arg string, opts reader.Options, tables string)
 
 // spec returns the run that the flags ask for.
 func (f *orderFlags) spec() reader.Spec {
-	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: map[string]bool{}}
-	for _, name := range slices.Concat(orderFlagNames, unitFlagNames) {
-		s.Said[name] = f.changed(name)
-	}
+	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: f.said()}
 	if f.opt.Checkpoint != nil && !f.changed("global-batch") {
 		s.Order.GlobalBatch = 0
 	}
@@ -179,6 +176,15 @@ func (f *orderFlags) spec() reader.Spec {
 		s.Units.Long = units.Long(f.units.long)
 	}
 	return s
+}
+
+// said returns the flags that the user gave.
+func (f *orderFlags) said() map[string]bool {
+	said := map[string]bool{}
+	for _, name := range slices.Concat(orderFlagNames, unitFlagNames) {
+		said[name] = f.changed(name)
+	}
+	return said
 }
 
 // readCheckpoint reads a checkpoint file.
@@ -268,6 +274,7 @@ func (f *orderFlags) addUnits(cmd *cobra.Command) {
 // fillUnits checks the flags of units and turns them into options.
 func (f *orderFlags) fillUnits() error {
 	u, p := &f.units, &f.opt.Units
+	f.opt.Tuning.Plans = plansFolder(u.plans, f.cache)
 	for _, name := range unitFlagNames {
 		f.orderSaid = f.orderSaid || f.changed(name)
 	}
@@ -284,9 +291,6 @@ func (f *orderFlags) fillUnits() error {
 				return usagef("--%s goes with --pack or --bucket: give one of them too", name)
 			}
 		}
-	}
-	f.opt.Tuning.Plans = plansFolder(u.plans, f.cache)
-	if p.Kind == "" {
 		return nil
 	}
 	p.Long = units.Long(u.long)

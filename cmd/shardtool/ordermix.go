@@ -65,9 +65,6 @@ func (flags *mixFlags) asked() (reader.Change, error) {
 	return c, nil
 }
 
-// notForMixes are flags that a mix file has for each source.
-var notForMixes = []string{"whole-shards", "lanes", "run-blocks", "delay", "head"}
-
 func readMix(name string) (*reader.Spec, error) {
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

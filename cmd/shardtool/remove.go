@@ -71,9 +71,6 @@ removed unless --allow-missing is set.`,
 
 // wholeDataset opens the store of a data set for a command that changes it.
 func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
-	if isMix(arg) {
-		return nil, usagef("%s works on one data set: give it in place of the mix %s", command, arg)
-	}
 	store, generation, err := dataset(ctx, arg)
 	if err == nil && generation != "" {
 		err = usagef("%s publishes a new generation after the current one: give the data set without @%s", command, generation)

@@ -252,7 +252,7 @@ func servedCheckpoint(text string) (*reader.Checkpoint, error) {
 // serveStream opens the stream of START.
 func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
 	mixed := o.Mixed()
-	a, err := askServed(q, mixed)
+	a, err := askServed(q)
 	if err != nil {
 		return nil, err
 	}

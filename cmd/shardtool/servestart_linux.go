@@ -22,22 +22,11 @@ type served struct {
 }
 
 // askServed reads START.
-func askServed(q *serve.StartRequest, mixed bool) (*served, error) {
+func askServed(q *serve.StartRequest) (*served, error) {
 	a := new(served)
 	for _, part := range []func(*serve.StartRequest) error{a.order, a.ranks, a.units, a.read, a.faults} {
 		if err := part(q); err != nil {
 			return nil, err
-		}
-	}
-	if !mixed {
-		if q.Resume.ChangeMix || q.Resume.SkipSteps != nil {
-			return nil, usagef("change_mix and skip_steps are for mixes")
-		}
-		return a, nil
-	}
-	for _, name := range notForMixes {
-		if a.spec.Said[name] {
-			return nil, usagef("%s: a mix has it for each source, as a member of order", strings.ReplaceAll(name, "-", "_"))
 		}
 	}
 	return a, nil
