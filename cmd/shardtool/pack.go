@@ -60,9 +60,9 @@ sample dog/7 with the fields jpg and json. Files whose name begins with a dot ar
 object store such as s3://bucket/raw is a folder too.
 
 Name archives and files of rows one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
-prefix; files that describe them, such as README.md, are left aside and listed. Archives (.tar, .tar.gz, .tgz, .tar.zst, also those of WebDataset) are read in the
+prefix; files that describe them, such as README.md, are left aside and listed. Archives (.tar, also those of WebDataset) are read in the
 order given; a truncated archive is an error. In Parquet, JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two
-also with .gz, .zst or .bz2, each row is a sample and each column or member a field: strings and bytes unchanged, images with
+also with .gz, .zst, .bz2, .xz or .lz4, each row is a sample and each column or member a field: strings and bytes unchanged, images with
 their extension, lists of numbers as .npy, numbers as text, everything else as JSON.
 
 In arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 // ReaderInput returns the Input of a stream that can be read only once, such as standard input.
 // name stands for the name of a file: its ending decides the format, and keys begin with its stem.
-// The ending .gz or .zst is added if the stream begins with such compressed data.
+// The ending .gz, .zst, .bz2, .xz or .lz4 is added if the stream begins with such compressed data.
 //
 // A source reads such an Input from front to back. It can be neither divided into parts nor
 // resumed, and its fingerprint does not cover its content. Reads end with their context; a
@@ -35,11 +36,12 @@ func ReaderInput(ctx context.Context, r io.Reader, name string) (Input, error) {
 			return Input{}, fmt.Errorf("source: %s: %w", name, err)
 		}
 	}
-	switch {
-	case n >= 2 && head[0] == 0x1f && head[1] == 0x8b: // RFC 1952
-		s.name += ".gz"
-	case n == 4 && head == [4]byte{0x28, 0xb5, 0x2f, 0xfd}: // RFC 8878
-		s.name += ".zst"
+	for magic, ending := range map[string]string{
+		"\x1f\x8b": ".gz", "\x28\xb5\x2f\xfd": ".zst", "BZh": ".bz2", "\xfd7zX": ".xz", "\x04\x22\x4d\x18": ".lz4"} {
+		if strings.HasPrefix(string(head[:n]), magic) {
+			s.name += ending
+			break
+		}
 	}
 	return Input{Store: s, Name: s.name}, nil
 }

@@ -122,7 +122,7 @@ func setStems(files []inputs.File) error {
 	for _, in := range files {
 		_, _, suffix, ok := kindOfInput(&in)
 		if !ok {
-			return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, optionally followed by .gz, .zst or .bz2", in.Path)
+			return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
 		}
 		if _, _, own, ok := kindOf(in.Path); in.As != "" && ok {
 			suffix = own

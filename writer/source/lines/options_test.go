@@ -116,12 +116,12 @@ func TestBadOptions(t *testing.T) {
 	if _, err := New(t.Context(), []source.Input{{Store: mem.New(), Name: "x.csv", Path: "dir/x.csv"}}, Options{}); err == nil || !strings.Contains(err.Error(), "dir/x.csv") {
 		t.Error(err)
 	}
-	for _, name := range []string{"a.jsonl", "a.NDJSON", "a.b.csv", "a.tsv.gz", "a.JSONL.ZST", "a.csv.zstd", "a.csv.bz2"} {
+	for _, name := range []string{"a.jsonl", "a.NDJSON", "a.b.csv", "a.tsv.gz", "a.JSONL.ZST", "a.csv.zstd", "a.csv.bz2", "a.csv.xz", "a.csv.lz4"} {
 		if _, _, _, ok := kindOf(name); !ok {
 			t.Errorf("%s is not taken", name)
 		}
 	}
-	for _, name := range []string{"a.json", "jsonl", ".jsonl", "a.csv.xz", "a.gz", "a.txt", ".csv.gz"} {
+	for _, name := range []string{"a.json", "jsonl", ".jsonl", "a.csv.br", "a.gz", "a.txt", ".csv.gz"} {
 		if _, _, _, ok := kindOf(name); ok {
 			t.Errorf("%s is taken", name)
 		}

@@ -1,5 +1,5 @@
-// Package tar reads the samples of tar archives as WebDataset has them, plain or compressed with
-// gzip or zstd, and those that tar makes of folders.
+// Package tar reads the samples of tar archives as WebDataset has them, plain or
+// compressed with gzip, zstd, bzip2, xz or lz4, and those that tar makes of folders.
 //
 // A sample is a run of members that share the path up to the first dot of the base name. If the
 // members of a sample are not adjacent, they are an error that names the place, because other
@@ -95,7 +95,7 @@ type member struct {
 
 // New returns the samples of archives, in the order of the inputs and of the members. Payloads may
 // be read concurrently. New requests the sizes of the archives, whose names must end in .tar,
-// .tar.gz, .tgz or .tar.zst, and reads no member. Naming an archive twice is an error. The caller
+// optionally followed by .gz, .zst, .bz2, .xz or .lz4, or in .tgz, .tbz2 or .txz. It reads no member. Naming an archive twice is an error. The caller
 // must close the source, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	if opt.MemberMemory == 0 {
@@ -109,7 +109,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	for i, f := range inputs.Files(in) {
 		coding, ok := codingOf(cmp.Or(f.As, f.Name))
 		if !ok {
-			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", f.Path)
+			return nil, fmt.Errorf("source: %s: give archives that end in .tar, optionally followed by .gz, .zst, .bz2, .xz or .lz4, or in .tgz", f.Path)
 		}
 		if known[f.Path] {
 			return nil, fmt.Errorf("source: %s is given twice: its samples would be read twice", f.Path)
@@ -143,12 +143,14 @@ func (t *tarSource) measure(ctx context.Context) error {
 var _ writer.Splitter = (*tarSource)(nil)
 
 func codingOf(name string) (c decoded.Coding, ok bool) {
-	rest, c := decoded.CutSuffix(name)
-	low := strings.ToLower(rest)
-	if c == decoded.Plain && strings.HasSuffix(low, ".tgz") {
-		return decoded.Gzip, true
+	low := strings.ToLower(name)
+	for _, short := range [][2]string{{".tgz", ".gz"}, {".tbz2", ".bz2"}, {".txz", ".xz"}} {
+		if rest, is := strings.CutSuffix(low, short[0]); is {
+			low = rest + ".tar" + short[1]
+		}
 	}
-	return c, strings.HasSuffix(low, ".tar")
+	rest, c := decoded.CutSuffix(low)
+	return c, strings.HasSuffix(rest, ".tar")
 }
 
 // Next implements writer.Source. An error of a whole archive ends the source. A member that cannot

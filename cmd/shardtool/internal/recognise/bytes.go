@@ -159,13 +159,13 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return named, "", seen == named, nil
 	case named == Lines || named == Tar:
 		ending, is := codings[seen]
-		plain := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(suffix, ".gz"), ".zst"), ".zstd"), ".bz2")
+		plain, stated := cutCoding(suffix)
 		switch {
-		case is && (suffix == ".tgz" && ending == ".gz" || suffix == plain+ending || ending == ".zst" && suffix == plain+".zstd"):
+		case is && ending == stated:
 			return named, "", seen == named, nil
 		case is:
-			return named, strings.Replace(plain, ".tgz", ".tar", 1) + ending, true, nil
-		case seen == Tar && plain != suffix:
+			return named, plain + ending, true, nil
+		case seen == Tar && stated != "":
 			return Tar, ".tar", true, nil
 		}
 	case seen == gzipped && named == tfrecord, seen == gzipped && named == idx:
@@ -177,7 +177,27 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 }
 
 // codings are the extensions of the compressions that pack reads.
-var codings = map[*Kind]string{gzipped: ".gz", zstd: ".zst", bzip2: ".bz2"}
+var codings = map[*Kind]string{gzipped: ".gz", zstd: ".zst", bzip2: ".bz2", xz: ".xz", lz4: ".lz4"}
+
+// cutCoding cuts the extension of a compression from extensions.
+func cutCoding(suffix string) (plain, coding string) {
+	switch {
+	case suffix == ".tgz":
+		return ".tar", ".gz"
+	case suffix == ".tbz2":
+		return ".tar", ".bz2"
+	case suffix == ".txz":
+		return ".tar", ".xz"
+	case strings.HasSuffix(suffix, ".zstd"):
+		return strings.TrimSuffix(suffix, ".zstd"), ".zst"
+	}
+	for _, coding := range codings {
+		if plain, is := strings.CutSuffix(suffix, coding); is {
+			return plain, coding
+		}
+	}
+	return suffix, ""
+}
 
 func bothEnds(ctx context.Context, obj objstore.Object) (head, tail []byte, size int64, err error) {
 	info, err := obj.Info(ctx)

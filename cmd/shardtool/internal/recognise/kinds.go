@@ -30,14 +30,14 @@ var (
 	Parquet = &Kind{ID: "parquet", One: "a Parquet file", Many: "Parquet files", suffixes: []string{".parquet", ".parq", ".pq"}}
 	Lines   = &Kind{ID: "lines", One: "a file of JSON Lines or CSV", Many: "files of JSON Lines and CSV", field: true,
 		suffixes: compressed(".jsonl", ".ndjson", ".csv", ".tsv")}
-	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz")}
+	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
 	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
 )
 
 // compressed returns extensions, alone and followed by an extension of a compression that pack reads.
 func compressed(endings ...string) (all []string) {
 	for _, e := range endings {
-		all = append(all, e, e+".gz", e+".zst", e+".zstd", e+".bz2")
+		all = append(all, e, e+".gz", e+".zst", e+".zstd", e+".bz2", e+".xz", e+".lz4")
 	}
 	return all
 }
@@ -102,8 +102,8 @@ var (
 	zipped     = &Kind{ID: "zip", One: "a zip archive", Many: "zip archives", field: true, suffixes: []string{".zip"}, Help: "unpack it with `unzip FILE -d DIR` and pack the folder"}
 	gzipped    = &Kind{ID: "gzip", One: "a gzip file", Many: "gzip files", field: true, suffixes: []string{".gz"}, Help: "unpack it with `gunzip FILE`"}
 	zstd       = &Kind{ID: "zstd", One: "a zstd file", Many: "zstd files", field: true, suffixes: []string{".zst", ".zstd"}, Help: "unpack it with `unzstd FILE`"}
-	xz         = &Kind{ID: "xz", One: "an xz file", Many: "xz files", field: true, suffixes: []string{".xz", ".txz"}, Help: "unpack it with `unxz FILE`"}
-	bzip2      = &Kind{ID: "bzip2", One: "a bzip2 file", Many: "bzip2 files", field: true, suffixes: []string{".bz2", ".tbz2"}, Help: "unpack it with `bunzip2 FILE`"}
+	xz         = &Kind{ID: "xz", One: "an xz file", Many: "xz files", field: true, suffixes: []string{".xz"}, Help: "unpack it with `unxz FILE`"}
+	bzip2      = &Kind{ID: "bzip2", One: "a bzip2 file", Many: "bzip2 files", field: true, suffixes: []string{".bz2"}, Help: "unpack it with `bunzip2 FILE`"}
 	lz4        = &Kind{ID: "lz4", One: "an lz4 file", Many: "lz4 files", field: true, suffixes: []string{".lz4"}, Help: "unpack it with `unlz4 FILE`"}
 	sevenZip   = &Kind{ID: "7z", One: "a 7z archive", Many: "7z archives", suffixes: []string{".7z"}, Help: "unpack it with `7z x FILE` and pack the folder"}
 	rar        = &Kind{ID: "rar", One: "a RAR archive", Many: "RAR archives", suffixes: []string{".rar"}, Help: "unpack it with `unrar x FILE` and pack the folder"}

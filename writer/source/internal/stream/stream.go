@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -26,27 +27,27 @@ const (
 	Gzip
 	Zstd
 	Bzip2
+	Xz
+	Lz4
 )
 
-// suffixes lists the file name extensions of codings.
-var suffixes = []struct {
-	text   string
-	coding Coding
-}{{".gz", Gzip}, {".zst", Zstd}, {".zstd", Zstd}, {".bz2", Bzip2}}
+var names = [...]string{Gzip: "gzip", Zstd: "zstd", Bzip2: "bzip2", Xz: "xz", Lz4: "lz4"}
+
+// Suffixes lists the file name extensions of codings.
+var Suffixes = []string{".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4"}
+
+var codings = [...]Coding{Gzip, Zstd, Zstd, Bzip2, Xz, Lz4}
 
 // CutSuffix returns the coding that a file's name implies, ignoring case, and the name without that
 // extension.
 func CutSuffix(name string) (rest string, coding Coding) {
-	for _, s := range suffixes {
-		if n := len(name) - len(s.text); n > 0 && strings.EqualFold(name[n:], s.text) {
-			return name[:n], s.coding
+	for i, s := range Suffixes {
+		if n := len(name) - len(s); n > 0 && strings.EqualFold(name[n:], s) {
+			return name[:n], codings[i]
 		}
 	}
 	return name, Plain
 }
-
-// maxWindow bounds the memory of a zstd decoder. It is the window of `zstd --long=27`.
-const maxWindow = 128 << 20
 
 // Stream is the decoded content of a file. It is not safe for concurrent use.
 type Stream struct {
@@ -77,7 +78,7 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 		}
 		return s, nil
 	}
-	in := bufio.NewReaderSize(s.raw, 256<<10)
+	in := bufio.NewReaderSize(s.raw, buffer)
 	var err error
 	switch coding {
 	case Gzip:
@@ -88,6 +89,12 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 	case Bzip2:
 		if _, err = in.Peek(1); err == nil { // an empty file is not a stream
 			s.r = bzip2.NewReader(in)
+		}
+	case Xz:
+		s.r, err = openXz(s.raw)
+	case Lz4:
+		if _, err = in.Peek(1); err == nil {
+			s.r = lz4.NewReader(in)
 		}
 	default:
 		var z *zstd.Decoder
@@ -126,7 +133,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 
 // fail returns the store's error if there is one, else it explains the decoder's.
 func (s *Stream) fail(err error) error {
-	name := map[Coding]string{Gzip: "gzip", Zstd: "zstd", Bzip2: "bzip2"}[s.coding]
+	name := names[s.coding]
 	switch {
 	case s.raw.err != nil:
 		return s.raw.err
@@ -134,6 +141,9 @@ func (s *Stream) fail(err error) error {
 		return io.EOF
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return fmt.Errorf("%w: it was compressed with a window above %d MiB, and needs as much memory to read: convert it with `zstd -dc --long=31 FILE | zstd -o NEW`",
+			format.ErrTooLarge, maxWindow>>20)
+	case errors.Is(err, errWindow):
+		return fmt.Errorf("%w: it was compressed with a dictionary above %d MiB, and needs as much memory to read: convert it with `xz -dc FILE | xz -9 > NEW`",
 			format.ErrTooLarge, maxWindow>>20)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: its %s stream is truncated after %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, io.ErrUnexpectedEOF)

@@ -202,7 +202,7 @@ func TestSuffixes(t *testing.T) {
 	for name, want := range map[string]struct {
 		rest   string
 		coding Coding
-	}{"a.gz": {"a", Gzip}, "a.b.GZ": {"a.b", Gzip}, "a.zst": {"a", Zstd}, "a.Zstd": {"a", Zstd}, ".gz": {".gz", Plain}, "gz": {"gz", Plain}, "a.bz2": {"a", Bzip2}, "a.xz": {"a.xz", Plain}} {
+	}{"a.gz": {"a", Gzip}, "a.b.GZ": {"a.b", Gzip}, "a.zst": {"a", Zstd}, "a.Zstd": {"a", Zstd}, ".gz": {".gz", Plain}, "gz": {"gz", Plain}, "a.bz2": {"a", Bzip2}, "a.xz": {"a", Xz}, "a.lz4": {"a", Lz4}, "a.br": {"a.br", Plain}} {
 		if rest, coding := CutSuffix(name); rest != want.rest || coding != want.coding {
 			t.Errorf("%s: %s, %d", name, rest, coding)
 		}
