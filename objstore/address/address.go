@@ -38,9 +38,9 @@
 //
 // azure:// is az://. Variables of the Azure CLI have the credentials, such as
 // AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN and AZURE_STORAGE_CONNECTION_STRING, or the
-// client in AZURE_CLIENT_ID with AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE; else the identity
-// of the machine is used, or az login. The query of an address can be a shared access signature, or
-// have settings:
+// client in AZURE_CLIENT_ID with AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE; else the
+// identity of the machine is used, or az login. The query of an address can be a shared access
+// signature, or have settings:
 //
 //	az://account/container/prefix?endpoint=https://host:port&anonymous=true.
 //
@@ -175,7 +175,8 @@ func openHubBucket(ctx context.Context, rest string, o Options) (objstore.Store,
 }
 
 func openGS(_ context.Context, a address, o Options) (objstore.Store, error) {
-	opts := gs.Options{Logger: o.Logger}
+	var opts gs.Options
+	opts.Logger = o.Logger
 	bucket, prefix, err := a.parse(map[string]any{
 		"endpoint": &opts.Endpoint, "anonymous": &opts.Anonymous, "user_project": &opts.UserProject,
 	})

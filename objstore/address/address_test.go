@@ -60,8 +60,8 @@ func TestOpenScheme(t *testing.T) {
 	}
 }
 
-// TestHubBucket reads from a gateway that redirects reads to another host, as the Hub's does. That host
-// is sent no credentials.
+// TestHubBucket reads from a gateway that redirects reads to another host, as the Hub's does. That
+// host is sent no credentials.
 func TestHubBucket(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	for name, value := range map[string]string{
@@ -151,7 +151,7 @@ func TestOpenURL(t *testing.T) {
 		"hf://datasets/o/n?token=secret":             "no options after a ?",
 		"hf://models/o/n":                            "only data sets",
 		"az://":                                      "az://account/container/prefix",
-		"az://acct":                                  "az://acct/bucket/prefix",
+		"az://acct":                                  "the container's name is empty or has other characters than letters, digits, dots and dashes; give az://acct/container/prefix",
 		"az://acct/box/a?sv=secret":                  "unknown option; the options are anonymous, endpoint",
 		"az://acct/box?endpoint=http://h&sig=secret": "the endpoint has no TLS",
 		"abfss://box/a":                              "give abfss://container@account.dfs.core.windows.net/prefix",

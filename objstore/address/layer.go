@@ -14,7 +14,8 @@ var ErrLayer = errors.New("not a layer's name or address")
 
 // Layer returns the address of a layer of the data set at an address: the folder layers/NAME below
 // it for a name, with the settings of the data set's address, and otherwise the address itself. A
-// path begins with a slash or a dot, so that it is told apart from a name. The error wraps ErrLayer.
+// path begins with a slash or a dot, so that it is told apart from a name. The error wraps
+// ErrLayer.
 func Layer(dataset, layer string) (string, error) {
 	switch {
 	case names.IsLabel(layer):

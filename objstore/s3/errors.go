@@ -62,8 +62,7 @@ func (s *Store) explain(op string, err error) error {
 	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.Response != nil && response.HTTPStatusCode()/100 == 2 {
 		// The XML was cut short or is not XML, which the parser does not distinguish, or the
 		// connection was lost.
-		return &ranged.Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
-			"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
+		return ranged.ErrUnreadable
 	}
 	return errors.New(s.shown.Redact(rootText(err)))
 }
@@ -130,10 +129,7 @@ func (s *Store) explainAnswer(op string, a answer) error {
 	case a.Code == "EntityTooLarge":
 		return fmt.Errorf("%w: it is larger than the server takes", objstore.ErrTooLarge)
 	}
-	if advice := s.advice(op, a); advice != "" {
-		return fmt.Errorf("%w; %s", a.Answer, advice)
-	}
-	return a.Answer
+	return a.Advise(s.advice(op, a))
 }
 
 // advice returns what to do about a refusal that has no error of its own.

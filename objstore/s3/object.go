@@ -140,8 +140,7 @@ func (s *Store) headError(ctx context.Context, op, key string, cause error) erro
 	return err
 }
 
-// plainTag removes the quotes from an ETag, because servers are inconsistent about them.
-func plainTag(tag *string) string { return strings.Trim(aws.ToString(tag), `"`) }
+func plainTag(tag *string) string { return ranged.PlainTag(aws.ToString(tag)) }
 
 // quoteTag adds the quotes that HTTP requires.
 func quoteTag(tag string) string {

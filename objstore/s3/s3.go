@@ -85,7 +85,7 @@ var _ objstore.Store = (*Store)(nil)
 func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, error) {
 	s := &Store{bucket: bucket, segmentParts: segmentParts}
 	var err error
-	if s.Bucket, err = ranged.NewBucket("s3://", bucket, prefix); err != nil {
+	if s.Bucket, err = ranged.NewBucket("s3://", "bucket", bucket, prefix); err != nil {
 		return nil, s.fail("open", "", err)
 	}
 	s.Address = cmp.Or(opts.Gateway, s.Address)

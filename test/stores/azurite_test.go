@@ -107,6 +107,29 @@ func TestAzuriteFaults(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) objstore.Store { return openAzurite(t, server, p.URL, "p") })
 }
 
+// TestAzuriteBlocksLeft creates a small object where an upload has left blocks.
+func TestAzuriteBlocksLeft(t *testing.T) {
+	server := azurite(t)
+	store := openAzurite(t, server, server, "")
+	for _, size := range []int{0, 5} {
+		name, create := fmt.Sprint("object-", size), objstore.Condition{IfNoneMatch: true}
+		upload, err := store.Create(t.Context(), name, create)
+		if err == nil {
+			_, err = upload.Write(make([]byte, 9<<20))
+		}
+		if err == nil {
+			time.Sleep(time.Second) // until a block has been sent
+			err = upload.Abort()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := objstore.Put(t.Context(), store, name, make([]byte, size), create); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestAzuriteRace has two writers create and replace objects: in each of 50 trials one of them wins.
 func TestAzuriteRace(t *testing.T) {
 	server := azurite(t)

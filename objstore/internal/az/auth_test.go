@@ -230,7 +230,8 @@ func TestNoIdentity(t *testing.T) {
 	check("given up after 3 attempts")
 }
 
-// TestSAS has signatures that lack rights, and one that has expired. Reading needs no right to list.
+// TestSAS has signatures that lack rights, and one that has expired. Reading needs no right to
+// list.
 func TestSAS(t *testing.T) {
 	s := azserver.New(t)
 	put(t, open(t, s, "", quick()), "a", pattern(1000))
@@ -271,8 +272,8 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// TestRefusals checks that the error of every refusal contains what to do and no secret, even if the
-// server echoes it.
+// TestRefusals checks that the error of every refusal contains what to do and no secret, even if
+// the server echoes it.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		status     int

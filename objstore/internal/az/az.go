@@ -2,9 +2,9 @@
 //
 // # Reading
 //
-// Package ranged reads the ranges. The version of an object is its ETag, and every request after the
-// first has it in If-Match. In accounts with a hierarchical namespace, folders are not listed, and
-// all pages are requested before the first object is yielded, because the order is another one.
+// Package ranged reads the ranges. The version of an object is its ETag, and every request after
+// the first has it in If-Match. In accounts with a hierarchical namespace, folders are not listed,
+// and all pages are requested before the first object is yielded, because the order is another one.
 //
 // # Writing
 //
@@ -16,16 +16,18 @@
 // visible. Every request with a body has its MD5, which the server compares. An upload has a random
 // tag, which its blocks' IDs begin with and which is in its metadata: if the answer to a commit is
 // lost, the tag shows whose object it is. Another writer's commit of the same name discards the
-// blocks. A process that dies leaves blocks, which no List shows and which are discarded after a week.
+// blocks. A process that dies leaves blocks, which no List shows and which are discarded after a
+// week.
 //
-// The protocol is documented at https://learn.microsoft.com/rest/api/storageservices/blob-service-rest-api.
+// The protocol is documented at
+// https://learn.microsoft.com/rest/api/storageservices/blob-service-rest-api.
 package az
 
 import (
 	"cmp"
 	"context"
+	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -49,15 +51,15 @@ type Options struct {
 	Endpoint string
 	// Anonymous sends no credentials, for public containers.
 	Anonymous bool
-	// SAS is a shared access signature, a query. It is a secret. Without it, and unless Anonymous is
-	// set, the environment has the credentials.
+	// SAS is a shared access signature, a query. It is a secret. Without it, and unless Anonymous
+	// is set, the environment has the credentials.
 	SAS string
 
 	ranged.Connection
 
-	// BlockSize is the size of the first 10,000 blocks of an upload, by default 8 MiB and at most 15.
-	// Objects of at most that size are put by one request. Each further 10,000 blocks are four times
-	// as large.
+	// BlockSize is the size of the first 10,000 blocks of an upload, by default 8 MiB and at most
+	// 15. Objects of at most that size are put by one request. Each further 10,000 blocks are four
+	// times as large.
 	BlockSize int
 	// Workers is the number of blocks of one upload that are sent at once, by default 8.
 	Workers int
@@ -77,11 +79,11 @@ var _ objstore.Store = (*Store)(nil)
 
 var accountName = regexp.MustCompile(`^[-A-Za-z0-9]+$`)
 
-// New returns the store of the objects in container whose names begin with prefix and a slash, or of
-// all objects if prefix is empty. It sends no request.
+// New returns the store of the objects in container whose names begin with prefix and a slash, or
+// of all objects if prefix is empty. It sends no request.
 func New(account, container, prefix string, opts Options) (s *Store, err error) {
 	s = &Store{account: account, opts: opts}
-	s.Bucket, err = ranged.NewBucket("az://"+account+"/", container, prefix)
+	s.Bucket, err = ranged.NewBucket("az://"+account+"/", "container", container, prefix)
 	if !accountName.MatchString(account) {
 		s.Address, err = "az://", errors.New("the account's name is empty or has other characters than letters, digits and dashes; give az://account/container/prefix")
 	}
@@ -112,16 +114,10 @@ func (s *Store) connect() (err error) {
 	if s.base = o.Endpoint; u.Path == "" && !strings.HasPrefix(u.Host, s.account+".") {
 		s.base += "/" + s.account
 	}
-	if (s.auth.sas != nil || s.auth.tokens != nil) && !secure(u) {
+	if (s.auth.sas != nil || s.auth.tokens != nil) && !ranged.Private(u) {
 		return errors.New("the endpoint has no TLS, so that others could read the credentials; give https://, an account key, or anonymous=true")
 	}
 	return nil
-}
-
-// secure reports whether nobody on the way can read what is sent to a URL.
-func secure(u *url.URL) bool {
-	host := u.Hostname()
-	return u.Scheme == "https" || host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
 }
 
 // Describe asks for a token, if the identity is one that has tokens.
@@ -142,8 +138,9 @@ func (s *Store) Remove(ctx context.Context, key string) error {
 
 // List requests pages of at most 5,000 names. Azure orders names by their UTF-16, which is another
 // order than the one of their bytes if there are characters above U+FFFF, and in accounts with a
-// hierarchical namespace by their elements (https://github.com/Azure/azure-sdk-for-go/issues/24210).
-// List then sorts, from the page on where it notices that.
+// hierarchical namespace by their elements
+// (https://github.com/Azure/azure-sdk-for-go/issues/24210). List then sorts, from the page on where
+// it notices that.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		var held []objstore.Info
@@ -193,7 +190,7 @@ func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore
 		}
 		NextMarker string
 	}
-	if err := parse(answer, &list); err != nil {
+	if err := ranged.Decode(answer, &list, xml.Unmarshal); err != nil {
 		return nil, "", false, err
 	}
 	for _, blob := range list.Blobs.Blob {
@@ -204,14 +201,11 @@ func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore
 		other = other || p.ResourceType != "" || strings.IndexFunc(name, func(r rune) bool { return r > 0xFFFF }) >= 0
 		if p.ResourceType != "directory" && strings.HasPrefix(name, prefix) {
 			modified, _ := http.ParseTime(p.Modified)
-			page = append(page, objstore.Info{Name: name, Size: p.Size, ETag: plainTag(p.Etag), ModTime: modified})
+			page = append(page, objstore.Info{Name: name, Size: p.Size, ETag: ranged.PlainTag(p.Etag), ModTime: modified})
 		}
 	}
 	return page, list.NextMarker, other, nil
 }
-
-// plainTag returns an ETag without quotes: headers have them, lists have not.
-func plainTag(tag string) string { return strings.Trim(tag, `"`) }
 
 // Head implements ranged.Backend.
 func (s *Store) Head(ctx context.Context, key string) (ranged.Meta, error) {
@@ -238,7 +232,7 @@ func (s *Store) head(ctx context.Context, key string) (http.Header, ranged.Meta,
 
 // describe returns the version and the checksum that a header has.
 func describe(header http.Header) (meta ranged.Meta) {
-	meta.ETag = plainTag(header.Get("ETag"))
+	meta.ETag = ranged.PlainTag(header.Get("ETag"))
 	text := header.Get("X-Ms-Blob-Content-Md5") // in answers with a part, where Content-MD5 would be the part's
 	if header.Get("Content-Range") == "" {
 		text = header.Get("Content-MD5")
@@ -253,7 +247,7 @@ func describe(header http.Header) (meta ranged.Meta) {
 
 // Get implements ranged.Backend.
 func (s *Store) Get(ctx context.Context, key string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
-	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
+	header := ranged.Range(off, n)
 	if etag != "" {
 		header.Set("If-Match", `"`+etag+`"`)
 	}

@@ -240,6 +240,35 @@ func TestBlocksGone(t *testing.T) {
 	}
 }
 
+// TestBlocksLeft creates a small object where an upload has left blocks, on a server that takes
+// them for an object, as Azurite does. An object is not replaced even so.
+func TestBlocksLeft(t *testing.T) {
+	s := azserver.New(t)
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+		s.Mu.Lock()
+		left := len(s.Blocks["a"]) > 0
+		s.Mu.Unlock()
+		if refused := left && r.Method == http.MethodPut && r.URL.RawQuery == "" && r.Header.Get("If-None-Match") == "*"; refused {
+			azserver.Refuse(w, http.StatusConflict, "BlobAlreadyExists", "The specified blob already exists.")
+			return true
+		}
+		return false
+	})
+	store := open(t, s, "", quick())
+	for _, size := range []int{0, 5} {
+		s.Objects = map[string]*azserver.Stored{}
+		s.Blocks["a"] = map[string][]byte{"left": nil}
+		create := objstore.Condition{IfNoneMatch: true}
+		if info, err := objstore.Put(t.Context(), store, "a", pattern(size), create); err != nil || info.ETag != s.Objects["a"].ETag || len(s.Objects["a"].Data) != size {
+			t.Errorf("%d bytes: %+v, %v", size, info, err)
+		}
+		s.Blocks["a"] = map[string][]byte{"left": nil}
+		if _, err := objstore.Put(t.Context(), store, "a", pattern(9), create); !errors.Is(err, objstore.ErrExists) || len(s.Objects["a"].Data) != size {
+			t.Error(err)
+		}
+	}
+}
+
 // TestPinned replaces an object under an open handle: it is asked for by ETag, and is changed.
 func TestPinned(t *testing.T) {
 	s := azserver.New(t)

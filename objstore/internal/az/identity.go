@@ -2,24 +2,12 @@ package az
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 	"github.com/shardtool/shardtool/objstore/internal/tokens"
@@ -30,9 +18,8 @@ type identity struct {
 	key    []byte
 	sas    url.Values
 	tokens *tokens.Source
-	name   string                     // what it is
-	from   string                     // where it was found
-	found  *atomic.Pointer[[2]string] // name and from of tokens, when they were found
+	name   string // what it is, but for tokens
+	from   string // where it was found
 }
 
 // emulator is the connection string that UseDevelopmentStorage=true stands for
@@ -40,28 +27,15 @@ type identity struct {
 const emulator = "AccountName=devstoreaccount1;BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;" +
 	"AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-// resource is what tokens are for.
-const resource = "https://storage.azure.com/"
-
-// setting returns the first of the variables that is set, and its name.
-func setting(names ...string) (value, name string) {
-	for _, name := range names {
-		if value := strings.TrimSpace(os.Getenv(name)); value != "" {
-			return value, name
-		}
-	}
-	return "", strings.Join(names, " or ")
-}
-
 // identify finds the credentials and the endpoint, in the options or in the environment. The
 // variables are the ones of the Azure CLI and of the crate object_store.
 func (s *Store) identify(client *http.Client) (err error) {
 	const inAddress = "the address"
-	conn, connName := setting("AZURE_STORAGE_CONNECTION_STRING")
-	account, _ := setting("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
-	key, keyName := setting("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCESS_KEY")
-	sas, sasName := setting("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
-	endpoint, _ := setting("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+	conn, connName := tokens.Setting("AZURE_STORAGE_CONNECTION_STRING")
+	account, _ := tokens.Setting("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+	key, keyName := tokens.Setting("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCESS_KEY")
+	sas, sasName := tokens.Setting("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+	endpoint, _ := tokens.Setting("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 	if conn != "" {
 		c := connection(conn)
 		account, endpoint = c["AccountName"], c["BlobEndpoint"]
@@ -93,12 +67,7 @@ func (s *Store) identify(client *http.Client) (err error) {
 		}
 		s.Secrets.Remember(s.auth.sas.Get("sig"), url.QueryEscape(s.auth.sas.Get("sig")))
 	default:
-		s.auth = identity{from: "the AZURE_ variables, the identity of the machine, az login", found: new(atomic.Pointer[[2]string])}
-		s.auth.tokens = &tokens.Source{
-			Find: s.auth.find, Client: client, Secrets: &s.Secrets,
-			Advice: "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, " +
-				"run az login, or read a public container with anonymous=true",
-		}
+		s.auth = identity{tokens: tokens.Microsoft("https://storage.azure.com/", client, &s.Secrets)}
 	}
 	return nil
 }
@@ -121,8 +90,8 @@ func (i *identity) anonymous() bool { return i.key == nil && i.sas == nil && i.t
 
 // describe returns who sends the requests, and where that was found.
 func (i *identity) describe() (name, from string) {
-	if i.found != nil && i.found.Load() != nil {
-		return i.found.Load()[0], i.found.Load()[1]
+	if i.tokens != nil {
+		return i.tokens.Describe()
 	}
 	name = i.name
 	if end := i.sas.Get("se"); end != "" {
@@ -152,166 +121,4 @@ func (i *identity) advice(op, code string) string {
 		return fmt.Sprintf("%s (%s) lacks a role, or the account refuses this network: ask for Storage Blob Data %s", name, from, need[1])
 	}
 	return fmt.Sprintf("the token of %s (%s) is not accepted: check its tenant, log in again, or renew its secret", name, from)
-}
-
-// find finds what tokens are made from: a client with a secret or with the token of a workload, a
-// token, the identity of the machine, or the Azure CLI.
-func (i *identity) find(ctx context.Context) (source oauth2.TokenSource, err error) {
-	id, idName := setting("AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID")
-	tenant, tenantName := setting("AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID")
-	secret, from := setting("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET")
-	file, fileName := setting("AZURE_FEDERATED_TOKEN_FILE")
-	token, tokenName := setting("AZURE_STORAGE_TOKEN")
-	name := "client " + id
-	found := func(name, from string) { i.found.Store(&[2]string{strings.TrimSpace(name), from}) }
-	i.tokens.Secrets.Remember(secret)
-	switch {
-	case secret != "" || file != "":
-		if id == "" || tenant == "" {
-			return nil, fmt.Errorf("%s and %s are needed as well", idName, tenantName)
-		}
-		c := clientcredentials.Config{ClientID: id, ClientSecret: secret, Scopes: []string{resource + ".default"}, AuthStyle: oauth2.AuthStyleInParams}
-		if c.TokenURL, err = tokenURL(tenant); err != nil {
-			return nil, err
-		}
-		if secret == "" {
-			from = fileName
-			source = workload{ctx, c, file}
-			break
-		}
-		source = c.TokenSource(ctx)
-	case token != "":
-		name, from, source = "token", tokenName, oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
-	default:
-		return machine{ctx, id, found}, nil
-	}
-	found(name, from)
-	return source, nil
-}
-
-// tokenURL returns where clients of a tenant ask for tokens.
-func tokenURL(tenant string) (string, error) {
-	host, name := setting("AZURE_AUTHORITY_HOST", "AZURE_STORAGE_AUTHORITY_HOST")
-	if host = cmp.Or(host, "https://login.microsoftonline.com"); !strings.Contains(host, "://") {
-		host = "https://" + host
-	}
-	u, err := url.Parse(host)
-	if err != nil || !secure(u) {
-		return "", fmt.Errorf("%s is not a URL with https://; give one like https://login.microsoftonline.com", name)
-	}
-	return u.JoinPath(tenant, "oauth2/v2.0/token").String(), nil
-}
-
-// workload asks for tokens with the token in a file, which is replaced before it expires
-// (https://azure.github.io/azure-workload-identity).
-type workload struct {
-	ctx  context.Context
-	c    clientcredentials.Config
-	file string
-}
-
-// Token implements oauth2.TokenSource.
-func (w workload) Token() (*oauth2.Token, error) {
-	assertion, err := os.ReadFile(w.file)
-	if err != nil {
-		return nil, err
-	}
-	w.c.EndpointParams = url.Values{
-		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
-		"client_assertion":      {strings.TrimSpace(string(assertion))},
-	}
-	return w.c.Token(w.ctx)
-}
-
-// machine asks the machine for tokens: App Service and Azure ML have an address for that in the
-// environment, virtual machines and Kubernetes a known one
-// (https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token).
-// Elsewhere the Azure CLI has tokens.
-type machine struct {
-	ctx   context.Context
-	id    string // of a client, or empty
-	found func(name, from string)
-}
-
-// Token implements oauth2.TokenSource.
-func (m machine) Token() (*oauth2.Token, error) {
-	ctx, cancel := context.WithTimeout(m.ctx, 20*time.Second)
-	defer cancel()
-	token, from, err := m.ask(ctx)
-	if err == nil {
-		m.found("managed identity "+m.id, from)
-		return token, nil
-	}
-	if t, ok := errors.AsType[*ranged.Transient](err); ok && t.Answered {
-		return nil, err
-	}
-	text, cliErr := exec.CommandContext(ctx, "az", "account", "get-access-token", "--resource", resource, "--output", "json").Output()
-	if cliErr == nil {
-		m.found("the user of az login", "the Azure CLI")
-		return parseToken(text)
-	}
-	if failed, ok := errors.AsType[*exec.ExitError](cliErr); ok {
-		line, _, _ := strings.Cut(string(failed.Stderr), "\n")
-		cliErr = errors.New(line)
-	}
-	return nil, fmt.Errorf("managed identity by %s: %v; Azure CLI: %v", from, err, cliErr)
-}
-
-// ask asks an address that needs no proxy.
-func (m machine) ask(ctx context.Context) (token *oauth2.Token, from string, err error) {
-	query, header := url.Values{"resource": {resource}, "api-version": {"2018-02-01"}}, http.Header{"Metadata": {"true"}}
-	client, key := m.id, "client_id"
-	at, from := setting("IDENTITY_ENDPOINT", "MSI_ENDPOINT")
-	switch secret, _ := setting("IDENTITY_HEADER", "MSI_SECRET"); {
-	case at == "":
-		at, _ = setting("AZURE_POD_IDENTITY_AUTHORITY_HOST")
-		at, from = cmp.Or(at, "http://169.254.169.254")+"/metadata/identity/oauth2/token", "169.254.169.254"
-	case from == "IDENTITY_ENDPOINT":
-		query.Set("api-version", "2019-08-01")
-		header.Set("X-Identity-Header", secret)
-	default:
-		query.Set("api-version", "2017-09-01")
-		header.Set("Secret", secret)
-		client, key = cmp.Or(client, os.Getenv("DEFAULT_IDENTITY_CLIENT_ID")), "clientid"
-	}
-	if client != "" {
-		query.Set(key, client)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?"+query.Encode(), nil)
-	if err != nil {
-		return nil, from, errors.New("its address is not a URL")
-	}
-	request.Header = header
-	dialer := net.Dialer{Timeout: time.Second} // elsewhere nobody answers
-	answer, err := (&http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}).Do(request)
-	if err != nil {
-		return nil, from, ranged.TransportError(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	if a := (ranged.Answer{Status: answer.StatusCode}); ranged.TransientStatus(a.Status) || err != nil {
-		return nil, from, a.Transient()
-	} else if a.Status != http.StatusOK {
-		return nil, from, a
-	}
-	token, err = parseToken(text)
-	return token, from, err
-}
-
-// parseToken parses the answer of a machine or of the Azure CLI. A token whose end it cannot parse is
-// used until it is refused.
-func parseToken(text []byte) (*oauth2.Token, error) {
-	var t struct {
-		Access  string          `json:"access_token"`
-		AccessC string          `json:"accessToken"`
-		End     json.RawMessage `json:"expires_on"` // a number, or one in a string
-	}
-	if err := json.Unmarshal(text, &t); err != nil || t.Access+t.AccessC == "" {
-		return nil, errors.New("the answer has no token")
-	}
-	token := &oauth2.Token{AccessToken: t.Access + t.AccessC}
-	if end, err := strconv.ParseInt(strings.Trim(string(t.End), `"`), 10, 64); err == nil {
-		token.Expiry = time.Unix(end, 0)
-	}
-	return token, nil
 }

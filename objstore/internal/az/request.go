@@ -51,29 +51,16 @@ func (s *Store) send(ctx context.Context, op, method, key string, query url.Valu
 		request.Header.Set("Content-Type", "application/octet-stream")
 		request.Header.Set("Content-MD5", base64.StdEncoding.EncodeToString(sum[:]))
 	}
-	var token string
-	switch {
-	case s.auth.tokens != nil:
-		if token, err = s.auth.tokens.Token(); err != nil {
-			return nil, err
-		}
-		request.Header.Set("Authorization", "Bearer "+token)
-	case s.auth.key != nil:
+	if s.auth.key != nil {
 		sign(request, s.account, s.auth.key)
 	}
-	answer, err := s.Client.Send(request)
+	answer, err := s.auth.tokens.Send(s.Client, request, func(answer *http.Response) error {
+		return s.explain(op, s.refusal(answer), answer.Header)
+	})
 	if t, ok := errors.AsType[*ranged.Transient](err); ok && t.NoHost {
 		t.Err = fmt.Errorf("%w; check the account %s: addresses are az://ACCOUNT/CONTAINER/PREFIX", t.Err, s.account)
 	}
-	if err != nil || answer.StatusCode/100 == 2 {
-		return answer, err
-	}
-	defer answer.Body.Close()
-	err = s.explain(op, s.refusal(answer), answer.Header)
-	if answer.StatusCode == http.StatusUnauthorized && token != "" && s.auth.tokens.Renew(token) {
-		err = &ranged.Transient{Err: err, Answered: true}
-	}
-	return nil, err
+	return answer, err
 }
 
 // do is send for a request whose answer is its header.
@@ -110,16 +97,6 @@ func sign(r *http.Request, account string, key []byte) {
 	h.Set("Authorization", "SharedKey "+account+":"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }
 
-// parse reads XML and closes the body.
-func parse(answer *http.Response, into any) error {
-	defer answer.Body.Close()
-	if err := xml.NewDecoder(answer.Body).Decode(into); err != nil {
-		return &ranged.Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
-			"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
-	}
-	return nil
-}
-
 // refusal reads the server's reason. Its code is in the header, too, because HEAD has no body.
 func (s *Store) refusal(answer *http.Response) ranged.Answer {
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, 16<<10)) // what arrives is enough
@@ -152,10 +129,7 @@ func (s *Store) explain(op string, a ranged.Answer, header http.Header) error {
 	case a.Status == http.StatusRequestedRangeNotSatisfiable:
 		return io.ErrUnexpectedEOF
 	}
-	if advice := s.advice(op, a, header); advice != "" {
-		return fmt.Errorf("%w; %s", a, advice)
-	}
-	return a
+	return a.Advise(s.advice(op, a, header))
 }
 
 func (s *Store) advice(op string, a ranged.Answer, header http.Header) string {

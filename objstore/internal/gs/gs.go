@@ -25,10 +25,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -37,6 +35,7 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
+	"github.com/shardtool/shardtool/objstore/internal/tokens"
 )
 
 // Options configure a store. The zero value is right for Google's servers.
@@ -50,8 +49,7 @@ type Options struct {
 	// UserProject is the project that pays for the requests.
 	UserProject string
 
-	// ReadOptions tune reads.
-	ReadOptions objstore.ReadOptions
+	ranged.Connection
 
 	// PartSize is the size of the first 2,000 parts of an upload, by default 8 MiB. Objects of at
 	// most that size are put by one request. Each further 2,000 parts are four times as large.
@@ -59,25 +57,15 @@ type Options struct {
 	// UploadConcurrency is the number of parts of one upload that are sent at once, by default 8. An
 	// upload of several parts holds one part more than that in memory.
 	UploadConcurrency int
-	// WriteTimeout is the longest time in which a request of an upload moves no byte in either
-	// direction, by default 60 s.
-	WriteTimeout time.Duration
-	// HTTPClient sends the requests, for tests. Nil means a client of the store's own.
-	HTTPClient *http.Client
-	// Logger receives warnings that are not errors. Nil means none. Secrets are never logged.
-	Logger *slog.Logger
 }
 
 // Store is an [objstore.Store] in a bucket. Use [New]. Many goroutines may use it. It needs no
 // closing.
 type Store struct {
-	ranged.Bucket
-	base   string // scheme and host
-	opts   Options
-	client ranged.Client
-	auth   *auth // nil for an anonymous store
-	shown  ranged.Secrets
-	reader *ranged.Reader
+	ranged.Objects
+	base string // scheme and host
+	opts Options
+	auth *tokens.Source // nil for an anonymous store
 }
 
 var _ objstore.Store = (*Store)(nil)
@@ -86,11 +74,11 @@ var _ objstore.Store = (*Store)(nil)
 // all objects if prefix is empty. It sends no request.
 func New(bucket, prefix string, opts Options) (s *Store, err error) {
 	s = &Store{opts: opts}
-	if s.Bucket, err = ranged.NewBucket("gs://", bucket, prefix); err == nil {
+	if s.Bucket, err = ranged.NewBucket("gs://", "bucket", bucket, prefix); err == nil {
 		err = s.connect()
 	}
 	if err != nil {
-		return nil, s.fail("open", "", err)
+		return nil, s.Fail("open", "", err)
 	}
 	return s, nil
 }
@@ -108,32 +96,23 @@ func (s *Store) connect() error {
 	if err := ranged.CheckEndpoint(o.Endpoint); err != nil {
 		return err
 	}
-	if strings.HasPrefix(o.Endpoint, "http:") && !o.Anonymous {
-		return errors.New("the endpoint has no TLS, so that others could read the token; give https://, or add anonymous=true")
+	client := s.Connect(o.Connection, s)
+	if u, err := url.Parse(o.Endpoint); !o.Anonymous {
+		if err != nil || !ranged.Private(u) {
+			return errors.New("the endpoint has no TLS, so that others could read the token; give https://, or add anonymous=true")
+		}
+		s.auth = tokens.Google("https://www.googleapis.com/auth/devstorage.read_write", client, &s.Secrets)
 	}
 	s.base = strings.TrimSuffix(o.Endpoint, "/")
-	s.reader = ranged.New(s.Address, o.ReadOptions, o.Logger)
-	s.reader.WriteTimeout = cmp.Or(o.WriteTimeout, time.Minute)
-	client := o.HTTPClient
-	if client == nil {
-		client = ranged.NewClient(s.reader.Traits().MostRequests + 4*o.UploadConcurrency)
-	}
-	if !o.Anonymous {
-		s.auth = newAuth(&http.Client{Transport: client.Transport, Timeout: 20 * time.Second}, &s.shown)
-	}
-	s.client = ranged.Client{Doer: ranged.BoundRedirects(client)}
 	return nil
 }
 
 // Traits reports a remote store, with the concurrency that the Options set.
 func (s *Store) Traits() objstore.Traits {
-	traits := s.reader.Traits()
+	traits := s.Objects.Traits()
 	traits.Sweep = s.sweep
 	return traits
 }
-
-// Stats returns the counters since New. Stat, List and Delete count as requests too.
-func (s *Store) Stats() ranged.Stats { return s.reader.Stats() }
 
 // Describe finds the credentials and asks for a token.
 func (s *Store) Describe(context.Context) (objstore.Description, error) {
@@ -142,32 +121,18 @@ func (s *Store) Describe(context.Context) (objstore.Description, error) {
 		return d, nil
 	}
 	_, err := s.auth.Token()
-	d.Identity, d.From = s.auth.describe()
-	return d, s.fail("open", "", err)
+	d.Identity, d.From = s.auth.Describe()
+	return d, s.Fail("open", "", err)
 }
 
-// Delete removes an object.
-func (s *Store) Delete(ctx context.Context, name string) error {
-	key, err := s.Key(ctx, name)
-	if err == nil {
-		err = s.delete(ctx, key)
-	}
-	return s.fail("delete", name, err)
-}
-
-func (s *Store) delete(ctx context.Context, key string) error {
-	err := s.reader.Do(ctx, func(ctx context.Context) error {
-		return s.do(ctx, "delete", http.MethodDelete, s.url("", key, url.Values{}), nil)
-	})
-	if isMissing(err) {
-		return nil
-	}
-	return err
+// Remove implements ranged.Backend.
+func (s *Store) Remove(ctx context.Context, key string) error {
+	return s.do(ctx, "delete", http.MethodDelete, s.url("", key, url.Values{}), nil)
 }
 
 // List requests pages of at most 1,000 names, each when the page before it is used up.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
-	return s.reader.List(ctx, s.Prefix, prefix, listed, s.page)
+	return s.Reader.List(ctx, s.Prefix, prefix, listed, s.page)
 }
 
 // page implements ranged.Pager.
@@ -208,10 +173,6 @@ func (s *Store) url(service, key string, query url.Values) string {
 	return u + "?" + query.Encode()
 }
 
-func (s *Store) fail(op, name string, err error) error {
-	return objstore.NewError(op, s.Address, name, err)
-}
-
 // resource is the description of an object.
 type resource struct {
 	Name       string
@@ -226,44 +187,10 @@ func (r resource) meta() ranged.Meta {
 	return ranged.Meta{Size: r.Size, ETag: r.Generation, ModTime: r.Updated, Sum: ranged.CRC32C.Sum(r.CRC32C)}
 }
 
-// object adds the checksum to the handle of package ranged.
-type object struct {
-	*ranged.Object
-	store     *Store
-	name, key string
-}
-
-// Open sends no request: a missing object is an error of the first read or Info.
-func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
-	key, err := s.Key(ctx, name)
-	if err != nil {
-		return nil, s.fail("get", name, err)
-	}
-	o := &object{store: s, name: name, key: key}
-	o.Object = s.reader.Open(name, o.get, s.stater(key))
-	return o, nil
-}
-
-// Sum returns the checksum for [objstore.SumOf], which costs no request once the object was read.
-func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
-	meta, err := o.Meta(ctx)
-	return meta.Sum, o.store.fail("get", o.name, err)
-}
-
-// Stat sends one request.
-func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
-	key, err := s.Key(ctx, name)
-	if err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
-	}
-	return s.reader.Stat(ctx, name, s.stater(key))
-}
-
-func (s *Store) stater(key string) ranged.Stater {
-	return func(ctx context.Context) (ranged.Meta, error) {
-		r, err := s.stat(ctx, key)
-		return r.meta(), err
-	}
+// Head implements ranged.Backend.
+func (s *Store) Head(ctx context.Context, key string) (ranged.Meta, error) {
+	r, err := s.stat(ctx, key)
+	return r.meta(), err
 }
 
 func (s *Store) stat(ctx context.Context, key string) (r resource, err error) {
@@ -277,21 +204,17 @@ func (s *Store) stat(ctx context.Context, key string) (r resource, err error) {
 var errNoGeneration = errors.New("the server gives the object no generation, so that its versions cannot be told apart; " +
 	"check the endpoint")
 
-// get implements ranged.Getter.
-func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+// Get implements ranged.Backend.
+func (s *Store) Get(ctx context.Context, key string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	query := url.Values{"alt": {"media"}}
 	if etag != "" {
 		query.Set("generation", etag)
 	}
-	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
-	answer, err := o.store.send(ctx, "get", http.MethodGet, o.store.url("", o.key, query), header, nil)
-	if etag != "" && isMissing(err) {
-		err = objstore.ErrChanged
-	}
+	answer, err := s.send(ctx, "get", http.MethodGet, s.url("", key, query), ranged.Range(off, n))
 	if err != nil {
 		return nil, ranged.Meta{}, err
 	}
-	header = answer.Header
+	header := answer.Header
 	if header.Get("X-Goog-Stored-Content-Encoding") == "gzip" || header.Get("Content-Encoding") == "gzip" {
 		answer.Body.Close()
 		return nil, ranged.Meta{}, errors.New("the object is stored with Content-Encoding: gzip, and the server has no ranges of what it " +

@@ -32,14 +32,10 @@ func TestMain(m *testing.M) {
 const chunk = 256 << 10
 
 // quick returns options with short pauses and small chunks.
-func quick() gs.Options {
-	return gs.Options{
-		Anonymous: true,
-		PartSize:  chunk,
-		ReadOptions: objstore.ReadOptions{
-			BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, FirstByteTimeout: 20 * time.Second,
-		},
-	}
+func quick() (opts gs.Options) {
+	opts.Anonymous, opts.PartSize = true, chunk
+	opts.ReadOptions = objstore.ReadOptions{BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, FirstByteTimeout: 20 * time.Second}
+	return opts
 }
 
 func open(t *testing.T, s *gsserver.Server, prefix string, opts gs.Options) *gs.Store {

@@ -61,10 +61,10 @@ func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition
 		err = fmt.Errorf("%w: it has a line break, which Google Cloud Storage refuses", objstore.ErrName)
 	}
 	if err != nil {
-		return nil, s.fail("put", name, err)
+		return nil, s.Fail("put", name, err)
 	}
 	u := &upload{store: s, key: key, cond: cond, tag: rand.Text(), sent: map[string]string{}}
-	u.Upload = parts.NewUpload(ctx, s.reader, name, u.tag, cond, parts.Options{
+	u.Upload = parts.NewUpload(ctx, s.Reader, name, u.tag, cond, parts.Options{
 		Size: s.opts.PartSize, Workers: s.opts.UploadConcurrency, Segment: segmentParts, Growth: growth, Most: maxParts,
 	}, u)
 	return u, nil
@@ -177,13 +177,13 @@ func (u *upload) compose(ctx context.Context, key string, query url.Values, desc
 		return nil, err
 	}
 	done := new(resource)
-	err = u.store.reader.Send(ctx, nil, func(ctx context.Context) error {
+	err = u.store.Reader.Send(ctx, nil, func(ctx context.Context) error {
 		header := http.Header{"Content-Type": {"application/json"}}
 		answer, err := u.store.send(ctx, "put", http.MethodPost, u.store.url("/compose", key, query), header, body)
 		if err != nil {
 			return err
 		}
-		return parse(answer, done)
+		return ranged.Decode(answer, done, json.Unmarshal)
 	})
 	return done, err
 }
@@ -204,7 +204,7 @@ func (s *Store) put(ctx context.Context, query url.Values, described map[string]
 	tail := []byte("\r\n--" + boundary + "--\r\n")
 	header := http.Header{"Content-Type": {"multipart/related; boundary=" + boundary}}
 	done := new(resource)
-	err = s.reader.Send(ctx, nil, func(ctx context.Context) error {
+	err = s.Reader.Send(ctx, nil, func(ctx context.Context) error {
 		answer, err := s.send(ctx, "put", http.MethodPost, s.url("/upload", "", query), header, head, data, tail)
 		if a, ok := errors.AsType[ranged.Answer](err); ok && a.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(a.Message), "crc32c") {
 			return &ranged.Transient{Err: err, Answered: true} // damaged on the way
@@ -212,7 +212,7 @@ func (s *Store) put(ctx context.Context, query url.Values, described map[string]
 		if err != nil {
 			return err
 		}
-		return parse(answer, done)
+		return ranged.Decode(answer, done, json.Unmarshal)
 	})
 	return done, err
 }
@@ -243,7 +243,7 @@ func (u *upload) Drop(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(maxSources)
 	for key := range u.sent {
-		group.Go(func() error { return u.store.delete(ctx, key) })
+		group.Go(func() error { return u.store.Erase(ctx, key) })
 	}
 	_ = group.Wait()
 	clear(u.sent)
@@ -261,14 +261,14 @@ func listed(name string) error {
 // sweep deletes the parts below the store's prefix that are older than a day and than olderThan.
 func (s *Store) sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
 	oldest := time.Now().Add(-max(olderThan, partLife))
-	for info, err := range s.reader.List(ctx, s.Prefix, partPrefix, ranged.CheckName, s.page) {
+	for info, err := range s.Reader.List(ctx, s.Prefix, partPrefix, ranged.CheckName, s.page) {
 		if err == nil && info.ModTime.Before(oldest) {
-			if err = s.delete(ctx, s.Prefix+info.Name); err == nil {
+			if err = s.Erase(ctx, s.Prefix+info.Name); err == nil {
 				removed++
 			}
 		}
 		if err != nil {
-			return removed, s.fail("sweep", "", err)
+			return removed, s.Fail("sweep", "", err)
 		}
 	}
 	return removed, nil

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -37,16 +38,19 @@ type link struct {
 // mostFiles is the number of files whose places are kept.
 const mostFiles = 1 << 14
 
-func (s *store) file(name string) *file {
+func (s *store) file(key string) *file {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.files[name]
+	f := s.files[key]
 	if f == nil {
 		if len(s.files) >= mostFiles {
-			clear(s.files)
+			for some := range s.files {
+				delete(s.files, some)
+				break
+			}
 		}
 		f = &file{turn: make(turn, 1)}
-		s.files[name] = f
+		s.files[key] = f
 	}
 	return f
 }
@@ -59,59 +63,25 @@ func (f *file) kept() (l link, ok bool) {
 	return link{size: -1}, false
 }
 
-// object adds the checksum to the handle of package ranged.
-type object struct {
-	*ranged.Object
-	store *store
-	name  string
-}
-
-// Sum returns the file's hash: in LFS and Xet it is the SHA-256, in git the SHA-1 of a header and
-// the bytes.
-func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
-	meta, err := o.Meta(ctx)
-	return meta.Sum, o.store.fail("get", o.name, err)
-}
-
 // Open asks for the commit, if it is not known. A missing file is an error of the first read or
 // Info.
 func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
-	f, err := s.find(ctx, name)
-	if err != nil {
-		return nil, s.fail("get", name, err)
+	if err := s.ready(ctx, name); err != nil {
+		return nil, s.Fail("get", name, err)
 	}
-	// A commit never changes. If a server sends another version even so, its tag tells package
-	// ranged.
-	get := func(ctx context.Context, off, n int64, _ string) (io.ReadCloser, ranged.Meta, error) {
-		answer, l, err := s.read(ctx, f, name, off, n)
-		if err != nil {
-			return nil, ranged.Meta{}, err
-		}
-		return answer.Body, l.meta(), nil
-	}
-	return &object{s.reader.Open(name, get, s.stater(f, name)), s, name}, nil
+	return s.Objects.Open(ctx, name)
 }
 
 // Stat sends a HEAD request to /resolve/, unless the file is known.
 func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
-	f, err := s.find(ctx, name)
-	if err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
+	if err := s.ready(ctx, name); err != nil {
+		return objstore.Info{}, s.Fail("stat", name, err)
 	}
-	return s.reader.Stat(ctx, name, s.stater(f, name))
+	return s.Objects.Stat(ctx, name)
 }
 
-func (s *store) find(ctx context.Context, name string) (*file, error) {
-	err := s.check(ctx, name)
-	if err == nil {
-		err = s.pin(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.file(name), nil
-}
-
+// meta describes the file. Its checksum is the file's hash: in LFS and Xet the SHA-256, in git the
+// SHA-1 of a header and the bytes.
 func (l link) meta() ranged.Meta {
 	meta := ranged.Meta{Size: l.size, ETag: l.tag}
 	want, err := hex.DecodeString(l.tag)
@@ -129,31 +99,40 @@ func (l link) meta() ranged.Meta {
 	return meta
 }
 
-// stater describes a file. A commit never changes, so what is known stays valid.
-func (s *store) stater(f *file, name string) ranged.Stater {
-	return func(ctx context.Context) (ranged.Meta, error) {
-		if l, _ := f.kept(); l.tag != "" && l.size >= 0 {
-			return l.meta(), nil
-		}
-		answer, l, err := s.resolve(ctx, f, link{}, http.MethodHead, name, "")
-		if answer != nil {
-			answer.Body.Close()
-			l.size = answer.ContentLength
-			f.link.Store(&l)
-		}
-		if err == nil && l.size < 0 { // the answer has no X-Linked-Size
-			if answer, l, err = s.read(ctx, f, name, 0, 1); err == nil {
-				answer.Body.Close()
-			}
-		}
-		return l.meta(), err
+// Get implements ranged.Backend. A commit never changes. If a server sends another version even so,
+// its tag tells package ranged.
+func (s *store) Get(ctx context.Context, key string, off, n int64, _ string) (io.ReadCloser, ranged.Meta, error) {
+	answer, l, err := s.read(ctx, key, off, n)
+	if err != nil {
+		return nil, ranged.Meta{}, err
 	}
+	return answer.Body, l.meta(), nil
+}
+
+// Head implements ranged.Backend. A commit never changes, so what is known stays valid.
+func (s *store) Head(ctx context.Context, key string) (ranged.Meta, error) {
+	f := s.file(key)
+	if l, _ := f.kept(); l.tag != "" && l.size >= 0 {
+		return l.meta(), nil
+	}
+	answer, l, err := s.resolve(ctx, f, link{}, http.MethodHead, key, nil)
+	if answer != nil {
+		answer.Body.Close()
+		l.size = answer.ContentLength
+		f.link.Store(&l)
+	}
+	if err == nil && l.size < 0 { // the answer has no X-Linked-Size
+		if answer, l, err = s.read(ctx, key, 0, 1); err == nil {
+			answer.Body.Close()
+		}
+	}
+	return l.meta(), err
 }
 
 // read requests a range from where the file's bytes are. A place that was kept may refuse, because
 // its signature has expired or was revoked; /resolve/ is asked for another one then.
-func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*http.Response, link, error) {
-	span := fmt.Sprintf("bytes=%d-%d", off, off+n-1)
+func (s *store) read(ctx context.Context, key string, off, n int64) (*http.Response, link, error) {
+	f, span := s.file(key), ranged.Range(off, n)
 	l, ok := f.kept()
 	if ok {
 		answer, whole, err := s.fetch(ctx, l, span, off, n)
@@ -161,7 +140,7 @@ func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*
 			return answer, whole, err
 		}
 	}
-	answer, fresh, err := s.resolve(ctx, f, l, http.MethodGet, name, span)
+	answer, fresh, err := s.resolve(ctx, f, l, http.MethodGet, key, span)
 	switch {
 	case err != nil:
 		return nil, l, err
@@ -179,7 +158,7 @@ func (s *store) read(ctx context.Context, f *file, name string, off, n int64) (*
 // resolve asks /resolve/ for a file and keeps its place. It returns the answer if that has the
 // file's bytes or, to a HEAD, describes the file. If another call has found another place than old
 // meanwhile, resolve returns that.
-func (s *store) resolve(ctx context.Context, f *file, old link, method, name, span string) (*http.Response, link, error) {
+func (s *store) resolve(ctx context.Context, f *file, old link, method, key string, span http.Header) (*http.Response, link, error) {
 	if err := f.turn.take(ctx); err != nil {
 		return nil, link{}, err
 	}
@@ -187,8 +166,8 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, name, sp
 	if l, ok := f.kept(); ok && l.url != old.url {
 		return nil, l, nil
 	}
-	u := s.endpoint.JoinPath("datasets", s.repo, "resolve", s.commit)
-	for element := range strings.SplitSeq(s.prefix+name, "/") {
+	u := s.endpoint.JoinPath("datasets", s.Bucket.Bucket, "resolve", s.commit)
+	for element := range strings.SplitSeq(key, "/") {
 		u = u.JoinPath(url.PathEscape(element))
 	}
 	answer, err := s.send(ctx, method, u, span)
@@ -215,18 +194,15 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, name, sp
 // plainTag returns the hash that identifies a file: the one of a file in LFS or Xet, or else the
 // ETag.
 func plainTag(header http.Header) string {
-	tag := header.Get("X-Linked-Etag")
-	if tag == "" {
-		tag = header.Get("ETag")
-	}
-	return strings.Trim(strings.TrimPrefix(tag, "W/"), `"`)
+	tag := cmp.Or(header.Get("X-Linked-Etag"), header.Get("ETag"))
+	return ranged.PlainTag(strings.TrimPrefix(tag, "W/"))
 }
 
 // errRefused reports a server that refuses a signature, which may have expired.
 var errRefused = errors.New("the Hub redirects to it: check that clocks are right, and proxies on the way")
 
 // fetch requests a range from a place.
-func (s *store) fetch(ctx context.Context, l link, span string, off, n int64) (*http.Response, link, error) {
+func (s *store) fetch(ctx context.Context, l link, span http.Header, off, n int64) (*http.Response, link, error) {
 	answer, err := s.send(ctx, http.MethodGet, l.url, span)
 	if err != nil {
 		return nil, l, err

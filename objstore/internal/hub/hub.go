@@ -23,9 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -33,30 +31,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
 // Options configure a store. The zero value is right for the Hub.
-type Options struct {
-	objstore.ReadOptions
+type Options = ranged.Connection
 
-	// HTTPClient sends the requests, for tests. Nil means a client of the store's own.
-	HTTPClient *http.Client
-	// Logger receives warnings that are not errors. Nil means none. Secrets are never logged.
-	Logger *slog.Logger
-}
-
-// store is a store of the files in a folder of a data set.
+// store is a store of the files in a folder of a data set, whose ORG/NAME is the bucket. The key of
+// a file is its path.
 type store struct {
-	ranged.ReadOnly
-	place
+	ranged.Objects
+	revision string
 	endpoint *url.URL // HF_ENDPOINT
-	client   ranged.Client
-	reader   *ranged.Reader
-	secrets  ranged.Secrets
 
 	apis, resolvers ranged.Quota
 
@@ -64,7 +52,7 @@ type store struct {
 	commit string
 
 	mu    sync.Mutex
-	files map[string]*file // by name
+	files map[string]*file // by key
 }
 
 // New returns the store at hf://rest. HF_ENDPOINT replaces https://huggingface.co. New sends no
@@ -73,28 +61,17 @@ func New(rest string, opts Options) (objstore.Store, error) {
 	s := &store{turn: make(turn, 1), files: map[string]*file{}}
 	const advice = "a token in HF_TOKEN, or an account with a higher limit, raises it"
 	s.apis.Advice, s.resolvers.Advice = advice, advice
-	var err error
-	if s.place, err = parsePlace(rest); err != nil {
-		return nil, objstore.NewError("open", "hf://"+rest, "", err)
+	err := s.parse(rest)
+	if err == nil {
+		s.endpoint, err = endpoint()
 	}
-	if s.endpoint, err = endpoint(); err != nil {
-		return nil, objstore.NewError("open", s.address, "", err)
+	if err != nil {
+		return nil, s.Fail("open", "", err)
 	}
-	s.ReadOnly = ranged.ReadOnly{Store: s.address, Check: s.check, Err: fmt.Errorf("%w: shardtool does not write to the Hub; "+
-		"write to a folder or a bucket, then hf upload", objstore.ErrReadOnly)}
-	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
-	unguided := *cmp.Or(opts.HTTPClient, ranged.NewClient(s.reader.Traits().MostRequests)) // send follows redirects
+	unguided := *s.Connect(opts, s) // send follows redirects
 	unguided.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	s.client = ranged.Client{Doer: &unguided}
+	s.Client = ranged.Client{Doer: &unguided}
 	return s, nil
-}
-
-// place is a parsed address.
-type place struct {
-	address  string // as the user gave it, without a slash at its end
-	repo     string // ORG/NAME
-	revision string
-	prefix   string // "" or ends in /
 }
 
 var (
@@ -103,20 +80,20 @@ var (
 	refs   = regexp.MustCompile(`^(convert|pr)/[^/]+`)
 )
 
-// parsePlace parses datasets/ORG/NAME[@REVISION][/path]. Slashes in a revision are written %2F,
-// except in refs/convert/NAME and refs/pr/NUMBER.
-func parsePlace(rest string) (place, error) {
+// parse parses datasets/ORG/NAME[@REVISION][/path]. Slashes in a revision are written %2F, except
+// in refs/convert/NAME and refs/pr/NUMBER.
+func (s *store) parse(rest string) error {
 	rest = strings.TrimRight(rest, "/")
-	p := place{address: "hf://" + rest}
+	s.Address = "hf://" + rest
 	kind, rest, _ := strings.Cut(rest, "/")
 	if kind != "datasets" {
-		return p, errors.New("only data sets and buckets of the Hub are supported; give hf://datasets/ORG/NAME or hf://buckets/ORG/NAME, and a path below it")
+		return errors.New("only data sets and buckets of the Hub are supported; give hf://datasets/ORG/NAME or hf://buckets/ORG/NAME, and a path below it")
 	}
 	org, rest, _ := strings.Cut(rest, "/")
 	name, path, _ := strings.Cut(rest, "/")
 	name, revision, named := strings.Cut(name, "@")
 	if !word.MatchString(org) || !word.MatchString(name) {
-		return p, errors.New("it does not name an organization and a data set; give hf://datasets/ORG/NAME, as in the address of its page")
+		return errors.New("it does not name an organization and a data set; give hf://datasets/ORG/NAME, as in the address of its page")
 	}
 	if ref := refs.FindString(path); ref != "" && revision == "refs" {
 		revision, path = "refs/"+ref, strings.TrimPrefix(path[len(ref):], "/")
@@ -125,15 +102,15 @@ func parsePlace(rest string) (place, error) {
 		revision = "main"
 	}
 	revision, err := url.PathUnescape(revision)
-	p.repo, p.revision = org+"/"+name, revision
+	s.Bucket.Bucket, s.revision = org+"/"+name, revision
 	if err != nil || revision == "" {
-		return p, errors.New("the text after the @ is not a revision; give a branch, a tag or a commit, with %2F for a slash")
+		return errors.New("the text after the @ is not a revision; give a branch, a tag or a commit, with %2F for a slash")
 	}
 	if path != "" {
-		p.prefix = path + "/"
-		return p, checkName(path)
+		s.Prefix = path + "/"
+		return ranged.CheckName(path)
 	}
-	return p, nil
+	return nil
 }
 
 func endpoint() (*url.URL, error) {
@@ -144,27 +121,16 @@ func endpoint() (*url.URL, error) {
 	return u, nil
 }
 
-func checkName(name string) error {
-	if !utf8.ValidString(name) {
-		return fmt.Errorf("%w: it is not UTF-8, which the Hub requires", objstore.ErrName)
-	}
-	return objstore.CheckName(name)
+// Create returns an error: the store is read only.
+func (s *store) Create(ctx context.Context, name string, _ objstore.Condition) (objstore.Upload, error) {
+	key, err := s.Key(ctx, name)
+	return nil, s.Fail("put", name, cmp.Or(err, s.Remove(ctx, key)))
 }
 
-// check checks a name and its context.
-func (s *store) check(ctx context.Context, name string) error {
-	err := checkName(name)
-	if err == nil && len(s.prefix)+len(name) > objstore.MaxNameLen {
-		err = fmt.Errorf("%w: with the path in the address it has more than %d bytes", objstore.ErrName, objstore.MaxNameLen)
-	}
-	return cmp.Or(err, ctx.Err())
+// Remove implements ranged.Backend. It returns an error: the store is read only.
+func (s *store) Remove(context.Context, string) error {
+	return fmt.Errorf("%w: shardtool does not write to the Hub; write to a folder or a bucket, then hf upload", objstore.ErrReadOnly)
 }
-
-// String returns the address.
-func (s *store) String() string { return s.address }
-
-// Traits reports a remote store.
-func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
 
 // Describe asks the Hub whose token it is.
 func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
@@ -178,7 +144,7 @@ func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 		Name, Type string
 		Auth       struct{ AccessToken struct{ Role string } }
 	}
-	err := s.reader.Do(ctx, func(ctx context.Context) error {
+	err := s.Reader.Do(ctx, func(ctx context.Context) error {
 		_, err := s.ask(ctx, s.endpoint.JoinPath("api/whoami-v2"), &who)
 		return err
 	})
@@ -190,11 +156,7 @@ func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 		d.Identity += ", with a token to " + role
 	}
 	d.Identity = cmp.Or(d.Identity, "a token")
-	return d, s.fail("open", "", err)
-}
-
-func (s *store) fail(op, name string, err error) error {
-	return objstore.NewError(op, s.address, name, err)
+	return d, s.Fail("open", "", err)
 }
 
 // turn lets one request at a time run.
@@ -211,6 +173,15 @@ func (t turn) take(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// ready checks a name, and asks for the commit unless it is known. It runs before a request takes
+// its slot, because it takes one itself.
+func (s *store) ready(ctx context.Context, name string) error {
+	if _, err := s.Key(ctx, name); err != nil {
+		return err
+	}
+	return s.pin(ctx)
+}
+
 // pin asks for the commit of the revision, unless it is known.
 func (s *store) pin(ctx context.Context) error {
 	if err := s.turn.take(ctx); err != nil {
@@ -223,16 +194,16 @@ func (s *store) pin(ctx context.Context) error {
 	if s.commit != "" {
 		return nil
 	}
-	u := s.endpoint.JoinPath("api/datasets", s.repo, "revision", url.PathEscape(s.revision))
+	u := s.endpoint.JoinPath("api/datasets", s.Bucket.Bucket, "revision", url.PathEscape(s.revision))
 	u.RawQuery = "expand=sha" // without it, the answer names all files
-	return s.reader.Do(ctx, func(ctx context.Context) error {
+	return s.Reader.Do(ctx, func(ctx context.Context) error {
 		var answer struct{ SHA string }
 		_, err := s.ask(ctx, u, &answer)
 		if err != nil && !errors.Is(err, errNoEntry) {
 			return err
 		}
 		if err != nil || !commit.MatchString(answer.SHA) {
-			return fmt.Errorf("%s gives no commit of %s; check the address and HF_ENDPOINT", s.endpoint, s.repo)
+			return fmt.Errorf("%s gives no commit of %s; check the address and HF_ENDPOINT", s.endpoint, s.Bucket.Bucket)
 		}
 		s.commit = answer.SHA
 		return nil
@@ -241,7 +212,7 @@ func (s *store) pin(ctx context.Context) error {
 
 // ask sends a request to the API and decodes the answer.
 func (s *store) ask(ctx context.Context, u *url.URL, into any) (http.Header, error) {
-	answer, err := s.send(ctx, http.MethodGet, u, "")
+	answer, err := s.send(ctx, http.MethodGet, u, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -249,14 +220,10 @@ func (s *store) ask(ctx context.Context, u *url.URL, into any) (http.Header, err
 	if answer.StatusCode != http.StatusOK {
 		return nil, s.explain(answer)
 	}
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<20))
-	if err != nil {
-		return nil, cmp.Or(ctx.Err(), error(&ranged.Transient{Err: errors.New("the answer broke off"), Answered: true}))
+	if err = ranged.Decode(answer, into, json.Unmarshal); err != nil {
+		err = fmt.Errorf("%w (HF_ENDPOINT)", err)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return nil, fmt.Errorf("the Hub's answer is not the JSON expected: %s; check HF_ENDPOINT", ranged.Scrub(err.Error()))
-	}
-	return answer.Header, nil
+	return answer.Header, err
 }
 
 // List requests all pages of the folder that prefix names before it yields the first object,
@@ -271,7 +238,7 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 			err = ctx.Err()
 		}
 		if err != nil {
-			yield(objstore.Info{}, s.fail("list", prefix, err))
+			yield(objstore.Info{}, s.Fail("list", prefix, err))
 		}
 	}
 }
@@ -292,12 +259,12 @@ func (s *store) list(ctx context.Context, prefix string) ([]objstore.Info, error
 	if err := s.pin(ctx); err != nil {
 		return nil, err
 	}
-	full := s.prefix + prefix
+	full := s.Prefix + prefix
 	folder := full[:max(0, strings.LastIndexByte(full, '/'))]
-	if folder != "" && checkName(folder) != nil {
+	if folder != "" && ranged.CheckName(folder) != nil {
 		return nil, nil // no file has such a name
 	}
-	u := s.endpoint.JoinPath("api/datasets", s.repo, "tree", s.commit)
+	u := s.endpoint.JoinPath("api/datasets", s.Bucket.Bucket, "tree", s.commit)
 	if folder != "" {
 		u = u.JoinPath(url.PathEscape(folder))
 	}
@@ -310,7 +277,7 @@ func (s *store) list(ctx context.Context, prefix string) ([]objstore.Info, error
 		asked[u.RawQuery] = true
 		var page []entry
 		var header http.Header
-		err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
+		err := s.Reader.Do(ctx, func(ctx context.Context) (err error) {
 			header, err = s.ask(ctx, u, &page)
 			return err
 		})
@@ -320,11 +287,11 @@ func (s *store) list(ctx context.Context, prefix string) ([]objstore.Info, error
 			return nil, err
 		}
 		for _, e := range page {
-			info := objstore.Info{Name: strings.TrimPrefix(e.Path, s.prefix), Size: e.Size, ETag: e.OID}
+			info := objstore.Info{Name: strings.TrimPrefix(e.Path, s.Prefix), Size: e.Size, ETag: e.OID}
 			if e.LFS != nil {
 				info.Size, info.ETag = e.LFS.Size, e.LFS.OID
 			}
-			if e.Type == "file" && strings.HasPrefix(e.Path, full) && checkName(info.Name) == nil {
+			if e.Type == "file" && strings.HasPrefix(e.Path, full) && ranged.CheckName(info.Name) == nil {
 				found = append(found, info)
 			}
 		}

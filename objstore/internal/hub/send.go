@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,10 +16,10 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// send sends a request, for a range if span is not empty, and follows redirects. It returns the
+// send sends a request, for a range if there is a span, and follows redirects. It returns the
 // answer to a request for a file in LFS or Xet without following its redirect, because that
 // describes the file. The token goes only to the endpoint's own scheme, host and port.
-func (s *store) send(ctx context.Context, method string, u *url.URL, span string) (*http.Response, error) {
+func (s *store) send(ctx context.Context, method string, u *url.URL, span http.Header) (*http.Response, error) {
 	for via := []*http.Request(nil); ; {
 		request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 		if err == nil {
@@ -27,9 +28,7 @@ func (s *store) send(ctx context.Context, method string, u *url.URL, span string
 		if err != nil {
 			return nil, err
 		}
-		if span != "" {
-			request.Header.Set("Range", span)
-		}
+		maps.Copy(request.Header, span)
 		answer, err := s.sendOne(request)
 		if err != nil {
 			return nil, err
@@ -53,7 +52,7 @@ func (s *store) sendOne(request *http.Request) (*http.Response, error) {
 	if token, _ := s.token(); token != "" && s.own(request.URL) {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := s.client.Send(request)
+	answer, err := s.Client.Send(request)
 	q.Answered(answer)
 	return answer, err
 }
@@ -85,7 +84,7 @@ func (s *store) token() (token, from string) {
 		text, _ := os.ReadFile(from) // usually absent
 		token = strings.TrimSpace(string(text))
 	}
-	s.secrets.Remember(token)
+	s.Secrets.Remember(token)
 	return token, from
 }
 
@@ -95,11 +94,11 @@ var errNoEntry = fmt.Errorf("no such file at this commit: %w", fs.ErrNotExist)
 // explain returns the error for an answer that is no success. The codes are the ones that
 // huggingface_hub knows (hf_raise_for_status).
 func (s *store) explain(answer *http.Response) error {
-	status, page := answer.StatusCode, s.endpoint.JoinPath("datasets", s.repo).String()
+	status, page := answer.StatusCode, s.endpoint.JoinPath("datasets", s.Bucket.Bucket).String()
 	a := ranged.Answer{
 		Status:  status,
 		Code:    ranged.Clean(answer.Header.Get("X-Error-Code")),
-		Message: s.secrets.Redact(answer.Header.Get("X-Error-Message")),
+		Message: s.Secrets.Redact(answer.Header.Get("X-Error-Message")),
 		Request: ranged.Clean(answer.Header.Get("X-Request-Id")),
 		After:   ranged.RetryAfter(answer.Header),
 	}
@@ -126,7 +125,7 @@ func (s *store) explain(answer *http.Response) error {
 	case status == http.StatusUnauthorized && (strings.Contains(a.Message, "Invalid credentials") || strings.HasSuffix(answer.Request.URL.Path, "/whoami-v2")):
 		return fmt.Errorf("%w; the token in %s is not valid: give another, or none for a public data set", a, from)
 	case a.Code == "RepoNotFound" || status == http.StatusUnauthorized:
-		return fmt.Errorf("%w; there is no data set %s, or it is private; %s", a, s.repo, access)
+		return fmt.Errorf("%w; there is no data set %s, or it is private; %s", a, s.Bucket.Bucket, access)
 	case status == http.StatusNotFound:
 		return errNoEntry
 	case status == http.StatusForbidden:

@@ -3,9 +3,11 @@ package ranged
 import (
 	"crypto/md5"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"hash"
 	"hash/crc32"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -43,6 +45,44 @@ func (a Answer) Error() string {
 // Transient returns the error of an answer after which a retry may succeed.
 func (a Answer) Transient() *Transient {
 	return &Transient{Err: a, After: a.After, Throttled: Throttling(a.Status), Answered: true}
+}
+
+// Advise returns the refusal as an error, with what to do about it if that is known.
+func (a Answer) Advise(advice string) error {
+	if advice == "" {
+		return a
+	}
+	return fmt.Errorf("%w; %s", a, advice)
+}
+
+// ErrUnreadable reports a successful answer that broke off.
+var ErrUnreadable = &Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
+	"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
+
+// Decode parses an answer by json.Unmarshal or xml.Unmarshal, and closes its body. An answer that
+// is complete and something else is final.
+func Decode(answer *http.Response, into any, unmarshal func([]byte, any) error) error {
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<20)) // a page of a list has far less
+	if err != nil {
+		return ErrUnreadable
+	}
+	switch err := unmarshal(text, into); {
+	case err == nil:
+		return nil
+	case strings.Contains(err.Error(), "unexpected e"): // unexpected end of JSON input, unexpected EOF
+		return ErrUnreadable
+	default:
+		return fmt.Errorf("the answer is not one of the store (%s); check the endpoint, and the proxy and its login", Scrub(err.Error()))
+	}
+}
+
+// PlainTag returns an ETag without quotes. Some servers send it without.
+func PlainTag(tag string) string { return strings.Trim(tag, `"`) }
+
+// Range returns the header that asks for n bytes from off on.
+func Range(off, n int64) http.Header {
+	return http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
 }
 
 // Castagnoli is the table of CRC-32C.

@@ -16,11 +16,13 @@ import (
 // is empty or ends in a slash. Address is the one of the store.
 type Bucket struct{ Bucket, Prefix, Address string }
 
+// bucketName also matches the names of Azure's containers.
 var bucketName = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,255}$`)
 
 // NewBucket checks the names. base is what precedes the bucket in the address, such as s3://. A
-// bucket's name must not change another part of a URL; the server checks its own rules.
-func NewBucket(base, bucket, prefix string) (Bucket, error) {
+// bucket's name must not change another part of a URL; the server checks its own rules. kind is
+// what the store calls a bucket.
+func NewBucket(base, kind, bucket, prefix string) (Bucket, error) {
 	b := Bucket{Bucket: bucket, Address: base + bucket}
 	prefix = strings.TrimSuffix(prefix, "/")
 	if prefix != "" {
@@ -30,7 +32,7 @@ func NewBucket(base, bucket, prefix string) (Bucket, error) {
 		}
 	}
 	if !bucketName.MatchString(bucket) || bucket == "." || bucket == ".." {
-		return b, fmt.Errorf("the bucket's name is empty or has other characters than letters, digits, dots and dashes; give %sbucket/prefix", base)
+		return b, fmt.Errorf("the %s's name is empty or has other characters than letters, digits, dots and dashes; give %s%[1]s/prefix", kind, base)
 	}
 	return b, nil
 }
@@ -77,4 +79,10 @@ func CheckEndpoint(endpoint string) error {
 		return errors.New("the endpoint has a query or fragment; give scheme, host and port")
 	}
 	return nil
+}
+
+// Private reports whether nobody on the way to a URL can read what is sent there.
+func Private(u *url.URL) bool {
+	host := u.Hostname()
+	return u.Scheme == "https" || host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
 }

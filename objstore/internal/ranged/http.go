@@ -142,7 +142,7 @@ func RetryAfter(header http.Header) time.Duration {
 // without it, as with status 200, must be the entire object, and no longer than what was requested.
 // contentType distinguishes a page of a proxy from an object.
 func CheckBody(off, n int64, contentRange string, length int64, contentType string) (size int64, err error) {
-	if contentRange == "" {
+	if contentRange == "" || length == 0 && strings.HasSuffix(contentRange, "/0") { // Azurite: bytes 0--1/0
 		switch {
 		case IsPage(contentType) && length != 0:
 			return 0, ErrPage // even if it has the right length

@@ -16,7 +16,7 @@ import (
 // Connection has the options that stores have in common.
 type Connection struct {
 	// ReadOptions tune reads.
-	ReadOptions objstore.ReadOptions
+	objstore.ReadOptions
 	// WriteTimeout is the longest time in which a request of an upload moves no byte in either
 	// direction, by default 60 s.
 	WriteTimeout time.Duration
@@ -26,15 +26,16 @@ type Connection struct {
 	Logger *slog.Logger
 }
 
-// Backend sends requests for one object, each without a retry of its own. Its errors are the ones of
-// a [Getter].
+// Backend sends requests for one object, each without a retry of its own. Its errors are the ones
+// of a [Getter].
 type Backend interface {
 	Get(ctx context.Context, key string, off, n int64, etag string) (io.ReadCloser, Meta, error)
 	Head(ctx context.Context, key string) (Meta, error)
 	Remove(ctx context.Context, key string) error
 }
 
-// Objects implements the methods of [objstore.Store] but Create and List for the objects in a bucket.
+// Objects implements the methods of [objstore.Store] but Create and List for the objects in a
+// bucket. The stores of cloud providers embed it.
 type Objects struct {
 	Bucket
 	Reader  *Reader
@@ -43,7 +44,7 @@ type Objects struct {
 	backend Backend
 }
 
-// Connect sets all but the bucket. It returns the client for other requests, such as for tokens.
+// Connect sets all but the bucket. It returns the client that sends the requests.
 func (o *Objects) Connect(c Connection, b Backend) *http.Client {
 	o.Reader = New(o.Address, c.ReadOptions, c.Logger)
 	o.Reader.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
@@ -53,7 +54,7 @@ func (o *Objects) Connect(c Connection, b Backend) *http.Client {
 		client = NewClient(o.Reader.Traits().MostRequests + 16)
 	}
 	o.Client = Client{Doer: BoundRedirects(client)}
-	return &http.Client{Transport: client.Transport, Timeout: 20 * time.Second}
+	return client
 }
 
 // Traits reports a remote store, with the concurrency that the options set.
@@ -109,10 +110,16 @@ func (o *Objects) Stat(ctx context.Context, name string) (objstore.Info, error) 
 func (o *Objects) Delete(ctx context.Context, name string) error {
 	key, err := o.Key(ctx, name)
 	if err == nil {
-		err = o.Reader.Do(ctx, func(ctx context.Context) error { return o.backend.Remove(ctx, key) })
+		err = o.Erase(ctx, key)
 	}
+	return o.Fail("delete", name, err)
+}
+
+// Erase removes the object of a key. A missing one is no error.
+func (o *Objects) Erase(ctx context.Context, key string) error {
+	err := o.Reader.Do(ctx, func(ctx context.Context) error { return o.backend.Remove(ctx, key) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return o.Fail("delete", name, err)
+	return err
 }

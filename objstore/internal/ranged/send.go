@@ -91,8 +91,8 @@ type Doer interface {
 }
 
 // Client sends the requests of a store. It watches requests of [Reader.Send], reports answers to
-// [objstore.WithAnswers], asks for bytes as they are stored, and refuses HTML pages as the successful answers to requests that are never
-// answered by one; see [ErrPage].
+// [objstore.WithAnswers], asks for bytes as they are stored, and refuses HTML pages as the
+// successful answers to requests that are never answered by one; see [ErrPage].
 type Client struct{ Doer }
 
 // Do sends a request.
