@@ -10,17 +10,6 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// MixUnitOptions describe a walk through a mix of units.
-type MixUnitOptions struct {
-	UnitOptions // without Epoch
-	// Steps is the number of global batches to walk.
-	Steps uint64
-	// End, when not 0, ends the walk before the batch that begins at this position or later.
-	End uint64
-	// LeftOut are positions to skip.
-	LeftOut []mix.Range
-}
-
 // MixUnitReport has the figures that MixUnits counted.
 type MixUnitReport struct {
 	// Position is where the walk began, NextPosition where it ended.
@@ -56,14 +45,14 @@ type UnitSourceReport struct {
 func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o MixUnitOptions) (*MixUnitReport, error) {
 	m := plan.Mix()
 	r := &MixUnitReport{Position: position, End: position, UnitSteps: newUnitSteps(o.Worlds)}
-	labels, orders := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources))
+	labels, orders, params := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources)), make([]units.Params, len(m.Sources))
 	for i := range m.Sources {
 		s := UnitSourceReport{Name: m.Sources[i].Name}
 		if line := m.Sources[i].Line; line != nil {
 			s.Summary, orders[i] = line.Units().Summary(), line.Units().Order()
 			labels[i] = mixing.Parts(orders[i].Stored()).In(orders[i], 0)
 		}
-		r.Sources = append(r.Sources, s)
+		r.Sources, params[i] = append(r.Sources, s), m.Sources[i].Unit
 	}
 	cursor, err := plan.Seek(position, nil)
 	if err == nil {
@@ -72,41 +61,27 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o MixUnitOpt
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	meter := mixing.NewBySource(labels)
-	if err := r.walk(ctx, cursor, &m, &o, meter); err != nil {
+	vif, err := r.walk(ctx, cursor, &o, params, labels, func(b *order.Batch, units []unitCost) {
+		r.End, r.Units = b.NextPosition, r.Units+uint64(len(units))
+		for i := range units {
+			s := &r.Sources[units[i].source]
+			s.Units, s.Delivered, s.room = s.Units+1, s.Delivered+units[i].tokens, s.room+units[i].room
+		}
+	})
+	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	for i, vif := range meter.VIF() {
-		r.Sources[i].VIF = vif
-		if vif > r.Verdict.VIF && m.Shuffle {
-			r.Verdict = mixing.Judge(vif, r.Sources[i].Name, orders...)
+	for i := range vif {
+		r.Sources[i].VIF = vif[i]
+		if vif[i] > r.Verdict.VIF && m.Shuffle {
+			r.Verdict = mixing.Judge(vif[i], r.Sources[i].Name, orders...)
 		}
 	}
 	return r, r.finish(plan, &m)
 }
 
-func (r *MixUnitReport) walk(ctx context.Context, cursor *mix.Cursor, m *mix.Mix, o *MixUnitOptions, meter *mixing.BySource) error {
-	params := func(source uint16) units.Params { return m.Sources[source].Unit }
-	var steps []unitCost
-	return each(ctx, cursor, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
-		if r.Batches >= o.Steps || o.End > 0 && b.Position >= o.End {
-			return false
-		}
-		steps = unitCosts(steps[:0], refs, b, params, o.Square)
-		r.add(steps)
-		meter.Add(refs)
-		r.End, r.Units = b.NextPosition, r.Units+uint64(len(steps))
-		for i := range steps {
-			s := &r.Sources[steps[i].source]
-			s.Units, s.Delivered, s.room = s.Units+1, s.Delivered+steps[i].tokens, s.room+steps[i].room
-		}
-		return r.Batches < o.Steps
-	})
-}
-
 // finish turns sums into shares.
 func (r *MixUnitReport) finish(plan *mix.Plan, m *mix.Mix) error {
-	r.end()
 	counts, err := plan.Counts(nil, r.End)
 	if err != nil {
 		return fmt.Errorf("simulate: %w", err)

@@ -104,12 +104,41 @@ type Needs struct {
 	Cost        float64 `json:"cost_per_epoch,omitempty"`
 }
 
-// mixed fills in the figures of mixing.
-func (r *Report) mixed(f mixing.Figures, labels int) {
-	r.Mixing = Mixing{
+// MixSource describes a source: the number of its blocks, their stored bytes, and the
+// labels of its samples. Labels are nil if the source has no data set.
+type MixSource struct {
+	Blocks, Bytes uint64
+	Labels        *mixing.Labels
+}
+
+// SourceReport describes what a source gave.
+type SourceReport struct {
+	Name    string `json:"name"`
+	Samples uint64 `json:"samples"`
+	// Share is the source's share of the samples. Epochs is Samples divided by the samples of the
+	// source.
+	Share  float64 `json:"share"`
+	Epochs float64 `json:"epochs"`
+	// Repeated counts samples that an epoch of the source had twice. Missing counts samples that an
+	// epoch did not have when it ended.
+	Repeated uint64 `json:"repeated"`
+	Missing  uint64 `json:"missing"`
+	// The figures of package mixing for the source's part of global batches.
+	Mixing
+	// ReadBytes is the number of bytes that all ranks of the first world size read of the source.
+	ReadBytes uint64 `json:"read_bytes"`
+}
+
+func mixingOf(f mixing.Figures, labels int) Mixing {
+	return Mixing{
 		Labels: labels, VIF: f.VIF, Adjacency: f.Adjacent, Expected: f.Expected,
 		First: append([]float64{}, f.First...), // in JSON an empty list rather than null
 	}
+}
+
+// mixed fills in the figures of mixing.
+func (r *Report) mixed(f mixing.Figures, labels int) {
+	r.Mixing = mixingOf(f, labels)
 	for i, of := range f.Worlds {
 		w := &r.Worlds[i]
 		w.LocalVIF, w.LabelsLeast, w.LabelsMean, w.SameBlock, w.Measured = of.VIF, of.LabelsLeast, of.LabelsMean, of.SameBlock, of.Ranks

@@ -2,7 +2,9 @@ package simulate
 
 import (
 	"context"
+	"math"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
@@ -20,6 +22,17 @@ type UnitOptions struct {
 	Square float64
 	// Labels are the labels of the samples in the units. If it is nil, mixing is not measured.
 	Labels *mixing.Labels
+}
+
+// MixUnitOptions describe a walk through a mix of units.
+type MixUnitOptions struct {
+	UnitOptions // without Epoch
+	// Steps is the number of global batches to walk.
+	Steps uint64
+	// End, when not 0, ends the walk before the batch that begins at this position or later.
+	End uint64
+	// LeftOut are positions to skip.
+	LeftOut []mix.Range
 }
 
 // UnitReport has the figures that Units counted. Padding is the room in a batch that has no tokens.
@@ -73,30 +86,32 @@ func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, 
 		return nil, err
 	}
 	cursor.Until(o.Epoch + 1)
-	var steps []unitCost
-	meter := mixing.NewPart(o.Labels)
-	if err := each(ctx, cursor, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
-		steps = unitCosts(steps[:0], refs, b, func(uint16) units.Params { return u.Units.Params() }, o.Square)
-		r.Units = b.Of
-		r.add(steps)
-		meter.Add(unpadded(refs))
-		return true
-	}); err != nil {
+	vif, err := r.walk(ctx, cursor, &MixUnitOptions{UnitOptions: o, Steps: math.MaxUint64}, []units.Params{u.Units.Params()}, []*mixing.Labels{o.Labels},
+		func(b *order.Batch, _ []unitCost) { r.Units = b.Of })
+	if err != nil {
 		return nil, err
 	}
-	r.end()
-	r.VIF = meter.VIF()
+	r.VIF = vif[0]
 	return r, nil
 }
 
-// unpadded returns the references before the padding.
-func unpadded(refs []order.Ref) []order.Ref {
-	for i := range refs {
-		if refs[i].Padding {
-			return refs[:i]
+// walk counts the steps that c lists, and calls step with each. params and labels are by source
+// number. It returns the variance inflation of each source's samples.
+func (r *UnitSteps) walk(ctx context.Context, c batches, o *MixUnitOptions, params []units.Params, labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
+	meter := mixing.NewBySource(labels)
+	var costs []unitCost
+	err := each(ctx, c, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
+		if r.Batches >= o.Steps || o.End > 0 && b.Position >= o.End {
+			return false
 		}
-	}
-	return refs
+		costs = unitCosts(costs[:0], refs, b, params, o.Square)
+		r.add(costs)
+		meter.Add(refs)
+		step(b, costs)
+		return r.Batches < o.Steps
+	})
+	r.end()
+	return meter.VIF(), err
 }
 
 // newUnitSteps returns steps with nothing counted yet.
@@ -141,14 +156,14 @@ type unitCost struct {
 }
 
 // unitCosts appends the costs of the units of a batch.
-func unitCosts(dst []unitCost, refs []order.Ref, b *order.Batch, params func(source uint16) units.Params, square float64) []unitCost {
+func unitCosts(dst []unitCost, refs []order.Ref, b *order.Batch, params []units.Params, square float64) []unitCost {
 	for i := 0; i < len(refs); {
 		if refs[i].Padding {
 			break
 		}
 		unit, longest := b.Cuts[i].Unit, uint64(0)
 		c := unitCost{source: refs[i].Source}
-		p := params(c.source)
+		p := &params[c.source]
 		for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
 			n := uint64(b.Cuts[i].Length)
 			c.items, c.tokens, longest = c.items+1, c.tokens+n, max(longest, n)

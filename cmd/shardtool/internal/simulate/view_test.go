@@ -3,13 +3,14 @@ package simulate
 import (
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/view"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// TestViews: an epoch of a view is complete, and its mix is compared with what the view has, not
-// with what is stored.
+// TestViews: an epoch of a view is complete, alone and in a mix, and its mix is compared with what
+// the view has, not with what is stored.
 func TestViews(t *testing.T) {
 	blocks := make([]uint32, 300)
 	for i := range blocks {
@@ -32,7 +33,8 @@ func TestViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, v := range map[string]order.View{"subset": subset, "weights": drawn} {
-		plan, err := order.New(order.Table{Samples: blocks, ShardFirst: []int{0}, View: v}, "", order.Params{
+		table := order.Table{Samples: blocks, ShardFirst: []int{0}, View: v}
+		plan, err := order.New(table, "", order.Params{
 			Seed: 1, Shuffle: true, Lanes: 4, RunBlocks: 1, Delay: 100, Head: 4, Affinity: order.AffinityEpoch, Tail: order.TailShort,
 		})
 		if err != nil {
@@ -45,6 +47,21 @@ func TestViews(t *testing.T) {
 		}
 		if !r.ExactlyOnce || r.Samples != v.Samples() {
 			t.Errorf("%s: %+v", name, r)
+		}
+		m := mix.Mix{Shuffle: true, Tail: order.TailShort, Epoch: v.Samples(), Segments: []mix.Segment{{Weights: []uint64{1}}}, Sources: []mix.Source{
+			{Name: "a", Digest: "d", Units: v.Samples(), Lanes: 4, RunBlocks: 1, Delay: 100, Head: 4, Affinity: order.AffinityEpoch},
+		}}
+		mixed, err := mix.New(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		orders, err := m.Orders([]order.Table{table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, err := Mix(t.Context(), mixed, 0, orders, []MixSource{{Blocks: uint64(len(blocks)), Labels: labels}}, MixOptions{Options: Options{GlobalBatch: 64}, Steps: 3 * v.Samples() / 64})
+		if err != nil || !of.ExactlyOnce || of.Sources[0].VIF > 2 {
+			t.Errorf("%s in a mix: %+v, %v", name, of, err)
 		}
 		own := labels.In(plan, 1)
 		if m, err := mixing.Measure(plan, own, 64, nil, mixing.Span{Epoch: 1}); err != nil || m.VIF > 2 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/reader/order"
@@ -14,44 +15,39 @@ import (
 // of worlds; the memory to the blocks times the ranks of all worlds, a bit each. The labels must
 // cover all samples of the plan.
 func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Options) (*Report, error) {
-	p := plan.Params()
-	parts := parts{newPart(0, o.Blocks, o.Bytes, p)}
-	w := walk{
-		plan: plan, o: o, seen: newBitset(plan.Stored()), meter: mixing.NewMeter(labels.In(plan, o.Epoch), o.Worlds...),
-		report: &Report{Epoch: o.Epoch, Samples: plan.Samples()},
+	w, err := newWalk([]*order.Plan{plan}, []MixSource{{o.Blocks, o.Bytes, labels}}, o.Worlds)
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	for _, size := range o.Worlds {
-		w.worlds = append(w.worlds, newWorld(size, parts))
-	}
-	if err := w.batches(ctx); err != nil {
+	cursor, err := plan.Seek(o.Epoch, 0)
+	if err != nil {
 		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
 	}
-	w.report.Missing = plan.Samples() - w.again - w.seen.count()
-	w.report.ExactlyOnce = w.report.Missing == 0 && w.report.Repeated == 0
-	for i := range w.worlds {
-		w.report.Worlds = append(w.report.Worlds, World{Reading: w.worlds[i].figures(w.report.Samples, w.report.Batches, o.Job)})
+	cursor.Until(o.Epoch + 1)
+	n, meter := plan.Samples(), mixing.NewMeter(labels.In(plan, o.Epoch), o.Worlds...)
+	if err := each(ctx, cursor, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
+		own := int(min(uint64(len(refs)), n-b.Position)) // the rest is padding, or of the next epoch
+		w.add(refs, own, b.Global, b.Position <= n/2 && n/2 < b.Position+uint64(own))
+		meter.Batch(refs, own)
+		return true
+	}); err != nil {
+		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
 	}
-	w.report.mixed(w.meter.Figures(), labels.Len())
-	worst := w.report.VIF
-	for _, x := range w.report.Worlds {
+	s, p := &w.sources[0], plan.Params()
+	r := &Report{Epoch: o.Epoch, Samples: n, Batches: w.batches, Repeated: s.Repeated, Missing: s.lacking(), Padding: w.padding, Window: p.Window(), MixesLittle: p.MixesLittle(o.GlobalBatch)}
+	r.ExactlyOnce = r.Missing == 0 && r.Repeated == 0
+	for i := range w.worlds {
+		r.Worlds = append(r.Worlds, World{Reading: w.worlds[i].figures(n, w.batches, o.Job)})
+	}
+	r.mixed(meter.Figures(), labels.Len())
+	worst := r.VIF
+	for _, x := range r.Worlds {
 		worst = max(worst, x.LocalVIF)
 	}
-	if plan.Params().Shuffle {
-		w.report.Verdict = mixing.Judge(worst, "", plan)
+	if p.Shuffle {
+		r.Verdict = mixing.Judge(worst, "", plan)
 	}
-	w.report.Window, w.report.MixesLittle = p.Window(), p.MixesLittle(o.GlobalBatch)
-	return w.report, nil
-}
-
-// walk is one pass through an epoch.
-type walk struct {
-	plan   *order.Plan
-	o      Options
-	seen   bitset // samples
-	again  uint64 // draws of a view beyond the first of a sample
-	meter  *mixing.Meter
-	worlds []world
-	report *Report
+	return r, nil
 }
 
 // batches is a cursor over an order.
@@ -78,48 +74,104 @@ func each(ctx context.Context, c batches, globalBatch int, f func(refs []order.R
 	}
 }
 
-// batches reads all global batches of the epoch.
-func (w *walk) batches(ctx context.Context) error {
-	n := w.plan.Samples()
-	cur, err := w.plan.Seek(w.o.Epoch, 0)
-	if err != nil {
-		return err
-	}
-	cur.Until(w.o.Epoch + 1)
-	return each(ctx, cur, w.o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
-		own := int(min(uint64(len(refs)), n-b.Position)) // the rest is padding, or of the next epoch
-		w.add(refs, own, b.Global)
-		middle := b.Position <= n/2 && n/2 < b.Position+uint64(own)
-		for i := range w.worlds {
-			if w.report.Batches == 1 {
-				w.worlds[i].firstBatch()
-			}
-			if middle {
-				w.worlds[i].resumeBatch(refs, b.Global, func(*order.Ref) int { return 0 })
-			}
-		}
-		w.meter.Batch(refs, own)
-		return true
-	})
+// walk is a pass through batches of samples, of one data set or of the sources of a mix.
+type walk struct {
+	parts            parts
+	sources          []walkSource
+	worlds           []world
+	batches, padding uint64
 }
 
-// add counts a global batch, of whose refs the first own are samples of the epoch.
-func (w *walk) add(refs []order.Ref, own, global int) {
-	w.report.Batches++
+// walkSource is what a walk has seen of a source.
+type walkSource struct {
+	plan  *order.Plan
+	begun bool
+	epoch uint32
+	// whole reports that the present epoch has been walked from its beginning.
+	whole bool
+	seen  bitset // samples of the present epoch
+	again uint64 // draws of a view in it, beyond the first of a sample
+	own   []order.Ref
+	meter *mixing.Meter
+	SourceReport
+}
+
+func newWalk(orders []*order.Plan, sources []MixSource, worlds []int) (*walk, error) {
+	w := &walk{}
+	var first uint64
+	for i, s := range sources {
+		at, p := walkSource{plan: orders[i], SourceReport: SourceReport{Mixing: Mixing{First: []float64{}}}}, order.Params{}
+		if at.plan != nil {
+			p, at.seen = at.plan.Params(), newBitset(at.plan.Stored())
+		}
+		w.sources = append(w.sources, at)
+		w.parts = append(w.parts, newPart(first, s.Blocks, s.Bytes, p))
+		if first += s.Blocks; first > math.MaxUint32 {
+			return nil, fmt.Errorf("the sources have more than %d blocks", uint32(math.MaxUint32))
+		}
+	}
+	for _, size := range worlds {
+		w.worlds = append(w.worlds, newWorld(size, w.parts))
+	}
+	return w, nil
+}
+
+// add counts a global batch, of whose references the first own are samples of the epochs walked. It
+// renumbers their blocks: the blocks of a source follow the blocks of the sources before it. In the
+// middle, it records what a job that resumes there must read.
+func (w *walk) add(refs []order.Ref, own, global int, middle bool) {
+	w.batches++
+	for i := range w.sources {
+		w.sources[i].own = w.sources[i].own[:0]
+	}
 	for i := range refs {
 		r := &refs[i]
 		switch {
 		case r.Padding:
-			w.report.Padding++
-		case i < own && r.Draw > 0:
-			w.again++
-		case i < own && w.seen.has(r.Number):
-			w.report.Repeated++
+			w.padding++
 		case i < own:
-			w.seen.set(r.Number)
+			w.delivered(r)
 		}
+		r.Block += uint32(w.parts[r.Source].first)
 		for j := range w.worlds {
 			w.worlds[j].add(i, global, r.Block, r.Padding)
 		}
 	}
+	for i := range w.worlds {
+		if w.batches == 1 {
+			w.worlds[i].firstBatch()
+		}
+		if middle {
+			w.worlds[i].resumeBatch(refs, global)
+		}
+	}
 }
+
+// delivered counts a sample. The samples of a source come epoch by epoch.
+func (w *walk) delivered(r *order.Ref) {
+	s := &w.sources[r.Source]
+	if s.begun && s.epoch != r.Epoch {
+		if s.whole {
+			s.Missing += s.lacking()
+		}
+		s.whole, s.again = true, 0
+		clear(s.seen)
+		for i := range w.worlds {
+			w.worlds[i].nextEpoch(int(r.Source))
+		}
+	}
+	s.begun, s.epoch = true, r.Epoch
+	s.Samples++
+	s.own = append(s.own, *r)
+	switch {
+	case r.Draw > 0:
+		s.again++
+	case s.seen.has(r.Number):
+		s.Repeated++
+	default:
+		s.seen.set(r.Number)
+	}
+}
+
+// lacking returns how many samples of the present epoch have not been seen.
+func (s *walkSource) lacking() uint64 { return s.plan.Samples() - s.again - s.seen.count() }

@@ -115,7 +115,7 @@ func (w *world) firstBatch() {
 }
 
 // resumeBatch records the blocks that ranks need for this batch alone. Blocks count over all parts.
-func (w *world) resumeBatch(refs []order.Ref, global int, source func(*order.Ref) int) {
+func (w *world) resumeBatch(refs []order.Ref, global int) {
 	blocks := map[uint32]bool{} // of the rank at hand
 	last, bytes := 0, 0.0
 	for i := range refs {
@@ -126,7 +126,7 @@ func (w *world) resumeBatch(refs []order.Ref, global int, source func(*order.Ref
 		}
 		if !r.Padding && !blocks[r.Block] {
 			blocks[r.Block] = true
-			bytes += w.parts[source(r)].block
+			bytes += w.parts[r.Source].block
 		}
 		w.resume = max(w.resume, bytes)
 	}
