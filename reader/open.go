@@ -79,7 +79,7 @@ func (s *Stream) start(of planner.Order) {
 	s.planner = &planner.Planner{
 		Order: of, Shards: &shards{inputs: s.inputs, first: first}, Sources: s.sources(), Levels: levels,
 		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
-		Limit: s.sizes.memory, Share: share,
+		Limit: s.sizes.memory, Share: share, Chain: s.flow.flight == nil,
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
 	}
 	if s.opts.Log != nil {
@@ -149,23 +149,27 @@ func (s *Stream) work(ctx context.Context) {
 			if !more || !s.tuning.gate.Enter(ctx) {
 				return
 			}
-			at.Begin(&p.Piece)
 			if w.Flight == nil {
 				var err error
 				if w.Scratch, err = s.tuning.turns.Take(ctx); err != nil {
 					return
 				}
 			}
-			w.Fill(ctx, p)
+			for next := p; next != nil; {
+				p, next = next, next.Next // once it has landed, it may be used again
+				at.Begin(&p.Piece)
+				w.Fill(ctx, p)
+				s.count.blocks.Add(uint64(p.Blocks))
+				s.count.stored.Add(uint64(p.Plan.Stored))
+				at.At(account.Landed)
+				if p.Land() {
+					signal(s.flow.landing)
+				}
+			}
 			if w.Flight == nil {
 				s.tuning.turns.Done(w.Scratch)
 			}
-			s.count.blocks.Add(uint64(p.Blocks))
-			s.count.stored.Add(uint64(p.Plan.Stored))
 			s.tuning.gate.Leave()
-			at.At(account.Landed)
-			p.Land()
-			signal(s.flow.landing)
 			// With a worker on every processor, nobody else runs until one has nothing to do. Let the
 			// assembler and the consumer run now: they take microseconds, a piece milliseconds.
 			runtime.Gosched()

@@ -56,7 +56,7 @@ type Stream struct {
 type flow struct {
 	fetches chan *window.Piece
 	drafts  chan *planner.Draft
-	landing chan struct{} // holds a token when a piece has landed
+	landing chan struct{} // holds a token when the piece has landed that the assembler waits for
 	ready   chan assembled
 	flight  *fetch.Flight // of a remote store
 }

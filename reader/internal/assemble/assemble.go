@@ -38,7 +38,7 @@ type Form interface {
 type Assembler struct {
 	Window  *window.Window
 	Clock   *account.Clock
-	Landing <-chan struct{} // holds a token when a piece has landed
+	Landing <-chan struct{} // holds a token when the piece has landed that the assembler waits for
 	// Skip decides about a sample that cannot be delivered: if it returns nil, the sample is left out;
 	// an error ends the stream.
 	Skip func(p *window.Piece, r *order.Ref, cause error) error
@@ -159,6 +159,8 @@ func (a *Assembler) wait(ctx context.Context, d *planner.Draft, p *window.Piece)
 	}
 	a.Clock.Await(&p.Piece, ahead)
 	defer a.Clock.Await(nil, false)
+	p.Await(true)
+	defer p.Await(false)
 	for !p.Landed() {
 		select {
 		case <-a.Landing:

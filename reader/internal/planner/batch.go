@@ -123,14 +123,10 @@ func (p *Planner) bring(ctx context.Context, piece *window.Piece, i int) (brough
 		case window.Present:
 			return 0, true
 		case window.Admitted:
-			p.Clock.Plan(account.PlanQueue)
-			p.Clock.Move(&piece.Piece, account.Queued)
-			select {
-			case p.Fetches <- piece:
-				return 1, true
-			case <-ctx.Done():
-				return 0, false
-			}
+			return 1, p.ask(ctx, piece)
+		}
+		if !p.send(ctx) { // what has memory must not wait for other memory
+			return 0, false
 		}
 		p.Clock.Plan(account.PlanMemory)
 		select {
@@ -138,5 +134,55 @@ func (p *Planner) bring(ctx context.Context, piece *window.Piece, i int) (brough
 		case <-ctx.Done():
 			return 0, false
 		}
+	}
+}
+
+const (
+	// chained is the most decoded bytes of a small piece. Such a piece takes less time than a worker
+	// takes to get it, to wake another goroutine and to wait for its next turn.
+	chained = 64 << 10
+	// jobBytes and jobPieces bound the small pieces of a job, so that the batch does not wait for one
+	// worker while others have nothing to do.
+	jobBytes, jobPieces = 128 << 10, 16
+)
+
+// job is the small pieces that were admitted and not asked for.
+type job struct {
+	first, last   *window.Piece
+	bytes, pieces int
+}
+
+// ask asks for a piece that was admitted: at once, with the small ones before it, unless it is
+// small and they make no job yet. It returns false if ctx has ended.
+func (p *Planner) ask(ctx context.Context, piece *window.Piece) bool {
+	p.Clock.Move(&piece.Piece, account.Queued)
+	piece.Next = nil
+	j := &p.job
+	if j.first == nil {
+		j.first = piece
+	} else {
+		j.last.Next = piece
+	}
+	j.last, j.bytes, j.pieces = piece, j.bytes+piece.Plan.Decoded, j.pieces+1
+	if p.Chain && piece.Plan.Decoded <= chained && j.bytes < jobBytes && j.pieces < jobPieces {
+		return true
+	}
+	return p.send(ctx)
+}
+
+// send asks for the pieces of the job at hand. It returns false if ctx has ended.
+func (p *Planner) send(ctx context.Context) bool {
+	if p.job.first == nil {
+		return true
+	}
+	first := p.job.first
+	p.job = job{}
+	p.Clock.Plan(account.PlanQueue)
+	defer p.Clock.Plan(account.PlanOrder)
+	select {
+	case p.Fetches <- first:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

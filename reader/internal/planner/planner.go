@@ -71,7 +71,10 @@ type Planner struct {
 	// that the pieces of one batch may hold; the samples of a larger batch are copied.
 	Limit, Share int64
 
-	// Run closes both channels when it ends.
+	// Chain makes small pieces of a batch one job, for stores where a read costs no waiting.
+	Chain bool
+	// Run closes both channels when it ends. What is sent to Fetches is a job: a piece, and those
+	// that are its Next, one after the other.
 	Drafts  chan<- *Draft
 	Fetches chan<- *window.Piece
 
@@ -82,6 +85,7 @@ type Planner struct {
 	batch uint64    // number of the batch at hand
 	use   use
 	size  extent
+	job   job // not asked for yet
 }
 
 // slots are the open slots of a source, by serial number from first on.
@@ -173,6 +177,9 @@ func (p *Planner) Run(ctx context.Context) {
 				return // ctx has ended
 			}
 			brought += came
+		}
+		if !p.send(ctx) {
+			return
 		}
 		p.Load.Batch(epoch, brought)
 	}

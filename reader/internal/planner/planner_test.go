@@ -66,6 +66,13 @@ func start(t *testing.T, s *script, limit int64) (p *Planner, drafts chan *Draft
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
+	p, drafts, fetches = prepare(s, limit)
+	go p.Run(ctx)
+	return p, drafts, fetches
+}
+
+// prepare returns a planner over the script that does not run.
+func prepare(s *script, limit int64) (p *Planner, drafts chan *Draft, fetches chan *window.Piece) {
 	clock := new(account.Clock)
 	drafts, fetches = make(chan *Draft, 10), make(chan *window.Piece, 10)
 	p = &Planner{
@@ -73,7 +80,6 @@ func start(t *testing.T, s *script, limit int64) (p *Planner, drafts chan *Draft
 		Window: window.New(limit, clock), Clock: clock, Ahead: tune.NewAhead(10), Load: new(tune.Load),
 		Limit: limit, Share: limit / 2, Drafts: drafts, Fetches: fetches,
 	}
-	go p.Run(ctx)
 	return p, drafts, fetches
 }
 
@@ -83,6 +89,41 @@ func blocksOf(pieces []*window.Piece) (first []int) {
 		first = append(first, p.First)
 	}
 	return first
+}
+
+// TestChain checks that small pieces of a batch come in one job, in the order in which the batch
+// needs them, and that a large piece ends the job.
+func TestChain(t *testing.T) {
+	s := newScript(80, batch{opened: []order.Span{{Slot: 1, Block: 0, Blocks: 80}}, closed: []order.Span{{Slot: 1}}})
+	for i := range s.shard.Rows {
+		if r := &s.shard.Rows[i]; i < 78 {
+			r.Stored, r.Decoded = 512, 512
+		}
+		s.batches[0].refs = append(s.batches[0].refs, ref(1, uint64(i*blockSamples)))
+	}
+	p, drafts, fetches := prepare(s, 64<<20)
+	p.Chain = true
+	go p.Run(t.Context())
+	for d := range drafts {
+		if d.Err != nil {
+			t.Fatal(d.Err)
+		}
+	}
+	var jobs []int
+	at := 0
+	for piece := range fetches {
+		n := 0
+		for ; piece != nil; piece = piece.Next {
+			if piece.First != at {
+				t.Errorf("job %d: the piece of block %d, not %d", len(jobs), piece.First, at)
+			}
+			at, n = at+2, n+1
+		}
+		jobs = append(jobs, n)
+	}
+	if want := []int{jobPieces, jobPieces, 8}; !slices.Equal(jobs, want) {
+		t.Errorf("jobs of %d pieces, want %d", jobs, want)
+	}
 }
 
 // TestBatches plans two batches that share a piece: each reference finds its piece, a piece is

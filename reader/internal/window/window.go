@@ -50,7 +50,11 @@ type Piece struct {
 	Buf   []byte
 	Table *block.Table
 
-	landed atomic.Bool
+	// Next is filled after the piece, by the same worker. The planner sets it when it asks for the
+	// piece.
+	Next *Piece
+
+	landed, awaited atomic.Bool
 
 	// Guarded by Window.mu.
 	pins  int  // batches that use it and are not released
@@ -68,8 +72,15 @@ type Note struct {
 	Joined  int    // most stored bytes of one read
 }
 
-// Land marks a piece as filled. Its worker calls it last.
-func (p *Piece) Land() { p.landed.Store(true) }
+// Land marks a piece as filled, and reports whether the assembler waits for it. Its worker calls it
+// last.
+func (p *Piece) Land() (awaited bool) {
+	p.landed.Store(true)
+	return p.awaited.Load()
+}
+
+// Await records whether the assembler waits for the piece. It looks at Landed after that.
+func (p *Piece) Await(on bool) { p.awaited.Store(on) }
 
 // Landed reports whether the piece is filled.
 func (p *Piece) Landed() bool { return p.landed.Load() }
