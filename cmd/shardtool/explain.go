@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -102,10 +101,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return f.order.explain(err)
 	}
-	if f.json {
-		return printJSON(cmd, step)
-	}
-	return printStep(cmd.OutOrStdout(), data, step)
+	return present(cmd, f.json, step, func(w io.Writer) { printStep(w, data, step) })
 }
 
 // explainOptions returns the options of the step that the flags ask for.
@@ -133,10 +129,9 @@ func (f *explainFlags) step(cmd *cobra.Command, arg string) (*explain.Step, erro
 }
 
 // printStep prints a step for people.
-func printStep(w io.Writer, name string, s *explain.Step) error {
-	mixed := s.Sources[0].Name != ""
+func printStep(w io.Writer, name string, s *explain.Step) {
 	of := ""
-	if mixed {
+	if s.Sources[0].Name != "" {
 		of = " of the mix"
 	}
 	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(objstore.Redact(name)), plural(uint64(s.GlobalBatch), s.Holds),
@@ -144,35 +139,36 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	if s.LeftOut {
 		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")
 	}
-	if err := printShares(w, s.Sources); err != nil {
-		return err
-	}
+	printTable(w, right, "\nSHARE\tIN STEP\t\tGIVEN BEFORE\t\tEPOCH\tNEXT PLACE\tOF\t  SOURCE", s.Sources, func(t io.Writer, x *explain.Source) {
+		epochs := strconv.FormatUint(x.Epoch, 10)
+		if x.LastEpoch > x.Epoch {
+			epochs += "-" + strconv.FormatUint(x.LastEpoch, 10)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", percent(x.Share), countText(x.InStep), percent(x.StepShare), countText(x.Given), percent(x.GivenShare),
+			epochs, countText(x.Place), countText(x.Samples), x.Name)
+	})
+	row, piece := "", ""
 	if s.Units != nil {
 		fmt.Fprintf(w, "\n%s tokens in what is listed: fill %s\n", countText(s.Units.Tokens), percent(s.Units.Fill))
-		return printPieces(w, s)
+		row, piece = "ROW\t", "OFFSET\tLENGTH\t"
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "\nPOSITION\tRANK\tSOURCE\tEPOCH\tSHARD\tBLOCK\tNUMBER\tKEY")
-	for i := range s.Samples {
-		x := &s.Samples[i]
-		key := keyText(x)
-		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\n", x.Position, x.Rank, x.Source, x.Epoch, shown(x.Shard), x.Block, x.Number, key)
-	}
-	return t.Flush()
+	printTable(w, 0, "\nPOSITION\tRANK\t"+row+"SOURCE\tEPOCH\tSHARD\tBLOCK\tNUMBER\t"+piece+"KEY", s.Samples, func(t io.Writer, x *explain.Sample) {
+		if x.Row != nil {
+			row, piece = fmt.Sprintf("%d\t", *x.Row), fmt.Sprintf("%d\t%d\t", *x.Offset, *x.Length)
+		}
+		fmt.Fprintf(t, "%d\t%d\t%s%s\t%d\t%s\t%d\t%d\t%s%s\n", x.Position, x.Rank, row, x.Source, x.Epoch, shown(x.Shard), x.Block, x.Number, piece, keyText(x))
+	})
 }
 
-func printShares(w io.Writer, sources []explain.Source) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nSHARE\tIN STEP\t\tGIVEN BEFORE\t\tEPOCH\tNEXT PLACE\tOF\t  SOURCE")
-	for _, s := range sources {
-		epochs := strconv.FormatUint(s.Epoch, 10)
-		if s.LastEpoch > s.Epoch {
-			epochs += "-" + strconv.FormatUint(s.LastEpoch, 10)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", percent(s.Share), countText(s.InStep), percent(s.StepShare), countText(s.Given), percent(s.GivenShare),
-			epochs, countText(s.Place), countText(s.Samples), s.Name)
+// keyText is the key of a sample, or why it has none.
+func keyText(x *explain.Sample) string {
+	switch {
+	case x.Padding:
+		return "(padding)"
+	case x.Removed:
+		return "(removed)"
 	}
-	return t.Flush()
+	return shown(x.Key)
 }
 
 // standing prints where the checkpoint stands.
@@ -184,8 +180,5 @@ func (f *explainFlags) standing(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return printJSON(cmd, s)
-	}
-	return printStanding(cmd.OutOrStdout(), f.order.in, s)
+	return present(cmd, f.json, s, func(w io.Writer) { printStanding(w, f.order.in, s) })
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 	"github.com/shardtool/shardtool/objstore"
@@ -26,7 +25,7 @@ func readStanding(file string) (*explain.Standing, error) {
 }
 
 // printStanding prints where a checkpoint stands, for people.
-func printStanding(w io.Writer, name string, s *explain.Standing) error {
+func printStanding(w io.Writer, name string, s *explain.Standing) {
 	kind := "one data set"
 	if s.Sources[0].Name != "" {
 		kind = "a mix of " + plural(len(s.Sources), "source")
@@ -45,17 +44,11 @@ func printStanding(w io.Writer, name string, s *explain.Standing) error {
 	for _, r := range s.LeftOut {
 		fmt.Fprintf(w, "left out: %s from position %s on%s\n", plural(r.NextPosition-r.FirstPosition, "sample"), countText(r.FirstPosition), holeText(&r))
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nSHARE\tGIVEN\t\tEPOCH\tNEXT PLACE\tOF\tDIGEST\t  SOURCE")
-	for i := range s.Sources {
-		x := &s.Sources[i]
+	printTable(w, right, "\nSHARE\tGIVEN\t\tEPOCH\tNEXT PLACE\tOF\tDIGEST\t  SOURCE", s.Sources, func(t io.Writer, x *explain.StandingAt) {
 		digest := strings.TrimPrefix(x.Digest, "sha256:")
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t  %s\n", percent(x.Share), countText(x.Given), percent(x.GivenShare), x.Epoch, countText(x.Place), countText(x.Samples),
 			digest[:min(len(digest), 16)], x.Name)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	})
 	for _, g := range s.Segments {
 		shares := ""
 		for _, name := range slices.Sorted(maps.Keys(g.Shares)) {
@@ -63,7 +56,6 @@ func printStanding(w io.Writer, name string, s *explain.Standing) error {
 		}
 		fmt.Fprintf(w, "from position %s on:%s\n", countText(g.At), shares)
 	}
-	return nil
 }
 
 func holeText(r *explain.StandingHole) string {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"math"
@@ -106,13 +105,6 @@ func cutGeneration(arg string) (addr, generation string, ok bool) {
 
 func isGeneration(s string) bool {
 	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
-}
-
-// printJSON writes one indented value.
-func printJSON(cmd *cobra.Command, v any) error {
-	enc := json.NewEncoder(cmd.OutOrStdout())
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 // limitMemory sets the limit of the garbage collector to budget, more and memory for the program.

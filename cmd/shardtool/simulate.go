@@ -1,11 +1,19 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
 	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader"
 )
 
 func newSimulate() *cobra.Command {
@@ -73,27 +81,98 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	defer run.Close()
 	switch of := run.Run.Plan().(type) {
 	case *mix.Plan:
-		return simulateMix(cmd, run, f, worlds)
+		return f.walkMix(cmd, run, of.Mix().Epoch, worlds)
 	case *unitplan.Order:
-		return simulateUnits(cmd, run.Sources[0], of, f, worlds)
+		return f.walkUnits(cmd, run.Sources[0], of, worlds)
 	}
 	plan, ds := run.Plans[0], run.Sources[0]
 	labels, err := readLabels(ctx, ds, f.label)
 	if err != nil {
 		return err
 	}
-	report, err := simulate.Epoch(ctx, plan, labels, simulate.Options{
+	r, err := simulate.Epoch(ctx, plan, labels, simulate.Options{
 		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Job: f.job.Job,
 	})
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return printJSON(cmd, struct {
-			*simulate.Report
-			Label      string `json:"label"`
-			Parameters any    `json:"parameters"`
-		}{report, f.label, paramsJSON(plan.Params())})
+	return present(cmd, f.json, struct {
+		*simulate.Report
+		Label      string `json:"label"`
+		Parameters any    `json:"parameters"`
+	}{r, f.label, paramsJSON(plan.Params())}, func(w io.Writer) { f.print(w, r, plan.Params(), ds.Info().Bytes) })
+}
+
+// walkUnits reports an epoch of units.
+func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order, worlds []int) error {
+	labels, err := readLabels(cmd.Context(), ds, f.label)
+	if err != nil {
+		return err
 	}
-	return f.print(cmd.OutOrStdout(), report, plan.Params(), ds.Info().Bytes)
+	r, err := simulate.Units(cmd.Context(), u, simulate.UnitOptions{
+		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Square: f.square, Labels: labels.In(u.Order(), f.order.opt.Epoch),
+	})
+	if err != nil {
+		return err
+	}
+	p := u.Units.Params()
+	return present(cmd, f.json, struct {
+		*simulate.UnitReport
+		Parameters any          `json:"parameters"`
+		Units      units.Params `json:"unit_parameters"`
+	}{r, paramsJSON(u.Order().Params()), p}, func(w io.Writer) { printUnits(w, r, u, p) })
+}
+
+// walkMix reports steps of a mix, by default those of its epoch.
+func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64, worlds []int) error {
+	opt := simulate.MixOptions{Steps: f.steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job}}
+	opt.Steps = cmp.Or(opt.Steps, (epoch-1)/uint64(opt.GlobalBatch)+1)
+	if run.Units.Kind != "" {
+		if f.label != "" {
+			return usagef("--label is for samples, not for --pack and --bucket")
+		}
+		r, err := run.walkUnits(cmd.Context(), opt, f.square)
+		if err != nil {
+			return err
+		}
+		return present(cmd, f.json, r, func(w io.Writer) {
+			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(r.Position), countText(r.End), plural(r.Units, "unit"), countText(r.Batches))
+			printMixUnits(w, r)
+		})
+	}
+	r, err := run.walk(cmd.Context(), f.label, opt)
+	if err != nil {
+		return err
+	}
+	return present(cmd, f.json, struct {
+		*simulate.MixReport
+		Label string `json:"label"`
+	}{r, f.label}, func(w io.Writer) { f.printMix(w, r) })
+}
+
+// walk walks through steps of the mix. label is the attribute to measure mixing by.
+func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions) (*simulate.MixReport, error) {
+	sources := make([]simulate.MixSource, len(o.Sources))
+	for i, ds := range o.Sources {
+		if ds == nil {
+			continue
+		}
+		labels := mixing.Parts(ds.NumSamples())
+		if label != "" {
+			var err error
+			if labels, err = readLabels(ctx, ds, label); err != nil {
+				return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
+			}
+		}
+		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
+	}
+	opt.LeftOut = o.LeftOut
+	return simulate.Mix(ctx, o.mix(), o.Run.Begin().Position, o.Plans, sources, opt)
+}
+
+// walkUnits is walk for a mix of units. square is b in the cost of a sample.
+func (o *openedRun) walkUnits(ctx context.Context, opt simulate.MixOptions, square float64) (*simulate.MixUnitReport, error) {
+	return simulate.MixUnits(ctx, o.mix(), o.Run.Begin().Position, simulate.MixUnitOptions{
+		UnitOptions: simulate.UnitOptions{GlobalBatch: opt.GlobalBatch, Worlds: opt.Worlds, Square: square}, Steps: opt.Steps, End: opt.End, LeftOut: o.LeftOut,
+	})
 }

@@ -3,26 +3,25 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
 	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
 // print writes the report for people. size is the stored bytes of the data set.
-func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, size uint64) error {
+func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, size uint64) {
 	f.printMixing(w, r, p)
-	if err := printWorlds(w, r.Worlds); err != nil {
-		return err
-	}
+	printTable(w, right, ranksHead+"LOCAL VIF\tLABELS A RANK\tSAME BLOCK\t", r.Worlds, func(t io.Writer, o *simulate.World) {
+		fmt.Fprintf(t, "%s%.2f\t%d–%.1f\t%.2f%%\t\n", ranksText(&o.Reading), o.LocalVIF, o.LabelsLeast, o.LabelsMean, 100*o.SameBlock)
+	})
 	readings := make([]simulate.Reading, len(r.Worlds))
 	for i := range r.Worlds {
 		readings[i] = r.Worlds[i].Reading
 	}
-	if err := f.job.print(w, readings); err != nil {
-		return err
-	}
+	f.job.print(w, readings)
 	for i := range r.Worlds {
 		n := &r.Worlds[i].Needs
 		if uint64(n.Nodes) > uint64(p.Lanes) {
@@ -31,9 +30,8 @@ func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, s
 				bytesText(uint64(max(n.Amplification-1, 0)*float64(size))), order.DefaultLanes)
 		}
 	}
-	_, err := fmt.Fprintln(w, "read and requests: an epoch without a cache; cache: the size that lets a node read each block once, with --affinity run in every epoch;\n"+
+	fmt.Fprintln(w, "read and requests: an epoch without a cache; cache: the size that lets a node read each block once, with --affinity run in every epoch;\n"+
 		"first batch, after a resume: what a rank must read before it can begin; one S3 prefix serves about 5,500 requests/s")
-	return err
 }
 
 func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Params) {
@@ -43,9 +41,7 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 		proof = fmt.Sprintf("%d samples are not delivered, %d are repeated", r.Missing, r.Repeated)
 	}
 	fmt.Fprintf(w, "epoch %d: %s samples in %s batches; %s\n", r.Epoch, countText(r.Samples), countText(r.Batches), proof)
-	if r.Padding > 0 {
-		fmt.Fprintf(w, "%d samples of padding\n", r.Padding)
-	}
+	printPadding(w, r.Padding)
 	by := "place in storage"
 	if f.label != "" {
 		by = f.label
@@ -66,36 +62,30 @@ func printMixAdvice(w io.Writer, v mixing.Verdict) {
 	}
 }
 
-// printWorlds prints what ranks get.
-func printWorlds(w io.Writer, worlds []simulate.World) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "RANKS\tSTEPS\tSAMPLES A RANK\tBLOCKS A RANK\tREAD AMPLIFICATION\tLOCAL VIF\tLABELS A RANK\tSAME BLOCK\t")
-	for _, o := range worlds {
-		samples := countText(o.Most)
-		if o.Least != o.Most {
-			samples = countText(o.Least) + "–" + samples
-		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%.2f\t%.2f\t%d–%.1f\t%.2f%%\t\n", o.Size, countText(o.Steps), samples, countText(o.Blocks), o.Amplification,
-			o.LocalVIF, o.LabelsLeast, o.LabelsMean, 100*o.SameBlock)
+// ranksHead is the head of ranksText.
+const ranksHead = "RANKS\tSTEPS\tSAMPLES A RANK\tBLOCKS A RANK\tREAD AMPLIFICATION\t"
+
+// ranksText is what the ranks of a world size get, as cells of a table.
+func ranksText(o *simulate.Reading) string {
+	samples := countText(o.Most)
+	if o.Least != o.Most {
+		samples = countText(o.Least) + "–" + samples
 	}
-	return t.Flush()
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%.2f\t", o.Size, countText(o.Steps), samples, countText(o.Blocks), o.Amplification)
 }
 
 // print prints what nodes and the store must deliver.
-func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "\nRANKS\tNODES\tREAD A NODE\tREQUESTS\tCACHE A NODE\tFIRST BATCH\tAFTER A RESUME\t")
+func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) {
+	head, priced := "\nRANKS\tNODES\tREAD A NODE\tREQUESTS\tCACHE A NODE\tFIRST BATCH\tAFTER A RESUME\t", f.NodePrice > 0 || f.RequestPrice > 0
 	if f.SamplesPerSecond > 0 {
-		fmt.Fprint(t, "A NODE\tTHE STORE\tREQUESTS/S\tAN EPOCH\t")
+		head += "A NODE\tTHE STORE\tREQUESTS/S\tAN EPOCH\t"
 	}
-	priced := f.NodePrice > 0 || f.RequestPrice > 0
 	if priced {
-		fmt.Fprint(t, "COST\t")
+		head += "COST\t"
 	}
-	fmt.Fprintln(t)
-	for i := range worlds {
-		n := &worlds[i].Needs
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t", worlds[i].Size, n.Nodes, bytesText(n.ReadBytes), countText(n.Requests),
+	printTable(w, right, head, worlds, func(t io.Writer, o *simulate.Reading) {
+		n := &o.Needs
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t", o.Size, n.Nodes, bytesText(n.ReadBytes), countText(n.Requests),
 			bytesText(n.CacheBytes), bytesText(n.First), bytesText(n.Resume))
 		if f.SamplesPerSecond > 0 {
 			fmt.Fprintf(t, "%.3g MB/s\t%.3g MB/s\t%.3g\t%s\t", n.NodeRate/1e6, n.StoreRate/1e6, n.RequestRate, hoursText(n.Hours))
@@ -104,8 +94,79 @@ func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) error {
 			fmt.Fprintf(t, "%.2f\t", n.Cost)
 		}
 		fmt.Fprintln(t)
+	})
+}
+
+// printMix prints steps of a mix.
+func (f *simulateFlags) printMix(w io.Writer, r *simulate.MixReport) {
+	proof := "no epoch of a source has a sample twice, or lacks one (all were checked)"
+	if !r.ExactlyOnce {
+		proof = "some epochs of sources have samples twice, or lack some: see below"
 	}
-	return t.Flush()
+	fmt.Fprintf(w, "positions %s to %s: %s samples in %s batches; %s\n", countText(r.Position), countText(r.End), countText(r.Samples), countText(r.Batches), proof)
+	printPadding(w, r.Padding)
+	printTable(w, right, "\nSAMPLES\tSHARE\tEPOCHS\tREPEATED\tMISSING\tLABELS\tVIF\tNEIGHBOURS\tREAD\t  SOURCE\t", r.Sources, func(t io.Writer, s *simulate.SourceReport) {
+		fmt.Fprintf(t, "%s\t%s\t%.2f\t%d\t%d\t%d\t%.2f\t%.2f%%\t%s\t  %s\t\n", countText(s.Samples), percent(s.Share), s.Epochs, s.Repeated, s.Missing, s.Labels, s.VIF,
+			100*s.Adjacency, bytesText(s.ReadBytes), s.Name)
+	})
+	printTable(w, right, "\n"+ranksHead, r.Worlds, func(t io.Writer, o *simulate.Reading) { fmt.Fprintln(t, ranksText(o)) })
+	f.job.print(w, r.Worlds)
+	printMixAdvice(w, r.Verdict)
+	fmt.Fprintln(w, "VIF: variance inflation of the label counts in the source's part of batches, 1 is a uniform permutation; read: all ranks of the first world size;\n"+
+		"read and requests: these steps without a cache, blocks again in every epoch of their source; cache: the size that lets a node read each block once")
+}
+
+func printPadding(w io.Writer, samples uint64) {
+	if samples > 0 {
+		fmt.Fprintf(w, "%d samples of padding\n", samples)
+	}
+}
+
+// printUnits prints an epoch of units.
+func printUnits(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p units.Params) {
+	what := "sequence"
+	if p.Kind == units.Bucket {
+		what = "micro-batch"
+	}
+	fmt.Fprintf(w, "%s\n%s of %d by %s, windows of %d samples\n", paramsText(u.Order().Params()), p.Kind, p.Size, shown(p.By), p.Window)
+	fmt.Fprintf(w, "epoch %d: %s samples, longest %s, in %s units (%s), %s batches\n", r.Epoch, countText(r.Samples), countText(uint64(r.Longest)), countText(r.Units), what, countText(r.Batches))
+	printFill(w, &r.UnitSteps)
+	fmt.Fprintf(w, "long samples: %s split, %s truncated by %s tokens, %s dropped with %s tokens\n",
+		countText(r.Split), countText(r.Truncated), countText(r.Cut), countText(r.Dropped), countText(r.Left))
+	printStepTokens(w, &r.UnitSteps)
+	fmt.Fprintf(w, "mixing of the samples in a batch: variance inflation %.2f (1 is a uniform permutation)\n", r.VIF)
+	if u.Order().Params().Shuffle {
+		printMixAdvice(w, mixing.Judge(r.VIF, "", u.Order()))
+	}
+	printUnitWorlds(w, "", r.Worlds)
+}
+
+// printMixUnits prints what steps of a mix of units have by source and by number of ranks.
+func printMixUnits(w io.Writer, r *simulate.MixUnitReport) {
+	printFill(w, &r.UnitSteps)
+	printStepTokens(w, &r.UnitSteps)
+	printTable(w, right, "UNITS\tSHARE\tTOKENS\tSHARE\tFILL\tEPOCHS\tVIF\tSPLIT\tTRUNCATED\tTOKENS CUT\tDROPPED\t  SOURCE\t", r.Sources, func(t io.Writer, s *simulate.UnitSourceReport) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t%s\t%s\t  %s\t\n", countText(s.Units), percent(s.Share), countText(s.Delivered), percent(s.TokenShare),
+			percent(s.Fill), s.Epochs, s.VIF, countText(s.Split), countText(s.Truncated), countText(s.Cut), countText(s.Dropped), s.Name)
+	})
+	printUnitWorlds(w, "\n", r.Worlds)
+	printMixAdvice(w, r.Verdict)
+	fmt.Fprintln(w, "VIF: variance inflation of the source's samples in batches, by place in storage, 1 is a uniform permutation;\n"+
+		"split, truncated and dropped: samples in an epoch of the source")
+}
+
+func printFill(w io.Writer, r *simulate.UnitSteps) {
+	fmt.Fprintf(w, "fill %.2f%%, padding %.2f%%\n", 100*r.Fill, 100*r.Padding)
+}
+
+func printStepTokens(w io.Writer, r *simulate.UnitSteps) {
+	fmt.Fprintf(w, "tokens of a step: %s to %s, mean %s\n\n", countText(r.Step.Least), countText(r.Step.Most), countText(uint64(r.Step.Mean)))
+}
+
+func printUnitWorlds(w io.Writer, before string, worlds []simulate.UnitWorld) {
+	printTable(w, right, before+"RANKS\tTOKENS OF A RANK\tMEAN\tCOSTLIEST RANK\t", worlds, func(t io.Writer, x *simulate.UnitWorld) {
+		fmt.Fprintf(t, "%d\t%s to %s\t%s\t+%.1f%%\t\n", x.Size, countText(x.Rank.Least), countText(x.Rank.Most), countText(uint64(x.Rank.Mean)), 100*x.Spread)
+	})
 }
 
 func hoursText(h float64) string {

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// printJSON writes one indented value.
+func printJSON(cmd *cobra.Command, v any) error {
+	enc := json.NewEncoder(cmd.OutOrStdout())
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// present prints a result: v as JSON, or for people what text writes. text need not look at errors
+// of its writer, which present returns.
+func present(cmd *cobra.Command, asJSON bool, v any, text func(w io.Writer)) error {
+	if asJSON {
+		return printJSON(cmd, v)
+	}
+	w := bufio.NewWriter(cmd.OutOrStdout())
+	text(w)
+	return w.Flush()
+}
+
+// printTable prints a row for each value below a head, in columns. The head and the rows separate
+// their cells by tabs; align is that of package tabwriter.
+func printTable[T any](w io.Writer, align uint, head string, values []T, row func(t io.Writer, v *T)) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', align)
+	fmt.Fprintln(t, head)
+	for i := range values {
+		row(t, &values[i])
+	}
+	_ = t.Flush() // w keeps the error
+}
+
+const right = tabwriter.AlignRight
