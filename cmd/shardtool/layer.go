@@ -28,7 +28,7 @@ func newLayer() *cobra.Command {
 It has the samples of the base in the same blocks, and is in layers/NAME below the base or at an address of its own.
 Nothing of the base is written: its digest, generations and checkpoints stay.`,
 		Example: "  shardtool layer add photos/ captions captions.parquet --key id --columns caption\n  shardtool layer ls photos/",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLayerAdd(), newLayerLs(), newLayerRemove())

@@ -44,6 +44,7 @@ type packFlags struct {
 	parts       partFlags
 	json        bool
 	quiet       bool
+	saved       bool // a complete shard is in the store
 	as          asFlag
 }
 
@@ -301,6 +302,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
+		f.saved = p.Shards > 0
 		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))
 	}
 	f.opt.Faults.Skipped = skipPrinter(stderr)
@@ -325,7 +327,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 // packError returns the error of a pack with what to do next.
 func packError(ctx context.Context, err error) error {
 	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues")
+		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues after the last complete shard")
 	}
 	if errors.Is(err, writer.ErrEmpty) { // filters or errors left out all samples
 		return &exitError{exitNotFound, err}

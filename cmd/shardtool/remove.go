@@ -18,7 +18,7 @@ func newRemove() *cobra.Command {
 	var layers []string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "remove DATASET --keys FILE",
+		Use:   "remove DATASET KEY… | --keys FILE",
 		Short: "Take samples out of a data set by their keys",
 		Long: `Publish a generation in which the samples with the keys of a file are removed. No reader delivers them from then on.
 Every other sample keeps its number and its place in every order: a removed sample is a hole, and batches with holes are
@@ -31,21 +31,23 @@ run; stop and resume them. Until the bytes are purged, --restore puts samples ba
 Layers in layers/ below DATASET, and those of --layer, get the same removed samples. If the command is interrupted, the same
 command finishes.
 
-FILE has one key per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
+KEYs are named one by one, or FILE has one per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
 removed unless --allow-missing is set.`,
-		Example: "  shardtool remove out/ --keys withdrawn.txt --dry-run\n  shardtool remove out/ --keys withdrawn.txt\n  shardtool purge out/ --generations > receipt.json --json",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Example: "  shardtool remove out/ dog/0007 dog/0031\n  shardtool remove out/ --keys withdrawn.txt --dry-run\n  shardtool remove out/ --keys withdrawn.txt\n  shardtool purge out/ --generations > receipt.json --json",
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if keys == "" {
-				return usagef("remove needs --keys FILE, a file with one key a line; see `%s --help`", cmd.CommandPath())
+			list := args[1:]
+			if (keys == "") == (len(list) == 0) {
+				return usagef("remove needs either keys or --keys FILE, a file with one key a line; see `%s --help`", cmd.CommandPath())
 			}
 			store, err := wholeDataset(cmd.Context(), "remove", args[0])
 			if err != nil {
 				return err
 			}
-			list, err := readKeys(cmd, keys)
-			if err != nil {
-				return err
+			if keys != "" {
+				if list, err = readKeys(cmd, keys); err != nil {
+					return err
+				}
 			}
 			if o.Layers, err = layersOf(cmd, "remove", args[0], store, layers); err != nil {
 				return err
