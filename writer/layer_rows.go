@@ -625,6 +625,14 @@ func (s *layerSource) Fingerprint() string { return s.sum }
 
 func (s *layerSource) Meta() format.Metadata { return s.meta }
 
+// Learned returns what the source of the rows has learned.
+func (s *layerSource) Learned() format.Metadata {
+	if l, ok := s.in.(learner); ok {
+		return l.Learned()
+	}
+	return nil
+}
+
 func (s *layerSource) Total() (samples, bytes int64) {
 	_, bytes = s.in.Total()
 	return int64(s.at[len(s.m.Shards)] - s.at[s.first]), bytes
