@@ -56,10 +56,7 @@ removed unless --allow-missing is set.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd, r)
-			}
-			return printRemoved(cmd.OutOrStdout(), r, &o)
+			return present(cmd, asJSON, r, func(w io.Writer) { printRemoved(w, r, &o) })
 		},
 	}
 	cmd.Flags().StringVar(&keys, "keys", "", "file with one key a line; - for standard input")
@@ -100,7 +97,7 @@ func readKeys(cmd *cobra.Command, file string) ([]string, error) {
 	return keys, nil
 }
 
-func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions) error {
+func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions) {
 	did, before, again := "removed", "was removed before", "were removed before"
 	if o.Restore {
 		did, before, again = "restored", "was not removed", "were not removed"
@@ -125,7 +122,7 @@ func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions
 		}
 		fmt.Fprintln(w)
 	}
-	_, err := fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed), plural(r.Total, "sample"))
+	fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed), plural(r.Total, "sample"))
 	for _, l := range r.Layers {
 		switch {
 		case l.Error != "":
@@ -137,5 +134,4 @@ func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions
 	if len(r.Layers) > 0 {
 		fmt.Fprint(w, layersNote)
 	}
-	return err
 }
