@@ -97,8 +97,8 @@ func TestColdStart(t *testing.T) {
 
 	want := []string{"GET manifest.json", "GET manifest", "GET data"}
 	for addr, want := range map[string][]string{
-		"s3://bucket/set?anonymous=true&endpoint=" + amazon.URL: want,
-		"gs://bucket/set?anonymous=true&endpoint=" + google.URL: want,
+		"s3://bucket/set?anonymous=true&endpoint=" + amazon.URL:  want,
+		"gs://bucket/set?anonymous=true&endpoint=" + google.URL:  want,
 		"az://acct/box/set?anonymous=true&endpoint=" + azure.URL: want,
 		"hf://datasets/org/set/data": {
 			"GET main", "GET manifest.json", "GET cached manifest.json", "GET manifest", "GET cached manifest", "GET data", "GET bytes",
