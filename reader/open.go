@@ -247,7 +247,17 @@ func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 		}
 	}
 	s.scope(context.WithoutCancel(ctx))
-	cursor, err := r.Seek(s.life.ctx, r.begin, s.split)
+	var cuts []uint64
+	if o.Shards != [2]int{} {
+		if s.place.Position, cuts, err = r.within(o.Shards, &o); err != nil {
+			s.leave(err)
+			return nil, optionsError{err}
+		}
+	}
+	cursor, err := r.Seek(s.life.ctx, s.place.Place, s.split)
+	if err == nil {
+		cursor.cuts = cuts
+	}
 	if err != nil {
 		s.leave(err)
 		return nil, err

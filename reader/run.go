@@ -3,6 +3,9 @@ package reader
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"sort"
 
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
@@ -75,7 +78,7 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 	if r.end > 0 {
 		c.Until(r.end)
 	}
-	return &Cursor{c, s}, nil
+	return &Cursor{batches: c, split: s, at: at.Position}, nil
 }
 
 // Length returns how many samples or units an epoch of the run has. For units of one data set, that
@@ -106,12 +109,58 @@ func (r *Run) Entry(ctx context.Context, at Place, ref *order.Ref) (Place, error
 type Cursor struct {
 	batches batches
 	split   order.Split
+	cuts    []uint64 // positions at which a batch ends, and after the last of them the order; nil: none
+	at      uint64   // with cuts, the position of the next batch
 }
 
 // Next appends the references of this rank's part of the next batch to dst. The error is io.EOF
 // after the last one.
 func (c *Cursor) Next(dst []order.Ref) ([]order.Ref, order.Batch, error) {
-	return c.batches.NextBatch(dst, c.split)
+	split := c.split
+	if c.cuts != nil {
+		c.cuts = c.cuts[sort.Search(len(c.cuts), func(i int) bool { return c.cuts[i] > c.at }):]
+		if len(c.cuts) == 0 {
+			return dst, order.Batch{}, io.EOF
+		}
+		split.GlobalBatch = int(min(uint64(split.GlobalBatch), c.cuts[0]-c.at))
+		c.at += uint64(split.GlobalBatch)
+	}
+	return c.batches.NextBatch(dst, split)
+}
+
+// within returns the positions at which shards end, from where the first of some shards begins.
+func (r *Run) within(shards [2]int, o *StreamOptions) (begin uint64, cuts []uint64, err error) {
+	in := r.inputs[0]
+	if _, ok := r.engine.(*samplesEngine); !ok || in.plan.Params().Shuffle || o.World != 1 {
+		return 0, nil, errors.New("reader: some shards of a data set are read in storage order, by one rank, without units")
+	}
+	counts := in.table.Samples
+	if v := in.table.View; v != nil {
+		if !v.Fixed() {
+			return 0, nil, errors.New("reader: a view with weights has samples several times: give one without, where each shard is read by itself")
+		}
+		counts = v.Chosen(0, 0).Counts()
+	}
+	if shards[0] < 0 || shards[0] >= shards[1] || shards[1] > len(in.table.ShardFirst) {
+		return 0, nil, fmt.Errorf("reader: shards %d to %d of %d", shards[0], shards[1], len(in.table.ShardFirst))
+	}
+	at, shard := uint64(0), 0
+	cuts = make([]uint64, 0, shards[1]-shards[0])
+	for i, n := range counts {
+		for ; shard < len(in.table.ShardFirst) && in.table.ShardFirst[shard] == i; shard++ {
+			if shard == shards[0] {
+				begin = at
+			}
+			if shard > shards[0] && shard <= shards[1] {
+				cuts = append(cuts, at)
+			}
+		}
+		at += uint64(n)
+	}
+	if shards[1] == len(in.table.ShardFirst) {
+		cuts = append(cuts, at)
+	}
+	return begin, cuts, nil
 }
 
 // Checkpoint returns the checkpoint of a place. Batches have globalBatch samples or units, and

@@ -58,6 +58,10 @@ type StreamOptions struct {
 	// of all sources must be stacked and have the same fields, otherwise the error wraps ErrFields. It
 	// excludes Map and Units.
 	Rows bool
+	// Shards, when not zero, are the number of the first shard to read and the number after the last.
+	// The stream delivers their samples in storage order, once, and a batch ends where a shard does. It
+	// is for one rank of one data set without Shuffle, Units and weights.
+	Shards [2]int
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release,
 	// and a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of
 	// Next.

@@ -74,10 +74,11 @@ type LayerResult struct {
 // from the base meanwhile are removed from the layer; if the base is packed again meanwhile, the error
 // wraps ErrLost and nothing is published. AddLayer does not close the source.
 func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt LayerOptions) (*LayerResult, error) {
-	s, err := newLayerSource(ctx, store, base, src, &opt)
+	s, err := newLayerSource(ctx, store, base, &opt)
 	if err != nil {
 		return nil, fmt.Errorf("writer: layer %v: %w", store, err)
 	}
+	s.takes(src)
 	defer func() { _ = s.Close() }() // temporary files
 	w, err := prepare(ctx, store, *s.pack, s, 0, 0)
 	if err != nil {
@@ -105,14 +106,12 @@ func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt L
 	}
 	s.report.Result = *res
 	// Samples that were removed between the last look at the base and the publication.
-	if _, err := FollowBase(ctx, store, base); err != nil {
-		s.pack.Log.Warn("the layer is published; taking over what was removed from its base meanwhile failed", "error", err)
-	}
+	follows(ctx, store, base, s.pack.Log.Warn)
 	return s.report, nil
 }
 
-// newLayerSource reads base and layer, and checks the options.
-func newLayerSource(ctx context.Context, store, base objstore.Store, src Source, opt *LayerOptions) (*layerSource, error) {
+// newLayerSource reads base and layer, and checks the options. The source lacks its rows.
+func newLayerSource(ctx context.Context, store, base objstore.Store, opt *LayerOptions) (*layerSource, error) {
 	pack, err := opt.Pack.filled()
 	if err != nil {
 		return nil, err
@@ -127,7 +126,7 @@ func newLayerSource(ctx context.Context, store, base objstore.Store, src Source,
 		pack.Layout = LayoutAuto
 	}
 	pack.KeepDuplicates = true // the base decides on keys
-	s := &layerSource{layerBase: &layerBase{store: base}, opt: opt, pack: &pack, report: &LayerResult{}, in: src, meta: src.Meta()}
+	s := &layerSource{layerBase: &layerBase{store: base}, opt: opt, pack: &pack, report: &LayerResult{}}
 	if s.m, err = openBase(ctx, base); err != nil {
 		return nil, err
 	}
@@ -142,20 +141,30 @@ func newLayerSource(ctx context.Context, store, base objstore.Store, src Source,
 	if s.at = append(s.at, number); number > math.MaxInt64/1024 || uint64(len(s.m.Shards)) > math.MaxUint32 {
 		return nil, fmt.Errorf("%w: a base of %d samples in %d shards", format.ErrTooLarge, number, len(s.m.Shards))
 	}
-	replaces := slices.Compact(slices.Sorted(slices.Values(opt.Replaces)))
-	if err := s.follow(ctx, store, &replaces); err != nil {
+	s.base = &sections.Base{Replaces: slices.Compact(slices.Sorted(slices.Values(opt.Replaces)))}
+	if err := s.follow(ctx, store, &s.base.Replaces); err != nil {
 		return nil, err
 	}
-	s.shard = s.first
-	s.base = sections.BaseOf(s.m, -1, replaces)
+	s.covers(len(s.m.Shards))
+	return s, nil
+}
+
+// covers makes the layer one of the first shards of the base, up to the shard last.
+func (s *layerSource) covers(last int) {
+	s.shard, s.last = s.first, last
+	s.base = sections.BaseOf(s.m, last, s.base.Replaces)
+}
+
+// takes sets the source of the rows.
+func (s *layerSource) takes(src Source) {
+	s.from.Source, s.from.meta = src, src.Meta()
 	h := sha256.New()
 	before := ""
-	if opt.Before != nil {
-		before = opt.Before.Fingerprint()
+	if s.opt.Before != nil {
+		before = s.opt.Before.Fingerprint()
 	}
-	fmt.Fprintf(h, "%s %d %t %t %q %q %q\n", format.DigestString(s.base.Digest), s.first, opt.ByPlace, opt.InOrder, replaces, src.Fingerprint(), before)
-	s.sum = "layer:" + hex.EncodeToString(h.Sum(nil))
-	return s, nil
+	fmt.Fprintf(h, "%s %d %t %t %q %q %q\n", format.DigestString(s.base.Digest), s.first, s.opt.ByPlace, s.opt.InOrder, s.base.Replaces, src.Fingerprint(), before)
+	s.from.sum = "layer:" + hex.EncodeToString(h.Sum(nil))
 }
 
 // follow reads the generation of the layer that this run follows, if any.
@@ -210,10 +219,10 @@ func (s *layerSource) follow(ctx context.Context, store objstore.Store, replaces
 
 // load reads the rows, unless they come in order.
 func (s *layerSource) load(ctx context.Context) error {
-	total := s.at[len(s.m.Shards)]
-	s.got.have, s.got.rows = make([]uint64, total/64+1), make([]shardRows, len(s.m.Shards))
+	s.got.first = s.at[s.shard]
+	s.got.have, s.got.rows = make([]uint64, (s.at[s.last]-s.got.first)/64+1), make([]shardRows, len(s.m.Shards))
 	if s.opt.ByPlace || s.opt.InOrder {
-		s.reader = &intake{src: s.in, sparse: s.opt.InOrder && s.opt.AllowMissing, workers: s.pack.Workers, stacks: &s.got.stacks}
+		s.reader = &intake{src: s.from.Source, sparse: s.opt.InOrder && s.opt.AllowMissing, bare: s.part, workers: s.pack.Workers, stacks: &s.got.stacks}
 		return nil
 	}
 	if err := s.collect(ctx); err != nil {

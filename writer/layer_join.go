@@ -24,8 +24,9 @@ type intake struct {
 	src Source
 	// take gets a row, its record, and how many rows the source has given or left out before it.
 	take func(r *layerRow, rec []byte, before uint64) error
-	// sparse accepts samples that have none of the fields.
+	// sparse accepts samples that have none of the fields, and bare samples that have no field.
 	sparse  bool
+	bare    bool
 	workers int
 	stacks  *layouts
 	left    int64 // rows that the source left out
@@ -61,7 +62,7 @@ func (in *intake) next(ctx context.Context) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	if nothing(&s) { // of another layer
+	if nothing(&s) || in.bare && len(s.Fields) == 0 { // of another layer, or of a program
 		in.left++
 		return true, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/samplekey"
@@ -32,6 +33,9 @@ type cutter interface {
 	ends() (block, shard bool)
 	// adopts tells the source about a shard that an earlier run has put.
 	adopts(ctx context.Context, ix *sections.ShardIndex) error
+	// options are those of PackPart, and describe completes the manifest of a part.
+	options() Options
+	describe(m *sections.Manifest)
 	// settle completes the manifest before it is published.
 	settle(ctx context.Context, m *sections.Manifest) error
 }
@@ -127,9 +131,9 @@ type layerSource struct {
 	opt    *LayerOptions
 	pack   *Options
 	report *LayerResult
-	in     Source
-	meta   format.Metadata
-	sum    string // fingerprint
+	from   rowsFrom
+	part   bool // this run writes one shard
+	last   int  // the shard after the last one of this run
 
 	got sortedRows
 	// reader reads an ordered source; it is nil where the rows of all shards are sorted. ahead are
@@ -144,11 +148,20 @@ type layerSource struct {
 	out   rowCursor
 }
 
+// rowsFrom is where the rows are from.
+type rowsFrom struct {
+	Source
+	meta  format.Metadata
+	types format.Metadata // of a shard that was adopted
+	sum   string          // fingerprint
+}
+
 // sortedRows are rows in the order of samples: of all shards, or of the current one in an ordered
 // source.
 type sortedRows struct {
 	stacks layouts
-	have   []uint64 // a bit for each sample, set where there is a row
+	first  uint64   // number of the first sample of this run
+	have   []uint64 // a bit for each sample from the first on, set where there is a row
 	rows   []shardRows
 	sorter *extsort.Sorter
 	bytes  int64 // decoded, of the rows so far
@@ -183,11 +196,11 @@ type openLayerShard struct {
 
 // put adds a row to the sorter.
 func (s *layerSource) put(number uint64, r *layerRow, rec []byte) error {
-	if bit := uint64(1) << (number % 64); s.got.have[number/64]&bit != 0 {
+	if s.had(number) {
 		return r.failed(fmt.Errorf("%w: sample %d of the base has another row: keep one of them", format.ErrDuplicate, number))
-	} else {
-		s.got.have[number/64] |= bit
 	}
+	at := number - s.got.first
+	s.got.have[at/64] |= 1 << (at % 64)
 	t := &s.got.rows[s.shardOf(number)]
 	if t.rows == 0 {
 		t.layout = r.layout
@@ -200,13 +213,16 @@ func (s *layerSource) put(number uint64, r *layerRow, rec []byte) error {
 	return s.got.sorter.Add(append(binary.BigEndian.AppendUint64(nil, number), rec...))
 }
 
-func (s *layerSource) had(number uint64) bool { return s.got.have[number/64]>>(number%64)&1 != 0 }
+func (s *layerSource) had(number uint64) bool {
+	at := number - s.got.first
+	return s.got.have[at/64]>>(at%64)&1 != 0
+}
 
 // wanted reports whether the row of a sample is used: the sample is not removed, nor covered.
 func (s *layerSource) wanted(number uint64) (bool, error) {
 	switch {
-	case number >= s.at[len(s.m.Shards)]:
-		return false, fmt.Errorf("%w: %v: the keys table has sample number %d of %d", format.ErrCorrupt, s.store, number, s.at[len(s.m.Shards)])
+	case number >= s.at[s.last]:
+		return false, fmt.Errorf("%w: %v: the keys table has sample number %d of %d", format.ErrCorrupt, s.store, number, s.at[s.last])
 	case number < s.at[s.first]:
 		s.report.Covered++
 		return false, nil
@@ -228,7 +244,7 @@ func (s *layerSource) collect(ctx context.Context) error {
 		return err
 	}
 	defer j.close()
-	in := &intake{src: s.in, take: j.add, workers: s.pack.Workers, stacks: &s.got.stacks}
+	in := &intake{src: s.from, take: j.add, workers: s.pack.Workers, stacks: &s.got.stacks}
 	if err := in.all(ctx); err != nil {
 		return err
 	}
@@ -260,8 +276,8 @@ func (s *layerSource) keep(ctx context.Context) error {
 	in := &intake{src: s.opt.Before, workers: s.pack.Workers, stacks: &s.got.stacks}
 	in.take = func(r *layerRow, rec []byte, _ uint64) error {
 		number := uint64(r.Row - 1)
-		if r.Row < 1 || number >= s.at[len(s.m.Shards)] {
-			return r.failed(fmt.Errorf("%w: the layer has sample number %d, the base has %d", format.ErrMismatch, number, s.at[len(s.m.Shards)]))
+		if r.Row < 1 || number >= s.at[s.last] {
+			return r.failed(fmt.Errorf("%w: the layer has sample number %d, the base has %d", format.ErrMismatch, number, s.at[s.last]))
 		}
 		if s.had(number) || gone(s.m.Removed, number) {
 			return nil
@@ -302,8 +318,8 @@ func (s *layerSource) unknown(r *layerRow) error {
 // missing refuses samples without a row, once the rows of all are known.
 func (s *layerSource) missing(ctx context.Context) error {
 	count, firstOne := uint64(0), uint64(0)
-	for n := s.at[s.first]; n < s.at[len(s.m.Shards)]; n++ {
-		if n%64 == 0 && s.got.have[n/64] == 1<<64-1 {
+	for n := s.at[s.first]; n < s.at[s.last]; n++ {
+		if at := n - s.got.first; at%64 == 0 && s.got.have[at/64] == 1<<64-1 {
 			n += 63
 			continue
 		}
@@ -447,7 +463,7 @@ func (s *layerSource) lacks(o *openLayerShard) error {
 	for i, key := range o.keys {
 		if n := s.at[s.shard] + uint64(i); !s.had(n) && !o.empty[i] {
 			return fmt.Errorf("%w: the source has none for sample %d (%q), and the base has %d samples: add the rows, or allow samples without them",
-				ErrMissingRow, n, key, s.at[len(s.m.Shards)])
+				ErrMissingRow, n, key, s.at[s.last])
 		}
 	}
 	return nil
@@ -455,11 +471,14 @@ func (s *layerSource) lacks(o *openLayerShard) error {
 
 // checkSize refuses rows that are much larger than the blocks of the base allow for.
 func (s *layerSource) checkSize() error {
-	blocks, end := uint64(0), len(s.m.Shards)
+	blocks, begin, end := uint64(0), s.first, s.last
 	if s.reader != nil {
 		end = s.shard + 1
 	}
-	for i := s.first; i < end; i++ {
+	if s.part {
+		begin = s.shard
+	}
+	for i := begin; i < end; i++ {
 		blocks += s.m.Shards[i].Blocks
 	}
 	if mean := s.got.bytes / int64(max(blocks, 1)); mean > format.MaxFrame && !s.opt.LargeBlocks {
@@ -495,7 +514,7 @@ func (o *openLayerShard) stacks(st *stack.Stack, first uint64, largest uint32) {
 
 // Next implements Source.
 func (s *layerSource) Next(ctx context.Context) (Sample, error) {
-	if s.shard == len(s.m.Shards) {
+	if s.shard == s.last {
 		return Sample{}, s.end(ctx)
 	}
 	if s.open == nil {
@@ -544,7 +563,7 @@ func (s *layerSource) end(ctx context.Context) error {
 	}
 	more, err := s.reader.next(ctx)
 	if err == nil && (more || len(s.ahead) > 0) {
-		err = fmt.Errorf("%w: the source has more rows than the base has samples, %d: row i must be sample i", format.ErrMismatch, s.at[len(s.m.Shards)])
+		err = fmt.Errorf("%w: the source has more rows than the base has samples, %d: row i must be sample i", format.ErrMismatch, s.at[s.last])
 	}
 	return cmpErr(err, io.EOF)
 }
@@ -607,35 +626,45 @@ func union(a, b []uint64) []uint64 {
 	return slices.Compact(all)
 }
 
-// Cursor implements Source: the number of the shard of the next sample.
-func (s *layerSource) Cursor() string { return "shard " + strconv.Itoa(s.shard) }
+// Cursor implements Source: the number of the shard of the next sample. After a part it has the
+// types of the fields, which a run that adopts the shard cannot learn from its rows.
+func (s *layerSource) Cursor() string {
+	at := "shard " + strconv.Itoa(s.shard)
+	if s.part && s.shard == s.last && s.Learned()[MetaTypes] != "" {
+		at += " " + s.Learned()[MetaTypes]
+	}
+	return at
+}
 
 // Seek implements Source.
 func (s *layerSource) Seek(ctx context.Context, cursor string) error {
-	n, err := strconv.Atoi(cursor[min(len("shard "), len(cursor)):])
-	if err != nil || n < s.first || n > len(s.m.Shards) || s.open != nil {
-		return fmt.Errorf("writer: cursor %q is not a shard of a layer of %d", cursor, len(s.m.Shards))
+	number, types, _ := strings.Cut(cursor[min(len("shard "), len(cursor)):], " ")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < s.first || n > s.last || s.open != nil {
+		return fmt.Errorf("writer: cursor %q is not a shard of a layer of %d", cursor, s.last)
 	}
-	s.shard = n
+	if s.shard = n; types != "" {
+		s.from.types = format.Metadata{MetaTypes: types}
+	}
 	return ctx.Err()
 }
 
-// Fingerprint, Meta, Total and Close implement Source.
-func (s *layerSource) Fingerprint() string { return s.sum }
-
-func (s *layerSource) Meta() format.Metadata { return s.meta }
-
-// Learned returns what the source of the rows has learned.
+// Learned returns what the rows have told about their fields.
 func (s *layerSource) Learned() format.Metadata {
-	if l, ok := s.in.(learner); ok {
+	if l, ok := s.from.Source.(learner); ok && s.from.types == nil {
 		return l.Learned()
 	}
-	return nil
+	return s.from.types
 }
 
+// Fingerprint, Meta, Total and Close implement Source.
+func (s *layerSource) Fingerprint() string { return s.from.sum }
+
+func (s *layerSource) Meta() format.Metadata { return s.from.meta }
+
 func (s *layerSource) Total() (samples, bytes int64) {
-	_, bytes = s.in.Total()
-	return int64(s.at[len(s.m.Shards)] - s.at[s.first]), bytes
+	_, bytes = s.from.Total()
+	return int64(s.at[s.last] - s.at[s.first]), bytes
 }
 
 func (s *layerSource) Close() error {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -48,6 +49,9 @@ type PartResult struct {
 func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, parts int, opt Options) (*PartResult, error) {
 	if parts < 1 || parts > MaxParts || part < 0 || part >= parts {
 		return nil, fmt.Errorf("writer: no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
+	}
+	if of, ok := src.(cutter); ok {
+		opt = of.options()
 	}
 	opt.Resume = true
 	w, err := prepare(ctx, store, opt, src, part, parts)
@@ -97,16 +101,15 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err := w.checkSkipped(); err != nil {
 		return nil, err
 	}
-	m, err := w.manifest()
-	if err != nil {
-		return nil, err
-	}
+	m := w.manifest()
 	m.Meta["part"] = strconv.Itoa(w.part)
 	list, err := w.putSkipped(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	if w.sum.numbers > 0 {
+	if w.cuts != nil {
+		w.cuts.describe(m)
+	} else if w.sum.numbers > 0 {
 		if m.Keys, err = w.keysTable(ctx, m); err != nil {
 			return nil, err
 		}
@@ -197,8 +200,13 @@ func (w *Writer) samePart(object string, t *sections.Tables) error {
 			generationText(t.Parent), generationText(w.prior.tables))
 	}
 	if c := w.differs(t.Meta, w.mode(), fact{"part", "part", strconv.Itoa(w.part)}); c != nil {
-		return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
-			"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
+		return w.otherPart(object, t.Meta, c)
 	}
 	return nil
+}
+
+// otherPart is the error of a part that differs from this run.
+func (p *plan) otherPart(object string, meta format.Metadata, c *fact) error {
+	return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
+		"what the others left with `shardtool prune`", ErrSource, object, c.what, meta[c.key], c.want)
 }

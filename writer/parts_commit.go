@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/keysort"
@@ -33,6 +32,8 @@ type CommitOptions struct {
 	// that does not fit; the default is the folder of the system.
 	Memory  int64
 	TempDir string
+	// Base is the data set to which a layer belongs that LayerParts began; else nil.
+	Base objstore.Store
 }
 
 // Commit publishes the shards of all parts that PackPart put, in the order of the parts, as one
@@ -69,6 +70,9 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 		return nil, s.report.missing()
 	}
 	defer func() { _ = w.sum.close() }()
+	if w.cuts, err = s.settles(opt.Base); err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", store, err)
+	}
 	if err := s.merge(w); err != nil {
 		return nil, err
 	}
@@ -81,7 +85,11 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	if err := s.sortKeys(ctx, w); err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
-	return w.publish(ctx)
+	res, err := w.publish(ctx)
+	if err == nil && w.cuts != nil {
+		follows(ctx, store, opt.Base, slog.New(slog.DiscardHandler).Warn)
+	}
+	return res, err
 }
 
 // missing is the error that lists the missing parts.
@@ -196,6 +204,10 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 	work.SetLimit(together)
 	var mu sync.Mutex
 	first := w.sum.numbers
+	if w.cuts != nil { // the base's keys table serves
+		w.sum.prog.Samples = int64(s.report.Samples)
+		return nil
+	}
 	for part, m := range s.parts {
 		from, samples := first, sumSamples(m.Shards)
 		if first += samples; samples == 0 {
@@ -252,20 +264,7 @@ func addKeys(to *keysort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) e
 // error.
 func (s *partSet) joinTypes(w *Writer) error {
 	all, from := map[string]string{}, map[string]int{}
-	var wide kinds.Kinds // of a pack: rows of several parts may differ
 	for part, m := range s.parts {
-		stated, err := kinds.Parse(m.Meta, kinds.Key)
-		if err != nil {
-			return format.InShard(s.object(part), err)
-		}
-		for name, kind := range stated {
-			if before, ok := wide[name]; ok {
-				kind = kinds.Wider(before, kind)
-			} else if wide == nil {
-				wide = kinds.Kinds{}
-			}
-			wide[name] = kind
-		}
 		types, err := typesOf(m.Meta, s.object(part))
 		if err != nil {
 			return err
@@ -279,18 +278,14 @@ func (s *partSet) joinTypes(w *Writer) error {
 			}
 		}
 	}
-	if len(all)+len(wide) == 0 {
-		return nil
-	}
-	w.common = maps.Clone(w.common)
-	if len(wide) > 0 {
-		maps.Copy(w.common, wide.Meta())
+	if len(all) == 0 {
 		return nil
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
+	w.common = maps.Clone(w.common)
 	w.common[MetaTypes] = string(text)
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -38,6 +37,12 @@ type PartsReport struct {
 	// Damaged describes what parts among Missing that were packed lack. Packing such a part again
 	// restores it.
 	Damaged map[int]string
+	// First, At and Types are of a layer, see LayerParts: the number of the base's shard that is part
+	// 0; the numbers of the first samples of the parts, and after the last; and the types of the fields
+	// of the parts that were found.
+	First int
+	At    []uint64
+	Types map[string]string
 
 	parent string // tables of the generation before
 	stale  int    // manifests of parts that follow another generation
@@ -240,29 +245,29 @@ func (s *partSet) take(ctx context.Context, part int, m *sections.Manifest) erro
 // differ, the minority is reported as wrong.
 func (s *partSet) agree() error {
 	all := make([]format.Metadata, len(s.parts))
-	var alike []int // one part of each kind
+	var kinds []int // one part of each kind
 	count := map[int]int{}
 	for part, m := range s.parts {
 		if m == nil {
 			continue
 		}
 		all[part] = maps.Clone(m.Meta)
-		for _, own := range []string{"part", "skipped", metaSkippedList, MetaTypes, kinds.Key} {
+		for _, own := range []string{"part", "skipped", metaSkippedList, MetaTypes} {
 			delete(all[part], own)
 		}
-		like := slices.IndexFunc(alike, func(k int) bool { return maps.Equal(all[k], all[part]) })
+		like := slices.IndexFunc(kinds, func(k int) bool { return maps.Equal(all[k], all[part]) })
 		if like < 0 {
-			like = len(alike)
-			alike = append(alike, part)
+			like = len(kinds)
+			kinds = append(kinds, part)
 		}
-		count[alike[like]]++
+		count[kinds[like]]++
 	}
-	if len(alike) == 0 {
+	if len(kinds) == 0 {
 		return nil
 	}
-	right := slices.MaxFunc(alike, func(a, b int) int { return count[a] - count[b] })
+	right := slices.MaxFunc(kinds, func(a, b int) int { return count[a] - count[b] })
 	s.common = all[right]
-	for _, part := range alike {
+	for _, part := range kinds {
 		if part != right {
 			return s.disagree(part, right, all)
 		}

@@ -49,6 +49,8 @@ type reply struct {
 	Done bool `json:"done,omitempty"`
 	// Stored is the number of samples that the store has; of STATE.
 	Stored int64 `json:"stored,omitempty"`
+	// Layer describes what is to be written of a layer in parts.
+	Layer *layerReply `json:"layer,omitempty"`
 
 	Result *receiveResult `json:"result,omitempty"`
 	Error  *receiveError  `json:"error,omitempty"`
@@ -67,6 +69,10 @@ type receiveResult struct {
 	PayloadBytes uint64 `json:"payload_bytes"`
 	Written      int64  `json:"written"`
 	Resumed      int64  `json:"resumed"`
+	// Missing, Unknown and Removed are of a layer: samples without a row, and rows that were left out.
+	Missing uint64 `json:"missing,omitempty"`
+	Unknown int64  `json:"unknown,omitempty"`
+	Removed int64  `json:"removed,omitempty"`
 }
 
 type receiveError struct {
@@ -142,6 +148,9 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	}
 	r.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	limitMemory(r.opt.Memory, encoderMemory(&r.opt))
+	if r.begin.Layer != nil {
+		return r.layer(ctx, in, target, store)
+	}
 	var known map[string]string
 	var first int64
 	if r.opt.Mode == writer.ModeAppend {
@@ -275,8 +284,5 @@ func (r *receiver) published(ctx context.Context, store objstore.Store, res *wri
 			return err
 		}
 	}
-	return r.out.Encode(reply{Kind: "result", Result: &receiveResult{
-		Dataset: store.String(), Published: true, Generation: res.Generation, Tables: res.Tables, Digest: format.DigestString(res.Digest),
-		Samples: res.Samples, Shards: res.Shards, Bytes: res.Bytes, PayloadBytes: res.PayloadBytes, Written: res.Written, Resumed: res.Adopted,
-	}})
+	return r.out.Encode(reply{Kind: "result", Result: publishedReply(store, res)})
 }

@@ -49,6 +49,7 @@ func (a *served) order(q *serve.StartRequest) error {
 	said(a.spec.Said, "head", o.Head, &to.Head)
 	said(a.spec.Said, "affinity", o.Affinity, (*string)(&to.Affinity))
 	said(a.spec.Said, "tail", o.Tail, (*string)(&to.Tail))
+	a.opt.Shards = o.Shards
 	return nil
 }
 

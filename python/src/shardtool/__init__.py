@@ -44,6 +44,7 @@ from .samples import Sample, Samples, open
 from .sources import Mix, Source
 from .stats import SourceStats, Stalls, Stats
 from .wire.program import package_version
+from .write.annotate import annotate
 from .write.optimize import optimize
 from .writer import Writer
 
@@ -83,6 +84,7 @@ __all__ = [
     "Tuning",
     "VersionError",
     "Writer",
+    "annotate",
     "merge_states",
     "open",
     "optimize",

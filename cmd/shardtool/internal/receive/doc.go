@@ -21,6 +21,9 @@
 //	7 SHARED   uint32 slot, uint32 kind, uint64 length: a frame of that kind, SAMPLES or COLUMNS,
 //	           whose body is in a slot of the memory that BEGIN names. The child writes the slot's
 //	           number, a byte, to BEGIN's pipe when it has taken all of it
+//	8 NUMBERS  uint64 each: numbers, in the base of a layer, of the rows of the next COLUMNS
+//	9 SHARD    uint32: the number of a shard of a layer, whose rows follow, up to END
+//	10 COMMIT  no body; publishes a layer whose shards are all there
 //
 // If the input ends without END, for instance because the parent was killed, nothing is published.
 //

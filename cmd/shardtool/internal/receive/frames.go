@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same version.
-const Protocol = 3
+const Protocol = 4
 
 // Kinds of frames.
 const (
@@ -20,6 +20,9 @@ const (
 	kindEnd     = 5
 	kindState   = 6
 	kindShared  = 7
+	kindNumbers = 8
+	kindShard   = 9
+	kindCommit  = 10
 )
 
 // Errors that a caller branches on.
@@ -50,8 +53,23 @@ type Begin struct {
 	Memory          int64  `json:"memory"`
 	// Schema are the declared fields and attributes; the bytes depend on them.
 	Schema string `json:"schema"`
+	// Layer makes the samples rows of a layer of the data set; nil: they are samples of their own.
+	Layer *Layer `json:"layer"`
 	// Shared is memory for the bodies of frames; nil: all are in the input.
 	Shared *Memory `json:"shared"`
+}
+
+// Layer is a layer that a parent writes, in the terms of package writer.
+type Layer struct {
+	Name        string            `json:"name"` // or its address
+	Replaces    []string          `json:"replaces"`
+	AllowMiss   bool              `json:"allow_missing"`
+	SkipUnknown bool              `json:"skip_unknown"`
+	Update      bool              `json:"update"`
+	LargeBlocks bool              `json:"large_blocks"`
+	Options     map[string]string `json:"options"` // recorded, and compared where a run continues
+	// Parts makes the parent send shards, one after another, each begun by SHARD.
+	Parts bool `json:"parts"`
 }
 
 // frame is a frame that was received.
@@ -76,7 +94,7 @@ func readFrame(r io.Reader, buf []byte) (frame, error) {
 	f := frame{kind: byte(word >> 56)}
 	n := int64(word & (1<<56 - 1))
 	switch {
-	case f.kind < kindBegin || f.kind > kindShared || f.kind == kindShared && n != sharedLen:
+	case f.kind < kindBegin || f.kind > kindCommit || f.kind == kindShared && n != sharedLen:
 		return f, fmt.Errorf("%w: a frame of kind %d and length %d", ErrProtocol, f.kind, n)
 	case n > maxJSON && (f.kind == kindBegin || f.kind == kindLayout):
 		return f, fmt.Errorf("%w: a frame of kind %d with %d bytes", ErrProtocol, f.kind, n)

@@ -58,6 +58,7 @@ type Source struct {
 	arena   []byte // of the sample: arrays of its numbers
 	decided bool   // at.Stacked
 	err     error
+	numbers []byte // of NUMBERS, which rows have not taken
 }
 
 var _ writer.Splitter = (*Source)(nil)
@@ -204,6 +205,12 @@ func (s *Source) nextFrame(ctx context.Context) error {
 		return nil
 	case kindEnd:
 		return io.EOF
+	case kindNumbers:
+		if len(s.cur.body)%8 != 0 {
+			return fmt.Errorf("%w: NUMBERS of %d bytes", ErrProtocol, len(s.cur.body))
+		}
+		s.numbers = append(s.numbers[:0], s.cur.body...)
+		return nil
 	case kindState:
 		return s.Asked()
 	}
@@ -343,6 +350,10 @@ func (s *Source) beginSample(numbered bool) {
 		s.sample.Key = s.numberedKey()
 	}
 	s.sample.Row = s.at.Samples + 1
+	if len(s.numbers) > 0 {
+		s.sample.Row = int64(binary.LittleEndian.Uint64(s.numbers)) + 1
+		s.numbers = s.numbers[8:]
+	}
 }
 
 func (s *Source) numberedKey() string {
@@ -442,6 +453,8 @@ func (s *Source) Close() error {
 		close(s.stop)
 		s.started = false
 	}
-	s.begin.Shared.close()
+	if l := s.begin.Layer; l == nil || !l.Parts { // the next shard uses the memory
+		s.begin.Shared.close()
+	}
 	return nil
 }

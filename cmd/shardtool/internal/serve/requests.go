@@ -88,6 +88,8 @@ type OrderRequest struct {
 	Head          *uint32 `json:"head"`
 	Affinity      *string `json:"affinity"`
 	Tail          *string `json:"tail"`
+	// Shards are the numbers of the first shard to read and after the last; null reads all.
+	Shards [2]int `json:"shards"`
 }
 
 // ResumeRequest is where START continues, and how the run may differ from the one before.

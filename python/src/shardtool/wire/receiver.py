@@ -16,8 +16,8 @@ from ..errors import ShardtoolError, from_body
 from .process import Process, logger
 
 #: The version of the frames, and their kinds: see package receive of the program.
-PROTOCOL = 3
-BEGIN, LAYOUT, SAMPLES, COLUMNS, END, STATE, SHARED = 1, 2, 3, 4, 5, 6, 7
+PROTOCOL = 4
+BEGIN, LAYOUT, SAMPLES, COLUMNS, END, STATE, SHARED, NUMBERS, SHARD, COMMIT = range(1, 11)
 
 #: Size of the pipe. Fewer, larger writes leave more time to both processes.
 _PIPE = 1 << 20

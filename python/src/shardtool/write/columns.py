@@ -218,9 +218,12 @@ def _column(name: str, value: Any) -> Any:
     return value if numpy is not None and type(value) is numpy.ndarray else list(value)
 
 
-def of_batch(slots: Slots, columns: "Dict[str, Any]", first: int, name_of: Callable[[int], str]) -> Tuple[List[Column], int]:
+def of_batch(
+    slots: Slots, columns: "Dict[str, Any]", first: int, name_of: Callable[[int], str], bare: bool = False
+) -> Tuple[List[Column], int]:
     """The columns of a batch: arrays with one row a sample, or sequences with one value a sample.
-    name_of returns the key of a sample by its number in the data set, for those without one."""
+    name_of returns the key of a sample by its number in the data set, for those without one. With
+    ``bare``, samples need no field."""
     given: Dict[str, Any] = {}
     rows, of = -1, ""
     for name, value in columns.items():
@@ -247,6 +250,6 @@ def of_batch(slots: Slots, columns: "Dict[str, Any]", first: int, name_of: Calla
         if field in given:
             value = given[field]
             out += (of_array if hasattr(value, "dtype") else of_values)(slots, "attr", name, value, key_of)
-    if rows > 0 and not any(c.role == "field" for c in out):
+    if rows > 0 and not bare and not any(c.role == "field" for c in out):
         raise ConfigError("write_batch: the columns have no field")
     return out, max(rows, 0)

@@ -1,4 +1,4 @@
-"""optimize on Ray, Dask and Spark: a task for each part.
+"""optimize and annotate on Ray, Dask and Spark: a task for each part.
 
 A task whose worker was killed is repeated by the engine, on another worker, and continues after the
 complete shards that it finds. An exception of the function is a result here, so that no engine
@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-from typing import Any, Callable, Dict, Generator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Generator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import _checks
 from ..errors import ConfigError, ShardtoolError
 from .jobs import Job, portable
 from .parts import checked, joined, share
+from .shards import Annotation
+
+#: What has parts.
+Parted = Union[Job, Annotation]
 
 
 class _Task(NamedTuple):
@@ -32,7 +36,7 @@ _Done = Tuple[Optional[Dict[str, Any]], Optional[BaseException]]
 
 
 def check(engine: str, parts: Optional[int], part: Optional[int], workers: Optional[int]) -> None:
-    """Raises ConfigError for arguments of optimize that do not fit an engine."""
+    """Raises ConfigError for arguments that do not fit an engine."""
     if parts is None:
         raise ConfigError(f"engine={engine!r}: give parts, the number of tasks; the bytes of the data set depend on it")
     if part is not None:
@@ -42,9 +46,10 @@ def check(engine: str, parts: Optional[int], part: Optional[int], workers: Optio
     checked(parts, None)
 
 
-def write(engine: str, job: Job, inputs: Sequence[Any], parts: int, options: Dict[str, Any]) -> Dict[str, Any]:
+def write(engine: str, job: "Parted", inputs: Sequence[Any], parts: int, options: Dict[str, Any]) -> Dict[str, Any]:
     """Writes all parts on an engine, and returns what was published."""
-    job = job._replace(url=_checks.address(job.url))  # workers may have another working directory
+    if isinstance(job, Job):
+        job = job._replace(url=_checks.address(job.url))  # workers may have another working directory
     tasks = [_Task(p, parts, lo, inputs[lo:hi]) for p in range(parts) for lo, hi in [share(inputs, p, parts)]]
     done = []
     with contextlib.closing(_ENGINES[engine](job, tasks, options)) as results:
@@ -57,12 +62,12 @@ def write(engine: str, job: Job, inputs: Sequence[Any], parts: int, options: Dic
     return joined(done)
 
 
-def _run(job: Job, task: _Task) -> _Done:
+def _run(job: Any, task: _Task) -> _Done:
     """Writes a part; on a worker of the engine."""
     try:
         return job.write(task.inputs, 0, task.first, task.part, task.parts), None
     except Exception as err:
-        return None, portable(err)
+        return None, portable(err, job.title)
 
 
 def _need(engine: str, module: str) -> Any:
@@ -80,12 +85,12 @@ def _lost(engine: str, why: object) -> ShardtoolError:
     )
 
 
-def _ray(job: Job, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_Done, None, None]:
+def _ray(job: Any, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_Done, None, None]:
     ray = _need("ray", "ray")
     if not ray.is_initialized():
         ray.init()  # the cluster that RAY_ADDRESS names, or a new one on this machine
     try:
-        run = ray.remote(_run).options(name="shardtool.optimize", **options)
+        run = ray.remote(_run).options(name=job.title, **options)
     except (TypeError, ValueError) as err:
         raise ConfigError(f"task_options: {err}") from err
     shared = ray.put(job)
@@ -102,7 +107,7 @@ def _ray(job: Job, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_Do
             ray.cancel(ref)
 
 
-def _dask(job: Job, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_Done, None, None]:
+def _dask(job: Any, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_Done, None, None]:
     distributed = _need("dask", "distributed")
     try:
         client = distributed.default_client()
@@ -123,11 +128,11 @@ def _dask(job: Job, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_D
         client.cancel([f for f in futures if not f.done()])
 
 
-def _spark(job: Job, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_Done, None, None]:
+def _spark(job: Any, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_Done, None, None]:
     sql = _need("spark", "pyspark.sql")
     if options:
         raise ConfigError("task_options: Spark takes the resources of tasks from its configuration, spark.task.*")
-    spark = sql.SparkSession.builder.appName("shardtool.optimize").getOrCreate()
+    spark = sql.SparkSession.builder.appName(job.title).getOrCreate()
     if not hasattr(spark, "_jsc"):
         raise ConfigError("engine='spark': a session of Spark Connect runs no tasks of Python functions: use a classic session")
     # A part is published by its own task, so that a failure costs no part that was complete.
@@ -141,7 +146,7 @@ def _spark(job: Job, tasks: List[_Task], options: Dict[str, Any]) -> Generator[_
     yield from done
 
 
-_ENGINES: Dict[str, Callable[[Job, List[_Task], Dict[str, Any]], Generator[_Done, None, None]]] = {
+_ENGINES: Dict[str, Callable[[Any, List[_Task], Dict[str, Any]], Generator[_Done, None, None]]] = {
     "ray": _ray,
     "dask": _dask,
     "spark": _spark,

@@ -49,6 +49,7 @@ class Job(NamedTuple):
     fn: Callable[[Any], Any]
     url: Union[str, os.PathLike[str]]
     options: Dict[str, Any]  # of Writer
+    title: str = "shardtool.optimize"
 
     def write(
         self, inputs: Iterable[Any], workers: int, first: int = 0, rank: Optional[int] = None, parts: Optional[int] = None
@@ -76,7 +77,7 @@ def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: 
             w._flush()  # the samples of complete shards need not be made again
             first, skip = first + len(some.counts), 0
             if some.error is not None:
-                _note(some.error, base + first - 1)
+                note(some.error, f"shardtool.optimize: input number {base + first - 1}")
                 raise some.error
 
 
@@ -124,8 +125,8 @@ def _take_table(w: Writer, table: _Table, skip: int) -> None:
         skip = 0
 
 
-def _note(error: BaseException, number: int) -> None:
-    text = f"shardtool.optimize: input number {number}"
+def note(error: BaseException, text: str) -> None:
+    """Adds a line to an exception of the user's function."""
     if hasattr(error, "add_note"):
         error.add_note(text)
     elif isinstance(error, ShardtoolError):
@@ -205,7 +206,12 @@ _job: List[_Encoder] = []  # of a process
 
 
 def _begin(fn: Any, schema: Any, parent: int) -> None:
+    begin_process(parent)
     _job[:] = [_Encoder(fn, schema)]
+
+
+def begin_process(parent: int) -> None:
+    """Begins a process that calls the user's function."""
     torch = sys.modules.get("torch")
     if torch is not None:  # a process forked after parallel work of OpenMP would wait for its threads
         torch.set_num_threads(1)
@@ -227,7 +233,7 @@ def _work(items: List[Any]) -> "Tuple[_Made, float]":
     return made, time.perf_counter() - since
 
 
-def portable(error: BaseException) -> BaseException:
+def portable(error: BaseException, title: str = "shardtool.optimize") -> BaseException:
     """An exception that another process can be sent."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
@@ -235,11 +241,11 @@ def portable(error: BaseException) -> BaseException:
     except Exception:
         return ShardtoolError(f"fn failed:\n{text}")
     if hasattr(error, "add_note"):
-        error.add_note(f"in a process of shardtool.optimize:\n{text}")
+        error.add_note(f"in a process of {title}:\n{text}")
     return error
 
 
-def _context(fn: Any) -> Any:
+def start_method(fn: Any) -> Any:
     """How processes start. They are forked where the program left the choice to Python, whose
     default is another since 3.14: functions of notebooks, and scripts without a guard of
     __main__, work with every version."""
@@ -262,14 +268,11 @@ def _context(fn: Any) -> Any:
 def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> Generator[_Made, None, None]:
     """What the inputs make, in their order. Each process gets about _SECONDS of work at a time; how
     the inputs are divided does not matter for the bytes."""
-    from concurrent.futures import ProcessPoolExecutor  # takes milliseconds
-    from concurrent.futures.process import BrokenProcessPool
+    from concurrent.futures.process import BrokenProcessPool  # takes milliseconds
 
-    context = _context(fn)
     waiting: deque[Any] = deque()
     size, number = 1, first
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(fn, schema, os.getpid()))
-    try:
+    with processes(fn, workers, _begin, (fn, schema)) as pool:
         while True:
             while len(waiting) < 2 * workers:
                 items = list(itertools.islice(inputs, size))
@@ -285,14 +288,33 @@ def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int
                 if rest and made.error is None:
                     waiting.appendleft((rest, pool.submit(_work, rest)))
             except BrokenProcessPool as err:
-                raise ShardtoolError(
-                    f"a process of shardtool.optimize was killed at input number {number} or a later one;"
-                    " if memory ran out, give fewer workers. Repeat the call to continue"
-                ) from err
+                raise killed("shardtool.optimize", f" at input number {number} or a later one") from err
             number += len(made.counts)
             stored = sum(len(p.data) if isinstance(p, Run) else sum(map(len, p.frames)) for p in made.parts)
             share = max(seconds / _SECONDS, stored / _BYTES, 1 / 16)
             size = max(1, min(int(len(made.counts) / share), 4 * size, 10_000))
             yield made
+
+
+@contextlib.contextmanager
+def processes(fn: Any, workers: int, begin: Callable[..., None], arguments: Tuple[Any, ...]) -> Iterator[Any]:
+    """Processes that call the user's function, each begun by ``begin``. An exception ends them,
+    also where a function hangs."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    pool = ProcessPoolExecutor(workers, start_method(fn), initializer=begin, initargs=(*arguments, os.getpid()))
+    try:
+        yield pool
+    except GeneratorExit:
+        raise
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def killed(title: str, where: str) -> ShardtoolError:
+    """The error for a process that ended."""
+    return ShardtoolError(f"a process of {title} was killed{where}; if memory ran out, give fewer workers. Repeat the call to continue")

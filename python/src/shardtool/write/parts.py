@@ -13,6 +13,10 @@ _MOST = 1_000_000
 #: Environment variables in which schedulers give a task its number. The command has the same list.
 _TASKS = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 
+#: Environment variables with the number of a task and of all tasks of torchrun, and of a step of
+#: Slurm, which torchrun's processes may be in.
+_STEPS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+
 
 def checked(parts: int, part: Optional[int]) -> None:
     """Raises ConfigError for numbers that cannot be."""
@@ -31,7 +35,8 @@ def share(inputs: Sequence[Any], part: int, parts: int) -> Tuple[int, int]:
 
 def mine(parts: int, part: Optional[int], env: Mapping[str, str] = os.environ) -> Sequence[int]:
     """The parts that this process writes: ``part``, or the one of its task in a Slurm array or an
-    Indexed Job of Kubernetes, or every n-th one where srun started n tasks, or all."""
+    Indexed Job of Kubernetes, or every n-th one where torchrun or
+    srun started n tasks, or all."""
     checked(parts, part)
     if part is not None:
         return [part]
@@ -42,12 +47,12 @@ def mine(parts: int, part: Optional[int], env: Mapping[str, str] = os.environ) -
         raise ConfigError(f"{text}: give part, the number of this process's part")
     if not found:
         if tasks > parts:
-            raise ConfigError(f"parts={parts}: srun started {tasks} tasks; give as many parts, or more")
+            raise ConfigError(f"parts={parts}: {tasks} tasks were started; give as many parts, or more")
         return range(task, parts, tasks)
     name, number = next(iter(found.items()))
     if tasks > 1:
         raise ConfigError(
-            f"{name} is {number} for each of the {tasks} tasks that srun started: start one, or give part, the number of this process's"
+            f"{name} is {number} for each of the {tasks} tasks that were started: start one, or give part, the number of this process's"
             " part"
         )
     if not 0 <= number < parts:
@@ -56,14 +61,30 @@ def mine(parts: int, part: Optional[int], env: Mapping[str, str] = os.environ) -
 
 
 def _step(env: Mapping[str, str]) -> Tuple[int, int]:
-    """The number of this task and the number of tasks of the step that srun started. The script of
+    """The number of this task and the number of tasks that torchrun or srun started. The script of
     a batch job is not in such a step, although SLURM_PROCID and SLURM_NTASKS are set in it."""
-    task, tasks = _number(env, "SLURM_PROCID"), _number(env, "SLURM_STEP_NUM_TASKS")
-    if task is None or tasks is None:
-        return 0, 1
-    if not 0 <= task < tasks:
-        raise ConfigError(f"SLURM_PROCID is {task} and SLURM_STEP_NUM_TASKS is {tasks}: give part, the number of this process's part")
-    return task, tasks
+    for number, count in _STEPS:
+        task, tasks = _number(env, number), _number(env, count)
+        if task is None or tasks is None:
+            continue
+        if not 0 <= task < tasks:
+            raise ConfigError(f"{number} is {task} and {count} is {tasks}: give part, the number of this process's part")
+        return task, tasks
+    return 0, 1
+
+
+def tasks(parts: Optional[int], part: Optional[int], env: Mapping[str, str] = os.environ) -> List[Tuple[int, int]]:
+    """The parts that this process writes, and their number, where the number does not change the
+    bytes: without one, there are as many as torchrun or srun started tasks."""
+    if parts is not None:
+        return [(p, parts) for p in mine(parts, part, env)]
+    if part is not None:
+        raise ConfigError(f"part={part}: give parts too, the same number for all of them")
+    step = _step(env)
+    found = [name for name in _TASKS if env.get(name)]
+    if step[1] == 1 and found:
+        raise ConfigError(f"{found[0]} is set: give parts, the number of tasks; or parts=1, where this task does all of the work")
+    return [step]
 
 
 def _number(env: Mapping[str, str], name: str) -> Optional[int]:
@@ -78,8 +99,10 @@ def _number(env: Mapping[str, str], name: str) -> Optional[int]:
 
 def joined(results: List[Dict[str, Any]]) -> Dict[str, Any]:
     """The result of several parts: what the last of them published, if one did, with the samples
-    that all of them wrote and found."""
+    that all of them wrote and found, and what failed."""
     last = next((r for r in reversed(results) if r["published"]), results[-1])
+    if "failed" in last:
+        last = {**last, "failed": [f for r in results for f in r["failed"]]}
     return {**last, "written": sum(r["written"] for r in results), "resumed": sum(r["resumed"] for r in results)}
 
 
