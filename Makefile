@@ -216,12 +216,12 @@ test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md
 	@touch $@
 
 .PHONY: test-engines
-test-engines: build .venv-engines/ready ## optimize on Ray, Dask and Spark on this machine, with workers killed (needs Java 17)
+test-engines: build .venv-engines/ready ## optimize and annotate on Ray, Dask and Spark on this machine, with workers killed (needs Java 17)
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src:tests ../.venv-engines/bin/python -m pytest $(PYTESTFLAGS) tests/engines.py
 
 .PHONY: test-kills
-test-kills: build $(VENV)/ready ## Writer and optimize in Python, killed at 100 random points each (make test-python takes a dozen)
-	cd python && SHARDTOOL_TEST_KILLS=100 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py
+test-kills: build $(VENV)/ready ## Writer, optimize and annotate in Python, killed at 100 random points each (make test-python takes a dozen)
+	cd python && SHARDTOOL_TEST_KILLS=100 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py tests/test_annotate.py
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on a private S3 server

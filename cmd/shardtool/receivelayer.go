@@ -152,7 +152,9 @@ func (r *receiver) layerError(err error) error {
 	case errors.Is(err, writer.ErrMissingRow):
 		return fmt.Errorf("%w with missing='allow'", err)
 	case errors.Is(err, writer.ErrUnknownKey):
-		return fmt.Errorf("%w: correct it, or leave such rows out with unknown='skip'", err)
+		if row, ok := errors.AsType[*writer.SampleError](err); ok {
+			row.Err = fmt.Errorf("%w: correct it, or leave such rows out with unknown='skip'", row.Err)
+		}
 	}
 	return err
 }

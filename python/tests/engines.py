@@ -1,4 +1,4 @@
-"""optimize on Ray, Dask and Spark, as they run on one machine, with workers that are killed.
+"""optimize and annotate on Ray, Dask and Spark, as they run on one machine, with workers that are killed.
 
 `make test-engines` installs what they need and runs them.
 """
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
+import annotate_help
 import pytest
 from conftest import ROOT, run
 from optimize_help import content, samples
@@ -165,6 +166,26 @@ def test_errors(engine: str, tmp_path: Path) -> None:
         optimize(samples, range(8), tmp_path / "no", engine=engine, parts=2, task_options={"gpus": 1})  # type: ignore[arg-type]
     result = optimize(samples, range(8), tmp_path / "empty", engine=engine, parts=20)  # type: ignore[arg-type]
     assert result["samples"] == sum(i % 5 for i in range(8))
+
+
+def test_annotate(engine: str, tmp_path: Path) -> None:
+    """Tasks compute the shards of a layer. A worker is killed; the bytes are those of one process."""
+    data, marks = tmp_path / "photos", tmp_path / "killed"
+    annotate_help.write_base(data, 300)
+    marks.touch()
+
+    def dies(batch: Any) -> Any:
+        if 150 in batch.numbers and not marks.exists():
+            until(lambda: list((data / "layers" / "captions").glob("part-*")))
+            marks.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return annotate_help.made(batch["n"].tolist())
+
+    annotate_help.call(data, "alone", dies)
+    marks.unlink()
+    result = annotate_help.call(data, "captions", dies, engine=engine, parts=3)
+    assert marks.exists() and result["published"]
+    assert annotate_help.content(data / "layers" / "captions") == annotate_help.content(data / "layers" / "alone")
 
 
 def test_page(engine: str, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from .errors import (
     VersionError,
 )
 from .images import Image
+from .layer import Layer
 from .loader import Loader
 from .options import Faults, Order, Tuning
 from .read.states import merge_states
@@ -67,6 +68,7 @@ __all__ = [
     "HeldError",
     "Image",
     "KeyNotFoundError",
+    "Layer",
     "Loader",
     "Mix",
     "NotFoundError",

@@ -52,8 +52,8 @@ def optimize(
     ``engine`` runs a task for each part on the cluster of Ray, Dask or Spark; a task that loses its
     machine is repeated there, and continues. Without an engine, this process writes the part of its
     task in a Slurm array or a Kubernetes Indexed Job, every n-th part if torchrun or srun started n
-    tasks, and otherwise all of them. Parts that are complete are left alone. The bytes depend on the
-    samples and the number of parts, and never on the engine.
+    tasks, and otherwise all of them. Parts that are complete are left alone. The bytes depend on
+    the samples and the number of parts, and never on the engine.
 
     Args:
         fn: A function. Processes are forked, unless the program chose another way with
