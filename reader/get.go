@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
@@ -148,7 +147,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 		enough: func() bool { return found },
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("reader: sample number %d has no field %q, it has %q: %w", number, name, has, fs.ErrNotExist)
+		err = &missingError{fmt.Sprintf("reader: sample number %d has no field %q, it has %q", number, name, has)}
 	}
 	return err
 }

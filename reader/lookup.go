@@ -165,7 +165,7 @@ func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbe
 // notFound names the keys before and after the one that is not there, from the index of one shard
 // at most.
 func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error {
-	hint := ""
+	hint := ": `shardtool ls` lists the keys"
 	if len(shards) > 0 {
 		if ix, err := d.Index(ctx, shards[0]); err == nil {
 			if _, found := ix.Keys.Find(key); found { // the keys table was asked
@@ -174,17 +174,15 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 			hint = nearKeys(&ix.Keys, key)
 		}
 	}
-	return &keyError{key, hint}
+	return &missingError{fmt.Sprintf("reader: no sample with key %q%s", key, hint)}
 }
 
-// keyError is the error of a key that no sample has.
-type keyError struct{ key, hint string }
+// missingError is the error of a key that no sample has, or of a field that the sample lacks.
+type missingError struct{ message string }
 
-func (e *keyError) Error() string {
-	return fmt.Sprintf("reader: no sample with key %q%s", e.key, e.hint)
-}
+func (e *missingError) Error() string { return e.message }
 
-func (e *keyError) Is(target error) bool { return target == fs.ErrNotExist }
+func (e *missingError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // nearKeys lists keys that look like a missing one: the same in other letters, or else its
 // neighbours.

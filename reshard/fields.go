@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -76,7 +77,7 @@ func (s *joined) name(field string) *fieldName {
 }
 
 // writers are the keys of metadata that every pack writes itself.
-var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped"}
+var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped", writer.MetaTypes}
 
 // mergeMeta keeps the metadata that all sets agree on. The names of classes may grow at the end
 // from one set to the next.
@@ -118,6 +119,29 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 		out["classes"] = string(text)
 	}
 	return out, nil
+}
+
+// types states what each field is where all sets that have it record the same.
+func (s *joined) types() (format.Metadata, error) {
+	all := kinds.Kinds{}
+	for _, of := range s.sets {
+		own, err := kinds.Parse(of.Info().Meta, writer.MetaTypes)
+		if err != nil {
+			return nil, fmt.Errorf("reshard: %s: %w", of.path, err)
+		}
+		for _, f := range of.Info().Fields {
+			n, word := s.name(f.Name), own[f.Name]
+			if n.drop {
+				continue
+			}
+			if before, ok := all[n.name]; ok && before != word {
+				word = ""
+			}
+			all[n.name] = word
+		}
+	}
+	maps.DeleteFunc(all, func(_, word string) bool { return word == "" })
+	return all.Meta(), nil
 }
 
 // errClasses: the data sets number their classes differently.

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -137,6 +138,11 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Split
 	if s.meta, err = mergeMeta(s.sets, opt.Classes); err != nil {
 		return nil, err
 	}
+	types, err := s.types()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(s.meta, types)
 	s.sum = fingerprint(s.sets, opt)
 	return s, ctx.Err()
 }

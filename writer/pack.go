@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -64,5 +66,17 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// learn takes the metadata that the samples have brought.
+func (w *Writer) learn(src Source) {
+	if l, ok := src.(learner); ok {
+		meta := maps.Clone(w.meta)
+		if meta == nil {
+			meta = format.Metadata{}
+		}
+		maps.Copy(meta, l.Learned())
+		w.meta = meta
 	}
 }

@@ -101,7 +101,10 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err := w.checkSkipped(); err != nil {
 		return nil, err
 	}
-	m := w.manifest()
+	m, err := w.manifest()
+	if err != nil {
+		return nil, err
+	}
 	m.Meta["part"] = strconv.Itoa(w.part)
 	list, err := w.putSkipped(ctx, m)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/keysort"
@@ -264,7 +265,20 @@ func addKeys(to *keysort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) e
 // error.
 func (s *partSet) joinTypes(w *Writer) error {
 	all, from := map[string]string{}, map[string]int{}
+	var wide kinds.Kinds // of a pack: rows of several parts may differ
 	for part, m := range s.parts {
+		stated, err := kinds.Parse(m.Meta, kinds.Key)
+		if err != nil {
+			return format.InShard(s.object(part), err)
+		}
+		for name, kind := range stated {
+			if before, ok := wide[name]; ok {
+				kind = kinds.Wider(before, kind)
+			} else if wide == nil {
+				wide = kinds.Kinds{}
+			}
+			wide[name] = kind
+		}
 		types, err := typesOf(m.Meta, s.object(part))
 		if err != nil {
 			return err
@@ -278,14 +292,18 @@ func (s *partSet) joinTypes(w *Writer) error {
 			}
 		}
 	}
-	if len(all) == 0 {
+	if len(all)+len(wide) == 0 {
+		return nil
+	}
+	w.common = maps.Clone(w.common)
+	if len(wide) > 0 {
+		maps.Copy(w.common, wide.Meta())
 		return nil
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
-	w.common = maps.Clone(w.common)
 	w.common[MetaTypes] = string(text)
 	return nil
 }

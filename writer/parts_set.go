@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -245,29 +246,29 @@ func (s *partSet) take(ctx context.Context, part int, m *sections.Manifest) erro
 // differ, the minority is reported as wrong.
 func (s *partSet) agree() error {
 	all := make([]format.Metadata, len(s.parts))
-	var kinds []int // one part of each kind
+	var alike []int // one part of each kind
 	count := map[int]int{}
 	for part, m := range s.parts {
 		if m == nil {
 			continue
 		}
 		all[part] = maps.Clone(m.Meta)
-		for _, own := range []string{"part", "skipped", metaSkippedList, MetaTypes} {
+		for _, own := range []string{"part", "skipped", metaSkippedList, MetaTypes, kinds.Key} {
 			delete(all[part], own)
 		}
-		like := slices.IndexFunc(kinds, func(k int) bool { return maps.Equal(all[k], all[part]) })
+		like := slices.IndexFunc(alike, func(k int) bool { return maps.Equal(all[k], all[part]) })
 		if like < 0 {
-			like = len(kinds)
-			kinds = append(kinds, part)
+			like = len(alike)
+			alike = append(alike, part)
 		}
-		count[kinds[like]]++
+		count[alike[like]]++
 	}
-	if len(kinds) == 0 {
+	if len(alike) == 0 {
 		return nil
 	}
-	right := slices.MaxFunc(kinds, func(a, b int) int { return count[a] - count[b] })
+	right := slices.MaxFunc(alike, func(a, b int) int { return count[a] - count[b] })
 	s.common = all[right]
-	for _, part := range kinds {
+	for _, part := range alike {
 		if part != right {
 			return s.disagree(part, right, all)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
@@ -42,7 +43,10 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	if w.sum.prog.Samples == 0 {
 		return nil, fmt.Errorf("%w to write: nothing was published", ErrEmpty)
 	}
-	m := w.manifest()
+	m, err := w.manifest()
+	if err != nil {
+		return nil, err
+	}
 	list, err := w.putSkipped(ctx, m)
 	if err != nil {
 		return nil, err
@@ -209,7 +213,7 @@ func resultOf(t *sections.Tables, name string) *Result {
 }
 
 // manifest is the generation without its keys table.
-func (w *Writer) manifest() *sections.Manifest {
+func (w *Writer) manifest() (*sections.Manifest, error) {
 	m := &sections.Manifest{Generation: w.generation, Parent: w.prior.tables}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.options(), "mode": w.opt.Mode.String()}
 	maps.Copy(m.Meta, w.meta)
@@ -225,7 +229,11 @@ func (w *Writer) manifest() *sections.Manifest {
 		m.Removed, m.Purged = base.Removed, base.Purged // its samples keep their numbers
 	}
 	w.sum.describe(m)
-	return m
+	key := MetaTypes
+	if w.parts > 0 {
+		key = kinds.Key
+	}
+	return m, setTypes(m, key, w.base(), w.prior.tables)
 }
 
 // putSkipped puts the list of this generation and names it in m.

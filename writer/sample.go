@@ -186,3 +186,7 @@ func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
 	}
 	return nil
 }
+
+// learner is a Source that knows more of the data set's metadata once all samples were read. What
+// it returns takes precedence over Meta.
+type learner interface{ Learned() format.Metadata }

@@ -6,31 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
 // MetaTypes is the key of META that has the types of fields: a JSON object from names to the words
 // by which the Python package decodes payloads (SPEC 4.6).
 const MetaTypes = "types"
-
-// learner is a Source that knows more of the data set's metadata once all samples were read. What
-// it returns takes precedence over Meta.
-type learner interface{ Learned() format.Metadata }
-
-// learn takes the metadata that the samples have brought.
-func (w *Writer) learn(src Source) {
-	if l, ok := src.(learner); ok {
-		meta := maps.Clone(w.meta)
-		if meta == nil {
-			meta = format.Metadata{}
-		}
-		maps.Copy(meta, l.Learned())
-		w.meta = meta
-	}
-}
 
 // Types returns the types of fields that the current generation of a data set records, nil for
 // none, and its number of samples. Where there is no data set it returns nil and 0.
@@ -61,15 +46,54 @@ func Stacked(ctx context.Context, store objstore.Store) (stacked, known bool, er
 	return t.Minor() > 0, true, nil
 }
 
+// setTypes replaces the kinds that the source has stated in the metadata by the words of the fields
+// that there are, under key. In a generation that appends to base, whose tables are in object, a
+// field keeps its type only as far as base has recorded one.
+func setTypes(m *sections.Manifest, key string, base *sections.Manifest, object string) error {
+	stated, err := kinds.Parse(m.Meta, kinds.Key)
+	if stated == nil || err != nil {
+		return err
+	}
+	delete(m.Meta, kinds.Key)
+	types, before := map[string]string{}, map[string]uint64{}
+	var known map[string]string
+	if base != nil {
+		if known, err = typesOf(base.Meta, object); err != nil {
+			return err
+		}
+		for _, f := range base.Fields {
+			before[f.Name] = f.Samples
+		}
+	}
+	for _, f := range m.Fields {
+		word := stated.Of(f.Name)
+		if old := before[f.Name]; old > 0 {
+			if is := known[f.Name]; is == "" || old == f.Samples {
+				word = is
+			} else if word != "" {
+				word = kinds.Wider(word, is)
+			}
+		}
+		if word != "" {
+			types[f.Name] = word
+		}
+	}
+	if len(types) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(types)
+	if err != nil {
+		return err
+	}
+	m.Meta[key] = string(text)
+	return nil
+}
+
 // typesOf parses the types of META of an object.
 func typesOf(meta format.Metadata, object string) (map[string]string, error) {
-	text, ok := meta[MetaTypes]
-	if !ok {
-		return nil, nil
-	}
-	var types map[string]string
-	if err := json.Unmarshal([]byte(text), &types); err != nil {
-		return nil, fmt.Errorf("%w: metadata %s of %s: %w", format.ErrCorrupt, MetaTypes, object, err)
+	types, err := kinds.Parse(meta, MetaTypes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", object, err)
 	}
 	return types, nil
 }

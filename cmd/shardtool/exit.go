@@ -75,8 +75,14 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &value):
 		f := value.GetFlag()
 		return usagef("--%s %q: %s%s", f.Name, value.GetValue(), wanted(f, value.Unwrap()), see)
+	case errors.As(err, &unknown) && noFlag[unknown.GetSpecifiedName()] != "":
+		return usagef("%w: %s%s", err, noFlag[unknown.GetSpecifiedName()], see)
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		return usagef("%w; write -- before a name that begins with a dash%s", err, see)
+	case errors.As(err, &unknown):
+		if flag := meantFlag(cmd, unknown.GetSpecifiedName()); flag != "" {
+			return usagef("%w: did you mean --%s?%s", err, flag, see)
+		}
 	}
 	return usagef("%w%s", err, see)
 }

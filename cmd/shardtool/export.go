@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"time"
@@ -99,15 +100,13 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 		return err
 	}
 	took := time.Since(begin)
-	if f.json {
-		return printJSON(cmd, map[string]any{
-			"dataset": ds.Store().String(), "out": to.String(), "as": res.Form, "digest": res.Digest, "samples": res.Samples, "shards": len(res.Shards),
-			"bytes": res.Bytes, "found": res.Found, "shard_list": res.Shards, "seconds": took.Seconds(),
-		})
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"), plural(res.Samples, "sample"),
-		plural(len(res.Shards), "archive"), bytesText(uint64(res.Bytes)), foundText(res.Found), took.Seconds())
-	return err
+	return present(cmd, f.json, map[string]any{
+		"dataset": ds.Store().String(), "out": to.String(), "as": res.Form, "digest": res.Digest, "samples": res.Samples, "shards": len(res.Shards),
+		"bytes": res.Bytes, "found": res.Found, "shard_list": res.Shards, "seconds": took.Seconds(),
+	}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"), plural(res.Samples, "sample"),
+			plural(len(res.Shards), "archive"), bytesText(uint64(res.Bytes)), foundText(res.Found), took.Seconds())
+	})
 }
 
 // open opens the data set with the samples of its view alone, and returns the view's ID.

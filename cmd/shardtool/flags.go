@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -78,10 +79,7 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 	if arg == "-" {
 		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
 	}
-	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() {
-		return nil, "", usagef("%s: not a directory; give the directory that holds a data set. Mixes are for inspect, order, cat, explain, view, simulate, bench and stage", arg)
-	}
-	if err := noView(arg); err != nil {
+	if err := cmp.Or(noView(arg), refuseFile(arg)); err != nil {
 		return nil, "", err
 	}
 	addr, generation, _ := cutGeneration(arg)

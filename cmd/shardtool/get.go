@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -97,6 +98,9 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 		err = ds.WriteTar(ctx, number, w)
 	}
 	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && !byNumber {
+			err = fmt.Errorf("%s: %w", args[1], err)
+		}
 		return err
 	}
 	return w.Flush()
@@ -121,7 +125,7 @@ func getParts(ctx context.Context, ds *reader.Dataset, number uint64, field stri
 		for i := range has {
 			has[i] = string(s.Fields[i].Name)
 		}
-		return fmt.Errorf("sample number %d has no field %q, it has %q: %w", number, field, has, fs.ErrNotExist)
+		return &exitError{exitNotFound, fmt.Errorf("sample number %d has no field %q, it has %q", number, field, has)}
 	}
 	_, err = w.Write(data)
 	return err

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -116,13 +118,14 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		}
 		return printJSON(cmd, out)
 	}
-	w := cmd.OutOrStdout()
+	w := bufio.NewWriter(cmd.OutOrStdout())
 	if f.shard == "" {
-		if err := printDataset(ctx, w, ds, view); err != nil {
-			return err
-		}
+		err = printDataset(ctx, w, ds, view)
 	}
-	return printShards(w, shards, f)
+	if err == nil {
+		printShards(w, shards, f)
+	}
+	return cmp.Or(err, w.Flush())
 }
 
 func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view *inspect.Part) (inspectJSON, error) {
@@ -213,19 +216,10 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset, view *in
 	if err != nil {
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(read, "shard"))
-	for _, f := range ds.Info().Fields {
-		name := shown(f.Name)
-		if name == "" {
-			name = `""`
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
+	printTable(w, 0, fmt.Sprintf("FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)", plural(read, "shard")), in.Fields, func(t io.Writer, f *format.FieldTotal) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(shown(f.Name), `""`), countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
 			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name], sizeEdge))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	})
 	if err := printAttributes(ctx, w, ds, view); err != nil {
 		return err
 	}
@@ -234,55 +228,41 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset, view *in
 			return err
 		}
 	}
-	meta := ds.Info().Meta
-	keys := make([]string, 0, len(meta))
-	for k := range meta {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
 	fmt.Fprintln(w)
-	for _, k := range keys {
-		fmt.Fprintf(w, "%s: %s\n", shown(k), shown(meta[k]))
+	for _, k := range slices.Sorted(maps.Keys(in.Meta)) {
+		fmt.Fprintf(w, "%s: %s\n", shown(k), shown(in.Meta[k]))
 	}
 	fmt.Fprintln(w)
 	return nil
 }
 
-func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) error {
-	const most = 20
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "SAMPLES\tBLOCKS\tBYTES\t  SHARD\t")
-	for i, s := range shards {
-		if i == most && f.shard == "" {
-			fmt.Fprintf(t, "\t\t\t  … and %d more (--json lists all)\t\n", len(shards)-most)
-			break
-		}
+func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) {
+	listed := shards
+	if f.shard == "" {
+		listed = shards[:min(len(shards), 20)]
+	}
+	printTable(w, right, "SAMPLES\tBLOCKS\tBYTES\t  SHARD\t", listed, func(t io.Writer, s *shardJSON) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\t\n", countText(s.Samples), countText(s.Blocks), bytesText(s.Bytes), shown(s.Name))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+		if n := len(shards) - len(listed); n > 0 && s == &listed[len(listed)-1] {
+			fmt.Fprintf(t, "\t\t\t  … and %d more (--json lists all)\t\n", n)
+		}
+	})
 	for _, s := range shards {
 		if f.blocks {
 			printRows(w, s.Name, s.rows)
 		}
 	}
-	return nil
 }
 
 func printRows(w io.Writer, name string, rows []format.Row) {
-	fmt.Fprintf(w, "\n%s\n", shown(name))
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "BLOCK\tOFFSET\tSTORED\tDECODED\tSAMPLES\tCODEC\tCRC-32C\t")
 	block, off := -1, uint64(0)
-	for _, r := range rows {
+	printTable(w, right, "\n"+shown(name)+"\nBLOCK\tOFFSET\tSTORED\tDECODED\tSAMPLES\tCODEC\tCRC-32C\t", rows, func(t io.Writer, r *format.Row) {
 		if r.Samples > 0 {
 			block++
 		}
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec, r.CRC)
 		off += uint64(r.Stored)
-	}
-	_ = t.Flush() // the caller's next write reports a failing stdout
+	})
 }
 
 // compare prints whether two data sets have the same samples in the same blocks, and the first

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -32,32 +32,27 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return printJSON(cmd, map[string]any{
-			"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch, "tables": cp.Tables,
-			"resumed_tables": ds.Info().Tables,
-			"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params), "lanes": lanes,
-		})
-	}
-	w := cmd.OutOrStdout()
-	if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
-		_, err := fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; it fits %v, %s; %s%s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
-			plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
-		return err
-	}
-	fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n", shown(f.checkpoint), cp.Epoch, countText(cp.Position),
-		countText(plan.Samples()), 100*float64(cp.Position)/float64(max(plan.Samples(), 1)), cp.GlobalBatch)
-	fmt.Fprintf(w, "it fits %v, %s; %s%s\n", ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nLANE\tDONE\tOF\tNEXT NUMBER\tINDEX\tBLOCK\tOFFSET\t  SHARD\t")
-	for _, l := range lanes {
-		if l.Done == l.Length {
-			fmt.Fprintf(t, "%d\t%d\t%d\t\t\t\t\t  (done)\t\n", l.Lane, l.Done, l.Length)
-			continue
+	return present(cmd, f.json, map[string]any{
+		"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch, "tables": cp.Tables,
+		"resumed_tables": ds.Info().Tables,
+		"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params), "lanes": lanes,
+	}, func(w io.Writer) {
+		fits := fmt.Sprintf("it fits %v, %s; %s%s", ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
+		if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
+			fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; %s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
+				plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, fits)
+			return
 		}
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block, l.Offset, shown(l.Shard))
-	}
-	return t.Flush()
+		fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n%s\n", shown(f.checkpoint), cp.Epoch, countText(cp.Position),
+			countText(plan.Samples()), 100*float64(cp.Position)/float64(max(plan.Samples(), 1)), cp.GlobalBatch, fits)
+		printTable(w, right, "\nLANE\tDONE\tOF\tNEXT NUMBER\tINDEX\tBLOCK\tOFFSET\t  SHARD\t", lanes, func(t io.Writer, l *inspect.Lane) {
+			if l.Done == l.Length {
+				fmt.Fprintf(t, "%d\t%d\t%d\t\t\t\t\t  (done)\t\n", l.Lane, l.Done, l.Length)
+				return
+			}
+			fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block, l.Offset, shown(l.Shard))
+		})
+	})
 }
 
 // inspectUnits prints the place of a checkpoint of units.
@@ -73,16 +68,14 @@ func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order, f *
 		}
 	}
 	m := cp.Units
-	if f.json {
-		return printJSON(cmd, map[string]any{
-			"epoch": cp.Epoch, "position": cp.Position, "samples": u.Order().Samples(), "units": count, "global_batch": cp.GlobalBatch, "tables": cp.Tables,
-			"resumed_tables": ds.Info().Tables,
-			"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
-			"unit_parameters": units.ParamsOf(m),
-		})
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: epoch %d, position %s of %s, batches of %d\nit fits %v, %s; %s%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
-		shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped),
-		m.Kind, m.Size, shown(m.By), m.Long, m.Window)
-	return nil
+	return present(cmd, f.json, map[string]any{
+		"epoch": cp.Epoch, "position": cp.Position, "samples": u.Order().Samples(), "units": count, "global_batch": cp.GlobalBatch, "tables": cp.Tables,
+		"resumed_tables": ds.Info().Tables,
+		"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
+		"unit_parameters": units.ParamsOf(m),
+	}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: epoch %d, position %s of %s, batches of %d\nit fits %v, %s; %s%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
+			shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped),
+			m.Kind, m.Size, shown(m.By), m.Long, m.Window)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func newLayer() *cobra.Command {
 It has the samples of the base in the same blocks, and is in layers/NAME below the base or at an address of its own.
 Nothing of the base is written: its digest, generations and checkpoints stay.`,
 		Example: "  shardtool layer add photos/ captions captions.parquet --key id --columns caption\n  shardtool layer ls photos/",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLayerAdd(), newLayerLs(), newLayerRemove())
@@ -249,38 +250,30 @@ func layerError(err error) error {
 
 // printLayer prints what layer add published.
 func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res *writer.LayerResult, took time.Duration) error {
-	if asJSON {
-		return printJSON(cmd, map[string]any{
-			"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables, "samples": res.Samples,
-			"shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written,
-			"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed, "covered": res.Covered, "left_out": res.Left,
-			"already": res.Already, "seconds": took.Seconds(),
-		})
-	}
-	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
-		bytesText(res.PayloadBytes), bytesText(res.Bytes))
-	for _, c := range []struct {
-		n    uint64
-		what string
-	}{
-		{res.Missing, "without a row"}, {uint64(res.Unknown), "with a key that no sample has, left out"}, {uint64(res.Removed), "of removed samples, left out"},
-		{uint64(res.Covered), "of samples that the layer covers, left out"}, {uint64(res.Left), "left out by the source"},
-	} {
-		thing := "row"
-		if c.what == "without a row" {
-			thing = "sample"
+	return present(cmd, asJSON, map[string]any{
+		"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables, "samples": res.Samples,
+		"shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written,
+		"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed, "covered": res.Covered, "left_out": res.Left,
+		"already": res.Already, "seconds": took.Seconds(),
+	}, func(out io.Writer) {
+		fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+			bytesText(res.PayloadBytes), bytesText(res.Bytes))
+		count := func(n uint64, thing, what string) {
+			if n > 0 {
+				fmt.Fprintf(out, "%s %s\n", plural(n, thing), what)
+			}
 		}
-		if c.n > 0 {
-			fmt.Fprintf(out, "%s %s\n", plural(c.n, thing), c.what)
+		count(res.Missing, "sample", "without a row")
+		count(uint64(res.Unknown), "row", "with a key that no sample has, left out")
+		count(uint64(res.Removed), "row", "of removed samples, left out")
+		count(uint64(res.Covered), "row", "of samples that the layer covers, left out")
+		count(uint64(res.Left), "row", "left out by the source")
+		if res.Generation > 1 {
+			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
 		}
-	}
-	if res.Generation > 1 {
-		fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
-	}
-	printResumed(out, res.Adopted, res.Written)
-	_, err := fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
-	return err
+		printResumed(out, res.Adopted, res.Written)
+		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
+	})
 }
 
 func newLayerLs() *cobra.Command {
@@ -317,10 +310,7 @@ readers of both follow the data set alone.`,
 				}
 				list = append(list, l)
 			}
-			if asJSON {
-				return printJSON(cmd, map[string]any{"dataset": base.String(), "layers": list})
-			}
-			return printLayers(cmd, base, list)
+			return present(cmd, asJSON, map[string]any{"dataset": base.String(), "layers": list}, func(w io.Writer) { printLayers(w, base, list) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list as JSON")
@@ -361,11 +351,9 @@ func addElsewhere(cmd *cobra.Command, layers *[]string) {
 const layersNote = "layers at other addresses are not known: name them with --layer\n"
 
 // printLayers prints a line for each layer.
-func printLayers(cmd *cobra.Command, base objstore.Store, list []*writer.LayerInfo) error {
-	out := cmd.OutOrStdout()
+func printLayers(out io.Writer, base objstore.Store, list []*writer.LayerInfo) {
 	if len(list) == 0 {
-		_, err := fmt.Fprintf(out, "%s has no layers\n", base)
-		return err
+		fmt.Fprintf(out, "%s has no layers\n", base)
 	}
 	for _, l := range list {
 		if !l.Fits {
@@ -388,7 +376,6 @@ func printLayers(cmd *cobra.Command, base objstore.Store, list []*writer.LayerIn
 		}
 		fmt.Fprintln(out)
 	}
-	return nil
 }
 
 func newLayerRemove() *cobra.Command {
@@ -409,11 +396,9 @@ at the next object that they read. If the command is interrupted, the same comma
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd, map[string]any{"layer": store.String(), "deleted": len(res.Objects), "bytes": res.Bytes})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s: deleted %s of %s\n", store, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)))
-			return err
+			return present(cmd, asJSON, map[string]any{"layer": store.String(), "deleted": len(res.Objects), "bytes": res.Bytes}, func(w io.Writer) {
+				fmt.Fprintf(w, "removed %s: deleted %s of %s\n", store, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)))
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -17,15 +19,16 @@ import (
 func newLs() *cobra.Command {
 	var long, asJSON bool
 	cmd := &cobra.Command{
-		Use:   "ls DATASET",
+		Use:   "ls DATASET [GLOB…]",
 		Short: "List keys in storage order",
-		Long: `List the keys of all samples, or of those of a view, in storage order, one per line. Removed samples are not listed.
+		Long: `List the keys of all samples, or of those of a view, in storage order, one per line. With GLOBs such as 'dog/*', the keys that match
+one. Removed samples are not listed.
 Only the indexes of the shards are read, no samples. If keys may contain line breaks or tabs, parse --json instead.
 Control characters are escaped on a terminal; files and pipes get keys unchanged.`,
-		Example: "  shardtool ls out/ | head\n  shardtool ls out/ --long",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Example: "  shardtool ls out/ | head\n  shardtool ls out/ --long\n  shardtool ls out/ 'dog/*'",
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runLs(cmd, args[0], long, asJSON)
+			return runLs(cmd, args[0], args[1:], long, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&long, "long", false, "also print number, shard, block, fields with their sizes, attributes")
@@ -43,8 +46,13 @@ type lsLine struct {
 	Attributes map[string]any    `json:"attributes,omitempty"`
 }
 
-func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
+func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool) error {
 	ctx := cmd.Context()
+	for _, p := range patterns {
+		if !doublestar.ValidatePattern(p) {
+			return usagef("%q: it is no pattern; `shardtool ls DATASET 'dog/*'` lists keys that match one", p)
+		}
+	}
 	ds, err := openDataset(ctx, arg, reader.Options{})
 	if err != nil {
 		return err
@@ -55,7 +63,10 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 	if isTerminal(cmd.OutOrStdout()) {
 		show = shown[string] // a line break in a key must not look like another key
 	}
-	err = listShardKeys(ctx, w, ds, long, asJSON, show)
+	takes := func(number uint64, key string) bool { // a removed sample has no key
+		return key != "" && ds.Selection().Has(number) && globs.Choice{Include: patterns}.Takes(key)
+	}
+	err = listShardKeys(ctx, w, ds, takes, long, asJSON, show)
 	// What was read is printed even if a later shard fails.
 	if ferr := w.Flush(); err == nil {
 		err = ferr
@@ -63,7 +74,7 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 	return err
 }
 
-func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, long, asJSON bool, show func(string) string) error {
+func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, takes func(number uint64, key string) bool, long, asJSON bool, show func(string) string) error {
 	number, shard := uint64(0), -1
 	for ix, err := range ds.Indexes(ctx) {
 		if err != nil {
@@ -74,7 +85,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 			first := number
 			for i, k := range ix.Keys.All() {
 				number++
-				if k == "" || !ds.Selection().Has(first+uint64(i)) { // removed, or not in the view
+				if !takes(first+uint64(i), k) {
 					continue
 				}
 				if _, err := fmt.Fprintln(w, show(k)); err != nil {
@@ -87,7 +98,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		if err != nil {
 			return err
 		}
-		if number, err = listLong(w, s.Name, ix, number, ds.Selection().Has, asJSON, show); err != nil {
+		if number, err = listLong(w, s.Name, ix, number, takes, asJSON, show); err != nil {
 			return err
 		}
 	}
@@ -95,7 +106,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 }
 
 // listLong prints the samples of one shard and returns the next one's number.
-func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uint64, chosen func(number uint64) bool, asJSON bool, show func(string) string) (uint64, error) {
+func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uint64, takes func(number uint64, key string) bool, asJSON bool, show func(string) string) (uint64, error) {
 	enc := json.NewEncoder(w)
 	at := make([]int, len(ix.Fields)) // samples so far that have the field
 	block, left, row := -1, 0, 0
@@ -126,7 +137,7 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uin
 			line.Attributes[v.Name] = attrText(v)
 			fmt.Fprintf(&fields, " %s:%v", v.Name, attrText(v))
 		}
-		if number++; key == "" || !chosen(line.Number) { // removed, or not in the view
+		if number++; !takes(line.Number, key) {
 			continue
 		}
 		var err error

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -66,6 +65,7 @@ Sizes are written 64MiB or 1GB, durations 30s.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Version:       version,
 	}
+	root.Flags().Bool("version", false, "print the version") // no -v, which other programs have for verbose
 	root.SetVersionTemplate(versionText() + "\n")
 	root.SetFlagErrorFunc(flagError)
 	for i, g := range commandGroups {
@@ -117,42 +117,6 @@ func finishDefaults(root *cobra.Command) {
 			}
 		}
 	}
-}
-
-// destructive are commands that take bytes away: a word that is no command never suggests one.
-var destructive = []string{"purge", "prune", "remove"}
-
-// meant says what does the work of commands that other programs have.
-var meant = map[string]string{
-	"merge":   "`shardtool pack A B OUT` joins data sets",
-	"concat":  "`shardtool pack A B OUT` joins data sets",
-	"split":   "`shardtool pack DATASET TRAIN --share 0%..90%` takes a share; take the rest with --share 90%..100%",
-	"filter":  "`shardtool select DATASET --where EXPR --name NAME` makes a view",
-	"extract": "`shardtool unpack DATASET DIR` writes the fields as files",
-	"tail":    "`shardtool ls DATASET` lists keys, `shardtool get DATASET KEY` prints a sample",
-	"info":    "`shardtool inspect DATASET` describes a data set",
-	"stats":   "`shardtool inspect DATASET` describes a data set",
-	"show":    "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
-	"delete":  "`shardtool remove DATASET --keys FILE` takes samples out; a data set is a folder like any other",
-	"rm":      "`shardtool remove DATASET --keys FILE` takes samples out; a data set is a folder like any other",
-	"shuffle": "`shardtool pack SRC OUT --pack-shuffle SEED` shuffles when packing, `shardtool cat DATASET --shuffle` when reading",
-	"create":  "`shardtool pack SRC OUT` makes a data set",
-	"convert": "`shardtool pack SRC OUT` makes a data set of other formats, `shardtool export` writes others",
-}
-
-// knownCommand rejects an unknown command, and suggests what does the same or has a similar name.
-func knownCommand(root *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := meant[args[0]]
-	if like := slices.DeleteFunc(root.SuggestionsFor(args[0]), func(name string) bool { return slices.Contains(destructive, name) }); hint == "" && len(like) > 0 {
-		hint = "did you mean " + strings.Join(like, " or ") + "?"
-	}
-	if hint != "" {
-		hint = ": " + hint
-	}
-	return usagef("no command %q%s; see `shardtool --help`", args[0], hint)
 }
 
 // stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot

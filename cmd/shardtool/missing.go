@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -39,24 +40,19 @@ Parts that do not belong together are an error: parts of other sources, with oth
 }
 
 func (p *partsCommand) printMissing(cmd *cobra.Command, store objstore.Store, r *writer.PartsReport) error {
-	if p.json {
-		missing := r.Missing
-		if missing == nil {
-			missing = []int{}
+	damaged := map[string]string{}
+	for part, why := range r.Damaged {
+		damaged[strconv.Itoa(part)] = why
+	}
+	if err := present(cmd, p.json, map[string]any{
+		"dataset": store.String(), "name": r.Name, "parts": r.Parts, "generation": r.Generation, "published": r.Published, "missing": append([]int{}, r.Missing...),
+		"damaged": damaged, "samples": r.Samples, "shards": r.Shards, "bytes": r.Bytes,
+	}, func(w io.Writer) {
+		if len(r.Missing) > 0 {
+			fmt.Fprintln(w, strings.ReplaceAll(strings.Trim(fmt.Sprint(r.Missing), "[]"), " ", ",")) // as `sbatch --array` takes them
 		}
-		damaged := map[string]string{}
-		for part, why := range r.Damaged {
-			damaged[strconv.Itoa(part)] = why
-		}
-		err := printJSON(cmd, map[string]any{
-			"dataset": store.String(), "name": r.Name, "parts": r.Parts, "generation": r.Generation, "published": r.Published, "missing": missing,
-			"damaged": damaged, "samples": r.Samples, "shards": r.Shards, "bytes": r.Bytes,
-		})
-		if err != nil {
-			return err
-		}
-	} else if len(r.Missing) > 0 {
-		fmt.Fprintln(cmd.OutOrStdout(), strings.ReplaceAll(strings.Trim(fmt.Sprint(r.Missing), "[]"), " ", ",")) // as `sbatch --array` takes them
+	}); err != nil {
+		return err
 	}
 	stderr := cmd.ErrOrStderr()
 	for _, part := range r.Missing {

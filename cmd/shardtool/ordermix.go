@@ -13,13 +13,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/format"
+
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 )
 
 // isMix reports whether an argument names a mix file.
 func isMix(arg string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(arg))
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(arg)) && path.Base(arg) != format.ManifestName
 }
 
 // mixFlags are the flags that only a mix has.

@@ -44,6 +44,7 @@ type packFlags struct {
 	parts       partFlags
 	json        bool
 	quiet       bool
+	saved       bool // a complete shard is in the store
 	as          asFlag
 }
 
@@ -301,6 +302,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
+		f.saved = p.Shards > 0
 		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))
 	}
 	f.opt.Faults.Skipped = skipPrinter(stderr)
@@ -325,7 +327,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 // packError returns the error of a pack with what to do next.
 func packError(ctx context.Context, err error) error {
 	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues")
+		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues after the last complete shard")
 	}
 	if errors.Is(err, writer.ErrEmpty) { // filters or errors left out all samples
 		return &exitError{exitNotFound, err}
@@ -359,24 +361,20 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 
 // printResult prints what was published.
 func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, took time.Duration) error {
-	if asJSON {
-		err := printJSON(cmd, map[string]any{
-			"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
-			"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
-			"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "already": res.Already, "seconds": took.Seconds(),
-		})
-		if err != nil {
-			return err
-		}
-	} else {
-		out := cmd.OutOrStdout()
-		fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+	if err := present(cmd, asJSON, map[string]any{
+		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
+		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
+		"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "already": res.Already, "seconds": took.Seconds(),
+	}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes), format.DigestString(res.Digest))
 		if res.Generation > 1 {
-			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
+			fmt.Fprintf(w, "generation %d, %s\n", res.Generation, res.Tables)
 		}
-		printResumed(out, res.Adopted, res.Written)
-		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
+		printResumed(w, res.Adopted, res.Written)
+		fmt.Fprintf(w, "took %.1fs\n", took.Seconds())
+	}); err != nil {
+		return err
 	}
 	return skippedError(store, res.Skipped, res.SkippedList)
 }

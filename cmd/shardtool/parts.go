@@ -100,18 +100,14 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 		}
 		return rowError(err)
 	}
-	if f.json {
-		err = printJSON(cmd, map[string]any{
-			"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts, "manifest": res.Object,
-			"already": res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks,
-			"bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped,
-			"skipped_list": res.SkippedList, "seconds": time.Since(begin).Seconds(),
-		})
-		if err != nil {
-			return err
-		}
-	} else {
-		f.printPart(cmd.OutOrStdout(), store, res, time.Since(begin))
+	took := time.Since(begin)
+	if err := present(cmd, f.json, map[string]any{
+		"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts, "manifest": res.Object,
+		"already": res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks,
+		"bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped,
+		"skipped_list": res.SkippedList, "seconds": took.Seconds(),
+	}, func(w io.Writer) { f.printPart(w, store, res, took) }); err != nil {
+		return err
 	}
 	if res.Already {
 		return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -55,25 +56,7 @@ A pack whose objects were deleted nevertheless fails and names them.`,
 			if !opt.DryRun {
 				sweep(cmd.Context(), store)
 			}
-			if asJSON {
-				return printPruneJSON(cmd, res, &opt)
-			}
-			out, verb := cmd.OutOrStdout(), "deleted"
-			if opt.DryRun {
-				verb = "would delete"
-			}
-			for _, o := range res.Objects {
-				fmt.Fprintf(out, "%s %s (%s)\n", verb, o.Name, bytesText(uint64(o.Size)))
-			}
-			for _, o := range res.Left {
-				fmt.Fprintf(out, "left %s: its content does not show that shardtool wrote it under this name\n", o.Name)
-			}
-			if n := len(res.Young); n > 0 {
-				fmt.Fprintf(out, "spared %s, %s: they, or the pack they belong to, are younger than %v, so that it can be resumed or is still running; --grace 0s deletes them\n",
-					plural(n, "object"), bytesText(sumSizes(res.Young)), opt.Grace)
-			}
-			fmt.Fprintf(out, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)), plural(len(res.Kept), "generation"))
-			return nil
+			return present(cmd, asJSON, pruneJSON(res, &opt), func(w io.Writer) { printPruned(w, res, &opt) })
 		},
 	}
 	cmd.Flags().IntVar(&opt.Keep, "keep", 1, "generations to keep, the current one included")
@@ -90,7 +73,25 @@ func sumSizes(objects []objstore.Info) (n uint64) {
 	return n
 }
 
-func printPruneJSON(cmd *cobra.Command, res *writer.PruneResult, opt *writer.PruneOptions) error {
+func printPruned(w io.Writer, res *writer.PruneResult, opt *writer.PruneOptions) {
+	verb := "deleted"
+	if opt.DryRun {
+		verb = "would delete"
+	}
+	for _, o := range res.Objects {
+		fmt.Fprintf(w, "%s %s (%s)\n", verb, o.Name, bytesText(uint64(o.Size)))
+	}
+	for _, o := range res.Left {
+		fmt.Fprintf(w, "left %s: its content does not show that shardtool wrote it under this name\n", o.Name)
+	}
+	if n := len(res.Young); n > 0 {
+		fmt.Fprintf(w, "spared %s, %s: they, or the pack they belong to, are younger than %v, so that it can be resumed or is still running; --grace 0s deletes them\n",
+			plural(n, "object"), bytesText(sumSizes(res.Young)), opt.Grace)
+	}
+	fmt.Fprintf(w, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)), plural(len(res.Kept), "generation"))
+}
+
+func pruneJSON(res *writer.PruneResult, opt *writer.PruneOptions) map[string]any {
 	names := func(objects []objstore.Info) []string {
 		out := make([]string, len(objects))
 		for i := range out {
@@ -98,9 +99,8 @@ func printPruneJSON(cmd *cobra.Command, res *writer.PruneResult, opt *writer.Pru
 		}
 		return out
 	}
-	kept := append([]string{}, res.Kept...) // [] rather than null
-	return printJSON(cmd, map[string]any{
-		"deleted": names(res.Objects), "bytes": res.Bytes, "dry_run": opt.DryRun, "left": names(res.Left), "kept": kept,
+	return map[string]any{
+		"deleted": names(res.Objects), "bytes": res.Bytes, "dry_run": opt.DryRun, "left": names(res.Left), "kept": append([]string{}, res.Kept...), // [] rather than null
 		"spared": names(res.Young), "spared_bytes": sumSizes(res.Young), "grace_seconds": max(0, opt.Grace.Seconds()),
-	})
+	}
 }

@@ -59,10 +59,7 @@ refused, because shardtool never changes them.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd, r)
-			}
-			return printAllPurged(cmd.OutOrStdout(), r, opt.Generations)
+			return present(cmd, asJSON, r, func(w io.Writer) { printAllPurged(w, r, opt.Generations) })
 		},
 	}
 	cmd.Flags().BoolVar(&opt.Generations, "generations", false, "also delete the generations that still hold the bytes")
@@ -76,26 +73,23 @@ refused, because shardtool never changes them.`,
 }
 
 // printAllPurged prints the receipt, and the receipts of the layers.
-func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
-	if err := printPurged(w, r, generations); err != nil || len(r.Layers) == 0 {
-		return err
-	}
+func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
+	printPurged(w, r, generations)
 	for _, l := range r.Layers {
 		if l.Receipt == nil {
 			fmt.Fprintf(w, "layer %s was left alone: %s\n", shown(l.Layer), l.Error)
 			continue
 		}
 		fmt.Fprintf(w, "layer %s:\n", shown(l.Layer))
-		if err := printPurged(w, l.Receipt, generations); err != nil {
-			return err
-		}
+		printPurged(w, l.Receipt, generations)
 	}
-	_, err := fmt.Fprint(w, layersNote)
-	return err
+	if len(r.Layers) > 0 {
+		fmt.Fprint(w, layersNote)
+	}
 }
 
 // printPurged prints the receipt of one data set.
-func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
+func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 	did, deleted := "purged", "deleted"
 	if r.DryRun {
 		did, deleted = "would purge", "would delete"
@@ -113,7 +107,6 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
 		fmt.Fprintf(w, "%s %s\n", deleted, name)
 	}
 	fmt.Fprintf(w, "%s %s in %s; generation %d (%s), %s\n", did, plural(len(r.Samples), "sample"), plural(len(r.Shards), "shard"), r.Generation, r.Tables, r.Digest)
-	var err error
 	for _, left := range r.NamesLeft {
 		fmt.Fprintf(w, "left: %s, which may name purged samples, their classes or labels\n", shown(strings.TrimSpace(left.Object+" "+left.Member)))
 	}
@@ -125,13 +118,12 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
 	}
 	switch n := len(r.Holding); {
 	case n > 0 && !generations:
-		_, err = fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "earlier generation"), strings.Join(r.Holding, ", "))
+		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "earlier generation"), strings.Join(r.Holding, ", "))
 	case n > 0 && !r.DryRun:
-		_, err = fmt.Fprintf(w, "archives of another tool have samples with these keys: %s; shardtool deletes none of them\n", strings.Join(r.Holding, ", "))
+		fmt.Fprintf(w, "archives of another tool have samples with these keys: %s; shardtool deletes none of them\n", strings.Join(r.Holding, ", "))
 	case len(r.Searched) > 0 && !r.DryRun:
-		_, err = fmt.Fprintln(w, "no generation has the shards before, or samples with the keys of purged samples that are known")
+		fmt.Fprintln(w, "no generation has the shards before, or samples with the keys of purged samples that are known")
 	case !r.DryRun:
-		_, err = fmt.Fprintln(w, "no generation has the bytes of purged samples")
+		fmt.Fprintln(w, "no generation has the bytes of purged samples")
 	}
-	return err
 }

@@ -18,7 +18,7 @@ func newRemove() *cobra.Command {
 	var layers []string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "remove DATASET --keys FILE",
+		Use:   "remove DATASET KEY… | --keys FILE",
 		Short: "Take samples out of a data set by their keys",
 		Long: `Publish a generation in which the samples with the keys of a file are removed. No reader delivers them from then on.
 Every other sample keeps its number and its place in every order: a removed sample is a hole, and batches with holes are
@@ -31,21 +31,23 @@ run; stop and resume them. Until the bytes are purged, --restore puts samples ba
 Layers in layers/ below DATASET, and those of --layer, get the same removed samples. If the command is interrupted, the same
 command finishes.
 
-FILE has one key per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
+KEYs are named one by one, or FILE has one per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
 removed unless --allow-missing is set.`,
-		Example: "  shardtool remove out/ --keys withdrawn.txt --dry-run\n  shardtool remove out/ --keys withdrawn.txt\n  shardtool purge out/ --generations > receipt.json --json",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Example: "  shardtool remove out/ dog/0007 dog/0031\n  shardtool remove out/ --keys withdrawn.txt --dry-run\n  shardtool remove out/ --keys withdrawn.txt\n  shardtool purge out/ --generations > receipt.json --json",
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if keys == "" {
-				return usagef("remove needs --keys FILE, a file with one key a line; see `%s --help`", cmd.CommandPath())
+			list := args[1:]
+			if (keys == "") == (len(list) == 0) {
+				return usagef("remove needs either keys or --keys FILE, a file with one key a line; see `%s --help`", cmd.CommandPath())
 			}
 			store, err := wholeDataset(cmd.Context(), "remove", args[0])
 			if err != nil {
 				return err
 			}
-			list, err := readKeys(cmd, keys)
-			if err != nil {
-				return err
+			if keys != "" {
+				if list, err = readKeys(cmd, keys); err != nil {
+					return err
+				}
 			}
 			if o.Layers, err = layersOf(cmd, "remove", args[0], store, layers); err != nil {
 				return err
@@ -54,10 +56,7 @@ removed unless --allow-missing is set.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd, r)
-			}
-			return printRemoved(cmd.OutOrStdout(), r, &o)
+			return present(cmd, asJSON, r, func(w io.Writer) { printRemoved(w, r, &o) })
 		},
 	}
 	cmd.Flags().StringVar(&keys, "keys", "", "file with one key a line; - for standard input")
@@ -98,7 +97,7 @@ func readKeys(cmd *cobra.Command, file string) ([]string, error) {
 	return keys, nil
 }
 
-func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions) error {
+func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions) {
 	did, before, again := "removed", "was removed before", "were removed before"
 	if o.Restore {
 		did, before, again = "restored", "was not removed", "were not removed"
@@ -123,7 +122,7 @@ func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions
 		}
 		fmt.Fprintln(w)
 	}
-	_, err := fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed), plural(r.Total, "sample"))
+	fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed), plural(r.Total, "sample"))
 	for _, l := range r.Layers {
 		switch {
 		case l.Error != "":
@@ -135,5 +134,4 @@ func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions
 	if len(r.Layers) > 0 {
 		fmt.Fprint(w, layersNote)
 	}
-	return err
 }

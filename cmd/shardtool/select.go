@@ -221,13 +221,14 @@ func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, 
 	if v.Subset() {
 		kind = "subset"
 	}
-	if f.json {
-		return printJSON(cmd, selectJSON{
-			Dataset: ds.Store().String(), Name: f.name, View: names.View(v.ID()), ID: v.ID(), Kind: kind, Of: v.Samples, Chosen: r.Chosen,
-			Samples: r.Samples, Digest: format.DigestString(v.Digest), Missing: r.MissingKeys, WithoutValue: r.WithoutValue, Raised: r.Raised,
-		})
-	}
-	stderr := cmd.ErrOrStderr()
+	return present(cmd, f.json, selectJSON{
+		Dataset: ds.Store().String(), Name: f.name, View: names.View(v.ID()), ID: v.ID(), Kind: kind, Of: v.Samples, Chosen: r.Chosen,
+		Samples: r.Samples, Digest: format.DigestString(v.Digest), Missing: r.MissingKeys, WithoutValue: r.WithoutValue, Raised: r.Raised,
+	}, func(w io.Writer) { f.summary(w, cmd.ErrOrStderr(), arg, v, r) })
+}
+
+// summary prints what was made, and to stderr what is missing in it.
+func (f *selectFlags) summary(w, stderr io.Writer, arg string, v *viewfile.View, r *curate.Report) {
 	if n := r.MissingKeys.Count; n > 0 {
 		fmt.Fprintf(stderr, "%s not in the data set:%s\n", plural(n, "key"), &r.MissingKeys)
 	}
@@ -237,15 +238,10 @@ func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, 
 	if r.Raised > 0 {
 		fmt.Fprintf(stderr, "%s below 2^-32 of the largest raised to that\n", plural(r.Raised, "weight"))
 	}
-	addr, _ := cutView(arg)
-	return f.summary(cmd.OutOrStdout(), addr, v, r)
-}
-
-func (f *selectFlags) summary(w io.Writer, addr string, v *viewfile.View, r *curate.Report) error {
 	text := fmt.Sprintf("%s of %s", countText(r.Chosen), plural(v.Samples, "sample"))
 	if !v.Subset() {
 		text += fmt.Sprintf(", %s in an epoch", plural(r.Samples, "draw"))
 	}
-	_, err := fmt.Fprintf(w, "%s#%s: %s (%s)\n", addr, cmp.Or(f.name, v.ID()), text, names.View(v.ID()))
-	return err
+	addr, _ := cutView(arg)
+	fmt.Fprintf(w, "%s#%s: %s (%s)\n", addr, cmp.Or(f.name, v.ID()), text, names.View(v.ID()))
 }

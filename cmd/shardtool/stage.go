@@ -111,20 +111,18 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return printJSON(cmd, r)
-	}
-	state := "all of it is in the cache"
-	if r.Full {
-		state = "the cache is full, the rest will come from the source: see --cache-size"
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s read in %v: %s found, %s fetched (%s); %s of %s in use; %s\n",
-		plural(r.Samples, "sample"), time.Since(begin).Round(100*time.Millisecond), plural(r.Found, "range"), plural(r.Fetched, "range"), bytesText(uint64(r.Bytes)),
-		bytesText(uint64(r.Used)), bytesText(uint64(r.Size)), state)
-	for _, s := range r.Sources {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, %s of fields\n", s.Name, plural(s.Samples, "sample"), bytesText(s.Bytes))
-	}
-	return err
+	return present(cmd, f.json, r, func(w io.Writer) {
+		state := "all of it is in the cache"
+		if r.Full {
+			state = "the cache is full, the rest will come from the source: see --cache-size"
+		}
+		fmt.Fprintf(w, "%s read in %v: %s found, %s fetched (%s); %s of %s in use; %s\n",
+			plural(r.Samples, "sample"), time.Since(begin).Round(100*time.Millisecond), plural(r.Found, "range"), plural(r.Fetched, "range"), bytesText(uint64(r.Bytes)),
+			bytesText(uint64(r.Used)), bytesText(uint64(r.Size)), state)
+		for _, s := range r.Sources {
+			fmt.Fprintf(w, "%s: %s, %s of fields\n", s.Name, plural(s.Samples, "sample"), bytesText(s.Bytes))
+		}
+	})
 }
 
 // fill reads until the end, or until the cache is full.

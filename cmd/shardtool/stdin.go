@@ -68,10 +68,13 @@ func checkStdin(cmd *cobra.Command, srcs []string) error {
 	return nil
 }
 
-// packError is packError with advice for standard input.
+// packError is packError with advice for a pack that has nothing to continue.
 func (f *packFlags) packError(ctx context.Context, err error) error {
-	if stopped(ctx) && f.stdin.used {
+	switch {
+	case stopped(ctx) && f.stdin.used:
 		return stoppedError(ctx, err, "nothing was published; pack the stream again from its beginning")
+	case stopped(ctx) && !f.saved && !f.opt.Resume:
+		return stoppedError(ctx, err, "nothing was published, and no shard was complete: there is nothing to continue")
 	}
 	return packError(ctx, err)
 }

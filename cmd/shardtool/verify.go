@@ -76,18 +76,15 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		if report.Faults == nil {
-			report.Faults = []check.Fault{}
-		}
-		err = printJSON(cmd, struct {
-			OK bool `json:"ok"`
-			*check.Report
-			Seconds float64 `json:"seconds"`
-		}{report.OK(), report, time.Since(begin).Seconds()})
-	} else {
-		err = printReport(cmd.OutOrStdout(), report, time.Since(begin))
+	if report.Faults == nil { // a list in JSON too
+		report.Faults = []check.Fault{}
 	}
+	took := time.Since(begin)
+	err = present(cmd, f.json, struct {
+		OK bool `json:"ok"`
+		*check.Report
+		Seconds float64 `json:"seconds"`
+	}{report.OK(), report, took.Seconds()}, func(w io.Writer) { printReport(w, report, took) })
 	if err == nil && !report.OK() {
 		err = &exitError{exitCorrupt, fmt.Errorf("%v has %s: restore what is named from a copy, or pack it again", store, plural(len(report.Faults)+report.Dropped, "fault"))}
 	}
@@ -132,7 +129,7 @@ func (f *verifyFlags) compareLayers(cmd *cobra.Command, arg string, base objstor
 	return nil
 }
 
-func printReport(w io.Writer, r *check.Report, took time.Duration) error {
+func printReport(w io.Writer, r *check.Report, took time.Duration) {
 	for _, f := range r.Faults {
 		where := shown(f.Shard)
 		if f.Block >= 0 {
@@ -170,7 +167,6 @@ func printReport(w io.Writer, r *check.Report, took time.Duration) error {
 	if r.Removed > 0 {
 		fmt.Fprintf(w, "%s removed from the data set, %s of them purged\n", plural(r.Removed, "sample"), countText(r.Purged))
 	}
-	_, err := fmt.Fprintf(w, "%s: %s, %s, %s, %s read in %.1fs%s (%s)\n", verdict, plural(r.Samples, "sample"), plural(r.Blocks, "block"),
+	fmt.Fprintf(w, "%s: %s, %s, %s, %s read in %.1fs%s (%s)\n", verdict, plural(r.Samples, "sample"), plural(r.Blocks, "block"),
 		plural(r.Shards, "shard"), bytesText(r.Bytes), took.Seconds(), rate, depth)
-	return err
 }

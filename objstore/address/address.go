@@ -99,6 +99,9 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	}
 	scheme, rest, ok := cutScheme(addr)
 	if !ok {
+		if scheme, _, single := strings.Cut(addr, ":/"); single && schemes[scheme] != nil {
+			return nil, fmt.Errorf("objstore: open %s: an address has two slashes: %s://bucket/prefix", objstore.Redact(addr), scheme)
+		}
 		return local.New(addr, local.Options{})
 	}
 	if open := schemes[scheme]; open != nil {

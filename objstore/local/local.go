@@ -183,6 +183,15 @@ func (s *store) delete(ctx context.Context, name string) error {
 	return readError(root.Remove(name))
 }
 
+// errNoDirectory is the error of a store whose directory is missing.
+var errNoDirectory error = noDirectory{}
+
+type noDirectory struct{}
+
+func (noDirectory) Error() string { return "there is no such directory" }
+
+func (noDirectory) Is(target error) bool { return target == fs.ErrNotExist }
+
 // rootFor checks the name and opens the store's directory. The caller closes the root.
 func (s *store) rootFor(ctx context.Context, name string) (*os.Root, error) {
 	if err := checkName(name); err != nil {
@@ -193,7 +202,7 @@ func (s *store) rootFor(ctx context.Context, name string) (*os.Root, error) {
 	}
 	root, err := os.OpenRoot(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the directory is missing: %w", fs.ErrNotExist)
+		return nil, errNoDirectory
 	}
 	return root, err
 }

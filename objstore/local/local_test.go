@@ -122,7 +122,7 @@ func TestNew(t *testing.T) {
 	// A missing directory reads as an empty store. The first object creates it.
 	store := newStore(t, filepath.Join(dir, "a", "b"))
 	_, err = store.Stat(t.Context(), "x")
-	wantText(t, err, "stat x in "+store.String(), "directory is missing")
+	wantText(t, err, "stat x in "+store.String(), "no such directory")
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}

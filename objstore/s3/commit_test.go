@@ -240,7 +240,7 @@ func TestUnconditionalParts(t *testing.T) {
 func TestGoogle(t *testing.T) {
 	opts := quick("")
 	opts.ReadOptions.MaxAttempts = 1
-	for _, endpoint := range []string{"https://storage.googleapis.com", "https://bucket.storage.googleapis.com:443"} {
+	for _, endpoint := range []string{"https://storage.googleapis.com", "https://bucket.storage.googleapis.com:443", "https://storage-vpc.p.googleapis.com"} {
 		store := openPlain(t, endpoint, opts)
 		_, err := objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{IfNoneMatch: true})
 		for op, err := range map[string]error{"put": err, "check": store.CheckConditional(t.Context())} {

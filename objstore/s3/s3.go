@@ -138,7 +138,7 @@ func (s *Store) connect(ctx context.Context) error {
 		}
 		endpoint = aws.ToString(o.BaseEndpoint)
 		s.custom, s.plain = !inDomain(endpoint, "amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"), strings.HasPrefix(endpoint, "http://")
-		s.custom, s.google = s.custom && endpoint != "", inDomain(endpoint, "storage.googleapis.com")
+		s.custom, s.google = s.custom && endpoint != "", inDomain(endpoint, "googleapis.com")
 		o.UsePathStyle = s.custom
 		if s.opts.PathStyle != nil {
 			o.UsePathStyle = *s.opts.PathStyle

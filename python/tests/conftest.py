@@ -74,6 +74,10 @@ def payload(i: int) -> Dict[str, bytes]:
     return fields
 
 
+#: All fields of `small` as bytes.
+RAW = {name: "bytes?" if name == "extra" else "bytes" for name in sorted(payload(0))}
+
+
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """1,000 samples of all kinds of fields, in several shards of many blocks."""

@@ -13,7 +13,7 @@ from conftest import SAMPLES, children, in_groups
 import shardtool
 from shardtool import ConfigError, HeldError, Loader, Order
 
-KEEPS: Dict[str, Any] = {"fields": ["txt", "tokens"], "copy": False, "ring_memory": "64KiB", "prefetch": 3}
+KEEPS: Dict[str, Any] = {"fields": {"txt": "bytes", "tokens": "bytes"}, "copy": False, "ring_memory": "64KiB", "prefetch": 3}
 
 
 def test_held_and_iterated_anew(small: Path) -> None:

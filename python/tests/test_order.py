@@ -81,10 +81,10 @@ def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
 
 
 def test_payloads(small: Path) -> None:
-    from conftest import payload
+    from conftest import RAW, payload
 
     seen = set()
-    with Loader(small, 64, shuffle=True, seed=3, tail="short") as loader:
+    with Loader(small, 64, shuffle=True, seed=3, tail="short", fields=RAW) as loader:
         for batch in loader:
             assert list(batch) == sorted(payload(0))
             for i, key in enumerate(batch["__key__"]):

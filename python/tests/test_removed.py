@@ -21,7 +21,7 @@ def numbers(loader: Loader, batches: int = 0) -> Tuple[List[List[int]], Dict[str
     """The samples of each batch, and the state after the last."""
     out: List[List[int]] = []
     for batch in loader:
-        out.append([json.loads(bytes(x))["number"] for x in batch["json"]])
+        out.append([x["number"] for x in batch["json"]])
         if len(out) == batches:
             break
     return out, loader.state_dict()

@@ -176,7 +176,7 @@ def test_global_at_exit(small: Path, held: str) -> None:
 
 FORKED = """
 import os, sys, json, shardtool
-loader = shardtool.Loader(sys.argv[1], 10, fields=["txt"], tuning=shardtool.Tuning(copy=False))
+loader = shardtool.Loader(sys.argv[1], 10, fields={"txt": "bytes"}, tuning=shardtool.Tuning(copy=False))
 it = iter(loader)
 first = next(it)
 def child(name, body):
@@ -314,7 +314,8 @@ def test_two_readers(small: Path) -> None:
 def test_held(small: Path) -> None:
     """Views in use fill the ring to its limit, which raises an error; the loop continues once they
     are dropped."""
-    with Loader(small, 10, fields=["txt", "tokens"], tuning=shardtool.Tuning(copy=False, ring_memory="64KiB", prefetch=3)) as loader:
+    tuning = shardtool.Tuning(copy=False, ring_memory="64KiB", prefetch=3)
+    with Loader(small, 10, fields={"txt": "bytes", "tokens": "bytes"}, tuning=tuning) as loader:
         it = iter(loader)
         held: List[Any] = []
         numbers: List[int] = []

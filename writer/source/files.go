@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/internal/extsort"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -360,12 +362,16 @@ func (f *fileSource) all() iter.Seq2[listed, error] {
 // class numbers.
 func (f *fileSource) Fingerprint() string { return "files:" + f.sum.String() }
 
-// Meta names the classes, if there is a class field.
+// Meta names the classes, if there is a class field, and states the kinds of fields by their names.
 func (f *fileSource) Meta() format.Metadata {
+	of := kinds.OfFiles()
 	if f.opt.ClassField == "" {
-		return nil
+		return of.Meta()
 	}
-	return fields.Classes(f.classes)
+	of[f.opt.ClassField] = "int"
+	meta := fields.Classes(f.classes)
+	maps.Copy(meta, of.Meta())
+	return meta
 }
 
 // Split limits the source to part of parts, counted from 0, and moves to its beginning. Part i

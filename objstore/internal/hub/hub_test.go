@@ -329,6 +329,9 @@ func TestQuota(t *testing.T) {
 	if c := s.Counts(); c.Refused > 0 || c.Resolve != 60 {
 		t.Errorf("%+v", c)
 	}
+	if n := strings.Count(log.String(), "level="); n > 4 { // in two windows
+		t.Errorf("%d lines: %s", n, log.String())
+	}
 	if !strings.Contains(log.String(), "waiting for the quota") || !strings.Contains(log.String(), "rate limit of 25 in 2 s") {
 		t.Errorf("the log: %s", log.String())
 	}

@@ -19,6 +19,7 @@ type outage struct {
 
 	mu          sync.Mutex
 	began, last time.Time
+	until       time.Time // of the wait for a quota, which answers to other requests do not end
 }
 
 // notice logs that a read waits because of err and gives up after left.
@@ -28,6 +29,9 @@ func (o *outage) notice(left time.Duration, err error) {
 
 // quota logs that a read waits because of err and goes on after wait.
 func (o *outage) quota(wait time.Duration, err error) {
+	o.mu.Lock()
+	o.until = time.Now().Add(wait - time.Second) // sitOut waits up to a second longer
+	o.mu.Unlock()
 	o.warn("waiting for the quota of the store", err, "goes_on_in", wait)
 }
 
@@ -52,7 +56,7 @@ func (o *outage) over() {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.on.Swap(false) {
+	if time.Now().After(o.until) && o.on.Swap(false) {
 		o.log.Warn("the store answers again", "store", o.store, "after", time.Since(o.began).Round(time.Second))
 	}
 }

@@ -63,7 +63,8 @@ class Field:
 
     __slots__ = ("decode", "dtype", "function", "image", "mode", "name", "optional", "shape", "spec")
 
-    def __init__(self, name: str, spec: Spec) -> None:
+    def __init__(self, name: str, spec: Optional[Spec] = None) -> None:
+        """spec: None for a field that is only named, see typed."""
         self.name = name
         self.spec = spec
         self.optional = False
@@ -72,7 +73,9 @@ class Field:
         self.function: Optional[Callable[[Any], Any]] = None
         self.image: Optional[Image] = None
         self.mode = ""  # of images; empty: unchanged
-        if isinstance(spec, str):
+        if spec is None:
+            self.decode = "bytes"
+        elif isinstance(spec, str):
             self.optional = spec.endswith("?")
             word = spec.rstrip("?")
             if word.startswith("image:"):
@@ -205,10 +208,17 @@ def _image(data: memoryview, mode: str) -> Any:
         raise ValueError(f"{len(data)} bytes that Pillow cannot decode as an image: {err}") from err
 
 
-def typed(info: Mapping[str, Any], wanted: bool) -> "List[Field]":
-    """Returns all fields of a data set with the types that it records, the others as bytes. wanted:
-    a field without a type is an error."""
+def unresolved(fields: Optional[Sequence[Field]]) -> bool:
+    """Whether the data decide on types."""
+    return fields is None or any(f.spec is None for f in fields)
+
+
+def typed(info: Mapping[str, Any], wanted: bool, named: Optional[Sequence[Field]] = None) -> "List[Field]":
+    """Returns the fields, by default all of a data set, with the types that it records where they
+    are only named, the others as bytes. wanted: a field without a type is an error."""
     types: Mapping[str, str] = info.get("types") or {}
+    if named is not None:
+        return [f if f.spec is not None else Field(f.name, _word(types, f.name)) for f in named]
     untyped = [f["name"] for f in info["fields"] if f["name"] not in types]
     if wanted and untyped:
         raise ConfigError(
@@ -216,11 +226,14 @@ def typed(info: Mapping[str, Any], wanted: bool) -> "List[Field]":
         )
     out = []
     for field in info["fields"]:
-        word = types.get(field["name"], "bytes")
-        if word not in _WORDS:  # of a later version
-            word = "bytes"
+        word = _word(types, field["name"])
         out.append(Field(field["name"], word if field["samples"] == info["samples"] else word + "?"))
     return out
+
+
+def _word(types: Mapping[str, str], name: str) -> str:
+    word = types.get(name, "bytes")
+    return word if word in _WORDS else "bytes"  # of a later version
 
 
 def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional[List[Field]]":
@@ -231,7 +244,7 @@ def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional
         raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and types")
     if isinstance(fields, Mapping):
         return [Field(str(name), spec) for name, spec in fields.items()]
-    return [Field(str(name), "bytes") for name in fields]
+    return [Field(str(name)) for name in fields]
 
 
 def check_out(out: str, fields: Optional[List[Field]]) -> None:

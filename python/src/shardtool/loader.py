@@ -52,8 +52,9 @@ class Loader(Stream, Arguments[T]):
         batch_size: Samples of a batch on this rank. ``order=Order(global_batch=...)`` sets those
             over all ranks instead. With a checkpoint, both may be left out.
         fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
-            with the types that ``shardtool.Writer`` recorded, else as bytes; None where a sample
-            lacks one. "typed": the same, and a field without a type is an error.
+            with the types that the data set records, else as bytes; None where a sample
+            lacks one. A list of names: the same for these. "typed": a field without a type is an
+            error.
         layers: Layers of the data set whose fields the samples have too: names, as in
             ``["captions"]``, or addresses. With ``fields``, only layers with one of the fields are
             read, and the data set itself only if it has one.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 from . import _checks, guesses, sources
 from .batch import no_field
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
-from .fields import Field, Spec, check_out, parse, typed
+from .fields import Field, Spec, check_out, parse, typed, unresolved
 from .options import Tuning
 from .read.arguments import opening
 from .sources import Source
@@ -61,7 +61,7 @@ class Samples:
     Args:
         url: As for Loader, but no mix.
         fields: As for Loader, for one sample at a time. None: all fields of the sample,
-            with the types that ``shardtool.Writer`` recorded, else as bytes.
+            with the types that the data set records, else as bytes.
         layers: As for Loader.
         where: As for Loader. The samples of a view are counted from 0 in storage order: ``ds[i]``
             is the i-th of them, and ``len(ds)`` is how many there are, whatever their weights.
@@ -224,7 +224,10 @@ class Samples:
 
     def _decode(self, raw: Sample) -> Sample:
         fields = self._fields
-        if fields is None:
+        if fields is not None and unresolved(fields):
+            fields = self._fields = typed(self._session.info, False, fields)
+            check_out(self._out, _arrays(fields))
+        elif fields is None:
             if not self._session.info.get("types"):
                 return raw
             fields = [f for f in typed(self._session.info, False) if f.name in raw]

@@ -202,7 +202,7 @@ func (c *Catalog) noTables(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("reader: %w", err)
 	case c.Stated == nil:
-		return fmt.Errorf("reader: no generation %s in %s: %w: %s", names.Generation(c.Name), c.Source.Store, err, c.generations(ctx))
+		return fmt.Errorf("reader: no generation %s in %s: %w: %s; purge and prune delete earlier ones", names.Generation(c.Name), c.Source.Store, err, c.generations(ctx))
 	}
 	// The manifest names the tables, so this is damage and not an absent data set.
 	return fmt.Errorf("reader: %w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)

@@ -44,12 +44,13 @@ type chunk struct {
 	after place
 	err   error // error of the stream; the last chunk
 
-	rows   []row
-	fields []writer.Field
-	attrs  []format.AttrValue
-	side   []byte // field data that is not in buf
-	names  []byte // keys of samples
-	keys   string // copy of names; it lives as long as the shard is written, so it holds nothing else
+	rows    []row
+	fields  []writer.Field
+	attrs   []format.AttrValue
+	lessons []lesson
+	side    []byte // field data that is not in buf
+	names   []byte // keys of samples
+	keys    string // copy of names; it lives as long as the shard is written, so it holds nothing else
 
 	cost  int64
 	ready chan struct{}
@@ -68,7 +69,7 @@ type row struct {
 func (c *chunk) reset() {
 	clear(c.fields) // release the names
 	clear(c.rows)
-	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], side: c.side[:0],
+	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], lessons: c.lessons[:0], side: c.side[:0],
 		names: c.names[:0], ready: c.ready}
 	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // after a long row
 		c.buf, c.side = nil, nil

@@ -29,6 +29,9 @@ type column struct {
 	names  [len(extensions)]string
 	row    int64 // the last row that had the column
 	v      value
+	// words are the kinds that the fields of the chunk had so far, by extension.
+	chunk int64
+	words [len(extensions)]string
 }
 
 // fieldName returns the column's field name with an extension.

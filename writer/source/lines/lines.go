@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
@@ -108,6 +109,9 @@ func (s *lineSource) Next(ctx context.Context) (writer.Sample, error) {
 			continue
 		}
 		r := &c.rows[s.next]
+		for ; s.lesson < len(c.lessons) && c.lessons[s.lesson].row <= s.next; s.lesson++ {
+			s.learned.add(c.lessons[s.lesson].name, c.lessons[s.lesson].word)
+		}
 		s.next++
 		s.at = r.after
 		s.at.file = c.file
@@ -133,7 +137,7 @@ func (s *lineSource) ready(ctx context.Context) (bool, error) {
 			if !ok {
 				return false, nil
 			}
-			s.cur, s.next, s.isParsed = c, 0, false
+			s.cur, s.next, s.lesson, s.isParsed = c, 0, 0, false
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
@@ -162,16 +166,20 @@ func (s *lineSource) halt() {
 }
 
 // Cursor returns the file, the offset in its decoded bytes, the line and the row of the next
-// sample, separated by slashes.
+// sample, separated by slashes, and the kinds of the fields before it.
 func (s *lineSource) Cursor() string {
-	return fmt.Sprintf("%d/%d/%d/%d", s.at.file, s.at.off, s.at.line, s.at.row)
+	return fmt.Sprintf("%d/%d/%d/%d%v", s.at.file, s.at.off, s.at.line, s.at.row, &s.learned)
 }
 
 // Seek moves to a cursor. It reads nothing before the cursor in a plain file, and everything in a
 // compressed one.
 func (s *lineSource) Seek(ctx context.Context, cursor string) error {
 	var to place
-	n, err := fmt.Sscanf(cursor, "%d/%d/%d/%d", &to.file, &to.off, &to.line, &to.row)
+	at, _, _ := strings.Cut(cursor, "{")
+	n, err := fmt.Sscanf(at, "%d/%d/%d/%d", &to.file, &to.off, &to.line, &to.row)
+	if err == nil {
+		err = s.learned.parse(cursor[len(at):])
+	}
 	valid := err == nil && n == 4 && to.file >= 0 && to.off >= 0 && to.line >= 0 && to.row >= 0 && to.file <= len(s.files)
 	if valid && to.file < len(s.files) && s.files[to.file].coding == stream.Plain {
 		valid = to.off <= s.files[to.file].Info.Size
@@ -188,8 +196,16 @@ func (s *lineSource) Seek(ctx context.Context, cursor string) error {
 // version of a local file is its modification time, of an object its ETag.
 func (s *lineSource) Fingerprint() string { return "lines:" + s.sum.String() }
 
-// Meta returns nil.
+// Meta returns nil: rows may differ, so that Learned has the kinds of fields.
 func (s *lineSource) Meta() format.Metadata { return nil }
+
+// Learned returns the kinds of the fields of the rows up to the cursor.
+func (s *lineSource) Learned() format.Metadata {
+	if s.learned.kinds == nil {
+		return nil
+	}
+	return s.learned.kinds.Meta()
+}
 
 // Close stops the background goroutines. It does not close the stores.
 func (s *lineSource) Close() error {
@@ -208,6 +224,7 @@ func (s *lineSource) Split(part, parts int) error {
 		return fmt.Errorf("lines: there is no part %d of %d: parts count from 0", part, parts)
 	}
 	s.halt()
+	s.learned = learned{}
 	total := int64(0)
 	for _, f := range s.files {
 		total += f.Info.Size

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -15,6 +16,7 @@ import (
 // chunk parses the rows of a chunk.
 func (p *parser) chunk(c *chunk) {
 	p.valid = utf8.Valid(c.buf)
+	p.chunks++
 	switch {
 	case c.long:
 		c.add(c.line, c.after, tooLongError(int(p.plan.opt.MaxLine)))
@@ -152,6 +154,7 @@ func (p *parser) empty(c *chunk) error {
 		name, err := col.fieldName(extText)
 		if err == nil && !slices.ContainsFunc(c.fields[first:], func(f writer.Field) bool { return f.Name == name }) {
 			c.fields = append(c.fields, writer.Field{Name: name})
+			p.teach(c, col, extText, name)
 		}
 		return err
 	}
@@ -218,6 +221,7 @@ func (p *parser) field(c *chunk, col *column) error {
 		return err
 	}
 	c.fields = append(c.fields, writer.Field{Name: name, Data: data})
+	p.teach(c, col, ext, name)
 	return nil
 }
 
@@ -251,4 +255,24 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 		return corruptf("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")
 	}
 	return nil
+}
+
+// teach adds a lesson for the last row unless an earlier row of the chunk has given it.
+func (p *parser) teach(of *chunk, c *column, ext extension, name string) {
+	if c.chunk != p.chunks {
+		c.chunk, c.words = p.chunks, [len(extensions)]string{}
+	}
+	before := c.words[ext]
+	if before == "txt" {
+		return
+	}
+	word := c.v.word(ext)
+	if before != "" {
+		word = kinds.Wider(before, word)
+	}
+	if word == before {
+		return
+	}
+	c.words[ext] = word
+	of.lessons = append(of.lessons, lesson{len(of.rows) - 1, name, word})
 }

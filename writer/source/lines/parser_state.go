@@ -13,6 +13,7 @@ type parser struct {
 	cells   []*column
 	valid   bool // the whole chunk is valid UTF-8
 	row     int64
+	chunks  int64     // that were begun
 	present []*column // columns of the current row
 	scratch []byte
 	stack   []byte

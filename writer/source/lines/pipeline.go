@@ -142,6 +142,8 @@ type lineSource struct {
 	cur      *chunk // the chunk whose rows Next returns, from next on
 	next     int
 	isParsed bool
+	lesson   int // lessons of cur that were learned
+	learned  learned
 }
 
 // begin returns the place of a file's first row.

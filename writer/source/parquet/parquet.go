@@ -339,12 +339,14 @@ func (p *rowSource) Seek(ctx context.Context, cursor string) error {
 // The version of a local file is its modification time, of an object its ETag.
 func (p *rowSource) Fingerprint() string { return "parquet:" + p.sum.String() }
 
-// Meta names the classes, if exactly one column that is read has class labels.
+// Meta names the classes, if exactly one column that is read has class labels, and states the kinds
+// of fields by the columns' types.
 func (p *rowSource) Meta() format.Metadata {
-	if p.plan.classes == nil {
-		return nil
+	meta := p.plan.kinds().Meta()
+	if p.plan.classes != nil {
+		maps.Copy(meta, fields.Classes(p.plan.classes))
 	}
-	return fields.Classes(p.plan.classes)
+	return meta
 }
 
 // Close closes the current file. It does not close the stores.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -286,6 +287,66 @@ func (c *column) extensions() []string {
 		return []string{"txt"}
 	}
 	return []string{"json"}
+}
+
+// kinds states what the fields of the columns contain.
+func (p *plan) kinds() kinds.Kinds {
+	out := kinds.Kinds{}
+	for _, c := range p.columns {
+		if !c.field || c.form == formFile { // the extension of a file is known when it is read
+			continue
+		}
+		for _, ext := range c.extensions() {
+			word := c.kind(ext)
+			if p.nulls == source.NullsEmpty && word != "bytes" { // no bytes are a text, and nothing else
+				word = kinds.Wider(word, "txt")
+			}
+			name := c.fieldName(ext)
+			if before, ok := out[name]; ok { // of an array that some rows have as JSON, under one name
+				word = kinds.Wider(before, word)
+			}
+			out[name] = word
+		}
+	}
+	return out
+}
+
+// kind returns the word for the field of the column that has the extension.
+func (c *column) kind(ext string) string {
+	switch c.form {
+	case formJSON:
+		return "json"
+	case formNumpy:
+		return ext
+	case formScalar:
+		switch dtype, _ := c.first.leaf.scalar.dtype(); dtype {
+		case "<i8":
+			return "int"
+		case "<f8":
+			return "float"
+		}
+		return "npy"
+	case formRaw:
+		switch c.first.leaf.scalar.class {
+		case classText:
+			return "txt"
+		case classJSON:
+			return "json"
+		}
+		return "bytes"
+	case formText:
+		switch s := c.first.leaf.scalar; {
+		case s.class == classUnsigned && s.bits == 64: // beyond the integers of arrays
+			return "json"
+		case s.family() == "integer":
+			return "int"
+		case s.family() == "float":
+			return "float"
+		case s.class == classBool:
+			return "json"
+		}
+	}
+	return "txt"
 }
 
 // fieldName returns the column's field name with an extension.

@@ -56,7 +56,7 @@ func openIn(t testing.TB, st objstore.Store, opt Options, names ...string) (writ
 func TestRemote(t *testing.T) {
 	entries, want := samples()
 	entries = append(entries, entry{name: "z/large.bin", data: noise(9, 3<<20)}, entry{name: "z/large2.bin", data: noise(8, 600<<10)})
-	for _, kind := range kinds {
+	for _, kind := range endings {
 		path := write(t, kind, archiveOf(t, entries))
 		local, _, err := rest(t, open(t, Options{}, path))
 		if err != nil || len(local) != len(want)+2 {
@@ -94,7 +94,7 @@ func codingOfName(name string) bool {
 // shorter archive.
 func TestRemoteFaults(t *testing.T) {
 	entries, want := samples()
-	for _, kind := range kinds {
+	for _, kind := range endings {
 		st, names := upload(t, write(t, kind, archiveOf(t, entries)))
 		storetest.EachFault(t, func(*testing.T) objstore.Store { return st.Clone() }, storetest.Fault{}, func(t *testing.T, faulty *storetest.Faulty) {
 			src, err := openIn(t, far{faulty}, Options{}, names...)

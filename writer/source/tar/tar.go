@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -297,8 +298,8 @@ func (t *tarSource) Seek(ctx context.Context, cursor string) error {
 // in order.
 func (t *tarSource) Fingerprint() string { return "tar:" + t.sum }
 
-// Meta returns nil.
-func (t *tarSource) Meta() format.Metadata { return nil }
+// Meta states the kinds of fields by their names.
+func (t *tarSource) Meta() format.Metadata { return kinds.OfFiles().Meta() }
 
 // Split limits the source to part of parts, counted from 0, and moves to its beginning. Parts are
 // runs of whole archives: an archive belongs to part ⌊first byte × parts ÷ bytes⌋, with stored

@@ -185,12 +185,12 @@ func samples() (entries []entry, want []string) {
 	return entries, want
 }
 
-var kinds = []string{"a.tar", "a.tar.gz", "a.tgz", "a.tar.zst"}
+var endings = []string{"a.tar", "a.tar.gz", "a.tgz", "a.tar.zst"}
 
 func TestSamples(t *testing.T) {
 	entries, want := samples()
 	entries = slices.Insert(entries, 0, entry{flag: tar.TypeXGlobalHeader}, entry{name: "d0/", flag: tar.TypeDir})
-	for _, kind := range kinds {
+	for _, kind := range endings {
 		src := open(t, Options{}, write(t, kind, archiveOf(t, entries)))
 		all, bad, err := rest(t, src)
 		if err != nil || bad != nil || !slices.Equal(all, want) {
@@ -243,7 +243,7 @@ func TestCut(t *testing.T) {
 	entries, want := samples()
 	entries, want = entries[:9], want[:3]
 	whole := archiveOf(t, entries)
-	for _, kind := range kinds {
+	for _, kind := range endings {
 		for n := range len(whole) {
 			if kind != "a.tar" && n%512 > 1 {
 				continue
@@ -260,7 +260,7 @@ func TestCut(t *testing.T) {
 		}
 	}
 	// Truncate the compressed bytes.
-	for _, kind := range kinds[1:] {
+	for _, kind := range endings[1:] {
 		path := write(t, kind, whole)
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -282,7 +282,7 @@ func TestZerosAreNoEnd(t *testing.T) {
 	for _, size := range []int{512, 1024, 4096, 4000, 2 * inline} {
 		whole := archiveOf(t, []entry{{name: "a.x", data: make([]byte, size)}})
 		cut := whole[:512+(size+511)/512*512]
-		for _, kind := range kinds {
+		for _, kind := range endings {
 			for _, opt := range []Options{{}, {MemberMemory: 1}} {
 				if _, _, err := rest(t, open(t, opt, write(t, kind, cut))); !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), "cut between two members") {
 					t.Errorf("%s, %d zeros: %v", kind, size, err)
@@ -301,7 +301,7 @@ func TestBadMembers(t *testing.T) {
 		{name: "big.bin", data: noise(1, 5000)},
 		{name: "c.txt", data: []byte("5")},
 	}
-	for _, kind := range kinds {
+	for _, kind := range endings {
 		all, bad, err := rest(t, open(t, Options{MemberMemory: 4000}, write(t, kind, archiveOf(t, entries))))
 		if err != nil || len(all) != 3 || len(bad) != 5 {
 			t.Fatalf("%s: %v\n%q\n%v", kind, err, all, bad)
@@ -317,7 +317,7 @@ func TestBadMembers(t *testing.T) {
 func TestJoinedAndNot(t *testing.T) {
 	entries, _ := samples()
 	one := archiveOf(t, entries[:3])
-	for _, kind := range kinds {
+	for _, kind := range endings {
 		if _, _, err := rest(t, open(t, Options{}, write(t, kind, append(slices.Clone(one), one...)))); err == nil || !strings.Contains(err.Error(), "archives were concatenated") {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -455,7 +455,7 @@ func TestResume(t *testing.T) {
 		t.Skip("one goroutine: make test runs it without the race detector")
 	}
 	entries, want := samples()
-	for _, kind := range kinds {
+	for _, kind := range endings {
 		path := write(t, kind, archiveOf(t, entries))
 		pack := func(store objstore.Store, resume bool) (*writer.Result, error) {
 			src := open(t, Options{}, path)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -237,8 +238,8 @@ func (a *arraySource) Split(part, parts int) error {
 // The version of a local file is its modification time, of an object its ETag.
 func (a *arraySource) Fingerprint() string { return "tokens:" + a.sum.String() }
 
-// Meta returns nil.
-func (a *arraySource) Meta() format.Metadata { return nil }
+// Meta states that the field is an array.
+func (a *arraySource) Meta() format.Metadata { return kinds.Kinds{Field: "npy"}.Meta() }
 
 // Total returns the number of samples and the bytes of their fields without padding, of the current
 // part after Split.

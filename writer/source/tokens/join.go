@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -279,8 +280,10 @@ func (j *joinSource) Split(part, parts int) error {
 // Fingerprint covers the options and the source's fingerprint.
 func (j *joinSource) Fingerprint() string { return "documents:" + j.sum.String() }
 
-// Meta returns nil.
-func (j *joinSource) Meta() format.Metadata { return nil }
+// Meta states that the tokens are an array, and their documents JSON.
+func (j *joinSource) Meta() format.Metadata {
+	return kinds.Kinds{Field: "npy", MapField: "json"}.Meta()
+}
 
 // Total is known if the source is an *Arrays, else it returns 0.
 func (j *joinSource) Total() (samples, bytes int64) {

@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 from .. import _checks
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError, HeldError, SkippedError
-from ..fields import check_out, typed
+from ..fields import check_out, typed, unresolved
 from ..images import leave_out_damaged
 from ..stats import Meter
 from ..wire.client import Client, Session
@@ -99,8 +99,8 @@ class Stream:
             self._meter = Meter()
         client, asked = self._connect(), self._asked
         fields = [] if isinstance(asked.units, Pack) else asked.fields
-        if fields is None:
-            fields = typed(self._session.info, asked.typed)
+        if fields is None or unresolved(fields):
+            fields = typed(self._session.info, asked.typed, fields)
             check_out(asked.tuning.out, fields)
         rank, world_size = self._resolve()
         if asked.starting["on_error"] == "skip":

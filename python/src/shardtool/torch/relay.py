@@ -25,6 +25,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError
+from ..fields import unresolved
 from ..loader import Loader
 from ..stats import Stats
 from . import messages as wire
@@ -294,7 +295,7 @@ class Relay:
             self._handed += 1
             message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch,
                        "ledger": batch._saved[1], "last": self._epoch.epoch.last and number + 1 == self._taken}  # fmt: skip
-            if self._loader._asked.fields is None and batch._layout is not None:
+            if unresolved(self._loader._asked.fields) and batch._layout is not None:
                 message["fields"] = [[f.name, f.spec] for f in batch._layout.fields]
             if batch._sources:
                 message["sources"] = list(batch._sources)

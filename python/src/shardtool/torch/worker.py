@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional
 
 from ..batch import Batch, Layout
 from ..errors import CheckpointError, ClosedError, ConfigError, ServerDiedError
-from ..fields import Field
+from ..fields import Field, unresolved
 from ..loader import Loader
 from . import messages as wire
 from . import notes
@@ -105,7 +105,7 @@ class Tap:
             return None
         if self._layout is None:
             fields = self._loader._asked.fields
-            if fields is None:
+            if fields is None or unresolved(fields):
                 fields = [Field(name, spec) for name, spec in message["fields"]]
             elif self._loader._asked.units is not None:
                 fields = [*fields, *self._loader._asked.units.columns()]

@@ -1,0 +1,117 @@
+package lines
+
+import (
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
+)
+
+// maxLearned bounds the names of fields whose kind is learned, because cursors contain them. Fields
+// beyond it have no kind.
+const maxLearned = 64 << 10
+
+// lesson states that a row of a chunk has a field of a kind.
+type lesson struct {
+	row        int
+	name, word string
+}
+
+// word is the kind of a field that has the value.
+func (v value) word(ext extension) string {
+	switch {
+	case ext == extNumpy:
+		return "npy"
+	case ext == extJSON, v.kind == kindBool:
+		return "json"
+	case v.kind == kindNull || v.kind == kindText: // a null is an empty field
+		return "txt"
+	}
+	return numberWord(v.b)
+}
+
+// numberWord returns the kind of a number as JSON writes it, and txt for other text: a code such as
+// 007 is no number.
+func numberWord(b []byte) string {
+	i, word := 0, "int"
+	digits := func() (n int) {
+		for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
+			n++
+		}
+		return n
+	}
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	first := i
+	n := digits()
+	if n == 0 || n > 1 && b[first] == '0' {
+		return "txt"
+	}
+	if n > 18 {
+		word = "json" // perhaps beyond 64 bits
+	}
+	if i < len(b) && b[i] == '.' {
+		i++
+		if word = "float"; digits() == 0 {
+			return "txt"
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '-' || b[i] == '+') {
+			i++
+		}
+		if word = "float"; digits() == 0 {
+			return "txt"
+		}
+	}
+	if i < len(b) {
+		return "txt"
+	}
+	return word
+}
+
+// learned are the kinds of the fields of the rows up to the cursor.
+type learned struct {
+	kinds kinds.Kinds
+	bytes int    // of names
+	text  string // as JSON; empty if it has changed
+}
+
+func (l *learned) add(name, word string) {
+	before, ok := l.kinds[name]
+	switch {
+	case !ok && l.bytes+len(name) > maxLearned:
+		return
+	case !ok && l.kinds == nil:
+		l.kinds = kinds.Kinds{}
+	case ok:
+		if word = kinds.Wider(before, word); word == before {
+			return
+		}
+	}
+	if !ok {
+		l.bytes += len(name)
+	}
+	l.kinds[name], l.text = word, ""
+}
+
+// String returns the kinds for a cursor.
+func (l *learned) String() string {
+	if l.text == "" && len(l.kinds) > 0 {
+		l.text = l.kinds.Meta()[kinds.Key]
+	}
+	return l.text
+}
+
+// parse reads the kinds of a cursor.
+func (l *learned) parse(text string) error {
+	*l = learned{}
+	if text == "" {
+		return nil
+	}
+	k, err := kinds.Parse(format.Metadata{kinds.Key: text}, kinds.Key)
+	for name, word := range k {
+		l.add(name, word)
+	}
+	return err
+}

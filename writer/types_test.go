@@ -1,0 +1,57 @@
+package writer_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// stating is a source that states the kinds of its fields.
+type stating struct {
+	*synth
+	kinds kinds.Kinds
+}
+
+func (s *stating) Meta() format.Metadata {
+	if s.kinds == nil {
+		return nil
+	}
+	return s.kinds.Meta()
+}
+
+// TestTypes: a generation that appends changes the type of a field to one that decodes all its
+// samples, and gives none to a field that had none.
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		first, second kinds.Kinds
+		want          map[string]string
+	}{
+		{kinds.Kinds{"bin": "int", "other": "txt"}, kinds.Kinds{"bin": "int"}, map[string]string{"bin": "int"}},
+		{kinds.Kinds{"bin": "int"}, kinds.Kinds{"bin": "txt", "Atxt": "json"}, map[string]string{"bin": "txt", "Atxt": "json"}},
+		{kinds.Kinds{"bin": "npy"}, kinds.Kinds{"bin": "txt"}, map[string]string{"bin": "bytes"}},
+		{kinds.Kinds{"bin": "npy"}, kinds.Kinds{}, nil},
+		{nil, kinds.Kinds{"bin": "txt", "Atxt": "json"}, map[string]string{"Atxt": "json"}},
+		{nil, kinds.Kinds{"bin": "txt"}, nil},
+	} {
+		st := mem.New()
+		for i, stated := range []kinds.Kinds{c.first, c.second} {
+			items := []item{{key: "a", size: 5}}
+			opt := writer.Options{Name: "d"}
+			if i == 1 {
+				items[0].key, items[0].inline, opt.Mode = "b", "x", writer.ModeAppend
+			}
+			if _, err := writer.Pack(t.Context(), st, &stating{&synth{items: items}, stated}, opt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, _, err := writer.Types(t.Context(), st)
+		if err != nil || !maps.Equal(got, c.want) {
+			t.Errorf("%v, then %v: %v, %v; want %v", c.first, c.second, got, err, c.want)
+		}
+	}
+}
