@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -48,7 +47,7 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
 	}
 	limitMemory(s.Info().Memory, 0)
-	out := &batchWriter{in: in, places: make([]placer, len(in.run.Sources)), w: w, json: f.json, left: f.order.limit, saved: -1}
+	out := &batchWriter{linePrinter: newLinePrinter(w, run), w: w, json: f.json, left: f.order.limit, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody reads the output; stopped after the last batch that was read")
@@ -78,17 +77,16 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 
 // batchWriter writes samples to a stream.
 type batchWriter struct {
-	in     *input
-	places []placer // by source
-	w      *bufio.Writer
-	json   bool
-	left   int64 // samples still to write; 0: no limit
-	full   bool  // the limit was reached
-	cut    bool  // stopped in the middle: no end of archive
-	buf    []byte
-	bar    *progress
-	done   int64 // samples written
-	saved  int   // blocks in the ledger beside the checkpoint file; -1: unknown
+	linePrinter
+	w     *bufio.Writer
+	json  bool
+	left  int64 // samples still to write; 0: no limit
+	full  bool  // the limit was reached
+	cut   bool  // stopped in the middle: no end of archive
+	buf   []byte
+	bar   *progress
+	done  int64 // samples written
+	saved int   // blocks in the ledger beside the checkpoint file; -1: unknown
 }
 
 func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFlags) error {
@@ -211,23 +209,16 @@ func (o *batchWriter) member(header, payload []byte) error {
 }
 
 func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
-	s := &b.Samples[i]
-	of := s.SourceNumber()
-	shard, block, err := o.places[of].find(ctx, o.in.run.Sources[of], s.Number)
+	r := refOf(&b.Samples[i])
+	it, err := o.item(ctx, &r, string(b.Samples[i].Key))
 	if err != nil {
 		return err
 	}
-	at, err := o.in.run.Run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+b.Place(i))}, &order.Ref{Epoch: s.Epoch, Padding: s.Padding})
-	if err != nil {
-		return err
-	}
-	line := orderLine{Source: s.Source(), Epoch: at.Epoch, Position: at.Position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}
-	text, err := json.Marshal(line)
-	if err != nil {
-		return err
-	}
-	_, err = o.w.Write(append(text, '\n'))
-	return err
+	return o.sample(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+b.Place(i))}, &r, it)
+}
+
+func refOf(s *reader.Sample) order.Ref {
+	return order.Ref{Source: uint16(s.SourceNumber()), Epoch: s.Epoch, Number: s.Number, Padding: s.Padding}
 }
 
 // checkpoint puts a checkpoint into the stream.
@@ -239,55 +230,25 @@ func (o *batchWriter) checkpoint(text []byte) error {
 	return o.member(tarblock.AppendHeader(nil, checkpointMember, int64(len(text))), text)
 }
 
-// placer finds shard and block of sample numbers.
-type placer struct {
-	shard int
-	name  string
-}
-
-func (p *placer) find(ctx context.Context, ds *reader.Dataset, number uint64) (name string, block int, err error) {
-	at, err := ds.Locate(ctx, number)
-	if err != nil {
-		return "", 0, err
-	}
-	if p.name == "" || p.shard != at.Shard {
-		info, err := ds.Shard(ctx, at.Shard)
-		if err != nil {
-			return "", 0, err
-		}
-		p.shard, p.name = at.Shard, info.Name
-	}
-	return p.name, at.Block, nil
-}
-
 // units writes the lines of a batch of units. whole is false when the limit cut it.
 func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, err error) {
 	for i, unit := 0, uint32(0); int(unit) < b.Units; unit++ {
 		if o.full {
 			return false, nil
 		}
-		l := unitLine{Items: []itemLine{}}
+		l := o.begin()
+		of, epoch := b.UnitSource(unit)
+		is := order.Ref{Source: uint16(of), Epoch: uint32(epoch)}
 		for ; i < len(b.Samples) && b.Cut(i).Unit == unit; i++ {
-			smp, cut := &b.Samples[i], b.Cut(i)
-			of := smp.SourceNumber()
-			it := itemLine{Number: smp.Number, Key: string(smp.Key), KeyBytes: keyBytes(smp.Key)}
-			if it.Shard, it.Block, err = o.places[of].find(ctx, o.in.run.Sources[of], it.Number); err != nil {
+			r, cut := refOf(&b.Samples[i]), b.Cut(i)
+			it, err := o.item(ctx, &r, string(b.Samples[i].Key))
+			if err != nil {
 				return false, err
 			}
-			l.Padding = smp.Padding
+			is.Padding = r.Padding
 			l.add(it, &cut)
 		}
-		of, epoch := b.UnitSource(unit)
-		at, err := o.in.run.Run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First) + uint64(unit)}, &order.Ref{Epoch: uint32(epoch), Padding: l.Padding})
-		if err != nil {
-			return false, err
-		}
-		l.Source, l.Epoch, l.Position = o.in.run.Names[of], at.Epoch, at.Position
-		text, err := json.Marshal(l)
-		if err != nil {
-			return false, err
-		}
-		if _, err := o.w.Write(append(text, '\n')); err != nil {
+		if err := o.end(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First) + uint64(unit)}, &is); err != nil {
 			return false, err
 		}
 		if o.left > 0 {

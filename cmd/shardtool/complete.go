@@ -134,6 +134,12 @@ func completeKey(cmd *cobra.Command, args []string, word string) ([]cobra.Comple
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
+// hasField reports whether a name is a key with a field.
+func hasField(name string) bool {
+	key, _ := format.SplitName([]byte(name))
+	return len(key) < len(name)
+}
+
 // withDataset completes from the data set of the first argument. Names with control characters are
 // left out.
 func withDataset(list func(context.Context, *reader.Dataset, string) ([]string, error), directive cobra.ShellCompDirective) cobra.CompletionFunc {

@@ -93,6 +93,15 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 	return store, generation, nil
 }
 
+// wholeDataset opens the store of a data set for a command that changes it.
+func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
+	store, generation, err := dataset(ctx, arg)
+	if err == nil && generation != "" {
+		err = usagef("%s publishes a new generation after the current one: give the data set without @%s", command, generation)
+	}
+	return store, err
+}
+
 // cutGeneration splits DATASET@<16 hex>.
 func cutGeneration(arg string) (addr, generation string, ok bool) {
 	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {

@@ -48,12 +48,6 @@ storage order, and the argument after DATASET is only a field.`,
 	return cmd
 }
 
-// hasField reports whether a name is a key with a field.
-func hasField(name string) bool {
-	key, _ := format.SplitName([]byte(name))
-	return len(key) < len(name)
-}
-
 func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool, number uint64) error {
 	ctx := cmd.Context()
 	if err := noView(args[0]); err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,6 +127,42 @@ func edits(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// flagError returns an error that names the wrong flag and what to write.
+func flagError(cmd *cobra.Command, err error) error {
+	see := fmt.Sprintf("; see `%s --help`", cmd.CommandPath())
+	var value *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &value):
+		f := value.GetFlag()
+		return usagef("--%s %q: %s%s", f.Name, value.GetValue(), wanted(f, value.Unwrap()), see)
+	case errors.As(err, &unknown) && noFlag[unknown.GetSpecifiedName()] != "":
+		return usagef("%w: %s%s", err, noFlag[unknown.GetSpecifiedName()], see)
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return usagef("%w; write -- before a name that begins with a dash%s", err, see)
+	case errors.As(err, &unknown):
+		if flag := meantFlag(cmd, unknown.GetSpecifiedName()); flag != "" {
+			return usagef("%w: did you mean --%s?%s", err, flag, see)
+		}
+	}
+	return usagef("%w%s", err, see)
+}
+
+// wanted describes the values that a flag takes.
+func wanted(f *pflag.Flag, err error) string {
+	switch f.Value.Type() {
+	case "int", "int64":
+		return "write a whole number"
+	case "uint", "uint32", "uint64":
+		return "write a whole number, 0 or more"
+	case "bool":
+		return "write true or false"
+	case "duration":
+		return "write a duration such as 30s or 5m"
+	}
+	return err.Error()
 }
 
 // refuseFile refuses a file in place of the folder of a data set, and says what it is.

@@ -148,17 +148,6 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 	return r, nil
 }
 
-// refusedError refuses a kind that pack does not read. The program that helps is printed on lines of
-// its own.
-type refusedError struct {
-	error
-	kind    *recognise.Kind
-	program string
-}
-
-// Unwrap returns the error alone.
-func (e *refusedError) Unwrap() error { return e.error }
-
 // refused returns the error for a kind that pack does not read. file is what the help reads.
 func refused(src string, of *recognise.Kind, by, file string) error {
 	shownBy := ""

@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -83,7 +81,7 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	if err != nil {
 		return f.explain(err)
 	}
-	p := orderPrinter{run: run, enc: json.NewEncoder(w), keys: keys, left: f.limit, places: make([]placer, len(run.Sources)), indexes: make([]keyReader, len(run.Sources))}
+	p := orderPrinter{linePrinter: newLinePrinter(w, run), keys: keys, left: f.limit, indexes: make([]keyReader, len(run.Sources))}
 	for s, ds := range run.Sources {
 		p.indexes[s] = keyReader{ds: ds, at: -1}
 	}
@@ -105,31 +103,22 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	}
 }
 
-// orderPrinter prints the entries of batches, a JSON object a line.
+// orderPrinter prints the entries of batches.
 type orderPrinter struct {
-	run     *openedRun
-	enc     *json.Encoder
+	linePrinter
 	keys    bool
 	left    int64 // lines to print, 0: no limit
-	places  []placer
 	indexes []keyReader
-	unit    unitLine
 }
 
 // print prints a rank's part of a batch. more is false once the limit is reached.
 func (p *orderPrinter) print(ctx context.Context, refs []order.Ref, b *order.Batch) (more bool, err error) {
 	for i := 0; i < len(refs); {
-		line, next, err := p.line(ctx, refs, b, i)
+		printed, next, err := p.entry(ctx, refs, b, i)
 		if err != nil {
 			return false, err
 		}
-		if i = next; line == nil {
-			continue
-		}
-		if err := p.enc.Encode(line); err != nil {
-			return false, err
-		}
-		if p.left > 0 {
+		if i = next; printed && p.left > 0 {
 			if p.left--; p.left == 0 {
 				return false, nil
 			}
@@ -138,39 +127,35 @@ func (p *orderPrinter) print(ctx context.Context, refs []order.Ref, b *order.Bat
 	return true, nil
 }
 
-// line returns the line of the entry that begins with reference i, and the number of the reference
-// after the entry. line is nil for a removed sample.
-func (p *orderPrinter) line(ctx context.Context, refs []order.Ref, b *order.Batch, i int) (line any, next int, err error) {
+// entry prints the entry that begins with reference i, and returns the number of the reference
+// after the entry. It does not print a removed sample.
+func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Batch, i int) (printed bool, next int, err error) {
 	r := &refs[i]
-	entry := i
-	if b.Cuts != nil {
-		entry = int(b.Cuts[i].Unit)
-	}
-	at, err := p.run.Run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+entry)}, r)
-	if err != nil {
-		return nil, i, err
-	}
-	source := p.run.Names[r.Source]
+	at := reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First)}
 	if b.Cuts == nil {
 		if p.gone(r) {
-			return nil, i + 1, nil
+			return false, i + 1, nil
 		}
 		it, err := p.item(ctx, r)
-		return orderLine{Source: source, Epoch: at.Epoch, Position: at.Position, Shard: it.Shard, Block: it.Block, Number: it.Number, Key: it.Key, KeyBytes: it.KeyBytes, Padding: r.Padding}, i + 1, err
+		if err != nil {
+			return false, i, err
+		}
+		at.Position += uint64(i)
+		return true, i + 1, p.sample(ctx, at, r, it)
 	}
-	l := &p.unit
-	*l = unitLine{Source: source, Epoch: at.Epoch, Position: at.Position, Items: slices.Grow(l.Items[:0], 1), Padding: r.Padding} // no items are a list too
-	for ; i < len(refs) && int(b.Cuts[i].Unit) == entry; i++ {
+	l, unit := p.begin(), b.Cuts[i].Unit
+	for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
 		if p.gone(&refs[i]) {
 			continue
 		}
 		it, err := p.item(ctx, &refs[i])
 		if err != nil {
-			return nil, i, err
+			return false, i, err
 		}
 		l.add(it, &b.Cuts[i])
 	}
-	return l, i, nil
+	at.Position += uint64(unit)
+	return true, i, p.end(ctx, at, r)
 }
 
 // gone reports whether a sample was removed.
@@ -178,14 +163,12 @@ func (p *orderPrinter) gone(r *order.Ref) bool {
 	return !r.Padding && p.run.Sources[r.Source].Removed(r.Number)
 }
 
-// item returns where a sample is.
+// item returns where a sample is, and if they are printed its key.
 func (p *orderPrinter) item(ctx context.Context, r *order.Ref) (it itemLine, err error) {
-	place := &p.places[r.Source]
-	it.Number = r.Number
-	if it.Shard, it.Block, err = place.find(ctx, p.run.Sources[r.Source], r.Number); err != nil || !p.keys || r.Padding {
+	if it, err = p.linePrinter.item(ctx, r, ""); err != nil || !p.keys || r.Padding {
 		return it, err
 	}
-	it.Key, err = p.indexes[r.Source].key(ctx, place.shard, r.Number)
+	it.Key, err = p.indexes[r.Source].key(ctx, p.places[r.Source].shard, r.Number)
 	it.KeyBytes = keyBytes(it.Key)
 	return it, err
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reshard"
 )
 
@@ -66,15 +64,6 @@ removed unless --allow-missing is set.`,
 	addElsewhere(cmd, &layers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
-}
-
-// wholeDataset opens the store of a data set for a command that changes it.
-func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
-	store, generation, err := dataset(ctx, arg)
-	if err == nil && generation != "" {
-		err = usagef("%s publishes a new generation after the current one: give the data set without @%s", command, generation)
-	}
-	return store, err
 }
 
 func readKeys(cmd *cobra.Command, file string) ([]string, error) {

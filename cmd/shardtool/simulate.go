@@ -10,7 +10,6 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
 	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
@@ -127,52 +126,49 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *uni
 func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64, worlds []int) error {
 	opt := simulate.MixOptions{Steps: f.steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job}}
 	opt.Steps = cmp.Or(opt.Steps, (epoch-1)/uint64(opt.GlobalBatch)+1)
-	if run.Units.Kind != "" {
-		if f.label != "" {
-			return usagef("--label is for samples, not for --pack and --bucket")
-		}
-		r, err := run.walkUnits(cmd.Context(), opt, f.square)
-		if err != nil {
-			return err
-		}
+	report, err := run.walk(cmd.Context(), f.label, opt, f.square)
+	if err != nil {
+		return err
+	}
+	switch r := report.(type) {
+	case *simulate.MixUnitReport:
 		return present(cmd, f.json, r, func(w io.Writer) {
 			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(r.Position), countText(r.End), plural(r.Units, "unit"), countText(r.Batches))
 			printMixUnits(w, r)
 		})
+	case *simulate.MixReport:
+		return present(cmd, f.json, struct {
+			*simulate.MixReport
+			Label string `json:"label"`
+		}{r, f.label}, func(w io.Writer) { f.printMix(w, r) })
 	}
-	r, err := run.walk(cmd.Context(), f.label, opt)
-	if err != nil {
-		return err
-	}
-	return present(cmd, f.json, struct {
-		*simulate.MixReport
-		Label string `json:"label"`
-	}{r, f.label}, func(w io.Writer) { f.printMix(w, r) })
+	return nil
 }
 
-// walk walks through steps of the mix. label is the attribute to measure mixing by.
-func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions) (*simulate.MixReport, error) {
+// walk walks through steps of the mix. It returns a *simulate.MixReport, or a *simulate.MixUnitReport
+// where positions hold units. label is the attribute to measure mixing by, for samples. square is b
+// in the cost of a sample, for units.
+func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions, square float64) (any, error) {
+	position := o.Run.Begin().Position
+	if o.Units.Kind != "" {
+		if label != "" {
+			return nil, usagef("--label is for samples, not for --pack and --bucket")
+		}
+		return simulate.MixUnits(ctx, o.mix(), position, simulate.MixUnitOptions{
+			UnitOptions: simulate.UnitOptions{GlobalBatch: opt.GlobalBatch, Worlds: opt.Worlds, Square: square}, Steps: opt.Steps, End: opt.End, LeftOut: o.LeftOut,
+		})
+	}
 	sources := make([]simulate.MixSource, len(o.Sources))
 	for i, ds := range o.Sources {
 		if ds == nil {
 			continue
 		}
-		labels := mixing.Parts(ds.NumSamples())
-		if label != "" {
-			var err error
-			if labels, err = readLabels(ctx, ds, label); err != nil {
-				return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
-			}
+		labels, err := readLabels(ctx, ds, label)
+		if err != nil {
+			return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
 		}
 		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
 	opt.LeftOut = o.LeftOut
-	return simulate.Mix(ctx, o.mix(), o.Run.Begin().Position, o.Plans, sources, opt)
-}
-
-// walkUnits is walk for a mix of units. square is b in the cost of a sample.
-func (o *openedRun) walkUnits(ctx context.Context, opt simulate.MixOptions, square float64) (*simulate.MixUnitReport, error) {
-	return simulate.MixUnits(ctx, o.mix(), o.Run.Begin().Position, simulate.MixUnitOptions{
-		UnitOptions: simulate.UnitOptions{GlobalBatch: opt.GlobalBatch, Worlds: opt.Worlds, Square: square}, Steps: opt.Steps, End: opt.End, LeftOut: o.LeftOut,
-	})
+	return simulate.Mix(ctx, o.mix(), position, o.Plans, sources, opt)
 }

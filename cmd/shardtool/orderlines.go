@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// unitLine is the line of a unit.
+type unitLine struct {
+	Source   string `json:"source,omitempty"` // of a mix
+	Epoch    uint64 `json:"epoch"`            // of the source
+	Position uint64 `json:"position"`         // in units; of a mix, over all its epochs
+	// Tokens is the sum of the lengths, Longest the largest of them.
+	Tokens  uint64     `json:"tokens"`
+	Longest uint32     `json:"longest"`
+	Items   []itemLine `json:"items"`
+	Padding bool       `json:"padding,omitempty"`
+}
+
+// itemLine is a sample in a unit, or a piece of one.
+type itemLine struct {
+	Shard    string `json:"shard"`
+	Block    int    `json:"block"`
+	Number   uint64 `json:"number"`
+	Key      string `json:"key,omitempty"`
+	KeyBytes []byte `json:"key_base64,omitempty"`
+	Offset   uint32 `json:"offset"`
+	Length   uint32 `json:"length"`
+}
+
+// add adds an item.
+func (l *unitLine) add(it itemLine, cut *order.Cut) {
+	it.Offset, it.Length = cut.Offset, cut.Length
+	l.Tokens, l.Longest = l.Tokens+uint64(cut.Length), max(l.Longest, cut.Length)
+	l.Items = append(l.Items, it)
+}
+
+// orderLine is a sample in an order, as `cat --json` prints it.
+type orderLine struct {
+	Source   string `json:"source,omitempty"` // in a mix
+	Epoch    uint64 `json:"epoch"`            // of the source, in a mix
+	Position uint64 `json:"position"`
+	Shard    string `json:"shard"`
+	Block    int    `json:"block"`
+	Number   uint64 `json:"number"`
+	Key      string `json:"key,omitempty"`
+	KeyBytes []byte `json:"key_base64,omitempty"`
+	Padding  bool   `json:"padding,omitempty"`
+}
+
+// linePrinter prints entries of a run, a JSON object a line.
+type linePrinter struct {
+	run    *openedRun
+	enc    *json.Encoder
+	places []placer // by source
+	unit   unitLine
+}
+
+func newLinePrinter(w io.Writer, run *openedRun) linePrinter {
+	return linePrinter{run: run, enc: json.NewEncoder(w), places: make([]placer, len(run.Sources))}
+}
+
+// item returns where a sample is.
+func (p *linePrinter) item(ctx context.Context, r *order.Ref, key string) (it itemLine, err error) {
+	it = itemLine{Number: r.Number, Key: key, KeyBytes: keyBytes(key)}
+	it.Shard, it.Block, err = p.places[r.Source].find(ctx, p.run.Sources[r.Source], r.Number)
+	return it, err
+}
+
+// sample prints a sample. at is as for Run.Entry.
+func (p *linePrinter) sample(ctx context.Context, at reader.Place, r *order.Ref, it itemLine) error {
+	at, err := p.run.Run.Entry(ctx, at, r)
+	if err != nil {
+		return err
+	}
+	return p.enc.Encode(orderLine{
+		Source: p.run.Names[r.Source], Epoch: at.Epoch, Position: at.Position, Shard: it.Shard, Block: it.Block, Number: it.Number, Key: it.Key, KeyBytes: it.KeyBytes, Padding: r.Padding,
+	})
+}
+
+// begin begins a unit, to which add adds items.
+func (p *linePrinter) begin() *unitLine {
+	p.unit = unitLine{Items: slices.Grow(p.unit.Items[:0], 1)} // no items are a list too
+	return &p.unit
+}
+
+// end prints the unit begun.
+func (p *linePrinter) end(ctx context.Context, at reader.Place, r *order.Ref) error {
+	at, err := p.run.Run.Entry(ctx, at, r)
+	if err != nil {
+		return err
+	}
+	p.unit.Source, p.unit.Epoch, p.unit.Position, p.unit.Padding = p.run.Names[r.Source], at.Epoch, at.Position, r.Padding
+	return p.enc.Encode(&p.unit)
+}
+
+// placer finds shard and block of sample numbers.
+type placer struct {
+	shard int
+	name  string
+}
+
+func (p *placer) find(ctx context.Context, ds *reader.Dataset, number uint64) (name string, block int, err error) {
+	at, err := ds.Locate(ctx, number)
+	if err != nil {
+		return "", 0, err
+	}
+	if p.name == "" || p.shard != at.Shard {
+		info, err := ds.Shard(ctx, at.Shard)
+		if err != nil {
+			return "", 0, err
+		}
+		p.shard, p.name = at.Shard, info.Name
+	}
+	return p.name, at.Block, nil
+}
+
+// keyBytes returns the bytes of a key that is not UTF-8, because a JSON string cannot hold it.
+func keyBytes[K ~string | ~[]byte](key K) []byte {
+	if utf8.Valid([]byte(key)) {
+		return nil
+	}
+	return []byte(key)
+}
