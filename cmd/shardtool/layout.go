@@ -17,7 +17,7 @@ func (f *packFlags) addLayout(cmd *cobra.Command) {
 // stacked where their footers show equal arrays, see evenLayout.
 func (f *packFlags) defaultLayout(cmd *cobra.Command, found *found) {
 	f.layoutGiven = cmd.Flags().Changed("layout") || f.tokens.joins(found.kind)
-	if !f.layoutGiven && found.kind == &tokensKind {
+	if !f.layoutGiven && found.kind.tokens {
 		f.opt.Layout = writer.LayoutAuto
 	}
 }

@@ -66,8 +66,8 @@ order given; a truncated archive is an error. In Parquet, JSON Lines (.jsonl, .n
 also with .gz, .zst, .bz2, .xz or .lz4, each row is a sample and each column or member a field: strings and bytes unchanged, images with
 their extension, lists of numbers as .npy, numbers as text, everything else as JSON.
 
-In arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
-dimension into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
+In arrays of token ids (.npy, or .bin with --raw-dtype) each row is a sample, in Megatron's .idx and .bin each document.
+--pack-tokens L cuts them into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
 Kinds are recognized by the bytes of files, then by names. Kinds that pack does not read, and two kinds in one folder, are
 refused; --as forces a kind. --include and --exclude choose files before the kind is decided.
 

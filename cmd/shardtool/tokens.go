@@ -130,6 +130,16 @@ var tokensKind = kind{
 	open: openArrays,
 }
 
+// megatronKind is indexed datasets of Megatron, whose documents are samples.
+var megatronKind = kind{
+	name:    recognise.Megatron.Many,
+	one:     recognise.Megatron.One,
+	tokens:  true,
+	of:      recognise.Megatron,
+	instead: tokensKind.instead,
+	open:    openArrays,
+}
+
 func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	opt := f.tokens.arrays
 	if f.tokens.field != "" {

@@ -24,13 +24,28 @@ type array struct {
 	length  int64   // tokens per sample
 	rest    int64   // tokens after them
 	samples int64
+	// index is set where the file is the .bin of an index. ragged are documents that differ in length,
+	// each a sample.
+	index  *index
+	ragged bool
 }
 
 // tokens returns the total number of tokens in samples.
-func (a *array) tokens() int64 { return a.rows*a.length + a.rest }
+func (a *array) tokens() int64 {
+	if a.ragged {
+		return a.index.tokens
+	}
+	return a.rows*a.length + a.rest
+}
 
 // survey reads the header.
 func (a *array) survey(ctx context.Context, opt *Options) error {
+	if isIndex(&a.File) {
+		if err := a.openIndex(ctx); err != nil {
+			return err
+		}
+		return a.cutIndex(opt)
+	}
 	obj, err := a.Open(ctx)
 	if err != nil {
 		return err
@@ -200,4 +215,9 @@ func (a *array) cut(shape []int64, opt *Options) error {
 }
 
 // dropped returns the number of tokens that Drop drops.
-func (a *array) dropped() int64 { return (a.Info.Size-a.data)/a.size() - a.tokens() }
+func (a *array) dropped() int64 {
+	if a.index != nil {
+		return a.index.tokens - a.tokens()
+	}
+	return (a.Info.Size-a.data)/a.size() - a.tokens()
+}

@@ -59,6 +59,9 @@ var _ writer.Splitter = (*arraySource)(nil)
 // The key of a sample is the file's name without .npy, a slash, and the sample's number in the file
 // in nine digits; as many folders precede the name as it takes to tell files apart. If Length is 0,
 // the key of a one-dimensional array is the file's name alone.
+//
+// A file whose name ends in .idx is an index of Megatron, and lists the documents in the .bin file
+// beside it. Each is a sample; with a length, their tokens are cut as one array.
 func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, error) {
 	opt, err := opt.filled()
 	if err != nil {
@@ -68,7 +71,7 @@ func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, er
 		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: there are none"))
 	}
 	files := inputs.Files(in)
-	if err := inputs.SetStems(files, ".npy", ".bin"); err != nil {
+	if err := inputs.SetStems(files, ".npy", ".bin", ".idx"); err != nil {
 		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: %w", err))
 	}
 	a := &arraySource{opt: opt, arrays: make([]*array, len(files))}
@@ -129,6 +132,9 @@ func (a *arraySource) measure() error {
 	a.before = make([]int64, len(a.arrays)+1)
 	for i, f := range a.arrays {
 		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.DType, f.big, f.row, f.rows, f.rest)
+		if f.index != nil {
+			fmt.Fprintf(h, "index %d %q\n", f.index.Info.Size, f.index.Version(f.index.Info))
+		}
 		if a.before[i+1] = a.before[i] + f.samples; a.before[i+1] < 0 {
 			return errors.New("tokens: more than 2^63 samples")
 		}
@@ -151,19 +157,31 @@ func (a *arraySource) Next(ctx context.Context) (writer.Sample, error) {
 	}
 	f := a.arrays[a.file]
 	number := a.at - a.before[a.file]
+	s := &span{of: f, first: number * f.length, n: f.length, to: a.typeOf(f)}
+	if f.ragged {
+		var err error
+		if s.first, s.n, err = f.index.document(ctx, number, f.layout.size()); err == nil {
+			s.extent, err = a.shareRagged(ctx, s)
+		}
+		if err != nil {
+			return writer.Sample{}, err
+		}
+	}
 	a.at++
-	return a.sample(f, number), nil
+	return a.sample(s, number), nil
 }
 
 // sample returns a sample of an array by its number in it.
-func (a *arraySource) sample(f *array, number int64) writer.Sample {
-	to := a.typeOf(f)
-	s := &span{of: f, first: number * f.length, n: f.length, to: to}
+func (a *arraySource) sample(s *span, number int64) writer.Sample {
+	f, to := s.of, s.to
 	out := writer.Sample{Key: f.Stem, Source: f.Path, Row: number + 1}
-	if a.opt.Length > 0 || f.row != nil {
+	if a.opt.Length > 0 || f.row != nil || f.ragged {
 		out.Key = fields.RowKey(f.Stem, number)
 	}
-	if number < f.rows {
+	switch {
+	case f.ragged:
+		s.head = npy.AppendHeader(nil, to.descr(), s.n)
+	case number < f.rows:
 		if a.headFor != f {
 			shape := f.row
 			if shape == nil {
@@ -172,7 +190,7 @@ func (a *arraySource) sample(f *array, number int64) writer.Sample {
 			a.head, a.headFor = npy.AppendHeader(nil, to.descr(), shape...), f // payloads keep the old one
 		}
 		s.head = a.head
-	} else {
+	default:
 		s.n = f.rest
 		if a.opt.Remainder == Pad {
 			s.pad, s.padID = f.length-f.rest, a.opt.PadID
@@ -180,7 +198,9 @@ func (a *arraySource) sample(f *array, number int64) writer.Sample {
 		}
 		s.head = npy.AppendHeader(nil, to.descr(), s.n+s.pad)
 	}
-	s.extent = a.share(s)
+	if !f.ragged {
+		s.extent = a.share(s)
+	}
 	out.Origin = f.Path + ": tokens " + strconv.FormatInt(s.first, 10) + " to " + strconv.FormatInt(s.first+s.n-1, 10)
 	out.Fields = []writer.Field{{Name: Field, Payload: s, Size: s.size()}}
 	return out
@@ -255,8 +275,10 @@ func (a *arraySource) count() (tokens, bytes int64) {
 	add := func(upTo, sign int64) {
 		for i, f := range a.arrays {
 			n := f.tokens()
-			if a.before[i+1] > upTo {
-				n = (upTo - a.before[i]) * f.length
+			if part := upTo - a.before[i]; a.before[i+1] > upTo && f.ragged { // approximately
+				n = inputs.MulDiv(n, part, f.samples)
+			} else if a.before[i+1] > upTo {
+				n = part * f.length
 			}
 			tokens, bytes = tokens+sign*n, bytes+sign*n*a.typeOf(f).size()
 			if a.before[i+1] > upTo {
@@ -273,7 +295,7 @@ func (a *arraySource) count() (tokens, bytes int64) {
 func (a *arraySource) describe() *Arrays {
 	out := &Arrays{Splitter: a, Samples: a.before[len(a.arrays)], DType: a.typeOf(a.arrays[0])}
 	for _, f := range a.arrays {
-		if a.opt.Length == 0 && f.row == nil && out.Whole == "" {
+		if a.opt.Length == 0 && f.row == nil && !f.ragged && out.Whole == "" {
 			out.Whole = f.Path
 		}
 		out.Tokens += f.tokens()

@@ -200,6 +200,34 @@ func (a *arraySource) share(s *span) *extent {
 	return a.extent
 }
 
+// shareRagged is share for documents that differ in length.
+func (a *arraySource) shareRagged(ctx context.Context, s *span) (*extent, error) {
+	off, n := s.bytes()
+	if n == 0 || n > s.of.extentSize()/2 {
+		return nil, nil
+	}
+	if e := a.extent; e != nil && e.of == s.of && off >= e.off && off+n <= e.off+e.n {
+		return e, nil
+	}
+	e := &extent{of: s.of, off: off, n: n, left: 1}
+	for at := a.at + 1; at < min(a.end, a.before[a.file+1]); at++ {
+		first, more, err := s.of.index.document(ctx, at-a.before[a.file], s.of.layout.size())
+		if err != nil {
+			return nil, err
+		}
+		next := span{of: s.of, first: first, n: more}
+		begin, size := next.bytes()
+		if size > 0 && (begin != e.off+e.n || e.n+size > s.of.extentSize()) {
+			break
+		}
+		if size > 0 {
+			e.n, e.left = e.n+size, e.left+1
+		}
+	}
+	a.extent = e
+	return e, nil
+}
+
 // bytes returns a part of the extent, valid until give.
 func (e *extent) bytes(ctx context.Context, off, n int64) ([]byte, error) {
 	e.mu.Lock()

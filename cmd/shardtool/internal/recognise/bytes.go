@@ -32,7 +32,7 @@ var signatures = []struct {
 	{"SQLite format 3\x00", sqlite},
 	{"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f", arrayRecord}, // the hash in the first block header of Riegeli, which is the same in all files
 	{"\x0a\x23\xd7\xce", recordIO},
-	{"MMIDIDX\x00\x00", megatron},
+	{"MMIDIDX\x00\x00", Megatron},
 	{"\xfd7zXZ\x00", xz},
 	{"\x04\x22\x4d\x18", lz4},
 	{"7z\xbc\xaf\x27\x1c", sevenZip},

@@ -347,6 +347,13 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 			delete(l.kinds, k)
 		}
 	}
+	indexed := map[string]bool{} // files of tokens that an index describes
+	for _, name := range l.kinds[Megatron] {
+		indexed[strings.TrimSuffix(name, path.Ext(name))+".bin"] = true
+	}
+	if l.kinds[Tokens] = slices.DeleteFunc(l.kinds[Tokens], func(name string) bool { return indexed[name] }); len(l.kinds[Tokens]) == 0 {
+		delete(l.kinds, Tokens)
+	}
 	kinds := slices.SortedFunc(maps.Keys(l.kinds), func(a, b *Kind) int { return compare(l.kinds[a][0], l.kinds[b][0]) })
 	for _, k := range kinds {
 		if k.Help != "" { // its files are not samples, whatever is beside them
@@ -368,7 +375,7 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	}
 	k := kinds[0]
 	a := &Answer{Kind: k, Names: l.kinds[k], By: l.kinds[k][0], As: l.as}
-	foreign, err := l.aside(ctx, a, beside)
+	foreign, err := l.aside(ctx, a, indexed, beside)
 	if err != nil {
 		return nil, err
 	}
@@ -388,15 +395,15 @@ func split(name string) bool {
 var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".pdf", ".py", ".ipynb", ".sh", ".bib", ".cff",
 	".crc", ".md5", ".sha1", ".sha256", ".sum", ".log", ".lock", ".index", ".idx", ".shidx"}
 
-// aside lists the files that are not of the kind. It returns one that does not merely describe
+// aside lists the files that are not of the kind, nor parts of it. It returns one that does not merely describe
 // them, if there is one, or if there are too many for descriptions.
-func (l *listing) aside(ctx context.Context, a *Answer, beside func(string) bool) (foreign string, err error) {
+func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, beside func(string) bool) (foreign string, err error) {
 	apart := 0 // those that describe no archive of their own
 	for name, err := range l.place.Names(ctx) {
 		if err != nil {
 			return "", err
 		}
-		if !l.opt.wanted(name) || l.is(a, name) {
+		if !l.opt.wanted(name) || l.is(a, name) || parts[name] {
 			continue
 		}
 		a.Left++

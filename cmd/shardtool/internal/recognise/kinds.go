@@ -32,6 +32,8 @@ var (
 		suffixes: compressed(".jsonl", ".ndjson", ".csv", ".tsv")}
 	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
 	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
+	// Megatron is an index, whose tokens are in the .bin file beside it.
+	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
 )
 
 // compressed returns extensions, alone and followed by an extension of a compression that pack reads.
@@ -83,8 +85,6 @@ var (
 		Help: loop("array_record.python.array_record_data_source as source", `source.ArrayRecordDataSource("FILE")`, `{"data": row}`)}
 	recordIO = &Kind{ID: "recordio", One: "a RecordIO file", Many: "RecordIO files", suffixes: []string{".rec"},
 		Help: "in Python, read it with mxnet.recordio and write its samples with shardtool.Writer"}
-	megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens",
-		Help: "in Python, read its documents with megatron.core.datasets.indexed_dataset and write them with shardtool.Writer"}
 	idx = &Kind{ID: "idx", One: "an IDX file, as of MNIST", Many: "IDX files, as of MNIST",
 		Help: python("import numpy, shardtool", `b = open("FILE", "rb").read(); n = 4 + 4 * b[3]`,
 			`a = numpy.frombuffer(b, {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}[b[2]], offset=n)`,
