@@ -39,8 +39,9 @@ func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.A
 	totals := make([]sections.AttrTotal, len(names))
 	var missing []*sections.AttrTotal
 	for i, name := range names {
-		if known := slices.IndexFunc(d.tables.AttrTotals, func(t sections.AttrTotal) bool { return t.Name == name }); known >= 0 {
-			totals[i] = d.tables.AttrTotals[known]
+		of := d.owner(name).tables.AttrTotals
+		if known := slices.IndexFunc(of, func(t sections.AttrTotal) bool { return t.Name == name }); known >= 0 {
+			totals[i] = of[known]
 			continue
 		}
 		totals[i].Name = name

@@ -4,19 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
 )
-
-// Columns reads attributes of all samples of shard i out of its index: a column for each of names,
-// with the zero AttrColumn for an attribute that the shard does not have. It decodes nothing else,
-// and keeps nothing.
-func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]sections.AttrColumn, error) {
-	return d.catalog.Columns(ctx, i, names)
-}
 
 // keyGroups is how many groups of the keys table are read at once: some 4 MiB of entries.
 const keyGroups = 256
@@ -45,23 +36,4 @@ func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]samplekey.Entry, er
 			last = entries[len(entries)-1]
 		}
 	}
-}
-
-// HasAttribute returns the attribute with that name, and whether samples may have it.
-func (d *Dataset) HasAttribute(name string) (format.Attribute, bool) {
-	i := slices.IndexFunc(d.tables.Attributes, func(a format.Attribute) bool { return a.Name == name })
-	if i < 0 {
-		return format.Attribute{}, false
-	}
-	return d.tables.Attributes[i], true
-}
-
-// integers lists the integer attributes.
-func (d *Dataset) integers() (names []string) {
-	for _, a := range d.tables.Attributes {
-		if a.Kind == format.AttrInteger {
-			names = append(names, a.Name)
-		}
-	}
-	return names
 }

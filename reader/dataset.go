@@ -1,11 +1,8 @@
 package reader
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"sync"
 
 	"golang.org/x/sync/semaphore"
 
@@ -30,7 +27,10 @@ type Dataset struct {
 
 	layers     []openLayer
 	parts      []part         // the data set itself, and the layers that are read
-	attributes map[string]int // by name the number of the data set that has it: 0, or 1 and more for layers
+	all        []part         // the data set itself, and all layers
+	attributes map[string]int // by name the place in all of the data set that has it
+	// allAttributes are the attributes of all of them, in ascending order of names.
+	allAttributes []format.Attribute
 }
 
 // Close frees the data set. Iterations and reads that still run end with an error that wraps
@@ -71,7 +71,8 @@ type Info struct {
 	// blocks: payloads, tar headers and padding.
 	Bytes, DecodedBytes uint64
 	// Fields are the totals of all fields, and Attributes the attributes that samples may have; both
-	// are in ascending order of names.
+	// are in ascending order of names. The attributes of layers are among them, for which see
+	// Dataset.Fields too.
 	Fields     []format.FieldTotal
 	Attributes []format.Attribute
 	// Removed are the numbers of the removed samples, and Purged the numbers of removed samples that
@@ -88,7 +89,7 @@ func (d *Dataset) Info() Info {
 	t := d.tables
 	return Info{
 		Generation: t.Generation, Tables: d.catalog.Name, Parent: t.Parent, OrderDigest: d.orderDigest(), KeysTable: d.keysTable(),
-		Blocks: t.Blocks, Bytes: t.Bytes, DecodedBytes: t.Decoded, Fields: t.Fields, Attributes: t.Attributes,
+		Blocks: t.Blocks, Bytes: t.Bytes, DecodedBytes: t.Decoded, Fields: t.Fields, Attributes: d.allAttributes,
 		Removed: t.Removed, Purged: t.Purged, Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()), Meta: t.Meta,
 	}
 }
@@ -104,54 +105,3 @@ func (d *Dataset) orderDigest() string {
 
 // keysTable is the object name of the keys table; empty when there is none.
 func (d *Dataset) keysTable() string { return d.catalog.KeysTable() }
-
-// Index returns the whole index of shard i: keys, sizes, attributes. It is one read, of the end of
-// a .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The
-// key of a removed sample is empty; its sizes and attributes are there until it is purged. Indexes
-// are shared and kept, up to a limit: do not write to them.
-func (d *Dataset) Index(ctx context.Context, i int) (*sections.ShardIndex, error) {
-	return d.catalog.Index(ctx, i)
-}
-
-// Indexes yields the indexes of all shards in order, as Index returns them. Of a remote store it
-// keeps several requests in flight. After an error it ends.
-func (d *Dataset) Indexes(ctx context.Context) iter.Seq2[*sections.ShardIndex, error] {
-	type result struct {
-		index *sections.ShardIndex
-		err   error
-	}
-	return func(yield func(*sections.ShardIndex, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		queue := make(chan chan result, min(max(d.source.Requests(), 1), mostIndexes)-1)
-		wg.Go(func() {
-			defer close(queue)
-			for i := range d.NumShards() {
-				done := make(chan result, 1)
-				select {
-				case queue <- done:
-				case <-ctx.Done():
-					return
-				}
-				wg.Go(func() {
-					ix, err := d.Index(ctx, i)
-					done <- result{ix, err}
-				})
-			}
-		})
-		for done := range queue {
-			r := <-done
-			if !yield(r.index, r.err) || r.err != nil {
-				return
-			}
-		}
-		if ctx.Err() != nil {
-			yield(nil, context.Cause(ctx))
-		}
-	}
-}
-
-// mostIndexes is how many indexes are read at once: each may have the keys of many samples.
-const mostIndexes = 16

@@ -116,7 +116,7 @@ func (k *keyLookup) read(ctx context.Context, s *keyShard) error {
 		return nil
 	}
 	s.blocks = nil
-	ix, err := k.d.Index(ctx, s.shard)
+	ix, err := k.d.catalog.Index(ctx, s.shard)
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func closeLayers(layers []openLayer) (err error) {
 // are read for the wanted fields. Without names, all fields are wanted.
 func (d *Dataset) join(layers []openLayer, wanted []string) error {
 	d.layers = layers
-	d.parts = []part{{Dataset: d}}
+	d.parts, d.allAttributes = []part{{Dataset: d}}, nil
 	for i, l := range layers {
 		p := part{Dataset: l.Set, layer: l.Name, pick: new(assemble.Pick)}
 		if slices.ContainsFunc(layers[:i], func(o openLayer) bool { return o.Name == l.Name }) {
@@ -143,7 +143,7 @@ func (d *Dataset) join(layers []openLayer, wanted []string) error {
 		p.pick.None = without(l.Set.tables.Removed, d.tables.Removed)
 		d.parts = append(d.parts, p)
 	}
-	if err := d.checkAttributes(); err != nil {
+	if err := d.joinAttributes(); err != nil {
 		return err
 	}
 	owner, err := d.owners("field", func(p *part) (names []string) {
@@ -213,14 +213,23 @@ func (d *Dataset) owners(kind string, namesOf func(*part) []string) (map[string]
 	return owner, nil
 }
 
-// checkAttributes refuses attributes that two data sets have.
-func (d *Dataset) checkAttributes() (err error) {
+// joinAttributes finds out which data set has each attribute.
+func (d *Dataset) joinAttributes() (err error) {
+	d.all = d.parts
 	d.attributes, err = d.owners("attribute", func(p *part) (names []string) {
 		for _, a := range p.tables.Attributes {
 			names = append(names, a.Name)
 		}
 		return names
 	})
+	for i := range d.all {
+		for _, a := range d.all[i].tables.Attributes {
+			if d.attributes[a.Name] == i {
+				d.allAttributes = append(d.allAttributes, a)
+			}
+		}
+	}
+	slices.SortFunc(d.allAttributes, func(x, y format.Attribute) int { return strings.Compare(x.Name, y.Name) })
 	return err
 }
 
@@ -257,7 +266,7 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 			p.pick = &assemble.Pick{Names: names[i]}
 		}
 	}
-	d.parts = slices.DeleteFunc(d.parts, func(p part) bool { return !p.wanted && p.layer != "" })
+	d.parts = slices.DeleteFunc(slices.Clone(d.parts), func(p part) bool { return !p.wanted && p.layer != "" })
 	return nil
 }
 

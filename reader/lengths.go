@@ -16,13 +16,12 @@ import (
 
 // readLengths returns the value of an integer attribute of every sample, by number in storage
 // order: what units are formed from. It reads the index of every shard, Options.Workers of them at
-// a time. Every sample must have a value, from 1 to units.MaxSize.
+// a time. Every sample of the view in use must have a value, from 1 to units.MaxSize.
 //
 // An error names the shard, the block and the key of the first sample of a shard that has no such
 // value. It wraps ErrOptions where the data set has no such attribute.
 func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, error) {
-	at := slices.IndexFunc(d.tables.Attributes, func(a format.Attribute) bool { return a.Name == attribute && a.Kind == format.AttrInteger })
-	if at < 0 {
+	if !slices.Contains(d.integers(), attribute) {
 		have := "none"
 		if names := d.integers(); names != nil {
 			have = fmt.Sprintf("%q", names)
@@ -46,8 +45,8 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 	return out, nil
 }
 
-// shardLengths is readLengths of one shard. A removed sample without a value from 1 to
-// units.MaxSize has 1: it is a hole, whatever its length.
+// shardLengths is readLengths of one shard. A sample without a value from 1 to units.MaxSize that
+// was removed has 1: it is a hole, whatever its length. So has one outside the view in use.
 func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {
 	ix, err := d.Index(ctx, shard)
 	if err != nil {
@@ -66,7 +65,7 @@ func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string,
 		}
 		fits := has && v.Integer >= 1 && v.Integer <= units.MaxSize
 		switch number := first + uint64(i); {
-		case !fits && d.Removed(number):
+		case !fits && (d.Removed(number) || !d.selection.Has(number)):
 			v.Integer = 1
 		case !has:
 			err = fmt.Errorf("reader: sample %d has no value of attribute %q; remove such samples, or leave them out when packing", number, attribute)
@@ -103,7 +102,12 @@ func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
 // lengths returns what readLengths does, from a folder if the lengths are kept there.
 func (d *Dataset) lengths(ctx context.Context, attribute string, p *Planning) ([]uint32, error) {
 	from := kept.Keeper{Folder: kept.Folder(p.Folder), Log: p.Log}
-	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.catalog.Name, attribute)
+	of := d.owner(attribute)
+	names := []string{"shardtool lengths", format.DigestString(of.Digest()), of.catalog.Name, attribute}
+	if id := d.selection.ID(); of.Dataset != d || id != "" { // which samples have none depends on all of them
+		names = append(names, d.catalog.Name, id)
+	}
+	key := kept.KeyOf(names...)
 	size := 4 * int64(d.tables.Samples)
 	if text := from.Folder.Get("lengths", key, size); int64(len(text)) == size && size > 0 {
 		out := make([]uint32, d.tables.Samples)

@@ -150,7 +150,7 @@ func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbe
 		}
 		return []uint64{s.First + i}, false, nil
 	}
-	ix, err := d.Index(ctx, shard)
+	ix, err := d.catalog.Index(ctx, shard)
 	if err != nil {
 		return nil, false, err
 	}
@@ -167,7 +167,7 @@ func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbe
 func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error {
 	hint := ": `shardtool ls` lists the keys"
 	if len(shards) > 0 {
-		if ix, err := d.Index(ctx, shards[0]); err == nil {
+		if ix, err := d.catalog.Index(ctx, shards[0]); err == nil {
 			if _, found := ix.Keys.Find(key); found { // the keys table was asked
 				return d.wrongTable(fmt.Errorf("it lacks the key %q of shard %d", key, shards[0]))
 			}

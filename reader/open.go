@@ -156,7 +156,7 @@ func (s *Stream) work(ctx context.Context) {
 				}
 			}
 			for next := p; next != nil; {
-				p, next = next, next.Next // once it has landed, it may be used again
+				p, next = next, next.Note.Next // once it has landed, it may be used again
 				at.Begin(&p.Piece)
 				w.Fill(ctx, p)
 				s.count.blocks.Add(uint64(p.Blocks))

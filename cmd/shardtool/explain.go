@@ -56,6 +56,7 @@ weights may have changed since. With --change-mix the run continues with the wei
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
 	f.order.addUnits(cmd)
+	f.order.layers.add(cmd)
 	f.mixed.add(cmd)
 	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys

@@ -14,10 +14,23 @@ import (
 type fieldFlags struct{ layers, fields []string }
 
 func (f *fieldFlags) add(cmd *cobra.Command) {
-	fl := cmd.Flags()
-	fl.StringArrayVar(&f.layers, "layer", nil, "add the fields of this layer of the data set: its name or its address, @GENERATION for an earlier one (repeatable)")
-	fl.StringSliceVar(&f.fields, "fields", nil, "deliver only these fields, as jpg,caption; caption? may be missing. A layer or a data set with none of them is not read")
+	f.addLayers(cmd)
+	cmd.Flags().StringSliceVar(&f.fields, "fields", nil, "deliver only these fields, as jpg,caption; caption? may be missing. A layer or a data set with none of them is not read")
 	titled(cmd, "Layers")
+}
+
+// addLayers adds the flag for commands that deliver no samples.
+func (f *fieldFlags) addLayers(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.layers, "layer", nil, "add the fields and attributes of this layer of the data set: its name or its address, @GENERATION for an earlier one (repeatable)")
+}
+
+// open opens a data set with the layers.
+func (f *fieldFlags) open(ctx context.Context, arg string, opts reader.Options) (ds *reader.Dataset, err error) {
+	if opts.Layers, err = readLayers(ctx, arg, f.layers, nil); err != nil {
+		return nil, err
+	}
+	opts.Fields = f.fields
+	return openDataset(ctx, arg, opts)
 }
 
 // given reports whether samples are delivered otherwise than the data set has them.

@@ -53,11 +53,7 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 	if err := noView(args[0]); err != nil {
 		return err
 	}
-	all, err := readLayers(ctx, args[0], layers.layers, nil)
-	if err != nil {
-		return err
-	}
-	ds, err := openDataset(ctx, args[0], reader.Options{Layers: all, Fields: layers.fields})
+	ds, err := layers.open(ctx, args[0], reader.Options{})
 	if err != nil {
 		return err
 	}

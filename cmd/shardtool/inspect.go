@@ -36,6 +36,7 @@ with --change-mix too, it shows a change of the mix before it is made. Only mani
 	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit with 1 if their samples differ")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "describe the place of the checkpoint in this file; exit with 7 if it does not fit")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	f.layers.addLayers(cmd)
 	titled(cmd, otherFlags)
 	f.mixed.add(cmd)
 	return cmd
@@ -76,6 +77,16 @@ type inspectJSON struct {
 	Views         []viewJSON          `json:"views"`
 	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
 	ShardList     []shardJSON         `json:"shard_list"`
+	Layers        []openLayerJSON     `json:"layers,omitempty"` // of --layer
+}
+
+// openLayerJSON describes a layer that a data set was opened with.
+type openLayerJSON struct {
+	Name       string `json:"name"`
+	Generation uint64 `json:"generation"`
+	Tables     string `json:"tables"`
+	Samples    uint64 `json:"samples"` // of the data set, from the first on, that the layer covers
+	Bytes      uint64 `json:"bytes"`
 }
 
 func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
@@ -89,7 +100,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return inspectCheckpoint(cmd, arg, f)
 	}
 	ctx := cmd.Context()
-	ds, err := openDataset(ctx, arg, reader.Options{})
+	ds, err := f.layers.open(ctx, arg, reader.Options{})
 	if err != nil {
 		return err
 	}
@@ -134,7 +145,11 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view 
 		FormatVersion: in.Format, Generation: in.Generation, Tables: in.Tables, Parent: in.Parent,
 		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes, DecodedBytes: in.DecodedBytes,
 		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: uint64(len(in.Removed)), Purged: uint64(len(in.Purged)),
-		Fields: in.Fields, Attributes: []string{}, Meta: in.Meta, ShardList: shards,
+		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, ShardList: shards,
+	}
+	for name, l := range ds.Layers() {
+		i := l.Info()
+		out.Layers = append(out.Layers, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
 	}
 	for _, a := range in.Attributes {
 		out.Attributes = append(out.Attributes, a.Name)
@@ -149,7 +164,7 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view 
 
 // payloadBytes is the length of all fields.
 func payloadBytes(ds *reader.Dataset) (n uint64) {
-	for _, f := range ds.Info().Fields {
+	for _, f := range ds.Fields() {
 		n += f.Bytes
 	}
 	return n
@@ -211,12 +226,17 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset, view *in
 		fmt.Fprintf(w, "%s removed, holes in every order; the bytes of %s are purged (the other figures include removed samples)\n",
 			plural(n, "sample"), countText(uint64(len(in.Purged))))
 	}
-	fmt.Fprintf(w, "%s\n\n", format.DigestString(ds.Digest()))
+	fmt.Fprintf(w, "%s\n", format.DigestString(ds.Digest()))
+	for name, l := range ds.Layers() {
+		i := l.Info()
+		fmt.Fprintf(w, "layer %s, generation %d (%s): over %s, %s stored\n", shown(name), i.Generation, i.Tables, plural(l.NumSamples(), "sample"), bytesText(i.Bytes))
+	}
+	fmt.Fprintln(w)
 	sizes, read, err := inspect.Sizes(ctx, ds, 32)
 	if err != nil {
 		return err
 	}
-	printTable(w, 0, fmt.Sprintf("FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)", plural(read, "shard")), in.Fields, func(t io.Writer, f *format.FieldTotal) {
+	printTable(w, 0, fmt.Sprintf("FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)", plural(read, "shard")), ds.Fields(), func(t io.Writer, f *format.FieldTotal) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(shown(f.Name), `""`), countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
 			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name], sizeEdge))
 	})

@@ -11,6 +11,7 @@ import (
 
 type inspectFlags struct {
 	shard   string
+	layers  fieldFlags
 	blocks  bool
 	against string
 	// checkpoint is the file of a checkpoint to describe.

@@ -46,7 +46,7 @@ var jsonRuns = map[string][]string{
 		"!shardtool layer add rowset scores scores.jsonl --key id --attr score=score --quiet", "layer ls rowset"},
 	"layer remove": {"layer remove layered again"},
 	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks",
-		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some",
+		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some", "inspect layered --layer texts",
 		"!shardtool pack $TOKENS/uint16.npy stacked --pack-tokens 10 --quiet", "inspect stacked"},
 	"inspect MIX.yaml": {
 		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",

@@ -25,6 +25,7 @@ import (
 
 type selectFlags struct {
 	view         viewFlags
+	layers       fieldFlags
 	without      string
 	weight       string
 	balance      string
@@ -62,6 +63,7 @@ A view belongs to the content of the data set. After samples were added, --carry
 		RunE: func(cmd *cobra.Command, args []string) error { return runSelect(cmd, args[0], &f) },
 	}
 	f.view.add(cmd)
+	f.layers.addLayers(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.without, "without-keys", "", "leave out the samples whose keys are in this `FILE`")
 	fl.StringVar(&f.weight, "weight", "", "draw in proportion to this attribute, or to the values in a file: `COLUMN|FILE`")
@@ -84,7 +86,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 			return usagef("--name: %w", err)
 		}
 	}
-	ds, err := openDataset(ctx, arg, reader.Options{})
+	ds, err := f.layers.open(ctx, arg, reader.Options{})
 	if err != nil {
 		return err
 	}

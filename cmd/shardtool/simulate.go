@@ -57,6 +57,7 @@ mean of the ranks, which wait for it.`,
 	f.order.addCheckpointIn(cmd)
 	f.mix.add(cmd)
 	f.order.addUnits(cmd)
+	f.order.layers.add(cmd)
 	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b of the cost of a sample of length L, L + b·L²: that of attention")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")

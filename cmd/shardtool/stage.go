@@ -41,6 +41,7 @@ the same data.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runStage(cmd, args[0], &f) },
 	}
 	f.order.add(cmd)
+	f.order.layers.add(cmd)
 	f.order.addCheckpointIn(cmd)
 	f.mix.add(cmd)
 	f.cache.add(cmd)

@@ -63,6 +63,7 @@ It ends with Ctrl-C.`,
 	titled(cmd, "Pages")
 	f.order.add(cmd)
 	f.order.addUnits(cmd)
+	f.order.layers.add(cmd)
 	f.mixed.add(cmd)
 	return cmd
 }
@@ -82,7 +83,7 @@ func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 	}
 	q.change.AsSaved = q.from != nil && !q.change.Mix
 	f.order.anyEpoch()
-	sources, err := f.order.open(ctx, &q, reader.Options{Memory: viewMemory})
+	sources, err := f.order.open(ctx, &q, reader.Options{Memory: viewMemory, Fields: f.order.layers.fields})
 	if err != nil {
 		return err
 	}

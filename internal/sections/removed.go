@@ -122,6 +122,14 @@ func (ix *ShardIndex) ClearSamples(samples []int, keys []string, attributes []st
 	}
 }
 
+// Without returns the column without the values of some samples.
+func (c AttrColumn) Without(samples []int) AttrColumn {
+	if len(samples) > 0 {
+		c.clear(samples)
+	}
+	return c
+}
+
 // clear removes the values of some samples, and labels that no other sample has.
 func (c *AttrColumn) clear(samples []int) {
 	c.bits = slices.Clone(c.bits)

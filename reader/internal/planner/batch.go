@@ -156,12 +156,12 @@ type job struct {
 // small and they make no job yet. It returns false if ctx has ended.
 func (p *Planner) ask(ctx context.Context, piece *window.Piece) bool {
 	p.Clock.Move(&piece.Piece, account.Queued)
-	piece.Next = nil
+	piece.Note.Next = nil
 	j := &p.job
 	if j.first == nil {
 		j.first = piece
 	} else {
-		j.last.Next = piece
+		j.last.Note.Next = piece
 	}
 	j.last, j.bytes, j.pieces = piece, j.bytes+piece.Plan.Decoded, j.pieces+1
 	if p.Chain && piece.Plan.Decoded <= chained && j.bytes < jobBytes && j.pieces < jobPieces {

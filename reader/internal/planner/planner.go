@@ -73,8 +73,8 @@ type Planner struct {
 
 	// Chain makes small pieces of a batch one job, for stores where a read costs no waiting.
 	Chain bool
-	// Run closes both channels when it ends. What is sent to Fetches is a job: a piece, and those
-	// that are its Next, one after the other.
+	// Run closes both channels when it ends. What is sent to Fetches is a job: a piece, and what
+	// its Note has next, one after the other.
 	Drafts  chan<- *Draft
 	Fetches chan<- *window.Piece
 

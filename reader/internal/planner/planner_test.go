@@ -113,7 +113,7 @@ func TestChain(t *testing.T) {
 	at := 0
 	for piece := range fetches {
 		n := 0
-		for ; piece != nil; piece = piece.Next {
+		for ; piece != nil; piece = piece.Note.Next {
 			if piece.First != at {
 				t.Errorf("job %d: the piece of block %d, not %d", len(jobs), piece.First, at)
 			}

@@ -188,6 +188,6 @@ func (w *Window) drop(p *Piece) {
 		w.tables = append(w.tables, p.Table)
 	}
 	p.Buf, p.Table, p.here = nil, nil, false
-	p.landed.Store(false)
+	p.landing.And(^uint32(landed))
 	w.clock.Move(&p.Piece, account.Unasked)
 }

@@ -50,11 +50,7 @@ type Piece struct {
 	Buf   []byte
 	Table *block.Table
 
-	// Next is filled after the piece, by the same worker. The planner sets it when it asks for the
-	// piece.
-	Next *Piece
-
-	landed, awaited atomic.Bool
+	landing atomic.Uint32 // landed, awaited
 
 	// Guarded by Window.mu.
 	pins  int  // batches that use it and are not released
@@ -63,6 +59,9 @@ type Piece struct {
 	place int  // in Window.resident
 }
 
+// The bits of Piece.landing: whether the piece is filled, and whether the assembler waits for it.
+const landed, awaited = 1, 2
+
 // Note holds what the planner notes about a piece.
 type Note struct {
 	In      uint64 // the number of the last Use
@@ -70,20 +69,24 @@ type Note struct {
 	Slots   int    // open slots at the batch at hand
 	Counted bool   // in the size of the planner's window
 	Joined  int    // most stored bytes of one read
+	Next    *Piece // what the same worker fills after the piece
 }
 
 // Land marks a piece as filled, and reports whether the assembler waits for it. Its worker calls it
 // last.
-func (p *Piece) Land() (awaited bool) {
-	p.landed.Store(true)
-	return p.awaited.Load()
-}
+func (p *Piece) Land() bool { return p.landing.Or(landed)&awaited != 0 }
 
 // Await records whether the assembler waits for the piece. It looks at Landed after that.
-func (p *Piece) Await(on bool) { p.awaited.Store(on) }
+func (p *Piece) Await(on bool) {
+	if on {
+		p.landing.Or(awaited)
+	} else {
+		p.landing.And(^uint32(awaited))
+	}
+}
 
 // Landed reports whether the piece is filled.
-func (p *Piece) Landed() bool { return p.landed.Load() }
+func (p *Piece) Landed() bool { return p.landing.Load()&landed != 0 }
 
 // Slot is a span of the order that is open, with its pieces in storage order.
 type Slot struct{ Pieces []*Piece }
