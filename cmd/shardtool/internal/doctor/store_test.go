@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/objstore/storetest/azserver"
 	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 	"github.com/shardtool/shardtool/objstore/storetest/hubserver"
 )
@@ -173,6 +174,41 @@ func TestStoreS3(t *testing.T) {
 	}
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	want(t, examine(t, "s3://bucket/set", true), []string{"identity=failed"}, "no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+}
+
+// TestStoreAzure has signatures that lack rights or have expired, a missing container, and no public
+// access. Each reads a known data set as far as it may.
+func TestStoreAzure(t *testing.T) {
+	for _, name := range []string{"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"} {
+		t.Setenv(name, "")
+	}
+	s := azserver.New(t)
+	s.Objects["ä b+c%2F/"+format.ManifestName] = &azserver.Stored{Data: []byte("{}"), ETag: "0x1", At: time.Now(), Type: "BlockBlob"}
+	at := func(container, query string) string {
+		return "az://" + azserver.Account + "/" + container + "/ä b+c%2F?endpoint=" + url.QueryEscape(s.URL) + "&" + query
+	}
+	for name, c := range map[string]struct {
+		rights    string
+		left      time.Duration
+		container string
+		others    []string
+		phrases   []string
+	}{
+		"all":       {"rcwdl", time.Hour, "box", nil, []string{"SAS with sp=rcwdl until", "a data set, with a manifest of 2 bytes", "it was deleted"}},
+		"no list":   {"rcwd", time.Hour, "box", []string{"list=failed"}, []string{"needs l", "Reading a data set needs no list", "read: there is a data set"}},
+		"no write":  {"rl", time.Hour, "box", []string{"write=failed"}, []string{"needs c and w", "read: there is a data set"}},
+		"expired":   {"rcwdl", -time.Hour, "box", []string{"list=failed", "read=failed"}, []string{"the SAS in the address has expired at"}},
+		"container": {"rcwdl", time.Hour, "other", []string{"list=failed", "read=failed"}, []string{"check the name of the container other"}},
+	} {
+		s.SAS = url.Values{"sig": {"marked"}, "sp": {c.rights}, "se": {time.Now().Add(c.left).UTC().Format(time.RFC3339)}}
+		t.Run(name, func(t *testing.T) {
+			want(t, examine(t, at(c.container, s.SAS.Encode()), !slices.Contains(c.others, "read=failed")), c.others, c.phrases...)
+		})
+	}
+	want(t, examine(t, at("box", "anonymous=true"), false), []string{"list=failed", "read=failed"}, "use credentials")
+	if len(s.Objects) != 1 {
+		t.Errorf("left: %d objects", len(s.Objects))
+	}
 }
 
 // TestStoreHub has revisions, tokens, and files in git, LFS and Xet.
