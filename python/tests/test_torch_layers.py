@@ -1,0 +1,60 @@
+"""The programs of docs/layer-recipes.md, unchanged, in order."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run
+
+import shardtool
+
+N = 100
+
+
+def test_page(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("PIL")
+    rnd = numpy.random.default_rng(1)
+    with shardtool.Writer(tmp_path / "photos", fields={"jpg": "jpg:90"}, shard_size="128KiB", block_size="16KiB") as w:
+        for i in range(N):
+            pixels = rnd.integers(0, 40 + 2 * i, (64, 64, 3)).astype("uint8")
+            w.write({"__key__": f"{i:05d}", "jpg": pixels})
+    order = list(range(N))
+    random.Random(1).shuffle(order)
+    table = arrow.table({"id": [f"{i:05d}" for i in order], "emb": [[float(i)] * 8 for i in order]})
+    parquet.write_table(table, tmp_path / "embeddings.parquet")
+
+    blocks = re.findall(r"```(python|sh)\n(.*?)```", (ROOT / "docs" / "layer-recipes.md").read_text("utf-8"), re.S)
+    assert blocks.pop(0)[1].startswith("torchrun ")
+    assert [kind for kind, _ in blocks] == ["python", "sh", "python", "python", "sh", "python", "python"]
+    program = ["import subprocess"]
+    for kind, text in blocks:
+        program.append(text if kind == "python" else f"subprocess.run(['sh', '-ec', {text!r}], check=True, stdout=subprocess.DEVNULL)")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "shardtool").symlink_to(Path(os.environ["SHARDTOOL_BINARY"]).resolve())
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src"), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    (tmp_path / "page.py").write_text("\n".join(program))
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str(N)]
+
+    layers = ["captions", "clip", "quality", tmp_path / "mine" / "captions"]
+    with pytest.raises(shardtool.ShardtoolError, match="caption"):  # two layers have it
+        next(iter(shardtool.Loader(tmp_path / "photos", 10, layers=layers)))
+    fields = {"emb.npy": "npy", "contrast": "float", "caption": "txt"}
+    scores = {}
+    with shardtool.Loader(tmp_path / "photos", 10, layers=layers[:3], fields=fields, epochs=1, shuffle=True) as loader:
+        for batch in loader:
+            assert batch["emb.npy"][:, 0].tolist() == [float(key) for key in batch.sample_keys]
+            scores.update(zip(batch.sample_keys, batch["contrast"].tolist()))
+    good = {key for key, score in scores.items() if score >= 20}
+    assert 0 < len(good) < N and len(shardtool.open(f"{tmp_path / 'photos'}#good")) == len(good)
+    ls = run("layer", "ls", tmp_path / "photos").stdout
+    assert f"latents: latent, covers {N} of {N} samples" in ls and f"nothing for {N - len(good)}" in ls
