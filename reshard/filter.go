@@ -83,7 +83,7 @@ func (c *condition) bind(sets []*set) error {
 			}
 			found = true
 			if a.Kind != format.AttrLabel && !c.Nulls() && !c.isNumber {
-				return optionf("%w", c.WordErrorf("the values of the attribute %s are of the kind %v: compare it with a number", a.Name, a.Kind))
+				return optionf("%w", c.WordErrorf("attribute %s holds %v values: compare it with a number", a.Name, a.Kind))
 			}
 		}
 	}

@@ -44,8 +44,8 @@ type packFlags struct {
 	parts       partFlags
 	json        bool
 	quiet       bool
-	saved       bool // a complete shard is in the store
-	as          asFlag
+
+	as asFlag
 }
 
 func newPack() *cobra.Command {
@@ -274,7 +274,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	found, err := findSources(cmd, f, srcs)
 	if err != nil {
-		return f.packError(cmd.Context(), err)
+		return f.packError(cmd.Context(), store, err)
 	}
 	defer found.close()
 	f.defaultLayout(cmd, found)
@@ -294,7 +294,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	begin := time.Now()
 	src, size, err := found.open(ctx, f, stderr)
 	if err != nil {
-		return f.packError(ctx, err)
+		return f.packError(ctx, store, err)
 	}
 	defer src.Close()
 	if f.parts.parts > 0 {
@@ -302,7 +302,6 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
-		f.saved = p.Shards > 0
 		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))
 	}
 	f.opt.Faults.Skipped = skipPrinter(stderr)
@@ -315,7 +314,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	res, err := writer.Pack(ctx, store, src, f.opt)
 	bar.end()
 	if err != nil {
-		return f.packError(ctx, err)
+		return f.packError(ctx, store, err)
 	}
 	f.printDropped(stderr)
 	if found.kind != &datasetKind { // a pack of data sets has no better order

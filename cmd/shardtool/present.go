@@ -29,7 +29,7 @@ func present(cmd *cobra.Command, asJSON bool, v any, text func(w io.Writer)) err
 }
 
 // printTable prints a row for each value below a head, in columns. The head and the rows separate
-// their cells by tabs; align is that of package tabwriter.
+// their cells by tabs; align is as in package tabwriter.
 func printTable[T any](w io.Writer, align uint, head string, values []T, row func(t io.Writer, v *T)) {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', align)
 	fmt.Fprintln(t, head)

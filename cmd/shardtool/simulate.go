@@ -123,7 +123,7 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *uni
 	}{r, paramsJSON(u.Order().Params()), p}, func(w io.Writer) { printUnits(w, r, u, p) })
 }
 
-// walkMix reports steps of a mix, by default those of its epoch.
+// walkMix reports steps of a mix, by default of one epoch.
 func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64, worlds []int) error {
 	opt := simulate.MixOptions{Steps: f.steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job}}
 	opt.Steps = cmp.Or(opt.Steps, (epoch-1)/uint64(opt.GlobalBatch)+1)

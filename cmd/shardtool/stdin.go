@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -69,12 +71,25 @@ func checkStdin(cmd *cobra.Command, srcs []string) error {
 }
 
 // packError is packError with advice for a pack that has nothing to continue.
-func (f *packFlags) packError(ctx context.Context, err error) error {
+func (f *packFlags) packError(ctx context.Context, store objstore.Store, err error) error {
 	switch {
 	case stopped(ctx) && f.stdin.used:
 		return stoppedError(ctx, err, "nothing was published; pack the stream again from its beginning")
-	case stopped(ctx) && !f.saved && !f.opt.Resume:
+	case stopped(ctx) && !hasShards(ctx, store):
 		return stoppedError(ctx, err, "nothing was published, and no shard was complete: there is nothing to continue")
 	}
 	return packError(ctx, err)
+}
+
+// hasShards reports whether a store has a shard, from which a pack that was stopped can continue. It
+// says yes where the store does not answer in time.
+func hasShards(ctx context.Context, store objstore.Store) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin/3)
+	defer cancel()
+	for info, err := range store.List(ctx, "") {
+		if err != nil || strings.HasSuffix(info.Name, format.ZstdSuffix) {
+			return true
+		}
+	}
+	return false
 }

@@ -137,7 +137,7 @@ func TestWhere(t *testing.T) {
 		"scor > 3":            `at character 1, "scor > 3": there is no attribute "scor": did you mean score? There are: lang, n, score`,
 		"lang = dee":          `at character 8, "dee": no sample has this lang: did you mean "de"?`,
 		"lang in (de, svv)":   `no sample has this lang: did you mean "sv"?`,
-		"n > 3 and score = x": `at character 19, "x": the attribute score is a number: compare it with a number`,
+		"n > 3 and score = x": `at character 19, "x": the attribute score holds number values: compare it with a number`,
 		"n > 3 and":           "at character 10, the end",
 	} {
 		if _, _, err := Make(t.Context(), d, Spec{Where: []string{text}}); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {

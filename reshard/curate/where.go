@@ -110,7 +110,7 @@ func (q *query) bind(attributes []format.Attribute) error {
 		if b.Kind != format.AttrLabel && !b.Nulls() {
 			var ok bool
 			if b.number, ok = where.ParseNumber(b.Word); !ok {
-				return specf("%w", b.WordErrorf("the values of the attribute %s are of the kind %v: compare it with a number", b.Name, b.Kind))
+				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number", b.Name, b.Kind))
 			}
 		}
 		if b.column = slices.Index(q.names, b.Name); b.column < 0 {
