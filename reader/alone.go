@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -36,9 +35,11 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 	if c.Begin != nil {
 		run.begin = Place{Epoch: *c.Begin}
 	}
-	if err := run.order(ctx, in, unit, from, p); err != nil {
+	var stop func()
+	if run.engine, stop, err = in.engine(ctx, unit, from, p, run.end); err != nil {
 		return nil, err
 	}
+	run.stop = []func(){stop}
 	return run, nil
 }
 
@@ -84,23 +85,6 @@ func (s *Spec) orderOver(p order.Params) order.Params {
 	return p
 }
 
-// unitsOver is orderOver for units.
-func (s *Spec) unitsOver(p units.Params) units.Params {
-	if s.Said["pack"] || s.Said["bucket"] {
-		p.Kind, p.Size = s.Units.Kind, s.Units.Size
-	}
-	if s.Said["by"] {
-		p.By = s.Units.By
-	}
-	if s.Said["long"] {
-		p.Long = s.Units.Long
-	}
-	if s.Said["unit-window"] {
-		p.Window = cmp.Or(s.Units.Window, p.Window)
-	}
-	return p
-}
-
 // unitsOfMark returns the units of a checkpoint. They have no Kind if its positions hold samples.
 func unitsOfMark(m *order.UnitMark) units.Params {
 	if m == nil {
@@ -131,20 +115,6 @@ func (s *Spec) sameWindow(table order.Table, cp *order.Checkpoint) error {
 		return fmt.Errorf("reader: shuffle memory of %d bytes: %w", c.Memory, err)
 	}
 	return nil
-}
-
-// unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller
-// must Close it.
-func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning, until uint64) (*unitplan.Order, error) {
-	lengths, err := d.lengths(ctx, unit.By, &p)
-	if err != nil {
-		return nil, err
-	}
-	u, err := unitplan.New(context.WithoutCancel(ctx), plan, lengths, unit, p.of("", until))
-	if err != nil {
-		return nil, d.lengthsError(ctx, err)
-	}
-	return u, nil
 }
 
 // lengthsError returns an ErrOptions with the place of the first sample that is too long.

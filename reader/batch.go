@@ -8,7 +8,6 @@ import (
 	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/planner"
-	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -105,25 +104,6 @@ func (m *batchMemory) count() {
 func (m *batchMemory) reset() {
 	m.samples.Reset()
 	m.rows.Reset()
-}
-
-// origin is where a sample of a stream is from. It keeps the memory of the sample, also after
-// Close.
-type origin struct {
-	*input
-	memory *window.Window
-	clones *origin // of copies, which need no memory of the stream
-}
-
-// origins returns the origins of a stream's samples, by source.
-func origins(inputs []*input, w *window.Window) []*origin {
-	from := make([]*origin, len(inputs))
-	for i, in := range inputs {
-		clones := &origin{input: in}
-		clones.clones = clones
-		from[i] = &origin{in, w, clones}
-	}
-	return from
 }
 
 // newBatch returns an empty batch for a draft.

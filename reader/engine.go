@@ -262,26 +262,38 @@ func (e *unitsEngine) info() StreamInfo {
 	return StreamInfo{Tail: e.units.Order().Params().Tail, Holds: "unit", Units: e.units.Units.Params(), Lengths: e.units.Summary()}
 }
 
-// order gives the run of one data set its engine: of samples, or of units where they have a Kind.
-func (r *Run) order(ctx context.Context, in *input, unit units.Params, from *Checkpoint, p Planning) error {
+// engine returns what decides the batches of one data set: of its samples, or of units where they
+// have a Kind. stop ends the planning of units.
+func (in *input) engine(ctx context.Context, unit units.Params, from *Checkpoint, p Planning, end uint64) (e engine, stop func(), err error) {
 	if unit.Kind == "" {
-		r.engine = &samplesEngine{in.plan, in.catalog.Name}
-		return nil
+		return &samplesEngine{in.plan, in.catalog.Name}, func() {}, nil
 	}
-	u, err := in.unitOrder(ctx, in.plan, unit, p, r.end)
+	u, err := in.unitOrder(ctx, in.plan, unit, p, end)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if from != nil {
 		if err := u.Fits(from.Dataset); err != nil {
 			u.Close()
-			return err
+			return nil, nil, err
 		}
 	}
 	in.use(u)
-	r.stop = append(r.stop, u.Close)
-	r.engine = &unitsEngine{u, in.catalog.Name}
-	return nil
+	return &unitsEngine{u, in.catalog.Name}, u.Close, nil
+}
+
+// unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller
+// must Close it.
+func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning, until uint64) (*unitplan.Order, error) {
+	lengths, err := d.lengths(ctx, unit.By, &p)
+	if err != nil {
+		return nil, err
+	}
+	u, err := unitplan.New(context.WithoutCancel(ctx), plan, lengths, unit, p.of("", until))
+	if err != nil {
+		return nil, d.lengthsError(ctx, err)
+	}
+	return u, nil
 }
 
 // mixEngine is a mix.
@@ -442,4 +454,21 @@ func (s *Spec) sameUnits(cp *order.Checkpoint) error {
 		return &order.MismatchError{Field: "units", Checkpoint: "none", Given: string(s.Units.Kind)}
 	}
 	return nil
+}
+
+// unitsOver is orderOver for units.
+func (s *Spec) unitsOver(p units.Params) units.Params {
+	if s.Said["pack"] || s.Said["bucket"] {
+		p.Kind, p.Size = s.Units.Kind, s.Units.Size
+	}
+	if s.Said["by"] {
+		p.By = s.Units.By
+	}
+	if s.Said["long"] {
+		p.Long = s.Units.Long
+	}
+	if s.Said["unit-window"] {
+		p.Window = cmp.Or(s.Units.Window, p.Window)
+	}
+	return p
 }

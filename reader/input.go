@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -141,4 +142,23 @@ func (in *input) has(other *input, optional []string) error {
 		}
 	}
 	return nil
+}
+
+// origin is where a sample of a stream is from. It keeps the memory of the sample, also after
+// Close.
+type origin struct {
+	*input
+	memory *window.Window
+	clones *origin // of copies, which need no memory of the stream
+}
+
+// origins returns the origins of a stream's samples, by source.
+func origins(inputs []*input, w *window.Window) []*origin {
+	from := make([]*origin, len(inputs))
+	for i, in := range inputs {
+		clones := &origin{input: in}
+		clones.clones = clones
+		from[i] = &origin{in, w, clones}
+	}
+	return from
 }

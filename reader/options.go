@@ -73,3 +73,6 @@ func tablesName(generation string) string { return "manifest-" + generation + ".
 
 // cacheLimit bounds each of the caches of tables and indexes.
 func (o Options) cacheLimit() int64 { return max(64<<20, o.Memory/4) }
+
+// atOnce is how many data sets are asked for their tables at a time.
+const atOnce = 16

@@ -241,6 +241,3 @@ type sourceFailure struct{ at SpecError }
 func (e *sourceFailure) Error() string { return e.at.Error() }
 
 func (e *sourceFailure) Unwrap() error { return e.at.Err }
-
-// atOnce is how many data sets are asked for their tables at a time.
-const atOnce = 16

@@ -382,13 +382,13 @@ func TestAttributesAreBound(t *testing.T) {
 		}
 		// COLD alone, as a reader of the whole index sees it.
 		raw := slices.Clone(object(t, store, name))
-		if want := sections.HashIndex(raw[len(raw)-int(info.Tail):]); want != info.Index {
+		if want := sections.HashIndex(raw[len(raw)-int(info.Tail):]); want != info.Index.Hash {
 			t.Errorf("%v, the tables have %v", want, info.Index)
 		}
 		o.Label = label('a')
 		o.Edit = func(m *sections.Manifest) {
 			for i := range m.Shards {
-				m.Shards[i].Index = sections.IndexHash{}
+				m.Shards[i].Index.Hash = sections.IndexHash{}
 			}
 		}
 		old := build(t, samples, o)

@@ -236,7 +236,7 @@ func (e *emitter) index(s *openShard) error {
 	e.sum.entries = append(e.sum.entries, sections.ShardEntry{
 		ShardInfo: sections.ShardInfo{
 			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
-			Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.HashIndex(tail), FirstKey: first, LastKey: last, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
+			Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.IndexTag{Hash: sections.HashIndex(tail)}, FirstKey: first, LastKey: last, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
 		},
 		Rows: ix.Rows,
 	})

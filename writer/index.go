@@ -154,7 +154,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 
 // indexOne reads one archive and puts its index. It returns nil if the archive has no samples.
 func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
-	obj, err := w.store.Open(ctx, name)
+	obj, err := w.puts.store.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		return nil, err
 	}
 	readSize := 1 << 20
-	if objstore.TraitsOf(w.store).Remote() {
+	if objstore.TraitsOf(w.puts.store).Remote() {
 		readSize = 8 << 20 // each read is a request
 	}
 	in, err := foreign.Read(ctx, obj, info.Size, readSize, w.blockFull)
@@ -181,7 +181,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err != nil {
 		return nil, format.InShard(name, err)
 	}
-	now, err := w.store.Stat(ctx, name)
+	now, err := w.puts.store.Stat(ctx, name)
 	if err == nil && (now.Size != info.Size || now.ETag != info.ETag) {
 		err = fmt.Errorf("%s: %w while it was indexed: index it when nothing writes to it", name, objstore.ErrChanged)
 	}
@@ -191,7 +191,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	sum := format.BlockHash(tail)
 	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.Samples), Blocks: uint64(in.Blocks),
-		Rows: uint64(len(ix.Rows)), Hash: in.Content, Index: sections.HashIndex(tail), Foreign: true, Sidecar: sections.SidecarTag(sum[:8]),
+		Rows: uint64(len(ix.Rows)), Hash: in.Content, Index: sections.IndexTag{Hash: sections.HashIndex(tail), Sidecar: sections.SidecarTag(sum[:8])}, Foreign: true,
 	}}
 	e.FirstKey, e.LastKey = in.First, in.Last
 	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {

@@ -86,7 +86,7 @@ func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 	if base == nil || base.Keys == (format.Hash{}) {
 		return &keyStream{ctx: ctx}, nil
 	}
-	return openKeys(ctx, w.store, base.KeysName(), sumSamples(base.Shards))
+	return openKeys(ctx, w.puts.store, base.KeysName(), sumSamples(base.Shards))
 }
 
 // openKeys opens the keys table of that many samples.
@@ -184,7 +184,7 @@ func (w *Writer) keyOf(ctx context.Context, m *sections.Manifest, number uint64)
 			number -= s.Samples
 			continue
 		}
-		ix, _, err := loadIndex(ctx, w.store, s.IndexObject())
+		ix, _, err := loadIndex(ctx, w.puts.store, s.IndexObject())
 		if err != nil {
 			return "", s.Name, err
 		}

@@ -78,7 +78,7 @@ func (b *layerBase) index(ctx context.Context, shard int) (*sections.ShardIndex,
 		err = fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
 	}
 	if err == nil {
-		err = s.Index.Check(tail.Index)
+		err = s.Index.Hash.Check(tail.Index)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", b.store, format.InShard(s.Name, err))

@@ -110,8 +110,8 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.cuts != nil {
-		w.cuts.describe(m)
+	if w.input.cuts != nil {
+		w.input.cuts.describe(m)
 	} else if w.sum.numbers > 0 {
 		if m.Keys, err = w.keysTable(ctx, m); err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func partResultOf(t *sections.Tables, object string) *PartResult {
 // missing.
 func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 	object := partObject(w.opt.Name, w.generation, w.part, w.parts)
-	t, closeTables, err := loadTables(ctx, w.store, object)
+	t, closeTables, err := loadTables(ctx, w.puts.store, object)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -175,12 +175,12 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 
 // checkPart checks that the objects of a part are in the store as this run put them.
 func (w *Writer) checkPart(ctx context.Context, m *sections.Manifest) error {
-	all, err := listPresent(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.part))
+	all, err := listPresent(ctx, w.puts.store, partPrefix(w.opt.Name, m.Generation, w.part))
 	if err != nil {
 		return err
 	}
 	for _, name := range besides(m) {
-		info, err := w.store.Stat(ctx, name)
+		info, err := w.puts.store.Stat(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -71,7 +71,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 		return nil, s.report.missing()
 	}
 	defer func() { _ = w.sum.close() }()
-	if w.cuts, err = s.settles(opt.Base); err != nil {
+	if w.input.cuts, err = s.settles(opt.Base); err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
 	if err := s.merge(w); err != nil {
@@ -87,7 +87,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
 	res, err := w.publish(ctx)
-	if err == nil && w.cuts != nil {
+	if err == nil && w.input.cuts != nil {
 		follows(ctx, store, opt.Base, slog.New(slog.DiscardHandler).Warn)
 	}
 	return res, err
@@ -135,7 +135,7 @@ func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, erro
 		return nil, fmt.Errorf("writer: %w", err)
 	}
 	p.generation = s.prior.next()
-	w := &Writer{plan: p, store: store, puts: newPuts(store), prior: s.prior, common: s.common}
+	w := &Writer{plan: p, puts: newPuts(store), prior: s.prior, common: s.common}
 	w.sum = newTotals(&w.opt, w.base())
 	return w, nil
 }
@@ -175,7 +175,7 @@ func (s *partSet) joinLists(ctx context.Context, w *Writer) error {
 }
 
 func copyList(ctx context.Context, w *Writer, name string) error {
-	obj, err := w.store.Open(ctx, name)
+	obj, err := w.puts.store.Open(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 	work.SetLimit(together)
 	var mu sync.Mutex
 	first := w.sum.numbers
-	if w.cuts != nil { // the base's keys table serves
+	if w.input.cuts != nil { // the base's keys table serves
 		w.sum.prog.Samples = int64(s.report.Samples)
 		return nil
 	}
@@ -227,7 +227,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 			w.sum.tabled[m.Shards[i].Name] = true
 		}
 		work.Go(func() error {
-			keys, err := openKeys(workCtx, w.store, m.KeysName(), samples)
+			keys, err := openKeys(workCtx, w.puts.store, m.KeysName(), samples)
 			if err != nil {
 				return err
 			}

@@ -65,15 +65,15 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 
 // publishAfter publishes m after the generation that was current when it was last read.
 func (w *Writer) publishAfter(ctx context.Context, m *sections.Manifest) (_ *Result, err error) {
-	if w.cuts != nil { // the base's keys table serves
-		err = w.cuts.settle(ctx, m)
+	if w.input.cuts != nil { // the base's keys table serves
+		err = w.input.cuts.settle(ctx, m)
 	} else if m.Keys, err = w.keysTable(ctx, m); err != nil {
-		err = overtaken(ctx, w.store, w.prior.info, err)
+		err = overtaken(ctx, w.puts.store, w.prior.info, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := publication{store: w.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}
+	p := publication{store: w.puts.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}
 	return p.put(ctx, m)
 }
 
@@ -86,7 +86,7 @@ func (w *Writer) rebase(ctx context.Context, m *sections.Manifest) bool {
 		return false
 	}
 	var now current
-	if sum, err := now.find(ctx, w.store); err != nil || sum == nil || sum.Tables == w.prior.tables || now.load(ctx, w.store) != nil {
+	if sum, err := now.find(ctx, w.puts.store); err != nil || sum == nil || sum.Tables == w.prior.tables || now.load(ctx, w.puts.store) != nil {
 		return false // the error that brought us here is the one to report
 	}
 	same := slices.EqualFunc(base.Shards, now.manifest.Shards, func(a, b sections.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
@@ -216,7 +216,7 @@ func resultOf(t *sections.Tables, name string) *Result {
 func (w *Writer) manifest() (*sections.Manifest, error) {
 	m := &sections.Manifest{Generation: w.generation, Parent: w.prior.tables}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.options(), "mode": w.opt.Mode.String()}
-	maps.Copy(m.Meta, w.meta)
+	maps.Copy(m.Meta, w.input.meta)
 	if w.fingerprint != "" {
 		m.Meta["source"] = w.fingerprint
 	}

@@ -59,7 +59,7 @@ func (r *rewrite) load(ctx context.Context) error {
 		err = fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
 	}
 	if err == nil {
-		err = r.was.Index.Check(tail.Index)
+		err = r.was.Index.Hash.Check(tail.Index)
 	}
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (r *rewrite) adopt(ctx context.Context) (*sections.ShardEntry, error) {
 // entry is the new shard in the tables.
 func (r *rewrite) entry(ix *sections.ShardIndex, content format.Hash, size, tail uint64, index sections.IndexHash) *sections.ShardEntry {
 	e := *r.was
-	e.Name, e.Size, e.Tail, e.Index, e.Purged = r.name, size, tail, index, content
+	e.Name, e.Size, e.Tail, e.Index.Hash, e.Purged = r.name, size, tail, index, content
 	e.Rows, e.ShardInfo.Rows = ix.Rows, uint64(len(ix.Rows))
 	e.FirstKey, e.LastKey = ix.Keys.Ends()
 	e.Numbered = ix.Keys.Ranges()

@@ -24,7 +24,7 @@ func (w *Writer) published(ctx context.Context) (*Result, error) {
 	if err := w.puts.checkObjects(ctx, w.prior.manifest, w.prior.tables); err != nil {
 		return nil, err
 	}
-	t, closeTables, err := loadTables(ctx, w.store, w.prior.tables)
+	t, closeTables, err := loadTables(ctx, w.puts.store, w.prior.tables)
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +64,14 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		return "", false, err
 	}
 	name := w.shardName(w.shard.number)
-	info, err := w.store.Stat(ctx, name)
+	info, err := w.puts.store.Stat(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
 	if err != nil {
 		return "", false, err
 	}
-	ix, tail, err := loadIndex(ctx, w.store, (&sections.ShardInfo{Name: name}).IndexObject())
+	ix, tail, err := loadIndex(ctx, w.puts.store, (&sections.ShardInfo{Name: name}).IndexObject())
 	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
 		return "", false, nil
 	}
@@ -103,15 +103,15 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	if err != nil {
 		return "", false, format.InShard(name, err)
 	}
-	if w.cuts != nil {
-		if err := w.cuts.adopts(ctx, ix); err != nil {
+	if w.input.cuts != nil {
+		if err := w.input.cuts.adopts(ctx, ix); err != nil {
 			return "", false, err
 		}
 	}
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	a := &adopted{index: ix, entry: sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,
-		Rows: uint64(len(ix.Rows)), Hash: hash, Index: tail.Index,
+		Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.IndexTag{Hash: tail.Index},
 	}}}
 	a.entry.FirstKey, a.entry.LastKey = ix.Keys.Ends()
 	a.entry.Layout, a.entry.Numbered = ix.Layout, ix.Keys.Ranges()

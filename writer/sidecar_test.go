@@ -113,7 +113,7 @@ func TestIndexFirstReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Shards[0].Sidecar = sections.SidecarTag{}
+	m.Shards[0].Index.Sidecar = sections.SidecarTag{}
 	old := m.Shards[0].IndexObject()
 	tables, name, opened, err := encodeTables(m)
 	if err != nil || old != "t-000000.tar.shidx" || bytes.Contains(tables, []byte("SIDE")) {

@@ -29,15 +29,15 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 		return nil, fmt.Errorf("writer: %w", err)
 	}
 	w := &Writer{
-		plan: p, layout: opt.Layout, store: store, puts: newPuts(store), attrs: map[string]format.AttrKind{},
-		cursor: func() string { return "" },
+		plan: p, layout: opt.Layout, puts: newPuts(store), attrs: map[string]format.AttrKind{},
+		input: input{cursor: func() string { return "" }},
 	}
 	if w.layout == LayoutOfSource { // until the source has a sample
 		w.layout = LayoutSamples
 	}
 	if src != nil {
-		w.cursor, w.fingerprint, w.meta = src.Cursor, src.Fingerprint(), src.Meta()
-		w.cuts, w.layered = src.(cutter)
+		w.input.cursor, w.fingerprint, w.input.meta = src.Cursor, src.Fingerprint(), src.Meta()
+		w.input.cuts, w.layered = src.(cutter)
 	}
 	if opt.Mode == ModeOverwrite && !opt.Resume && parts == 0 {
 		if err := discardLeftovers(ctx, store, &w.plan); err != nil {
@@ -61,7 +61,7 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 
 // readPrior reads the current generation, and refuses what the mode does not allow.
 func (w *Writer) readPrior(ctx context.Context) error {
-	sum, err := w.prior.find(ctx, w.store)
+	sum, err := w.prior.find(ctx, w.puts.store)
 	if err != nil {
 		// Only an object that was read and is damaged is a data set in the way; a missing bucket or
 		// a server that refuses is not.
@@ -78,7 +78,7 @@ func (w *Writer) readPrior(ctx context.Context) error {
 	if w.opt.Mode == ModeCreate && !w.opt.Resume {
 		return exists
 	}
-	err = overtaken(ctx, w.store, w.prior.info, w.prior.load(ctx, w.store))
+	err = overtaken(ctx, w.puts.store, w.prior.info, w.prior.load(ctx, w.puts.store))
 	if err == nil && w.opt.Mode == ModeCreate && !w.finished() {
 		return exists
 	}
@@ -114,9 +114,9 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return err
 	}
 	err := w.check(&s)
-	if err == nil && w.cuts != nil && w.atShardStart() {
-		w.shard.stack, w.shard.keysAre = w.cuts.begins()
-	} else if err == nil && w.cuts == nil && w.layout != LayoutSamples {
+	if err == nil && w.input.cuts != nil && w.atShardStart() {
+		w.shard.stack, w.shard.keysAre = w.input.cuts.begins()
+	} else if err == nil && w.input.cuts == nil && w.layout != LayoutSamples {
 		if err = w.fit(ctx, &s); err == nil {
 			err = w.line.err()
 		}
@@ -133,7 +133,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return se
 	}
 	sh := &w.shard
-	if sh.cur != nil && w.cuts == nil && sh.cur.body.overflows(sh.cur, &s) {
+	if sh.cur != nil && w.input.cuts == nil && sh.cur.body.overflows(sh.cur, &s) {
 		if err := w.dispatch(ctx, false); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	sh.bytes += sh.cur.size - before
 	sh.samples++
 	if w.layout != LayoutSamples {
-		sh.after = w.cursor()
+		sh.after = w.input.cursor()
 	}
 	block, shard := w.ends()
 	if !block {
@@ -160,8 +160,8 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 
 // ends reports whether the block and the shard end after the last sample.
 func (w *Writer) ends() (block, shard bool) {
-	if w.cuts != nil {
-		return w.cuts.ends()
+	if w.input.cuts != nil {
+		return w.input.cuts.ends()
 	}
 	sh := &w.shard
 	shard = sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||
@@ -212,7 +212,7 @@ func (w *Writer) leaveOut(e *SampleError) error {
 	} else {
 		sh.unlisted++
 	}
-	sh.after = w.cursor()
+	sh.after = w.input.cursor()
 	w.skip(e)
 	return w.usable()
 }

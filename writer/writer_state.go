@@ -7,7 +7,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
@@ -74,16 +73,13 @@ func (w *Writer) endBefore(ctx context.Context, b *block, rows *rowBody) error {
 // sticks.
 type Writer struct {
 	plan
-	store   objstore.Store
 	puts    *puts
 	release func() // gives back the store's lock; may be called twice
 	prior   current
 
-	cursor func() string // of the source; see META in SPEC 4.6
-	cuts   cutter        // the source, where it decides on blocks and shards; else nil
-	// meta is what the source adds to the generation's metadata. common, when not nil, replaces
-	// the metadata of this run: the parts being committed share it.
-	meta, common format.Metadata
+	input input
+	// common, when not nil, replaces the metadata of this run: the parts being committed share it.
+	common format.Metadata
 
 	layout  Layout // of samples from now on; not LayoutOfSource
 	shard   shardLayout
@@ -94,6 +90,13 @@ type Writer struct {
 	emit   *emitter
 	sum    *totals
 	closed bool
+}
+
+// input is what the writer asks the source for.
+type input struct {
+	cursor func() string   // see META in SPEC 4.6
+	cuts   cutter          // the source, where it decides on blocks and shards; else nil
+	meta   format.Metadata // what the source adds to the generation's metadata
 }
 
 // shardLayout is the shard that samples are being added to.
@@ -155,7 +158,7 @@ func (w *Writer) begin(ctx context.Context) error {
 func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
 	end := ""
 	if endShard {
-		end = w.cursor()
+		end = w.input.cursor()
 	}
 	return w.dispatchTo(ctx, endShard, end)
 }

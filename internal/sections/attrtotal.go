@@ -2,7 +2,6 @@ package sections
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/big"
 	"math/bits"
 
@@ -113,21 +112,6 @@ func integerAttr(attrs []format.Attribute, name string) int {
 		}
 	}
 	return -1
-}
-
-// decodeAttrTotals decodes the totals of attributes, if the tables have them.
-func (t *Tables) decodeAttrTotals(get func(kind string) ([]byte, error)) error {
-	if t.dir.Find(typeAttrTotal, 0) == nil {
-		return nil
-	}
-	raw, err := get(typeAttrTotal)
-	if err != nil {
-		return err
-	}
-	if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
-		return fmt.Errorf("section %s: %w", typeAttrTotal, err)
-	}
-	return nil
 }
 
 // decodeAttrTotals decodes what appendAttrTotals appended, for a data set of that many samples.

@@ -125,7 +125,7 @@ func TestForeignTables(t *testing.T) {
 	own.Size = uint64(len(data)) + tarblock.EndLen
 	foreign := entry("foreign.tar")
 	foreign.Foreign = true
-	foreign.Sidecar = SidecarTag{1, 2, 3, 4, 5, 6, 7, 8}
+	foreign.Index.Sidecar = SidecarTag{1, 2, 3, 4, 5, 6, 7, 8}
 	var shards []ShardEntry
 	for i := range 11 {
 		shards = append(shards, own)
@@ -148,7 +148,7 @@ func TestForeignTables(t *testing.T) {
 	}
 	for name, bad := range map[string]func(s *ShardEntry){
 		"not foreign": func(s *ShardEntry) { s.Foreign = false },
-		"compressed":  func(s *ShardEntry) { s.Name, s.Sidecar = "foreign.tar.zst", SidecarTag{} },
+		"compressed":  func(s *ShardEntry) { s.Name, s.Index.Sidecar = "foreign.tar.zst", SidecarTag{} },
 		"sidecar":     func(s *ShardEntry) { s.Name, s.Foreign = "own.tar.zst", false },
 		"no end":      func(s *ShardEntry) { s.Size = uint64(len(data)) },
 	} {

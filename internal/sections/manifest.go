@@ -84,18 +84,6 @@ func DecodeSummary(src []byte) (*Summary, error) {
 	return &s, nil
 }
 
-// Check compares the summary with the tables that it names: with the tables of another generation
-// in their place, samples that were removed would come back. The error wraps format.ErrMismatch.
-func (s *Summary) Check(t *Tables) error {
-	digest := format.DigestString(t.Digest)
-	if s.Digest == digest && s.Generation == t.Generation && s.Removed == uint64(len(t.Removed)) {
-		return nil
-	}
-	return fmt.Errorf("%w: %s is of generation %d with %d samples removed, digest %s; %s is of generation %d with %d removed, digest %s: "+
-		"one of them was edited, or restored from a copy of another generation: restore both objects from one copy",
-		format.ErrMismatch, format.ManifestName, s.Generation, s.Removed, s.Digest, s.Tables, t.Generation, len(t.Removed), digest)
-}
-
 // CheckTables compares the hash of tables with the one in their name: see Summary.Check.
 func CheckTables(name string, hash format.Hash) error {
 	if is := names.Tables(hash); is != name {
@@ -123,9 +111,8 @@ type ShardInfo struct {
 	// Samples, Blocks and Rows are counts.
 	Samples, Blocks, Rows uint64
 	// Hash is the shard's identity.
-	Hash format.Hash
-	// Index is the identity of the shard's index; zero in tables of an older program.
-	Index IndexHash
+	Hash  format.Hash
+	Index IndexTag
 	// FirstKey and LastKey are the least and the greatest key; both are empty in a shard without
 	// samples.
 	FirstKey, LastKey string
@@ -135,12 +122,18 @@ type ShardInfo struct {
 	Layout *stacked.Layout
 	// Numbered is the keys of a shard where they are numbered, else nil.
 	Numbered samplekey.Ranges
-	// Sidecar is the part of the sidecar's hash in its name; zero if the name has none.
-	Sidecar SidecarTag
 	// Purged is the identity of what the object holds since removed samples were purged from it.
 	// Hash stays the hash of the shard as it was packed, so that the digest stays. It is zero in a
 	// shard that holds what was packed.
 	Purged format.Hash
+}
+
+// IndexTag tells the shard's index from others.
+type IndexTag struct {
+	// Hash is the identity of the index; zero in tables of an older program.
+	Hash IndexHash
+	// Sidecar is the part of the sidecar's hash in its name; zero if the name has none.
+	Sidecar SidecarTag
 }
 
 // SidecarTag is the first bytes of the SHA-256 of a sidecar. A sidecar with the tag in its name is
@@ -153,10 +146,10 @@ func (s *ShardInfo) IndexObject() string {
 	switch {
 	case !s.Plain():
 		return s.Name
-	case s.Sidecar == SidecarTag{}:
+	case s.Index.Sidecar == SidecarTag{}:
 		return strings.TrimSuffix(s.Name, format.TarSuffix) + format.SidecarSuffix
 	}
-	return names.Sidecar(s.Name, s.Sidecar)
+	return names.Sidecar(s.Name, s.Index.Sidecar)
 }
 
 // Plain reports whether the shard is an uncompressed .tar with a sidecar.
@@ -336,8 +329,8 @@ func partSections(part uint32, shards []ShardEntry) ([]section.Raw, Part, error)
 		names, keys = append(names, s.Name), append(keys, s.FirstKey, s.LastKey)
 		size, tail = append(size, s.Size), append(tail, s.Tail)
 		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows, uint64(len(s.Rows)))
-		hashes, sidecars = append(hashes, s.Hash[:]...), append(sidecars, s.Sidecar[:]...)
-		indexes = append(append(indexes, s.Index.Hot[:]...), s.Index.Cold[:]...)
+		hashes, sidecars = append(hashes, s.Hash[:]...), append(sidecars, s.Index.Sidecar[:]...)
+		indexes = append(append(indexes, s.Index.Hash.Hot[:]...), s.Index.Hash.Cold[:]...)
 		purged = append(purged, s.Purged[:]...)
 		rows = append(rows, s.Rows...)
 		p.Bytes += s.objects()

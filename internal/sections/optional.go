@@ -25,7 +25,7 @@ func decodeSidecars(tags []byte, shards []ShardInfo) error {
 		return damage.Errorf("section %s has %d bytes for %d shards", typeSidecars, len(tags), len(shards))
 	}
 	for i := range shards {
-		copy(shards[i].Sidecar[:], tags[n*i:])
+		copy(shards[i].Index.Sidecar[:], tags[n*i:])
 	}
 	return nil
 }
@@ -36,8 +36,8 @@ func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
 		return damage.Errorf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
 	}
 	for i := range shards {
-		raw = raw[copy(shards[i].Index.Hot[:], raw):]
-		raw = raw[copy(shards[i].Index.Cold[:], raw):]
+		raw = raw[copy(shards[i].Index.Hash.Hot[:], raw):]
+		raw = raw[copy(shards[i].Index.Hash.Cold[:], raw):]
 	}
 	return nil
 }

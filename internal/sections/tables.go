@@ -16,7 +16,7 @@ import (
 
 // Minor returns the minor version of the format that a reader of these tables needs: 1 where a
 // shard is stacked or has numbered keys, else 0.
-func (t *Tables) Minor() int { return int(section.Minor(t.dir.Sections)) }
+func (t *Tables) Minor() int { return int(section.Minor(t.object.dir.Sections)) }
 
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
 // object and a context.
@@ -45,6 +45,11 @@ type Tables struct {
 	Removed, Purged []uint64
 	Base            *Base // as in Manifest
 
+	object tablesObject
+}
+
+// tablesObject is the object that tables are read from.
+type tablesObject struct {
 	read ReadRange
 	size int64
 	dir  section.Directory
@@ -56,7 +61,7 @@ const firstRead = 32 << 10
 
 // OpenTables reads the directory and the totals of tables of that size.
 func OpenTables(read ReadRange, size int64) (*Tables, error) {
-	t := &Tables{read: read, size: size}
+	t := &Tables{object: tablesObject{read: read, size: size}}
 	if err := t.open(); err != nil {
 		return nil, format.At(0, err)
 	}
@@ -64,34 +69,34 @@ func OpenTables(read ReadRange, size int64) (*Tables, error) {
 }
 
 func (t *Tables) open() error {
-	if t.size < int64(section.DirectoryLen(0)) {
-		return damage.Errorf("tables of %d bytes", t.size)
+	if t.object.size < int64(section.DirectoryLen(0)) {
+		return damage.Errorf("tables of %d bytes", t.object.size)
 	}
-	front := make([]byte, min(firstRead, t.size))
-	if err := t.read(front, 0); err != nil {
+	front := make([]byte, min(firstRead, t.object.size))
+	if err := t.object.read(front, 0); err != nil {
 		return err
 	}
 	n, err := section.DecodeDirectoryHeader(front, magicTables)
 	if err != nil {
 		return err
 	}
-	if int64(section.DirectoryLen(n)) > t.size {
-		return damage.Errorf("directory of %d sections in %d bytes", n, t.size)
+	if int64(section.DirectoryLen(n)) > t.object.size {
+		return damage.Errorf("directory of %d sections in %d bytes", n, t.object.size)
 	}
 	if section.DirectoryLen(n) > len(front) {
 		front = make([]byte, section.DirectoryLen(n))
-		if err := t.read(front, 0); err != nil {
+		if err := t.object.read(front, 0); err != nil {
 			return err
 		}
 	}
-	if t.dir, err = section.DecodeDirectory(front, magicTables, func(k string) bool { return tablesSections[k] }); err != nil {
+	if t.object.dir, err = section.DecodeDirectory(front, magicTables, func(k string) bool { return tablesSections[k] }); err != nil {
 		return err
 	}
-	if err := section.Contiguous(t.dir.Sections, uint64(section.DirectoryLen(n)), uint64(t.size)); err != nil {
+	if err := section.Contiguous(t.object.dir.Sections, uint64(section.DirectoryLen(n)), uint64(t.object.size)); err != nil {
 		return err
 	}
 	get := func(kind string) ([]byte, error) {
-		s := t.dir.Find(kind, 0)
+		s := t.object.dir.Find(kind, 0)
 		if s == nil {
 			return nil, damage.Errorf("no section %s", kind)
 		}
@@ -118,7 +123,7 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if t.Generation == 0 || (t.Parent != "" && !names.IsTables(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
 		return damage.Errorf("generation %d with parent %q", t.Generation, t.Parent)
 	}
-	if t.dir.Find(typeMeta, 0) != nil {
+	if t.object.dir.Find(typeMeta, 0) != nil {
 		if raw, err = get(typeMeta); err != nil {
 			return err
 		}
@@ -154,7 +159,7 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if err := t.decodeAttrTotals(get); err != nil {
 		return err
 	}
-	if t.dir.Find(typeBase, 0) != nil {
+	if t.object.dir.Find(typeBase, 0) != nil {
 		if raw, err = get(typeBase); err == nil {
 			t.Base, err = decodeBase(raw, t.Shards, t.Samples)
 		}
@@ -162,7 +167,7 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 			return err
 		}
 	}
-	if t.dir.Find(typeRemoved, 0) == nil {
+	if t.object.dir.Find(typeRemoved, 0) == nil {
 		return nil
 	}
 	if raw, err = get(typeRemoved); err == nil {
@@ -174,8 +179,8 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 func (t *Tables) decodeParts(raw []byte) error {
 	r := section.Reader{Src: raw}
 	n := int(r.U32())
-	if r.Err != nil || n > len(t.dir.Sections) {
-		return damage.Errorf("%d parts in %d sections", n, len(t.dir.Sections))
+	if r.Err != nil || n > len(t.object.dir.Sections) {
+		return damage.Errorf("%d parts in %d sections", n, len(t.object.dir.Sections))
 	}
 	cols, err := decodeColumns(r.Src, 6, n)
 	if err != nil {
@@ -199,6 +204,21 @@ func (t *Tables) decodeParts(raw []byte) error {
 	return nil
 }
 
+// decodeAttrTotals decodes the totals of attributes, if the tables have them.
+func (t *Tables) decodeAttrTotals(get func(kind string) ([]byte, error)) error {
+	if t.object.dir.Find(typeAttrTotal, 0) == nil {
+		return nil
+	}
+	raw, err := get(typeAttrTotal)
+	if err != nil {
+		return err
+	}
+	if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
+		return fmt.Errorf("section %s: %w", typeAttrTotal, err)
+	}
+	return nil
+}
+
 // decodeColumns reads k columns of n integers that fill src.
 func decodeColumns(src []byte, k, n int) (cols [][]uint64, err error) {
 	for range k {
@@ -216,7 +236,7 @@ func decodeColumns(src []byte, k, n int) (cols [][]uint64, err error) {
 
 func (t *Tables) load(s *section.Section) ([]byte, error) {
 	stored := make([]byte, s.Stored) // contiguous has compared it with the object's size
-	if err := t.read(stored, int64(s.Off)); err != nil {
+	if err := t.object.read(stored, int64(s.Off)); err != nil {
 		return nil, err
 	}
 	raw, err := s.Payload(stored)
@@ -227,7 +247,7 @@ func (t *Tables) load(s *section.Section) ([]byte, error) {
 func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.Section, []byte, error), error) {
 	var secs []*section.Section
 	for _, k := range kinds {
-		s := t.dir.Find(k, uint32(part))
+		s := t.object.dir.Find(k, uint32(part))
 		if s == nil {
 			return nil, damage.Errorf("no section %s of part %d", k, part)
 		}
@@ -238,11 +258,11 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.S
 		begin, end = min(begin, s.Off), max(end, s.Off+uint64(s.Stored))
 	}
 	buf := make([]byte, end-begin) // contiguous has compared both with the object's size
-	if err := t.read(buf, int64(begin)); err != nil {
+	if err := t.object.read(buf, int64(begin)); err != nil {
 		return nil, err
 	}
 	return func(kind string) (*section.Section, []byte, error) {
-		s := t.dir.Find(kind, uint32(part))
+		s := t.object.dir.Find(kind, uint32(part))
 		raw, err := s.Payload(buf[s.Off-begin:][:s.Stored])
 		return s, raw, format.At(int64(s.Off), err)
 	}, nil
@@ -257,7 +277,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged},
 		{section.KindLayout, decodeLayouts}, {section.KindKeyNumbers, decodeNumbered}}
 	for _, o := range optional {
-		if t.dir.Find(o.kind, uint32(part)) != nil {
+		if t.object.dir.Find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
 		}
 	}
@@ -312,7 +332,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 			return nil, err
 		}
 		const limit = 1 << 56
-		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Sidecar != SidecarTag{})) {
+		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Index.Sidecar != SidecarTag{})) {
 			return nil, format.InShard(s.Name, damage.Errorf("object of %d bytes with an index of %d", s.Size, s.Tail))
 		}
 		if s.Foreign && s.Purged != (format.Hash{}) {
@@ -374,7 +394,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]format.Row, error) {
 		return nil, err
 	}
 	n := t.Parts[part].Rows
-	if s := t.dir.Find(typeCRC, uint32(part)); uint64(s.Raw) != 4*n {
+	if s := t.object.dir.Find(typeCRC, uint32(part)); uint64(s.Raw) != 4*n {
 		return nil, damage.Errorf("part %d has %d bytes of checksums for %d rows", part, s.Raw, n)
 	}
 	rows, err := decodeRows(int(n), get)
@@ -415,7 +435,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 		return nil, err
 	}
 	// The section has at least a byte a row: if all samples are 0 there is no row.
-	if s := t.dir.Find(typeSamples, uint32(part)); p.Rows > uint64(s.Raw) {
+	if s := t.object.dir.Find(typeSamples, uint32(part)); p.Rows > uint64(s.Raw) {
 		return nil, damage.Errorf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.Raw)
 	}
 	columns := map[string][]uint64{}
@@ -495,7 +515,7 @@ func (t *Tables) Summary(name string) *Summary {
 // layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
 // in ascending order.
 func (t *Tables) layoutAt(part int) (func(row int) *stacked.Layout, error) {
-	if t.dir.Find(section.KindLayout, uint32(part)) == nil {
+	if t.object.dir.Find(section.KindLayout, uint32(part)) == nil {
 		return func(int) *stacked.Layout { return nil }, nil
 	}
 	shards, err := t.LoadShards(part)
@@ -507,4 +527,16 @@ func (t *Tables) layoutAt(part int) (func(row int) *stacked.Layout, error) {
 		}
 		return shards[shard].Layout
 	}, err
+}
+
+// Check compares the summary with the tables that it names: with the tables of another generation
+// in their place, samples that were removed would come back. The error wraps format.ErrMismatch.
+func (s *Summary) Check(t *Tables) error {
+	digest := format.DigestString(t.Digest)
+	if s.Digest == digest && s.Generation == t.Generation && s.Removed == uint64(len(t.Removed)) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is of generation %d with %d samples removed, digest %s; %s is of generation %d with %d removed, digest %s: "+
+		"one of them was edited, or restored from a copy of another generation: restore both objects from one copy",
+		format.ErrMismatch, format.ManifestName, s.Generation, s.Removed, s.Digest, s.Tables, t.Generation, len(t.Removed), digest)
 }

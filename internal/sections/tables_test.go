@@ -437,7 +437,7 @@ func TestTablesFirstDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows} {
-		raw[tables.dir.Find(kind, 0).Off] ^= 1
+		raw[tables.object.dir.Find(kind, 0).Off] ^= 1
 	}
 	for range 50 {
 		if _, err := tables.LoadShards(0); err == nil || !strings.Contains(err.Error(), "in section "+typeObjSize) {

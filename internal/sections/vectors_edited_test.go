@@ -281,7 +281,7 @@ func editedManifests(t *testing.T) (out []vector) {
 	add("tables", "no-parent", "corrupt", "generation 2 without a parent", 0, replace(typeHead, head))
 
 	add("tables", "samples-huge", "corrupt", "2^32 - 1 samples in a block of 10 KiB; totals agree", 0, manySamples(t))
-	m.Shards[0].Index, m.Shards[2].Index = HashIndex(make([]byte, 8)), IndexHash{Hot: format.BlockHash(nil), Cold: format.BlockHash([]byte{1})}
+	m.Shards[0].Index.Hash, m.Shards[2].Index.Hash = HashIndex(make([]byte, 8)), IndexHash{Hot: format.BlockHash(nil), Cold: format.BlockHash([]byte{1})}
 	secs = tableParts(t, encodeTables(t, m))
 	add("tables", "index-hashes", "ok", "hashes of two indexes; that of the third is not known", 0, buildTables(secs, nil))
 	addRemoved(t, add)

@@ -281,7 +281,7 @@ func manifestVectors(t *testing.T, edit func([]byte, func([]byte)) []byte) (out 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := section.DirectoryLen(len(opened.dir.Sections)) - 4
+	n := section.DirectoryLen(len(opened.object.dir.Sections)) - 4
 	redir := func(f func(b []byte)) []byte {
 		return edit(tables, func(b []byte) {
 			f(b)

@@ -275,7 +275,7 @@ func (b *builder) endShard() error {
 	if err != nil {
 		return err
 	}
-	info.Tail, info.Index = uint64(len(tail)), sections.HashIndex(tail)
+	info.Tail, info.Index.Hash = uint64(len(tail)), sections.HashIndex(tail)
 	stem := fmt.Sprintf("train-%06d", len(b.manifest.Shards))
 	info.Name = stem + format.TarSuffix
 	if !b.o.Plain {

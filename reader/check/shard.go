@@ -85,7 +85,7 @@ func (v *verifier) jobs(ctx context.Context) iter.Seq2[fetch.Job, error] {
 
 // begin checks all of a shard but its blocks. It returns nil when none of them can be read.
 func (v *verifier) begin(ctx context.Context, s *fetch.Shard) *shardCheck {
-	s.Unchecked = true // what is there of an object of another size is read
+	s.Object.Unchecked = true // what is there of an object of another size is read
 	c := &shardCheck{v: v, s: s}
 	size, there := v.measure(ctx, s)
 	if there && size >= int64(s.Size) {

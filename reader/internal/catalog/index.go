@@ -77,7 +77,7 @@ func (c *Catalog) Columns(ctx context.Context, number int, names []string) (colu
 		if columns, err = t.DecodeColumns(cold, names); err != nil {
 			return err
 		}
-		return s.Index.Check(t.Index)
+		return s.Index.Hash.Check(t.Index)
 	})
 	if err != nil {
 		return nil, c.AfterClose(err)
@@ -138,7 +138,7 @@ func parseTail(s *fetch.Shard, last []byte) (*sections.Tail, error) {
 	if content, ok := t.Meta[metaContent]; ok && content != s.Content().String() {
 		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Content())
 	}
-	return t, s.Index.Check(t.Index)
+	return t, s.Index.Hash.Check(t.Index)
 }
 
 // metaContent is the key in an index's metadata whose value is the shard's identity in hexadecimal.
@@ -157,7 +157,7 @@ func decodeCold(s *fetch.Shard, t *sections.Tail, raw []byte) (*sections.ShardIn
 	}
 	ix, err := t.DecodeCold(cold)
 	if err == nil {
-		err = s.Index.Check(t.Index)
+		err = s.Index.Hash.Check(t.Index)
 	}
 	return ix, err
 }

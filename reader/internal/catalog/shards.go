@@ -101,7 +101,7 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 		return nil, err
 	}
 	from, to := info.firstRow[at], info.firstRow[at+1]
-	s := &fetch.Shard{ShardInfo: &info.Shards[at], Source: c.Source, Number: number, First: info.FirstSample[at], Rows: rows[from:to:to]}
+	s := &fetch.Shard{ShardInfo: &info.Shards[at], Object: fetch.Object{Source: c.Source}, Number: number, First: info.FirstSample[at], Rows: rows[from:to:to]}
 	s.Removed = sections.Within(c.Tables.Removed, s.First, s.First+s.Samples)
 	c.Source.Identify(s)
 	return s, nil

@@ -31,20 +31,24 @@ const (
 // Shard describes one shard, from the tables of a data set.
 type Shard struct {
 	*sections.ShardInfo
-	Source *Source // where it is read from
-	Number int     // in the data set
-	First  uint64  // number of its first sample
+	Object Object // what it is read from
+	Number int    // in the data set
+	First  uint64 // number of its first sample
 	Rows   []format.Row
 	// Removed are the numbers of its samples that were removed from the data set, ascending. No path
 	// may deliver them.
 	Removed []uint64
+	marks   []Job // see Mark
+}
+
+// Object is what a shard is read from.
+type Object struct {
+	Source *Source
 	// Identity names the stored blocks by their content, for stores that keep them; else it is empty.
 	Identity string
-	// Unchecked shards are opened whatever their size, because verify has reported a wrong size
+	// Unchecked objects are opened whatever their size, because verify has reported a wrong size
 	// already.
 	Unchecked bool
-
-	marks []Job // see Mark
 }
 
 // Gone reports whether a sample was removed from the data set.
@@ -193,7 +197,7 @@ func (j Job) ByRow() iter.Seq[Job] {
 func (j *Job) fill(end int, whole bool) {
 	rows := j.Shard.Rows[:end]
 	stored, decoded, most := 0, 0, decodedMost
-	if s := j.Shard.Source; s != nil && s.Remote() {
+	if s := j.Shard.Object.Source; s != nil && s.Remote() {
 		most = farMost
 	}
 	j.Whole = false

@@ -60,7 +60,7 @@ func (s *Source) open(ctx context.Context, of *Shard) (*handle, error) {
 	if err != nil {
 		return nil, s.missing(err, of.Name)
 	}
-	if s.Remote() || of.Unchecked {
+	if s.Remote() || of.Object.Unchecked {
 		return h, nil
 	}
 	if err := s.checkSize(ctx, h, of.Size); err != nil {
@@ -72,10 +72,10 @@ func (s *Source) open(ctx context.Context, of *Shard) (*handle, error) {
 
 // key returns the key that open acquires.
 func (s *Shard) key() Key {
-	if s.Unchecked {
+	if s.Object.Unchecked {
 		return Key{Name: s.Name}
 	}
-	return Key{s.Name, s.Identity}
+	return Key{s.Name, s.Object.Identity}
 }
 
 // Stat returns the size of an object that the tables name.
@@ -135,5 +135,5 @@ func (s *Source) Identify(of *Shard) {
 		buf = binary.LittleEndian.AppendUint32(buf, r.CRC)
 	}
 	sum := sha256.Sum256(buf)
-	of.Identity = hex.EncodeToString(sum[:])
+	of.Object.Identity = hex.EncodeToString(sum[:])
 }

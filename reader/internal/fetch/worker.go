@@ -70,7 +70,7 @@ type Worker struct {
 // confirmed by a second read.
 func (w *Worker) Run(ctx context.Context, j *Job, p Plan, buf []byte, out []Result) []Result {
 	before := len(out)
-	_ = j.Shard.Source.Twice(ctx, j.Shard.key(), func(anew bool) error { // errors are in out
+	_ = j.Shard.Object.Source.Twice(ctx, j.Shard.key(), func(anew bool) error { // errors are in out
 		if w.anew = anew; anew && w.Rereads != nil {
 			w.Rereads()
 		}
@@ -88,7 +88,7 @@ func (w *Worker) Run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 
 func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Result) []Result {
 	w.Account.At(account.Reading)
-	source := j.Shard.Source
+	source := j.Shard.Object.Source
 	h, err := source.open(ctx, j.Shard)
 	if err != nil {
 		return append(out, j.failed(err))
@@ -169,8 +169,8 @@ func (r *rows) read(ctx context.Context, p []byte, offset int64) error {
 	r.Account.At(account.Reading)
 	err := r.handle.read(ctx, p, offset, r.anew)
 	r.Account.At(account.Decoding)
-	if r.job.Shard.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
-		return &KindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, r.job.Shard.Source.Tables, err)}
+	if r.job.Shard.Object.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
+		return &KindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, r.job.Shard.Object.Source.Tables, err)}
 	}
 	return err
 }
@@ -233,7 +233,7 @@ func (r *rows) next(ctx context.Context, row format.Row, offset int64) ([]byte, 
 		r.at = r.at[row.Stored:]
 	}
 	step := len(stored)
-	if !r.fetched && !r.job.Shard.Source.Remote() {
+	if !r.fetched && !r.job.Shard.Object.Source.Remote() {
 		step = sumMost
 	}
 	sum := uint32(0)
@@ -282,7 +282,7 @@ func (r *rows) decode(s *Scratch, dst, stored []byte, row format.Row) ([]byte, e
 // explain adds the position to an error. It also says that the object was replaced, if that is why
 // its bytes do not fit.
 func (r *rows) explain(block int, offset int64, err error) error {
-	if errors.Is(err, format.ErrCorrupt) && r.job.Shard.Source.objects.replaced(r.handle) {
+	if errors.Is(err, format.ErrCorrupt) && r.job.Shard.Object.Source.objects.replaced(r.handle) {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
 	}
 	return format.Place{Shard: r.job.Shard.Name, Block: block, Offset: offset}.Wrap(err)
