@@ -38,7 +38,7 @@ var asKinds = []struct {
 	name   string
 	kind   *kind
 	ending string
-}{{"parquet", &parquetKind, ""}, {"jsonl", &linesKind, ".jsonl"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"tar", &tarKind, ".tar"},
+}{{"parquet", &parquetKind, ""}, {"arrow", &arrowKind, ".arrow"}, {"jsonl", &linesKind, ".jsonl"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"tar", &tarKind, ".tar"},
 	{"tokens", &tokensKind, ""}}
 
 func (f *asFlag) options() error {
@@ -49,7 +49,7 @@ func (f *asFlag) options() error {
 		}
 	}
 	if f.given != "" && !f.files && f.kind == nil {
-		return usagef("--as %q: use files, parquet, jsonl, csv, tsv, tar or tokens", f.given)
+		return usagef("--as %q: use files, parquet, arrow, jsonl, csv, tsv, tar or tokens", f.given)
 	}
 	return nil
 }
@@ -167,7 +167,10 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 	}
 	a, err := recognise.Folder(ctx, place, opt)
 	var mixed *recognise.MixedError
+	var splits *recognise.SplitsError
 	switch {
+	case errors.As(err, &splits) && len(splits.Folders) > 0:
+		return nil, usagef("source %s: %w: pack each to its own data set, such as %s", src, err, path.Join(filepath.ToSlash(src), splits.Folders[0]))
 	case errors.As(err, &mixed):
 		return nil, usagef("source %s: %w: choose with --include or --exclude, or pack all as fields of samples with --as files", src, err)
 	case err != nil && (ctx.Err() != nil || asFiles != nil):

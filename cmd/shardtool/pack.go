@@ -53,7 +53,7 @@ func newPack() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pack SRC… DATASET",
 		Short: "Pack folders of files, tar archives, files of rows, token arrays or data sets into shards",
-		Long: `Pack folders of files, tar archives, files of rows (Parquet, JSON Lines, CSV), arrays of token ids or data sets into
+		Long: `Pack folders of files, tar archives, files of rows (Parquet, Arrow, JSON Lines, CSV), arrays of token ids or data sets into
 compressed tar shards with an index, and publish them under DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
@@ -62,7 +62,7 @@ object store such as s3://bucket/raw is a folder too.
 
 Name archives and files of rows one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
 prefix; files that describe them, such as README.md, are left aside and listed. Archives (.tar, also those of WebDataset) are read in the
-order given; a truncated archive is an error. In Parquet, JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two
+order given; a truncated archive is an error. In Parquet, Arrow (also Feather and save_to_disk), JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two
 also with .gz, .zst, .bz2, .xz or .lz4, each row is a sample and each column or member a field: strings and bytes unchanged, images with
 their extension, lists of numbers as .npy, numbers as text, everything else as JSON.
 
@@ -146,7 +146,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
-	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, jsonl, csv, tsv, tar or tokens (default: recognised by their bytes and names)")
+	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, csv, tsv, tar or tokens (default: recognised by their bytes and names)")
 	titled(cmd, "Sources")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)

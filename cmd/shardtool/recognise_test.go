@@ -21,12 +21,12 @@ var inputsTable = map[string]struct {
 	"gz_as_tar": {"tar", 1}, "ok_xjsonl": {"lines", 1}, "nanogpt": {"tokens", 2},
 	"ok_csv": {"files", 0}, "ok_images": {"files", 0}, "ok_json": {"files", 0}, "ok_nii": {"files", 0}, "ok_npy": {"files", 0}, "ok_npz": {"files", 0},
 	"ok_text": {"files", 0}, "two_kinds": {"mixed", 0}, "imagefolder": {"mixed", 0},
-	"arrayrecord": {"arrayrecord", 0}, "arrow": {"arrow", 0}, "arrow_stream": {"arrow-stream", 0}, "avro": {"avro", 0}, "cifar_bin": {"cifar", 0},
-	"cifar_py": {"pickle", 0}, "coco": {"coco", 0}, "delta": {"delta", 0}, "feather": {"arrow", 0}, "hdf5": {"hdf5", 0}, "hdf5_wrong_ext": {"hdf5", 0},
+	"arrayrecord": {"arrayrecord", 0}, "arrow": {"arrow", 1}, "arrow_stream": {"arrow", 1}, "avro": {"avro", 0}, "cifar_bin": {"cifar", 0},
+	"cifar_py": {"pickle", 0}, "coco": {"coco", 0}, "delta": {"delta", 0}, "feather": {"arrow", 1}, "hdf5": {"hdf5", 0}, "hdf5_wrong_ext": {"hdf5", 0},
 	"json_gz": {"gzip", 0}, "jsonl_bz2": {"lines", 1}, "jsonl_xz": {"lines", 1}, "lance": {"lance", 0}, "lfs": {"git-lfs", 0}, "lfs_img": {"git-lfs", 0},
 	"litdata": {"litdata", 0}, "lmdb": {"lmdb", 0}, "mds2": {"mds", 0}, "megatron": {"megatron", 1}, "mnist": {"idx", 0}, "mnist_gz": {"gzip", 0},
 	"netcdf3": {"netcdf", 0}, "netcdf4": {"hdf5", 0}, "npz": {"npz", 0}, "orc": {"orc", 0}, "orc_noext": {"orc", 0}, "recordio": {"recordio", 0},
-	"safetensors": {"safetensors", 0}, "saved": {"save_to_disk", 0}, "sqlite": {"sqlite", 0}, "tar_xz": {"tar", 1}, "tfrecord": {"tfrecord", 0},
+	"safetensors": {"safetensors", 0}, "saved": {"splits", 0}, "saved_one": {"arrow", 2}, "sqlite": {"sqlite", 0}, "tar_xz": {"tar", 1}, "tfrecord": {"tfrecord", 0},
 	"voc": {"voc", 0}, "yolo": {"yolo", 0}, "zarr": {"zarr", 0}, "zarr2": {"zarr", 0}, "zips": {"zip", 0},
 }
 
@@ -81,7 +81,10 @@ func verdictOf(t *testing.T, src string, r *recognised, err error) (is string, f
 	t.Helper()
 	var mixed *recognise.MixedError
 	var refused *refusedError
+	var splits *recognise.SplitsError
 	switch {
+	case errors.As(err, &splits):
+		return "splits", 0
 	case errors.As(err, &mixed):
 		return "mixed", 0
 	case errors.As(err, &refused):

@@ -146,23 +146,6 @@ def check_lit(out: Path) -> None:
     )
 
 
-def hub(_: Path) -> None:
-    import datasets  # type: ignore[import-not-found,unused-ignore]
-
-    columns = {
-        "text": [f"é{i}" for i in range(50)],
-        "label": list(range(50)),
-        "x": [[i, i + 0.5] for i in range(50)],
-        "tree": [{"a": i} for i in range(50)],
-    }
-    datasets.Dataset.from_dict(columns).save_to_disk("hub")
-
-
-def check_hub(out: Path) -> None:
-    got = rows(out)
-    assert [(g["text"], g["label"], g["x"].tolist(), g["tree"]) for g in got] == [(f"é{i}", i, [i, i + 0.5], {"a": i}) for i in range(50)]
-
-
 def coco(_: Path) -> None:
     import json
 
@@ -205,7 +188,6 @@ RECIPES: "List[tuple[str, str, Callable[[Path], None], Callable[[Path], None], s
     ("WebDataset", "webdataset", webdataset, check_webdataset, ""),
     ("MosaicML Streaming", "streaming", mds, check_mds, "mds"),
     ("LitData", "litdata", lit, check_lit, "lit"),
-    ("Hugging Face save_to_disk", "datasets", hub, check_hub, "hub"),
     ("COCO", "json", coco, check_coco, "coco"),
     ("Pascal VOC and YOLO", "json", voc, check_voc, "voc"),
 ]

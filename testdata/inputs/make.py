@@ -1,6 +1,6 @@
 """Writes the folders here. Each is what its own library writes, or bytes laid out by its specification.
 
-python -m pip install pyarrow h5py netCDF4 lmdb zarr fastavro tfrecord deltalake pylance array_record numpy && python make.py
+python -m pip install pyarrow h5py netCDF4 lmdb zarr fastavro tfrecord deltalake pylance array_record numpy datasets && python make.py
 """
 
 import bz2
@@ -9,12 +9,12 @@ import io
 import lzma
 import os
 import pickle
-import shutil
 import sqlite3
 import struct
 import tarfile
 import zipfile
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather as pf
@@ -205,11 +205,12 @@ w(R + "/mds2/a/train/index.json", b'{"version":2,"shards":[]}')
 w(R + "/mds2/a/train/shard.00000.mds", b"xx")
 w(R + "/litdata/index.json", b'{"chunks":[],"config":{}}')
 w(R + "/litdata/chunk-0-0.bin", b"x")
-w(R + "/saved/train/state.json", b'{"_data_files":[]}')
-shutil.copy(
-    R + "/arrow_stream/data-00000-of-00001.arrow",
-    R + "/saved/train/data-00000-of-00001.arrow",
+rows = datasets.Dataset.from_dict(
+    {"text": ["a", "b", "c"], "label": [0, 1, 0]},
+    features=datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])}),
 )
+rows.save_to_disk(R + "/saved_one", num_shards=2)
+datasets.DatasetDict({"train": rows, "test": rows}).save_to_disk(R + "/saved")
 w(R + "/two_kinds/a.csv", b"a,b\n1,2\n")
 pq.write_table(T, R + "/two_kinds/b.parquet")
 w(R + "/imagefolder/metadata.csv", b"file_name,label\na.jpg,1\n")

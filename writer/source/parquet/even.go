@@ -1,9 +1,5 @@
 package parquet
 
-import (
-	"github.com/apache/arrow/go/v17/parquet/metadata"
-)
-
 // even is Rows.Even.
 func (p *rowSource) even() bool {
 	fields := 0
@@ -34,25 +30,4 @@ func (c *column) even(files []*parquetFile) bool {
 		values = each
 	}
 	return values > 0
-}
-
-// valuesEach returns, by leaf, how many values each row has, or 0. Row groups without rows do not
-// count.
-func valuesEach(meta *metadata.FileMetaData) []int64 {
-	each := make([]int64, meta.Schema.NumColumns())
-	for k := range each {
-		for _, g := range meta.RowGroups {
-			rows := g.GetNumRows()
-			if rows == 0 {
-				continue
-			}
-			values := g.Columns[k].GetMetaData().GetNumValues()
-			if values%rows != 0 || each[k] > 0 && each[k] != values/rows {
-				each[k] = 0
-				break
-			}
-			each[k] = values / rows
-		}
-	}
-	return each
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,7 @@ import (
 type group struct {
 	plan  *plan
 	path  string // path of the file, for errors
+	unit  string // what it is in errors
 	stem  string
 	first int64 // number of its first row in the file
 	no    int
@@ -44,18 +46,21 @@ var errNever = errors.New("no row matches")
 
 // openGroup opens the columns that are read.
 func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
-	g := &group{plan: p.plan, path: f.of.Path, stem: f.of.Stem, no: no, rows: f.of.rows[no]}
+	g := &group{plan: p.plan, path: f.of.Path, unit: f.of.unit(), stem: f.of.Stem, no: no, rows: f.of.rows[no]}
 	for _, n := range f.of.rows[:no] {
 		g.first += n
 	}
-	rg := f.reader.RowGroup(no)
-	meta := rg.MetaData()
 	for _, c := range p.plan.columns {
-		c.node, c.leaves = nil, nil
+		c.node, c.leaves, c.cells = nil, nil, nil
 		if n := f.of.column(c.name); n != nil && c.wanted && !n.isNull() {
 			c.node = n
 		}
 	}
+	if f.arrow != nil {
+		return g, g.openRecords(f)
+	}
+	rg := f.reader.RowGroup(no)
+	meta := rg.MetaData()
 	if p.plan.where != nil {
 		var failed error
 		never := p.plan.where.Never(func(i int) bool {
@@ -139,6 +144,34 @@ func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error
 	return nil
 }
 
+// openRecords decodes the records of the group, and gives each column its array.
+func (g *group) openRecords(f *openedFile) error {
+	rec, err := f.arrow.records(g.no)
+	if err != nil {
+		return err
+	}
+	if rec.NumRows() != g.rows {
+		return corruptf("its records %d have %d rows, and %d were listed", g.no, rec.NumRows(), g.rows)
+	}
+	for _, c := range g.plan.columns {
+		if c.node == nil {
+			continue
+		}
+		cells := rec.Column(slices.Index(f.of.columns, c.node))
+		if int64(cells.Len()) != g.rows {
+			return g.fail(c, corruptf("it has %d of %d rows", cells.Len(), g.rows))
+		}
+		if err := checkData(cells.Data()); err != nil {
+			return g.fail(c, err)
+		}
+		for len(c.parts) <= c.node.last-c.node.first {
+			c.parts = append(c.parts, &entries{})
+		}
+		c.cells = cells
+	}
+	return nil
+}
+
 // mostDecoded returns the maximum decoded size of a page of a column chunk, by the footer.
 func mostDecoded(m *metadata.ColumnChunkMetaData) int64 {
 	const slack = 64 << 10              // some writers include headers
@@ -156,23 +189,26 @@ func (g *group) close() {
 
 // fail adds the position to an error.
 func (g *group) fail(c *column, err error) error {
-	return fmt.Errorf("row group %d, column %s, row %d: %w", g.no, c.name, g.row, err)
+	return fmt.Errorf("%s %d, column %s, row %d: %w", g.unit, g.no, c.name, g.row, err)
 }
 
 // origin returns the position of the current row.
 func (g *group) origin() string {
 	b := make([]byte, 0, len(g.path)+40)
-	b = append(append(b, g.path...), ": row group "...)
+	b = append(append(append(append(b, g.path...), ": "...), g.unit...), ' ')
 	b = strconv.AppendInt(b, int64(g.no), 10)
 	b = append(b, ", row "...)
 	return string(strconv.AppendInt(b, g.row, 10))
 }
 
-// load reads the column's value of the next row.
-func (c *column) load() (err error) {
+// load reads the column's value of the next row, which is row number row.
+func (c *column) load(row int64) (err error) {
 	if c.node == nil {
 		c.null = true
 		return nil
+	}
+	if c.cells != nil {
+		return c.loadCell(int(row))
 	}
 	def := int16(0)
 	switch {
@@ -300,7 +336,7 @@ func (g *group) load() error {
 			if !at.wanted {
 				continue
 			}
-			if err := at.load(); err != nil {
+			if err := at.load(g.row); err != nil {
 				if err == io.EOF {
 					err = fmt.Errorf("it ends %d rows early", g.rows-g.row)
 				}
@@ -353,12 +389,20 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		}
 		return c.fieldName(extension(c.path.b, c.v.b)), c.v.b, nil
 	}
-	for _, e := range c.parts[:len(c.leaves)] {
+	if c.cells != nil {
+		if out, ok := c.cellNumpy(g.buf); ok {
+			g.buf = out
+			return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
+		}
+		c.shred()
+	}
+	parts := c.parts[:c.node.last-c.node.first+1]
+	for _, e := range parts {
 		if e.large {
 			return "", nil, fmt.Errorf("%w: its value takes more than %d MiB to put together", format.ErrTooLarge, maxCell>>20)
 		}
 	}
-	a := assembly{root: c.node, leaves: c.parts[:len(c.leaves)]}
+	a := assembly{root: c.node, leaves: parts}
 	if c.form == formNumpy {
 		out, ok := a.numpy(g.buf)
 		if ok {

@@ -80,6 +80,9 @@ func (a *assembly) value(dst []byte, n *node) []byte {
 		}
 		return n.leaf.appendJSON(dst, v)
 	case shapeStruct:
+		if len(n.kids) == 0 {
+			a.pass(n)
+		}
 		dst = append(dst, '{')
 		for i, k := range n.kids {
 			if i > 0 {

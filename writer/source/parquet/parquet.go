@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
-	"strings"
 
 	"github.com/apache/arrow/go/v17/parquet/file"
 
@@ -43,27 +41,12 @@ type rowSource struct {
 
 var _ writer.Splitter = (*rowSource)(nil)
 
-// parquetFile is what stays in memory of a file: the sizes of its row groups, and its columns,
-// which files with the same schema share.
-type parquetFile struct {
-	inputs.File
-	rows    []int64
-	bytes   []int64 // decoded size
-	schema  string
-	columns []*node
-	byName  map[string]*node
-	labels  map[string][]string
-	// each is, by leaf, how many values each row has, 0 where rows differ or the footer does not tell.
-	each []int64
-}
-
-func (f *parquetFile) column(name string) *node { return f.byName[name] }
-
 // openedFile is the file being read.
 type openedFile struct {
 	of     *parquetFile
 	at     *readerAt
 	reader *file.Reader
+	arrow  *arrowReader // in place of reader
 	// uncounted is the number of bytes that the lengths of column chunks may lack.
 	uncounted int64
 }
@@ -83,7 +66,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 		return nil, writer.Optionf("inputs: there are none")
 	}
 	files := inputs.Files(in)
-	if err := inputs.SetStems(files, ".parquet", ".parq", ".pq"); err != nil {
+	if err := inputs.SetStems(files, append([]string{".parquet", ".parq", ".pq"}, arrowEndings...)...); err != nil {
 		return nil, writer.Optionf("inputs: %w", err)
 	}
 	if opt.PageMemory == 0 {
@@ -111,49 +94,6 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	}
 	p.end = place{file: len(p.files)}
 	return &Rows{p, p.even()}, nil
-}
-
-// survey reads a file's footer.
-func (f *parquetFile) survey(ctx context.Context) error {
-	obj, err := f.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer obj.Close()
-	meta, err := readFooter(&readerAt{ctx: ctx, obj: obj}, f.Info.Size)
-	if err != nil {
-		return err
-	}
-	return protect(func() error {
-		f.columns = columns(meta.Schema)
-		var text strings.Builder
-		for _, c := range f.columns {
-			fmt.Fprintf(&text, "%q %v %d-%d, ", c.name, c, c.first, c.last)
-		}
-		if value := meta.KeyValueMetadata().FindValue("huggingface"); value != nil {
-			f.labels = classLabels(*value)
-			for _, name := range slices.Sorted(maps.Keys(f.labels)) {
-				fmt.Fprintf(&text, "%q %q, ", name, f.labels[name])
-			}
-		}
-		// Files with the same schema also have the same leaves.
-		for i := range meta.Schema.NumColumns() {
-			c := meta.Schema.Column(i)
-			fmt.Fprintf(&text, "%s %v %d %d %d, ", c.Path(), c.PhysicalType(), c.TypeLength(), c.MaxDefinitionLevel(), c.MaxRepetitionLevel())
-		}
-		f.schema = text.String()
-		f.byName = make(map[string]*node, len(f.columns))
-		for _, c := range f.columns {
-			f.byName[c.name] = c
-		}
-		f.rows = make([]int64, len(meta.RowGroups))
-		f.bytes = make([]int64, len(meta.RowGroups))
-		for i, g := range meta.RowGroups {
-			f.rows[i], f.bytes[i] = g.GetNumRows(), max(0, g.GetTotalByteSize())
-		}
-		f.each = valuesEach(meta)
-		return nil
-	})
 }
 
 // share makes files with the same schema share it.
@@ -259,7 +199,7 @@ func (p *rowSource) openGroup(ctx context.Context) error {
 		return failed
 	}
 	if p.group == nil {
-		p.group = &group{plan: p.plan, path: f.Path, no: p.at.group, rows: f.rows[p.at.group]}
+		p.group = &group{plan: p.plan, path: f.Path, unit: f.unit(), no: p.at.group, rows: f.rows[p.at.group]}
 	}
 	switch {
 	case errors.Is(err, errNever):
@@ -283,6 +223,10 @@ func (p *rowSource) openFile(ctx context.Context, f *parquetFile) error {
 		return err
 	}
 	p.open = &openedFile{of: f, at: &readerAt{ctx: ctx, obj: obj}}
+	if f.messages != nil {
+		p.open.arrow = &arrowReader{list: f.messages, at: p.open.at, remote: f.Remote, limit: 2 * p.pageMemory}
+		return nil
+	}
 	meta, err := readFooter(p.open.at, f.Info.Size)
 	if err != nil {
 		return err
@@ -310,6 +254,9 @@ func (p *rowSource) closeFile() error {
 		return nil
 	}
 	obj := p.open.at.obj
+	if p.open.arrow != nil {
+		p.open.arrow.close()
+	}
 	p.open = nil
 	return obj.Close()
 }

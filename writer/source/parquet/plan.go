@@ -3,6 +3,7 @@ package parquet
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/apache/arrow/go/v17/arrow"
 	"slices"
 	"strings"
 
@@ -48,6 +49,8 @@ type column struct {
 	leaves []*leaf
 	bufs   []*pageBuffers
 	parts  []*entries
+	cells  arrow.Array // of Arrow records, in place of leaves
+	row    int         // in cells
 	// State of the current row. v and path are set only for forms that take one value.
 	null bool
 	v    value
@@ -154,6 +157,9 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 				p.columns = append(p.columns, c)
 			}
 			switch {
+			case n.other() && c.clash == nil:
+				c.first, c.from = n, f.Path
+				c.clash = fmt.Errorf("%s: column %s is of type %v, which is not read: take the other columns only, or write it as another type", f.Path, n.name, n)
 			case n.isNull():
 			case c.first == nil:
 				c.first, c.from = n, f.Path

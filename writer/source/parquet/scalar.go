@@ -36,6 +36,7 @@ const (
 	classLegacyTime // 96-bit timestamps of old writers
 	classUUID
 	classNull
+	classOther // not read
 )
 
 var classNames = map[class]string{
@@ -50,6 +51,7 @@ type scalar struct {
 	bits  int           // width of integers
 	scale int           // decimals
 	unit  time.Duration // unit of times and timestamps
+	name  string        // of classOther
 }
 
 // value is one value: a number as the low bits of its physical type in u, or a byte string in b.
@@ -111,6 +113,8 @@ func (s scalar) String() string {
 		return fmt.Sprintf("int%d", s.bits)
 	case classUnsigned:
 		return fmt.Sprintf("uint%d", s.bits)
+	case classOther:
+		return s.name
 	}
 	return classNames[s.class]
 }

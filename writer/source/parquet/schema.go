@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	pq "github.com/apache/arrow/go/v17/parquet"
@@ -142,6 +143,11 @@ func (n *node) String() string {
 
 // isNull reports whether the column has only nulls in this file, whatever its type.
 func (n *node) isNull() bool { return n.shape == shapeScalar && n.leaf.scalar.class == classNull }
+
+// other reports whether there are values of a type that is not read.
+func (n *node) other() bool {
+	return n.shape == shapeScalar && n.leaf.scalar.class == classOther || slices.ContainsFunc(n.kids, (*node).other)
+}
 
 // compatible reports whether one column may have these types in two files.
 func compatible(a, b *node) bool {

@@ -22,8 +22,8 @@ var signatures = []struct {
 	text string
 	kind *Kind
 }{
-	{"ARROW1\x00\x00", arrow},
-	{"FEA1", arrow},
+	{"ARROW1\x00\x00", Arrow},
+	{"FEA1", feather1},
 	{"Obj\x01", avro},
 	{"\x89HDF\r\n\x1a\n", hdf5},
 	{"CDF\x01", netcdf},
@@ -71,7 +71,7 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 	case isTFRecord(head, size):
 		return tfrecord
 	case isArrowStream(head, size):
-		return arrowStream
+		return Arrow
 	case isIDX(head, size):
 		return idx
 	case isTokens(head):

@@ -31,6 +31,7 @@ var (
 	Lines   = &Kind{ID: "lines", One: "a file of JSON Lines or CSV", Many: "files of JSON Lines and CSV", field: true,
 		suffixes: compressed(".jsonl", ".ndjson", ".csv", ".tsv")}
 	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
+	Arrow  = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}}
 	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
 	// Megatron is an index, whose tokens are in the .bin file beside it.
 	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
@@ -60,10 +61,8 @@ const page = "docs/other-formats.md has the program that packs it"
 
 // Kinds that pack does not read.
 var (
-	arrow = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".feather", ".ipc"},
+	feather1 = &Kind{ID: "feather-1", One: "a file of the first version of Feather", Many: "files of the first version of Feather",
 		Help: table("pyarrow.feather", `pyarrow.feather.read_table("FILE")`)}
-	arrowStream = &Kind{ID: "arrow-stream", One: "an Arrow stream", Many: "Arrow streams",
-		Help: table("pyarrow", `pyarrow.ipc.open_stream("FILE").read_all()`)}
 	orc = &Kind{ID: "orc", One: "an ORC file", Many: "ORC files", suffixes: []string{".orc"},
 		Help: table("pyarrow.orc", `pyarrow.orc.read_table("FILE")`)}
 	avro = &Kind{ID: "avro", One: "an Avro file", Many: "Avro files", suffixes: []string{".avro"},
@@ -115,7 +114,6 @@ var (
 var (
 	lmdb    = &Kind{ID: "lmdb", One: "an LMDB database", Many: "LMDB databases", Help: page}
 	zarr    = &Kind{ID: "zarr", One: "a Zarr store", Many: "Zarr stores", Help: page}
-	saved   = &Kind{ID: "save_to_disk", One: "a Hugging Face data set of save_to_disk", Many: "Hugging Face data sets of save_to_disk", Help: page}
 	mosaic  = &Kind{ID: "mds", One: "a MosaicML (MDS) data set", Many: "MosaicML (MDS) data sets", Help: page}
 	litdata = &Kind{ID: "litdata", One: "a LitData data set", Many: "LitData data sets", Help: page}
 	delta   = &Kind{ID: "delta", One: "a Delta table", Many: "Delta tables",
@@ -133,7 +131,7 @@ var (
 )
 
 // byName are the kinds that extensions name.
-var byName = []*Kind{Parquet, Lines, Tar, Tokens, arrow, orc, avro, tfrecord, hdf5, netcdf, sqlite, npz, arrayRecord, recordIO, safetensors, beton, mds,
+var byName = []*Kind{Parquet, Lines, Tar, Tokens, Arrow, orc, avro, tfrecord, hdf5, netcdf, sqlite, npz, arrayRecord, recordIO, safetensors, beton, mds,
 	zipped, gzipped, zstd, xz, bzip2, lz4, sevenZip, rar}
 
 // notContainers are extensions of payloads that end in, or have the signature of, another kind.

@@ -3,10 +3,13 @@ package recognise
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -26,8 +29,8 @@ var layouts = []struct {
 	{zarr, ".zgroup", nil},
 	{zarr, ".zarray", nil},
 	{zarr, "zarr.json", []string{"zarr_format"}},
-	{saved, "dataset_dict.json", []string{"splits"}},
-	{saved, "state.json", []string{"_data_files"}},
+	{Arrow, "dataset_dict.json", []string{"splits"}},
+	{Arrow, "state.json", []string{"_data_files"}},
 	{mosaic, "index.json", []string{"version", "shards"}},
 	{litdata, "index.json", []string{"chunks", "config"}},
 	{coco, ".json", []string{"images", "annotations", "categories"}},
@@ -66,6 +69,9 @@ func (l *listing) layout(ctx context.Context) (*Answer, error) {
 					continue
 				}
 			}
+			if of.kind == Arrow {
+				return l.saved(ctx)
+			}
 			return &Answer{Kind: of.kind, By: name, Layout: true}, ctx.Err()
 		}
 	}
@@ -76,6 +82,57 @@ func (l *listing) layout(ctx context.Context) (*Answer, error) {
 		return &Answer{Layout: true, Kind: yolo, By: "labels"}, nil
 	}
 	return nil, nil
+}
+
+// SplitsError: a folder of save_to_disk contains several data sets, which are the splits of one.
+type SplitsError struct{ Folders []string }
+
+// Error implements error.
+func (e *SplitsError) Error() string {
+	return "it contains the splits " + strings.Join(e.Folders, ", ") + " of save_to_disk"
+}
+
+// saved lists the files of a data set of save_to_disk in their order.
+func (l *listing) saved(ctx context.Context) (*Answer, error) {
+	states := l.markers[Arrow.ID+"state.json"]
+	if len(states) != 1 || len(l.markers[Arrow.ID+"dataset_dict.json"]) > 0 {
+		split := &SplitsError{}
+		for _, name := range states {
+			split.Folders = append(split.Folders, path.Dir(name))
+		}
+		return nil, split
+	}
+	in, err := l.place.Input(states[0])
+	if err != nil {
+		return nil, err
+	}
+	text, _, err := objstore.ReadAll(ctx, in.Store, in.Name, 16*maxMarker)
+	if err != nil {
+		return nil, err
+	}
+	type file struct {
+		Name string `json:"filename"`
+	}
+	var state struct {
+		Files   []file `json:"_data_files"`
+		Indices []file `json:"_indices_data_files"`
+	}
+	if err := json.Unmarshal(text, &state); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", format.ErrCorrupt, states[0], err)
+	}
+	if len(state.Indices) > 0 {
+		return nil, fmt.Errorf("%s: it selects rows by a file of indices: in Python, save it again after flatten_indices()", states[0])
+	}
+	a := &Answer{Kind: Arrow, By: states[0]}
+	for _, f := range state.Files {
+		if f.Name == "" || f.Name == ".." || strings.ContainsAny(f.Name, `/\`) {
+			return nil, fmt.Errorf("%w: %s: it names the file %q, which is not in its folder", format.ErrCorrupt, states[0], f.Name)
+		}
+		if name := path.Join(path.Dir(states[0]), f.Name); l.opt.Choice.Takes(name) {
+			a.Names = append(a.Names, name)
+		}
+	}
+	return a, nil
 }
 
 // maxMarker bounds the JSON that is read to recognize a layout. The index of a large data set is
