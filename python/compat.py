@@ -162,7 +162,7 @@ def page(results: Dict[str, Result]) -> str:
         "",
         "writes this page. It runs the tests with current releases, as users install them, on a machine",
         "without a GPU. Continuous integration runs the suite with the PyTorch of Debian 12, 1.13.",
-        "mosaicml-streaming asks for older releases of numpy, transformers and xxhash than these, and is run with them all the same.",
+        "mosaicml-streaming asks for older releases of numpy, transformers and xxhash than these, but ran with these.",
         "",
         "| package | version |",
         "|---|---|",

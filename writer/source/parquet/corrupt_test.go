@@ -167,7 +167,7 @@ func TestFooters(t *testing.T) {
 	}{
 		"empty":              {nil, "0 bytes are too few"},
 		"short":              {[]byte("PAR1PAR1"), "8 bytes are too few"},
-		"text":               {[]byte("this is no Parquet file"), "it is cut, or no Parquet file"},
+		"text":               {[]byte("this is no Parquet file"), "the file is truncated, or is not Parquet"},
 		"encrypted":          {end(100, "PARE"), "the file is encrypted"},
 		"length 4 GiB":       {end(1<<32-1, "PAR1"), "a footer of 4294967295 bytes"},
 		"length of file":     {end(uint32(len(content)), "PAR1"), "claim a footer of"},

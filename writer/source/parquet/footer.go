@@ -95,7 +95,7 @@ func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error
 	case "PARE":
 		return nil, errEncrypted
 	default:
-		return nil, corruptf("it ends with %q instead of \"PAR1\": it is cut, or no Parquet file", magic)
+		return nil, corruptf("it ends with %q instead of \"PAR1\": the file is truncated, or is not Parquet", magic)
 	}
 	n := int64(binary.LittleEndian.Uint32(tail[len(tail)-footerTail:]))
 	switch {

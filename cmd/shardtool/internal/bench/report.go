@@ -125,15 +125,15 @@ func Judge(s *Summary, step float64) Verdict {
 	}
 	switch {
 	case step > 0 && s.Rates.Worst <= Enough:
-		v.Text = fmt.Sprintf("the step holds training back, not the data: %s of the time is waited", percent(s.Rates.Worst))
+		v.Text = fmt.Sprintf("the step holds training back, not the data: training waits %s of the time", percent(s.Rates.Worst))
 	case total == 0:
 		v.Text = "nothing was waited for"
 	case s.Waits.Ready > total:
 		v.Holds = "processors"
-		v.Text = fmt.Sprintf("%s of the time is waited, though the batches were there: the host gives the process no processor when it needs one, or the step is too short to measure", percent(s.Rates.Worst))
+		v.Text = fmt.Sprintf("training waits %s of the time, though the batches were there: the host gives the process no processor when it needs one, or the step is too short to measure", percent(s.Rates.Worst))
 	default:
 		v.Holds = holds[cause][0]
-		waited := fmt.Sprintf("%s of the time is waited", percent(s.Rates.Worst))
+		waited := fmt.Sprintf("training waits %s of the time", percent(s.Rates.Worst))
 		if step == 0 {
 			waited = fmt.Sprintf("without a step it reaches %s samples/s", number(s.Rates.Samples))
 		}
