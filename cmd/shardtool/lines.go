@@ -19,6 +19,16 @@ var linesKind = kind{
 	open:    openLines,
 }
 
+// tfrecordKind is TFRecord files, whose records are rows.
+var tfrecordKind = kind{
+	name:    recognise.TFRecord.Many,
+	one:     recognise.TFRecord.One,
+	of:      recognise.TFRecord,
+	flags:   rowsOnly,
+	instead: linesKind.instead,
+	open:    openLines,
+}
+
 func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	r := &f.rows
 	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter, Nulls: r.onNulls})
@@ -27,6 +37,9 @@ func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 	}
 	_, size := src.Total()
 	text := plural(len(found.files), "file") + " of JSON Lines or CSV"
+	if found.kind.of == recognise.TFRecord {
+		text = plural(len(found.files), "TFRecord file")
+	}
 	if size > 0 {
 		text += ", " + bytesText(uint64(size))
 	}

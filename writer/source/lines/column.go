@@ -15,9 +15,10 @@ const (
 	extClass
 	extNumpy
 	extJSON
+	extBytes
 )
 
-var extensions = [...]string{"txt", "cls", "npy", "json"}
+var extensions = [...]string{"txt", "cls", "npy", "json", "bin"}
 
 // column is a member or column and its value in the current row.
 type column struct {

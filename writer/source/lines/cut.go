@@ -32,7 +32,11 @@ func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
 // next fills a chunk with copies of the next rows, or returns io.EOF.
 func (u *cutter) next(c *chunk) error {
 	cut := u.lines
-	if u.comma != 0 {
+	switch u.comma {
+	case 0:
+	case tfRecord:
+		cut = u.records
+	default:
 		cut = u.rows
 	}
 	for {
@@ -64,7 +68,7 @@ func (u *cutter) fill(want int) error {
 	if u.err != nil {
 		return u.err
 	}
-	begin := u.at.off == 0
+	begin := u.at.off == 0 && u.comma != tfRecord
 	if u.lo > 0 && (len(u.buf)-u.lo < want) {
 		u.buf = append(u.buf[:0], u.buf[u.lo:]...)
 		u.lo = 0

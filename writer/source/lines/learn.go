@@ -20,6 +20,8 @@ func (v value) word(ext extension) string {
 	switch {
 	case ext == extNumpy:
 		return "npy"
+	case ext == extBytes:
+		return "bytes"
 	case ext == extJSON, v.kind == kindBool:
 		return "json"
 	case v.kind == kindNull || v.kind == kindText: // a null is an empty field

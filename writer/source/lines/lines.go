@@ -252,7 +252,7 @@ func (s *lineSource) locate(at int64) place {
 		switch {
 		case off <= 0:
 			return s.begin(i)
-		case off < f.Info.Size && f.coding == stream.Plain:
+		case off < f.Info.Size && !f.whole():
 			return place{file: i, off: off}
 		}
 	}

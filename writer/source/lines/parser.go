@@ -15,7 +15,7 @@ import (
 
 // chunk parses the rows of a chunk.
 func (p *parser) chunk(c *chunk) {
-	p.valid = utf8.Valid(c.buf)
+	p.valid = c.of.comma != tfRecord && utf8.Valid(c.buf)
 	p.chunks++
 	switch {
 	case c.long:
@@ -26,7 +26,11 @@ func (p *parser) chunk(c *chunk) {
 			err := s.bad
 			if err == nil {
 				p.reset()
-				err = p.csvRow(c, c.buf[s.begin:s.end])
+				if b := c.buf[s.begin:s.end]; c.of.comma == tfRecord {
+					err = p.example(c, b)
+				} else {
+					err = p.csvRow(c, b)
+				}
 			}
 			p.finish(c, place{line: s.line, row: s.row}, after, err)
 		}
@@ -97,7 +101,7 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 	v := p.value(col)
 	name := quoted(col.name)
 	switch v.kind {
-	case kindText, kindCell, kindInteger:
+	case kindText, kindBytes, kindCell, kindInteger:
 	case kindNull:
 		what := "null"
 		if col.row != p.row {
@@ -205,6 +209,10 @@ func (p *parser) field(c *chunk, col *column) error {
 		}
 	case kindObject:
 		ext = extJSON
+	case kindBytes:
+		ext = extBytes
+	case kindArray:
+		ext = extNumpy
 	case kindList:
 		ext = extJSON
 		if p.array.read(data) {

@@ -82,7 +82,7 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 	seen := map[string]bool{}
 	var last []string
 	for _, f := range files {
-		json = json || f.comma == 0
+		json = json || !f.cells()
 		if len(f.header) > 0 && len(last) > 0 && &f.header[0] == &last[0] {
 			continue
 		}
@@ -99,7 +99,7 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 
 func (p *plan) checkKey(files []*textFile) error {
 	for _, f := range files {
-		if f.comma != 0 && !slices.Contains(f.header, p.opt.Key) {
+		if f.cells() && !slices.Contains(f.header, p.opt.Key) {
 			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // survey determines the kind of a file and reads the header of CSV.
 func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	f.comma, f.coding, _, _ = kindOfInput(&f.File)
-	if f.comma != 0 && opt.Delimiter != "" {
+	if f.cells() && opt.Delimiter != "" {
 		f.comma = opt.Delimiter[0]
 	}
 	f.first.line = 1
@@ -25,7 +25,7 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 		return err
 	}
 	defer obj.Close()
-	if f.comma == 0 {
+	if !f.cells() {
 		return nil
 	}
 	u, done, err := f.cutter(ctx, obj, false, f.first, opt.MaxLine, 32<<10)

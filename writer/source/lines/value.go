@@ -2,8 +2,11 @@ package lines
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/where"
@@ -21,9 +24,11 @@ const (
 	kindBool
 	kindList
 	kindObject
+	kindBytes // a byte string of TFRecord
+	kindArray // an array of TFRecord, as .npy
 )
 
-var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list", "an object"}
+var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list", "an object", "a byte string", "an array"}
 
 // value is a decoded string, or JSON as written in the file.
 type value struct {
@@ -45,6 +50,10 @@ func (v value) integer() (int64, bool) {
 		}
 		n, err := strconv.ParseInt(string(v.b), 10, 64)
 		return n, err == nil
+	case kindArray:
+		if b, ok := v.scalar(); ok && len(b) == 8 {
+			return int64(binary.LittleEndian.Uint64(b)), true
+		}
 	}
 	return 0, false
 }
@@ -57,6 +66,12 @@ func (v value) number() (float64, bool) {
 		if !isNumber(v.b) {
 			return 0, false
 		}
+	case kindArray:
+		if b, ok := v.scalar(); ok && len(b) == 4 {
+			return float64(math.Float32frombits(binary.LittleEndian.Uint32(b))), true
+		}
+		n, ok := v.integer()
+		return float64(n), ok
 	default:
 		return 0, false
 	}
@@ -106,7 +121,7 @@ func (a *attr) value(v value) (out format.AttrValue, err error) {
 	case format.AttrNumber:
 		out.Number, ok = v.number()
 	default:
-		ok = v.kind != kindList && v.kind != kindObject
+		ok = v.kind != kindList && v.kind != kindObject && v.kind != kindArray && utf8.Valid(v.b)
 		out.Label = string(v.b)
 	}
 	if !ok {
@@ -149,7 +164,7 @@ func (c *condition) holds(v value) bool {
 
 func (c *condition) compare(v value) (order int, ok bool) {
 	switch v.kind {
-	case kindText:
+	case kindText, kindBytes:
 		return bytes.Compare(v.b, c.word), true
 	case kindBool:
 		want, err := strconv.ParseBool(c.Word)
@@ -174,9 +189,17 @@ func (c *condition) compare(v value) (order int, ok bool) {
 		return c.number.CompareInt(n)
 	}
 	f, ok := v.number()
+	if v.kind == kindArray {
+		return c.compareFloat(f, ok)
+	}
 	if n, err := strconv.ParseUint(string(v.b), 10, 64); ok && err == nil {
 		return c.number.CompareUint(n)
 	}
+	return c.compareFloat(f, ok)
+}
+
+// compareFloat compares a number that is not an integer.
+func (c *condition) compareFloat(f float64, ok bool) (int, bool) {
 	if !ok {
 		return 0, false
 	}

@@ -69,7 +69,7 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 	case has(0, "PK\x03\x04"):
 		return zipped
 	case isTFRecord(head, size):
-		return tfrecord
+		return TFRecord
 	case isArrowStream(head, size):
 		return Arrow
 	case isIDX(head, size):
@@ -157,7 +157,11 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return named, "", seen == named, nil
 	case seen == named, named == Tokens && seen == Tokens, named == mds && seen == zstd:
 		return named, "", seen == named, nil
-	case named == Lines || named == Tar:
+	case seen == TFRecord:
+		return TFRecord, ".tfrecord", true, nil
+	case seen == gzipped && named != TFRecord && strings.Contains(path.Base(in.Name), ".tfrecord"): // as in a.tfrecord-00000-of-00001
+		return TFRecord, ".tfrecord.gz", true, nil
+	case named == Lines || named == Tar || named == TFRecord:
 		ending, is := codings[seen]
 		plain, stated := cutCoding(suffix)
 		switch {
@@ -168,7 +172,7 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		case seen == Tar && stated != "":
 			return Tar, ".tar", true, nil
 		}
-	case seen == gzipped && named == tfrecord, seen == gzipped && named == idx:
+	case seen == gzipped && named == idx:
 		return named, "", seen == named, nil
 	case seen == zipped && named == npz: // an empty one, or one whose first member has a long header
 		return npz, "", true, nil

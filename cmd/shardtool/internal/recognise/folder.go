@@ -220,10 +220,12 @@ func (l *listing) look(ctx context.Context) error {
 		}
 	}
 	if len(belied) > 0 {
-		return l.correct(ctx, belied)
+		if err := l.correct(ctx, belied); err != nil {
+			return err
+		}
 	}
 	if len(l.as) > 0 { // the files that were not read may be compressed too
-		return l.read(ctx, slices.Concat(l.kinds[Lines], l.kinds[Tar]))
+		return l.read(ctx, slices.Concat(l.kinds[Lines], l.kinds[Tar], l.kinds[TFRecord]))
 	}
 	return nil
 }

@@ -30,9 +30,10 @@ var (
 	Parquet = &Kind{ID: "parquet", One: "a Parquet file", Many: "Parquet files", suffixes: []string{".parquet", ".parq", ".pq"}}
 	Lines   = &Kind{ID: "lines", One: "a file of JSON Lines or CSV", Many: "files of JSON Lines and CSV", field: true,
 		suffixes: compressed(".jsonl", ".ndjson", ".csv", ".tsv")}
-	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
-	Arrow  = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}}
-	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
+	Tar      = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
+	Arrow    = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}}
+	Tokens   = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
+	TFRecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: compressed(".tfrecord", ".tfrecords")}
 	// Megatron is an index, whose tokens are in the .bin file beside it.
 	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
 )
@@ -67,8 +68,6 @@ var (
 		Help: table("pyarrow.orc", `pyarrow.orc.read_table("FILE")`)}
 	avro = &Kind{ID: "avro", One: "an Avro file", Many: "Avro files", suffixes: []string{".avro"},
 		Help: loop("fastavro", `fastavro.reader(open("FILE", "rb"))`, "row")}
-	tfrecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: []string{".tfrecord", ".tfrecords"},
-		Help: loop("tfrecord", `tfrecord.tfrecord_loader("FILE", None)`, "row")}
 	hdf5 = &Kind{ID: "hdf5", One: "an HDF5 file", Many: "HDF5 files", suffixes: []string{".h5", ".hdf5", ".hdf"},
 		Help: python("import h5py, shardtool", `with h5py.File("FILE") as f, shardtool.Writer("out/") as w:`,
 			"    w.write_batch({name: f[name][:] for name in f})")}
@@ -131,7 +130,7 @@ var (
 )
 
 // byName are the kinds that extensions name.
-var byName = []*Kind{Parquet, Lines, Tar, Tokens, Arrow, orc, avro, tfrecord, hdf5, netcdf, sqlite, npz, arrayRecord, recordIO, safetensors, beton, mds,
+var byName = []*Kind{Parquet, Lines, Tar, Tokens, TFRecord, Arrow, orc, avro, hdf5, netcdf, sqlite, npz, arrayRecord, recordIO, safetensors, beton, mds,
 	zipped, gzipped, zstd, xz, bzip2, lz4, sevenZip, rar}
 
 // notContainers are extensions of payloads that end in, or have the signature of, another kind.

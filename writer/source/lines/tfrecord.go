@@ -1,0 +1,308 @@
+package lines
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
+)
+
+// tfRecord stands in place of the separator of cells for files of TFRecord. A record is its length
+// as u64, the masked CRC-32C of these bytes, its bytes, and their masked CRC-32C:
+// https://www.tensorflow.org/tutorials/load_data/tfrecord
+const tfRecord = 0xff
+
+const (
+	recordHead = 12
+	recordTail = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// maskedCRC is the checksum that a record has.
+func maskedCRC(b []byte) uint32 {
+	sum := crc32.Checksum(b, castagnoli)
+	return (sum>>15 | sum<<17) + 0xa282ead8
+}
+
+// records cuts whole records. It returns false if there is none yet. What follows a damaged length
+// cannot be found.
+func (u *cutter) records(c *chunk) (bool, error) {
+	c.place = u.at
+	w, at, pos := u.buf[u.lo:], u.at, 0
+	for pos < len(w) && pos < max(u.size, 1) {
+		rest := w[pos:]
+		size := uint64(0)
+		if len(rest) >= recordHead {
+			if maskedCRC(rest[:8]) != binary.LittleEndian.Uint32(rest[8:]) {
+				return false, corruptf("record %d: its length does not match its checksum", at.row)
+			}
+			if size = binary.LittleEndian.Uint64(rest); size > uint64(u.limit) {
+				return false, fmt.Errorf("record %d: %w", at.row, tooLongError(u.limit))
+			}
+		}
+		if uint64(len(rest)) < recordHead+recordTail+size {
+			if u.eof {
+				return false, corruptf("record %d is cut: the file ends in it", at.row)
+			}
+			break
+		}
+		end := pos + recordHead + recordTail + int(size)
+		c.spans = append(c.spans, span{begin: pos, end: end, line: at.line, row: at.row, lines: 1})
+		at.off, at.line, at.row, pos = at.off+int64(end-pos), at.line+1, at.row+1, end
+	}
+	if pos == 0 {
+		return false, nil
+	}
+	u.take(c, pos)
+	u.at = at
+	return true, nil
+}
+
+// errWire means that a record is no message of tf.train.
+var errWire = corruptf("it is neither a tf.train.Example nor a SequenceExample")
+
+// messages calls each for the fields of a message that are messages or bytes, and for numbers with
+// their bytes.
+func messages(b []byte, each func(num protowire.Number, typ protowire.Type, b []byte) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errWire
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			return errWire
+		}
+		value := b[:n]
+		if b = b[n:]; typ == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(value)
+		}
+		if err := each(num, typ, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entries calls each for the entries of a map from strings to messages.
+func entries(b []byte, each func(name string, value []byte) error) error {
+	return messages(b, func(num protowire.Number, typ protowire.Type, entry []byte) error {
+		if num != 1 || typ != protowire.BytesType {
+			return nil
+		}
+		var name, value []byte
+		err := messages(entry, func(num protowire.Number, typ protowire.Type, b []byte) error {
+			if typ == protowire.BytesType && num == 1 {
+				name = b
+			} else if typ == protowire.BytesType && num == 2 {
+				value = b
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if !utf8.Valid(name) {
+			return corruptf("the name of a feature is not UTF-8")
+		}
+		return each(string(name), value)
+	})
+}
+
+// example parses a record: a tf.train.Example, or a SequenceExample, whose context is an Example.
+func (p *parser) example(c *chunk, record []byte) error {
+	body := record[recordHead : len(record)-recordTail]
+	if maskedCRC(body) != binary.LittleEndian.Uint32(record[len(record)-recordTail:]) {
+		return corruptf("it does not match its checksum")
+	}
+	return messages(body, func(num protowire.Number, typ protowire.Type, b []byte) error {
+		if typ != protowire.BytesType {
+			return errWire
+		}
+		switch num {
+		case 1:
+			return entries(b, func(name string, feature []byte) error {
+				var f tfFeature
+				if err := f.read(feature); err != nil {
+					return fmt.Errorf("feature %s: %w", quoted(name), err)
+				}
+				v, err := f.value(c)
+				if err != nil {
+					return fmt.Errorf("feature %s: %w", quoted(name), err)
+				}
+				return p.feature(name, v)
+			})
+		case 2:
+			return entries(b, func(name string, list []byte) error {
+				v, err := steps(c, list)
+				if err != nil {
+					return fmt.Errorf("feature list %s: %w", quoted(name), err)
+				}
+				return p.feature(name, v)
+			})
+		}
+		return errWire
+	})
+}
+
+// feature sets the value of a column. A name such as image/encoded becomes a field image_encoded.
+func (p *parser) feature(name string, v value) error {
+	col := p.find(name)
+	if strings.IndexByte(col.base, '/') >= 0 {
+		col.base = strings.ReplaceAll(col.base, "/", "_")
+	}
+	if col.row != p.row {
+		if p.present = append(p.present, col); len(p.present) > maxColumns {
+			return corruptf("it has more than %d features", maxColumns)
+		}
+	}
+	col.row, col.v = p.row, v
+	return nil
+}
+
+// tfFeature is a tf.train.Feature: a list of bytes, of floats or of integers.
+type tfFeature struct {
+	kind    protowire.Number // 1 bytes, 2 floats, 3 integers; 0 for none
+	bytes   [][]byte
+	numbers []byte // little-endian, 4 bytes a float and 8 an integer
+}
+
+func (f *tfFeature) read(b []byte) error {
+	return messages(b, func(num protowire.Number, typ protowire.Type, list []byte) error {
+		if typ != protowire.BytesType || num < 1 || num > 3 {
+			return errWire
+		}
+		if num != f.kind {
+			*f = tfFeature{kind: num}
+		}
+		return messages(list, func(num protowire.Number, typ protowire.Type, b []byte) error {
+			if num != 1 {
+				return errWire
+			}
+			return f.add(typ, b)
+		})
+	})
+}
+
+// add adds a value of the list, or those that are packed.
+func (f *tfFeature) add(typ protowire.Type, b []byte) error {
+	switch {
+	case f.kind == 1 && typ == protowire.BytesType:
+		f.bytes = append(f.bytes, b)
+		return nil
+	case f.kind == 2 && (typ == protowire.Fixed32Type || typ == protowire.BytesType && len(b)%4 == 0):
+		f.numbers = append(f.numbers, b...)
+		return nil
+	case f.kind == 3 && (typ == protowire.VarintType || typ == protowire.BytesType):
+		for len(b) > 0 {
+			v, n := protowire.ConsumeVarint(b)
+			if n < 0 {
+				return errWire
+			}
+			f.numbers, b = binary.LittleEndian.AppendUint64(f.numbers, v), b[n:]
+		}
+		return nil
+	}
+	return errWire
+}
+
+// size returns the length of a number and its type in .npy.
+func (f *tfFeature) size() (n int, descr string) {
+	if f.kind == 2 {
+		return 4, "<f4"
+	}
+	return 8, "<i8"
+}
+
+// value returns the value of a feature: one byte string as it is, several as a JSON list, numbers as
+// an array, also where there is one, because the record does not tell it from a list.
+func (f *tfFeature) value(c *chunk) (value, error) {
+	switch {
+	case f.kind == 0:
+		return value{}, nil
+	case f.kind == 1 && len(f.bytes) == 1:
+		return value{kind: kindBytes, b: f.bytes[0]}, nil
+	case f.kind == 1:
+		return texts(f.bytes)
+	}
+	size, descr := f.size()
+	return c.array(descr, f.numbers, len(f.numbers)/size), nil
+}
+
+// array returns an array of a chunk.
+func (c *chunk) array(descr string, numbers []byte, shape ...int) value {
+	begin := len(c.side)
+	c.side = append(npy.AppendHeader(c.side, descr, shape...), numbers...)
+	return value{kind: kindArray, b: c.side[begin:len(c.side):len(c.side)]}
+}
+
+// texts returns strings as a JSON list.
+func texts(list [][]byte) (value, error) {
+	out := make([]string, len(list))
+	for i, b := range list {
+		if !utf8.Valid(b) {
+			return value{}, fmt.Errorf("it has %d byte strings that are not all UTF-8, which become no field: take the other columns only", len(list))
+		}
+		out[i] = string(b)
+	}
+	text, err := json.Marshal(out)
+	return value{kind: kindList, b: text}, err
+}
+
+// steps returns the value of a feature list: numbers as an array with a row for each step, and one
+// byte string a step as a JSON list.
+func steps(c *chunk, list []byte) (value, error) {
+	var all tfFeature
+	n, each := 0, -1
+	err := messages(list, func(num protowire.Number, typ protowire.Type, b []byte) error {
+		if num != 1 || typ != protowire.BytesType {
+			return errWire
+		}
+		var f tfFeature
+		if err := f.read(b); err != nil {
+			return err
+		}
+		size, _ := f.size()
+		values := len(f.bytes) + len(f.numbers)/size
+		if n++; each >= 0 && (f.kind != all.kind || values != each) {
+			return fmt.Errorf("step %d has other values than the first: %d, not %d; take the other columns only", n-1, values, each)
+		}
+		each, all.kind = values, f.kind
+		all.bytes, all.numbers = append(all.bytes, f.bytes...), append(all.numbers, f.numbers...)
+		return nil
+	})
+	switch {
+	case err != nil || all.kind == 0:
+		return value{}, err
+	case all.kind == 1 && each != 1:
+		return value{}, fmt.Errorf("its steps have %d byte strings each, which become no field: take the other columns only", each)
+	case all.kind == 1:
+		return texts(all.bytes)
+	}
+	_, descr := all.size()
+	if len(all.numbers) > maxArray {
+		return value{}, fmt.Errorf("%w: an array of %d bytes", format.ErrTooLarge, len(all.numbers))
+	}
+	return c.array(descr, all.numbers, n, each), nil
+}
+
+// scalar returns the only element of an array of one dimension that a record has.
+func (v value) scalar() (element []byte, ok bool) {
+	n, err := npy.HeaderLen(v.b[:npy.Lead])
+	if err != nil {
+		return nil, false
+	}
+	h, err := npy.Parse(v.b[:n])
+	if err != nil || len(h.Shape) != 1 || h.Shape[0] != 1 {
+		return nil, false
+	}
+	return v.b[len(v.b)-int(h.Size):], true
+}
