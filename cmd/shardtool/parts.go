@@ -131,11 +131,6 @@ func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.P
 	fmt.Fprintf(out, "took %.1fs; when all parts are packed: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
 }
 
-// objectText returns the address of an object as a user would write it.
-func objectText(store objstore.Store, name string) string {
-	return strings.TrimSuffix(store.String(), "/") + "/" + name
-}
-
 // partsCommand has the flags that missing and commit share.
 type partsCommand struct {
 	parts int

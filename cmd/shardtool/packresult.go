@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// sweep removes the temporary files of killed uploads.
+func sweep(ctx context.Context, store objstore.Store) {
+	if sweep := objstore.TraitsOf(store).Sweep; sweep != nil {
+		_, _ = sweep(ctx, time.Minute) // they are harmless where it fails
+	}
+}
+
+// skipPrinter prints the first skipped samples; their number is printed at the end.
+func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleError) {
+	const most = 20
+	var mu sync.Mutex
+	n := 0
+	return func(e *writer.SampleError) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch n++; {
+		case n <= most:
+			fmt.Fprintf(w, "skipped: %v\n", e)
+		case n == most+1:
+			fmt.Fprintln(w, "skipped: more follow, which are counted only")
+		}
+	}
+}
+
+// printResult prints what was published.
+func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, took time.Duration) error {
+	if err := present(cmd, asJSON, map[string]any{
+		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
+		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
+		"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "already": res.Already, "seconds": took.Seconds(),
+	}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+			bytesText(res.PayloadBytes), bytesText(res.Bytes), format.DigestString(res.Digest))
+		if res.Generation > 1 {
+			fmt.Fprintf(w, "generation %d, %s\n", res.Generation, res.Tables)
+		}
+		printResumed(w, res.Adopted, res.Written)
+		fmt.Fprintf(w, "took %.1fs\n", took.Seconds())
+	}); err != nil {
+		return err
+	}
+	return skippedError(store, res.Skipped, res.SkippedList)
+}
+
+// printResumed prints how much of an interrupted pack was reused.
+func printResumed(out io.Writer, adopted, written int64) {
+	if adopted > 0 {
+		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(adopted, "sample"), countText(uint64(written)))
+	}
+}
+
+// skippedError returns the error of a pack that skipped samples, or nil.
+func skippedError(store objstore.Store, skipped int64, list string) error {
+	if skipped == 0 {
+		return nil
+	}
+	return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(skipped, "sample"), objectText(store, list))}
+}
+
+// objectText returns the address of an object as a user would write it.
+func objectText(store objstore.Store, name string) string {
+	return strings.TrimSuffix(store.String(), "/") + "/" + name
+}
