@@ -2,6 +2,7 @@ package lines
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -261,4 +262,38 @@ func (u *cutter) row(b []byte, quote int, at place) (s span, err error) {
 		return s, fmt.Errorf("line %d: %w: too many quotes are not closed to find the ends of rows: double the quotes inside cells", at.line, format.ErrCorrupt)
 	}
 	return s, nil
+}
+
+// records cuts whole records. It returns false if there is none yet. What follows a damaged length
+// cannot be found.
+func (u *cutter) records(c *chunk) (bool, error) {
+	c.place = u.at
+	w, at, pos := u.buf[u.lo:], u.at, 0
+	for pos < len(w) && pos < max(u.size, 1) {
+		rest := w[pos:]
+		size := uint64(0)
+		if len(rest) >= recordHead {
+			if maskedCRC(rest[:8]) != binary.LittleEndian.Uint32(rest[8:]) {
+				return false, corruptf("record %d: its length does not match its checksum", at.row)
+			}
+			if size = binary.LittleEndian.Uint64(rest); size > uint64(u.limit) {
+				return false, fmt.Errorf("record %d: %w", at.row, tooLongError(u.limit))
+			}
+		}
+		if uint64(len(rest)) < recordHead+recordTail+size {
+			if u.eof {
+				return false, corruptf("record %d is cut: the file ends in it", at.row)
+			}
+			break
+		}
+		end := pos + recordHead + recordTail + int(size)
+		c.spans = append(c.spans, span{begin: pos, end: end, line: at.line, row: at.row, lines: 1})
+		at.off, at.line, at.row, pos = at.off+int64(end-pos), at.line+1, at.row+1, end
+	}
+	if pos == 0 {
+		return false, nil
+	}
+	u.take(c, pos)
+	u.at = at
+	return true, nil
 }

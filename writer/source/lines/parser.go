@@ -1,10 +1,13 @@
 package lines
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kinds"
@@ -283,4 +286,55 @@ func (p *parser) teach(of *chunk, c *column, ext extension, name string) {
 	}
 	c.words[ext] = word
 	of.lessons = append(of.lessons, lesson{len(of.rows) - 1, name, word})
+}
+
+// example parses a record: a tf.train.Example, or a SequenceExample, whose context is an Example.
+func (p *parser) example(c *chunk, record []byte) error {
+	body := record[recordHead : len(record)-recordTail]
+	if maskedCRC(body) != binary.LittleEndian.Uint32(record[len(record)-recordTail:]) {
+		return corruptf("it does not match its checksum")
+	}
+	return messages(body, func(num protowire.Number, typ protowire.Type, b []byte) error {
+		if typ != protowire.BytesType {
+			return errWire
+		}
+		switch num {
+		case 1:
+			return entries(b, func(name string, feature []byte) error {
+				var f tfFeature
+				if err := f.read(feature); err != nil {
+					return fmt.Errorf("feature %s: %w", quoted(name), err)
+				}
+				v, err := f.value(c)
+				if err != nil {
+					return fmt.Errorf("feature %s: %w", quoted(name), err)
+				}
+				return p.feature(name, v)
+			})
+		case 2:
+			return entries(b, func(name string, list []byte) error {
+				v, err := steps(c, list)
+				if err != nil {
+					return fmt.Errorf("feature list %s: %w", quoted(name), err)
+				}
+				return p.feature(name, v)
+			})
+		}
+		return errWire
+	})
+}
+
+// feature sets the value of a column. A name such as image/encoded becomes a field image_encoded.
+func (p *parser) feature(name string, v value) error {
+	col := p.find(name)
+	if strings.IndexByte(col.base, '/') >= 0 {
+		col.base = strings.ReplaceAll(col.base, "/", "_")
+	}
+	if col.row != p.row {
+		if p.present = append(p.present, col); len(p.present) > maxColumns {
+			return corruptf("it has more than %d features", maxColumns)
+		}
+	}
+	col.row, col.v = p.row, v
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -30,40 +29,6 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func maskedCRC(b []byte) uint32 {
 	sum := crc32.Checksum(b, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8
-}
-
-// records cuts whole records. It returns false if there is none yet. What follows a damaged length
-// cannot be found.
-func (u *cutter) records(c *chunk) (bool, error) {
-	c.place = u.at
-	w, at, pos := u.buf[u.lo:], u.at, 0
-	for pos < len(w) && pos < max(u.size, 1) {
-		rest := w[pos:]
-		size := uint64(0)
-		if len(rest) >= recordHead {
-			if maskedCRC(rest[:8]) != binary.LittleEndian.Uint32(rest[8:]) {
-				return false, corruptf("record %d: its length does not match its checksum", at.row)
-			}
-			if size = binary.LittleEndian.Uint64(rest); size > uint64(u.limit) {
-				return false, fmt.Errorf("record %d: %w", at.row, tooLongError(u.limit))
-			}
-		}
-		if uint64(len(rest)) < recordHead+recordTail+size {
-			if u.eof {
-				return false, corruptf("record %d is cut: the file ends in it", at.row)
-			}
-			break
-		}
-		end := pos + recordHead + recordTail + int(size)
-		c.spans = append(c.spans, span{begin: pos, end: end, line: at.line, row: at.row, lines: 1})
-		at.off, at.line, at.row, pos = at.off+int64(end-pos), at.line+1, at.row+1, end
-	}
-	if pos == 0 {
-		return false, nil
-	}
-	u.take(c, pos)
-	u.at = at
-	return true, nil
 }
 
 // errWire means that a record is no message of tf.train.
@@ -115,57 +80,6 @@ func entries(b []byte, each func(name string, value []byte) error) error {
 		}
 		return each(string(name), value)
 	})
-}
-
-// example parses a record: a tf.train.Example, or a SequenceExample, whose context is an Example.
-func (p *parser) example(c *chunk, record []byte) error {
-	body := record[recordHead : len(record)-recordTail]
-	if maskedCRC(body) != binary.LittleEndian.Uint32(record[len(record)-recordTail:]) {
-		return corruptf("it does not match its checksum")
-	}
-	return messages(body, func(num protowire.Number, typ protowire.Type, b []byte) error {
-		if typ != protowire.BytesType {
-			return errWire
-		}
-		switch num {
-		case 1:
-			return entries(b, func(name string, feature []byte) error {
-				var f tfFeature
-				if err := f.read(feature); err != nil {
-					return fmt.Errorf("feature %s: %w", quoted(name), err)
-				}
-				v, err := f.value(c)
-				if err != nil {
-					return fmt.Errorf("feature %s: %w", quoted(name), err)
-				}
-				return p.feature(name, v)
-			})
-		case 2:
-			return entries(b, func(name string, list []byte) error {
-				v, err := steps(c, list)
-				if err != nil {
-					return fmt.Errorf("feature list %s: %w", quoted(name), err)
-				}
-				return p.feature(name, v)
-			})
-		}
-		return errWire
-	})
-}
-
-// feature sets the value of a column. A name such as image/encoded becomes a field image_encoded.
-func (p *parser) feature(name string, v value) error {
-	col := p.find(name)
-	if strings.IndexByte(col.base, '/') >= 0 {
-		col.base = strings.ReplaceAll(col.base, "/", "_")
-	}
-	if col.row != p.row {
-		if p.present = append(p.present, col); len(p.present) > maxColumns {
-			return corruptf("it has more than %d features", maxColumns)
-		}
-	}
-	col.row, col.v = p.row, v
-	return nil
 }
 
 // tfFeature is a tf.train.Feature: a list of bytes, of floats or of integers.
@@ -292,17 +206,4 @@ func steps(c *chunk, list []byte) (value, error) {
 		return value{}, fmt.Errorf("%w: an array of %d bytes", format.ErrTooLarge, len(all.numbers))
 	}
 	return c.array(descr, all.numbers, n, each), nil
-}
-
-// scalar returns the only element of an array of one dimension that a record has.
-func (v value) scalar() (element []byte, ok bool) {
-	n, err := npy.HeaderLen(v.b[:npy.Lead])
-	if err != nil {
-		return nil, false
-	}
-	h, err := npy.Parse(v.b[:n])
-	if err != nil || len(h.Shape) != 1 || h.Shape[0] != 1 {
-		return nil, false
-	}
-	return v.b[len(v.b)-int(h.Size):], true
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/internal/where"
 )
 
@@ -210,4 +211,17 @@ func (c *condition) compareFloat(f float64, ok bool) (int, bool) {
 type attr struct {
 	format.Attribute
 	column string
+}
+
+// scalar returns the only element of an array of one dimension that a record has.
+func (v value) scalar() (element []byte, ok bool) {
+	n, err := npy.HeaderLen(v.b[:npy.Lead])
+	if err != nil {
+		return nil, false
+	}
+	h, err := npy.Parse(v.b[:n])
+	if err != nil || len(h.Shape) != 1 || h.Shape[0] != 1 {
+		return nil, false
+	}
+	return v.b[len(v.b)-int(h.Size):], true
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
@@ -84,67 +83,6 @@ func (t *table) read(ctx context.Context, i int64) error {
 	return nil
 }
 
-// openIndex reads the header of the index that a names, and makes a the .bin file.
-func (a *array) openIndex(ctx context.Context) (err error) {
-	x := &index{File: a.File}
-	corrupt := func(msg string, args ...any) error {
-		return fmt.Errorf("%w: "+msg, append([]any{format.ErrCorrupt}, args...)...)
-	}
-	obj, err := x.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer obj.Close()
-	head := make([]byte, min(indexHeader, x.Info.Size))
-	if err := obj.ReadAt(ctx, head, 0); err != nil {
-		return err
-	}
-	switch {
-	case !strings.HasPrefix(string(head), indexMagic):
-		return corrupt("it is no index of Megatron, version 1")
-	case int64(len(head)) < indexHeader:
-		return corrupt("its header is truncated")
-	}
-	le := binary.LittleEndian
-	if version := le.Uint64(head[9:]); version != 1 {
-		return fmt.Errorf("%w: an index of Megatron of version %d: version 1 is known", format.ErrVersion, version)
-	}
-	if code := head[17]; code == 6 || code == 7 {
-		return fmt.Errorf("its elements are floating-point numbers, not token ids")
-	} else if int(code) >= len(indexTypes) || indexTypes[code] == 0 {
-		return corrupt("its type has the code %d, which is none", code)
-	} else {
-		a.layout = layout{DType: indexTypes[code]}
-	}
-	sequences, bounds := le.Uint64(head[18:]), le.Uint64(head[26:])
-	rest := uint64(x.Info.Size - indexHeader)
-	if sequences > rest/12 || bounds == 0 || bounds > (rest-12*sequences)/8 {
-		return corrupt("its header says %d sequences and %d bounds of documents, and %d bytes follow it: it is cut, or no index", sequences, bounds, rest)
-	}
-	if more := rest - 12*sequences - 8*bounds; more == sequences && more > 0 {
-		return fmt.Errorf("it has a mode for each sequence, as of multimodal data, which pack does not read")
-	} else if more > 0 {
-		return corrupt("%d bytes follow it", more)
-	}
-	x.sequences, x.documents = int64(sequences), int64(bounds)-1
-	x.lengths = table{of: x, at: indexHeader, width: 4, n: x.sequences}
-	x.offsets = table{of: x, at: x.lengths.at + 4*x.sequences, width: 8, n: x.sequences}
-	x.bounds = table{of: x, at: x.offsets.at + 8*x.sequences, width: 8, n: x.documents + 1}
-	name := strings.TrimSuffix(a.Name, a.Name[len(a.Name)-4:]) + ".bin"
-	a.Path = strings.TrimSuffix(a.Path, a.Path[max(0, len(a.Path)-4):]) + ".bin"
-	a.Name, a.As, a.index = name, "", x
-	bin, err := a.Open(ctx)
-	if err != nil {
-		return fmt.Errorf("the tokens of the index %s: %w", x.Path, err)
-	}
-	defer bin.Close()
-	if err := x.check(ctx, a.Info.Size, a.layout.size()); err != nil {
-		return fmt.Errorf("the index %s: %w", x.Path, err)
-	}
-	a.data = x.first
-	return nil
-}
-
 // check reads the whole index, and compares it with a .bin file of size bytes.
 func (x *index) check(ctx context.Context, size, width int64) error {
 	x.follows, x.equal = true, -1
@@ -217,19 +155,4 @@ func (x *index) document(ctx context.Context, d, width int64) (first, n int64, e
 		n += more
 	}
 	return (at - x.first) / width, n, err
-}
-
-// cutIndex divides the tokens of an index into samples.
-func (a *array) cutIndex(opt *Options) error {
-	x := a.index
-	switch {
-	case opt.Length > 0 && !x.follows:
-		return writer.Optionf("length: the documents of %s do not follow each other in its .bin file: join them, as with a separator", x.Path)
-	case opt.Length > 0:
-		return a.cut([]int64{x.tokens}, opt)
-	case x.follows && x.equal > 0:
-		return a.cut([]int64{x.documents, x.equal}, opt)
-	}
-	a.ragged, a.rows, a.samples = true, x.documents, x.documents
-	return nil
 }
