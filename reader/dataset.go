@@ -78,6 +78,9 @@ type Info struct {
 	// Removed are the numbers of the removed samples, and Purged the numbers of removed samples that
 	// have lost their bytes and keys too. Both ascend.
 	Removed, Purged []uint64
+	// Replaces names the fields and attributes of the data set, or of other layers, that give way to a
+	// layer's; nil for a data set that is no layer.
+	Replaces []string
 	// Format is the version of the format that a reader of the data set needs.
 	Format string
 	// Meta is the metadata that the packer wrote.
@@ -87,10 +90,14 @@ type Info struct {
 // Info describes the generation as a whole. It reads nothing.
 func (d *Dataset) Info() Info {
 	t := d.tables
+	var replaces []string
+	if t.Base != nil {
+		replaces = t.Base.Replaces
+	}
 	return Info{
 		Generation: t.Generation, Tables: d.catalog.Name, Parent: t.Parent, OrderDigest: d.orderDigest(), KeysTable: d.keysTable(),
 		Blocks: t.Blocks, Bytes: t.Bytes, DecodedBytes: t.Decoded, Fields: t.Fields, Attributes: d.allAttributes,
-		Removed: t.Removed, Purged: t.Purged, Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()), Meta: t.Meta,
+		Removed: t.Removed, Purged: t.Purged, Replaces: replaces, Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()), Meta: t.Meta,
 	}
 }
 

@@ -27,6 +27,7 @@ type dataPage struct {
 	InView  uint64 // samples of the view in use; as many as Samples without one
 	Shards  int
 	Totals  []total
+	Layers  []string
 	Views   []string
 	Meta    []attr
 	List    []shard
@@ -71,7 +72,7 @@ func (s *Server) data(r *http.Request) (any, error) {
 	in := of.Set.Info()
 	p := &dataPage{
 		Source: of, In: in, Digest: format.DigestString(of.Set.Digest()), Samples: of.Set.NumSamples(), InView: of.Set.Selection().Distinct(),
-		Shards: of.Set.NumShards(), Views: viewNames(ctx, of.Set),
+		Shards: of.Set.NumShards(), Layers: of.Layers(), Views: viewNames(ctx, of.Set),
 	}
 	for name, value := range in.Meta {
 		p.Meta = append(p.Meta, attr{name, clean(value, 2000)})

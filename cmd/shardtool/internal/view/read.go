@@ -1,6 +1,7 @@
 package view
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -25,7 +26,7 @@ const (
 	// each field.
 	maxSample = 2 << 20
 	// readers is how many samples of a page are read concurrently.
-	readers = 8
+	readers = 16
 )
 
 // card is a sample as a page shows it.
@@ -57,62 +58,176 @@ type attr struct {
 	Value any
 }
 
-// cards reads the samples of a page, in order. What is wrong with a sample is shown on its card.
+// part is a data set that fields of samples are read from: a source's own, or one of its layers.
+type part struct {
+	set    *reader.Dataset
+	fields map[string]bool
+}
+
+// parts returns the data sets that the samples of a source are read from, its own first.
+func (of *Source) parts() []part {
+	all := []part{{of.Set, map[string]bool{}}}
+	for _, layer := range of.Set.Layers() {
+		all = append(all, part{layer, map[string]bool{}})
+	}
+	for _, f := range of.Set.Fields() {
+		from := 0
+		for i, p := range all {
+			in := p.set.Info()
+			has := slices.ContainsFunc(in.Fields, func(t format.FieldTotal) bool { return t.Name == f.Name })
+			if has && (from == 0 || slices.Contains(in.Replaces, f.Name)) { // others do not have it, or give way
+				from = i
+			}
+		}
+		all[from].fields[f.Name] = true
+	}
+	return all
+}
+
+// entry is a sample that is being read for a page.
+type entry struct {
+	card
+	at    reader.Location
+	parts []part
+	from  []int // number of the part of each of card.Fields
+	err   error
+}
+
+// cards reads the samples of a page, in order: the indexes of their shards, then each block that
+// has some of them, once. What is wrong with a sample is shown on its card.
 func (s *Server) cards(ctx context.Context, of *Source, numbers []uint64) []card {
-	out := make([]card, len(numbers))
+	entries := s.entries(ctx, of, numbers)
+	jobs := map[job][]*entry{}
+	for i := range entries {
+		x := &entries[i]
+		total := uint64(0)
+		for j := range x.Fields {
+			total += x.Fields[j].Size
+		}
+		for part := range x.parts {
+			if x.err != nil || x.Removed || !slices.Contains(x.from, part) {
+				continue
+			}
+			id := job{part: part, shard: x.at.Shard, block: x.at.Block}
+			if total > maxSample {
+				id = job{part: part, large: i + 1}
+			}
+			jobs[id] = append(jobs[id], x)
+		}
+	}
 	var g errgroup.Group
 	g.SetLimit(readers)
-	for i, n := range numbers {
+	failed := make(chan func(), len(jobs))
+	for id, of := range jobs {
 		g.Go(func() error {
-			out[i] = s.card(ctx, of, n)
+			if err := s.fill(ctx, id, of); err != nil {
+				failed <- func() {
+					for _, x := range of {
+						x.err = cmp.Or(x.err, err)
+					}
+				}
+			}
 			return nil
 		})
 	}
 	_ = g.Wait() // errors are on the cards
+	close(failed)
+	for note := range failed {
+		note()
+	}
+	out := make([]card, len(entries))
+	for i := range entries {
+		x := &entries[i]
+		x.Fields = slices.DeleteFunc(x.Fields, func(f field) bool { return f.Kind == "" })
+		slices.SortStableFunc(x.Fields, func(a, b field) int { return cmp.Compare(rank(a.Kind), rank(b.Kind)) })
+		if x.err != nil {
+			x.Error = plain.Text(x.err.Error())
+		}
+		out[i] = x.card
+	}
 	return out
 }
 
-// card reads one sample.
-func (s *Server) card(ctx context.Context, of *Source, n uint64) card {
-	c := card{Source: of.Name, Number: n}
-	sizes, err := s.entry(ctx, of, n, &c)
-	if err == nil && !c.Removed {
-		err = s.fields(ctx, of, n, sizes, &c)
+// entries fills in what the indexes tell about samples. Each index is read once.
+func (s *Server) entries(ctx context.Context, of *Source, numbers []uint64) []entry {
+	out, parts := make([]entry, len(numbers)), of.parts()
+	var g errgroup.Group
+	g.SetLimit(readers)
+	for i, n := range numbers {
+		g.Go(func() error {
+			x := &out[i]
+			x.Source, x.Number, x.parts = of.Name, n, parts
+			x.at, x.err = of.Set.Locate(ctx, n)
+			return nil
+		})
 	}
-	if err != nil {
-		c.Error = plain.Text(err.Error())
-	}
-	return c
-}
-
-// entry fills in what the index of the shard tells.
-func (s *Server) entry(ctx context.Context, of *Source, n uint64, c *card) (sizes []format.FieldSize, err error) {
-	at, err := of.Set.Locate(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	info, err := of.Set.Shard(ctx, at.Shard)
-	if err != nil {
-		return nil, err
-	}
-	c.Shard, c.Block = info.Name, at.Block
-	first, err := of.Set.FirstSample(ctx, at.Shard)
-	if err != nil {
-		return nil, err
-	}
-	ix, err := of.Set.Index(ctx, at.Shard)
-	if err != nil {
-		return nil, err
-	}
-	i := int(n - first)
-	c.Offset = offset(ix, at.Block)
-	c.Key, c.Removed = ix.Keys.At(i), of.Set.Removed(n)
-	for a := range ix.Attrs {
-		if v, ok := ix.Attrs[a].At(i); ok {
-			c.Attrs = append(c.Attrs, attr{v.Name, valueOf(v)})
+	_ = g.Wait() // errors are in the entries
+	byShard := map[int][]*entry{}
+	for i := range out {
+		if x := &out[i]; x.err == nil {
+			byShard[x.at.Shard] = append(byShard[x.at.Shard], x)
 		}
 	}
-	return ix.Cursors([]int{i})[0].Fields(nil), nil
+	for shard, of := range byShard {
+		g.Go(func() error {
+			slices.SortFunc(of, func(a, b *entry) int { return cmp.Compare(a.Number, b.Number) })
+			for i := range parts {
+				if err := indexed(ctx, i, &parts[i], shard, of); err != nil {
+					for _, x := range of {
+						x.err = err
+					}
+					break
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return out
+}
+
+// indexed adds what the index of a shard of a part tells to samples of it, which ascend.
+func indexed(ctx context.Context, number int, p *part, shard int, of []*entry) error {
+	if number > 0 && (len(p.fields) == 0 || shard >= p.set.NumShards()) {
+		return nil
+	}
+	info, err := p.set.Shard(ctx, shard)
+	if err != nil {
+		return err
+	}
+	first, err := p.set.FirstSample(ctx, shard)
+	if err != nil {
+		return err
+	}
+	ix, err := p.set.Index(ctx, shard)
+	if err != nil {
+		return err
+	}
+	at := make([]int, len(of))
+	for i, x := range of {
+		at[i] = int(x.Number - first)
+	}
+	cursors := ix.Cursors(at)
+	for i, x := range of {
+		if number == 0 {
+			x.Shard, x.Block, x.Offset = info.Name, x.at.Block, offset(ix, x.at.Block)
+			x.Key, x.Removed = ix.Keys.At(at[i]), p.set.Removed(x.Number)
+			for a := range ix.Attrs {
+				if v, ok := ix.Attrs[a].At(at[i]); ok {
+					x.Attrs = append(x.Attrs, attr{v.Name, valueOf(v)})
+				}
+			}
+		} else if p.set.Removed(x.Number) { // the layer has nothing for it
+			continue
+		}
+		for _, f := range cursors[i].Fields(nil) {
+			if p.fields[f.Name] {
+				x.Fields = append(x.Fields, field{Name: f.Name, Size: uint64(f.Size), Source: x.Source, Number: x.Number})
+				x.from = append(x.from, number)
+			}
+		}
+	}
+	return nil
 }
 
 // offset returns where a block begins in its shard.
@@ -140,31 +255,60 @@ func valueOf(v format.AttrValue) any {
 	return clean(v.Label, 200)
 }
 
-// fields reads what is shown of the fields.
-func (s *Server) fields(ctx context.Context, of *Source, n uint64, sizes []format.FieldSize, c *card) error {
-	total := uint64(0)
-	for _, f := range sizes {
-		total += uint64(f.Size)
+// job is what is read at a time: the samples of a page in a block of a part, or one large sample.
+type job struct {
+	part, shard, block int
+	large              int // 1 + the place of the sample on the page
+}
+
+// fill reads the fields that samples have in a part.
+func (s *Server) fill(ctx context.Context, id job, of []*entry) error {
+	set := of[0].parts[id.part].set
+	look := func(x *entry, head func(name string) ([]byte, error)) error {
+		for i := range x.Fields {
+			f := &x.Fields[i]
+			if x.from[i] != id.part {
+				continue
+			}
+			data, err := head(f.Name)
+			if err != nil {
+				return err
+			}
+			f.look = lookAt(f.Name, data, f.Size, s.Tokenizer)
+		}
+		return nil
 	}
-	head := func(name string) ([]byte, error) { return readHead(ctx, of.Set, n, name, headSize) }
-	if total <= maxSample {
-		sample, err := of.Set.Get(ctx, n)
+	numbers := make([]uint64, len(of))
+	for i, x := range of {
+		numbers[i] = x.Number
+	}
+	if id.large == 0 {
+		whole, err := s.recent.read(ctx, set, numbers)
 		if err != nil {
 			return err
 		}
-		head = func(name string) ([]byte, error) {
-			data, _ := sample.Field(name)
-			return data[:min(len(data), headSize)], nil
+		for _, x := range of {
+			sample := whole[x.Number]
+			if sample == nil {
+				continue
+			}
+			err := look(x, func(name string) ([]byte, error) {
+				data, _ := sample.Field(name)
+				return data[:min(len(data), headSize)], nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if len(whole) > 0 {
+			return nil
 		}
 	}
-	for _, f := range sizes {
-		data, err := head(f.Name)
-		if err != nil {
+	for _, x := range of { // of a large sample, or a large block, the beginning of each field
+		if err := look(x, func(name string) ([]byte, error) { return readHead(ctx, set, x.Number, name, headSize) }); err != nil {
 			return err
 		}
-		c.Fields = append(c.Fields, field{Name: f.Name, Size: uint64(f.Size), Source: of.Name, Number: n, look: lookAt(f.Name, data, uint64(f.Size), s.Tokenizer)})
 	}
-	slices.SortStableFunc(c.Fields, func(a, b field) int { return cmp.Compare(rank(a.Kind), rank(b.Kind)) })
 	return nil
 }
 
@@ -175,13 +319,13 @@ func rank(kind string) int {
 
 var errEnough = errors.New("enough")
 
-// part is a writer that keeps the bytes [skip, skip+most) of what is written to it.
-type part struct {
+// window is a writer that keeps the bytes [skip, skip+most) of what is written to it.
+type window struct {
 	skip, most int64
 	to         io.Writer
 }
 
-func (p *part) Write(b []byte) (int, error) {
+func (p *window) Write(b []byte) (int, error) {
 	n := len(b)
 	skip := min(p.skip, int64(n))
 	p.skip -= skip
@@ -200,7 +344,7 @@ func (p *part) Write(b []byte) (int, error) {
 // readHead reads the beginning of a field.
 func readHead(ctx context.Context, ds *reader.Dataset, n uint64, name string, most int64) ([]byte, error) {
 	var b strings.Builder
-	err := ds.Field(ctx, n, name, &part{most: most, to: &b})
+	err := ds.Field(ctx, n, name, &window{most: most, to: &b})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -217,6 +361,8 @@ type content struct {
 	size int64
 	at   int64
 	pipe *io.PipeReader
+	// whole is the field where it was read already.
+	whole []byte
 }
 
 func (c *content) Seek(offset int64, whence int) (int64, error) {
@@ -243,7 +389,7 @@ func (c *content) Read(b []byte) (int, error) {
 	if c.pipe == nil {
 		r, w := io.Pipe()
 		c.pipe = r
-		to := &part{skip: c.at, most: math.MaxInt64, to: w}
+		to := &window{skip: c.at, most: math.MaxInt64, to: w}
 		go func() { _ = w.CloseWithError(c.ds.Field(c.ctx, c.n, c.name, to)) }()
 	}
 	n, err := c.pipe.Read(b)
@@ -259,27 +405,35 @@ func (c *content) Close() {
 	}
 }
 
-// wanted is the field that a request names.
-func (s *Server) wanted(ctx context.Context, q url.Values) (of *Source, n uint64, f format.FieldSize, err error) {
-	if of, err = s.source(q); err != nil {
-		return
-	}
-	if n, err = number(q, "n", 0); err != nil {
-		return
-	}
-	var c card
-	sizes, err := s.entry(ctx, of, n, &c)
+// wanted is the field that a request names, with its beginning, of at most so many bytes, and the
+// data set that has it.
+func (s *Server) wanted(ctx context.Context, q url.Values, most int64) (c *content, head []byte, err error) {
+	of, err := s.source(q)
 	if err != nil {
-		return
+		return nil, nil, err
 	}
-	if c.Removed {
-		return of, n, f, missing("sample number %d was removed", n)
+	n, err := number(q, "n", 0)
+	if err != nil {
+		return nil, nil, err
 	}
-	i := slices.IndexFunc(sizes, func(f format.FieldSize) bool { return f.Name == q.Get("name") })
+	x := &s.entries(ctx, of, []uint64{n})[0]
+	if x.err != nil {
+		return nil, nil, x.err
+	}
+	if x.Removed {
+		return nil, nil, missing("sample number %d was removed", n)
+	}
+	i := slices.IndexFunc(x.Fields, func(f field) bool { return f.Name == q.Get("name") })
 	if i < 0 {
-		return of, n, f, missing("sample number %d has no field %q", n, q.Get("name"))
+		return nil, nil, missing("sample number %d has no field %q", n, q.Get("name"))
 	}
-	return of, n, sizes[i], nil
+	c = &content{ctx: ctx, ds: x.parts[x.from[i]].set, n: n, name: x.Fields[i].Name, size: int64(x.Fields[i].Size)}
+	if sample := s.recent.get(c.ds, n); sample != nil {
+		c.whole, _ = sample.Field(c.name)
+		return c, c.whole[:min(int64(len(c.whole)), most)], nil
+	}
+	head, err = readHead(ctx, c.ds, n, c.name, most)
+	return c, head, err
 }
 
 // field serves the bytes of a field: images, sounds and videos for the page, everything else as a
@@ -287,26 +441,28 @@ func (s *Server) wanted(ctx context.Context, q url.Values) (of *Source, n uint64
 func (s *Server) field(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	of, n, f, err := s.wanted(ctx, r.URL.Query())
-	var head []byte
-	if err == nil {
-		head, err = readHead(ctx, of.Set, n, f.Name, headSize)
-	}
+	c, head, err := s.wanted(ctx, r.URL.Query(), headSize)
 	if err != nil {
 		http.Error(w, plain.Text(err.Error()), statusOf(err))
 		return
 	}
+	defer c.Close()
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Content-Type", "application/octet-stream")
-	if l := lookAt(f.Name, head, uint64(f.Size), nil); l.Type != "" && !r.URL.Query().Has("save") {
+	if l := lookAt(c.name, head, uint64(c.size), nil); l.Type != "" && !r.URL.Query().Has("save") {
 		h.Set("Content-Type", l.Type)
 	} else {
-		h.Set("Content-Disposition", `attachment; filename*=UTF-8''`+url.PathEscape(fileName(n, f.Name)))
+		h.Set("Content-Disposition", `attachment; filename*=UTF-8''`+url.PathEscape(fileName(c.n, c.name)))
 	}
-	c := &content{ctx: ctx, ds: of.Set, n: n, name: f.Name, size: f.Size}
-	defer c.Close()
-	http.ServeContent(w, r, "", time.Time{}, c)
+	var body io.ReadSeeker = c
+	if c.whole == nil && int64(len(head)) == c.size {
+		c.whole = head
+	}
+	if c.whole != nil {
+		body = bytes.NewReader(c.whole)
+	}
+	http.ServeContent(w, r, "", time.Time{}, body)
 }
 
 // fileName is a name for a saved field without anything that leads elsewhere.
@@ -322,15 +478,10 @@ func fileName(n uint64, name string) string {
 
 // heat serves the heat map of an array.
 func (s *Server) heat(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
-	of, n, f, err := s.wanted(ctx, r.URL.Query())
-	var head []byte
-	if err == nil {
-		head, err = readHead(ctx, of.Set, n, f.Name, heatBytes)
-	}
+	c, head, err := s.wanted(r.Context(), r.URL.Query(), heatBytes)
 	var a *array
 	if err == nil {
-		a, err = readArray(head, uint64(f.Size))
+		a, err = readArray(head, uint64(c.size))
 	}
 	if err != nil {
 		http.Error(w, plain.Text(err.Error()), statusOf(err))

@@ -43,7 +43,7 @@ func (s *Server) sample(r *http.Request) (any, error) {
 	if n >= p.Of {
 		return nil, missing("there is no sample number %d: the data set has %d, counted from 0", n, p.Of)
 	}
-	p.Card = s.card(ctx, of, n)
+	p.Card = s.cards(ctx, of, []uint64{n})[0]
 	at := func(n uint64) string { return link("/sample", "source", of.Name, "n", n) }
 	if n > 0 {
 		p.Before = at(n - 1)

@@ -19,7 +19,7 @@ const lineSize = 100
 // Print writes a sample as text for people: its key and attributes, and a line for each field that
 // says what it is. Of a large sample it reads the beginning of each field.
 func Print(ctx context.Context, w io.Writer, ds *reader.Dataset, n uint64) error {
-	c := (&Server{}).card(ctx, &Source{Set: ds}, n)
+	c := (&Server{recent: newRecent()}).cards(ctx, &Source{Set: ds}, []uint64{n})[0]
 	if c.Error != "" {
 		return errors.New(c.Error)
 	}

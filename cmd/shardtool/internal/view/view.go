@@ -33,6 +33,7 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/page"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -41,6 +42,14 @@ type Source struct {
 	Name    string // in a mix; empty for one data set
 	Address string // as commands take it, without secrets
 	Set     *reader.Dataset
+}
+
+// Layers names the layers that the data set was opened with, as commands take them.
+func (of *Source) Layers() (names []string) {
+	for name := range of.Set.Layers() {
+		names = append(names, objstore.Redact(name))
+	}
+	return names
 }
 
 // Options say what a Server shows.
@@ -63,11 +72,12 @@ type Options struct {
 // Server handles the requests. It is safe for concurrent use.
 type Server struct {
 	Options
-	mux   *http.ServeMux
-	busy  chan struct{} // requests in work
-	mu    sync.Mutex
-	run   *reader.Run
-	views map[string]*views.Selection // by data set and expression
+	mux    *http.ServeMux
+	recent *recent
+	busy   chan struct{} // requests in work
+	mu     sync.Mutex
+	run    *reader.Run
+	views  map[string]*views.Selection // by data set and expression
 }
 
 // atOnce is how many requests are worked on concurrently; more wait. Each may hold maxPage bytes.
@@ -83,7 +93,7 @@ const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path 
 
 // New returns a server. It must be closed before the data sets.
 func New(o Options) *Server {
-	s := &Server{Options: o, mux: http.NewServeMux(), busy: make(chan struct{}, atOnce), views: map[string]*views.Selection{}}
+	s := &Server{Options: o, mux: http.NewServeMux(), recent: newRecent(), busy: make(chan struct{}, atOnce), views: map[string]*views.Selection{}}
 	for path, h := range map[string]func(*http.Request) (any, error){
 		"samples": s.samples, "sample": s.sample, "data": s.data, "step": s.step,
 	} {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
@@ -147,6 +148,95 @@ func TestPages(t *testing.T) {
 	s.want("/other", 404)
 	s.want("/../../etc/passwd", 307, `"/etc/passwd"`)
 	s.want("/etc/passwd", 404)
+}
+
+// TestBlocksAreReadOnce: a page reads each block once, and its images nothing more.
+func TestBlocksAreReadOnce(t *testing.T) {
+	var samples []testset.Sample
+	for i := range 300 {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("a/%04d", i), Fields: file("png", picture(), "txt", fmt.Sprintf("text %d.", i))})
+	}
+	s := show(t, samples, func(o *testset.Options) { o.ShardSize = 10 << 20 })
+	store := storetest.NewFaulty(s.Sources[0].Set.Store(), storetest.Fault{At: -1})
+	ds, err := reader.Open(t.Context(), store, reader.Options{Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ds.Close()
+	s.Sources[0].Set = ds
+	s.want("/samples?from=0", 200, "text 23.") // opens the shard and reads its index
+	at := func(n uint64) int {
+		place, err := ds.Locate(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return place.Block
+	}
+	before := store.Ops()
+	s.want("/samples?from=200&count=60", 200, "text 200.", "text 259.")
+	if got, want := store.Ops()-before, at(259)-at(200)+1; got != want || want < 2 {
+		t.Errorf("a page over %d blocks makes %d reads", want, got)
+	}
+	before = store.Ops()
+	for n := 200; n < 260; n++ {
+		if code, h, got := s.get(fmt.Sprintf("/field?n=%d&name=png", n)); code != 200 || h.Get("Content-Type") != "image/png" || got != picture() {
+			t.Errorf("image of sample %d: %d, %v", n, code, h)
+		}
+	}
+	if got := store.Ops() - before; got != 0 {
+		t.Errorf("60 images of a page make %d reads", got)
+	}
+	if s.recent.bytes == 0 || s.recent.bytes > recentBytes {
+		t.Errorf("%d bytes are kept", s.recent.bytes)
+	}
+}
+
+// TestLayers shows the fields of layers: a new one, which some samples lack, one in place of the data
+// set's, and a large one.
+func TestLayers(t *testing.T) {
+	base, caption, text := mem.New(), mem.New(), mem.New()
+	set, err := testset.Build(t.Context(), base, slices.Values(texts(100)), testset.Options{BlockSize: 20_000, ShardSize: 60_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("caption ", 400_000)
+	if _, err = testset.Layer(t.Context(), caption, set, nil, func(key string) []testset.Field {
+		switch key {
+		case "a/0003":
+			return nil
+		case "a/0004":
+			return file("caption", long)
+		}
+		return file("caption", "of "+key+".", "txt", "of the first layer")
+	}, testset.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = testset.Layer(t.Context(), text, set, []string{"txt"}, func(key string) []testset.Field {
+		return file("txt", "new "+key+".")
+	}, testset.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	ds, err := reader.Open(t.Context(), base, reader.Options{Memory: 64 << 20, Layers: []reader.Layer{{Name: "text", Store: text}, {Name: "it's", Store: caption}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ds.Close()
+	s := show(t, texts(1))
+	s.Sources[0].Set = ds
+	page := s.want("/samples?count=10", 200, "of a/0002.", "of a/0009.", "new a/0003.", "the first 16384 of 3200000 bytes")
+	for _, bad := range []string{"text 2.", "of a/0003.", "first layer"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	s.want("/sample?n=99", 200, "of c/0099.", "new c/0099.", `--layer text --layer`)
+	s.want("/field?n=99&name=caption", 200, "of c/0099.")
+	s.want("/field?n=50&name=txt", 200, "new b/0050.")
+	s.want("/field?n=3&name=caption", 404, "no field")
+	if _, _, got := s.get("/field?n=4&name=caption"); got != long {
+		t.Errorf("the large field has %d bytes, want %d", len(got), len(long))
+	}
+	s.want("/data", 200, "caption", "Layers", "text it&#39;s")
 }
 
 // TestStepIsWhatWasRead compares pages of steps, and the order of training, with a stream.
@@ -400,7 +490,7 @@ func TestManyRequests(t *testing.T) {
 	}
 	wg.Wait()
 	s.Sources[0].Set.Close() // as a store that goes away
-	s.want("/samples?from=50", 200, `class="bad"`, "closed")
+	s.want("/samples?from=200", 200, `class="bad"`, "closed")
 }
 
 // TestRunThatCannotBeOpened is an error of the page that needs the run, and of no other.
