@@ -17,7 +17,7 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 		return nil, optionsError{errors.New("reader: a change of the mix, and steps to skip, for one data set: they are for mixes")}
 	}
 	run := &Run{inputs: []*input{in}, begin: Place{Epoch: s.Epoch}, end: s.End(), globalBatch: s.globalBatch(from)}
-	params, unit, err := s.params(in.table, from)
+	params, unit, err := s.params(in, from)
 	if err != nil {
 		return nil, err
 	}
@@ -45,18 +45,18 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 
 // params returns the parameters of the order and of its units, chosen or from a checkpoint. Units
 // have no Kind if positions hold samples.
-func (s *Spec) params(table order.Table, from *Checkpoint) (order.Params, units.Params, error) {
+func (s *Spec) params(in *input, from *Checkpoint) (order.Params, units.Params, error) {
 	if from == nil {
 		c, unit := s.Order, s.Units
 		c.GlobalBatch, unit.Long = s.globalBatch(nil), cmp.Or(unit.Long, units.LongError)
-		params, unit, err := chooseParams(table, c, unit)
+		params, unit, err := chooseParams(in.table, c, unit)
 		if err != nil {
 			err = optionsError{err}
 		}
 		return params, unit, err
 	}
 	cp := from.Dataset
-	if err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp), s.sameWindow(table, cp)); err != nil {
+	if err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp), s.sameWindow(in.Dataset, in.table, cp)); err != nil {
 		return order.Params{}, units.Params{}, err
 	}
 	if s.Said["epoch"] && s.Epoch > cp.Epoch {
@@ -95,8 +95,10 @@ func unitsOfMark(m *order.UnitMark) units.Params {
 
 // sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and
 // runs are the checkpoint's, whatever rules chose them: the memory alone then decides the delay.
-func (s *Spec) sameWindow(table order.Table, cp *order.Checkpoint) error {
-	if !s.Said["shuffle-memory"] || !cp.Shuffle {
+// Layers add to the bytes that it is divided by, and the checkpoint does not say which ones were
+// read: with layers the checkpoint's window stays, whatever the memory.
+func (s *Spec) sameWindow(d *Dataset, table order.Table, cp *order.Checkpoint) error {
+	if !s.Said["shuffle-memory"] || !cp.Shuffle || len(d.layers) > 0 {
 		return nil
 	}
 	c, unit := s.Order, unitsOfMark(cp.Units)
@@ -112,7 +114,7 @@ func (s *Spec) sameWindow(table order.Table, cp *order.Checkpoint) error {
 		asked.Delay = 0
 	}
 	if err := cp.Params.Compare(asked); err != nil {
-		return fmt.Errorf("reader: shuffle memory of %d bytes: %w", c.Memory, err)
+		return fmt.Errorf("reader: shuffle memory of %d bytes: %w (if layers were read, leave the shuffle memory out: the order stays)", c.Memory, err)
 	}
 	return nil
 }

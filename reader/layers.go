@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
@@ -80,6 +81,14 @@ func (d *Dataset) Layers() iter.Seq2[string, *Dataset] {
 			}
 		}
 	}
+}
+
+// layerNames names the layers and their generations, for logs.
+func (d *Dataset) layerNames() (all []string) {
+	for name, l := range d.Layers() {
+		all = append(all, fmt.Sprintf("%s@%s", name, names.Generation(l.catalog.Name)))
+	}
+	return all
 }
 
 // Fields returns the totals of the fields that samples are delivered with, of the data set and its
@@ -247,10 +256,10 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 		}
 		all[name] = true
 	}
-	names := make([][]string, len(d.parts))
+	picked := make([][]string, len(d.parts))
 	for name, i := range owner {
 		if len(wanted) == 0 || all[name] {
-			names[i] = append(names[i], name)
+			picked[i] = append(picked[i], name)
 			d.parts[i].wanted = true
 		}
 	}
@@ -259,11 +268,11 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 	}
 	for i := range d.parts {
 		p := &d.parts[i]
-		slices.Sort(names[i])
+		slices.Sort(picked[i])
 		if i > 0 {
-			p.pick.Names = names[i]
-		} else if len(names[i]) < len(d.tables.Fields) {
-			p.pick = &assemble.Pick{Names: names[i]}
+			p.pick.Names = picked[i]
+		} else if len(picked[i]) < len(d.tables.Fields) {
+			p.pick = &assemble.Pick{Names: picked[i]}
 		}
 	}
 	d.parts = slices.DeleteFunc(slices.Clone(d.parts), func(p part) bool { return !p.wanted && p.layer != "" })

@@ -111,7 +111,7 @@ func (l *layered) want(number uint64, key string, fields []string, names ...stri
 		add("txt", string(value("txt", key, 20)))
 	}
 	for _, name := range names {
-		field := map[string]string{"text": "txt"}[name]
+		field := map[string]string{"text": "txt", "again": "caption"}[name]
 		if field == "" {
 			field = name
 		}

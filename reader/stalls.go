@@ -47,6 +47,11 @@ func (s *Stream) log(ctx context.Context, epoch uint64) {
 	if lost := s.lengths.Lost(); lost != "" {
 		s.opts.Log.Warn("stream: "+lost, "truncated", s.lengths.Truncated, "tokens_cut", s.lengths.Cut, "dropped", s.lengths.Dropped, "tokens_dropped", s.lengths.Left)
 	}
+	for _, in := range s.inputs {
+		if in.Dataset != nil && len(in.layers) > 0 {
+			s.opts.Log.Info("stream: layers", "source", in.name, "dataset", in.Store(), "tables", in.catalog.Name, "layers", in.layerNames())
+		}
+	}
 	s.logOrder(ctx, epoch)
 	tick := time.NewTicker(s.opts.StatsEvery)
 	defer tick.Stop()

@@ -213,6 +213,11 @@ func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
 				*path = filepath.Join(cmp.Or(q.Directory, "."), *path)
 			}
 		}
+		for k, layer := range s.Layers {
+			if q.Directory != "" && strings.HasPrefix(layer, ".") { // a name does not begin with a dot
+				s.Layers[k] = filepath.Join(q.Directory, layer)
+			}
+		}
 	}
 	return spec, nil
 }
