@@ -354,6 +354,9 @@ func (s *layerSource) ordered(ctx context.Context) error {
 		if !s.opt.ByPlace {
 			number = uint64(r.Row - 1)
 		}
+		if number >= end && s.part {
+			return r.failed(fmt.Errorf("%w: it is for sample %d, and the part ends before sample %d", format.ErrMismatch, number, end))
+		}
 		if number >= end { // rows are read several at once
 			s.ahead = binary.AppendUvarint(binary.AppendUvarint(s.ahead, before), uint64(len(rec)))
 			s.ahead = append(s.ahead, rec...)
@@ -384,7 +387,7 @@ func (s *layerSource) ordered(ctx context.Context) error {
 			return err
 		}
 	}
-	for last() < end {
+	for last() < end || s.part { // a program ends the rows of a part
 		more, err := in.next(ctx)
 		if err != nil {
 			return err

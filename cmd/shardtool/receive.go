@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
@@ -87,7 +88,7 @@ var errLeft = errors.New("leftovers")
 
 func runReceive(cmd *cobra.Command, target string) error {
 	signal.Ignore(append([]os.Signal{os.Interrupt}, stopSignals...)...)
-	r := &receiver{out: json.NewEncoder(cmd.OutOrStdout())}
+	r := &receiver{out: answers{to: json.NewEncoder(cmd.OutOrStdout()), mu: new(sync.Mutex)}}
 	err := r.run(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), target, cmd.ErrOrStderr())
 	if err == nil || errors.Is(err, receive.ErrLeft) {
 		return err
@@ -121,9 +122,22 @@ func runReceive(cmd *cobra.Command, target string) error {
 	return &exitError{code: e.Code}
 }
 
+// answers writes one JSON value a line, for any goroutine.
+type answers struct {
+	to *json.Encoder
+	mu *sync.Mutex
+}
+
+// Encode writes a reply.
+func (a answers) Encode(said reply) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.to.Encode(said)
+}
+
 // receiver is the child of a parent that writes.
 type receiver struct {
-	out   *json.Encoder
+	out   answers
 	begin *receive.Begin
 	opt   writer.Options
 	ready bool

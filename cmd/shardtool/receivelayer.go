@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
 	"github.com/shardtool/shardtool/format"
@@ -87,19 +91,38 @@ func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base obj
 	if err := r.out.Encode(reply{Kind: "layer", Done: left.Published, Layer: said}); err != nil {
 		return err
 	}
+	var work errgroup.Group
+	work.SetLimit(2) // a shard is put while the rows of the next one arrive
+	var failed atomic.Pointer[error]
 	for {
 		shard, commit, err := shards.Next()
+		if before := failed.Load(); before != nil {
+			err = *before
+		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return r.layerError(work.Wait())
 		case err != nil:
-			return err
+			return r.layerError(err)
 		case commit:
-			if left, _, err = begin(); err == nil {
+			if err = work.Wait(); err == nil {
+				left, _, err = begin()
+			}
+			if err == nil {
 				err = r.commitLayer(ctx, store, base, left)
 			}
 		default:
-			err = r.layerShard(ctx, store, shards, of, shard-left.First, left.Parts)
+			ended := make(chan struct{})
+			end := sync.OnceFunc(func() { close(ended) })
+			work.Go(func() error {
+				err := r.layerShard(ctx, store, shards, of, end, shard-left.First, left.Parts)
+				if err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+				end()
+				return err
+			})
+			<-ended
 		}
 		if err != nil {
 			return r.layerError(err)
@@ -107,13 +130,14 @@ func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base obj
 	}
 }
 
-// layerShard writes the shard whose rows the parent sends.
-func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards *receive.Shards, of func(writer.Splitter) writer.Splitter, part, parts int) error {
+// layerShard writes the shard whose rows the parent sends. It calls end when it has read all of them.
+func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards *receive.Shards, of func(writer.Splitter) writer.Splitter, end func(), part, parts int) error {
 	asked := false
 	rows := shards.Rows(func(at receive.Place) error {
 		asked = true
 		return r.out.Encode(reply{Kind: "ready", At: &at})
 	})
+	rows.Ended = end
 	defer rows.Close()
 	src := of(rows)
 	defer src.Close()
@@ -123,9 +147,6 @@ func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards 
 	}
 	if !asked { // it is there
 		return r.out.Encode(reply{Kind: "ready", Done: true})
-	}
-	if err := rows.Drain(ctx); err != nil {
-		return err
 	}
 	return r.out.Encode(reply{Kind: "result", Result: &receiveResult{
 		Samples: done.Samples, Shards: done.Shards, Bytes: done.Bytes, PayloadBytes: done.PayloadBytes, Written: done.Written, Resumed: done.Adopted,

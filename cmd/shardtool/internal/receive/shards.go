@@ -1,7 +1,6 @@
 package receive
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,16 +36,4 @@ func (s *Shards) Next() (shard int, commit bool, err error) {
 // Rows returns the rows of the shard that Next has returned. The caller must Close it.
 func (s *Shards) Rows(ready func(Place) error) *Source {
 	return New(s.begin, s.in, nil, ready)
-}
-
-// Drain reads the rest of a source, up to its END, if its parent sends one.
-func (s *Source) Drain(ctx context.Context) error {
-	for s.started {
-		if _, err := s.Next(ctx); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
 }

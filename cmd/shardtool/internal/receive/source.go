@@ -36,8 +36,9 @@ type Place struct {
 type Source struct {
 	// First is the number in the key of the first sample, for samples that arrive without a key.
 	First int64
-	// Asked answers STATE. Next calls it. By default it does nothing.
+	// Asked answers STATE. Next calls it. By default it does nothing. Ended is called at END.
 	Asked func() error
+	Ended func()
 
 	begin *Begin
 	in    io.Reader
@@ -95,7 +96,7 @@ type layoutAttr struct {
 // fields of earlier samples, as in a data set that is appended to.
 func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
 	s := &Source{begin: begin, in: in, ready: ready, at: Place{Types: map[string]string{}}, stop: make(chan struct{})}
-	s.Asked = func() error { return nil }
+	s.Asked, s.Ended = func() error { return nil }, func() {}
 	s.at.Stacked, s.decided = begin.Layout == writer.LayoutStacked.String(), begin.Layout != ""
 	maps.Copy(s.at.Types, known)
 	return s
@@ -204,6 +205,7 @@ func (s *Source) nextFrame(ctx context.Context) error {
 		}
 		return nil
 	case kindEnd:
+		s.Ended()
 		return io.EOF
 	case kindNumbers:
 		if len(s.cur.body)%8 != 0 {

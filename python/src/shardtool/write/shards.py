@@ -64,7 +64,7 @@ class Shards:
         self.done = bool(said.get("done"))
         self.slots = Slots(*job.schema)
         self.slots.learn(said["layer"].get("types") or {})
-        self._ends = False  # whether the answer to END is to come
+        self._put = 0  # shards whose answers to END are to come
         self._wanted = False
         self.written = 0
 
@@ -82,9 +82,8 @@ class Shards:
 
     def begin(self, shard: int) -> None:
         """Begins a shard."""
-        self._settle()
         self.child.send(receiver.SHARD, [shard.to_bytes(4, "little")])
-        self._wanted = not self.child.answer().get("done")
+        self._wanted = not self._answer("ready").get("done")
 
     def rows(self, numbers: Sequence[int], keys: Sequence[Any], columns: Dict[str, Any]) -> None:
         """Adds rows of the shard: a column for each field, in the order of the samples' numbers."""
@@ -101,16 +100,26 @@ class Shards:
         """Ends the shard. The child puts it while the next one is read."""
         if self._wanted:
             self.child.send(receiver.END, [])
-            self._ends = True
+            self._put += 1
 
-    def _settle(self) -> None:
-        if self._ends:
-            self._ends = False
-            self.written += int(self.child.answer()["result"]["written"])
+    def settle(self) -> None:
+        """Waits until all shards are put."""
+        while self._put:
+            self._answer("result")
+
+    def _answer(self, kind: str) -> Dict[str, Any]:
+        """Waits for an answer of a kind. Shards that were put answer meanwhile."""
+        while True:
+            said = self.child.answer()
+            if said["kind"] == "result" and self._put:
+                self._put -= 1
+                self.written += int(said["result"]["written"])
+            if said["kind"] == kind:
+                return said
 
     def commit(self) -> Dict[str, Any]:
         """Publishes the layer if all of its shards are there."""
-        self._settle()
+        self.settle()
         self.child.send(receiver.COMMIT, [])
         result: Dict[str, Any] = self.child.answer()["result"]
         return result
@@ -135,7 +144,7 @@ class Work:
                 end += 1
             self._some(shards[at], shards[end - 1] + 1)
             at = end
-        self._there._settle()
+        self._there.settle()
         return self._there.written - before
 
     def _some(self, lo: int, hi: int) -> None:
