@@ -272,6 +272,25 @@ def test_hangs(photos: Path, whole: "List[Any]") -> None:
     assert content(photos / "layers" / "captions") == whole
 
 
+FULL = """mount -t tmpfs -o size=40k tmpfs "$3" || exit 77
+"$1" "$2" "$4" 0 0 > "$5/out" 2>&1 && exit 1
+grep -qi "no space left" "$5/out" || exit 2
+mount -o remount,size=16m "$3" && "$1" "$2" "$4" 0 0 && cp -r "$3/captions" "$5"
+"""
+
+
+def test_full(photos: Path, whole: "List[Any]", tmp_path: Path) -> None:
+    """The disk gets full. With more room, the same call continues."""
+    (photos / "layers").mkdir()
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", FULL, "sh", sys.executable, annotate_help.__file__]
+    done = subprocess.run([*command, photos / "layers", photos, tmp_path], capture_output=True, text=True, check=False)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip(f"no mount namespace to be had here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 0  # resumed
+    assert content(tmp_path / "captions") == whole
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed(photos: Path, whole: "List[Any]", workers: int) -> None:
     """Calls that are killed at any time: the last one continues, and the bytes are the same."""
