@@ -30,6 +30,7 @@ var networks = []network{
 	{"region", 80 * time.Millisecond, 40e6, 300e6, 0},
 	{"far", 250 * time.Millisecond, 10e6, 150e6, 0},
 	{"narrow", 60 * time.Millisecond, 10e6, 25e6, 0},
+	{"wide", 250 * time.Millisecond, 40e6, 1000e6, 0},
 	{"quota", 60 * time.Millisecond, 40e6, 300e6, 12},
 }
 
@@ -124,7 +125,7 @@ func BenchmarkTuned(b *testing.B) {
 				Tuning
 			}{
 				{"autotuned", Tuning{}}, {"defaults", Tuning{NoAutotune: true}},
-				{"requests=16", Tuning{NoAutotune: true, Requests: 16}}, {"requests=256", Tuning{NoAutotune: true, Requests: 256}},
+				{"requests=16", Tuning{NoAutotune: true, Requests: 16}}, {"requests=32", Tuning{NoAutotune: true, Requests: 32}}, {"requests=256", Tuning{NoAutotune: true, Requests: 256}},
 			} {
 				c.Workers = 2
 				b.Run(fmt.Sprintf("%s/step=%v/%s", n.name, step, c.name), func(b *testing.B) {
