@@ -118,12 +118,3 @@ func (s *Spec) sameWindow(d *Dataset, table order.Table, cp *order.Checkpoint) e
 	}
 	return nil
 }
-
-// lengthsError returns an ErrOptions with the place of the first sample that is too long.
-func (d *Dataset) lengthsError(ctx context.Context, err error) error {
-	var long *units.TooLongError
-	if errors.As(err, &long) {
-		err = d.placed(ctx, long.First, err)
-	}
-	return optionsError{err}
-}

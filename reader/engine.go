@@ -282,20 +282,6 @@ func (in *input) engine(ctx context.Context, unit units.Params, from *Checkpoint
 	return &unitsEngine{u, in.catalog.Name}, u.Close, nil
 }
 
-// unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller
-// must Close it.
-func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning, until uint64) (*unitplan.Order, error) {
-	lengths, err := d.lengths(ctx, unit.By, &p)
-	if err != nil {
-		return nil, err
-	}
-	u, err := unitplan.New(context.WithoutCancel(ctx), plan, lengths, unit, p.of("", until))
-	if err != nil {
-		return nil, d.lengthsError(ctx, err)
-	}
-	return u, nil
-}
-
 // mixEngine is a mix.
 type mixEngine struct {
 	plan    *mix.Plan

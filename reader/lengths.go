@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,7 +12,9 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kept"
 	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // readLengths returns the value of an integer attribute of every sample, by number in storage
@@ -126,4 +129,27 @@ func (d *Dataset) lengths(ctx context.Context, attribute string, p *Planning) ([
 	}
 	from.Put("lengths", key, text)
 	return out, nil
+}
+
+// unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller
+// must Close it.
+func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning, until uint64) (*unitplan.Order, error) {
+	lengths, err := d.lengths(ctx, unit.By, &p)
+	if err != nil {
+		return nil, err
+	}
+	u, err := unitplan.New(context.WithoutCancel(ctx), plan, lengths, unit, p.of("", until))
+	if err != nil {
+		return nil, d.lengthsError(ctx, err)
+	}
+	return u, nil
+}
+
+// lengthsError returns an ErrOptions with the place of the first sample that is too long.
+func (d *Dataset) lengthsError(ctx context.Context, err error) error {
+	var long *units.TooLongError
+	if errors.As(err, &long) {
+		err = d.placed(ctx, long.First, err)
+	}
+	return optionsError{err}
 }

@@ -26,7 +26,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(string(data), info.Size, httpstore.StatsOf(store).Retries)
+	fmt.Println(string(data), info.Size)
 	// Output:
-	// {} 2 0
+	// {} 2
 }

@@ -23,9 +23,6 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// Stats counts the requests of a store.
-type Stats = ranged.Stats
-
 // Options configure a store. Zero fields have the defaults.
 type Options struct {
 	objstore.ReadOptions
@@ -91,9 +88,6 @@ func (s *store) Describe(context.Context) (objstore.Description, error) {
 	}
 	return d, nil
 }
-
-// StatsOf returns the counters of a store that New returned. Stat counts as a request too.
-func StatsOf(s objstore.Store) Stats { return s.(*store).reader.Stats() }
 
 // List yields one error that wraps [objstore.ErrNoList], because HTTP has no list.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
