@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
 // checker makes a server verify the CRC-32C of parts as S3 does, with deviations, and records how
@@ -36,7 +37,7 @@ func (c *checker) hook(w http.ResponseWriter, r *http.Request) bool {
 		c.begun++
 		algorithm := r.Header.Get("x-amz-checksum-algorithm")
 		if c.refuses && algorithm != "" {
-			refuse(w, r, http.StatusNotImplemented, "NotImplemented")
+			s3server.Refuse(w, r, http.StatusNotImplemented, "NotImplemented")
 			return true
 		}
 		if !c.silent && algorithm != "" {
@@ -60,7 +61,7 @@ func (c *checker) part(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("x-amz-content-sha256") == "UNSIGNED-PAYLOAD" {
 		c.unsigned++
 		if c.signed {
-			refuse(w, r, http.StatusForbidden, "AccessDenied")
+			s3server.Refuse(w, r, http.StatusForbidden, "AccessDenied")
 			return true
 		}
 	} else {
@@ -72,7 +73,7 @@ func (c *checker) part(w http.ResponseWriter, r *http.Request) bool {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	h.Write(body)
 	if base64.StdEncoding.EncodeToString(h.Sum(nil)) != sum {
-		refuse(w, r, http.StatusBadRequest, "BadDigest")
+		s3server.Refuse(w, r, http.StatusBadRequest, "BadDigest")
 		return true
 	}
 	if !c.mute {
@@ -99,8 +100,8 @@ func TestChecksumsOfParts(t *testing.T) {
 		"turned off":      {sums: "when_required", begun: 2, sha: 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.setHook(c.hook)
+			s := s3server.New(t)
+			s.SetHook(c.hook)
 			opts := quick(s.URL)
 			opts.UploadPartSize, opts.UploadConcurrency, opts.RequestChecksums = 5<<20, 1, c.sums
 			store := open(t, s.URL, "", opts)
@@ -110,7 +111,7 @@ func TestChecksumsOfParts(t *testing.T) {
 				if _, err := objstore.Put(t.Context(), store, object, data, objstore.Condition{}); err != nil {
 					t.Fatal(err)
 				}
-				if got := s.objects[object].data; !bytes.Equal(got, data) {
+				if got := s.Objects[object].Data; !bytes.Equal(got, data) {
 					t.Fatalf("%s has other bytes", object)
 				}
 			}

@@ -105,6 +105,7 @@ var expecting = regexp.MustCompile(`expecting '([a-z0-9-]{1,40})'`)
 func (s *Store) explainAnswer(op string, a answer) error {
 	switch {
 	case a.Code == "RequestTimeout" || a.Code == "SlowDown" || a.Code == "InternalError",
+		a.Code == "XAmzContentSHA256Mismatch", // damaged on the way
 		ranged.TransientStatus(a.Status) && a.Code != "NotImplemented",
 		a.Code == "RequestTimeTooSkewed" && !s.skewed.Swap(true):
 		transient := a.Transient()

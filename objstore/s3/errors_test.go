@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/s3"
+	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
 // operations calls every method once and returns the errors.
@@ -58,14 +59,14 @@ func TestRefusals(t *testing.T) {
 		"SomethingElse":                {400, "400 SomethingElse", ""},
 	} {
 		t.Run(code, func(t *testing.T) {
-			s := newServer(t)
-			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+			s := s3server.New(t)
+			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 				_, _ = io.Copy(io.Discard, r.Body)
 				if c.header != "" {
 					w.Header().Set("x-amz-bucket-region", c.header)
 				}
 				w.Header().Set("x-amz-request-id", token)
-				refuseSaying(w, r, c.status, code, "the region 'us-east-1' is wrong; expecting 'eu-central-1' "+
+				s3server.RefuseSaying(w, r, c.status, code, "the region 'us-east-1' is wrong; expecting 'eu-central-1' "+
 					keyID+" "+secret+" "+token+" http://u:"+secret+"@h/?X-Amz-Signature="+token)
 				return true
 			})
@@ -100,8 +101,8 @@ func TestRefusalBodies(t *testing.T) {
 		"more than is looked at": {"", strings.Repeat(" ", 1000), "https:// is meant"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+			s := s3server.New(t)
+			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 				_, _ = io.Copy(io.Discard, r.Body)
 				w.Header().Set("Content-Type", c.contentType)
 				w.WriteHeader(http.StatusBadRequest)
@@ -127,55 +128,17 @@ func expectNoSecret(t *testing.T, text string) {
 	}
 }
 
-// TestFailures checks the errors for broken connections, pages of proxies and servers that are
-// down. None contains a secret.
-func TestFailures(t *testing.T) {
-	for name, c := range map[string]struct {
-		answer func(w http.ResponseWriter, r *http.Request)
-		want   []string
-	}{
-		"reset": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"then run again"}},
-		"503":   {func(w http.ResponseWriter, r *http.Request) { refuse(w, r, 503, "SlowDown") }, []string{"then run again"}},
-		"page": {func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/html")
-			fmt.Fprint(w, "<html><body>Please log in, ", token)
-		}, []string{"the proxy and its login"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
-				_, _ = io.Copy(io.Discard, r.Body)
-				c.answer(w, r)
-				return true
-			})
-			opts := quick(s.URL)
-			opts.ReadOptions.MaxAttempts = 3
-			store := open(t, s.URL, "", opts)
-			for op, err := range operations(t, store) {
-				ok := false
-				for _, want := range c.want {
-					ok = ok || err != nil && strings.Contains(err.Error(), want)
-				}
-				if !ok {
-					t.Errorf("%s: %v; want one of %q", op, err, c.want)
-				}
-				expectNoSecret(t, fmt.Sprint(err))
-			}
-		})
-	}
-}
-
 // TestMissingKey checks that one more request distinguishes a missing object from a missing bucket,
 // until the bucket is known to exist.
 func TestMissingKey(t *testing.T) {
-	s := newServer(t)
+	s := s3server.New(t)
 	store := open(t, s.URL, "", quick(s.URL))
 	for range 2 {
 		if _, err := store.Stat(t.Context(), "none"); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
-	if heads, gets := s.requests("HEAD"), s.requests("GET"); len(heads) != 2 || len(gets) != 1 {
+	if heads, gets := s.Requests("HEAD"), s.Requests("GET"); len(heads) != 2 || len(gets) != 1 {
 		t.Fatalf("%q, %q", heads, gets)
 	}
 }
@@ -183,19 +146,19 @@ func TestMissingKey(t *testing.T) {
 // TestReadAllRequests reads objects of unknown size: each by one request, and none for its size but
 // where the server refuses the range of an empty one.
 func TestReadAllRequests(t *testing.T) {
-	s := newServer(t)
+	s := s3server.New(t)
 	store := open(t, s.URL, "", quick(s.URL))
 	for _, size := range []int{0, 1, 100_000} {
 		data := make([]byte, size)
 		if _, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		before := [2]int{len(s.requests("HEAD")), len(s.requests("GET"))}
+		before := [2]int{len(s.Requests("HEAD")), len(s.Requests("GET"))}
 		got, _, err := objstore.ReadAll(t.Context(), store, "a", 1<<30)
 		if err != nil || len(got) != size {
 			t.Fatalf("%d bytes of %d, %v", len(got), size, err)
 		}
-		if heads, gets := len(s.requests("HEAD"))-before[0], len(s.requests("GET"))-before[1]; gets != 1 || heads > 0 && size > 0 || heads > 1 {
+		if heads, gets := len(s.Requests("HEAD"))-before[0], len(s.Requests("GET"))-before[1]; gets != 1 || heads > 0 && size > 0 || heads > 1 {
 			t.Errorf("%d bytes: %d HEAD, %d GET", size, heads, gets)
 		}
 	}
@@ -205,7 +168,7 @@ func TestReadAllRequests(t *testing.T) {
 func TestNoCredentials(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
-	s := newServer(t)
+	s := s3server.New(t)
 	store := open(t, s.URL, "", quick(s.URL))
 	_, err := store.Stat(t.Context(), "a")
 	if err == nil || !strings.Contains(err.Error(), "no credentials") || !strings.Contains(err.Error(), "AWS_ACCESS_KEY_ID") {
@@ -264,8 +227,8 @@ func TestHostileLists(t *testing.T) {
 		"outside":  key("q/a"),
 		"encoding": "<EncodingType>url</EncodingType>" + key("p/%zz"),
 	} {
-		s := newServer(t)
-		s.setHook(func(w http.ResponseWriter, _ *http.Request) bool {
+		s := s3server.New(t)
+		s.SetHook(func(w http.ResponseWriter, _ *http.Request) bool {
 			fmt.Fprintf(w, "<ListBucketResult>%s</ListBucketResult>", body)
 			return true
 		})
@@ -278,8 +241,8 @@ func TestHostileLists(t *testing.T) {
 		}
 	}
 	// Invalid names are left out.
-	s := newServer(t)
-	s.setHook(func(w http.ResponseWriter, _ *http.Request) bool {
+	s := s3server.New(t)
+	s.SetHook(func(w http.ResponseWriter, _ *http.Request) bool {
 		fmt.Fprintf(w, "<ListBucketResult>%s%s%s</ListBucketResult>", key("p/"), key("p/a"), key("p/dir/"))
 		return true
 	})

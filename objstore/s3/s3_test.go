@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
 const (
@@ -77,7 +78,7 @@ func TestStore(t *testing.T) {
 	for _, prefix := range []string{"", "some/prefix"} {
 		t.Run("prefix="+prefix, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) objstore.Store {
-				server := newServer(t)
+				server := s3server.New(t)
 				return open(t, server.URL, prefix, quick(server.URL))
 			})
 		})

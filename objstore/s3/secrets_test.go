@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
 // useFiles has the SDK find credentials in a folder and nowhere else.
@@ -33,12 +34,12 @@ func writeFile(t *testing.T, path, format string, args ...any) {
 }
 
 // acceptToken has the server answer requests with another token as S3 does when it has expired.
-func (s *server) acceptToken(token string) {
-	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+func acceptToken(s *s3server.Server, token string) {
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("X-Amz-Security-Token") == token {
 			return false
 		}
-		refuse(w, r, http.StatusBadRequest, "ExpiredToken")
+		s3server.Refuse(w, r, http.StatusBadRequest, "ExpiredToken")
 		return true
 	})
 }
@@ -47,10 +48,10 @@ func (s *server) acceptToken(token string) {
 // goes on with the new one.
 func TestExpiredTokenReplaced(t *testing.T) {
 	dir := useFiles(t)
-	s := newServer(t)
+	s := s3server.New(t)
 	replaceToken := func(token string) {
 		writeFile(t, filepath.Join(dir, "credentials"), "[default]\naws_access_key_id = AKID\naws_secret_access_key = secret\naws_session_token = %s\n", token)
-		s.acceptToken(token)
+		acceptToken(s, token)
 	}
 	replaceToken("first")
 	store := openPlain(t, s.URL, quick(s.URL))
@@ -94,8 +95,8 @@ func TestExpiredTokenStays(t *testing.T) {
 	reads := filepath.Join(dir, "reads")
 	writeFile(t, filepath.Join(dir, "answer"), `{"Version": 1, "AccessKeyId": "AKID", "SecretAccessKey": "secret", "SessionToken": "old"}`)
 	writeFile(t, filepath.Join(dir, "config"), "[default]\ncredential_process = sh -c 'echo read >> %s; cat %s'\n", reads, filepath.Join(dir, "answer"))
-	s := newServer(t)
-	s.acceptToken("new")
+	s := s3server.New(t)
+	acceptToken(s, "new")
 	for op, err := range operations(t, openPlain(t, s.URL, quick(s.URL))) {
 		if err == nil || !strings.Contains(err.Error(), "the session token has expired: log in again") || strings.Contains(err.Error(), "attempts") {
 			t.Errorf("%s: %v", op, err)

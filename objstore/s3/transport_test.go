@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
 // everything uses all operations of a store: an object put by one request and one in parts,
@@ -53,10 +54,10 @@ func everything(t *testing.T, store objstore.Store) {
 // TestSignedHeaders checks that no signature covers Accept-Encoding, which Google's front ends
 // rewrite, and that all requests ask for unencoded bytes.
 func TestSignedHeaders(t *testing.T) {
-	s := newServer(t)
+	s := s3server.New(t)
 	var mu sync.Mutex
 	kinds := map[string]bool{}
-	s.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+	s.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
 		kind := r.Method
 		for _, name := range []string{"uploads", "uploadId", "list-type"} {
 			if r.URL.Query().Has(name) {
@@ -87,7 +88,7 @@ func TestSignedHeaders(t *testing.T) {
 // TestHTTP2Offered uses a server that prefers HTTP/2 over TLS, as most endpoints do.
 func TestHTTP2Offered(t *testing.T) {
 	s := newTLSServer(t)
-	s.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+	s.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Proto != "HTTP/1.1" {
 			t.Errorf("%s was sent by %s", r.Method, r.Proto)
 		}
@@ -103,7 +104,7 @@ func TestHTTP2Offered(t *testing.T) {
 func TestEmptyPages(t *testing.T) {
 	for name, chunked := range map[string]bool{"Content-Length": false, "chunked": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
+			s := s3server.New(t)
 			inner := s.Config.Handler
 			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPut || r.Method == http.MethodDelete {

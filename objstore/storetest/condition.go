@@ -140,3 +140,35 @@ func testDelete(t *testing.T, store objstore.Store) {
 		t.Fatalf("put after delete: %+v, %v", info, err)
 	}
 }
+
+// RunWriters has two writers create and replace objects, by one request and in parts: in each of 50
+// trials exactly one of them wins, and its bytes are stored. The stores may be one.
+func RunWriters(t *testing.T, part int, stores ...objstore.Store) {
+	for trial := range 50 {
+		name := fmt.Sprint("trial-", trial)
+		cond, lost := objstore.Condition{IfNoneMatch: trial%2 == 0}, objstore.ErrExists
+		if !cond.IfNoneMatch {
+			cond.IfMatch, lost = put(t, stores[0], name, []byte("old")).ETag, objstore.ErrChanged
+		}
+		size := 1000
+		if trial%10 < 2 {
+			size = part + 1
+		}
+		var errs [2]error
+		var group sync.WaitGroup
+		for i := range errs {
+			group.Go(func() {
+				_, errs[i] = objstore.Put(t.Context(), stores[i%len(stores)], name, pattern(uint64(2*trial+i), size), cond)
+			})
+		}
+		group.Wait()
+		winner := 0
+		if errs[0] != nil {
+			winner = 1
+		}
+		if errs[winner] != nil || !errors.Is(errs[1-winner], lost) {
+			t.Fatalf("trial %d: %v", trial, errs)
+		}
+		expect(t, stores[0], name, pattern(uint64(2*trial+winner), size))
+	}
+}

@@ -1,18 +1,15 @@
 package stores_test
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
@@ -130,42 +127,7 @@ func TestAzuriteBlocksLeft(t *testing.T) {
 	}
 }
 
-// TestAzuriteRace has two writers create and replace objects: in each of 50 trials one of them wins.
-func TestAzuriteRace(t *testing.T) {
+func TestAzuriteWriters(t *testing.T) {
 	server := azurite(t)
-	store := openAzurite(t, server, server, "")
-	for trial := range 50 {
-		name := fmt.Sprint("object-", trial)
-		cond, refused := objstore.Condition{IfNoneMatch: trial%2 == 0}, objstore.ErrExists
-		if !cond.IfNoneMatch {
-			old, err := objstore.Put(t.Context(), store, name, []byte("old"), objstore.Condition{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cond.IfMatch, refused = old.ETag, objstore.ErrChanged
-		}
-		size := 1000
-		if trial%10 < 2 {
-			size = 8<<20 + 1 // in blocks
-		}
-		var errs [2]error
-		var group sync.WaitGroup
-		for i := range errs {
-			group.Go(func() {
-				_, errs[i] = objstore.Put(t.Context(), store, name, bytes.Repeat([]byte{byte('a' + i)}, size), cond)
-			})
-		}
-		group.Wait()
-		winner := 0
-		if errs[0] != nil {
-			winner = 1
-		}
-		if errs[winner] != nil || !errors.Is(errs[1-winner], refused) {
-			t.Fatalf("trial %d: %v", trial, errs)
-		}
-		got, _, err := objstore.ReadAll(t.Context(), store, name, 1<<30)
-		if err != nil || len(got) != size || got[0] != byte('a'+winner) {
-			t.Fatalf("trial %d: the object is not the winner's: %v", trial, err)
-		}
-	}
+	storetest.RunWriters(t, 8<<20, openAzurite(t, server, server, ""))
 }

@@ -106,7 +106,7 @@ func TestMissingKey(t *testing.T) {
 // data set.
 func TestPackNowhere(t *testing.T) {
 	s, _ := versity(t)
-	for name, s := range map[string]*server{"versity": s, "fake": fake(t)} {
+	for name, s := range map[string]*server{"versity": s, "fake": inMemory(t)} {
 		w, err := writer.New(t.Context(), s.open(t, "no-such-bucket", "p", s3store.Options{}), writer.Options{})
 		if err == nil {
 			_ = w.Abort()

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/fsouza/fake-gcs-server/fakestorage"
@@ -71,47 +70,6 @@ func TestGoogleFaults(t *testing.T) {
 	}
 	t.Cleanup(p.Close)
 	storetest.Run(t, func(t *testing.T) objstore.Store { return openGoogle(t, s, p.URL, "p") })
-}
-
-// TestGoogleRace has two writers create and replace objects: in each of 50 trials one of them wins.
-// Objects of several parts are in the tests of the store, because this server ignores the condition
-// of a composition.
-func TestGoogleRace(t *testing.T) {
-	s, endpoint := google(t)
-	bucket := "race"
-	s.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: bucket})
-	stores := []objstore.Store{openBucket(t, endpoint, bucket, ""), openBucket(t, endpoint, bucket, "")}
-	for trial := range 50 {
-		name := fmt.Sprint("object-", trial)
-		cond, refused := objstore.Condition{IfNoneMatch: trial%2 == 0}, objstore.ErrExists
-		if !cond.IfNoneMatch {
-			old, err := objstore.Put(t.Context(), stores[0], name, []byte("old"), objstore.Condition{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cond.IfMatch, refused = old.ETag, objstore.ErrChanged
-		}
-		size := 1000
-		var errs [2]error
-		var group sync.WaitGroup
-		for i, store := range stores {
-			group.Go(func() {
-				_, errs[i] = objstore.Put(t.Context(), store, name, bytes.Repeat([]byte{byte('a' + i)}, size), cond)
-			})
-		}
-		group.Wait()
-		winner := 0
-		if errs[0] != nil {
-			winner = 1
-		}
-		if errs[winner] != nil || !errors.Is(errs[1-winner], refused) {
-			t.Fatalf("trial %d: %v", trial, errs)
-		}
-		got, _, err := objstore.ReadAll(t.Context(), stores[0], name, 1<<30)
-		if err != nil || len(got) != size || got[0] != byte('a'+winner) {
-			t.Fatalf("trial %d: the object is not the winner's: %v", trial, err)
-		}
-	}
 }
 
 // TestGoogleService runs the suite, with an object of many parts, against Google Cloud Storage itself.
@@ -180,4 +138,9 @@ func TestGooglePack(t *testing.T) {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	whole(t, store)
+}
+
+func TestGoogleWriters(t *testing.T) {
+	s, endpoint := google(t)
+	storetest.RunWriters(t, 1000, openGoogle(t, s, endpoint, ""))
 }

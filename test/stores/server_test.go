@@ -104,8 +104,8 @@ func versity(t *testing.T) (*server, *gateway.Server) {
 	}, g
 }
 
-// fake starts gofakes3 in this process.
-func fake(t *testing.T) *server {
+// inMemory starts gofakes3 in this process.
+func inMemory(t *testing.T) *server {
 	t.Helper()
 	backend := s3mem.New()
 	s3 := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()

@@ -192,7 +192,7 @@ func TestFlippedBitsVersity(t *testing.T) {
 }
 
 func TestFlippedBitsFake(t *testing.T) {
-	expectCompared(t, compares(t, fake(t)), "put", "put, several ranges", "put, streamed")
+	expectCompared(t, compares(t, inMemory(t)), "put", "put, several ranges", "put, streamed")
 }
 
 // expectCompared accepts further checksums, which a later version of the server may keep.

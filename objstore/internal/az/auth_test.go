@@ -329,16 +329,3 @@ func TestWrongAccount(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestClock has a server whose clock is ahead refuse the signature.
-func TestClock(t *testing.T) {
-	s := azserver.New(t)
-	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
-		w.Header().Set("Date", time.Now().Add(20*time.Minute).UTC().Format(http.TimeFormat))
-		azserver.Refuse(w, http.StatusForbidden, "AuthenticationFailed", "Request date header too old")
-		return true
-	})
-	if _, err := open(t, s, "", quick()).Stat(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "clock") {
-		t.Error(err)
-	}
-}

@@ -226,6 +226,8 @@ func (s *Store) head(ctx context.Context, key string) (http.Header, ranged.Meta,
 		err = fs.ErrNotExist
 	case err != nil:
 		err = errors.New("the server gives the object no size; check the endpoint")
+	case meta.ETag == "" && ranged.IsPage(header.Get("Content-Type")):
+		err = ranged.ErrPage
 	}
 	return header, meta, err
 }

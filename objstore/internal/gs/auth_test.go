@@ -249,7 +249,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _ := secure(t)
 			identity(t, account(t, s.URL+"/token"))
-			hook := s.Hook
+			hook := s.Hook()
 			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
 				if hook(w, r) {
 					return true

@@ -3,11 +3,9 @@ package gs_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -160,41 +158,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestRace has two writers create and replace an object: in each of 50 trials one of them wins.
-func TestRace(t *testing.T) {
+func TestWriters(t *testing.T) {
 	s := gsserver.New(t)
-	stores := []*gs.Store{open(t, s, "", quick()), open(t, s, "", quick())}
-	for trial := range 50 {
-		name := fmt.Sprint("race-", trial)
-		var cond objstore.Condition
-		refused := objstore.ErrExists
-		if cond.IfNoneMatch = trial%2 == 0; !cond.IfNoneMatch {
-			old, err := objstore.Put(t.Context(), stores[0], name, []byte("old"), objstore.Condition{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cond.IfMatch, refused = old.ETag, objstore.ErrChanged
-		}
-		size := 100 + trial%3*chunk
-		var errs [2]error
-		var group sync.WaitGroup
-		for i, store := range stores {
-			group.Go(func() {
-				_, errs[i] = objstore.Put(t.Context(), store, name, bytes.Repeat([]byte{byte('a' + i)}, size), cond)
-			})
-		}
-		group.Wait()
-		winner := 0
-		if errs[0] != nil {
-			winner = 1
-		}
-		if errs[winner] != nil || !errors.Is(errs[1-winner], refused) {
-			t.Fatalf("trial %d: %v", trial, errs)
-		}
-		if got := s.Objects[name].Data; len(got) != size || got[0] != byte('a'+winner) {
-			t.Fatalf("trial %d: the object is not the winner's", trial)
-		}
-	}
+	storetest.RunWriters(t, chunk, open(t, s, "p", quick()), open(t, s, "p", quick()))
 }
 
 // TestPinned replaces an object under an open handle: it is asked for by generation, and is

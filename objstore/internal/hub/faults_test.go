@@ -2,7 +2,6 @@ package hub_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,118 +9,43 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/hub"
+	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/objstore/storetest/hubserver"
 )
 
-// cut answers a range with its header and n bytes, and then closes or holds the connection.
-func cut(w http.ResponseWriter, r *http.Request, data []byte, n int, hold bool) {
-	var first, last int
-	_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
-	last = min(last, len(data)-1)
-	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(data)))
-	w.Header().Set("Content-Length", fmt.Sprint(last-first+1))
-	w.Header().Set("ETag", `"`+hubserver.GitHash(data)+`"`)
-	w.WriteHeader(http.StatusPartialContent)
-	_, _ = w.Write(data[first : first+min(n, last-first+1)])
-	_ = http.NewResponseController(w).Flush()
-	if hold {
-		<-r.Context().Done()
-	} else {
-		reset(w)
-	}
-}
-
-func reset(w http.ResponseWriter) {
-	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		conn.Close()
-	}
-}
-
-// TestBadNetwork has each fault on each kind of request, two times in a row before each answer: a
-// read returns the right bytes, with a bounded number of requests.
-func TestBadNetwork(t *testing.T) {
-	data := pattern(1, 30_000)
-	for fault, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"reset":     func(w http.ResponseWriter, _ *http.Request) { reset(w) },
-		"stall":     func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		"truncated": func(w http.ResponseWriter, r *http.Request) { cut(w, r, data, 1000, false) },
-		"stops":     func(w http.ResponseWriter, r *http.Request) { cut(w, r, data, 1000, true) },
-		"503": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "0")
-			w.WriteHeader(http.StatusServiceUnavailable)
-		},
-		"429": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
-		"500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-	} {
-		for _, at := range []string{"/revision/", "/tree/", "/resolve/", "/xet-bridge-us/", "/resolve-cache/"} {
-			if (fault == "truncated" || fault == "stops") && at != "/xet-bridge-us/" && at != "/resolve-cache/" {
-				continue // these answers have no bytes of the file
-			}
-			t.Run(fault+at, func(t *testing.T) {
-				t.Helper()
-				kind := hubserver.Xet
-				if at == "/resolve-cache/" {
-					kind = hubserver.Git
-				}
-				s := one(t, kind, data)
-				var mu sync.Mutex
-				faults, requests := 0, 0
-				s.Hook = func(w http.ResponseWriter, r *http.Request, _ bool) bool {
-					mu.Lock()
-					requests++
-					bad := strings.Contains(r.URL.Path, at) && r.Method == http.MethodGet && faults < 2
-					if bad {
-						faults++
+// TestNetwork runs the suite of bad networks on files in git and in Xet.
+func TestNetwork(t *testing.T) {
+	for name, kind := range map[string]hubserver.Kind{"git": hubserver.Git, "xet": hubserver.Xet} {
+		t.Run(name, func(t *testing.T) {
+			storetest.RunNetwork(t, storetest.Network{
+				Open: func(t *testing.T, objects map[string][]byte, o objstore.ReadOptions) (objstore.Store, storetest.Server) {
+					files := map[string]hubserver.File{}
+					for name, data := range objects {
+						files[name] = hubserver.File{Data: data, Kind: kind}
+						if len(data) == 0 {
+							files[name] = hubserver.File{}
+						}
 					}
-					mu.Unlock()
-					if bad {
-						answer(w, r)
-					}
-					return bad
-				}
-				opts := quick()
-				opts.FirstByteTimeout, opts.StallTimeout = 300*time.Millisecond, 300*time.Millisecond
-				store := openAt(t, "datasets/o/n", opts)
-				for info, err := range store.List(t.Context(), "") {
-					if err != nil || info.Size != int64(len(data)) {
-						t.Fatal(info, err)
-					}
-				}
-				if p, err := read(t, store, "a", 500, 20_000); err != nil || !bytes.Equal(p, data[500:20_500]) {
-					t.Fatal(err)
-				}
-				// There may be more on a machine that pauses for a while.
-				if faults != 2 || requests > 30 {
-					t.Errorf("%d faults, %d requests", faults, requests)
-				}
+					s := hubserver.New(t, map[string]*hubserver.Set{"o/n": hubserver.NewSet(files)})
+					s.Limit = 1 << 30
+					return openAt(t, "datasets/o/n", hub.Options{ReadOptions: o}), s
+				},
+				// No Hub changes a commit.
+				Replace: func(s storetest.Server, name string, data []byte) {
+					server := s.(*hubserver.Server)
+					server.Sets["o/n"].Files[hubserver.Commit][name] = hubserver.File{Data: data, Kind: kind}
+					server.Revoke()
+				},
+				Part: 256 << 10,
+				Expired: storetest.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("X-Error-Message", "Invalid credentials in Authorization header")
+					w.WriteHeader(http.StatusUnauthorized)
+				}, Want: "is not valid: give another"},
 			})
-		}
-	}
-}
-
-// TestOutage has hosts that refuse everything: a read gives up after the permitted attempts.
-func TestOutage(t *testing.T) {
-	for _, down := range []bool{true, false} {
-		s := one(t, hubserver.LFS, pattern(1, 1000))
-		s.Hook = func(w http.ResponseWriter, _ *http.Request, here bool) bool {
-			if here == down {
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
-			return here == down
-		}
-		opts := quick()
-		opts.MaxAttempts = 7
-		_, err := read(t, openAt(t, "datasets/o/n", opts), "a", 0, 10)
-		if err == nil || !strings.Contains(err.Error(), "given up after 7 attempts") || !strings.Contains(err.Error(), "503") || strings.Contains(err.Error(), "marked") {
-			t.Error(err)
-		}
-		if c := s.Counts(); c.Resolve > 1 || c.Bytes > 7 {
-			t.Errorf("%+v", c)
-		}
+		})
 	}
 }
 
@@ -189,30 +113,6 @@ func TestWrongAnswers(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "attempts") {
 			t.Errorf("%s: %v", at, err)
-		}
-	}
-}
-
-// TestReplaced has a Hub whose commit changes, which no Hub does: a handle returns the bytes of one
-// version or ErrChanged.
-func TestReplaced(t *testing.T) {
-	for kind := range hubserver.Xet + 1 {
-		old, changed := pattern(1, 10_000), pattern(2, 10_000)
-		s := one(t, kind, old)
-		object, err := openAt(t, "datasets/o/n", quick()).Open(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer object.Close()
-		p := make([]byte, 100)
-		if err := object.ReadAt(t.Context(), p, 0); err != nil || !bytes.Equal(p, old[:100]) {
-			t.Fatal(err)
-		}
-		s.Sets["o/n"].Files[hubserver.Commit]["a"] = hubserver.File{Data: changed, Kind: kind}
-		s.Revoke()
-		clear(p)
-		if err := object.ReadAt(t.Context(), p, 0); !errors.Is(err, objstore.ErrChanged) || !bytes.Equal(p, make([]byte, 100)) {
-			t.Errorf("kind %d: %v", kind, err)
 		}
 	}
 }

@@ -118,6 +118,9 @@ func (s *store) Head(ctx context.Context, key string) (ranged.Meta, error) {
 	answer, l, err := s.resolve(ctx, f, link{}, http.MethodHead, key, nil)
 	if answer != nil {
 		answer.Body.Close()
+		if l.tag == "" && ranged.IsPage(answer.Header.Get("Content-Type")) {
+			return ranged.Meta{}, ranged.ErrPage
+		}
 		l.size = answer.ContentLength
 		f.link.Store(&l)
 	}

@@ -71,8 +71,8 @@ func (e *redirectError) Error() string { return e.text }
 
 // BoundRedirects returns a copy of client that also refuses redirects that loop, that are too many,
 // or that lead from https to http. A request that follows one has no Referer, because the address
-// of the request before may have a signature in its query, and no token without the signature that
-// it belongs to.
+// of the request before may have a signature in its query, and no credentials if it goes to another
+// host or port.
 func BoundRedirects(client *http.Client) *http.Client {
 	bounded := *client
 	bounded.CheckRedirect = func(r *http.Request, via []*http.Request) error {
@@ -82,7 +82,10 @@ func BoundRedirects(client *http.Client) *http.Client {
 			}
 		}
 		r.Header.Del("Referer")
-		if r.Header.Get("Authorization") == "" { // net/http removed it: another host
+		if r.URL.Host != via[0].URL.Host { // net/http sends it to other ports of a host, too
+			r.Header.Del("Authorization")
+		}
+		if r.Header.Get("Authorization") == "" {
 			r.Header.Del("X-Amz-Security-Token")
 		}
 		return CheckRedirect(r, via)

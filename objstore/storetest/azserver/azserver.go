@@ -20,35 +20,29 @@ import (
 	"encoding/base64"
 	"encoding/xml"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf16"
+
+	"github.com/shardtool/shardtool/objstore/storetest/fake"
 )
 
 // Server is such a server, with the container "box" of the account Account.
 type Server struct {
-	*httptest.Server
+	*fake.Server
 
-	Mu      sync.Mutex // protects the other fields while requests are answered
 	Objects map[string]*Stored
 	Blocks  map[string]map[string][]byte // uncommitted, by name and ID
-	Damage  func([]byte) []byte          // alters what arrives
 	Token   string                       // that is accepted
 	SAS     url.Values                   // that is accepted, with its permissions and its end
 	Private string                       // the code for anonymous requests; "" lets them read
 	Folders bool                         // a hierarchical namespace
-	// Hook sees every request first and may answer it by returning true. SetHook sets it later.
-	Hook func(w http.ResponseWriter, r *http.Request) bool
 
 	next int
-	seen []string // method, path and query of every request
 }
 
 // Account is the account of a Server.
@@ -70,8 +64,7 @@ type Stored struct {
 // Unstarted returns a server that the test starts and that ends with it.
 func Unstarted(t testing.TB) *Server {
 	s := &Server{Objects: map[string]*Stored{}, Blocks: map[string]map[string][]byte{}, Private: "ResourceNotFound"}
-	s.Server = httptest.NewUnstartedServer(s)
-	t.Cleanup(s.Close)
+	s.Server = fake.Unstarted(t, s.serve)
 	return s
 }
 
@@ -80,25 +73,6 @@ func New(t testing.TB) *Server {
 	s := Unstarted(t)
 	s.Start()
 	return s
-}
-
-// SetHook sets Hook, also while requests are answered.
-func (s *Server) SetHook(hook func(w http.ResponseWriter, r *http.Request) bool) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.Hook = hook
-}
-
-// Requests returns method, path and query of the requests that begin with prefix.
-func (s *Server) Requests(prefix string) (found []string) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	for _, r := range s.seen {
-		if strings.HasPrefix(r, prefix) {
-			found = append(found, r)
-		}
-	}
-	return found
 }
 
 // Refuse answers with the header and the XML of an error.
@@ -112,27 +86,13 @@ func Refuse(w http.ResponseWriter, status int, code, message string) {
 	fmt.Fprint(w, "</Message></Error>")
 }
 
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.Mu.Lock()
-	s.seen = append(s.seen, r.Method+" "+r.URL.RequestURI())
-	hook := s.Hook
-	s.Mu.Unlock()
-	if hook == nil || !hook(w, r) {
-		s.Answer(w, r)
-	}
-}
-
-// Answer answers a request without the hook.
-func (s *Server) Answer(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := fake.Body(r)
 	if err != nil {
 		return
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if s.Damage != nil && len(body) > 0 {
-		body = s.Damage(body)
-	}
 	query := r.URL.Query()
 	rest, ok := strings.CutPrefix(r.URL.Path, "/"+Account+"/")
 	container, name, _ := strings.Cut(rest, "/")

@@ -21,7 +21,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strconv"
@@ -29,22 +28,18 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/storetest/fake"
 )
 
 // Server is such a server, with the bucket "bucket".
 type Server struct {
-	*httptest.Server
+	*fake.Server
 
-	Mu      sync.Mutex // protects the other fields while requests are answered
 	Objects map[string]*Stored
-	Damage  func([]byte) []byte // alters what arrives
-	Token   string              // "" for no authorization
-	// Hook sees every request first and may answer it by returning true. SetHook sets it later.
-	Hook func(w http.ResponseWriter, r *http.Request) bool
+	Token   string // "" for no authorization
 
 	next int64
-	seen []string // method, path and query of every request
-
 }
 
 // Stored is an object.
@@ -60,8 +55,7 @@ type Stored struct {
 // Unstarted returns a server that the test starts and that ends with it.
 func Unstarted(t testing.TB) *Server {
 	s := &Server{Objects: map[string]*Stored{}, next: 1700000000000000}
-	s.Server = httptest.NewUnstartedServer(s)
-	t.Cleanup(s.Close)
+	s.Server = fake.Unstarted(t, s.serve)
 	return s
 }
 
@@ -70,25 +64,6 @@ func New(t testing.TB) *Server {
 	s := Unstarted(t)
 	s.Start()
 	return s
-}
-
-// SetHook sets Hook, also while requests are answered.
-func (s *Server) SetHook(hook func(w http.ResponseWriter, r *http.Request) bool) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.Hook = hook
-}
-
-// Requests returns method, path and query of the requests that begin with prefix.
-func (s *Server) Requests(prefix string) (found []string) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	for _, r := range s.seen {
-		if strings.HasPrefix(r, prefix) {
-			found = append(found, r)
-		}
-	}
-	return found
 }
 
 // Refuse answers with the JSON of an error.
@@ -100,29 +75,14 @@ func Refuse(w http.ResponseWriter, status int, reason, message string) {
 	}})
 }
 
-// ServeHTTP answers a request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.Mu.Lock()
-	s.seen = append(s.seen, r.Method+" "+r.URL.RequestURI())
-	hook := s.Hook
-	s.Mu.Unlock()
-	if hook == nil || !hook(w, r) {
-		s.Serve(w, r)
-	}
-}
-
-// Serve answers a request without the hook.
-func (s *Server) Serve(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := fake.Body(r)
 	if err != nil {
 		return
 	}
 	s.Mu.Lock()
 	release := sync.OnceFunc(s.Mu.Unlock)
 	defer release()
-	if s.Damage != nil && r.ContentLength > 0 {
-		body = s.Damage(body)
-	}
 	query := r.URL.Query()
 	path, upload := strings.CutPrefix(r.URL.EscapedPath(), "/upload")
 	rest, ok := strings.CutPrefix(path, "/storage/v1/b/")

@@ -27,6 +27,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/storetest/fake"
 )
 
 // Commit is the commit of every data set's main branch. Other is one whose files the tests set.
@@ -90,6 +92,8 @@ type Server struct {
 	// Ahead is how much the clock of both hosts is ahead of this machine's.
 	Ahead time.Duration
 
+	there string // the URL of the host with the bytes
+
 	mu      sync.Mutex
 	counts  Counts
 	windows map[string]*window
@@ -126,7 +130,7 @@ func New(t testing.TB, sets map[string]*Set) *Server {
 			t.Errorf("the host with the bytes was sent %s", leak)
 		}
 	})
-	s.URL, s.BytesURL = here.URL, there.URL
+	s.URL, s.BytesURL, s.there = here.URL, there.URL, there.URL
 	if tt, ok := t.(*testing.T); ok {
 		for name, value := range s.env(t.TempDir()) {
 			tt.Setenv(name, value)
@@ -170,9 +174,13 @@ func (s *Server) Revoke() {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", time.Now().Add(s.Ahead).UTC().Format(http.TimeFormat))
-	if s.Hook != nil && s.Hook(w, r, true) {
-		return
+	if hook := s.hook(); hook == nil || !hook(w, r, true) {
+		s.answer(w, r)
 	}
+}
+
+// answer answers a request to the Hub without the hook.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 	class := "api"
 	if strings.Contains(r.URL.Path, "/resolve") {
@@ -375,6 +383,41 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, set *Set, file 
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file.Data))
 }
 
+// hook returns Hook.
+func (s *Server) hook() func(w http.ResponseWriter, r *http.Request, here bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Hook
+}
+
+// SetHook replaces the hook of both hosts, also while requests are answered.
+func (s *Server) SetHook(hook fake.Hook) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Hook = nil
+	if hook != nil {
+		s.Hook = func(w http.ResponseWriter, r *http.Request, _ bool) bool { return hook(w, r) }
+	}
+}
+
+// Answer answers a request to either host without the hook.
+func (s *Server) Answer(w http.ResponseWriter, r *http.Request) {
+	if "http://"+r.Host != s.there {
+		s.answer(w, r)
+		return
+	}
+	s.mu.Lock()
+	ok := s.signed(r)
+	s.mu.Unlock()
+	s.answerBytes(w, r, ok)
+}
+
+// signed reports whether a request has a valid signature. The caller holds the lock.
+func (s *Server) signed(r *http.Request) bool {
+	end, ok := s.valid[r.URL.Query().Get("Signature")]
+	return ok && time.Now().Add(s.Ahead).Before(end)
+}
+
 // serveBytes is the other host. Its URLs are signed for GET only, and its ETags are its own.
 func (s *Server) serveBytes(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
@@ -384,15 +427,18 @@ func (s *Server) serveBytes(w http.ResponseWriter, r *http.Request) {
 			s.leaks = append(s.leaks, name+" "+value)
 		}
 	}
-	end, ok := s.valid[r.URL.Query().Get("Signature")]
-	ok = ok && time.Now().Add(s.Ahead).Before(end)
+	ok := s.signed(r)
 	if !ok {
 		s.counts.Expired++
 	}
 	s.mu.Unlock()
-	if s.Hook != nil && s.Hook(w, r, false) {
-		return
+	if hook := s.hook(); hook == nil || !hook(w, r, false) {
+		s.answerBytes(w, r, ok)
 	}
+}
+
+// answerBytes answers a request to the other host without the hook.
+func (s *Server) answerBytes(w http.ResponseWriter, r *http.Request, ok bool) {
 	if !ok || r.Method != http.MethodGet {
 		w.Header().Set("Content-Type", "application/xml")
 		w.WriteHeader(http.StatusForbidden)

@@ -1,0 +1,291 @@
+// Package s3server implements in memory the part of S3 that the store uses, for the bucket "bucket".
+// It verifies no signatures. These pages below https://docs.aws.amazon.com/AmazonS3/latest document
+// what it answers:
+//
+//	conditions    userguide/conditional-requests.html
+//	uploads       API/API_CreateMultipartUpload.html, API/API_CompleteMultipartUpload.html
+//	lists         API/API_ListObjectsV2.html
+//	errors        API/ErrorResponses.html
+package s3server
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore/storetest/fake"
+)
+
+// Server is such a server.
+type Server struct {
+	*fake.Server
+
+	Objects       map[string]Stored
+	Uploads       map[string]*Upload
+	Unconditional bool   // the conditions of puts are ignored
+	AtCompletion  bool   // the conditions of completions alone are ignored
+	NotModified   bool   // completions under a condition are answered with 304, as S3Mock does
+	Torn          *Pairs // commits check the condition, give up the lock, and then write
+
+	next int
+}
+
+// Pairs lets two goroutines go on together. One that stays alone goes on after a while.
+type Pairs struct {
+	Of      func(r *http.Request) bool // which requests
+	Meeting chan struct{}              // unbuffered
+}
+
+func (p *Pairs) wait() {
+	select {
+	case p.Meeting <- struct{}{}:
+	case <-p.Meeting:
+	case <-time.After(5 * time.Second):
+	}
+}
+
+// Stored is an object.
+type Stored struct {
+	Data []byte
+	ETag string
+	At   time.Time
+	Tag  string // x-amz-meta-shardtool-upload
+}
+
+// Upload is an upload in parts.
+type Upload struct {
+	key   string
+	tag   string
+	parts map[int]part
+}
+
+type part struct {
+	data []byte
+	etag string
+}
+
+// Unstarted returns a server that the test starts and that ends with it.
+func Unstarted(t testing.TB) *Server {
+	s := &Server{Objects: map[string]Stored{}, Uploads: map[string]*Upload{}}
+	s.Server = fake.Unstarted(t, s.serve)
+	return s
+}
+
+// New starts a server, which ends with the test.
+func New(t testing.TB) *Server {
+	s := Unstarted(t)
+	s.Start()
+	return s
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if bucket != "bucket" {
+		Refuse(w, r, http.StatusNotFound, "NoSuchBucket")
+		return
+	}
+	body, err := fake.Body(r)
+	if err != nil {
+		return
+	}
+	if want := r.Header.Get("X-Amz-Content-Sha256"); len(want) == 2*sha256.Size && want != fmt.Sprintf("%x", sha256.Sum256(body)) {
+		Refuse(w, r, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
+		return
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	query := r.URL.Query()
+	switch {
+	case key == "":
+		s.list(w, query)
+	case r.Method == http.MethodPost && query.Has("uploads"):
+		s.next++
+		id := fmt.Sprint("upload-", s.next)
+		s.Uploads[id] = &Upload{key: key, tag: r.Header.Get("x-amz-meta-shardtool-upload"), parts: map[int]part{}}
+		fmt.Fprintf(w, `<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>`, id)
+	case r.Method == http.MethodPost:
+		s.complete(w, r, key, query.Get("uploadId"), body)
+	case r.Method == http.MethodPut && query.Has("uploadId"):
+		upload := s.Uploads[query.Get("uploadId")]
+		number, err := strconv.Atoi(query.Get("partNumber"))
+		if upload == nil || err != nil {
+			Refuse(w, r, http.StatusNotFound, "NoSuchUpload")
+			return
+		}
+		upload.parts[number] = part{body, Tag(body)}
+		w.Header().Set("ETag", upload.parts[number].etag)
+	case r.Method == http.MethodPut:
+		s.put(w, r, key, body, r.Header.Get("x-amz-meta-shardtool-upload"))
+	case r.Method == http.MethodDelete && query.Has("uploadId"):
+		delete(s.Uploads, query.Get("uploadId"))
+		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodDelete:
+		delete(s.Objects, key)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		s.get(w, r, key)
+	}
+}
+
+// put checks the request's condition and stores the object. The caller holds the lock.
+func (s *Server) put(w http.ResponseWriter, r *http.Request, key string, data []byte, tag string) bool {
+	old, there := s.Objects[key]
+	if !s.Unconditional {
+		match := r.Header.Get("If-Match")
+		switch {
+		case r.Header.Get("If-None-Match") == "*" && there, match != "" && there && old.ETag != match:
+			Refuse(w, r, http.StatusPreconditionFailed, "PreconditionFailed")
+			return false
+		case match != "" && !there:
+			Refuse(w, r, http.StatusNotFound, "NoSuchKey")
+			return false
+		}
+	}
+	if s.Torn != nil && s.Torn.Of(r) {
+		s.Mu.Unlock()
+		s.Torn.wait()
+		s.Mu.Lock()
+	}
+	// The ETag is not a digest, as with SSE-KMS, so that two puts of the same bytes have different
+	// ones.
+	s.next++
+	etag := fmt.Sprintf(`"%s-%d"`, strings.Trim(Tag(data), `"`), s.next)
+	s.Objects[key] = Stored{Data: data, ETag: etag, At: time.Now(), Tag: tag}
+	w.Header().Set("ETag", etag)
+	return true
+}
+
+func (s *Server) complete(w http.ResponseWriter, r *http.Request, key, id string, body []byte) {
+	upload := s.Uploads[id]
+	var asked struct {
+		Part []struct {
+			PartNumber int
+			ETag       string
+		}
+	}
+	if upload == nil {
+		Refuse(w, r, http.StatusNotFound, "NoSuchUpload")
+		return
+	}
+	if err := xml.Unmarshal(body, &asked); err != nil {
+		Refuse(w, r, http.StatusBadRequest, "MalformedXML")
+		return
+	}
+	var data []byte
+	last := 0
+	for _, wanted := range asked.Part {
+		sent, ok := upload.parts[wanted.PartNumber]
+		if !ok || wanted.PartNumber <= last || sent.etag != wanted.ETag {
+			Refuse(w, r, http.StatusBadRequest, "InvalidPart")
+			return
+		}
+		last = wanted.PartNumber
+		data = append(data, sent.data...)
+	}
+	if s.NotModified && (r.Header.Get("If-None-Match") != "" || r.Header.Get("If-Match") != "") {
+		Refuse(w, r, http.StatusNotModified, "NotModified")
+		return
+	}
+	if s.AtCompletion {
+		r.Header.Del("If-None-Match")
+		r.Header.Del("If-Match")
+	}
+	if s.put(w, r, key, data, upload.tag) {
+		delete(s.Uploads, id)
+		etag := s.Objects[key].ETag
+		w.Header().Del("ETag")
+		fmt.Fprintf(w, `<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>`, etag)
+	}
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request, key string) {
+	object, ok := s.Objects[key]
+	if !ok {
+		Refuse(w, r, http.StatusNotFound, "NoSuchKey")
+		return
+	}
+	if match := r.Header.Get("If-Match"); match != "" && match != object.ETag {
+		Refuse(w, r, http.StatusPreconditionFailed, "PreconditionFailed")
+		return
+	}
+	if object.Tag != "" {
+		w.Header().Set("x-amz-meta-shardtool-upload", object.Tag)
+	}
+	w.Header().Set("ETag", object.ETag)
+	w.Header().Set("Content-Type", "binary/octet-stream")
+	var first, last int
+	if n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last); n == 2 && first >= len(object.Data) {
+		w.Header().Del("ETag")
+		Refuse(w, r, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
+		return
+	}
+	http.ServeContent(w, r, "", object.At, bytes.NewReader(object.Data))
+}
+
+func (s *Server) list(w http.ResponseWriter, query url.Values) {
+	prefix, after := query.Get("prefix"), query.Get("continuation-token")
+	const page = 3
+	var out struct {
+		XMLName               xml.Name `xml:"ListBucketResult"`
+		EncodingType          string
+		IsTruncated           bool
+		NextContinuationToken string `xml:",omitempty"`
+		Contents              []struct {
+			Key, ETag    string
+			Size         int
+			LastModified time.Time
+		}
+	}
+	out.EncodingType = query.Get("encoding-type")
+	for _, key := range slices.Sorted(maps.Keys(s.Objects)) {
+		if !strings.HasPrefix(key, prefix) || after != "" && key <= after {
+			continue
+		}
+		if len(out.Contents) == page {
+			out.IsTruncated = true
+			break
+		}
+		out.NextContinuationToken = key
+		object := s.Objects[key]
+		out.Contents = append(out.Contents, struct {
+			Key, ETag    string
+			Size         int
+			LastModified time.Time
+		}{url.QueryEscape(key), object.ETag, len(object.Data), object.At})
+	}
+	if !out.IsTruncated {
+		out.NextContinuationToken = ""
+	}
+	_ = xml.NewEncoder(w).Encode(out)
+}
+
+// Tag returns the MD5 of data as an ETag.
+func Tag(data []byte) string {
+	sum := md5.Sum(data)
+	return `"` + hex.EncodeToString(sum[:]) + `"`
+}
+
+// Refuse answers as S3 does: with XML, except to HEAD.
+func Refuse(w http.ResponseWriter, r *http.Request, status int, code string) {
+	RefuseSaying(w, r, status, code, code)
+}
+
+// RefuseSaying is Refuse with a message.
+func RefuseSaying(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>%s</Message></Error>`, code, message)
+	}
+}
