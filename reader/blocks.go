@@ -1,12 +1,15 @@
 package reader
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -22,7 +25,10 @@ type BlockOptions struct {
 	// Take, when not nil, is called for each block before it is read. A block that it leaves out costs
 	// nothing. It is called in storage order on another goroutine than the loop's, ahead of it, and no
 	// more once the loop has ended. Its error ends the iteration.
+	// With layers it is called for each data set that is read, at the same time, and must answer alike.
 	Take func(ctx context.Context, b *Block) (bool, error)
+
+	memory int64 // 0: Options.Memory
 }
 
 // Block is a block that Dataset.Blocks yields. It is for the goroutine that ranges.
@@ -37,7 +43,11 @@ type Block struct {
 	// The index has its samples' keys and sizes, and Field reads their bytes.
 	Large bool
 
-	walk sampleWalk
+	walk   sampleWalk
+	own    *part          // where it is not nil, samples have fields of several data sets, or some
+	layers []*layerBlocks // of the other data sets
+	sample Sample         // with these fields
+	fields []format.FieldView
 }
 
 // Next returns the block's next sample that was not removed, or io.EOF after the last one. It is
@@ -49,8 +59,10 @@ func (b *Block) Next() (*Sample, error) {
 		return nil, fmt.Errorf("reader: %w: block %d of shard %d is large and was not read: read its fields one by one", format.ErrTooLarge, b.Number, b.Shard)
 	case b.walk.err != nil:
 		return nil, b.walk.err
-	case b.walk.next():
+	case b.own == nil && b.walk.next():
 		return &b.walk.sample, nil
+	case b.own != nil && b.walk.next():
+		return b.merged()
 	case b.walk.err == nil:
 		return nil, io.EOF
 	}
@@ -70,23 +82,33 @@ func (d *Dataset) Blocks(ctx context.Context, o BlockOptions) iter.Seq2[*Block, 
 			yield(nil, fmt.Errorf("reader: samples %d to %d of %d", o.From, o.To, d.tables.Samples))
 			return
 		}
-		var b Block
-		for w := (blockOrder{d: d, o: o, at: o.From}); w.at < o.To; {
-			w.large = nil
-			for u, err := range d.run(ctx, pipelineOptions{keepGoing: true}, w.jobs(ctx)) {
-				if err != nil {
-					yield(nil, err)
-					return
-				}
-				for i := range u.Results {
-					if !b.yield(&u.Results[i], yield) {
-						return
-					}
-				}
-			}
-			if w.large != nil && !yield(w.large, nil) {
+		if d.plain() {
+			d.blocks(ctx, o, yield)
+		} else {
+			d.blocksOf(ctx, o, yield)
+		}
+	}
+}
+
+// blocks is Blocks of the data set itself.
+func (d *Dataset) blocks(ctx context.Context, o BlockOptions, yield func(*Block, error) bool) {
+	o.memory = cmp.Or(o.memory, d.opts.Memory)
+	var b Block
+	for w := (blockOrder{d: d, o: o, at: o.From}); w.at < o.To; {
+		w.large = nil
+		for u, err := range d.run(ctx, pipelineOptions{keepGoing: true, memory: o.memory}, w.jobs(ctx)) {
+			if err != nil {
+				yield(nil, err)
 				return
 			}
+			for i := range u.Results {
+				if !b.yield(&u.Results[i], yield) {
+					return
+				}
+			}
+		}
+		if w.large != nil && !yield(w.large, nil) {
+			return
 		}
 	}
 }
@@ -150,7 +172,7 @@ func (w *blockOrder) shard(ctx context.Context, j *fetch.Job, yield func(fetch.J
 			break
 		}
 		b := Block{Shard: j.Shard.Number, Number: block.Block, First: block.First, Samples: int(rows[block.From].Samples)}
-		b.Large = block.To-block.From > 1 && int64(block.Plan(w.d.source.Joined()).Size) > w.d.opts.Memory/4
+		b.Large = block.To-block.From > 1 && int64(block.Plan(w.d.source.Joined()).Size) > w.o.memory/4
 		take := true
 		if w.o.Take != nil {
 			var err error
@@ -176,4 +198,110 @@ func (w *blockOrder) shard(ctx context.Context, j *fetch.Job, yield func(fetch.J
 		}
 	}
 	return flush()
+}
+
+// blocksOf is Blocks of a data set with layers, or of some fields. It reads the blocks of each data
+// set in step with the data set's own, which has the keys.
+func (d *Dataset) blocksOf(ctx context.Context, o BlockOptions, yield func(*Block, error) bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var layers []*layerBlocks
+	o.memory = d.opts.Memory / int64(len(d.parts))
+	for i := range d.parts[1:] {
+		p := &d.parts[1+i]
+		if to := min(o.To, p.tables.Samples); o.From < to {
+			l := &layerBlocks{of: p, to: to}
+			opts := o
+			opts.To = to
+			l.pull, l.stop = iter.Pull2(func(yield func(*Block, error) bool) { p.blocks(ctx, opts, yield) })
+			defer l.stop()
+			layers = append(layers, l)
+		}
+	}
+	defer cancel() // before the others stop
+	d.blocks(ctx, o, func(b *Block, err error) bool {
+		if b != nil {
+			b.own, b.layers = &d.parts[0], layers
+			for _, l := range layers {
+				if failed := l.step(b); failed != nil && err == nil {
+					err = failed
+				}
+			}
+			if err == nil && b.Large && len(layers) > 0 {
+				err = fmt.Errorf("reader: %w: block %d of shard %d is large, and has fields of several data sets: raise the memory", format.ErrTooLarge, b.Number, b.Shard)
+			}
+		}
+		return yield(b, err) && (err == nil || Damaged(err))
+	})
+}
+
+// layerBlocks is the blocks of a layer that Blocks reads.
+type layerBlocks struct {
+	of   *part
+	to   uint64 // the layer has something of samples below this number
+	pull func() (*Block, error, bool)
+	stop func()
+	at   *Block  // nil where the layer has nothing of the block at hand
+	next *Sample // that was found, and may be of a sample further on
+	err  error   // other than damage: it ends the iteration
+}
+
+// step turns to the layer's block for a block of the data set.
+func (l *layerBlocks) step(b *Block) error {
+	l.at, l.next = nil, nil
+	if b.First >= l.to || l.err != nil {
+		return l.err
+	}
+	at, err, ok := l.pull()
+	switch {
+	case err == nil && (!ok || at.First != b.First || at.Samples != b.Samples):
+		err = fmt.Errorf("reader: %w: its blocks differ from those of the data set from sample %d on: make the layer again", format.ErrMismatch, b.First)
+		l.err = l.of.failed(err)
+	case err == nil && at.Large:
+		_, err = at.Next()
+	case err != nil && !Damaged(err):
+		l.err = l.of.failed(err)
+	case err == nil:
+		l.at = at
+	}
+	return l.of.failed(err)
+}
+
+// fields returns what the layer has of a sample.
+func (l *layerBlocks) fields(number uint64) ([]format.FieldView, error) {
+	for l.at != nil && (l.next == nil || l.next.Number < number) {
+		var err error
+		if l.next, err = l.at.Next(); errors.Is(err, io.EOF) {
+			l.at = nil
+		} else if err != nil {
+			return nil, l.of.failed(err)
+		}
+	}
+	if l.at == nil || l.next.Number != number {
+		return nil, nil
+	}
+	return l.of.pick.Of(l.next.Fields, number), nil
+}
+
+// merged returns the sample at hand with the fields that are delivered, of all data sets.
+func (b *Block) merged() (*Sample, error) {
+	of := &b.walk.sample
+	b.sample = *of
+	fields := of.Fields
+	if b.own.pick != nil {
+		fields = b.own.pick.Of(fields, of.Number)
+	}
+	b.fields = append(b.fields[:0], fields...)
+	for _, l := range b.layers {
+		more, err := l.fields(of.Number)
+		if err == nil {
+			b.fields, err = assemble.Merge(b.fields, more)
+		}
+		if err != nil {
+			b.walk.err = err
+			return nil, err
+		}
+	}
+	b.sample.Fields = b.fields
+	return &b.sample, nil
 }

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -48,9 +49,14 @@ func frameOf(r *fetch.Result) Frame {
 // CRC-32C, decoded and the names of members checked on Options.Workers goroutines, within
 // Options.Memory. Nothing is read before the loop begins. When it ends, by a break too, all
 // goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block
-// and offset, and is the last value of the loop. Every range over the result reads anew.
+// and offset, and is the last value of the loop. Every range over the result reads anew. If samples
+// are delivered with layers, or with some of their fields, the error wraps ErrFields.
 func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
+		if err := d.ownOnly("frames"); err != nil {
+			yield(Frame{}, err)
+			return
+		}
 		var large members // of a block of several frames
 		var without cutter
 		var rows unstacked
@@ -178,6 +184,7 @@ func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Se
 type pipelineOptions struct {
 	keepGoing bool                      // go on after an error
 	requests  int                       // in flight; 0: what the store allows by itself
+	memory    int64                     // 0: Options.Memory
 	check     func(*fetch.Result) error // runs on the workers, for every frame that is right so far
 }
 
@@ -187,7 +194,7 @@ func (d *Dataset) run(ctx context.Context, o pipelineOptions, jobs iter.Seq2[fet
 		ctx, end := d.catalog.Scope(ctx)
 		defer end()
 		p := &fetch.Pipeline{
-			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: d.opts.Memory, KeepGoing: o.keepGoing, Check: o.check, Requests: o.requests,
+			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: cmp.Or(o.memory, d.opts.Memory), KeepGoing: o.keepGoing, Check: o.check, Requests: o.requests,
 		}
 		p.Run(ctx, jobs)(yield)
 	}

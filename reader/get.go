@@ -3,12 +3,16 @@ package reader
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
@@ -23,6 +27,61 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 		return d.get(ctx, number)
 	}
 	return d.getParts(ctx, number)
+}
+
+// partOf returns the part whose value of a field is delivered for a sample, nil if there is none.
+func (d *Dataset) partOf(number uint64, field string) *part {
+	for i := range d.parts {
+		p := &d.parts[i]
+		if !d.plain() && (number >= p.tables.Samples || !slices.ContainsFunc(p.fields(), func(f format.FieldTotal) bool { return f.Name == field })) {
+			continue
+		}
+		if p.pick != nil && len(without([]uint64{number}, p.pick.None)) == 0 {
+			continue
+		}
+		return p
+	}
+	return nil
+}
+
+// getParts reads a sample with the fields of all parts.
+func (d *Dataset) getParts(ctx context.Context, number uint64) (*Sample, error) {
+	if _, _, err := d.locate(ctx, number); err != nil {
+		return nil, err
+	}
+	t, err := d.OrderTable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shard, _, err := d.catalog.ShardOf(ctx, number)
+	if err != nil {
+		return nil, err
+	}
+	shards, err := d.shards(ctx, shard, &t, 0)
+	if err != nil {
+		return nil, err
+	}
+	var out *Sample
+	for i := range shards {
+		p := &d.parts[shards[i].Set]
+		s, err := p.get(ctx, number)
+		var removed *removedError // by the layer alone
+		if errors.As(err, &removed) {
+			continue
+		}
+		if err != nil {
+			return nil, p.failed(err)
+		}
+		if p.pick != nil {
+			s.Fields = p.pick.Of(s.Fields, number)
+		}
+		if out == nil {
+			out = s
+		} else if out.Fields, err = assemble.Merge(out.Fields, s.Fields); err != nil {
+			return nil, p.failed(err)
+		}
+	}
+	return out, nil
 }
 
 // get reads a sample as the data set itself has it.
@@ -128,6 +187,12 @@ func detach(s *fetch.Scratch, in *Sample) *Sample {
 // frames passes through frame by frame. If the sample has no such field, the error wraps
 // fs.ErrNotExist.
 func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Writer) error {
+	switch p := d.partOf(number, name); {
+	case p == nil && number < d.tables.Samples:
+		return fmt.Errorf("reader: sample number %d is not delivered with a field %q: %w", number, name, fs.ErrNotExist)
+	case p != nil && p.Dataset != d:
+		return p.failed(p.Dataset.Field(ctx, number, name, w))
+	}
 	found := false
 	var has []string
 	err := d.visit(ctx, number, visitor{
@@ -153,8 +218,12 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 }
 
 // WriteTar writes the sample of that number to w as a tar archive: its members as they are stored,
-// and an end of archive. However large it is, it passes through frame by frame.
+// and an end of archive. However large it is, it passes through frame by frame. If samples are
+// delivered with layers, or with some of their fields, the error wraps ErrFields.
 func (d *Dataset) WriteTar(ctx context.Context, number uint64, w io.Writer) error {
+	if err := d.ownOnly("tar members"); err != nil {
+		return err
+	}
 	write := func(b []byte) error {
 		_, err := w.Write(b)
 		return err

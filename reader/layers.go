@@ -386,44 +386,12 @@ func (d *Dataset) sameBlocks(ctx context.Context, p *part, from uint64, number i
 	return nil
 }
 
-// getParts reads a sample with the fields of all parts.
-func (d *Dataset) getParts(ctx context.Context, number uint64) (*Sample, error) {
-	if _, _, err := d.locate(ctx, number); err != nil {
-		return nil, err
+// ownOnly refuses to deliver what is stored, where samples are delivered with other fields.
+func (d *Dataset) ownOnly(what string) error {
+	if d.plain() {
+		return nil
 	}
-	t, err := d.OrderTable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	shard, _, err := d.catalog.ShardOf(ctx, number)
-	if err != nil {
-		return nil, err
-	}
-	shards, err := d.shards(ctx, shard, &t, 0)
-	if err != nil {
-		return nil, err
-	}
-	var out *Sample
-	for i := range shards {
-		p := &d.parts[shards[i].Set]
-		s, err := p.get(ctx, number)
-		var removed *removedError // by the layer alone
-		if errors.As(err, &removed) {
-			continue
-		}
-		if err != nil {
-			return nil, p.failed(err)
-		}
-		if p.pick != nil {
-			s.Fields = p.pick.Of(s.Fields, number)
-		}
-		if out == nil {
-			out = s
-		} else if out.Fields, err = assemble.Merge(out.Fields, s.Fields); err != nil {
-			return nil, p.failed(err)
-		}
-	}
-	return out, nil
+	return fmt.Errorf("reader: %w: %s are those of one data set, and this one was opened with layers or some fields: read Samples, Blocks or a Stream", ErrFields, what)
 }
 
 // only returns the one part that is read for all samples. The error wraps ErrFields where there are

@@ -1,9 +1,11 @@
 package reader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -186,6 +188,7 @@ func TestLayers(t *testing.T) {
 			})
 		}
 		d := l.open(t, c.fields, c.layers...)
+		l.readsInOrder(t, d, c.fields, c.layers)
 		for _, number := range []uint64{0, 1, 700, 1499} {
 			smp, err := d.Get(t.Context(), number)
 			if err != nil {
@@ -195,6 +198,73 @@ func TestLayers(t *testing.T) {
 				t.Errorf("Get(%d) has the key %s and %q, want %q", number, smp.Key, textOf(smp), want)
 			}
 		}
+	}
+}
+
+// readsInOrder compares samples in storage order, some blocks, and single fields.
+func (l *layered) readsInOrder(t *testing.T, d *Dataset, fields, layers []string) {
+	t.Helper()
+	number := uint64(0)
+	check := func(smp *Sample) {
+		if want := l.want(number, l.set.Keys[number], fields, layers...); smp.Number != number || string(smp.Key) != l.set.Keys[number] || !slices.Equal(textOf(smp), want) {
+			t.Fatalf("in order: sample %d has the key %s and %q, want %d and %q", smp.Number, smp.Key, textOf(smp), number, want)
+		}
+	}
+	for smp, err := range d.Samples(t.Context(), Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(smp)
+		number++
+	}
+	if number != d.NumSamples() {
+		t.Fatalf("%d samples in order", number)
+	}
+	blocks := 0
+	for b, err := range d.Blocks(t.Context(), BlockOptions{From: 20, Take: func(_ context.Context, b *Block) (bool, error) { return b.Number%2 == 1, nil }}) {
+		if err != nil || b.Number%2 == 0 {
+			t.Fatalf("block %+v: %v", b, err)
+		}
+		blocks++
+		for number = b.First; ; number++ {
+			smp, err := b.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(smp)
+		}
+		if number != b.First+uint64(b.Samples) {
+			t.Fatalf("block %d of shard %d has %d samples", b.Number, b.Shard, number-b.First)
+		}
+	}
+	if blocks == 0 {
+		t.Error("no block was taken")
+	}
+	for _, number := range []uint64{0, 1, 1499} {
+		var got []string
+		for _, name := range []string{"caption", "jpg", "score", "txt"} {
+			var text strings.Builder
+			switch err := d.Field(t.Context(), number, name, &text); {
+			case err == nil:
+				got = append(got, name+"="+text.String())
+			case !errors.Is(err, fs.ErrNotExist):
+				t.Error(err)
+			}
+		}
+		want := l.want(number, l.set.Keys[number], fields, layers...)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("fields %v, layers %v: Field reads %.20q, want %.20q", fields, layers, got, want)
+		}
+	}
+	for _, err := range d.Frames(t.Context(), Range{}) {
+		if (len(fields)+len(layers) > 0) != errors.Is(err, ErrFields) {
+			t.Errorf("frames: %v", err)
+		}
+		break
 	}
 }
 

@@ -2,9 +2,7 @@ package reader
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
@@ -64,39 +62,6 @@ func (s *Sample) Field(name string) ([]byte, bool) {
 		}
 	}
 	return nil, false
-}
-
-// Samples reads the samples of a range of shards in storage order, as Frames does, without removed
-// ones. A sample is valid until the next step of the loop; no step allocates. Samples of a block
-// are in memory together: a block of several frames that is larger than Options.Memory is an error
-// that wraps format.ErrTooLarge; Field and WriteTar read those.
-func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error] {
-	return func(yield func(*Sample, error) bool) {
-		var w sampleWalk
-		for u, err := range d.run(ctx, pipelineOptions{}, d.storageOrder(ctx, r, true)) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for i := range u.Results {
-				f := &u.Results[i]
-				if f.Err != nil {
-					yield(nil, f.Err)
-					return
-				}
-				w.begin(f)
-				for w.next() {
-					if !yield(&w.sample, nil) {
-						return
-					}
-				}
-				if w.err != nil {
-					yield(nil, w.err)
-					return
-				}
-			}
-		}
-	}
 }
 
 // sampleWalk goes through the samples of whole blocks.

@@ -1,0 +1,82 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+)
+
+// Samples reads the samples of a range of shards in storage order, as Frames does, without removed
+// ones. A sample is valid until the next step of the loop; no step allocates. Samples of a block
+// are in memory together: a block of several frames that is larger than Options.Memory is an error
+// that wraps format.ErrTooLarge; Field and WriteTar read those.
+func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error] {
+	return func(yield func(*Sample, error) bool) {
+		if !d.plain() {
+			d.samplesOf(ctx, r, yield)
+			return
+		}
+		var w sampleWalk
+		for u, err := range d.run(ctx, pipelineOptions{}, d.storageOrder(ctx, r, true)) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range u.Results {
+				f := &u.Results[i]
+				if f.Err != nil {
+					yield(nil, f.Err)
+					return
+				}
+				w.begin(f)
+				for w.next() {
+					if !yield(&w.sample, nil) {
+						return
+					}
+				}
+				if w.err != nil {
+					yield(nil, w.err)
+					return
+				}
+			}
+		}
+	}
+}
+
+// samplesOf is Samples of a data set with layers, or of some fields.
+func (d *Dataset) samplesOf(ctx context.Context, r Range, yield func(*Sample, error) bool) {
+	var o BlockOptions
+	var err error
+	if r.To == 0 {
+		r.To = d.NumShards()
+	}
+	if r.From < 0 || r.From > r.To || r.To > d.NumShards() {
+		err = fmt.Errorf("reader: range of shards %d to %d of %d", r.From, r.To, d.NumShards())
+	} else if r.From == r.To {
+		return
+	} else if o.From, err = d.FirstSample(ctx, r.From); err == nil && r.To < d.NumShards() {
+		o.To, err = d.FirstSample(ctx, r.To)
+	}
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	if o.To == 0 {
+		o.To = d.tables.Samples
+	}
+	d.blocksOf(ctx, o, func(b *Block, err error) bool {
+		for err == nil {
+			var s *Sample
+			if s, err = b.Next(); err == nil && !yield(s, nil) {
+				return false
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			yield(nil, err)
+			return false
+		}
+		return true
+	})
+}
