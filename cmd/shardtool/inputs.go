@@ -38,7 +38,7 @@ var asKinds = []struct {
 	name   string
 	kind   *kind
 	ending string
-}{{"parquet", &parquetKind, ""}, {"arrow", &arrowKind, ".arrow"}, {"jsonl", &linesKind, ".jsonl"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"tar", &tarKind, ".tar"},
+}{{"parquet", &parquetKind, ""}, {"arrow", &arrowKind, ".arrow"}, {"jsonl", &linesKind, ".jsonl"}, {"json", &linesKind, ".json"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"tar", &tarKind, ".tar"},
 	{"tokens", &tokensKind, ""}}
 
 func (f *asFlag) options() error {
@@ -49,7 +49,7 @@ func (f *asFlag) options() error {
 		}
 	}
 	if f.given != "" && !f.files && f.kind == nil {
-		return usagef("--as %q: use files, parquet, arrow, jsonl, csv, tsv, tar or tokens", f.given)
+		return usagef("--as %q: use files, parquet, arrow, jsonl, json, csv, tsv, tar or tokens", f.given)
 	}
 	return nil
 }
@@ -130,6 +130,9 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 		}
 		if in.As = cmp.Or(as, f.as.ending); f.as.kind != nil {
 			continue
+		}
+		if of == nil && strings.EqualFold(path.Ext(name), ".json") { // one file alone is no field
+			of = recognise.Lines
 		}
 		k := kindFor(of)
 		switch {

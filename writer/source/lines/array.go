@@ -27,11 +27,12 @@ type array struct {
 }
 
 // read parses a list that scanNested has checked. It returns false if the list is not an array: it
-// is ragged, holds no number, mixes types, or has integers beyond 64 bits, which would lose digits.
+// is ragged, holds no number, mixes types, or has integers beyond 64 bits, or beyond 53 beside fractions, which would lose digits.
 func (a *array) read(b []byte) bool {
 	a.b, a.count, a.kinds = b, 0, [kindBool + 1]bool{}
 	a.dims, a.known, a.at = a.dims[:0], a.known[:0], a.at[:0]
-	deepest := 0 // the depth of values
+	wide := false // an integer is beyond those that float64 has
+	deepest := 0  // the depth of values
 	for i := 0; i < len(b); {
 		switch b[i] {
 		case '[':
@@ -68,16 +69,21 @@ func (a *array) read(b []byte) bool {
 				return false
 			}
 			k, end, _ := scanPlain(b, i)
-			if k == kindInteger && end-i > 18 {
-				if _, err := strconv.ParseInt(string(b[i:end]), 10, 64); err != nil {
+			if k == kindInteger && end-i > 15 {
+				n, err := strconv.ParseInt(string(b[i:end]), 10, 64)
+				if err != nil {
 					return false
 				}
+				wide = wide || n > 1<<53 || n < -1<<53
 			}
 			a.kinds[k] = true
 			a.at[depth-1]++
 			a.count++
 			i = end
 		}
+	}
+	if wide && a.kinds[kindNumber] {
+		return false
 	}
 	numbers := a.kinds[kindInteger] || a.kinds[kindNumber]
 	return a.count > 0 && len(a.dims) == deepest && numbers != a.kinds[kindBool] && a.finite()

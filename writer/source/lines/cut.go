@@ -24,10 +24,15 @@ type cutter struct {
 	// Rows that begin before from, or at or after stop, are dropped.
 	from, stop int64
 	scanned    int64 // bytes scanned for quotes without finding the end of a row
+	list       listState
 }
 
 func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
-	return &cutter{in: in, comma: comma, limit: int(min(limit, math.MaxInt32)), size: chunkSize, at: at, stop: math.MaxInt64}
+	u := &cutter{in: in, comma: comma, limit: int(min(limit, math.MaxInt32)), size: chunkSize, at: at, stop: math.MaxInt64}
+	if at.row > 0 {
+		u.list = listNext
+	}
+	return u
 }
 
 // next fills a chunk with copies of the next rows, or returns io.EOF.
@@ -37,6 +42,8 @@ func (u *cutter) next(c *chunk) error {
 	case 0:
 	case tfRecord:
 		cut = u.records
+	case jsonList:
+		cut = u.elements
 	default:
 		cut = u.rows
 	}
@@ -50,6 +57,9 @@ func (u *cutter) next(c *chunk) error {
 				return err
 			}
 			if u.lo == len(u.buf) {
+				if u.comma == jsonList && u.list != listOver {
+					return u.unclosed()
+				}
 				return io.EOF
 			}
 			if done, err := cut(c); err != nil {
@@ -296,4 +306,86 @@ func (u *cutter) records(c *chunk) (bool, error) {
 	u.take(c, pos)
 	u.at = at
 	return true, nil
+}
+
+// elements cuts whole elements of a list. It returns false if there is none yet. Where the brackets
+// or quotes of an element are not closed, what follows it cannot be found.
+func (u *cutter) elements(c *chunk) (bool, error) {
+	c.place = u.at
+	w, at, pos := u.buf[u.lo:], u.at, 0
+	for pos < max(u.size, 1) {
+		i := skipSpace(w, pos)
+		if i == len(w) {
+			break
+		}
+		state, b := u.list, w[i]
+		switch {
+		case state == listOver:
+			return false, corruptf("line %d: %q follows the end of the list", at.line+count(w[pos:i]), b)
+		case state == listBefore && b == '[':
+			u.list = listFirst
+			i++
+		case state == listBefore:
+			return false, corruptf("line %d: it begins with %q, and a .json file is one list of objects, or lines of them", at.line+count(w[pos:i]), b)
+		case b == ']':
+			u.list = listOver
+			i++
+		case state == listNext && b != ',':
+			return false, corruptf("line %d: %q follows element %d, where a comma or ] is expected", at.line+count(w[pos:i]), b, at.row-1)
+		default:
+			if state == listNext {
+				i = skipSpace(w, i+1)
+			}
+			line := at.line + count(w[pos:i])
+			n, whole := elementEnd(w[i:], u.eof)
+			if n > u.limit {
+				return false, fmt.Errorf("line %d: element %d: %w", line, at.row, tooLongError(u.limit))
+			}
+			if !whole && u.eof {
+				return false, corruptf("line %d: element %d is not closed: the file is cut, or has a quote or bracket too few", line, at.row)
+			}
+			if !whole {
+				return u.took(c, pos, at), nil
+			}
+			if n == 0 {
+				return false, corruptf("line %d: %q found where element %d is expected", line, w[i], at.row)
+			}
+			s := span{begin: i, end: i + n, line: line, row: at.row, lines: count(w[i : i+n])}
+			c.spans = append(c.spans, s)
+			u.list = listNext
+			at.row++
+			i += n
+		}
+		at.line += count(w[pos:i])
+		at.off += int64(i - pos)
+		pos = i
+	}
+	if u.eof && u.list != listOver && skipSpace(w, pos) == len(w) {
+		return false, u.unclosed()
+	}
+	if pos == 0 && u.eof { // spaces
+		pos = len(w)
+	}
+	return u.took(c, pos, at), nil
+}
+
+// unclosed is the error of a list without an end.
+func (u *cutter) unclosed() error {
+	if u.list == listBefore {
+		return corruptf("it is empty: a .json file is one list of objects, or lines of them")
+	}
+	return corruptf("the list is not closed: the file is cut after element %d", u.at.row-1)
+}
+
+// took moves pos bytes to the chunk.
+func (u *cutter) took(c *chunk, pos int, at place) bool {
+	if pos == 0 {
+		return false
+	}
+	if len(c.spans) == 0 {
+		c = nil
+	}
+	u.take(c, pos)
+	u.at = at
+	return true
 }

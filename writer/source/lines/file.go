@@ -11,16 +11,16 @@ import (
 type textFile struct {
 	inputs.File
 	coding stream.Coding
-	comma  byte     // separator of cells; 0 in JSON Lines, tfRecord in TFRecord
+	comma  byte     // separator of cells; 0 in JSON Lines, tfRecord in TFRecord, jsonList in JSON
 	header []string // of CSV; files with the same header share one slice
 	first  place    // the first row
 }
 
 // cells reports whether rows are cells of CSV.
-func (f *textFile) cells() bool { return f.comma != 0 && f.comma != tfRecord }
+func (f *textFile) cells() bool { return f.comma != 0 && f.comma < jsonList }
 
 // whole reports whether the rows are found only from the beginning.
-func (f *textFile) whole() bool { return f.coding != stream.Plain || f.comma == tfRecord }
+func (f *textFile) whole() bool { return f.coding != stream.Plain || f.comma >= jsonList }
 
 // unchanged checks a local file again after it was read. Remote stores check by themselves.
 func (f *textFile) unchanged(ctx context.Context) error {

@@ -51,9 +51,9 @@ func (p *parser) jsonLine(c *chunk, b []byte) (blank bool, err error) {
 func notObject(b []byte, i int) error {
 	hint := ""
 	if b[i] == '[' {
-		hint = "; where the file is one JSON list, `jq -c '.[]' FILE` makes lines of it"
+		hint = "; where the file is one JSON list, its name has to end in .json"
 	}
-	return bad(i, "a line is one JSON object, and this one begins with %q%s", rune(b[i]), hint)
+	return bad(i, "a row is one JSON object, and this one begins with %q%s", rune(b[i]), hint)
 }
 
 // members parses an object from after its opening brace to after its closing one.

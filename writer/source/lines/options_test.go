@@ -106,7 +106,7 @@ func TestBadOptions(t *testing.T) {
 	}
 	for want, in := range map[string][]source.Input{
 		"inputs: there are none": nil,
-		"inputs: x.json: give files that end in .jsonl, .ndjson, .csv": given(t, "x.json", "{}"),
+		"inputs: x.text: give files that end in .jsonl, .ndjson, .json, .csv": given(t, "x.text", "{}"),
 		"is given twice": append(given(t, "x.csv", "a"), given(t, "x.csv", "a")...),
 	} {
 		if _, err := New(t.Context(), in, Options{}); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
@@ -121,7 +121,7 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("%s is not taken", name)
 		}
 	}
-	for _, name := range []string{"a.json", "jsonl", ".jsonl", "a.csv.br", "a.gz", "a.txt", ".csv.gz"} {
+	for _, name := range []string{"a.jso", "jsonl", ".jsonl", "a.csv.br", "a.gz", "a.txt", ".csv.gz"} {
 		if _, _, _, ok := kindOf(name); ok {
 			t.Errorf("%s is taken", name)
 		}

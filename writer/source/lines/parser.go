@@ -29,9 +29,12 @@ func (p *parser) chunk(c *chunk) {
 			err := s.bad
 			if err == nil {
 				p.reset()
-				if b := c.buf[s.begin:s.end]; c.of.comma == tfRecord {
+				switch b := c.buf[s.begin:s.end]; c.of.comma {
+				case tfRecord:
 					err = p.example(c, b)
-				} else {
+				case jsonList:
+					_, err = p.jsonLine(c, b)
+				default:
 					err = p.csvRow(c, b)
 				}
 			}

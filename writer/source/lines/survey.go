@@ -1,7 +1,9 @@
 package lines
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,6 +27,15 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 		return err
 	}
 	defer obj.Close()
+	if f.comma == jsonList {
+		list, err := f.isList(ctx, obj)
+		if err != nil {
+			return err
+		}
+		if !list {
+			f.comma = 0
+		}
+	}
 	if !f.cells() {
 		return nil
 	}
@@ -99,4 +110,22 @@ func (f *textFile) readHeader(b []byte, line int64) error {
 		f.header = append(f.header, name)
 	}
 	return nil
+}
+
+// isList reports whether the decoded content of a .json file begins as a list: many such files are
+// JSON Lines.
+func (f *textFile) isList(ctx context.Context, obj objstore.Object) (bool, error) {
+	in, err := stream.Open(ctx, obj, f.Info.Size, false, f.coding, 0)
+	if err != nil {
+		return false, err
+	}
+	defer in.Close()
+	head := make([]byte, 4096)
+	n, err := io.ReadFull(in, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	head = bytes.TrimPrefix(head[:n], []byte("\xef\xbb\xbf"))
+	i := skipSpace(head, 0)
+	return i == len(head) || head[i] != '{', nil
 }

@@ -56,6 +56,8 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 	switch {
 	case len(head) < 8:
 		return nil
+	case strings.HasSuffix(low, ".json") && isList(head):
+		return Lines
 	case (has(0, "PAR1") || has(0, "PARE")) && (bytes.HasSuffix(tail, []byte("PAR1")) || bytes.HasSuffix(tail, []byte("PARE"))):
 		return Parquet
 	case has(257, "ustar"):
@@ -84,6 +86,12 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 		return pickled
 	}
 	return nil
+}
+
+// isList recognizes the beginning of a JSON list of objects.
+func isList(head []byte) bool {
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
+	return len(head) > 0 && head[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(head[1:], " \t\r\n"), []byte("{"))
 }
 
 // isTFRecord checks the masked CRC-32C of the first length.

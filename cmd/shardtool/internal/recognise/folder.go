@@ -314,7 +314,7 @@ func (l *listing) fields(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if l.opt.wanted(name) && l.ofName(name) == nil {
+		if l.opt.wanted(name) && l.ofName(name) == nil && !l.taken(name) {
 			if k := key(name); !keys[k] {
 				if _, is := keys[k]; is {
 					keys[k] = true
@@ -326,12 +326,27 @@ func (l *listing) fields(ctx context.Context) error {
 		if !k.field {
 			continue
 		}
+		most := len(names)
 		l.kinds[k] = slices.DeleteFunc(names, func(name string) bool { return keys[key(name)] })
-		if len(l.kinds[k]) == 0 {
+		// Where some lists of JSON are fields, the others lack the rest of their samples.
+		if left := l.kinds[k]; len(left) == 0 || len(left) < most && onlyJSON(left) {
 			delete(l.kinds, k)
 		}
 	}
 	return nil
+}
+
+// taken reports whether a file has a kind that its name does not state.
+func (l *listing) taken(name string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(l.kinds)), func(names []string) bool {
+		_, found := slices.BinarySearchFunc(names, name, compare)
+		return found
+	})
+}
+
+// onlyJSON reports whether all files are lists of JSON by their bytes, not by their names.
+func onlyJSON(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return extension(name) != ".json" })
 }
 
 // decide chooses the kind.
@@ -355,6 +370,9 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	}
 	if l.kinds[Tokens] = slices.DeleteFunc(l.kinds[Tokens], func(name string) bool { return indexed[name] }); len(l.kinds[Tokens]) == 0 {
 		delete(l.kinds, Tokens)
+	}
+	if len(l.kinds) > 1 && onlyJSON(l.kinds[Lines]) { // such a list describes the others
+		delete(l.kinds, Lines)
 	}
 	kinds := slices.SortedFunc(maps.Keys(l.kinds), func(a, b *Kind) int { return compare(l.kinds[a][0], l.kinds[b][0]) })
 	for _, k := range kinds {

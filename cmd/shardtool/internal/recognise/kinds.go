@@ -29,7 +29,7 @@ type Kind struct {
 var (
 	Parquet = &Kind{ID: "parquet", One: "a Parquet file", Many: "Parquet files", suffixes: []string{".parquet", ".parq", ".pq"}}
 	Lines   = &Kind{ID: "lines", One: "a file of JSON Lines or CSV", Many: "files of JSON Lines and CSV", field: true,
-		suffixes: compressed(".jsonl", ".ndjson", ".csv", ".tsv")}
+		suffixes: append(compressed(".jsonl", ".ndjson", ".csv", ".tsv"), compressed(".json")[1:]...)} // a plain .json is most often a field
 	Tar      = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
 	Arrow    = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}}
 	Tokens   = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
