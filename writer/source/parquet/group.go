@@ -271,6 +271,13 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 		return skip(g.bad)
 	}
 	g.row++
+	for _, f := range g.plan.filters { // any order of a time that is none would be wrong
+		if c := f.col; !f.Nulls() && !c.null && c.node.shape == shapeScalar {
+			if err := c.node.leaf.checkTime(c.v); err != nil {
+				return skip(fmt.Errorf("column %s: %w", c.name, err))
+			}
+		}
+	}
 	if g.plan.where != nil && !g.plan.where.Holds(func(i int) bool { return g.plan.filters[i].holds() }) {
 		return s, false, nil
 	}

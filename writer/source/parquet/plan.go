@@ -147,7 +147,7 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 		inFile := map[string]bool{}
 		for _, n := range f.columns {
 			if inFile[n.name] {
-				return nil, corruptf("%s: there are two columns %q", f.Path, n.name)
+				return nil, fmt.Errorf("%s: two columns are called %q, and fields are named by columns: rename one of them", f.Path, n.name)
 			}
 			inFile[n.name] = true
 			c := byName[n.name]
