@@ -32,7 +32,7 @@ func (s *joined) chooseFields(opt Options) error {
 	s.shape = fieldChoice{opt.Fields, opt.Rename}
 	have := map[string]bool{}
 	for _, of := range s.sets {
-		for _, f := range of.Info().Fields {
+		for _, f := range of.Fields() {
 			have[f.Name] = true
 		}
 	}
@@ -125,11 +125,11 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 func (s *joined) types() (format.Metadata, error) {
 	all := kinds.Kinds{}
 	for _, of := range s.sets {
-		own, err := kinds.Parse(of.Info().Meta, writer.MetaTypes)
+		own, err := typesOf(of)
 		if err != nil {
 			return nil, fmt.Errorf("reshard: %s: %w", of.path, err)
 		}
-		for _, f := range of.Info().Fields {
+		for _, f := range of.Fields() {
 			n, word := s.name(f.Name), own[f.Name]
 			if n.drop {
 				continue
@@ -144,6 +144,24 @@ func (s *joined) types() (format.Metadata, error) {
 	return all.Meta(), nil
 }
 
+// typesOf returns what a data set and its layers record of their fields.
+func typesOf(of *set) (kinds.Kinds, error) {
+	all, err := kinds.Parse(of.Info().Meta, writer.MetaTypes)
+	for name, layer := range of.Layers() {
+		own, failed := kinds.Parse(layer.Info().Meta, writer.MetaTypes)
+		if failed != nil && err == nil {
+			err = fmt.Errorf("layer %s: %w", name, failed)
+		}
+		for _, f := range layer.Info().Fields { // a field of both is the layer's
+			if all == nil {
+				all = kinds.Kinds{}
+			}
+			all[f.Name] = own[f.Name]
+		}
+	}
+	return all, err
+}
+
 // errClasses: the data sets number their classes differently.
 var errClasses = fmt.Errorf("%w of class names", format.ErrMismatch)
 
@@ -152,6 +170,9 @@ func fingerprint(sets []*set, opt Options) string {
 	h := sha256.New()
 	for _, of := range sets {
 		fmt.Fprintf(h, "%s %s\n", of.Info().OrderDigest, of.Info().Tables)
+		for _, layer := range of.Layers() {
+			fmt.Fprintf(h, "layer %s %s\n", layer.Info().OrderDigest, layer.Info().Tables)
+		}
 	}
 	opt.Classes = nil // they change no sample
 	text, err := json.Marshal(opt)

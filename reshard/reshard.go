@@ -388,7 +388,7 @@ func (s *joined) Meta() format.Metadata { return s.meta }
 func (s *joined) Total() (samples, bytes int64) {
 	var all float64
 	for _, of := range s.sets {
-		for _, f := range of.Info().Fields {
+		for _, f := range of.Fields() {
 			if !s.name(f.Name).drop {
 				all += float64(f.Bytes)
 			}

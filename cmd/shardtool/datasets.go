@@ -12,8 +12,9 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// shareFlags select a share of the samples of data sets, by key.
+// shareFlags select a share of the samples of data sets, by key, and the layers that add to them.
 type shareFlags struct {
+	layers          fieldFlags
 	share, salt, by string
 	of              reshard.Share
 }
@@ -23,6 +24,8 @@ func (f *shareFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.share, "share", "", "data sets: take the samples whose key's hash is in this share, as 0%..90%")
 	fl.StringVar(&f.salt, "share-salt", "", "data sets: hash this text before each key, for a division independent of others")
 	fl.StringVar(&f.by, "share-by", "key", "data sets: hash the key, or its folder, which keeps the samples of a folder together")
+	f.layers.addLayers(cmd)
+	fl.Lookup("layer").Usage = "data sets: take the fields and attributes of this layer too, by name or address (may be repeated)"
 	titled(cmd, "Sources")
 }
 
@@ -49,7 +52,7 @@ func (f *shareFlags) options(cmd *cobra.Command) (reshard.Share, error) {
 var datasetKind = kind{
 	name:  "data sets",
 	one:   "a data set",
-	flags: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by"},
+	flags: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by", "layer"},
 	instead: func(flag string) string {
 		switch flag {
 		case "pack-shuffle":
@@ -93,7 +96,11 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 	memory := max(f.opt.Memory/2, minMemory)
 	limitMemory(f.opt.Memory+memory, encoderMemory(&f.opt))
 	for _, src := range srcs {
-		d, err := openDataset(ctx, src, reader.Options{Workers: f.opt.Workers, Memory: memory})
+		layered := fieldFlags{layers: f.share.layers.layers}
+		for i := 0; i < len(f.rows.columns) && len(layered.layers) > 0; i++ { // of other data sets too
+			layered.fields = append(layered.fields, f.rows.columns[i]+"?")
+		}
+		d, err := layered.open(ctx, src, reader.Options{Workers: f.opt.Workers, Memory: memory})
 		if err != nil {
 			return 0, err
 		}

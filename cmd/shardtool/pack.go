@@ -51,7 +51,6 @@ Slurm or Kubernetes task, or --part. A task may be killed and started again. At 
 missing lists those that are missing. With --on-error skip, --max-skipped limits each part.`,
 		Example: `  shardtool pack photos/ out/ --name train
   shardtool pack photos/ out/ --name train --pack-shuffle 7 --class-field cls
-  shardtool pack s3://bucket/raw s3://bucket/shards
   shardtool pack more/ out/ --append
   shardtool pack 'wds/train-{000000..000099}.tar' out/
   shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'
@@ -60,7 +59,7 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
   shardtool pack 'tokens-*.npy' out/ --pack-tokens 2048
   shardtool pack 'docs/*.parquet' out/ --key id --columns input_ids --attr 'tokens=len(input_ids.npy)'
   shardtool pack 'docs/*.parquet' out/ --pack-tokens 8192 --separator 50256 --tokens-field input_ids
-  shardtool pack old/ new/ --shard-size 64MiB
+  shardtool pack old/ new/ --shard-size 64MiB --layer captions
   shardtool pack all/ train/ --share 0%..90%
   shardtool pack photos/ out/ --parts 8 --part 3`,
 		Args: usageArgs(cobra.MinimumNArgs(2)),
