@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import shardtool
 
 FIELDS = {"n": "int", "text": "txt"}
