@@ -45,6 +45,7 @@ type look struct {
 	Note   string // why less is shown than there is
 	Width  int
 	Height int
+	Drawn  *drawn // what a step uses of an image
 }
 
 // lookAt decides how a field is shown. head is its beginning: all of it, or headSize bytes.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
@@ -19,6 +20,9 @@ type stepPage struct {
 	From, Listed       int // of the samples that have cards
 	More, Less         string
 	Rows               []row
+	// Crop is how images are drawn; nil: as they are. Query has its arguments.
+	Crop  *cropping
+	Query url.Values
 }
 
 // row is a packed sequence, or a micro-batch, as pieces that are drawn beside one another.
@@ -53,9 +57,13 @@ func (s *Server) step(r *http.Request) (any, error) {
 			return nil, wrong("%s: %d is more than %d", x.name, in[i], x.most)
 		}
 	}
-	p := &stepPage{Batch: int(in[0]), World: int(in[1]), Rank: int(in[2]), From: int(in[3])}
+	p := &stepPage{Batch: int(in[0]), World: int(in[1]), Rank: int(in[2]), From: int(in[3]), Query: q}
 	if p.World < 1 || p.Rank >= p.World || p.Batch < 1 {
 		return nil, wrong("rank %d of %d with a batch of %d: ranks count from 0, and a batch has a sample", p.Rank, p.World, p.Batch)
+	}
+	var err error
+	if p.Crop, err = croppingOf(q); err != nil {
+		return nil, err
 	}
 	run, err := s.open(ctx)
 	if err != nil {
@@ -80,9 +88,19 @@ func (s *Server) step(r *http.Request) (any, error) {
 	listed = listed[:min(len(listed), pageSize)]
 	p.Listed = len(listed)
 	p.Cards = s.stepCards(ctx, listed)
+	for i := range p.Cards {
+		for j := range p.Cards[i].Fields {
+			if f := &p.Cards[i].Fields[j]; p.Crop != nil && f.Kind == "image" && f.Width > 0 {
+				f.Drawn = p.Crop.of(f.Width, f.Height, listed[i].Seed)
+			}
+		}
+	}
 	p.draw()
 	return p, nil
 }
+
+// Crops are the choices of the form.
+func (*stepPage) Crops() []string { return []string{"center", "random", "none"} }
 
 // ended makes the end of the order an answer.
 func ended(err error) error {
@@ -97,7 +115,11 @@ func ended(err error) error {
 
 func (p *stepPage) turn() {
 	at := func(n uint64, from int) string {
-		return link("/step", "n", n, "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from)
+		args := []any{"n", n, "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from}
+		for _, name := range []string{"size", "crop", "flip", "scale", "ratio"} {
+			args = append(args, name, p.Query.Get(name))
+		}
+		return link("/step", args...)
 	}
 	if p.Of.Step > 0 {
 		p.Before = at(p.Of.Step-1, 0)
