@@ -91,6 +91,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	sum := md5.Sum(body)
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	query := r.URL.Query()
@@ -105,7 +106,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && name == "":
 		s.list(w, query)
 	case r.Method == http.MethodPut:
-		s.put(w, r, query, name, body)
+		s.put(w, r, query, name, body, base64.StdEncoding.EncodeToString(sum[:]))
 	case s.Objects[name] == nil:
 		Refuse(w, http.StatusNotFound, "BlobNotFound", "The specified blob does not exist.")
 	case r.Method == http.MethodDelete:
@@ -188,9 +189,8 @@ func signature(r *http.Request) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, name string, body []byte) {
-	sum := md5.Sum(body)
-	digest := base64.StdEncoding.EncodeToString(sum[:])
+// put stores a block, or checks the condition and stores the object. digest is the MD5 of the body.
+func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, name string, body []byte, digest string) {
 	if want := r.Header.Get("Content-MD5"); want != "" && want != digest {
 		Refuse(w, http.StatusBadRequest, "Md5Mismatch", "The MD5 value specified in the request did not match with the MD5 value calculated by the server.")
 		return

@@ -151,8 +151,13 @@ func (s *Server) describe(w http.ResponseWriter, name string) {
 	_ = json.NewEncoder(w).Encode(s.resource(name))
 }
 
-// put checks the condition and stores the object. The caller holds the lock.
-func (s *Server) put(w http.ResponseWriter, name, match, crc string, data []byte, tag map[string]string) bool {
+// put checks the condition and the CRC-32C, and stores the object. The caller holds the lock, which is
+// free while the sum is computed.
+func (s *Server) put(w http.ResponseWriter, name, match, crc string, pieces [][]byte, tag map[string]string) {
+	s.Mu.Unlock()
+	data := slices.Concat(pieces...)
+	own := crcOf(data)
+	s.Mu.Lock()
 	if match != "" {
 		current := "0"
 		if o := s.Objects[name]; o != nil {
@@ -160,17 +165,16 @@ func (s *Server) put(w http.ResponseWriter, name, match, crc string, data []byte
 		}
 		if match != current {
 			Refuse(w, http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
-			return false
+			return
 		}
 	}
-	if own := crcOf(data); crc != "" && crc != own {
+	if crc != "" && crc != own {
 		Refuse(w, http.StatusBadRequest, "invalid", fmt.Sprintf("Provided CRC32C %q doesn't match calculated CRC32C %q.", crc, own))
-		return false
+		return
 	}
 	s.next++
-	s.Objects[name] = &Stored{Data: data, Generation: s.next, At: time.Now(), Tag: tag}
+	s.Objects[name] = &Stored{Data: data, Generation: s.next, At: time.Now(), Tag: tag, crc: own}
 	s.describe(w, name)
-	return true
 }
 
 type description struct {
@@ -202,7 +206,7 @@ func (s *Server) multipart(w http.ResponseWriter, r *http.Request, query url.Val
 		Refuse(w, http.StatusBadRequest, "parseError", "Parse Error")
 		return
 	}
-	s.put(w, d.Name, query.Get("ifGenerationMatch"), d.CRC32C, parts[1], d.Metadata)
+	s.put(w, d.Name, query.Get("ifGenerationMatch"), d.CRC32C, parts[1:], d.Metadata)
 }
 
 // compose makes an object of at most 32 others.
@@ -219,14 +223,14 @@ func (s *Server) compose(w http.ResponseWriter, query url.Values, name string, b
 		Refuse(w, http.StatusBadRequest, "invalid", "The number of source components provided is not between 1 and 32.")
 		return
 	}
-	var data []byte
+	var data [][]byte
 	for _, source := range request.SourceObjects {
 		o := s.Objects[source.Name]
 		if o == nil || source.Generation != "" && source.Generation != strconv.FormatInt(o.Generation, 10) {
 			Refuse(w, http.StatusNotFound, "notFound", "Object "+source.Name+" not found.")
 			return
 		}
-		data = append(data, o.Data...)
+		data = append(data, o.Data)
 	}
 	s.put(w, name, query.Get("ifGenerationMatch"), request.Destination.CRC32C, data, request.Destination.Metadata)
 }
