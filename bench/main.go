@@ -65,6 +65,7 @@ var groups = []struct {
 	{"loop", (*bench).loops},
 	{"python", (*bench).pythonPackage},
 	{"s3", (*bench).s3},
+	{"stores", (*bench).stores},
 	{"cache", (*bench).amplification},
 	{"peers", (*bench).peersGroup},
 	{"strings", (*bench).strings},

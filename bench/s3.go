@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,10 +20,10 @@ import (
 // one does not need the server's many dependencies.
 const s3Module = "test"
 
-// buildS3 builds a command of the other module, and its S3 server.
-func (b *bench) buildS3(pkg string) (string, error) {
+// buildS3 builds a command of the other module, and as the second command its S3 server.
+func (b *bench) buildS3(pkg string, commands int) (string, error) {
 	bin := filepath.Join(b.dir, "s3-"+filepath.Base(pkg))
-	for _, args := range [][]string{{"build", "-o", bin, pkg}, {"tool", "-n", "versitygw"}} {
+	for _, args := range [][]string{{"build", "-o", bin, pkg}, {"tool", "-n", "versitygw"}}[:commands] {
 		cmd := exec.CommandContext(b.ctx, "go", args...)
 		cmd.Dir, cmd.Env = s3Module, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -33,18 +34,24 @@ func (b *bench) buildS3(pkg string) (string, error) {
 	return bin, nil
 }
 
-// s3 adds what make bench-s3 measures: the rows of the other module's own bench.
+// s3 and stores add what make bench-s3 measures: the rows of the other module's own bench.
 func (b *bench) s3() error {
-	bin, err := b.buildS3("./bench")
+	return b.ofModule("s3 ", 2, "throttled,faults,loopback,stream,cache,memory,paced,write")
+}
+
+func (b *bench) stores() error { return b.ofModule("", 1, "stores") }
+
+func (b *bench) ofModule(prefix string, commands int, groups string) error {
+	bin, err := b.buildS3("./bench", commands)
 	if err != nil {
 		if b.ctx.Err() != nil {
 			return err
 		}
-		b.LeftOut("s3", err.Error())
+		b.LeftOut(cmp.Or(strings.TrimSpace(prefix), groups), err.Error())
 		return nil
 	}
 	// Three times a corpus: a second and more over this network, whose rate is the same all the time.
-	cmd := exec.CommandContext(b.ctx, bin, "-json", "-mib", fmt.Sprint(3*b.mib), "-times", fmt.Sprint((b.times+1)/2), "-long", b.long.String(), "-dir", b.dir)
+	cmd := exec.CommandContext(b.ctx, bin, "-json", "-run", groups, "-mib", fmt.Sprint(3*b.mib), "-times", fmt.Sprint((b.times+1)/2), "-long", b.long.String(), "-dir", b.dir)
 	cmd.Dir, cmd.Stderr = s3Module, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
@@ -54,7 +61,7 @@ func (b *bench) s3() error {
 		return errors.Join(failed, err)
 	}
 	for _, r := range rows {
-		r.Group = "s3 " + r.Group
+		r.Group = prefix + r.Group
 		b.Rows = append(b.Rows, r)
 	}
 	return failed
@@ -69,7 +76,7 @@ type s3Server struct {
 
 // startS3 starts a server, with flags of test/cmd/s3demo. It ends with stop, or with this process.
 func (b *bench) startS3(flags ...string) (*s3Server, error) {
-	bin, err := b.buildS3("./cmd/s3demo")
+	bin, err := b.buildS3("./cmd/s3demo", 2)
 	if err != nil {
 		return nil, err
 	}

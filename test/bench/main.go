@@ -1,7 +1,8 @@
 // Command bench compares package objstore/s3 in one run with a bare parallel client of ranged GETs,
 // which neither verifies nor retries, and with the SDK's transfermanager, all at equal concurrency,
 // over versitygw on the loopback interface and a proxy that delays, throttles and breaks answers.
-// Every figure is a ratio of measurements made in turn.
+// Every figure is a ratio of measurements made in turn. The group stores has the other kinds of
+// stores, with servers for tests.
 package main
 
 import (
@@ -100,25 +101,28 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 	}
 	defer os.RemoveAll(tmp)
 	b := &bench{ctx: ctx, dir: tmp, conditions: c}
-	if b.server, err = gateway.Start(ctx, filepath.Join(tmp, "s3")); err != nil {
-		return err
-	}
-	defer b.server.Close()
-	if b.proxy, err = proxy.Start(b.server.Endpoint, proxy.Options{}); err != nil {
-		return err
-	}
-	defer b.proxy.Close()
-	if b.data, err = upload(ctx, b.server); err != nil {
-		return err
-	}
-	if err := environment(b.server); err != nil {
-		return err
+	if only != "stores" { // it has servers of its own
+		if b.server, err = gateway.Start(ctx, filepath.Join(tmp, "s3")); err != nil {
+			return err
+		}
+		defer b.server.Close()
+		if b.proxy, err = proxy.Start(b.server.Endpoint, proxy.Options{}); err != nil {
+			return err
+		}
+		defer b.proxy.Close()
+		if b.data, err = upload(ctx, b.server); err != nil {
+			return err
+		}
+		if err := environment(b.server); err != nil {
+			return err
+		}
 	}
 	head := os.Stdout
 	if asJSON {
 		head = os.Stderr
 	}
-	fmt.Fprintf(head, "%s %s/%s, %d CPUs for client, proxy and server together; versitygw on loopback, %d objects of %d MiB in the page cache\n"+
+	fmt.Fprintf(head, "%s %s/%s, %d CPUs for client, proxy and server together; versitygw on loopback, %d objects of %d MiB in the page cache;\n"+
+		"stores: a server of each kind in this process, which makes no MD5, without a limit for a connection\n"+
 		"throttled: %v to the first byte, %d MB/s a connection, %d MB/s the whole server; %d requests in flight; %d MiB a measurement\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), objects, objectSize>>20,
 		c.firstByte, c.perConn/1e6, c.total/1e6, c.inFlight, c.mib)

@@ -465,12 +465,8 @@ func remember(data []byte, git bool, compute func() string) string {
 		return compute()
 	}
 	key := hashKey{&data[0], len(data), git}
-	if known, ok := hashes.Load(key); ok {
-		return known.(string)
-	}
-	sum := compute()
-	hashes.Store(key, sum)
-	return sum
+	known, _ := hashes.LoadOrStore(key, sync.OnceValue(compute))
+	return known.(func() string)()
 }
 
 // SHA256 returns the hash of data in hex.

@@ -12,20 +12,29 @@ import (
 	"bytes"
 	"crypto/md5"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore/storetest/fake"
 )
+
+// checksum is the header with the CRC-32C of a part.
+const checksum = "X-Amz-Checksum-Crc32c"
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Server is such a server.
 type Server struct {
@@ -36,6 +45,7 @@ type Server struct {
 	Unconditional bool   // the conditions of puts are ignored
 	AtCompletion  bool   // the conditions of completions alone are ignored
 	NotModified   bool   // completions under a condition are answered with 304, as S3Mock does
+	Checks        bool   // parts have a CRC-32C that is verified, and no MD5
 	Torn          *Pairs // commits check the condition, give up the lock, and then write
 
 	next int
@@ -103,8 +113,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, r, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
 		return
 	}
+	sum := ""
+	if s.Checks {
+		sum = base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli)))
+		if want := r.Header.Get(checksum); want != "" && want != sum {
+			Refuse(w, r, http.StatusBadRequest, "BadDigest")
+			return
+		}
+	}
 	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	release := sync.OnceFunc(s.Mu.Unlock)
+	defer release()
 	query := r.URL.Query()
 	switch {
 	case key == "":
@@ -113,6 +132,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.next++
 		id := fmt.Sprint("upload-", s.next)
 		s.Uploads[id] = &Upload{key: key, tag: r.Header.Get("x-amz-meta-shardtool-upload"), parts: map[int]part{}}
+		if how := "X-Amz-Checksum-Algorithm"; s.Checks {
+			w.Header().Set(how, r.Header.Get(how))
+		}
 		fmt.Fprintf(w, `<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>`, id)
 	case r.Method == http.MethodPost:
 		s.complete(w, r, key, query.Get("uploadId"), body)
@@ -123,8 +145,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			Refuse(w, r, http.StatusNotFound, "NoSuchUpload")
 			return
 		}
-		upload.parts[number] = part{body, Tag(body)}
-		w.Header().Set("ETag", upload.parts[number].etag)
+		etag := `"` + sum + `"`
+		if s.Checks {
+			w.Header().Set(checksum, sum)
+		} else {
+			etag = Tag(body)
+		}
+		upload.parts[number] = part{body, etag}
+		w.Header().Set("ETag", etag)
 	case r.Method == http.MethodPut:
 		s.put(w, r, key, body, r.Header.Get("x-amz-meta-shardtool-upload"))
 	case r.Method == http.MethodDelete && query.Has("uploadId"):
@@ -134,7 +162,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		delete(s.Objects, key)
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		s.get(w, r, key)
+		object, ok := s.Objects[key]
+		release()
+		get(w, r, object, ok)
 	}
 }
 
@@ -160,7 +190,11 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, key string, data []
 	// The ETag is not a digest, as with SSE-KMS, so that two puts of the same bytes have different
 	// ones.
 	s.next++
-	etag := fmt.Sprintf(`"%s-%d"`, strings.Trim(Tag(data), `"`), s.next)
+	digest := "unknown"
+	if !s.Checks {
+		digest = strings.Trim(Tag(data), `"`)
+	}
+	etag := fmt.Sprintf(`"%s-%d"`, digest, s.next)
 	s.Objects[key] = Stored{Data: data, ETag: etag, At: time.Now(), Tag: tag}
 	w.Header().Set("ETag", etag)
 	return true
@@ -182,16 +216,16 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, key, id string
 		Refuse(w, r, http.StatusBadRequest, "MalformedXML")
 		return
 	}
-	var data []byte
+	var sent [][]byte
 	last := 0
 	for _, wanted := range asked.Part {
-		sent, ok := upload.parts[wanted.PartNumber]
-		if !ok || wanted.PartNumber <= last || sent.etag != wanted.ETag {
+		p, ok := upload.parts[wanted.PartNumber]
+		if !ok || wanted.PartNumber <= last || p.etag != wanted.ETag {
 			Refuse(w, r, http.StatusBadRequest, "InvalidPart")
 			return
 		}
 		last = wanted.PartNumber
-		data = append(data, sent.data...)
+		sent = append(sent, p.data)
 	}
 	if s.NotModified && (r.Header.Get("If-None-Match") != "" || r.Header.Get("If-Match") != "") {
 		Refuse(w, r, http.StatusNotModified, "NotModified")
@@ -201,7 +235,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, key, id string
 		r.Header.Del("If-None-Match")
 		r.Header.Del("If-Match")
 	}
-	if s.put(w, r, key, data, upload.tag) {
+	if s.put(w, r, key, slices.Concat(sent...), upload.tag) {
 		delete(s.Uploads, id)
 		etag := s.Objects[key].ETag
 		w.Header().Del("ETag")
@@ -209,8 +243,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, key, id string
 	}
 }
 
-func (s *Server) get(w http.ResponseWriter, r *http.Request, key string) {
-	object, ok := s.Objects[key]
+func get(w http.ResponseWriter, r *http.Request, object Stored, ok bool) {
 	if !ok {
 		Refuse(w, r, http.StatusNotFound, "NoSuchKey")
 		return
