@@ -15,6 +15,7 @@ PROGRAM = """
 from typing import Any, Dict, Iterator
 
 import shardtool
+import shardtool.grain
 import shardtool.torch
 from shardtool import Bucket, Faults, Image, Mix, Order, Pack, Source, Tuning
 
@@ -48,6 +49,10 @@ with shardtool.Writer("out/", fields={"x": "jpg:92"}, on_exists="resume") as w:
     w.write({"x": b"", "y": None})
 shardtool.optimize(samples, ["a", "b"], "out/", workers=2)
 stats: shardtool.Stats = loader.stats()
+source = shardtool.grain.Source("out/", fields=["x"])
+reveal_type(source[0])
+elements = shardtool.grain.IterDataset("out/", 8, order=Order(lanes=4))
+shardtool.grain.restore("checkpoint/", iter(elements.map(count)))
 """
 
 
@@ -69,5 +74,6 @@ def test_strict(tmp_path: Path) -> None:
         "shardtool.torch.named.NamedBatch",
         "shardtool.samples.Sample",
         "list[shardtool.samples.Sample]",
+        "dict[str, Any] | None",
     ]
     assert [n.replace("builtins.", "") for n in notes] == kinds, done.stdout

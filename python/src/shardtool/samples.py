@@ -194,17 +194,21 @@ class Samples:
 
     def _get(self, which: "Sequence[Union[int, str]]", holes: bool = False) -> List[Sample]:
         """Requests samples. With ``holes``, removed samples are left out."""
-        out: List[Sample] = []
+        return [sample for sample in self._answers(which, holes) if sample is not None]
+
+    def _answers(self, which: "Sequence[Union[int, str]]", holes: bool) -> "Iterator[Optional[Sample]]":
+        """Requests samples. With ``holes``, a removed sample is None."""
         for first in range(0, len(which), _AHEAD):
             part = which[first : first + _AHEAD]
             for asked, answer in zip(part, self._ask(part)):
                 if isinstance(answer, Sample):
-                    out.append(self._decode(answer))
+                    yield self._decode(answer)
                 elif isinstance(answer, NotFoundError) and isinstance(asked, str):
                     raise KeyNotFoundError(answer.message + self._what_is(asked), key=asked)
-                elif not (isinstance(answer, NotFoundError) and holes):  # with holes, the sample was removed
+                elif isinstance(answer, NotFoundError) and holes:
+                    yield None
+                else:
                     raise answer
-        return out
 
     def _ask(self, which: "Sequence[Union[int, str]]") -> "List[Union[Sample, ShardtoolError]]":
         """Returns the answers to requests for samples, which share one connection."""

@@ -76,7 +76,7 @@ class Arguments(Generic[T]):
             _checks.at_least(name, given[name], least)
         if isinstance(units, Pack) and fields is not None:
             raise ConfigError("fields and Pack(...): sequences have the fields of Pack(fields=...) alone")
-        wanted, source = parse(fields), sources.given(url)
+        wanted, source, tuning = parse(fields), sources.given(url), self._tuned(tuning)
         check_out(tuning.out, wanted)
         ranks = given["rank"], given["world_size"]
         self._begin_with(Asked(
@@ -88,6 +88,9 @@ class Arguments(Generic[T]):
 
     def _begin_with(self, asked: Asked) -> None:
         raise NotImplementedError
+
+    def _tuned(self, tuning: Tuning) -> Tuning:
+        return tuning
 
 
 def opening(

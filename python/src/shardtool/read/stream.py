@@ -29,6 +29,7 @@ from .units import Bucket, Pack
 class Stream:
     """What Loader is made of."""
 
+    _quiet = False  # whether an iteration without batches is no reason to warn
     _whole = False  # whether copied batches are one buffer, for the relay that sends them
 
     def _begin_with(self, asked: Asked) -> None:
@@ -190,7 +191,7 @@ class Stream:
             meter.waited(run.account, got - since)
         if taken is None:
             self._run, it.last, it.ended = run, True, True
-            if it.delivered == 0:
+            if it.delivered == 0 and not self._quiet:
                 warnings.warn("the iteration has no batches: all epochs have ended, or the data set is empty", stacklevel=3)
             raise StopIteration
         batch, checkpoint, ledger, place, last = taken
