@@ -39,7 +39,7 @@ var asKinds = []struct {
 	kind   *kind
 	ending string
 }{{"parquet", &parquetKind, ""}, {"arrow", &arrowKind, ".arrow"}, {"jsonl", &linesKind, ".jsonl"}, {"json", &linesKind, ".json"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"tar", &tarKind, ".tar"},
-	{"tokens", &tokensKind, ""}}
+	{"tokens", &tokensKind, ""}, {"arrays", &arraysKind, ""}}
 
 func (f *asFlag) options() error {
 	f.files = f.given == "files"
@@ -49,7 +49,7 @@ func (f *asFlag) options() error {
 		}
 	}
 	if f.given != "" && !f.files && f.kind == nil {
-		return usagef("--as %q: use files, parquet, arrow, jsonl, json, csv, tsv, tar or tokens", f.given)
+		return usagef("--as %q: use files, parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays", f.given)
 	}
 	return nil
 }
@@ -134,6 +134,9 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 		if of == nil && strings.EqualFold(path.Ext(name), ".json") { // one file alone is no field
 			of = recognise.Lines
 		}
+		if of == recognise.Arrays && f.tokens.length > 0 && strings.EqualFold(path.Ext(name), ".npy") { // the error names its type
+			of = recognise.Tokens
+		}
 		k := kindFor(of)
 		switch {
 		case of != nil && k == nil && !f.as.files:
@@ -184,6 +187,9 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 	r := &recognised{kind: &filesKind, files: asFiles, folder: true}
 	if a.By != "" {
 		r.why = fmt.Sprintf(" (it holds %s)", path.Join(filepath.ToSlash(src), a.By))
+	}
+	if a.Fields && !f.as.files {
+		r.note = fmt.Sprintf("each .npy file in %s is a field of a sample; --as arrays makes a sample of each row", src)
 	}
 	if a.Kind == nil {
 		return r, nil

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/arrays"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
@@ -223,14 +223,9 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 			return nil, 0, err
 		}
 	}
-	if f.aligned && found.kind == &tokensKind && p.tokens.length == 0 && !slices.ContainsFunc(found.files, func(in source.Input) bool { return !arrays.Is(in.Name) }) {
-		rows, err := arrays.Open(cmd.Context(), found.files)
-		if err != nil {
-			return nil, 0, err
-		}
-		n, size := rows.Total()
-		p.known(cmd.ErrOrStderr(), "%s of %s %v in %s", plural(n, "row"), rows.Descr, rows.Shape, plural(len(found.files), "array"))
-		return rows, size, nil
+	npy := func(in source.Input) bool { return strings.EqualFold(path.Ext(in.Name), ".npy") }
+	if f.aligned && found.kind == &tokensKind && p.tokens.length == 0 && !slices.ContainsFunc(found.files, func(in source.Input) bool { return !npy(in) }) {
+		found.kind = &arraysKind // ids too, under the name of their file
 	}
 	return found.open(cmd.Context(), p, cmd.ErrOrStderr())
 }

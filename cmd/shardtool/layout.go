@@ -9,7 +9,7 @@ import (
 // addLayout adds --layout.
 func (f *packFlags) addLayout(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.layout, "layout", "samples", "samples: any fields; stacked: equal arrays (.npy), as rows of one array a block; auto: stacked where possible")
-	cmd.Flags().Lookup("layout").DefValue = "auto for arrays of token ids and for Parquet files with lists of one length only, else samples"
+	cmd.Flags().Lookup("layout").DefValue = "auto for arrays and for Parquet files with lists of one length only, else samples"
 }
 
 // defaultLayout stacks arrays of token ids unless --layout is given: samples are equal arrays,

@@ -15,8 +15,8 @@ func newPack() *cobra.Command {
 	var f packFlags
 	cmd := &cobra.Command{
 		Use:   "pack SRC… DATASET",
-		Short: "Pack folders of files, tar archives, files of rows, token arrays or data sets into shards",
-		Long: `Pack folders of files, tar archives, files of rows (Parquet, Arrow, JSON Lines, CSV), arrays of token ids or data sets into
+		Short: "Pack folders of files, tar archives, files of rows, arrays or data sets into shards",
+		Long: `Pack folders of files, tar archives, files of rows (Parquet, Arrow, JSON Lines, CSV), arrays or data sets into
 compressed tar shards with an index, and publish them under DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
@@ -29,7 +29,7 @@ order given; a truncated archive is an error. In Parquet, Arrow (also Feather an
 also with .gz, .zst, .bz2, .xz or .lz4, each row is a sample and each column or member a field: strings and bytes unchanged, images with
 their extension, lists of numbers as .npy, numbers as text, everything else as JSON.
 
-In arrays of token ids (.npy, or .bin with --raw-dtype) each row is a sample, in Megatron's .idx and .bin each document.
+In arrays (.npy, .npz; of token ids also .bin with --raw-dtype) each row is a sample, in Megatron's .idx and .bin each document.
 --pack-tokens L cuts them into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
 Kinds are recognized by the bytes of files, then by names. Kinds that pack does not read, and two kinds in one folder, are
 refused; --as forces a kind. --include and --exclude choose files before the kind is decided.

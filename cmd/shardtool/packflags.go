@@ -53,7 +53,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
-	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar or tokens (default: recognised by their bytes and names)")
+	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
 	titled(cmd, "Sources")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)

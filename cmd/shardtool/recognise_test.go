@@ -25,7 +25,7 @@ var inputsTable = map[string]struct {
 	"cifar_py": {"pickle", 0}, "coco": {"coco", 0}, "delta": {"delta", 0}, "feather": {"arrow", 1}, "hdf5": {"hdf5", 0}, "hdf5_wrong_ext": {"hdf5", 0},
 	"json_gz": {"lines", 1}, "json_list": {"lines", 1}, "json_pairs": {"files", 0}, "json_beside": {"parquet", 1}, "jsonl_bz2": {"lines", 1}, "jsonl_xz": {"lines", 1}, "lance": {"lance", 0}, "lfs": {"git-lfs", 0}, "lfs_img": {"git-lfs", 0},
 	"litdata": {"litdata", 0}, "lmdb": {"lmdb", 0}, "mds2": {"mds", 0}, "megatron": {"megatron", 1}, "mnist": {"idx", 0}, "mnist_gz": {"gzip", 0},
-	"netcdf3": {"netcdf", 0}, "netcdf4": {"hdf5", 0}, "npz": {"npz", 0}, "orc": {"orc", 0}, "orc_noext": {"orc", 0}, "recordio": {"recordio", 0},
+	"netcdf3": {"netcdf", 0}, "netcdf4": {"hdf5", 0}, "npz": {"arrays", 2}, "orc": {"orc", 0}, "orc_noext": {"orc", 0}, "recordio": {"recordio", 0},
 	"safetensors": {"safetensors", 0}, "saved": {"splits", 0}, "saved_one": {"arrow", 2}, "sqlite": {"sqlite", 0}, "tar_xz": {"tar", 1}, "tfrecord": {"tfrecord", 1},
 	"voc": {"voc", 0}, "yolo": {"yolo", 0}, "zarr": {"zarr", 0}, "zarr2": {"zarr", 0}, "zips": {"zip", 0},
 }

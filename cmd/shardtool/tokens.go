@@ -140,6 +140,32 @@ var megatronKind = kind{
 	open:    openArrays,
 }
 
+// arraysKind is arrays of any type, whose rows are samples.
+var arraysKind = kind{
+	name:    recognise.Arrays.Many,
+	one:     recognise.Arrays.One,
+	of:      recognise.Arrays,
+	flags:   []string{"columns", "rename"},
+	instead: func(string) string { return "arrays have numbers and nothing else" },
+	open:    openRows,
+}
+
+// openRows opens arrays of any type.
+func openRows(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+	src, err := tokens.NewArrays(ctx, found.files, tokens.Options{Rows: true, Columns: f.rows.columns, Rename: f.rows.renamed})
+	if err != nil {
+		return nil, 0, optionError(err)
+	}
+	f.evenLayout(true)
+	f.known(stderr, "%s of arrays in %s", plural(src.Samples, "row"), plural(len(found.files), "file"))
+	if src.Samples == 0 {
+		src.Close()
+		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, plural(len(found.files), "array"))}
+	}
+	_, size := src.Total()
+	return src, size, nil
+}
+
 func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	opt := f.tokens.arrays
 	if f.tokens.field != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/bits"
 	"strings"
 
@@ -28,6 +29,11 @@ type array struct {
 	// each a sample.
 	index  *index
 	ragged bool
+	// head and swap are set for rows of any type, whose layout is then bytes: the header of a row, and
+	// the size of the elements whose bytes are swapped.
+	head []byte
+	swap int
+	npz  *archive
 }
 
 // tokens returns the total number of tokens in samples.
@@ -52,6 +58,9 @@ func (a *array) survey(ctx context.Context, opt *Options) error {
 	}
 	defer obj.Close()
 	var shape []int64
+	if opt.Rows {
+		return a.surveyRows(ctx, obj)
+	}
 	if strings.HasSuffix(strings.ToLower(a.Name), ".npy") {
 		if shape, err = a.header(ctx, obj); err != nil {
 			return err
@@ -67,44 +76,37 @@ const guess = 256
 
 // header reads the header of a .npy file and compares the array's size with the file's.
 func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64, err error) {
-	first := make([]byte, min(guess, a.Info.Size))
-	if err := obj.ReadAt(ctx, first, 0); err != nil {
+	h, n, err := a.readHead(ctx, obj)
+	if err != nil {
 		return nil, err
 	}
-	if a.data, err = npy.HeaderLen(first[:min(npy.Lead, len(first))]); err != nil {
-		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
-	}
-	if a.data > a.Info.Size {
-		return nil, fmt.Errorf("%w: its header of %d bytes is truncated: the file has %d", format.ErrCorrupt, a.data, a.Info.Size)
-	}
-	if a.data > int64(len(first)) {
-		first = make([]byte, a.data)
-		if err := obj.ReadAt(ctx, first, 0); err != nil {
-			return nil, err
-		}
-	}
-	h, err := npy.Parse(first[:a.data])
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	if a.data = n; len(h.Shape) == 0 {
+		return nil, fmt.Errorf("it is a single number: give an array of token ids")
 	}
 	if a.layout, err = layoutOf(&h); err != nil {
 		return nil, err
 	}
+	return h.Shape, checkSize(&h, a.size(), a.Info.Size-n)
+}
+
+// readHead reads the header of a .npy file, and returns its length too.
+func (a *array) readHead(ctx context.Context, obj objstore.Object) (npy.Header, int64, error) {
+	return readHeader(io.NewSectionReader(&window{ctx: ctx, obj: obj, size: a.Info.Size, ahead: guess}, 0, a.Info.Size), a.Info.Size)
+}
+
+// checkSize compares the size of an array, whose elements take each bytes, with those that follow its
+// header.
+func checkSize(h *npy.Header, each, have int64) error {
+	want, ok := sizeOf(h.Shape, each)
 	switch {
-	case len(h.Shape) == 0:
-		return nil, fmt.Errorf("it is a single number: give an array of token ids")
 	case h.Fortran && len(h.Shape) > 1:
-		return nil, fmt.Errorf("its rows are not contiguous (Fortran order): save np.ascontiguousarray(array)")
-	}
-	have := a.Info.Size - a.data
-	want, ok := sizeOf(h.Shape, a.size())
-	switch {
+		return fmt.Errorf("its rows are not contiguous (Fortran order): save np.ascontiguousarray(array)")
 	case !ok || want > have:
-		return nil, fmt.Errorf("%w: an array of shape %s needs more than the %d bytes in the file: it is cut", format.ErrCorrupt, shapeText(h.Shape), have)
+		return fmt.Errorf("%w: an array of shape %s needs more than the %d bytes in the file: it is cut", format.ErrCorrupt, shapeText(h.Shape), have)
 	case want < have:
-		return nil, fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt, have-want, shapeText(h.Shape))
+		return fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt, have-want, shapeText(h.Shape))
 	}
-	return h.Shape, nil
+	return nil
 }
 
 // sizeOf returns the size of an array. ok is false if it is larger than any file.

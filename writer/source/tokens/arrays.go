@@ -48,6 +48,8 @@ type arraySource struct {
 	extent         *extent
 	head           []byte // header of full samples of headFor
 	headFor        *array
+	field          string
+	npz            *archive // the one that is open
 }
 
 var _ writer.Splitter = (*arraySource)(nil)
@@ -60,6 +62,8 @@ var _ writer.Splitter = (*arraySource)(nil)
 // in nine digits; as many folders precede the name as it takes to tell files apart. If Length is 0,
 // the key of a one-dimensional array is the file's name alone.
 //
+// With Options.Rows, a file whose name ends in .npz has an array for each field of its rows.
+//
 // A file whose name ends in .idx is an index of Megatron, and lists the documents in the .bin file
 // beside it. Each is a sample; with a length, their tokens are cut as one array.
 func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, error) {
@@ -71,10 +75,10 @@ func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, er
 		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: there are none"))
 	}
 	files := inputs.Files(in)
-	if err := inputs.SetStems(files, ".npy", ".bin", ".idx"); err != nil {
+	if err := inputs.SetStems(files, ".npy", ".npz", ".bin", ".idx"); err != nil {
 		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: %w", err))
 	}
-	a := &arraySource{opt: opt, arrays: make([]*array, len(files))}
+	a := &arraySource{opt: opt, arrays: make([]*array, len(files)), field: Field}
 	for i := range files {
 		a.arrays[i] = &array{File: files[i]}
 	}
@@ -105,7 +109,10 @@ func (a *arraySource) survey(ctx context.Context) error {
 
 // agree determines the type of the ids in samples.
 func (a *arraySource) agree() error {
-	if a.opt.Mixed {
+	switch {
+	case a.opt.Rows:
+		return a.agreeRows()
+	case a.opt.Mixed:
 		return nil
 	}
 	if a.opt.DType == 0 {
@@ -135,6 +142,12 @@ func (a *arraySource) measure() error {
 		if f.index != nil {
 			fmt.Fprintf(h, "index %d %q\n", f.index.Info.Size, f.index.Version(f.index.Info))
 		}
+		if o.Rows {
+			fmt.Fprintf(h, "rows %q %q\n", a.field, f.head)
+			for _, m := range f.membersOf() {
+				fmt.Fprintf(h, "member %q %q %x\n", m.field, m.head, m.crc)
+			}
+		}
 		if a.before[i+1] = a.before[i] + f.samples; a.before[i+1] < 0 {
 			return errors.New("tokens: more than 2^63 samples")
 		}
@@ -157,6 +170,9 @@ func (a *arraySource) Next(ctx context.Context) (writer.Sample, error) {
 	}
 	f := a.arrays[a.file]
 	number := a.at - a.before[a.file]
+	if f.npz != nil {
+		return a.member(ctx, f, number)
+	}
 	s := &span{of: f, first: number * f.length, n: f.length, to: a.typeOf(f)}
 	if f.ragged {
 		var err error
@@ -181,6 +197,8 @@ func (a *arraySource) sample(s *span, number int64) writer.Sample {
 	switch {
 	case f.ragged:
 		s.head = npy.AppendHeader(nil, to.descr(), s.n)
+	case f.head != nil:
+		s.head = f.head
 	case number < f.rows:
 		if a.headFor != f {
 			shape := f.row
@@ -202,7 +220,10 @@ func (a *arraySource) sample(s *span, number int64) writer.Sample {
 		s.extent = a.share(s)
 	}
 	out.Origin = f.Path + ": tokens " + strconv.FormatInt(s.first, 10) + " to " + strconv.FormatInt(s.first+s.n-1, 10)
-	out.Fields = []writer.Field{{Name: Field, Payload: s, Size: s.size()}}
+	if f.head != nil {
+		out.Origin = f.Path + ": row " + strconv.FormatInt(number+1, 10)
+	}
+	out.Fields = []writer.Field{{Name: a.field, Payload: s, Size: s.size()}}
 	return out
 }
 
@@ -258,8 +279,14 @@ func (a *arraySource) Split(part, parts int) error {
 // The version of a local file is its modification time, of an object its ETag.
 func (a *arraySource) Fingerprint() string { return "tokens:" + a.sum.String() }
 
-// Meta states that the field is an array.
-func (a *arraySource) Meta() format.Metadata { return kinds.Kinds{Field: "npy"}.Meta() }
+// Meta states that the fields are arrays.
+func (a *arraySource) Meta() format.Metadata {
+	of := kinds.Kinds{}
+	for _, name := range a.fields() {
+		of[name] = "npy"
+	}
+	return of.Meta()
+}
 
 // Total returns the number of samples and the bytes of their fields without padding, of the current
 // part after Split.
@@ -299,7 +326,9 @@ func (a *arraySource) describe() *Arrays {
 			out.Whole = f.Path
 		}
 		out.Tokens += f.tokens()
-		out.Dropped += f.dropped()
+		if !a.opt.Rows {
+			out.Dropped += f.dropped()
+		}
 		if f.rest > 0 {
 			out.Short++
 		}
@@ -310,5 +339,6 @@ func (a *arraySource) describe() *Arrays {
 // Close releases memory. It does not close the stores.
 func (a *arraySource) Close() error {
 	a.at, a.extent = a.end, nil
+	a.closeArchive()
 	return nil
 }

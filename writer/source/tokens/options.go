@@ -69,11 +69,22 @@ type Options struct {
 	// little-endian ids. If it is not set, such files are an error, except for files of llm.c,
 	// whose header states the type.
 	Raw DType
+	// Rows has every row of arrays of any type become a sample, with its shape: there are no tokens,
+	// and the options above are not set. The field is called as the first file is, or in .npz files
+	// as the members are.
+	Rows bool
+	// Columns selects fields of rows, and Rename gives some another name.
+	Columns []string
+	Rename  map[string]string
 }
 
 func (o Options) filled() (Options, error) {
 	var err error
 	switch {
+	case o.Rows && (o.Length != 0 || o.DType != 0 || o.Remainder != Keep || o.Raw != 0):
+		err = writer.Optionf("rows: a length, a remainder or a type is for token ids")
+	case !o.Rows && (o.Columns != nil || o.Rename != nil):
+		err = writer.Optionf("columns: they go with rows")
 	case o.Length < 0 || o.Length > maxLength:
 		err = writer.Optionf("length: %d tokens: give 1 to %d", o.Length, int64(maxLength))
 	case o.Remainder > Drop || !o.DType.valid() || !o.Raw.valid():

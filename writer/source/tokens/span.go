@@ -58,6 +58,7 @@ func (s *span) ReadInto(ctx context.Context, p []byte) error {
 		return err
 	}
 	dst, err := convert(append(p[:0], s.head...), src, s.of.layout, s.to)
+	s.of.order(dst[min(len(dst), len(s.head)):])
 	s.extent.give()
 	if err != nil {
 		return s.place(0, err)
@@ -136,6 +137,7 @@ func (r *spanReader) more() error {
 		if r.out, err = convert(r.out[:0], r.src, of.layout, r.to); err != nil {
 			return r.place(r.done, err)
 		}
+		of.order(r.out)
 		r.ready, r.done = r.out, r.done+n
 		return nil
 	}

@@ -67,7 +67,7 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 	case has(0, "BZh") && has(4, "1AY&SY"):
 		return bzip2
 	case has(0, "PK\x03\x04") && bytes.Contains(head[:min(len(head), 256)], []byte(".npy")):
-		return npz
+		return Arrays
 	case has(0, "PK\x03\x04"):
 		return zipped
 	case isTFRecord(head, size):
@@ -76,8 +76,8 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 		return Arrow
 	case isIDX(head, size):
 		return idx
-	case isTokens(head):
-		return Tokens
+	case isLong(head):
+		return ofArray(head)
 	case binary.LittleEndian.Uint64(head) < uint64(size) && has(8, `{"`) && binary.LittleEndian.Uint64(head) < 100<<20:
 		return safetensors
 	case strings.HasSuffix(low, ".bin") && strings.Contains(low, "_batch") && size%3073 == 0:
@@ -126,14 +126,29 @@ func isIDX(head []byte, size int64) bool {
 	return size == 4+4*int64(head[3])+width
 }
 
-// isTokens recognizes an array of one dimension that is too long for a field of a sample.
-func isTokens(head []byte) bool {
+// header parses the header of a .npy file, as far as it is in head.
+func header(head []byte) (h npy.Header, ok bool) {
 	n, err := npy.HeaderLen(head[:min(len(head), npy.Lead)])
 	if err != nil || n > int64(len(head)) {
-		return false
+		return h, false
 	}
-	h, err := npy.Parse(head[:n])
-	return err == nil && (h.Kind == 'u' || h.Kind == 'i') && len(h.Shape) == 1 && h.Shape[0] >= 1<<20
+	h, err = npy.Parse(head[:n])
+	return h, err == nil
+}
+
+// isLong recognizes an array that is too long for a field of a sample.
+func isLong(head []byte) bool {
+	h, ok := header(head)
+	return ok && len(h.Shape) > 0 && h.Shape[0] >= 1<<20
+}
+
+// ofArray returns Tokens for integers in one dimension or rows, and Arrays for all other .npy files.
+func ofArray(head []byte) *Kind {
+	h, ok := header(head)
+	if ok && len(h.Shape) > 0 && (len(h.Shape) > 2 || h.Kind != 'i' && h.Kind != 'u') {
+		return Arrays
+	}
+	return Tokens
 }
 
 // Of returns the kind of a file: by its bytes, else by its name, or nil. as is the extension by
@@ -161,6 +176,8 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 	}
 	seen := ofBytes(in.Name, head, tail, size)
 	switch {
+	case seen == nil && named == Tokens && ofArray(head) == Arrays:
+		return Arrays, "", false, nil
 	case seen == nil, payload(strings.ToLower(in.Name)) && seen != lfsPointer:
 		return named, "", seen == named, nil
 	case seen == named, named == Tokens && seen == Tokens, named == mds && seen == zstd:
@@ -182,8 +199,8 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		}
 	case seen == gzipped && named == idx:
 		return named, "", seen == named, nil
-	case seen == zipped && named == npz: // an empty one, or one whose first member has a long header
-		return npz, "", true, nil
+	case seen == zipped && named == Arrays: // an empty one, or one whose first member has a long header
+		return Arrays, "", true, nil
 	}
 	return seen, "", true, nil
 }

@@ -50,6 +50,8 @@ type Answer struct {
 	Layout bool
 	// By is the file that shows the kind, or that no single kind is there.
 	By string
+	// Fields reports that all files are .npy files, each a field of a sample.
+	Fields bool
 	// Aside are a few of the files that are not of the kind, and Left is how many there are.
 	Aside []string
 	Left  int
@@ -160,6 +162,9 @@ func (l *listing) ofName(name string) *Kind {
 		return nil
 	}
 	k := OfName(name)
+	if k == Tokens && l.opt.As == Arrays && extension(name) == ".npy" {
+		return Arrays
+	}
 	if k == Tokens && !l.opt.Tokens {
 		return nil
 	}
@@ -245,8 +250,8 @@ func (l *listing) read(ctx context.Context, names []string) error {
 			if err != nil {
 				return ctx.Err()
 			}
-			if k == Tokens && !shown && !l.opt.Tokens { // a field
-				k = nil
+			if !shown && extension(name) == ".npy" && l.opt.As != Arrays { // a field, or ids
+				k = l.ofName(name)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -276,7 +281,7 @@ func (l *listing) correct(ctx context.Context, belied map[string]*Kind) error {
 		} else if other := belied[ext]; other != nil {
 			k = other
 		}
-		if k == Tokens && !l.opt.Tokens && ext != ".npy" {
+		if (k == Tokens || k == Arrays) && k != l.ofName(name) && !l.opt.Tokens && ext != ".npy" {
 			k = nil
 		}
 		if k != nil {
@@ -388,7 +393,7 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 		if l.others[".bin"] > 0 && len(l.others) == 1 && !slices.ContainsFunc(l.samples[".bin"], func(n string) bool { return !split(n) }) {
 			return &Answer{Kind: Tokens, Names: l.samples[".bin"], By: l.first}, nil
 		}
-		return &Answer{By: l.first}, nil
+		return &Answer{By: l.first, Fields: l.others[".npy"] > 0 && len(l.others) == 1}, nil
 	case 1:
 	default:
 		return nil, &MixedError{kinds[0].Many, kinds[1].Many, l.kinds[kinds[0]][0], l.kinds[kinds[1]][0]}

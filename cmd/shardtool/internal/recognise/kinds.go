@@ -30,9 +30,12 @@ var (
 	Parquet = &Kind{ID: "parquet", One: "a Parquet file", Many: "Parquet files", suffixes: []string{".parquet", ".parq", ".pq"}}
 	Lines   = &Kind{ID: "lines", One: "a file of JSON Lines or CSV", Many: "files of JSON Lines and CSV", field: true,
 		suffixes: append(compressed(".jsonl", ".ndjson", ".csv", ".tsv"), compressed(".json")[1:]...)} // a plain .json is most often a field
-	Tar      = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
-	Arrow    = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}}
-	Tokens   = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
+	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
+	Arrow  = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}}
+	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
+	// Arrays are .npy files of other types than ids, or of more dimensions, and .npz files. A .npy file
+	// in a folder is a field, unless it is long.
+	Arrays   = &Kind{ID: "arrays", One: "an array", Many: "arrays (.npy, .npz)", field: true, suffixes: []string{".npz"}}
 	TFRecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: compressed(".tfrecord", ".tfrecords")}
 	// Megatron is an index, whose tokens are in the .bin file beside it.
 	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
@@ -77,8 +80,6 @@ var (
 	sqlite = &Kind{ID: "sqlite", One: "an SQLite database", Many: "SQLite databases", suffixes: []string{".sqlite", ".sqlite3"},
 		Help: python("import shardtool, sqlite3", `db = sqlite3.connect("FILE"); db.row_factory = sqlite3.Row`,
 			`with shardtool.Writer("out/") as w:`, `    for row in db.execute("select * from TABLE"): w.write(dict(row))`)}
-	npz = &Kind{ID: "npz", One: "an .npz file", Many: ".npz files", field: true, suffixes: []string{".npz"},
-		Help: python("import numpy, shardtool", `with numpy.load("FILE") as f, shardtool.Writer("out/") as w: w.write_batch(dict(f))`)}
 	arrayRecord = &Kind{ID: "arrayrecord", One: "an ArrayRecord file", Many: "ArrayRecord files", suffixes: []string{".arrayrecord", ".array_record"},
 		Help: loop("array_record.python.array_record_data_source as source", `source.ArrayRecordDataSource("FILE")`, `{"data": row}`)}
 	recordIO = &Kind{ID: "recordio", One: "a RecordIO file", Many: "RecordIO files", suffixes: []string{".rec"},
@@ -130,7 +131,7 @@ var (
 )
 
 // byName are the kinds that extensions name.
-var byName = []*Kind{Parquet, Lines, Tar, Tokens, TFRecord, Arrow, orc, avro, hdf5, netcdf, sqlite, npz, arrayRecord, recordIO, safetensors, beton, mds,
+var byName = []*Kind{Parquet, Lines, Tar, Tokens, Arrays, TFRecord, Arrow, orc, avro, hdf5, netcdf, sqlite, arrayRecord, recordIO, safetensors, beton, mds,
 	zipped, gzipped, zstd, xz, bzip2, lz4, sevenZip, rar}
 
 // notContainers are extensions of payloads that end in, or have the signature of, another kind.
