@@ -35,6 +35,9 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	if err := setStems(files); err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
+	if files, err = inputs.Hive(files, opt.Where); err != nil {
+		return nil, fmt.Errorf("lines: %w", err)
+	}
 	s := &lineSource{files: make([]*textFile, len(files)), whole: true}
 	const together = 8 // requests in flight
 	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
@@ -79,6 +82,9 @@ func (s *lineSource) measure(opt *Options) error {
 	}
 	for _, f := range s.files {
 		fmt.Fprintf(h, "%q %d %q %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.comma, f.coding)
+		for _, c := range f.Constants {
+			fmt.Fprintf(h, "%q %t %q\n", c.Name, c.Null, c.Text)
+		}
 	}
 	h.Sum(s.sum[:0])
 	return nil

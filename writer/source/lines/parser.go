@@ -84,6 +84,10 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 		c.add(at.line, after, err)
 		return
 	}
+	if err := p.constants(c); err != nil {
+		c.add(at.line, after, err)
+		return
+	}
 	if p.seen != nil {
 		p.seen()
 	}
@@ -96,6 +100,31 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 		r.err = p.sample(c)
 	}
 	r.lastField, r.lastAttr = int32(len(c.fields)), int32(len(c.attrs))
+}
+
+// constants gives the row the columns of its file's folders.
+func (p *parser) constants(c *chunk) error {
+	for i := range c.of.Constants {
+		k := &c.of.Constants[i]
+		col := p.find(k.Name)
+		switch {
+		case !col.wanted:
+			continue
+		case col.row == p.row && k.Folder != "":
+			return k.Twice()
+		case col.row == p.row || k.Folder == "":
+			continue
+		}
+		col.row, col.v = p.row, value{kind: kindText, b: []byte(k.Text)}
+		if k.Integer {
+			col.v.kind = kindInteger
+		}
+		if k.Null {
+			col.v = value{}
+		}
+		p.present = append(p.present, col)
+	}
+	return nil
 }
 
 func (p *parser) appendKey(c *chunk, number int64) error {

@@ -74,13 +74,31 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 			p.filters = append(p.filters, c)
 		}
 	}
+	if err := p.checkConstants(files); err != nil {
+		return nil, err
+	}
 	return p, p.checkNames(columns)
 }
 
-// columnsOf lists the columns of all headers. json reports whether some files have none.
+// checkConstants checks that no header has a column of the folders.
+func (p *plan) checkConstants(files []*textFile) error {
+	for _, f := range files {
+		for i := range f.Constants {
+			if c := &f.Constants[i]; c.Folder != "" && slices.Contains(f.header, c.Name) && p.column(c.Name).wanted {
+				return fmt.Errorf("%s: %w", f.Path, c.Twice())
+			}
+		}
+	}
+	return nil
+}
+
+// columnsOf lists the columns of all headers, and of the folders. json reports whether some files have none.
 func columnsOf(files []*textFile) (columns []string, json bool) {
 	seen := map[string]bool{}
 	var last []string
+	for _, c := range files[0].Constants {
+		seen[c.Name], columns = true, append(columns, c.Name)
+	}
 	for _, f := range files {
 		json = json || !f.cells()
 		if len(f.header) > 0 && len(last) > 0 && &f.header[0] == &last[0] {

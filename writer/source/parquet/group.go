@@ -52,6 +52,10 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	}
 	for _, c := range p.plan.columns {
 		c.node, c.leaves, c.cells = nil, nil, nil
+		if c.constant {
+			c.setConstant(f.of)
+			continue
+		}
 		if n := f.of.column(c.name); n != nil && c.wanted && !n.isNull() {
 			c.node = n
 		}
@@ -80,6 +84,9 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 
 // neverIn reports whether the statistics of a row group prove that no row matches.
 func (f *filter) neverIn(meta *metadata.RowGroupMetaData, rows int64) (never bool, err error) {
+	if f.col.constant {
+		return !f.holds(), nil
+	}
 	if f.col.node == nil || f.col.node.shape != shapeScalar {
 		return false, nil
 	}
@@ -154,7 +161,7 @@ func (g *group) openRecords(f *openedFile) error {
 		return corruptf("its records %d have %d rows, and %d were listed", g.no, rec.NumRows(), g.rows)
 	}
 	for _, c := range g.plan.columns {
-		if c.node == nil {
+		if c.node == nil || c.constant {
 			continue
 		}
 		cells := rec.Column(slices.Index(f.of.columns, c.node))
@@ -203,6 +210,9 @@ func (g *group) origin() string {
 
 // load reads the column's value of the next row, which is row number row.
 func (c *column) load(row int64) (err error) {
+	if c.constant {
+		return nil
+	}
 	if c.node == nil {
 		c.null = true
 		return nil

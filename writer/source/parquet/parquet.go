@@ -69,12 +69,16 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	if err := inputs.SetStems(files, append([]string{".parquet", ".parq", ".pq"}, arrowEndings...)...); err != nil {
 		return nil, writer.Optionf("inputs: %w", err)
 	}
+	files, err := inputs.Hive(files, opt.Where)
+	if err != nil {
+		return nil, fmt.Errorf("parquet: %w", err)
+	}
 	if opt.PageMemory == 0 {
 		opt.PageMemory = defaultPageMemory
 	}
 	p := &rowSource{files: make([]*parquetFile, len(files)), pageMemory: opt.PageMemory}
 	const together = 8 // requests in flight, and footers in memory
-	err := inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
+	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
 		f := &parquetFile{File: files[i]}
 		p.files[i] = f
 		if err := f.survey(ctx); err != nil {
@@ -116,6 +120,9 @@ func (p *rowSource) measure(ctx context.Context, opt *Options) error {
 	}
 	for _, f := range p.files {
 		fmt.Fprintf(h, "%q %d %q %v %s\n", f.Stem, f.Info.Size, f.Version(f.Info), f.rows, f.schema)
+		for _, c := range f.Constants {
+			fmt.Fprintf(h, "%q %t %q\n", c.Name, c.Null, c.Text)
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -3,9 +3,11 @@ package parquet
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/apache/arrow/go/v17/arrow"
 	"slices"
 	"strings"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	pq "github.com/apache/arrow/go/v17/parquet"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kinds"
@@ -44,6 +46,9 @@ type column struct {
 	names  map[string]string // field names, by extension
 	wanted bool              // it is read
 
+	// constant reports that the column is of the folders of files; first is then its type.
+	constant bool
+
 	// State of the current row group. node is nil if its file lacks the column.
 	node   *node
 	leaves []*leaf
@@ -81,6 +86,7 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.addConstants(files, byName)
 	find := func(option, name string) (*column, error) {
 		if c := byName[name]; c != nil {
 			return c, nil
@@ -173,6 +179,42 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 		}
 	}
 	return byName, nil
+}
+
+// addConstants adds the columns of the folders of files.
+func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
+	for i, k := range files[0].Constants {
+		n := &node{name: k.Name, def: 1, last: -1, leaf: leafType{scalar{class: classText}, pq.Types.ByteArray}} // no leaf of the file
+		if k.Integer {
+			n.leaf = leafType{scalar{class: classInteger, bits: 64}, pq.Types.Int64}
+		}
+		c := byName[k.Name]
+		if c == nil {
+			c = &column{name: k.Name, names: map[string]string{}, constant: true, first: n}
+			byName[k.Name] = c
+			p.columns = append(p.columns, c)
+			continue
+		}
+		for _, f := range files {
+			if own := &f.Constants[i]; own.Folder != "" && (f.column(k.Name) != nil || c.clash == nil) {
+				c.clash = fmt.Errorf("%s: %w", f.Path, own.Twice())
+			}
+		}
+	}
+}
+
+// setConstant sets the value of the column in a file.
+func (c *column) setConstant(f *parquetFile) {
+	for _, k := range f.Constants {
+		if k.Name != c.name {
+			continue
+		}
+		if c.node, c.null = c.first, k.Null; k.Integer {
+			c.v = value{u: uint64(k.N)}
+		} else {
+			c.v = value{b: []byte(k.Text)}
+		}
+	}
 }
 
 func (p *plan) list() string {

@@ -25,6 +25,8 @@ type File struct {
 	Stem string
 	// Info is what the store reported when the source was opened.
 	Info objstore.Info
+	// Constants are columns of the path; see Hive. All files of a source have them in one order.
+	Constants []Constant
 	// Remote reports whether a request to the store takes long.
 	Remote bool
 }

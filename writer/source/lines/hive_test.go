@@ -1,0 +1,46 @@
+package lines
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/writer"
+)
+
+// TestHive: a member or column that a folder has too is an error that names both, unless it is left
+// out.
+func TestHive(t *testing.T) {
+	read := func(opt Options, files ...string) error {
+		src, err := New(t.Context(), given(t, files...), opt)
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		_, err = src.Next(t.Context())
+		return err
+	}
+	for _, files := range [][]string{{"lang=de/a.csv", "text,lang\nx,en\n"}, {"lang=de/a.jsonl", `{"text":"x","lang":"de"}`}, {"a=1/a.jsonl", "{}", "lang=de/a.jsonl", `{"lang":"de"}`}} {
+		opt := Options{Nulls: 1}
+		err := read(opt, files...)
+		if len(files) > 2 { // the second row
+			src, _ := New(t.Context(), given(t, files...), opt)
+			_, _ = src.Next(t.Context())
+			_, err = src.Next(t.Context())
+			src.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), `the column "lang" is in the file and in the folder lang=de`) || !errors.Is(err, writer.ErrOptions) {
+			t.Errorf("%q: %v", files, err)
+		}
+		if err := read(Options{Columns: []string{"text"}, Nulls: 1}, files...); err != nil && len(files) == 2 {
+			t.Errorf("%q: %v", files, err)
+		}
+	}
+	one, _ := New(t.Context(), given(t, "lang=de/a.csv", "text\nx\n", "lang=en/a.csv", "text\ny\n"), Options{Key: "text"})
+	two, _ := New(t.Context(), given(t, "lang=de/a.csv", "text\nx\n", "lang=fr/a.csv", "text\ny\n"), Options{Key: "text"})
+	defer one.Close()
+	defer two.Close()
+	if one.Fingerprint() == two.Fingerprint() {
+		t.Error("other folders have the same fingerprint")
+	}
+}
