@@ -365,10 +365,15 @@ func (e *mixEngine) checkpoint(at Place, globalBatch int, skipped ledger.Mark) (
 
 func (e *mixEngine) length(context.Context, uint64) (uint64, error) { return e.plan.Mix().Epoch, nil }
 
+// numbered returns how the steps of batches of a size are counted: as the checkpoint of the run
+// does, or those of another size from the beginning.
 func (e *mixEngine) numbered(globalBatch int) mix.Steps {
-	at := e.steps
-	at.GlobalBatch = cmp.Or(at.GlobalBatch, globalBatch)
-	return at
+	if g := e.steps.GlobalBatch; g == 0 || g == globalBatch || globalBatch == 0 {
+		at := e.steps
+		at.GlobalBatch = cmp.Or(g, globalBatch)
+		return at
+	}
+	return mix.Steps{GlobalBatch: globalBatch}
 }
 
 func (e *mixEngine) step(_ context.Context, n uint64, globalBatch int) (Place, error) {

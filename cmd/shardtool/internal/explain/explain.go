@@ -43,6 +43,9 @@ type Step struct {
 	// Position is where this step begins, and NextPosition where the next step begins.
 	Position     uint64 `json:"position"`
 	NextPosition uint64 `json:"next_position"`
+	// At is where the step begins, and Next where it ends, for Of.
+	At   reader.Place `json:"-"`
+	Next reader.Place `json:"-"`
 	// Epoch is the epoch of the mix or the data set, EpochPosition the position in it, and EpochLength
 	// its number of samples.
 	Epoch         uint64 `json:"epoch"`
@@ -262,11 +265,11 @@ func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step
 	if err != nil {
 		return nil, err
 	}
-	step := &Step{Epoch: b.Epoch, Holds: x.of.Holds}
-	if step.Step, step.Position, err = run.Number(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position}, x.GlobalBatch); err != nil {
+	step := &Step{Epoch: b.Epoch, Holds: x.of.Holds, At: reader.Place{Epoch: b.Epoch, Position: b.Position}, Next: reader.Place{Epoch: b.NextEpoch, Position: b.NextPosition}}
+	if step.Step, step.Position, err = run.Number(ctx, step.At, x.GlobalBatch); err != nil {
 		return nil, err
 	}
-	if _, step.NextPosition, err = run.Number(ctx, reader.Place{Epoch: b.NextEpoch, Position: b.NextPosition}, x.GlobalBatch); err != nil {
+	if _, step.NextPosition, err = run.Number(ctx, step.Next, x.GlobalBatch); err != nil {
 		return nil, err
 	}
 	if step.EpochLength, err = run.Length(ctx, b.Epoch); err != nil {

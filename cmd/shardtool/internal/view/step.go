@@ -1,14 +1,18 @@
 package view
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // stepPage is what a rank reads in a step.
@@ -20,6 +24,8 @@ type stepPage struct {
 	From, Listed       int // of the samples that have cards
 	More, Less         string
 	Rows               []row
+	// Within reports that the step begins within a batch, as steps are counted from the beginning.
+	Within bool
 	// Crop is how images are drawn; nil: as they are. Query has its arguments.
 	Crop  *cropping
 	Query url.Values
@@ -69,21 +75,17 @@ func (s *Server) step(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := run.Begin()
-	if q.Get("n") != "" {
-		n, err := number(q, "n", 0)
-		if err != nil {
-			return nil, err
-		}
-		if at, err = run.Step(ctx, n, p.Batch); err != nil {
-			return nil, ended(err)
-		}
+	at, err := p.place(ctx, run, q)
+	if err != nil {
+		return nil, ended(err)
 	}
 	p.Of, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true, Rank: p.Rank, Keys: true})
 	if err != nil {
 		return nil, ended(err)
 	}
-	p.turn()
+	if err := p.turn(ctx, run); err != nil {
+		return nil, err
+	}
 	listed := p.Of.Samples[min(p.From, len(p.Of.Samples)):]
 	listed = listed[:min(len(listed), pageSize)]
 	p.Listed = len(listed)
@@ -113,24 +115,97 @@ func ended(err error) error {
 	return err
 }
 
-func (p *stepPage) turn() {
-	at := func(n uint64, from int) string {
-		args := []any{"n", n, "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from}
+// place returns where the step begins: at the place that a link has, or by its number, or else where
+// the run does.
+func (p *stepPage) place(ctx context.Context, run *reader.Run, q url.Values) (at reader.Place, err error) {
+	switch {
+	case q.Get("at") != "":
+		epoch, position, _ := strings.Cut(q.Get("at"), "+")
+		at.Epoch, err = strconv.ParseUint(epoch, 10, 32)
+		if err == nil {
+			at.Position, err = strconv.ParseUint(position, 10, 63)
+		}
+		if err != nil {
+			return at, wrong("at: %q is no epoch and position, such as 0+512", clean(q.Get("at"), 40))
+		}
+		return at, nil
+	case q.Get("n") != "":
+		n, err := number(q, "n", 0)
+		if err != nil {
+			return at, err
+		}
+		return run.Step(ctx, n, p.Batch)
+	}
+	return run.Begin(), nil
+}
+
+// turn makes the links to other steps, and to the other samples of this one. A run that continues a
+// checkpoint with another batch size may begin within a batch, as Step counts them. The links follow
+// the batches of the run.
+func (p *stepPage) turn(ctx context.Context, run *reader.Run) error {
+	to := func(at reader.Place, from int) string {
+		args := []any{"at", fmt.Sprintf("%d+%d", at.Epoch, at.Position), "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from}
 		for _, name := range []string{"size", "crop", "flip", "scale", "ratio"} {
 			args = append(args, name, p.Query.Get(name))
 		}
 		return link("/step", args...)
 	}
-	if p.Of.Step > 0 {
-		p.Before = at(p.Of.Step-1, 0)
+	p.Next = to(p.Of.Next, 0)
+	counted, err := run.Step(ctx, p.Of.Step, p.Batch)
+	if err != nil {
+		return ended(err)
 	}
-	p.Next = at(p.Of.Step+1, 0)
+	p.Within = counted != p.Of.At && !mixed(run) // a mix counts from where the batch changed
+	if before, ok, err := p.before(ctx, run); err != nil {
+		return err
+	} else if ok {
+		p.Before = to(before, 0)
+	}
 	if p.From > 0 {
-		p.Less = at(p.Of.Step, max(0, p.From-pageSize))
+		p.Less = to(p.Of.At, max(0, p.From-pageSize))
 	}
 	if p.From+pageSize < len(p.Of.Samples) {
-		p.More = at(p.Of.Step, p.From+pageSize)
+		p.More = to(p.Of.At, p.From+pageSize)
 	}
+	return nil
+}
+
+func mixed(run *reader.Run) bool { return run.Info().Names[0] != "" }
+
+// before returns where the step before this one begins. There is none before the first, and
+// none where the batch size changed.
+func (p *stepPage) before(ctx context.Context, run *reader.Run) (to reader.Place, ok bool, err error) {
+	begin, batch := run.Begin(), uint64(p.Batch)
+	if to = p.Of.At; to != begin && !mixed(run) {
+		for tail := run.Info().Tail; to.Position < batch && to.Epoch > 0; {
+			to.Epoch--
+			length, err := run.Length(ctx, to.Epoch)
+			if err != nil {
+				return to, false, err
+			}
+			if to.Position == 0 && tail != order.TailWrap { // the first batch begins with an epoch, the last ends with it
+				first := uint64(0)
+				if to.Epoch == begin.Epoch {
+					first = begin.Position % batch
+				}
+				length -= first
+				if tail != order.TailDrop {
+					length += batch - 1
+				}
+				length = first + length/batch*batch
+			}
+			to.Position += length
+		}
+		if to.Position >= batch {
+			to.Position -= batch
+			return to, true, nil
+		}
+	}
+	if p.Of.Step == 0 || p.Within {
+		return to, false, nil
+	}
+	to, err = run.Step(ctx, p.Of.Step-1, p.Batch)
+	return to, err == nil, nil
 }
 
 // rowsDrawn is how many units of a step are drawn.

@@ -9,6 +9,7 @@ import (
 	"image"
 	"image/png"
 	"io"
+	"math/big"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,10 +27,12 @@ import (
 
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reshard/curate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -239,47 +243,156 @@ func TestLayers(t *testing.T) {
 	s.want("/data", 200, "caption", "Layers", "text it&#39;s")
 }
 
-// TestStepIsWhatWasRead compares pages of steps, and the order of training, with a stream.
+// TestStepIsWhatWasRead compares the pages of steps with streams: 50 random runs over one data set or
+// mixes, views, packed sequences and micro-batches, which continue from a checkpoint with other
+// ranks, another batch, and in a mix with other sources and weights. The links lead from step to step.
 func TestStepIsWhatWasRead(t *testing.T) {
-	s := show(t, texts(200))
-	run, err := s.open(t.Context())
+	samples, lengths := testset.Documents(150)
+	store := mem.New()
+	if _, err := testset.Build(t.Context(), store, slices.Values(samples), testset.Options{
+		BlockSize: 4000, ShardSize: 30_000, Integer: func(key string) (int64, bool) { return int64(lengths[key]), true },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(i), 7))
+			c := &steps{t: t, r: r, pages: New(Options{World: 1})}
+			tail := []order.Tail{order.TailWrap, order.TailShort, order.TailDrop, order.TailPad}[r.IntN(4)]
+			fixed := reader.Lanes{Lanes: 2, RunBlocks: 1, Delay: 3}
+			c.spec = reader.Spec{Order: order.Choice{Shuffle: r.IntN(4) > 0, Seed: r.Uint64(), Tail: tail, GlobalBatch: 4, Epochs: 1 << 30}}
+			if kind := r.IntN(3); kind > 0 {
+				c.spec.Units = units.Params{Kind: []units.Kind{units.Pack, units.Bucket}[kind-1], Size: 100, Long: units.LongSplit, Window: 32, By: "tokens"}
+			}
+			if !c.spec.Order.Shuffle {
+				fixed = reader.Lanes{}
+			}
+			n := r.IntN(4)
+			if n > 1 {
+				c.spec.Length.Units = 70
+			}
+			for j := range max(n, 1) {
+				ds, err := reader.Open(t.Context(), store, reader.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer ds.Close()
+				if r.IntN(3) == 0 {
+					v, _, err := curate.Make(t.Context(), ds, curate.Spec{Where: []string{"tokens >= 20"}})
+					if err == nil {
+						err = ds.UseView(v)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				of := reader.Source{Set: ds, Fixed: fixed}
+				if n > 1 {
+					of.Name, of.Share = string(rune('a'+j)), big.NewRat(int64(1+r.IntN(5)), 1)
+				}
+				c.spec.Sources = append(c.spec.Sources, of)
+				c.pages.Sources = append(c.pages.Sources, Source{Name: of.Name, Set: ds})
+			}
+			at := c.run(nil, reader.Change{})
+			if n > 1 { // a source less, and other weights
+				c.spec.Sources = c.spec.Sources[:n-r.IntN(2)]
+				c.spec.Sources[0].Share = big.NewRat(7, 2)
+			}
+			c.run(at, reader.Change{Mix: n > 1})
+		})
+	}
+}
+
+// steps is a run whose pages are compared.
+type steps struct {
+	t     *testing.T
+	r     *rand.Rand
+	spec  reader.Spec
+	pages *Server
+}
+
+// run reads some steps of a rank, and compares their pages. It returns the last checkpoint.
+func (c *steps) run(from *reader.Checkpoint, change reader.Change) *reader.Checkpoint {
+	t := c.t
+	world := 1 + c.r.IntN(3)
+	o := reader.StreamOptions{GlobalBatch: world + c.r.IntN(20), World: world, Rank: c.r.IntN(world), Epochs: 1 << 30}
+	c.spec.Order.GlobalBatch = o.GlobalBatch
+	sources, err := reader.OpenSources(t.Context(), c.spec, nil, from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 10 {
-		world := 1 + rand.IntN(4)
-		rank, batch, n := rand.IntN(world), 4+rand.IntN(30), rand.IntN(12)
-		st, err := run.Stream(t.Context(), reader.StreamOptions{GlobalBatch: batch, World: world, Rank: rank, Epochs: 1 << 40})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b *reader.Batch
-		for range n + 1 {
-			if b, err = st.Next(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		page, err := s.step(httptest.NewRequest(http.MethodGet, fmt.Sprintf("/step?n=%d&batch=%d&world=%d&rank=%d", n, batch, world, rank), nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := page.(*stepPage)
-		if len(p.Of.Samples) != len(b.Samples) {
-			t.Fatalf("step %d of batch %d, rank %d of %d: %d samples, want %d", n, batch, rank, world, len(p.Of.Samples), len(b.Samples))
-		}
-		for i := range b.Samples {
-			if p.Of.Samples[i].Key != string(b.Samples[i].Key) || p.Of.Samples[i].Seed != b.Samples[i].Seed() {
-				t.Errorf("step %d, sample %d: %s, want %s", n, i, p.Of.Samples[i].Key, b.Samples[i].Key)
-			}
-			if i == 0 && p.Of.Epoch < 1<<40 {
-				s.want(fmt.Sprintf("/sample?n=%d&epoch=%d", p.Of.Samples[0].Number, p.Of.Epoch), 200, fmt.Sprintf("position %d,", p.Of.Samples[0].Position))
-			}
-			if i < len(p.Cards) && (p.Cards[i].Key != p.Of.Samples[i].Key || p.Cards[i].Error != "") {
-				t.Errorf("step %d, card %d: %+v", n, i, p.Cards[i])
-			}
-		}
-		st.Close()
+	run, err := sources.Resolve(t.Context(), c.spec, from, change, reader.Planning{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer run.Close()
+	c.pages.run = run
+	stream, err := run.Stream(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	address := fmt.Sprintf("/step?batch=%d&world=%d&rank=%d", o.GlobalBatch, world, o.Rank)
+	var last reader.Checkpoint
+	position := uint64(0)
+	for step := range 2 + c.r.IntN(12) {
+		b, err := stream.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last, err = b.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		p := c.compare(address, b)
+		if step > 0 { // back, and forward again
+			if p.Before == "" {
+				t.Fatalf("%s: no step before", address)
+			}
+			if before := c.page(p.Before); before.Of.Position != position {
+				t.Errorf("%s: the step before is at %d, want %d", address, before.Of.Position, position)
+			}
+		}
+		address, position = p.Next, p.Of.Position
+	}
+	page, err := c.pages.samples(httptest.NewRequest(http.MethodGet, "/samples?show=training&count=5&from=10", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := page.(*samplesPage).Cards[0].Under; !strings.HasPrefix(got, "position 10,") {
+		t.Errorf("samples of training from 10 on begin with %s", got)
+	}
+	return &last
+}
+
+func (c *steps) page(address string) *stepPage {
+	page, err := c.pages.step(httptest.NewRequest(http.MethodGet, address, nil))
+	if err != nil {
+		c.t.Fatalf("%s: %v", address, err)
+	}
+	return page.(*stepPage)
+}
+
+// compare compares the page at an address with a batch.
+func (c *steps) compare(address string, b *reader.Batch) *stepPage {
+	p := c.page(address)
+	if len(p.Of.Samples) != len(b.Samples) {
+		c.t.Fatalf("%s: %d samples, want %d", address, len(p.Of.Samples), len(b.Samples))
+	}
+	for i := range b.Samples {
+		got, want := &p.Of.Samples[i], &b.Samples[i]
+		if got.Padding != want.Padding || !got.Padding && (got.Source != want.Source() || got.Number != want.Number || got.Key != string(want.Key) || got.Epoch != uint64(want.Epoch) || got.Seed != want.Seed()) {
+			c.t.Fatalf("%s, sample %d: %+v, want %s of %s", address, i, got, want.Key, want.Source())
+		}
+		if p.Of.Units != nil {
+			if cut := b.Cut(i); *got.Row != int(cut.Unit) || *got.Offset != cut.Offset || *got.Length != cut.Length {
+				c.t.Fatalf("%s, sample %d: row %d, %d+%d, want %+v", address, i, *got.Row, *got.Offset, *got.Length, cut)
+			}
+		}
+		if i < len(p.Cards) && !want.Padding && (p.Cards[i].Key != string(want.Key) || p.Cards[i].Source != want.Source() || p.Cards[i].Error != "") {
+			c.t.Fatalf("%s, card %d: %+v", address, i, p.Cards[i])
+		}
+	}
+	return p
 }
 
 // bomb is the beginning of a PNG of 60,000 by 60,000 pixels.
