@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -203,7 +204,8 @@ func (s *Server) byKey(ctx context.Context, p *samplesPage) error {
 	return nil
 }
 
-// training lists samples in the order of training: the batches of one rank, of Count samples each.
+// training lists samples in the order of training: batches of Count samples, in a mix from the place
+// where the run begins, since what is before it may have had other sources.
 func (s *Server) training(ctx context.Context, p *samplesPage) error {
 	run, err := s.open(ctx)
 	if err != nil {
@@ -211,7 +213,12 @@ func (s *Server) training(ctx context.Context, p *samplesPage) error {
 	}
 	n := p.From / p.Count
 	p.From = n * p.Count
-	at, err := run.Step(ctx, n, int(p.Count))
+	at := reader.Place{Position: run.Begin().Position + p.From}
+	if !mixed(run) {
+		at, err = run.Step(ctx, n, int(p.Count))
+	} else if at.Position > math.MaxInt64 {
+		err = io.EOF
+	}
 	if err == nil {
 		var step *explain.Step
 		if step, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: int(p.Count), World: 1, Limit: maxPage}); err == nil {
