@@ -274,7 +274,8 @@ func TestBothWin(t *testing.T) {
 			if mode != writer.ModeCreate {
 				mustPack(t, st, (&childJob{Tag: "base", Items: 8}).source(), small("base"))
 			}
-			var written sync.WaitGroup // both have read what is there, and have written
+			var seen, written sync.WaitGroup // both have read what is there; both have written
+			seen.Add(2)
 			written.Add(2)
 			racy := after{st, func(objstore.Condition) objstore.Condition { return objstore.Condition{} }, func() { written.Done(); written.Wait() }}
 			var results [2]*writer.Result
@@ -284,7 +285,10 @@ func TestBothWin(t *testing.T) {
 				group.Go(func() {
 					opt := small(name)
 					opt.Mode = mode
-					results[i], errs[i] = writer.Pack(t.Context(), racy, (&childJob{Tag: name, Items: 20}).source(), opt)
+					src := (&childJob{Tag: name, Items: 20}).source()
+					meet := sync.OnceFunc(func() { seen.Done(); seen.Wait() })
+					src.begin = func(context.Context, int) error { meet(); return nil }
+					results[i], errs[i] = writer.Pack(t.Context(), racy, src, opt)
 				})
 			}
 			group.Wait()
