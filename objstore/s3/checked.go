@@ -29,7 +29,7 @@ import (
 // AWS is not asked: it is reached through https.
 
 // declares reports whether new uploads declare CRC-32C.
-func (s *Store) declares() bool {
+func (s *store) declares() bool {
 	return s.plain && s.custom && s.opts.RequestChecksums == "" && !s.opts.Anonymous && !s.opts.Unchecked && !s.hashParts.Load()
 }
 
@@ -68,7 +68,7 @@ func idOf(out *s3.CreateMultipartUploadOutput) string {
 }
 
 // uploadChecked sends a part of an upload that declared CRC-32C.
-func (s *Store) uploadChecked(ctx context.Context, in *s3.UploadPartInput) (out *s3.UploadPartOutput, err error) {
+func (s *store) uploadChecked(ctx context.Context, in *s3.UploadPartInput) (out *s3.UploadPartOutput, err error) {
 	body := in.Body.(*bytes.Reader)
 	sum := crc32.New(ranged.Castagnoli)
 	if _, err := body.WriteTo(sum); err != nil {

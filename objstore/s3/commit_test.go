@@ -30,7 +30,7 @@ func TestLostAnswerOfAnother(t *testing.T) {
 	s := s3server.New(t)
 	store := open(t, s.URL, "", quick(s.URL))
 	other := open(t, s.URL, "", quick(s.URL))
-	if err := other.CheckConditional(t.Context()); err != nil {
+	if err := s3.CheckConditional(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
 	var once atomic.Bool
@@ -87,7 +87,7 @@ func TestUnconditional(t *testing.T) {
 	s := s3server.New(t)
 	s.Unconditional = true
 	store := open(t, s.URL, "p", quick(s.URL))
-	if err := store.CheckConditional(t.Context()); !errors.Is(err, s3.ErrUnconditional) {
+	if err := s3.CheckConditional(t.Context(), store); !errors.Is(err, s3.ErrUnconditional) {
 		t.Fatal(err)
 	}
 	for _, cond := range []objstore.Condition{{IfNoneMatch: true}, {IfMatch: "x"}} {
@@ -105,7 +105,7 @@ func TestUnconditional(t *testing.T) {
 	good := s3server.New(t)
 	store = open(t, good.URL, "p", quick(good.URL))
 	for range 3 {
-		if err := store.CheckConditional(t.Context()); err != nil {
+		if err := s3.CheckConditional(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestConditionalRace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := s3server.New(t)
 			s.Torn = &s3server.Pairs{Meeting: make(chan struct{}), Of: func(r *http.Request) bool { return (r.Method == http.MethodPost) == (name == "completion") }}
-			err := open(t, s.URL, "p", quick(s.URL)).CheckConditional(t.Context())
+			err := s3.CheckConditional(t.Context(), open(t, s.URL, "p", quick(s.URL)))
 			if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "writers at once win under If-None-Match"+where+", so") {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestProbeVanishes(t *testing.T) {
 		return true
 	})
 	store := open(t, s.URL, "p", quick(s.URL))
-	if err := store.CheckConditional(t.Context()); err != nil {
+	if err := s3.CheckConditional(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.Objects) != 0 {
@@ -179,12 +179,12 @@ func TestUnconditionalParts(t *testing.T) {
 	if _, err := objstore.Put(t.Context(), store, "large", make([]byte, 6<<20), objstore.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.CheckConditional(t.Context()); !errors.Is(err, s3.ErrUnconditional) {
+	if err := s3.CheckConditional(t.Context(), store); !errors.Is(err, s3.ErrUnconditional) {
 		t.Fatal(err)
 	}
 	odd := s3server.New(t)
 	odd.NotModified = true
-	err = open(t, odd.URL, "p", quick(odd.URL)).CheckConditional(t.Context())
+	err = s3.CheckConditional(t.Context(), open(t, odd.URL, "p", quick(odd.URL)))
 	if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "with 304") {
 		t.Fatal(err)
 	}
@@ -197,12 +197,12 @@ func TestGoogle(t *testing.T) {
 	for _, endpoint := range []string{"https://storage.googleapis.com", "https://bucket.storage.googleapis.com:443", "https://storage-vpc.p.googleapis.com"} {
 		store := openPlain(t, endpoint, opts)
 		_, err := objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{IfNoneMatch: true})
-		for op, err := range map[string]error{"put": err, "check": store.CheckConditional(t.Context())} {
+		for op, err := range map[string]error{"put": err, "check": s3.CheckConditional(t.Context(), store)} {
 			if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "nothing was published; use gs://bucket") {
 				t.Errorf("%s: %v", op, err)
 			}
 		}
-		if requests := store.Stats().Requests; requests != 0 {
+		if requests := s3.StatsOf(store).Requests; requests != 0 {
 			t.Errorf("%d requests", requests)
 		}
 	}
@@ -324,7 +324,7 @@ func TestSegments(t *testing.T) {
 	const part = 5 << 20
 	s := s3server.New(t)
 	store := open(t, s.URL, "", quick(s.URL))
-	store.SetSegmentParts(2)
+	s3.SetSegmentParts(store, 2)
 	for _, size := range []int{part - 1, part, 2*part - 1, 2 * part, 2*part + 1, 6*part + 1, 10 * part, 10*part + 5} {
 		data := make([]byte, size)
 		for i := 0; i < size; i += 4096 {

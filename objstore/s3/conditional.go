@@ -13,7 +13,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// probePrefix is the prefix of the objects that CheckConditional puts and deletes.
+// probePrefix is the prefix of the objects that the test of a server puts and deletes.
 const probePrefix = ".shardtool-probe-"
 
 // ErrUnconditional reports a server that ignores the condition of a put and would overwrite the
@@ -30,34 +30,8 @@ type probe struct {
 	match     error
 }
 
-// CheckConditional tests whether the server honours If-None-Match and If-Match, both for a put and
-// for the completion of a multipart upload: some servers check only the former, and some check and
-// then write, so that several of those who write at once succeed. It races writers of a small
-// object with a random name in all four ways, and deletes it: about 60 requests. The error wraps
-// [ErrUnconditional] if one overwrote the object of another. The results are kept. If the test
-// itself fails, the next call repeats it.
-//
-// On servers other than AWS the first conditional commit of either kind runs this test, and
-// publishes nothing if it fails.
-func (s *Store) CheckConditional(ctx context.Context) error {
-	if s.google {
-		return s.fail("put", "", s.useGoogle())
-	}
-	var found []error
-	for _, inParts := range []bool{false, true} {
-		p, err := s.ask(ctx, inParts)
-		if err != nil {
-			return s.fail("put", "", err)
-		}
-		if found = append(found, p.noneMatch); p.match != p.noneMatch {
-			found = append(found, p.match)
-		}
-	}
-	return s.fail("put", "", errors.Join(found...))
-}
-
 // checkCondition returns an error if the server is known to ignore the condition of a commit.
-func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition, inParts bool) error {
+func (s *store) checkCondition(ctx context.Context, cond objstore.Condition, inParts bool) error {
 	if !s.custom || cond == (objstore.Condition{}) {
 		return nil
 	}
@@ -78,14 +52,14 @@ func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition, inP
 }
 
 // useGoogle refuses Google Cloud Storage without a test: its S3 interface ignores If-None-Match.
-func (s *Store) useGoogle() error {
+func (s *store) useGoogle() error {
 	return fmt.Errorf("%w: the S3 interface of Google Cloud Storage ignores If-None-Match; nothing was published; use %s",
 		ErrUnconditional, strings.Replace(s.Address, "s3://", "gs://", 1))
 }
 
 // ask runs the test once, in the first caller. After a nil error the fields of the probe are set
 // and never change.
-func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
+func (s *store) ask(ctx context.Context, inParts bool) (*probe, error) {
 	p := &s.probe
 	if inParts {
 		p = &s.partsProbe
@@ -114,7 +88,7 @@ func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
 
 // try races writers that put an object under key where there is none, and then writers that replace
 // it, and deletes it. A server that fails the first race is not trusted with the other condition.
-func (s *Store) try(ctx context.Context, key string, inParts bool) (noneMatch, match, err error) {
+func (s *store) try(ctx context.Context, key string, inParts bool) (noneMatch, match, err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 		defer cancel()

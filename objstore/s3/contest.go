@@ -24,7 +24,7 @@ import (
 
 // contest has several writers put one object under a condition that one of them can meet.
 type contest struct {
-	store            *Store
+	store            *store
 	key              string
 	condition        string // its header, for errors
 	where            string // of which requests, for errors

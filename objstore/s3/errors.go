@@ -35,7 +35,7 @@ type answer struct {
 // explain converts an error of the SDK to a [*ranged.Transient], a sentinel, or a text with advice.
 // op is get, stat, put, list or delete. It leaves out the SDK's text, which contains URLs and text
 // of servers.
-func (s *Store) explain(op string, err error) error {
+func (s *store) explain(op string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (s *Store) explain(op string, err error) error {
 
 // answerOf finds the server's refusal in an error of the SDK. An answer that could not be parsed is
 // not a refusal.
-func (s *Store) answerOf(err error) (answer, bool) {
+func (s *store) answerOf(err error) (answer, bool) {
 	response, ok := errors.AsType[*awshttp.ResponseError](err)
 	if !ok || response.Response == nil || response.HTTPStatusCode() < 300 {
 		// A server may refuse a commit with status 200 and an error in the body.
@@ -102,7 +102,7 @@ func (s *Store) answerOf(err error) (answer, bool) {
 // expecting 'eu-west-1'".
 var expecting = regexp.MustCompile(`expecting '([a-z0-9-]{1,40})'`)
 
-func (s *Store) explainAnswer(op string, a answer) error {
+func (s *store) explainAnswer(op string, a answer) error {
 	switch {
 	case a.Code == "RequestTimeout" || a.Code == "SlowDown" || a.Code == "InternalError",
 		a.Code == "XAmzContentSHA256Mismatch", // damaged on the way
@@ -134,7 +134,7 @@ func (s *Store) explainAnswer(op string, a answer) error {
 }
 
 // advice returns what to do about a refusal that has no error of its own.
-func (s *Store) advice(op string, a answer) string {
+func (s *store) advice(op string, a answer) string {
 	moved := a.Status == http.StatusMovedPermanently || a.Status == http.StatusTemporaryRedirect ||
 		a.Code == "AuthorizationHeaderMalformed" || a.Code == "IllegalLocationConstraintException"
 	switch {
@@ -162,7 +162,7 @@ func (s *Store) advice(op string, a answer) string {
 	return ""
 }
 
-func (s *Store) adviceDenied(op string) string {
+func (s *store) adviceDenied(op string) string {
 	action := map[string]string{
 		"get":    "s3:GetObject, and s3:ListBucket to tell what is missing from what is forbidden",
 		"stat":   "s3:GetObject, and s3:ListBucket to tell what is missing from what is forbidden",

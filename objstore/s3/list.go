@@ -17,12 +17,12 @@ import (
 
 // List requests pages of at most 1,000 keys, each when the page before it is used up. It leaves out
 // keys that are not valid names, such as the "dir/" that consoles create for folders.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return s.reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
 }
 
 // page implements ranged.Pager.
-func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, err error) {
+func (s *store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, err error) {
 	in := &s3.ListObjectsV2Input{
 		Bucket: &s.bucket,
 		// Keys may contain bytes that XML cannot represent.

@@ -17,13 +17,13 @@ import (
 // object adds the checksum to the handle of package ranged.
 type object struct {
 	*ranged.Object
-	store *Store
+	store *store
 	name  string
 	key   string
 }
 
 // Open sends no request: a missing object is an error of the first read or Info.
-func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
+func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	key, err := s.Key(ctx, name)
 	if err != nil {
 		return nil, s.fail("get", name, err)
@@ -34,7 +34,7 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 }
 
 // Stat sends one HEAD request.
-func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	key, err := s.Key(ctx, name)
 	if err != nil {
 		return objstore.Info{}, s.fail("stat", name, err)
@@ -42,7 +42,7 @@ func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	return s.reader.Stat(ctx, name, s.stater("stat", key))
 }
 
-func (s *Store) stater(op, key string) ranged.Stater {
+func (s *store) stater(op, key string) ranged.Stater {
 	return func(ctx context.Context) (ranged.Meta, error) {
 		head, err := s.head(ctx, op, key)
 		return head.meta, err
@@ -89,7 +89,7 @@ type described struct {
 
 // head sends one HEAD request. Its answer has no body that explains an error, so a refusal that may
 // have several reasons is followed by a GET of one byte, whose answer has one.
-func (s *Store) head(ctx context.Context, op, key string) (described, error) {
+func (s *store) head(ctx context.Context, op, key string) (described, error) {
 	_, renewed := s.secrets.current()
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key})
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 	}, nil
 }
 
-func (s *Store) headError(ctx context.Context, op, key string, cause error) error {
+func (s *store) headError(ctx context.Context, op, key string, cause error) error {
 	a, ok := s.answerOf(cause)
 	vague := ok && (a.Status == 301 || a.Status == 307 || a.Status == 400 || a.Status == 403 ||
 		a.Status == 404 && !s.found.Load())

@@ -28,7 +28,7 @@ func newTLSServer(t *testing.T) *s3server.Server {
 }
 
 // openPlain opens a store with the default client.
-func openPlain(t *testing.T, endpoint string, opts s3.Options) *s3.Store {
+func openPlain(t *testing.T, endpoint string, opts s3.Options) objstore.Store {
 	t.Helper()
 	opts.Endpoint = endpoint
 	store, err := s3.New(t.Context(), "bucket", "", opts)

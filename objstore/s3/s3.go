@@ -4,7 +4,7 @@
 //
 // Package ranged reads the ranges: it retries from the byte reached, cancels stalled requests and
 // hedges late ones, all within bounds. Every request after the first asks for the ETag of the first
-// answer (If-Match), so a replaced object is [objstore.ErrChanged]. [Store.Open] sends no request;
+// answer (If-Match), so a replaced object is [objstore.ErrChanged]. Open sends no request;
 // the first read returns size and ETag too.
 //
 // # Writing
@@ -18,8 +18,8 @@
 // An upload has a random tag in its metadata. If the answer to a commit is lost, or a retry is
 // refused because the object exists, the tag shows whose object it is. A server that ignores the
 // conditions would overwrite objects, and some ignore them only when a multipart upload is
-// completed. On servers other than AWS, [Store.CheckConditional] tests this before the first
-// conditional commit of either kind.
+// completed. On servers other than AWS, the store tests this before the first conditional
+// commit of either kind.
 //
 // A process that dies leaves at most parts that no List shows. A lifecycle rule of the bucket
 // (AbortIncompleteMultipartUpload) removes them.
@@ -47,12 +47,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// Stats counts the requests of a store.
-type Stats = ranged.Stats
-
-// Store is an [objstore.Store] in a bucket. Use [New]. Many goroutines may use it. It needs no
-// closing.
-type Store struct {
+// store is an [objstore.Store] in a bucket.
+type store struct {
 	ranged.Bucket
 	client  *s3.Client
 	bucket  string
@@ -77,13 +73,11 @@ type Store struct {
 	skewed atomic.Bool // the server has refused a time, and the SDK learned the server's
 }
 
-var _ objstore.Store = (*Store)(nil)
-
 // New returns the store of the objects in bucket whose keys begin with prefix and a slash, or of
-// all objects if prefix is empty. It reads the configuration of the environment and sends no
+// all objects if prefix is empty. Many goroutines may use it, and it needs no closing. New reads the configuration of the environment and sends no
 // request to the bucket: a missing or forbidden bucket is an error of the first use.
-func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, error) {
-	s := &Store{bucket: bucket, segmentParts: segmentParts}
+func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Store, error) {
+	s := &store{bucket: bucket, segmentParts: segmentParts}
 	var err error
 	if s.Bucket, err = ranged.NewBucket("s3://", "bucket", bucket, prefix); err != nil {
 		return nil, s.fail("open", "", err)
@@ -104,7 +98,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 
 // connect creates the SDK's client. Package ranged retries its requests; the SDK retries those that
 // find credentials.
-func (s *Store) connect(ctx context.Context) error {
+func (s *store) connect(ctx context.Context) error {
 	load := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(newHTTPClient(s.opts, s.reader.Traits().MostRequests)),
 		config.WithLogger(logging.Nop{}),
@@ -156,13 +150,10 @@ func (s *Store) connect(ctx context.Context) error {
 }
 
 // Traits reports a remote store, with the concurrency that the Options set.
-func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
-
-// Stats returns the counters since New. Stat, List and Delete count as requests too.
-func (s *Store) Stats() Stats { return s.reader.Stats() }
+func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
 
 // Describe finds the credentials, which may ask a server for them.
-func (s *Store) Describe(ctx context.Context) (objstore.Description, error) {
+func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 	d := objstore.Description{Identity: "anonymous", From: "the options of the store", Endpoint: cmp.Or(s.at, "AWS"), Region: s.region}
 	if s.secrets == nil {
 		return d, nil
@@ -181,7 +172,7 @@ func (s *Store) Describe(ctx context.Context) (objstore.Description, error) {
 }
 
 // Delete removes an object.
-func (s *Store) Delete(ctx context.Context, name string) error {
+func (s *store) Delete(ctx context.Context, name string) error {
 	key, err := s.Key(ctx, name)
 	if err != nil {
 		return s.fail("delete", name, err)
@@ -189,7 +180,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return s.fail("delete", name, s.delete(ctx, key))
 }
 
-func (s *Store) delete(ctx context.Context, key string) error {
+func (s *store) delete(ctx context.Context, key string) error {
 	err := s.reader.Do(ctx, func(ctx context.Context) error {
 		_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key})
 		return s.explain("delete", err)
@@ -201,10 +192,10 @@ func (s *Store) delete(ctx context.Context, key string) error {
 }
 
 // send sends a request of an upload.
-func (s *Store) send(ctx context.Context, body io.Seeker, request func(ctx context.Context) error) error {
+func (s *store) send(ctx context.Context, body io.Seeker, request func(ctx context.Context) error) error {
 	return s.reader.Send(ctx, body, func(ctx context.Context) error { return s.explain("put", request(ctx)) })
 }
 
-func (s *Store) fail(op, name string, err error) error {
+func (s *store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.Address, name, err)
 }

@@ -59,7 +59,7 @@ func quick(endpoint string) s3.Options {
 	}
 }
 
-func open(t *testing.T, endpoint, prefix string, opts s3.Options) *s3.Store {
+func open(t *testing.T, endpoint, prefix string, opts s3.Options) objstore.Store {
 	t.Helper()
 	client := &http.Client{
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 100},

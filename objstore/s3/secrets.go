@@ -77,7 +77,7 @@ func (s *secrets) renew(ctx context.Context, renewed int) bool {
 
 // renewExpired has each request whose credentials have expired sent again with those that have
 // replaced them, if any have.
-func (s *Store) renewExpired(stack *middleware.Stack) error {
+func (s *store) renewExpired(stack *middleware.Stack) error {
 	again := func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		request, ok := in.Request.(*smithyhttp.Request)
 		if !ok || s.secrets == nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
@@ -78,7 +79,7 @@ func TestExpiredTokenReplaced(t *testing.T) {
 			}
 			return nil
 		},
-		func() error { return store.CheckConditional(t.Context()) },
+		func() error { return s3.CheckConditional(t.Context(), store) },
 		func() error { return store.Delete(t.Context(), "a") },
 	} {
 		replaceToken(fmt.Sprint("token-", i))

@@ -185,7 +185,7 @@ func (h *partsHash) Sum(b []byte) []byte {
 }
 
 // tagSum returns the MD5 in an object's ETag, or nil if the ETag is not an MD5.
-func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.Sum {
+func (s *store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.Sum {
 	value, err := hex.DecodeString(etag)
 	if err != nil || len(value) != md5.Size || !s.digests(answer) {
 		return nil
@@ -196,7 +196,7 @@ func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.
 // digests reports whether the ETag of an answer is made of MD5s. It is not with SSE-KMS and SSE-C,
 // with customer keys at Google, in directory buckets, and for object types that other vendors add,
 // such as appendable objects (x-oss-object-type).
-func (s *Store) digests(answer smithymiddleware.Metadata) bool {
+func (s *store) digests(answer smithymiddleware.Metadata) bool {
 	response, ok := middleware.GetRawResponse(answer).(*smithyhttp.Response)
 	if !ok || s.opts.Unchecked || strings.HasSuffix(s.bucket, "--x-s3") {
 		return false

@@ -44,7 +44,7 @@ const errNoTag = parts.Unsure("the server answers the put without an ETag, and t
 
 // upload implements parts.Target.
 type upload struct {
-	store *Store
+	store *store
 	key   string
 	cond  objstore.Condition
 	tag   string
@@ -60,7 +60,7 @@ type upload struct {
 }
 
 // Create begins an upload. It sends nothing.
-func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
+func (s *store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	key, err := s.Key(ctx, name)
 	if err != nil {
 		return nil, s.fail("put", name, err)
@@ -104,7 +104,7 @@ func (u *upload) Send(ctx context.Context, number int, data []byte) error {
 	return nil
 }
 
-func (s *Store) uploadPart(ctx context.Context, in *s3.UploadPartInput) (out *s3.UploadPartOutput, err error) {
+func (s *store) uploadPart(ctx context.Context, in *s3.UploadPartInput) (out *s3.UploadPartOutput, err error) {
 	err = s.send(ctx, in.Body.(*bytes.Reader), func(ctx context.Context) (err error) {
 		out, err = s.client.UploadPart(ctx, in)
 		return err
@@ -122,7 +122,7 @@ func completed(in *s3.UploadPartInput, out *s3.UploadPartOutput) types.Completed
 }
 
 // createUpload sends one request. An answer that broke off leaves an upload without parts.
-func (s *Store) createUpload(ctx context.Context, in *s3.CreateMultipartUploadInput) (out *s3.CreateMultipartUploadOutput, err error) {
+func (s *store) createUpload(ctx context.Context, in *s3.CreateMultipartUploadInput) (out *s3.CreateMultipartUploadOutput, err error) {
 	err = s.send(ctx, nil, func(ctx context.Context) (err error) {
 		out, err = s.client.CreateMultipartUpload(ctx, in)
 		return err
@@ -219,7 +219,7 @@ func (u *upload) Drop(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) dropParts(ctx context.Context, key, id string) error {
+func (s *store) dropParts(ctx context.Context, key, id string) error {
 	err := s.reader.Do(ctx, func(ctx context.Context) error {
 		_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &key, UploadId: &id})
 		return s.explain("put", err)

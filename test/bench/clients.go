@@ -46,16 +46,15 @@ func parallel(ctx context.Context, goroutines int, all []piece, read func(ctx co
 }
 
 // ours reads with the store, which keeps all its handles open. With check it compares every byte.
-// The store's statistics show retries and hedges.
-func (b *bench) ours(endpoint string, check bool) (client, *s3store.Store, error) {
+func (b *bench) ours(endpoint string, check bool) (client, error) {
 	store, err := s3store.New(b.ctx, b.server.Bucket, "", s3store.Options{Endpoint: endpoint, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	handles := make([]objstore.Object, len(b.data.keys))
 	for i, key := range b.data.keys {
 		if handles[i], err = store.Open(b.ctx, key); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	return func(all []piece) error {
@@ -65,7 +64,7 @@ func (b *bench) ours(endpoint string, check bool) (client, *s3store.Store, error
 			}
 			return b.data.check(p, into)
 		})
-	}, store, nil
+	}, nil
 }
 
 // bare is the upper bound for a parallel client: net/http, presigned URLs, no checks but the

@@ -18,7 +18,7 @@ func (b *bench) throttled() error {
 	}
 	for _, size := range []int{8 << 20, 1 << 20} {
 		// Each with its own store, because its estimates from 8 MiB do not suit 1 MiB.
-		ours, _, err := b.ours(b.proxy.URL, true)
+		ours, err := b.ours(b.proxy.URL, true)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (b *bench) faults() error {
 		{"5 % stall, before or in the body", proxy.Faults{StallHeaders: 0.025, StallBody: 0.025}, 0.85},
 		{"5 % answered 503", proxy.Faults{Busy: 0.05}, 0.9},
 	} {
-		ours, store, err := b.ours(b.proxy.URL, true)
+		ours, err := b.ours(b.proxy.URL, true)
 		if err != nil {
 			return err
 		}
@@ -89,10 +89,10 @@ func (b *bench) faults() error {
 		if err != nil {
 			return err
 		}
-		stats := store.Stats()
+		counts := b.proxy.Counts()
 		b.AtLeast("faults", f.name+" / none", rates[0].Over(rates[1]), "x", f.goal,
-			fmt.Sprintf("%s against %s, every byte checked; %d faults; of %d requests %d retries, %d resumed, %d stalls ended, %d hedges",
-				mbs(rates[0].Median()), mbs(rates[1].Median()), b.proxy.Counts().Faults(), stats.Requests, stats.Retries, stats.Resumes, stats.Stalls, stats.Hedges))
+			fmt.Sprintf("%s against %s, every byte checked; %d faults in %d requests",
+				mbs(rates[0].Median()), mbs(rates[1].Median()), counts.Faults(), counts.Methods["GET"].Requests))
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (b *bench) loopback() error {
 		return err
 	}
 	for _, size := range []int{8 << 20, 1 << 20} {
-		ours, _, err := b.ours(b.server.Endpoint, false)
+		ours, err := b.ours(b.server.Endpoint, false)
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (b *bench) distant() error {
 }
 
 // far opens the store of that data set.
-func (b *bench) far() (*s3store.Store, error) {
+func (b *bench) far() (objstore.Store, error) {
 	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 }
 

@@ -19,7 +19,7 @@ const writers = 32
 
 // race puts one name from many goroutines, each with its own store, like processes on many
 // machines. Exactly one may succeed. race returns its Info.
-func race(t *testing.T, stores []*s3store.Store, name string, round, size int, cond objstore.Condition, lost error) objstore.Info {
+func race(t *testing.T, stores []objstore.Store, name string, round, size int, cond objstore.Condition, lost error) objstore.Info {
 	t.Helper()
 	var group sync.WaitGroup
 	infos, errs := make([]objstore.Info, len(stores)), make([]error, len(stores))
@@ -71,7 +71,7 @@ func TestRaces(t *testing.T) {
 				if kind == "parts" {
 					n, rounds = 6, 2 // each holds some MiB
 				}
-				stores := make([]*s3store.Store, n)
+				stores := make([]objstore.Store, n)
 				for i := range stores {
 					stores[i] = through.open(t, bucket, "p", s3store.Options{UploadPartSize: 5 << 20})
 				}

@@ -69,7 +69,7 @@ func (s *server) environment(t *testing.T) {
 }
 
 // open opens a store on the server.
-func (s *server) open(t *testing.T, bucket, prefix string, opt s3store.Options) *s3store.Store {
+func (s *server) open(t *testing.T, bucket, prefix string, opt s3store.Options) objstore.Store {
 	t.Helper()
 	s.environment(t)
 	opt.Endpoint = s.endpoint
