@@ -66,6 +66,7 @@ var groups = []struct {
 	{"python", (*bench).pythonPackage},
 	{"s3", (*bench).s3},
 	{"stores", (*bench).stores},
+	{"layers", (*bench).layers},
 	{"cache", (*bench).amplification},
 	{"peers", (*bench).peersGroup},
 	{"strings", (*bench).strings},

@@ -34,14 +34,22 @@ func (b *bench) buildS3(pkg string, commands int) (string, error) {
 	return bin, nil
 }
 
-// s3 and stores add what make bench-s3 measures: the rows of the other module's own bench.
+// s3, stores and layers add what make bench-s3 measures: the rows of the other module's own bench.
 func (b *bench) s3() error {
 	return b.ofModule("s3 ", 2, "throttled,faults,loopback,stream,cache,memory,paced,write")
 }
 
 func (b *bench) stores() error { return b.ofModule("", 1, "stores") }
 
-func (b *bench) ofModule(prefix string, commands int, groups string) error {
+func (b *bench) layers() error {
+	interpreter, err := b.python("numpy<2", oldArrow)
+	if err != nil {
+		return err
+	}
+	return b.ofModule("", 1, "layers", "-python", interpreter)
+}
+
+func (b *bench) ofModule(prefix string, commands int, groups string, more ...string) error {
 	bin, err := b.buildS3("./bench", commands)
 	if err != nil {
 		if b.ctx.Err() != nil {
@@ -51,7 +59,8 @@ func (b *bench) ofModule(prefix string, commands int, groups string) error {
 		return nil
 	}
 	// Three times a corpus: a second and more over this network, whose rate is the same all the time.
-	cmd := exec.CommandContext(b.ctx, bin, "-json", "-run", groups, "-mib", fmt.Sprint(3*b.mib), "-times", fmt.Sprint((b.times+1)/2), "-long", b.long.String(), "-dir", b.dir)
+	args := append(more, "-json", "-run", groups, "-mib", fmt.Sprint(3*b.mib), "-times", fmt.Sprint((b.times+1)/2), "-long", b.long.String(), "-dir", b.dir)
+	cmd := exec.CommandContext(b.ctx, bin, args...)
 	cmd.Dir, cmd.Stderr = s3Module, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second

@@ -2,7 +2,7 @@
 // which neither verifies nor retries, and with the SDK's transfermanager, all at equal concurrency,
 // over versitygw on the loopback interface and a proxy that delays, throttles and breaks answers.
 // Every figure is a ratio of measurements made in turn. The group stores has the other kinds of
-// stores, with servers for tests.
+// stores, with servers for tests, and the group layers what layers cost.
 package main
 
 import (
@@ -32,6 +32,8 @@ type conditions struct {
 	firstByte time.Duration
 	inFlight  int
 	long      time.Duration // of a paced run
+	rows      int           // of a layer
+	python    string        // an interpreter
 }
 
 // network returns the options of a proxy for these conditions.
@@ -57,7 +59,7 @@ var groups = []struct {
 }{
 	{"throttled", (*bench).throttled}, {"faults", (*bench).faults}, {"loopback", (*bench).loopback}, {"stream", (*bench).stream},
 	{"cache", (*bench).cached}, {"memory", (*bench).memory}, {"paced", (*bench).pacedRows},
-	{"write", (*bench).write}, {"stores", (*bench).stores},
+	{"write", (*bench).write}, {"stores", (*bench).stores}, {"layers", (*bench).layers},
 }
 
 func main() {
@@ -81,6 +83,8 @@ func main() {
 	flag.DurationVar(&c.firstByte, "first-byte", 30*time.Millisecond, "time to the first byte of every answer")
 	flag.IntVar(&c.inFlight, "in-flight", 64, "requests in flight, of every client")
 	flag.DurationVar(&c.long, "long", time.Minute, "how long a paced consumer is measured")
+	flag.IntVar(&c.rows, "rows", 1_000_000, "rows that the group layers adds; the goal is for 10,000,000")
+	flag.StringVar(&c.python, "python", "python3", "an `interpreter` for the group layers, with numpy and pyarrow")
 	dir := flag.String("dir", "", "where the server's data goes (default: the system's folder for temporary files)")
 	asJSON := flag.Bool("json", false, "print as JSON")
 	flag.Parse()
@@ -101,7 +105,7 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 	}
 	defer os.RemoveAll(tmp)
 	b := &bench{ctx: ctx, dir: tmp, conditions: c}
-	if only != "stores" { // it has servers of its own
+	if only != "stores" && only != "layers" { // they have servers of their own
 		if b.server, err = gateway.Start(ctx, filepath.Join(tmp, "s3")); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -51,13 +52,8 @@ func (b *bench) stores() error {
 	if err := b.packTo(packed, noise(b.mib)); err != nil {
 		return err
 	}
-	for name, value := range map[string]string{
-		"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-		"AZURE_STORAGE_ACCOUNT_KEY": base64.StdEncoding.EncodeToString(azserver.Key), "HF_HOME": b.dir, "HF_TOKEN": "",
-	} {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
+	if err := credentials(b.dir); err != nil {
+		return err
 	}
 	for _, start := range []func(testing.TB) *farStore{farS3, farGS, farAzure, farHub} {
 		s := start(here)
@@ -80,6 +76,17 @@ func (b *bench) stores() error {
 		s.clear()
 	}
 	return nil
+}
+
+// credentials sets variables that let the stores reach the servers. home is a folder without a token.
+func credentials(home string) (err error) {
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+		"AZURE_STORAGE_ACCOUNT_KEY": base64.StdEncoding.EncodeToString(azserver.Key), "HF_HOME": home, "HF_TOKEN": "",
+	} {
+		err = errors.Join(err, os.Setenv(name, value))
+	}
+	return err
 }
 
 func (b *bench) openFar(s *farStore, folder string) (objstore.Store, error) {
@@ -179,6 +186,8 @@ type network struct {
 	half     int64        // bytes from the first of marks to the second
 	marks    [2]atomic.Int64
 
+	ofLayers, ofBase atomic.Int64 // bytes of shards
+
 	mu    sync.Mutex
 	asked []string
 }
@@ -195,7 +204,13 @@ func (b *bench) slow(s storetest.Server) *network {
 		n.mu.Unlock()
 		time.Sleep(b.firstByte)
 		r.Body = &slowBody{r.Body, n, r.Context()}
-		s.Answer(&slowAnswer{w, n, r.Context()}, r)
+		var shard *atomic.Int64
+		if strings.HasPrefix(parts[len(parts)-1], "data-") {
+			if shard = &n.ofBase; slices.Contains(parts, "layers") {
+				shard = &n.ofLayers
+			}
+		}
+		s.Answer(&slowAnswer{w, n, r.Context(), shard}, r)
 		return true
 	})
 	return n
@@ -226,7 +241,8 @@ func (s *slowBody) Read(p []byte) (int, error) {
 type slowAnswer struct {
 	http.ResponseWriter
 	*network
-	ctx context.Context
+	ctx   context.Context
+	shard *atomic.Int64 // counts the bytes, unless it is nil
 }
 
 func (s *slowAnswer) Write(p []byte) (written int, err error) {
@@ -234,7 +250,9 @@ func (s *slowAnswer) Write(p []byte) (written int, err error) {
 		piece := p[written:min(len(p), written+slowPiece)]
 		if err = s.down.WaitN(s.ctx, len(piece)); err == nil {
 			_, err = s.ResponseWriter.Write(piece)
-			written += len(piece)
+			if written += len(piece); s.shard != nil {
+				s.shard.Add(int64(len(piece)))
+			}
 		}
 	}
 	return written, err

@@ -40,11 +40,9 @@ func (b *bench) write() error {
 		return err
 	}
 	defer far.close()
-	bin := filepath.Join(b.dir, "shardtool")
-	build := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/shardtool")
-	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, text)
+	bin, err := b.program()
+	if err != nil {
+		return err
 	}
 	source, err := filepath.Abs("../python/src")
 	if err != nil {
