@@ -31,7 +31,7 @@ var integerTypes = []string{"uint8", "int8", "uint16", "int16", "uint32", "int32
 var flagValues = map[string][]string{
 	"affinity":       {"epoch", "run"},
 	"as":             {"files", "parquet", "jsonl", "csv", "tsv", "tar", "tokens"},
-	"export as":      {"tar", "dali", "wids"},
+	"export as":      {"tar", "dali", "wids", "energon", "hf", "megatron", "croissant"},
 	"duplicate-keys": {"fail", "keep"},
 	"format":         {"tar.zst", "tar"},
 	"level":          {"fastest", "default", "better", "best"},

@@ -21,6 +21,7 @@ type exportFlags struct {
 	workers int
 	memory  int64
 	view    viewFlags
+	share   fieldFlags
 	json    bool
 	quiet   bool
 }
@@ -28,31 +29,45 @@ type exportFlags struct {
 func newExport() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
-		Use:   "export DATASET --out DIR",
-		Short: "Write plain tars, with indexes for other systems",
-		Long: `Write each shard as a plain tar, which tar, WebDataset and Hugging Face datasets read, to a folder or a store:
+		Use:   "export DATASET OUT",
+		Short: "Write the data set in a form that other programs read",
+		Long: `Write a data set to a folder or a store, in a form that other programs read:
 
-  tar    the archives
-  dali   an .idx file beside each, for NVIDIA DALI's fn.readers.webdataset. Names cannot have spaces
-  wids   wids.json beside them, for wids.ShardListDataset. Names have at most 100 bytes
+  tar        each shard as a plain tar: tar, WebDataset, Hugging Face datasets
+  dali       and an .idx file beside each, for NVIDIA DALI's fn.readers.webdataset. Names cannot have spaces
+  wids       and wids.json beside them, for wids.ShardListDataset. Names have at most 100 bytes
+  energon    and .nv-meta beside them, for Megatron Energon. Each key occurs once
+  hf         Parquet files with types, and a card: for load_dataset(OUT) of Hugging Face datasets
+  megatron   NAME.bin and NAME.idx with the tokens of one field: a sample is a document
+  croissant  only croissant.json, which describes the shards that there are
 
-Every byte is checked. export-FORM.json, which lists the archives and their samples, is written last: without it the
+Every byte is checked. .export-FORM.json, which lists the files and their samples, is written last: without it the
 export is not complete. Several forms may share a place. After an interruption, run the same command again: existing
-archives are compared with the data set and kept. The shards of a data set packed with --format tar are such tars
-already; give its own folder as --out to add only the indexes. Of a view, DATASET#VIEW, or with --where or --keys, the
-archives have the chosen samples alone; one without any is empty.`,
-		Example: `  shardtool export out/ --out tars/
-  shardtool export s3://bucket/train --as dali --out /nvme/train
-  shardtool export out/ --where 'score >= 3' --out best/`,
-		Args: usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, args[0], &f) },
+files are compared with the data set and kept. The shards of a data set packed with --format tar are plain tars
+already; give its own folder as OUT to add only the indexes. Of a view, DATASET#VIEW, or with --where or --keys, the
+files have the chosen samples alone. hf and megatron take fields with --fields, and those of layers with --layer.`,
+		Example: `  shardtool export out/ tars/
+  shardtool export s3://bucket/train /nvme/train --as dali
+  shardtool export out/ hub/ --as hf --where 'score >= 3'
+  shardtool export tokens/ megatron/ --as megatron --fields tokens.npy`,
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				if f.out != "" {
+					return usagef("give the folder or store to write to once: %s, or --out %s", args[1], f.out)
+				}
+				f.out = args[1]
+			}
+			return runExport(cmd, args[0], &f)
+		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.as, "as", string(export.Tar), "tar, dali or wids")
-	fl.StringVar(&f.out, "out", "", "the folder or store to write to")
+	fl.StringVar(&f.as, "as", string(export.Tar), "tar, dali, wids, energon, hf, megatron or croissant")
+	fl.StringVar(&f.out, "out", "", "the folder or store to write to, in place of OUT")
 	fl.IntVar(&f.workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
 	f.view.add(cmd)
+	f.share.add(cmd)
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
@@ -60,7 +75,7 @@ archives have the chosen samples alone; one without any is empty.`,
 
 func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	if f.out == "" {
-		return usagef("give --out DIR: the folder or store to write to")
+		return usagef("give the folder or store to write to: export DATASET OUT")
 	}
 	if err := checkRun(f.memory, f.workers); err != nil {
 		return err
@@ -71,7 +86,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 		return err
 	}
 	if generation != "" {
-		return usagef("--out %s: give a folder, not a generation of a data set", f.out)
+		return usagef("%s: give a folder to write to, not a generation of a data set", f.out)
 	}
 	if f.workers == 0 {
 		f.workers = runtime.GOMAXPROCS(0)
@@ -93,7 +108,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	bar.end()
 	switch {
 	case errors.Is(err, export.ErrForm):
-		return usagef("--as %q: use tar, dali or wids", f.as)
+		return usagef("--as %s: %w", f.as, err)
 	case err != nil && stopped(ctx):
 		return stoppedError(ctx, err, "the same command continues the export")
 	case err != nil:
@@ -111,7 +126,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 
 // open opens the data set with the samples of its view alone, and returns the view's ID.
 func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, string, error) {
-	ds, err := openDataset(ctx, arg, opts)
+	ds, err := f.share.open(ctx, arg, opts)
 	if err != nil {
 		return nil, "", err
 	}
@@ -127,6 +142,10 @@ func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options)
 	}
 	opts.Generation = names.Generation(ds.Info().Tables)
 	opts.Removed = ds.Selection().LeftOut()
+	opts.Fields = f.share.fields
+	if opts.Layers, err = readLayers(ctx, arg, f.share.layers, nil); err != nil {
+		return nil, "", err
+	}
 	only, err := reader.Open(ctx, ds.Store(), opts)
 	return only, ds.Selection().ID(), err
 }

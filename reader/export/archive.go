@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/md5"
@@ -26,67 +27,54 @@ type archive struct {
 }
 
 // write writes the archive, or compares an existing one.
-func (w *archive) write(ctx context.Context) error {
+func (w *archive) write(ctx context.Context) (err error) {
+	if w.cut {
+		w.Bytes = 0
+		w.found, err = w.e.object(ctx, w.Name, func(put func([]byte) error) error {
+			return w.content(ctx, func(p []byte) error {
+				w.Bytes += int64(len(p))
+				return put(p)
+			})
+		})
+		return err
+	}
 	rows, err := w.e.d.Rows(ctx, w.number)
 	if err != nil {
 		return err
 	}
-	end := sections.EndOfArchive(true)
-	if !w.cut {
-		w.Bytes = int64(len(end))
-		for _, r := range rows {
-			w.Bytes += int64(r.Decoded)
-		}
+	w.Bytes = int64(len(sections.EndOfArchive(true)))
+	for _, r := range rows {
+		w.Bytes += int64(r.Decoded)
 	}
 	if w.e.o.Form == WIDS {
 		w.sum = md5.New()
 		defer func() { w.md5 = hex.EncodeToString(w.sum.Sum(nil)) }()
 	}
 	info, err := w.e.to.Stat(ctx, w.Name)
-	switch {
-	case err == nil && w.cut:
-		return w.compareCut(ctx, info, end)
-	case err == nil:
+	if err == nil {
 		return w.compare(ctx, info, rows)
-	case !errors.Is(err, fs.ErrNotExist):
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	up, err := w.e.to.Create(ctx, w.Name, objstore.Condition{IfNoneMatch: true})
-	if err != nil {
-		return err
-	}
-	if err := w.stream(ctx, up, end); err != nil {
-		_ = up.Abort() // the first failure is the one to report
-		return err
-	}
-	if _, err = up.Commit(ctx); errors.Is(err, objstore.ErrExists) {
-		return w.e.other(w.Name)
-	}
-	return err
+	return w.e.create(ctx, w.Name, func(put func([]byte) error) error { return w.content(ctx, put) })
 }
 
-// stream writes all frames of the shard, and the end of the archive.
-func (w *archive) stream(ctx context.Context, up objstore.Upload, end []byte) error {
-	return w.pass(ctx, end, func(p []byte) error {
-		_, err := up.Write(p)
-		return err
-	})
-}
-
-// pass gives put the bytes of the archive in order, and counts them.
-func (w *archive) pass(ctx context.Context, end []byte, to func([]byte) error) error {
-	if w.cut {
-		w.Bytes = 0
-	}
+// content gives put the bytes of the archive in order: all frames of the shard and an end of
+// archive, or what else the form has in their place.
+func (w *archive) content(ctx context.Context, to func([]byte) error) error {
 	put := func(p []byte) error {
 		if w.sum != nil {
 			w.sum.Write(p)
 		}
-		if w.cut {
-			w.Bytes += int64(len(p))
-		}
 		w.e.report(0, int64(len(p)))
 		return to(p)
+	}
+	switch w.e.o.Form {
+	case hf:
+		return w.e.table(ctx, w.number, put)
+	case megatron:
+		return w.e.tokens.bin(ctx, w.e.d, put)
 	}
 	for f, err := range w.e.d.Frames(ctx, reader.Range{From: w.number, To: w.number + 1}) {
 		if err == nil {
@@ -96,22 +84,29 @@ func (w *archive) pass(ctx context.Context, end []byte, to func([]byte) error) e
 			return err
 		}
 	}
-	return put(end)
+	return put(sections.EndOfArchive(true))
 }
 
-// compareCut compares an existing archive with a shard without its removed samples, for which the
-// data set has no hash.
-func (w *archive) compareCut(ctx context.Context, info objstore.Info, end []byte) error {
-	obj, err := w.e.to.Open(ctx, w.Name)
+// object writes an object with the bytes that content gives, or compares them with an existing one:
+// an export has no hash of them.
+func (e *exporter) object(ctx context.Context, name string, content func(put func([]byte) error) error) (found bool, err error) {
+	info, err := e.to.Stat(ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, e.create(ctx, name, content)
+	}
 	if err != nil {
-		return err
+		return false, err
+	}
+	obj, err := e.to.Open(ctx, name)
+	if err != nil {
+		return false, err
 	}
 	defer obj.Close()
 	var buf []byte
 	off := int64(0)
-	err = w.pass(ctx, end, func(p []byte) error {
+	err = content(func(p []byte) error {
 		if int64(len(p)) > info.Size-off {
-			return w.e.other(w.Name)
+			return e.other(name)
 		}
 		buf = slices.Grow(buf[:0], len(p))[:len(p)]
 		if err := obj.ReadAt(ctx, buf, off); err != nil {
@@ -119,14 +114,37 @@ func (w *archive) compareCut(ctx context.Context, info objstore.Info, end []byte
 		}
 		off += int64(len(p))
 		if !bytes.Equal(buf, p) {
-			return w.e.other(w.Name)
+			return e.other(name)
 		}
 		return nil
 	})
 	if err == nil && off != info.Size {
-		err = w.e.other(w.Name)
+		err = e.other(name)
 	}
-	w.found = err == nil
+	return err == nil, err
+}
+
+// create writes an object that is not there.
+func (e *exporter) create(ctx context.Context, name string, content func(put func([]byte) error) error) error {
+	up, err := e.to.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(up, 64<<10)
+	err = content(func(p []byte) error {
+		_, err := out.Write(p)
+		return err
+	})
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		_ = up.Abort() // the first failure is the one to report
+		return err
+	}
+	if _, err = up.Commit(ctx); errors.Is(err, objstore.ErrExists) {
+		return e.other(name)
+	}
 	return err
 }
 

@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"unicode"
@@ -29,49 +30,72 @@ func daliIndex(ix *sections.ShardIndex) ([]byte, error) {
 		}
 	}
 	out := fmt.Appendf(nil, "%s %d\n", daliVersion, kept)
-	at := ix.Cursors([]int{0})[0]
-	var fields []format.FieldSize
-	sample, member := 0, 0
-	var first, begin, offset int64 // beginning of the block, of the next row, and of the next member
-	var cut int64                  // bytes of removed samples so far
-	for _, r := range ix.Rows {
-		if r.Samples > 0 && ix.Layout == nil { // rows become members without a gap
-			first, offset = begin, begin
+	for s := range members(ix) {
+		if strings.ContainsFunc(s.key, unicode.IsSpace) {
+			return nil, fmt.Errorf("%w: key %q has a space, which DALI's index cannot hold: pack the data set again with other keys", ErrName, s.key)
 		}
-		begin += int64(r.Decoded)
-		for range r.Samples {
-			key := ix.Keys.At(sample)
-			if strings.ContainsFunc(key, unicode.IsSpace) {
-				return nil, fmt.Errorf("%w: key %q has a space, which DALI's index cannot hold: pack the data set again with other keys", ErrName, key)
-			}
-			fields = at.Fields(fields[:0])
-			from := offset
-			for i, f := range fields {
-				switch {
-				case ix.Foreign:
-					offset = first + int64(ix.Gaps[member])
-				case ix.Layout != nil:
-					offset += tarblock.MemberLen(format.JoinName(key, f.Name), f.Size) - (f.Size+record-1)/record*record
-				case ix.Gaps != nil:
-					offset += int64(ix.Gaps[member])
-				default:
-					offset += record
-				}
-				if key != "" {
-					out = daliMember(out, i, key, f, offset-cut)
-				}
-				offset += (f.Size + record - 1) / record * record
-				member++
-			}
-			if key == "" {
-				cut += offset - from
-			} else {
-				out = append(out, '\n')
-			}
-			sample++
+		for i, f := range s.fields {
+			out = daliMember(out, i, s.key, f, s.offsets[i])
 		}
+		out = append(out, '\n')
 	}
 	return out, nil
+}
+
+// place is where an archive has a sample: its key, from which byte to which, and its members with
+// the offsets of their payloads. It is valid until the next step.
+type place struct {
+	key      string
+	from, to int64
+	fields   []format.FieldSize
+	offsets  []int64
+}
+
+// members finds the places of the samples in an archive without removed samples, whose keys are
+// empty. Of a foreign archive, only the offsets are known.
+func members(ix *sections.ShardIndex) iter.Seq[*place] {
+	return func(yield func(*place) bool) {
+		at := ix.Cursors([]int{0})[0]
+		var s place
+		sample, member := 0, 0
+		var first, begin, offset int64 // beginning of the block, of the next row, and of the next member
+		var cut int64                  // bytes of removed samples so far
+		for _, r := range ix.Rows {
+			if r.Samples > 0 && ix.Layout == nil { // rows become members without a gap
+				first, offset = begin, begin
+			}
+			begin += int64(r.Decoded)
+			for range r.Samples {
+				s.key = ix.Keys.At(sample)
+				s.fields = at.Fields(s.fields[:0])
+				s.offsets = s.offsets[:0]
+				from := offset
+				for _, f := range s.fields {
+					switch {
+					case ix.Foreign:
+						offset = first + int64(ix.Gaps[member])
+					case ix.Layout != nil:
+						offset += tarblock.MemberLen(format.JoinName(s.key, f.Name), f.Size) - (f.Size+record-1)/record*record
+					case ix.Gaps != nil:
+						offset += int64(ix.Gaps[member])
+					default:
+						offset += record
+					}
+					s.offsets = append(s.offsets, offset-cut)
+					offset += (f.Size + record - 1) / record * record
+					member++
+				}
+				sample++
+				if s.key == "" {
+					cut += offset - from
+					continue
+				}
+				if s.from, s.to = from-cut, offset-cut; !yield(&s) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // daliMember appends the words of a sample's i-th member.
@@ -87,7 +111,7 @@ func daliMember(out []byte, i int, key string, f format.FieldSize, offset int64)
 // field rejects fields that a form cannot name.
 func (f Form) field(name string) error {
 	switch {
-	case f != Tar && name == "":
+	case f != Tar && f != croissant && name == "":
 		return fmt.Errorf("%w: some samples have a field without a name, and %s needs an extension: pack again with another name for it, or without it", ErrName, f)
 	case f == DALI && strings.ContainsFunc(name, unicode.IsSpace):
 		return fmt.Errorf("%w: field %q has a space, which DALI's index cannot hold: pack again with another name for it", ErrName, name)

@@ -59,7 +59,7 @@ func ExampleRun() {
 	}
 	fmt.Println(result.Samples, "samples")
 	// Output:
-	// export-wids.json
+	// .export-wids.json
 	// train-000000.tar
 	// wids.json
 	// 100 samples

@@ -1,10 +1,17 @@
 // Package export writes data sets in forms that other programs read: plain tar archives, with
-// indexes for NVIDIA DALI or wids.
+// indexes for NVIDIA DALI, wids or Megatron Energon, Parquet files for Hugging Face datasets, token
+// files for Megatron, and a description in Croissant.
 //
-//	train-000000.tar     the members of a shard as they were packed, and an end of archive
-//	train-000000.idx     for DALI: the offset of each member's payload
-//	wids.json            for wids: the archives with their samples and MD5
-//	export-FORM.json     written last: what was exported. Without it the export is not complete
+//	train-000000.tar            the members of a shard as they were packed, and an end of archive
+//	train-000000.idx            for DALI: the offset of each member's payload
+//	wids.json                   for wids: the archives with their samples and MD5
+//	train-000000.tar.idx        for Energon: the offset of each sample
+//	.nv-meta/                   for Energon: the archives, their splits, and an index of all members
+//	data/train-000000.parquet   for Hugging Face datasets: the samples of a shard as rows
+//	README.md                   for Hugging Face datasets: the card, with the features
+//	train.bin, train.idx        for Megatron: the tokens of all samples, a document each
+//	croissant.json              in Croissant: the shards, with the SHA-256 of each
+//	.export-FORM.json           written last: what was exported. Without it the export is not complete
 //
 // Removed samples are left out. Archives are written atomically, and their bytes depend only on the
 // data set. To continue an
@@ -13,11 +20,14 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -40,28 +50,41 @@ const (
 	DALI Form = "dali"
 	// WIDS adds wids.json.
 	WIDS Form = "wids"
+	// The others need no name in programs: Form("hf").
+	energon   Form = "energon"
+	hf        Form = "hf"
+	megatron  Form = "megatron"
+	croissant Form = "croissant"
 )
+
+// forms are all of them.
+var forms = []Form{Tar, DALI, WIDS, energon, hf, megatron, croissant}
+
+// rows reports whether the form is made of samples, with the fields of all layers, in place of the
+// members of the shards.
+func (f Form) rows() bool { return f == hf || f == megatron }
 
 // WIDSName is the name of the index of wids.
 const WIDSName = "wids.json"
 
 // listName returns the name of the object that is written last. It depends on the form, so that
-// several forms can share a place.
-func listName(f Form) string { return "export-" + string(f) + ".json" }
+// several forms can share a place. Loaders that read all files of a folder skip names with a dot in
+// front.
+func listName(f Form) string { return ".export-" + string(f) + ".json" }
 
 // Errors a caller branches on.
 var (
-	// ErrForm: the form is unknown.
-	ErrForm = errors.New("unknown form")
-	// ErrName: a sample has a name that the form cannot hold.
-	ErrName = errors.New("name that this form cannot hold")
+	// ErrForm: the form is unknown, or not one for this data set.
+	ErrForm = errors.New("form not possible")
+	// ErrName: a sample has a name or a value that the form cannot hold.
+	ErrName = errors.New("this form cannot hold it")
 	// ErrExists: an object of this name exists and has other bytes.
 	ErrExists = errors.New("other bytes are there")
 )
 
 // Options select the form and how to write it.
 type Options struct {
-	// Form defaults to Tar.
+	// Form is tar (the default), dali, wids, energon, hf, megatron or croissant.
 	Form Form
 	// Parallel is the number of shards written concurrently, 1 by default. Each is read with the
 	// data set's Options.Workers and Options.Memory.
@@ -83,9 +106,9 @@ type Archive struct {
 	Samples uint64 `json:"samples"`
 	Bytes   int64  `json:"bytes"`
 
-	md5   string
-	found bool
-	cut   bool // it is not the blocks of its shard: it lacks removed samples, or is made of rows
+	md5, sha256 string
+	found       bool
+	cut         bool // it is not the blocks of its shard: it lacks removed samples, or is made of rows
 }
 
 // Result is what was exported.
@@ -112,13 +135,14 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 	if o.Form == "" {
 		o.Form = Tar
 	}
-	if o.Form != Tar && o.Form != DALI && o.Form != WIDS {
-		return nil, fmt.Errorf("export: %w %q: there are %s, %s and %s", ErrForm, o.Form, Tar, DALI, WIDS)
+	if !slices.Contains(forms, o.Form) {
+		return nil, fmt.Errorf("export: %w: %q: there are %s", ErrForm, o.Form, strings.Trim(fmt.Sprint(forms), "[]"))
 	}
-	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - uint64(len(d.Info().Removed))}}
+	e := &exporter{d: d, to: to, o: o, name: "data", res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - uint64(len(d.Info().Removed))}}
 	if o.View != "" {
 		e.res.Digest += "#" + o.View
 	}
+	defer func() { e.tokens.close() }()
 	for _, step := range []func(context.Context) error{e.names, e.shards, e.finish} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("export: %w", err)
@@ -133,42 +157,87 @@ type exporter struct {
 	o   Options
 	res *Result
 
+	name    string   // that the data set was packed with
+	columns []column // of hf
+	tokens  *tokens  // of megatron
+
 	mu   sync.Mutex
 	prog Progress
 }
 
 // names gives each shard the name of its archive, and rejects names that two shards would share and
 // fields that the form cannot name.
-func (e *exporter) names(ctx context.Context) error {
+func (e *exporter) names(ctx context.Context) (err error) {
+	if err := e.fits(); err != nil {
+		return err
+	}
 	seen := map[string]string{}
 	for i := range e.d.NumShards() {
 		info, err := e.d.Shard(ctx, i)
 		if err != nil {
 			return err
 		}
-		name := strings.TrimSuffix(strings.TrimSuffix(info.Name, format.ZstdSuffix), format.TarSuffix) + format.TarSuffix
+		name := strings.TrimSuffix(strings.TrimSuffix(info.Name, format.ZstdSuffix), format.TarSuffix)
 		if other, twice := seen[name]; twice {
 			return fmt.Errorf("shards %s and %s would both be %s: pack the data set again, with all shards in one format", other, info.Name, name)
 		}
 		seen[name] = info.Name
+		if m := packed.FindStringSubmatch(name); m != nil && !info.Foreign {
+			e.name = path.Base(m[1])
+		}
 		first, err := e.d.FirstSample(ctx, i)
 		if err != nil {
 			return err
 		}
 		gone := uint64(len(sections.Within(e.d.Info().Removed, first, first+info.Samples)))
-		if gone > 0 && info.Foreign && e.o.Form == DALI {
-			return fmt.Errorf("%s: %w: samples were removed from this archive of another tool, and %s would need an archive without them: "+
-				"pack the data set into another one and export that", info.Name, ErrForm, DALI)
+		if info.Foreign && (gone > 0 && e.o.Form == DALI || e.o.Form == energon) {
+			return fmt.Errorf("%s: %w: it is an archive of another tool, whose members %s finds only by reading it (energon prepare), or after samples were removed: "+
+				"pack the data set into another one and export that", info.Name, ErrForm, e.o.Form)
 		}
-		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil})
+		a := Archive{Name: name + format.TarSuffix, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil || e.o.Form.rows()}
+		switch e.o.Form {
+		case hf:
+			a.Name = "data/" + name + ".parquet"
+		case croissant:
+			a.Name = info.Name
+		}
+		e.res.Shards = append(e.res.Shards, a)
 	}
 	for _, f := range e.d.Info().Fields {
 		if err := e.o.Form.field(f.Name); err != nil {
 			return err
 		}
 	}
+	switch e.o.Form {
+	case hf:
+		e.columns, err = columnsOf(ctx, e.d)
+	case megatron:
+		all := Archive{Name: e.name + ".bin", Samples: e.res.Samples, cut: true}
+		e.res.Shards = []Archive{all}
+		e.tokens, err = newTokens(ctx, e.d)
+	}
+	return err
+}
+
+// fits rejects data sets that the form cannot hold.
+func (e *exporter) fits() error {
+	layers := 0
+	for range e.d.Layers() {
+		layers++
+	}
+	switch {
+	case !e.o.Form.rows() && (layers > 0 || len(e.d.Fields()) != len(e.d.Info().Fields)):
+		return fmt.Errorf("%w: %s has the members of the shards, without layers and with all fields: pack the data set with them into another one and export that", ErrForm, e.o.Form)
+	case e.o.Form == croissant && len(e.d.Info().Removed) > 0:
+		return fmt.Errorf("%w: %s describes whole shards, and these have %d samples that are left out: pack the data set into another one, or purge it, and export that",
+			ErrForm, e.o.Form, len(e.d.Info().Removed))
+	}
 	return nil
 }
+
+// packed takes the names of shards apart (SPEC 6.1): first is the name that the data set was packed
+// with.
+var packed = regexp.MustCompile(`^(.+?)(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}(-x[0-9a-f]{16})?$`)
 
 // shards writes all archives.
 func (e *exporter) shards(ctx context.Context) error {
@@ -189,26 +258,34 @@ func (e *exporter) shards(ctx context.Context) error {
 func (e *exporter) shard(ctx context.Context, i int) error {
 	a := &e.res.Shards[i]
 	var idx []byte
-	if e.o.Form != Tar { // before the archive: a name may be impossible
+	idxName := strings.TrimSuffix(a.Name, format.TarSuffix) + ".idx"
+	if e.o.Form == DALI || e.o.Form == WIDS || e.o.Form == energon { // before the archive: a name may be impossible
 		ix, err := e.d.Index(ctx, i)
 		if err != nil {
 			return err
 		}
-		if e.o.Form == DALI {
+		switch e.o.Form {
+		case DALI:
 			idx, err = daliIndex(ix)
-		} else {
+		case energon:
+			idx, err = energonIndex(ix)
+			idxName = a.Name + ".idx"
+		default:
 			err = widsNames(ix)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.Name, err)
 		}
 	}
+	if e.o.Form == croissant {
+		return e.hash(ctx, a)
+	}
 	w := &archive{e: e, number: i, Archive: a}
 	if err := w.write(ctx); err != nil {
 		return err
 	}
 	if idx != nil {
-		if err := e.put(ctx, strings.TrimSuffix(a.Name, format.TarSuffix)+".idx", idx); err != nil {
+		if err := e.put(ctx, idxName, idx); err != nil {
 			return err
 		}
 	}
@@ -217,19 +294,69 @@ func (e *exporter) shard(ctx context.Context, i int) error {
 }
 
 // finish writes the objects that cover all archives.
-func (e *exporter) finish(ctx context.Context) error {
+func (e *exporter) finish(ctx context.Context) (err error) {
 	for _, a := range e.res.Shards {
 		e.res.Bytes += a.Bytes
 		if a.found {
 			e.res.Found++
 		}
 	}
-	if e.o.Form == WIDS {
-		if err := e.putJSON(ctx, WIDSName, e.wids()); err != nil {
+	switch e.o.Form {
+	case WIDS:
+		err = e.putJSON(ctx, WIDSName, e.wids())
+	case energon:
+		err = e.energonMeta(ctx)
+	case hf:
+		err = e.put(ctx, "README.md", e.card())
+	case megatron:
+		_, err = e.object(ctx, e.name+".idx", e.tokens.idx)
+	case croissant:
+		err = e.putJSON(ctx, "croissant.json", e.croissant())
+	}
+	if err != nil {
+		return err
+	}
+	return e.putJSON(ctx, listName(e.o.Form), e.res)
+}
+
+// table gives put the samples of a shard as a Parquet file.
+func (e *exporter) table(ctx context.Context, shard int, put func([]byte) error) error {
+	t, err := newTable(e.columns, put)
+	if err != nil {
+		return err
+	}
+	for s, err := range e.d.Samples(ctx, reader.Range{From: shard, To: shard + 1}) {
+		if err == nil {
+			err = t.add(s)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return e.putJSON(ctx, listName(e.o.Form), e.res)
+	return t.close()
+}
+
+// splits are the names of splits on the Hub, by the names that data sets are packed with.
+var splits = map[string]string{"test": "test", "val": "validation", "valid": "validation", "validation": "validation", "dev": "validation"}
+
+// card returns the card of a data set for the Hub: a README with the features in its head.
+func (e *exporter) card() []byte {
+	split := splits[e.name]
+	if split == "" {
+		split = "train"
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: %s\n    path: data/*.parquet\ndataset_info:\n  features:\n", split)
+	for _, c := range e.columns {
+		text, err := json.Marshal(c.yaml(c.name)) // JSON is YAML
+		if err != nil {
+			panic("export: " + err.Error()) // strings and numbers
+		}
+		fmt.Fprintf(&out, "  - %s\n", text)
+	}
+	fmt.Fprintf(&out, "---\n\n# %s\n\n%d samples in %d files, exported by shardtool from the data set %s.\n",
+		path.Base(strings.TrimSuffix(e.d.Store().String(), "/")), e.res.Samples, len(e.res.Shards), e.res.Digest)
+	return out.Bytes()
 }
 
 // wids returns the index that wids reads.

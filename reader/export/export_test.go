@@ -58,7 +58,7 @@ func short(samples []testset.Sample) []testset.Sample {
 	return samples
 }
 
-var kinds = map[string]testset.Options{
+var packings = map[string]testset.Options{
 	"zstd":   {BlockSize: 3000, ShardSize: 30000},
 	"frames": {BlockSize: 6000, FrameSize: 1500, ShardSize: 40000},
 	"plain":  {BlockSize: 3000, FrameSize: 2048, ShardSize: 30000, Plain: true},
@@ -107,7 +107,7 @@ func objects(t testing.TB, store objstore.Store) map[string]string {
 
 // TestForms: the archives contain what was packed, and the indexes locate it.
 func TestForms(t *testing.T) {
-	for kind, o := range kinds {
+	for kind, o := range packings {
 		for _, form := range []Form{Tar, DALI, WIDS} {
 			samples := some(150)
 			if form == WIDS {
@@ -209,7 +209,7 @@ func checkArchives(t *testing.T, to objstore.Store, res *Result, samples []tests
 // forms share a place.
 func TestAgain(t *testing.T) {
 	samples := short(some(100))
-	d := open(t, build(t, samples, kinds["zstd"]))
+	d := open(t, build(t, samples, packings["zstd"]))
 	for _, form := range []Form{DALI, WIDS} {
 		whole := mem.New()
 		if _, err := Run(t.Context(), d, whole, Options{Form: form}); err != nil {
@@ -248,7 +248,7 @@ func TestAgain(t *testing.T) {
 
 // TestInPlace: the shards of a plain data set are the archives.
 func TestInPlace(t *testing.T) {
-	store := build(t, some(100), kinds["plain"])
+	store := build(t, some(100), packings["plain"])
 	d := open(t, store)
 	res, err := Run(t.Context(), d, store, Options{Form: DALI})
 	if err != nil || res.Found != d.NumShards() {
@@ -263,7 +263,7 @@ func TestInPlace(t *testing.T) {
 // errors.
 func TestRefused(t *testing.T) {
 	samples := some(60)
-	d := open(t, build(t, samples, kinds["zstd"]))
+	d := open(t, build(t, samples, packings["zstd"]))
 	for name, change := range map[string]func(p []byte) []byte{
 		"shorter": func(p []byte) []byte { return p[:len(p)-512] },
 		"flipped": func(p []byte) []byte { p[700] ^= 1; return p },
@@ -323,7 +323,7 @@ func TestRefused(t *testing.T) {
 	if _, err := Run(t.Context(), d, mem.New(), Options{Form: "zip"}); !errors.Is(err, ErrForm) {
 		t.Error(err)
 	}
-	store := build(t, samples, kinds["zstd"])
+	store := build(t, samples, packings["zstd"])
 	info, err := open(t, store).Shard(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func TestTarfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := Run(t.Context(), open(t, build(t, samples, kinds["zstd"])), to, Options{Form: DALI})
+	res, err := Run(t.Context(), open(t, build(t, samples, packings["zstd"])), to, Options{Form: DALI})
 	if err != nil {
 		t.Fatal(err)
 	}

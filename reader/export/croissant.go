@@ -1,0 +1,114 @@
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// croissantContext is the context that the specification of Croissant 1.0 gives, without which
+// validators warn.
+const croissantContext = `{
+ "@language": "en", "@vocab": "https://schema.org/", "citeAs": "cr:citeAs", "column": "cr:column", "conformsTo": "dct:conformsTo",
+ "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/", "data": {"@id": "cr:data", "@type": "@json"},
+ "dataType": {"@id": "cr:dataType", "@type": "@vocab"}, "dct": "http://purl.org/dc/terms/", "equivalentProperty": "cr:equivalentProperty",
+ "examples": {"@id": "cr:examples", "@type": "@json"}, "extract": "cr:extract", "field": "cr:field", "fileProperty": "cr:fileProperty",
+ "fileObject": "cr:fileObject", "fileSet": "cr:fileSet", "format": "cr:format", "includes": "cr:includes", "isLiveDataset": "cr:isLiveDataset",
+ "jsonPath": "cr:jsonPath", "key": "cr:key", "md5": "cr:md5", "parentField": "cr:parentField", "path": "cr:path", "recordSet": "cr:recordSet",
+ "references": "cr:references", "regex": "cr:regex", "repeated": "cr:repeated", "replace": "cr:replace", "sc": "https://schema.org/",
+ "samplingRate": "cr:samplingRate", "separator": "cr:separator", "source": "cr:source", "subField": "cr:subField", "transform": "cr:transform"
+}`
+
+// hash computes the SHA-256 of a shard's object, which the data set does not record.
+func (e *exporter) hash(ctx context.Context, a *Archive) error {
+	info, err := e.d.Store().Stat(ctx, a.Name)
+	if err != nil {
+		return err
+	}
+	obj, err := e.d.Store().Open(ctx, a.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	sum, buf := sha256.New(), make([]byte, min(info.Size, 4<<20))
+	for a.Bytes < info.Size {
+		buf = buf[:min(int64(len(buf)), info.Size-a.Bytes)]
+		if err := obj.ReadAt(ctx, buf, a.Bytes); err != nil {
+			return fmt.Errorf("%s: %w", a.Name, err)
+		}
+		sum.Write(buf)
+		a.Bytes += int64(len(buf))
+		e.report(0, int64(len(buf)))
+	}
+	a.sha256 = hex.EncodeToString(sum.Sum(nil))
+	e.report(1, 0)
+	return nil
+}
+
+type node = map[string]any
+
+// croissant returns the description. A record set has the values of a field, with their keys.
+func (e *exporter) croissant() any {
+	name := path.Base(strings.TrimSuffix(e.d.Store().String(), "/"))
+	types, _ := typesOf(e.d)
+	at := ""
+	if e.d.Store().String() != e.to.String() { // else beside the description
+		at = strings.TrimSuffix(e.d.Store().String(), "/") + "/"
+	}
+	var files, sets []any
+	var within []any
+	for _, a := range e.res.Shards {
+		kind := "application/x-tar"
+		if strings.HasSuffix(a.Name, format.ZstdSuffix) {
+			kind = "application/zstd"
+		}
+		files = append(files, node{
+			"@type": "cr:FileObject", "@id": a.Name, "name": a.Name, "contentUrl": at + a.Name, "contentSize": fmt.Sprint(a.Bytes, " B"),
+			"encodingFormat": kind, "sha256": a.sha256,
+		})
+		within = append(within, node{"@id": a.Name})
+	}
+	for _, f := range e.d.Fields() {
+		id := strings.Join(strings.Fields(f.Name), "_") // an identifier has no space
+		set := "files-" + id
+		data, mime := "sc:Text", "application/octet-stream"
+		switch word, class := types.Of(f.Name), media[strings.ToLower(strings.TrimPrefix(path.Ext("."+f.Name), "."))]; {
+		case word == "int":
+			data, mime = "sc:Integer", "text/plain"
+		case word == "float":
+			data, mime = "sc:Float", "text/plain"
+		case word == "txt":
+			mime = "text/plain"
+		case word == "json":
+			mime = "application/json"
+		case class != "":
+			data, mime = "sc:"+class+"Object", strings.ToLower(class)+"/*"
+		}
+		files = append(files, node{
+			"@type": "cr:FileSet", "@id": set, "name": set, "containedIn": within, "encodingFormat": mime, "includes": "*." + f.Name,
+		})
+		property := func(what string) node {
+			return node{"fileSet": node{"@id": set}, "extract": node{"fileProperty": what}}
+		}
+		key := property("fullpath")
+		key["transform"] = node{"regex": `^(.*)\.` + strings.ReplaceAll(f.Name, ".", `\.`) + "$"}
+		sets = append(sets, node{
+			"@type": "cr:RecordSet", "@id": id, "name": f.Name, "description": fmt.Sprintf("The field %s, of %d samples.", f.Name, f.Samples),
+			"field": []any{
+				node{"@type": "cr:Field", "@id": id + "/key", "name": "key", "description": "The key of the sample.", "dataType": "sc:Text", "source": key},
+				node{"@type": "cr:Field", "@id": id + "/value", "name": "value", "description": "The payload.", "dataType": data, "source": property("content")},
+			},
+		})
+	}
+	return node{
+		"@context": json.RawMessage(croissantContext), "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0", "name": name,
+		"description": fmt.Sprintf("%d samples in %d shards, packed by shardtool: %s.", e.res.Samples, len(e.res.Shards), e.res.Digest), "version": fmt.Sprintf("%d.0.0", e.d.Info().Generation),
+		"distribution": files, "recordSet": sets,
+	}
+}

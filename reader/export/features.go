@@ -1,0 +1,261 @@
+package export
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// keyColumn is the column of the keys in tables.
+const keyColumn = "__key__"
+
+// The media that Hugging Face datasets decode, by the extensions of fields.
+var media = map[string]string{
+	"jpg": "Image", "jpeg": "Image", "png": "Image", "webp": "Image", "gif": "Image", "bmp": "Image", "tif": "Image", "tiff": "Image", "ppm": "Image",
+	"wav": "Audio", "mp3": "Audio", "flac": "Audio", "ogg": "Audio", "opus": "Audio", "m4a": "Audio",
+	"mp4": "Video", "mov": "Video", "avi": "Video", "mkv": "Video", "webm": "Video",
+}
+
+// feature is the type of a column: a feature of Hugging Face datasets.
+type feature struct {
+	name   string   // the class of the feature, or Value
+	dtype  string   // of Value, and of the items of an array
+	dims   int      // dimensions of an array
+	labels []string // of ClassLabel
+}
+
+// dict returns the feature as datasets write it to the metadata of a file.
+func (f *feature) dict() any {
+	value := func(dtype string) map[string]any { return map[string]any{"dtype": dtype, "_type": "Value"} }
+	switch {
+	case f.name == "ClassLabel":
+		return map[string]any{"names": f.labels, "_type": f.name}
+	case f.name != "Value":
+		return map[string]any{"_type": f.name}
+	}
+	out := value(f.dtype)
+	for range f.dims {
+		out = map[string]any{"feature": out, "_type": "Sequence"} // List since datasets 4, which read both
+	}
+	return out
+}
+
+// yaml returns the feature as datasets write it to a card.
+func (f *feature) yaml(name string) map[string]any {
+	out := map[string]any{"dtype": f.dtype}
+	switch {
+	case f.name == "ClassLabel":
+		names := map[string]string{}
+		for i, label := range f.labels {
+			names[fmt.Sprint(i)] = label
+		}
+		out["dtype"] = map[string]any{"class_label": map[string]any{"names": names}}
+	case f.name != "Value":
+		out["dtype"] = strings.ToLower(f.name)
+	}
+	for i := range f.dims {
+		var of any = out
+		if i == 0 {
+			of = f.dtype
+		}
+		out = map[string]any{"sequence": of}
+	}
+	out["name"] = name
+	return out
+}
+
+// column is a column of a table, and the fields that fill it: several where a field's extension
+// depends on the sample, as img.png and img.jpg.
+type column struct {
+	name   string
+	kind   string // the word for the fields: int, float, txt, json, npy, bytes
+	fields []string
+	feature
+}
+
+// columnsOf returns the columns of a data set: first the key, then the fields. A column is named as the
+// field without its extension, if no field of another type has that name.
+func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
+	types, err := typesOf(d)
+	if err != nil {
+		return nil, err
+	}
+	var labels []string
+	if text := d.Info().Meta["classes"]; text != "" {
+		if err := json.Unmarshal([]byte(text), &labels); err != nil {
+			return nil, fmt.Errorf("%w: metadata classes: %w", format.ErrCorrupt, err)
+		}
+	}
+	byFile := kinds.OfFiles()
+	stems, samples := map[string][]column{}, map[string]uint64{}
+	for _, f := range d.Fields() {
+		ext := strings.ToLower(strings.TrimPrefix(path.Ext("."+f.Name), "."))
+		c := column{name: strings.TrimSuffix(f.Name[:len(f.Name)-len(ext)], "."), kind: types[f.Name], fields: []string{f.Name}}
+		if c.name == "" {
+			c.name = f.Name
+		}
+		if c.kind == "" {
+			c.kind = byFile.Of(f.Name)
+		}
+		c.feature = feature{name: "Value", dtype: "binary"}
+		switch {
+		case c.kind == "int" && labels != nil && ext == "cls":
+			c.feature = feature{name: "ClassLabel", labels: labels}
+		case c.kind == "int":
+			c.dtype = "int64"
+		case c.kind == "float":
+			c.dtype = "float64"
+		case c.kind == "txt":
+			c.dtype = "string"
+		case c.kind == "json":
+			c.feature = feature{name: "Json"}
+		case c.kind != "npy" && media[ext] != "":
+			c.feature = feature{name: media[ext]}
+		}
+		stems[c.name] = append(stems[c.name], c)
+		samples[c.name] += f.Samples
+	}
+	out := []column{{name: keyColumn, kind: "txt", feature: feature{name: "Value", dtype: "string"}}}
+	for _, stem := range slices.Sorted(maps.Keys(stems)) {
+		all := stems[stem]
+		one := samples[stem] <= d.NumSamples() && stem != keyColumn
+		for _, c := range all[1:] {
+			one = one && c.name == all[0].name && c.feature.name == all[0].feature.name && all[0].feature.name != "Value"
+		}
+		switch {
+		case one:
+			for _, c := range all[1:] {
+				all[0].fields = append(all[0].fields, c.fields...)
+			}
+			out = append(out, all[0])
+		default:
+			for _, c := range all {
+				c.name = c.fields[0]
+				out = append(out, c)
+			}
+		}
+	}
+	return out, arrayTypes(ctx, d, out)
+}
+
+// typesOf returns the recorded types of the fields of a data set and its layers.
+func typesOf(d *reader.Dataset) (kinds.Kinds, error) {
+	out := kinds.Kinds{}
+	add := func(of *reader.Dataset) error {
+		types, err := kinds.Parse(of.Info().Meta, "types")
+		for _, f := range of.Info().Fields {
+			if word := types[f.Name]; word != "" {
+				out[f.Name] = word
+			}
+		}
+		return err
+	}
+	err := add(d)
+	for _, layer := range d.Layers() {
+		if err == nil {
+			err = add(layer)
+		}
+	}
+	return out, err
+}
+
+// arrayTypes sets the types of the columns of arrays by the first array of each: a table has one type
+// and number of dimensions.
+func arrayTypes(ctx context.Context, d *reader.Dataset, columns []column) error {
+	left := 0
+	for i := range columns {
+		if columns[i].kind == "npy" {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	for s, err := range d.Samples(ctx, reader.Range{}) {
+		if err != nil {
+			return err
+		}
+		for i := range columns {
+			c := &columns[i]
+			if c.kind != "npy" || c.dtype != "binary" {
+				continue
+			}
+			data, ok := s.Field(c.fields[0])
+			if !ok {
+				continue
+			}
+			h, _, err := parseArray(data)
+			if err == nil {
+				c.dims = len(h.Shape)
+				c.dtype, err = dtypeOf(&h)
+			}
+			if err != nil {
+				return fieldError(s.Key, c.fields[0], err)
+			}
+			left--
+		}
+		if left == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// parseArray splits a .npy payload into its header and the bytes of its items, whose number it
+// checks.
+func parseArray(data []byte) (h npy.Header, items []byte, err error) {
+	n, err := npy.HeaderLen(data[:min(len(data), npy.Lead)])
+	if err != nil {
+		return h, nil, err
+	}
+	if n > int64(len(data)) {
+		return h, nil, fmt.Errorf("%w: its header ends after its %d bytes", format.ErrCorrupt, len(data))
+	}
+	if h, err = npy.Parse(data[:n]); err != nil {
+		return h, nil, err
+	}
+	if items = data[n:]; h.Size == 0 {
+		return h, nil, fmt.Errorf("its items are of type %s", h.Descr)
+	}
+	want, left := int64(h.Size), int64(len(items))
+	for _, dim := range h.Shape {
+		if dim != 0 && want > left/dim {
+			want = left + 1
+			break
+		}
+		want *= dim
+	}
+	if slices.Contains(h.Shape, 0) {
+		want = 0
+	}
+	if want != left {
+		return h, nil, fmt.Errorf("%w: an array of shape %v of %s has %d bytes", format.ErrCorrupt, h.Shape, h.Descr, left)
+	}
+	return h, items, nil
+}
+
+// dtypeOf returns the name of an element type in Arrow.
+func dtypeOf(h *npy.Header) (string, error) {
+	name := map[byte]string{'i': "int", 'u': "uint", 'f': "float", 'b': "bool"}[h.Kind]
+	switch {
+	case name == "bool" && h.Size == 1:
+		return name, nil
+	case name == "" || name == "bool" || h.Size > 8 || name == "float" && h.Size == 1:
+		return "", fmt.Errorf("%w: its items are of type %s, for which a table has no column: leave the field out", ErrName, h.Descr)
+	}
+	return fmt.Sprint(name, h.Size*8), nil
+}
+
+// fieldError names the sample and the field of an error.
+func fieldError(key []byte, field string, err error) error {
+	return fmt.Errorf("sample %q: field %q: %w", key, field, err)
+}
