@@ -167,7 +167,7 @@ func refused(src string, of *recognise.Kind, by, file string) error {
 
 // lookAtFolder finds what a folder or a prefix contains. asFiles is its input as a folder of files.
 func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise.Place, asFiles []source.Input) (*recognised, error) {
-	opt := recognise.Options{Choice: globs.Choice{Include: f.files.Include, Exclude: f.files.Exclude}, Tokens: f.tokens.whole(), Files: f.as.files}
+	opt := recognise.Options{Choice: globs.Choice{Include: f.files.Include, Exclude: f.files.Exclude}, Tokens: f.tokens.whole(), Files: f.as.files, Rows: len(f.rows.files.given) > 0}
 	if f.as.kind != nil {
 		opt.As = f.as.kind.of
 	}
@@ -177,6 +177,9 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 	switch {
 	case errors.As(err, &splits) && len(splits.Folders) > 0:
 		return nil, usagef("source %s: %w: pack each to its own data set, such as %s", src, err, path.Join(filepath.ToSlash(src), splits.Folders[0]))
+	case errors.As(err, &mixed) && mixed.Metadata != "":
+		return nil, usagef("source %s: %w: --file-column image=file_name joins the images that %s names to its rows; or choose with --include or --exclude, or pack all as fields of samples with --as files",
+			src, err, mixed.Metadata)
 	case errors.As(err, &mixed):
 		return nil, usagef("source %s: %w: choose with --include or --exclude, or pack all as fields of samples with --as files", src, err)
 	case err != nil && (ctx.Err() != nil || asFiles != nil):

@@ -27,12 +27,11 @@ Name archives and files of rows one by one, by globs and braces such as 'train-{
 prefix; files that describe them, such as README.md, are left aside and listed. Archives (.tar, also those of WebDataset) are read in the
 order given; a truncated archive is an error. In Parquet, Arrow (also Feather and save_to_disk), JSON Lines (.jsonl, .ndjson), JSON lists (.json), CSV (.csv, .tsv) and TFRecord, the last four
 also with .gz, .zst, .bz2, .xz or .lz4, each row is a sample and each column or member a field: strings and bytes unchanged, images with
-their extension, lists of numbers as .npy, numbers as text, everything else as JSON.
+their extension, lists of numbers as .npy, numbers as text, everything else as JSON. Folders key=value are columns too.
 
 In arrays (.npy, .npz; of token ids also .bin with --raw-dtype) each row is a sample, in Megatron's .idx and .bin each document.
 --pack-tokens L cuts them into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
-Kinds are recognized by the bytes of files, then by names. Kinds that pack does not read, and two kinds in one folder, are
-refused; --as forces a kind. --include and --exclude choose files before the kind is decided.
+--include and --exclude choose files, then bytes and names decide the kind. Others, and two kinds in a folder, are refused; --as forces a kind.
 
 The source '-' is standard input: a tar archive, or rows in the --stdin-format, compressed or not. It is read as it
 arrives, except Parquet, which is copied to a temporary file first. It excludes --resume and --parts.

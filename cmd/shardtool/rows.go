@@ -25,10 +25,11 @@ type rowFlags struct {
 	attributes     map[string]string // from columns
 	lengths        map[string]string // from fields of arrays
 	onNulls        source.Nulls
+	files          fileColumnFlags
 }
 
 // rowsOnly are the names of the flags for all of these kinds.
-var rowsOnly = []string{"key", "columns", "rename", "attr", "where", "nulls"}
+var rowsOnly = []string{"key", "columns", "rename", "attr", "where", "nulls", "file-column", "file-root"}
 
 func (f *rowFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
@@ -39,6 +40,7 @@ func (f *rowFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.where, "where", nil, "rows: take the rows for which this holds, data sets: samples by attribute, as 'width >= 256 and lang in (de, fr)' (all, if repeated)")
 	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
 	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: separator of cells, such as ';' (default: a comma, in .tsv a tab)")
+	f.files.add(cmd)
 	titled(cmd, "Rows and attributes")
 }
 
@@ -67,6 +69,9 @@ func (f *rowFlags) options() error {
 		return err
 	}
 	if f.attributes, err = pairs("attr", "attribute=column or attribute=len(FIELD)", f.attrs); err != nil {
+		return err
+	}
+	if err := f.files.options(f); err != nil {
 		return err
 	}
 	return f.cutLengths()
@@ -123,6 +128,7 @@ func (f *rowFlags) provenance(to map[string]string) {
 		return is
 	}))
 	list("where", f.where)
+	f.files.provenance(to)
 }
 
 // nullsHelp is the advice for rows without a value.

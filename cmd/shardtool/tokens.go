@@ -147,11 +147,11 @@ var arraysKind = kind{
 	of:      recognise.Arrays,
 	flags:   []string{"columns", "rename"},
 	instead: func(string) string { return "arrays have numbers and nothing else" },
-	open:    openRows,
+	open:    openArrayRows,
 }
 
-// openRows opens arrays of any type.
-func openRows(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+// openArrayRows opens arrays of any type.
+func openArrayRows(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	src, err := tokens.NewArrays(ctx, found.files, tokens.Options{Rows: true, Columns: f.rows.columns, Rename: f.rows.renamed})
 	if err != nil {
 		return nil, 0, optionError(err)
@@ -214,12 +214,14 @@ func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src
 		if f.tokens.dtype != "" && !all.kind.tokens {
 			return nil, 0, usagef("--token-dtype goes with --pack-tokens: source %s is %s", all.first(), all.kind.one)
 		}
-		return all.kind.open(ctx, all, f, stderr)
+		return all.openRows(ctx, f, stderr)
 	}
 	switch {
 	case t.separator == "":
 		return nil, 0, usagef("--pack-tokens joins documents, since source %s is %s%s: give the id that follows each with --separator ID, or "+
 			"--separator none where they end with such an id already", all.first(), all.kind.one, all.why)
+	case len(f.rows.files.given) > 0:
+		return nil, 0, usagef("--file-column adds files to rows, and --pack-tokens joins rows to samples: leave one of them out")
 	case len(f.rows.attributes) > 0 || f.files.ClassField != "":
 		return nil, 0, usagef("--attr and --class-field describe documents, of which a sample of --pack-tokens holds several: leave them out, except --attr tokens=len(%s)",
 			tokens.Field)

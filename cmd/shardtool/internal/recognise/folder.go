@@ -35,6 +35,8 @@ type Options struct {
 	// As is the kind of all files of its extensions, or with Files set, files are fields of samples.
 	As    *Kind
 	Files bool
+	// Rows reports that rows name the other files, so that these are of no kind.
+	Rows bool
 }
 
 // Answer is what a folder contains.
@@ -58,7 +60,11 @@ type Answer struct {
 }
 
 // MixedError: a folder contains two kinds, of which pack reads one at a time.
-type MixedError struct{ One, Other, OneName, OtherName string }
+type MixedError struct {
+	One, Other, OneName, OtherName string
+	// Metadata is a file that names the others as image folders of Hugging Face do, or empty.
+	Metadata string
+}
 
 // Error implements error.
 func (e *MixedError) Error() string {
@@ -379,6 +385,9 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	if len(l.kinds) > 1 && onlyJSON(l.kinds[Lines]) { // such a list describes the others
 		delete(l.kinds, Lines)
 	}
+	if l.opt.Rows {
+		maps.DeleteFunc(l.kinds, func(k *Kind, _ []string) bool { return k != Parquet && k != Lines && k != Arrow && k != TFRecord })
+	}
 	kinds := slices.SortedFunc(maps.Keys(l.kinds), func(a, b *Kind) int { return compare(l.kinds[a][0], l.kinds[b][0]) })
 	for _, k := range kinds {
 		if k.Help != "" { // its files are not samples, whatever is beside them
@@ -388,7 +397,7 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	switch len(kinds) {
 	case 0:
 		if l.under != "" {
-			return nil, &MixedError{OfName(l.under).Many, "other files", l.under, l.first}
+			return nil, &MixedError{OfName(l.under).Many, "other files", l.under, l.first, ""}
 		}
 		if l.others[".bin"] > 0 && len(l.others) == 1 && !slices.ContainsFunc(l.samples[".bin"], func(n string) bool { return !split(n) }) {
 			return &Answer{Kind: Tokens, Names: l.samples[".bin"], By: l.first}, nil
@@ -396,18 +405,31 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 		return &Answer{By: l.first, Fields: l.others[".npy"] > 0 && len(l.others) == 1}, nil
 	case 1:
 	default:
-		return nil, &MixedError{kinds[0].Many, kinds[1].Many, l.kinds[kinds[0]][0], l.kinds[kinds[1]][0]}
+		return nil, &MixedError{kinds[0].Many, kinds[1].Many, l.kinds[kinds[0]][0], l.kinds[kinds[1]][0], ""}
 	}
 	k := kinds[0]
 	a := &Answer{Kind: k, Names: l.kinds[k], By: l.kinds[k][0], As: l.as}
+	if l.opt.Rows {
+		return a, nil
+	}
 	foreign, err := l.aside(ctx, a, indexed, beside)
 	if err != nil {
 		return nil, err
 	}
 	if foreign != "" {
-		return nil, &MixedError{k.Many, "other files", a.By, foreign}
+		return nil, &MixedError{k.Many, "other files", a.By, foreign, metadata(a.Names)}
 	}
 	return a, nil
+}
+
+// metadata returns the name of a file of an image folder that names the others.
+func metadata(names []string) string {
+	for _, name := range names {
+		if base, _, _ := strings.Cut(path.Base(name), "."); base == "metadata" {
+			return name
+		}
+	}
+	return ""
 }
 
 // split reports whether a name says a split, as train.bin and val.bin do, which contain tokens.

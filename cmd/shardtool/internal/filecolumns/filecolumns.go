@@ -1,0 +1,496 @@
+// Package filecolumns adds the bytes of files to the rows that name them, whatever files the rows are
+// from.
+package filecolumns
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// Column is a column of paths.
+type Column struct {
+	// Field gets the bytes. The extension of the path is added, unless the name has one.
+	Field string
+	// From are the possible names of the field that the column becomes, and Drop removes it.
+	From []string
+	Name string
+	Drop bool
+}
+
+// Root is a folder that paths are relative to.
+type Root struct {
+	Store objstore.Store
+	// Dir is its place in the store, empty or ending in a slash, and Shown is how errors write it.
+	// An absolute path is taken if it begins with one of Prefixes.
+	Dir, Shown string
+	Prefixes   []string
+}
+
+const (
+	// ahead is how many rows are read ahead, with their files; small is the size up to which a file is
+	// held in memory. Rows are read ahead up to mostAhead bytes.
+	ahead     = 64
+	small     = objstore.Front
+	mostAhead = 64 << 20
+)
+
+// Source reads the rows of another source. It implements writer.Splitter where that does.
+type Source struct {
+	src     writer.Source
+	columns []Column
+	root    func(file string) (*Root, error)
+
+	queue   []*row
+	waiting int64 // bytes of the rows in the queue
+	end     error // of the rows, after the queue
+	ctx     context.Context
+	cancel  context.CancelFunc
+	group   sync.WaitGroup
+}
+
+// row is a row whose files are being read.
+type row struct {
+	sample writer.Sample
+	err    error
+	cursor string // before it
+	size   int64
+	done   chan struct{}
+	files  []writer.Field
+	bad    error
+}
+
+// New returns a source that owns src. root returns the folder of a file of rows.
+func New(src writer.Source, columns []Column, root func(file string) (*Root, error)) *Source {
+	return &Source{src: src, columns: columns, root: root}
+}
+
+// Next implements writer.Source.
+func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
+	for s.end == nil && len(s.queue) < ahead && (s.waiting < mostAhead || len(s.queue) == 0) {
+		if err := s.ask(ctx); err != nil {
+			return writer.Sample{}, err
+		}
+	}
+	if len(s.queue) == 0 {
+		err := s.end
+		if !errors.Is(err, io.EOF) {
+			s.end = nil // the store may recover
+		}
+		return writer.Sample{}, err
+	}
+	r := s.queue[0]
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return writer.Sample{}, ctx.Err()
+	}
+	if r.bad != nil && !ofRow(r.bad) {
+		s.reset(ctx)
+		return writer.Sample{}, cmpOr(ctx.Err(), r.fail(r.bad))
+	}
+	s.queue = slices.Delete(s.queue, 0, 1)
+	s.waiting -= r.size
+	switch {
+	case r.err != nil:
+		return writer.Sample{}, r.err
+	case r.bad != nil:
+		return writer.Sample{}, r.fail(r.bad)
+	}
+	r.sample.Fields = append(r.sample.Fields, r.files...)
+	return r.sample, nil
+}
+
+func cmpOr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// badPath is an error of a row and not of the store.
+type badPath struct{ error }
+
+func (b badPath) Unwrap() error { return b.error }
+
+func ofRow(err error) bool {
+	_, ok := errors.AsType[badPath](err)
+	return ok
+}
+
+// fail returns an error with the row.
+func (r *row) fail(err error) error {
+	p := &r.sample
+	if !ofRow(err) {
+		return fmt.Errorf("%s: %w", p.Origin, err)
+	}
+	return &writer.SampleError{Origin: p.Origin, Key: p.Key, Source: p.Source, Row: p.Row, Err: err}
+}
+
+// ask reads a row and begins to read its files.
+func (s *Source) ask(ctx context.Context) error {
+	r := &row{cursor: s.src.Cursor(), done: make(chan struct{})}
+	p, err := s.src.Next(ctx)
+	var se *writer.SampleError
+	if errors.As(err, &se) {
+		r.err = err
+		close(r.done)
+		s.queue = append(s.queue, r)
+		return nil
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.end = err
+		return nil
+	}
+	if s.cancel == nil {
+		s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	paths := make([]string, len(s.columns))
+	p.Fields, p.Attrs = slices.Clone(p.Fields), slices.Clone(p.Attrs)
+	r.bad = s.paths(&p, paths)
+	for i := range p.Fields { // which are valid until the next row only
+		p.Fields[i].Data = append(make([]byte, 0, len(p.Fields[i].Data)), p.Fields[i].Data...)
+		r.size += int64(len(p.Fields[i].Data))
+	}
+	r.sample = p
+	s.queue, s.waiting = append(s.queue, r), s.waiting+r.size
+	if r.bad != nil {
+		close(r.done)
+		return nil
+	}
+	readCtx := s.ctx
+	s.group.Go(func() {
+		defer close(r.done)
+		for i, c := range s.columns {
+			f, err := s.read(readCtx, &c, p.Source, paths[i])
+			if err != nil {
+				r.bad = fmt.Errorf("column %s: %w", c.Name, err)
+				return
+			}
+			r.files = append(r.files, f)
+		}
+	})
+	return nil
+}
+
+// paths takes the paths from the fields of a row.
+func (s *Source) paths(p *writer.Sample, paths []string) error {
+	var drop []string
+	for i, c := range s.columns {
+		at := slices.IndexFunc(p.Fields, func(f writer.Field) bool { return slices.Contains(c.From, f.Name) })
+		if at < 0 || p.Fields[at].Payload != nil {
+			return badPath{fmt.Errorf("column %s has no path, or it is no text: leave such rows out by the condition '%s is not null'", c.Name, c.Name)}
+		}
+		if paths[i] = string(p.Fields[at].Data); c.Drop {
+			drop = append(drop, p.Fields[at].Name)
+		}
+	}
+	p.Fields = slices.DeleteFunc(p.Fields, func(f writer.Field) bool { return slices.Contains(drop, f.Name) })
+	return nil
+}
+
+// read reads a file, or describes it if it is large.
+func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writer.Field, err error) {
+	root, err := s.root(file)
+	if err != nil {
+		return f, err
+	}
+	object, err := root.object(name)
+	if err != nil {
+		return f, err
+	}
+	remote := objstore.TraitsOf(root.Store).Remote()
+	explain := func(err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return badPath{fmt.Errorf("there is no file %q in %s: %w", name, root.Shown, fs.ErrNotExist)}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !remote, errors.Is(err, objstore.ErrName), errors.Is(err, fs.ErrPermission): // a disk has no errors that pass
+			return badPath{fmt.Errorf("the file %q in %s: %w", name, root.Shown, err)}
+		}
+		return err
+	}
+	data, info, err := objstore.ReadAll(ctx, root.Store, object, small)
+	if err == nil && !remote {
+		var now objstore.Info
+		if now, err = root.Store.Stat(ctx, object); err == nil && (now.Size != info.Size || now.ETag != info.ETag) {
+			err = fmt.Errorf("%q: %w while it was packed: pack again when nothing writes to it", name, objstore.ErrChanged)
+		}
+	}
+	if err == nil {
+		return writer.Field{Name: fieldName(c.Field, object, data), Data: data}, nil
+	}
+	if !errors.Is(err, objstore.ErrTooLarge) {
+		return f, explain(err)
+	}
+	p := &large{store: root.Store, name: object}
+	obj, err := root.Store.Open(ctx, object)
+	if err != nil {
+		return f, explain(err)
+	}
+	defer obj.Close()
+	head := make([]byte, 512)
+	if p.info, err = obj.Info(ctx); err == nil {
+		err = obj.ReadAt(ctx, head[:min(512, p.info.Size)], 0)
+	}
+	if err != nil {
+		return f, explain(err)
+	}
+	return writer.Field{Name: fieldName(c.Field, object, head), Payload: p, Size: p.info.Size}, nil
+}
+
+// object returns the name of the object that a path stands for.
+func (r *Root) object(name string) (string, error) {
+	rest := name
+	for _, prefix := range r.Prefixes {
+		if cut, ok := strings.CutPrefix(name, prefix); ok {
+			rest = cut
+			break
+		}
+	}
+	clean := path.Clean(rest)
+	switch {
+	case name == "":
+		return "", badPath{errors.New("the path is empty")}
+	case path.IsAbs(rest) || strings.Contains(rest, "://") || clean == ".." || strings.HasPrefix(clean, "../"):
+		return "", badPath{fmt.Errorf("the path %q leads out of %s; --file-root gives another folder", name, r.Shown)}
+	case clean == "." || strings.HasSuffix(rest, "/"):
+		return "", badPath{fmt.Errorf("the path %q is a folder", name)}
+	}
+	return r.Dir + clean, nil
+}
+
+// types are the extensions of files whose names have none, by their first bytes.
+var types = map[string]string{"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp", "image/bmp": "bmp",
+	"audio/wave": "wav", "audio/mpeg": "mp3", "application/ogg": "ogg", "video/mp4": "mp4", "video/webm": "webm", "application/pdf": "pdf"}
+
+// fieldName returns the name of the field for a file.
+func fieldName(field, name string, head []byte) string {
+	ext := strings.ToLower(strings.TrimPrefix(path.Ext(name), "."))
+	if ext == "" || len(ext) > 5 || strings.Trim(ext, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		if ext = types[http.DetectContentType(head)]; ext == "" {
+			ext = "bin"
+		}
+	}
+	if strings.Contains(field, ".") || field == ext {
+		return field
+	}
+	return field + "." + ext
+}
+
+// large is the payload of a file that is not held in memory.
+type large struct {
+	store objstore.Store
+	name  string
+	info  objstore.Info
+}
+
+// ReadInto implements writer.Payload.
+func (l *large) ReadInto(ctx context.Context, p []byte) error {
+	obj, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	if err := obj.ReadAt(ctx, p, 0); err != nil {
+		return err
+	}
+	return l.check(ctx)
+}
+
+// open opens the file if it is the one that was described.
+func (l *large) open(ctx context.Context) (objstore.Object, error) {
+	obj, err := l.store.Open(ctx, l.name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := obj.Info(ctx)
+	if err == nil {
+		err = l.same(info)
+	}
+	if err != nil {
+		obj.Close()
+		return nil, err
+	}
+	return obj, nil
+}
+
+func (l *large) same(info objstore.Info) error {
+	if info.Size != l.info.Size || info.ETag != l.info.ETag {
+		return fmt.Errorf("%s: %w while it was packed: pack again when nothing writes to it", l.name, objstore.ErrChanged)
+	}
+	return nil
+}
+
+// check compares a file of this machine after it was read; a store reads the version that it opened.
+func (l *large) check(ctx context.Context) error {
+	if objstore.TraitsOf(l.store).Remote() {
+		return nil
+	}
+	info, err := l.store.Stat(ctx, l.name)
+	if err == nil {
+		err = l.same(info)
+	}
+	return err
+}
+
+// Open implements writer.Payload.
+func (l *large) Open(ctx context.Context) (io.ReadCloser, error) {
+	obj, err := l.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &largeReader{large: l, ctx: ctx, obj: obj}, nil
+}
+
+// largeReader streams a file.
+type largeReader struct {
+	*large
+	ctx  context.Context
+	obj  objstore.Object
+	off  int64
+	rest []byte
+	buf  []byte
+}
+
+func (r *largeReader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		n := min(8<<20, r.info.Size-r.off)
+		if n == 0 {
+			return 0, cmpOr(r.check(r.ctx), io.EOF)
+		}
+		if r.buf == nil {
+			r.buf = make([]byte, n)
+		}
+		r.rest = r.buf[:n]
+		if err := r.obj.ReadAt(r.ctx, r.rest, r.off); err != nil {
+			r.rest = nil
+			return 0, err
+		}
+		r.off += n
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+func (r *largeReader) Close() error { return r.obj.Close() }
+
+// Cursor implements writer.Source.
+func (s *Source) Cursor() string {
+	if len(s.queue) > 0 {
+		return s.queue[0].cursor
+	}
+	return s.src.Cursor()
+}
+
+// Seek implements writer.Source.
+func (s *Source) Seek(ctx context.Context, cursor string) error {
+	s.stop()
+	return s.src.Seek(ctx, cursor)
+}
+
+// reset moves back to the first row of the queue.
+func (s *Source) reset(ctx context.Context) {
+	at := s.Cursor()
+	s.stop()
+	if err := s.src.Seek(ctx, at); err != nil {
+		s.end = err
+	}
+}
+
+// stop drops the queue.
+func (s *Source) stop() {
+	if s.cancel != nil {
+		s.cancel()
+		s.group.Wait()
+		s.cancel = nil
+	}
+	s.queue, s.waiting, s.end = nil, 0, nil
+}
+
+// Split implements writer.Splitter.
+func (s *Source) Split(part, parts int) error {
+	whole, ok := s.src.(writer.Splitter)
+	if !ok {
+		return errors.New("its rows cannot be divided")
+	}
+	s.stop()
+	return whole.Split(part, parts)
+}
+
+// Fingerprint implements writer.Source. It covers the rows and not the files: which they are is known
+// only when the rows are read.
+func (s *Source) Fingerprint() string {
+	h := sha256.New()
+	for _, c := range s.columns {
+		fmt.Fprintf(h, "%q %q %t\n", c.Field, c.Name, c.Drop)
+	}
+	return fmt.Sprintf("%s files:%x", s.src.Fingerprint(), h.Sum(nil)[:8])
+}
+
+// Meta implements writer.Source.
+func (s *Source) Meta() format.Metadata { return s.state(s.src.Meta()) }
+
+// Learned returns what the rows have brought.
+func (s *Source) Learned() format.Metadata {
+	if l, ok := s.src.(interface{ Learned() format.Metadata }); ok {
+		return s.state(l.Learned())
+	}
+	return nil
+}
+
+// state adds the kinds of files to those of rows.
+func (s *Source) state(meta format.Metadata) format.Metadata {
+	of, err := kinds.Parse(meta, kinds.Key)
+	if err != nil {
+		return meta
+	}
+	all := kinds.Kinds{}
+	for _, c := range s.columns {
+		for ext, word := range kinds.OfFiles() {
+			if name := c.Field + ext; !strings.Contains(c.Field, ".") {
+				all[name] = word
+			} else if path.Ext(c.Field) == ext {
+				all[c.Field] = word
+			}
+		}
+	}
+	maps.Copy(all, of)
+	out := maps.Clone(meta)
+	if out == nil {
+		out = format.Metadata{}
+	}
+	maps.Copy(out, all.Meta())
+	return out
+}
+
+// Total implements writer.Source: the bytes of the files are not known.
+func (s *Source) Total() (samples, bytes int64) {
+	samples, _ = s.src.Total()
+	return samples, 0
+}
+
+// Close implements writer.Source.
+func (s *Source) Close() error {
+	s.stop()
+	return s.src.Close()
+}
