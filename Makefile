@@ -153,6 +153,10 @@ test-s3: ## the stores with S3 servers, and over bad networks
 test-view: ## the pages of shardtool view in headless Chromium, with axe-core (needs Chromium and npm)
 	cd test && $(GO) test -vet=off -count=1 -tags browser $(TESTFLAGS) ./browser
 
+.PHONY: bench-view
+bench-view: ## times of the pages of shardtool view, and their requests to a store (makes 10^7 samples in $VIEW_DATA)
+	$(GO) test -run '^$$' -bench Pages -benchtime 5x -timeout 30m ./cmd/shardtool/internal/view
+
 AZURITE := .cache/azurite
 
 .PHONY: test-azurite

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -18,6 +19,10 @@ import (
 // shardsOnPage is how many shards a page lists.
 const shardsOnPage = 100
 
+// totalsTime bounds the reading of indexes for the totals of attributes, which tables of an older
+// program lack.
+const totalsTime = 250 * time.Millisecond
+
 // dataPage describes a data set.
 type dataPage struct {
 	Source  *Source
@@ -27,13 +32,15 @@ type dataPage struct {
 	InView  uint64 // samples of the view in use; as many as Samples without one
 	Shards  int
 	Totals  []total
-	Layers  []string
-	Views   []string
-	Meta    []attr
-	List    []shard
-	From    int
-	Next    string
-	Before  string
+	// NoTotals: the tables do not have the totals, and there was no time to read all indexes.
+	NoTotals bool
+	Layers   []string
+	Views    []string
+	Meta     []attr
+	List     []shard
+	From     int
+	Next     string
+	Before   string
 }
 
 // total is the distribution of an integer attribute.
@@ -58,7 +65,7 @@ type shard struct {
 	First   uint64
 }
 
-// data describes a data set from its tables. It reads no shard.
+// data describes a data set from its tables. It reads no shard if they have the totals of attributes.
 func (s *Server) data(r *http.Request) (any, error) {
 	q, ctx := r.URL.Query(), r.Context()
 	of, err := s.source(q)
@@ -78,11 +85,13 @@ func (s *Server) data(r *http.Request) (any, error) {
 		p.Meta = append(p.Meta, attr{name, clean(value, 2000)})
 	}
 	slices.SortFunc(p.Meta, func(a, b attr) int { return cmp.Compare(a.Name, b.Name) })
-	totals, err := of.Set.AttrTotals(ctx)
-	if err != nil {
+	short, cancel := context.WithTimeout(ctx, totalsTime)
+	defer cancel()
+	totals, err := of.Set.AttrTotals(short)
+	if p.NoTotals = err != nil && short.Err() != nil && ctx.Err() == nil; err != nil && !p.NoTotals {
 		return nil, err
 	}
-	for i := range totals {
+	for i := 0; i < len(totals) && !p.NoTotals; i++ {
 		p.Totals = append(p.Totals, totalOf(&totals[i]))
 	}
 	return p, p.list(ctx, from)

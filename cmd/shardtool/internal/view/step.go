@@ -79,7 +79,7 @@ func (s *Server) step(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, ended(err)
 	}
-	p.Of, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true, Rank: p.Rank, Keys: true})
+	p.Of, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true, Rank: p.Rank})
 	if err != nil {
 		return nil, ended(err)
 	}
@@ -229,7 +229,7 @@ func (p *stepPage) draw() {
 			continue
 		}
 		width := uint64(*x.Length)
-		text := clean(x.Key, 100) + ": " + strconv.FormatUint(width, 10)
+		text := "sample " + uintText(x.Number) + ": " + uintText(width)
 		if *x.Offset > 0 {
 			text += " from " + strconv.FormatUint(uint64(*x.Offset), 10)
 		}

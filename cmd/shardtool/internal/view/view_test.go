@@ -28,8 +28,11 @@ import (
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
+	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reshard/curate"
@@ -42,7 +45,7 @@ const token = "the-token"
 // shown is a server over data sets in memory, and a browser that has the cookie.
 type shown struct {
 	*Server
-	t *testing.T
+	t testing.TB
 }
 
 // show serves a data set of samples with an integer attribute.
@@ -60,11 +63,16 @@ func show(t *testing.T, samples []testset.Sample, opts ...func(*testset.Options)
 	if _, err := testset.Build(t.Context(), store, slices.Values(samples), o); err != nil {
 		t.Fatal(err)
 	}
+	return serve(t, store)
+}
+
+// serve serves the data set of a store.
+func serve(t testing.TB, store objstore.Store) *shown {
+	t.Helper()
 	ds, err := reader.Open(t.Context(), store, reader.Options{Memory: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { ds.Close() })
 	s := New(Options{
 		Title: "a <title>", Sources: []Source{{Address: "it's/here", Set: ds}}, Token: token, Listen: "127.0.0.1:8000",
 		GlobalBatch: 16, World: 1,
@@ -77,8 +85,16 @@ func show(t *testing.T, samples []testset.Sample, opts ...func(*testset.Options)
 			return x.Resolve(ctx, spec, nil, reader.Change{}, reader.Planning{})
 		},
 	})
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { end(s) })
 	return &shown{s, t}
+}
+
+// end closes a server and its data sets.
+func end(s *Server) {
+	s.Close()
+	for i := range s.Sources {
+		s.Sources[i].Set.Close()
+	}
 }
 
 // get requests a page and returns its status, header and text.
@@ -384,7 +400,7 @@ func (c *steps) compare(address string, b *reader.Batch) *stepPage {
 	}
 	for i := range b.Samples {
 		got, want := &p.Of.Samples[i], &b.Samples[i]
-		if got.Padding != want.Padding || !got.Padding && (got.Source != want.Source() || got.Number != want.Number || got.Key != string(want.Key) || got.Epoch != uint64(want.Epoch) || got.Seed != want.Seed()) {
+		if got.Padding != want.Padding || !got.Padding && (got.Source != want.Source() || got.Number != want.Number || got.Epoch != uint64(want.Epoch) || got.Seed != want.Seed()) {
 			c.t.Fatalf("%s, sample %d: %+v, want %s of %s", address, i, got, want.Key, want.Source())
 		}
 		if p.Of.Units != nil {
@@ -619,6 +635,38 @@ func TestRunThatCannotBeOpened(t *testing.T) {
 	s.want("/samples", 200, "text 2.")
 	s.Run = open
 	s.want("/step", 200, "Step 0")
+}
+
+// TestTotalsThatTakeLong: the page of a data set without totals in its tables does not wait for the
+// indexes of all shards.
+func TestTotalsThatTakeLong(t *testing.T) {
+	from := show(t, texts(300), func(o *testset.Options) { o.ShardSize = 10_000 }).Sources[0].Set.Store()
+	server := s3server.New(t)
+	for info, err := range from.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := objstore.ReadAll(t.Context(), from, info.Name, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Objects[info.Name] = s3server.Stored{Data: data, ETag: `"` + info.Name + `"`}
+	}
+	store, err := s3.New(t.Context(), "bucket", "", s3.Options{Endpoint: server.URL, Anonymous: true, Region: "us-east-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, store)
+	server.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, ".zst") {
+			return false
+		}
+		<-r.Context().Done()
+		return true
+	})
+	if page := s.want("/data", 200, "no totals of attributes", "train-000001"); strings.Contains(page, "<rect") {
+		t.Error("the page has a histogram of some shards")
+	}
 }
 
 func TestTokenizer(t *testing.T) {
