@@ -3,7 +3,6 @@ package ledger
 import (
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 
 	"github.com/shardtool/shardtool/internal/mix"
@@ -35,13 +34,7 @@ func Merge(saved ...Saved[order.Checkpoint]) (Saved[order.Checkpoint], error) {
 // MergeMix is Merge for a mix.
 func MergeMix(saved ...Saved[mix.Checkpoint]) (Saved[mix.Checkpoint], error) {
 	return merge(saved, sameMixStep, func(c *mix.Checkpoint) (samples uint64, _ *string, _ *uint64) {
-		for k := range c.Sources {
-			samples += c.Sources[k].Units
-		}
-		if c.InUnits() { // of several samples each
-			samples = math.MaxUint64
-		}
-		return samples, &c.SkipHash, &c.Skipped
+		return c.MostSamples(), &c.SkipHash, &c.Skipped
 	})
 }
 

@@ -76,6 +76,18 @@ func (c *Checkpoint) UnitsOf(name string) (p *units.Params) {
 	return p
 }
 
+// MostSamples returns the most samples that the sources can have; of units, which have several
+// samples each, the number is not known.
+func (c *Checkpoint) MostSamples() (n uint64) {
+	if c.InUnits() {
+		return math.MaxUint64
+	}
+	for k := range c.Sources {
+		n += c.Sources[k].Units
+	}
+	return n
+}
+
 // Checkpoint returns the checkpoint of a position. Steps, LeftOut and the ledger are left for the
 // caller to fill in.
 func (p *Plan) Checkpoint(position uint64) (Checkpoint, error) {

@@ -112,10 +112,8 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	for _, of := range r.stream.Stats().Sources {
 		out.Sources = append(out.Sources, of.Name)
 	}
-	if at.Units.Kind != "" {
-		if out.Units, out.End, err = r.stream.Extent(ctx, nil); err != nil {
-			return err
-		}
+	if err := r.parcel.units.started(ctx, r.stream, out); err != nil {
+		return err
 	}
 	return r.s.sendJSON(kindStarted, r.id, out)
 }

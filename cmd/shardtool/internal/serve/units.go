@@ -27,7 +27,15 @@ type UnitRequest struct {
 }
 
 // Packs reports whether sequences are asked for.
-func (q *UnitRequest) Packs() bool { return q != nil && q.Kind == units.Pack }
+func (q *UnitRequest) Packs() bool { return q.kind() == units.Pack }
+
+// kind is the kind that is asked for; "" for samples.
+func (q *UnitRequest) kind() units.Kind {
+	if q == nil {
+		return ""
+	}
+	return q.Kind
+}
 
 // TokenField is a field with a value for each token.
 type TokenField struct {
@@ -42,20 +50,19 @@ type unitColumns struct {
 	tokens    int               // fields of sequences
 	made      []column
 	length    int
-	first     int // of the columns before
 }
 
-// newUnitColumns returns nil if positions hold samples. columns is the number of columns that START
-// asks for.
+// newUnitColumns returns nil if positions hold samples: then there are no such columns. columns is
+// the number of columns that START asks for.
 func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns, error) {
 	p := s.Info().Units
-	if p.Kind == "" {
-		return nil, nil
-	}
-	if q == nil || q.Kind != p.Kind {
+	if q.kind() != p.Kind {
 		return nil, configf("the stream has units of kind %s: ask for them, as the run did that made the checkpoint", p.Kind)
 	}
-	u := &unitColumns{length: int(p.Size), first: columns}
+	if q == nil {
+		return nil, nil
+	}
+	u := &unitColumns{length: int(p.Size)}
 	if p.Kind == units.Bucket {
 		return u, nil
 	}
@@ -78,10 +85,6 @@ func (p *parcel) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) 
 		p.columns.gatherRows(b)
 		return nil
 	}
-	if p.units == nil {
-		return p.columns.gather(b.Samples)
-	}
-	p.columns.made = p.columns.made[:p.units.first]
 	if err := p.columns.gather(b.Samples); err != nil {
 		return err
 	}
@@ -90,8 +93,19 @@ func (p *parcel) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) 
 	return err
 }
 
+// started tells the length of the epoch, and where a mix ends.
+func (u *unitColumns) started(ctx context.Context, s *reader.Stream, out *Started) (err error) {
+	if u != nil {
+		out.Units, out.End, err = s.Extent(ctx, nil)
+	}
+	return err
+}
+
 // gather makes the columns.
 func (u *unitColumns) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) ([]column, error) {
+	if u == nil {
+		return nil, nil
+	}
 	u.made = u.made[:0]
 	if u.sequences != nil {
 		if err := u.rows(b); err != nil {
