@@ -377,7 +377,8 @@ func pythonLines(src string) (n int) {
 	return n
 }
 
-// A source is a file with the folders of the project that it imports, by the names it uses for them.
+// A source is a file with the folders of the project that it imports, by the names it uses for
+// them.
 type source struct {
 	dir     string
 	file    *ast.File
@@ -434,7 +435,8 @@ func (d declared) add(s *source) {
 	}
 }
 
-// key is the place in declared of the named type that t is or points to, or else has no entry there.
+// key is the place in declared of the named type that t is or points to, or else has no entry
+// there.
 func (s *source) key(t ast.Expr) string {
 	switch x := bare(t).(type) {
 	case *ast.Ident:
@@ -501,7 +503,8 @@ func (d declared) structs(fset *token.FileSet, s *source) (found []structSize) {
 	return found
 }
 
-// fields counts the fields of t; depth ends the way through types that embed each other by pointers.
+// fields counts the fields of t; depth ends the way through types that embed each other by
+// pointers.
 func (d declared) fields(s *source, t ast.Expr, depth int) (n int) {
 	st, ok := t.(*ast.StructType)
 	if !ok {

@@ -25,7 +25,8 @@ type BlockOptions struct {
 	// Take, when not nil, is called for each block before it is read. A block that it leaves out costs
 	// nothing. It is called in storage order on another goroutine than the loop's, ahead of it, and no
 	// more once the loop has ended. Its error ends the iteration.
-	// With layers it is called for each data set that is read, at the same time, and must answer alike.
+	// With layers it is called for each data set that is read, at the same time, and must answer
+	// alike.
 	Take func(ctx context.Context, b *Block) (bool, error)
 
 	memory int64 // 0: Options.Memory

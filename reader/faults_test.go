@@ -115,8 +115,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestFlipped flips bits in every byte of every object. Deep verification finds each; no wrong sample
-// is ever delivered.
+// TestFlipped flips bits in every byte of every object. Deep verification finds each; no wrong
+// sample is ever delivered.
 func TestFlipped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one caller, one worker: make test runs it without the race detector")

@@ -67,8 +67,8 @@ func (d *Dataset) Indexes(ctx context.Context) iter.Seq2[*sections.ShardIndex, e
 // mostIndexes is how many indexes are read at once: each may have the keys of many samples.
 const mostIndexes = 16
 
-// owner returns the data set that has an attribute: d itself, or the layer whose values count. It is
-// d where none has it.
+// owner returns the data set that has an attribute: d itself, or the layer whose values count. It
+// is d where none has it.
 func (d *Dataset) owner(attribute string) *part { return &d.all[d.attributes[attribute]] }
 
 // attributed lists the layers that have attributes.
@@ -81,8 +81,8 @@ func (d *Dataset) attributed() (layers []*part) {
 	return layers
 }
 
-// withLayers adds the attributes of layers to the index of shard i. The result is a copy where there
-// are any.
+// withLayers adds the attributes of layers to the index of shard i. The result is a copy where
+// there are any.
 func (d *Dataset) withLayers(ctx context.Context, i int, ix *sections.ShardIndex) (*sections.ShardIndex, error) {
 	layers := d.attributed()
 	if len(layers) == 0 {

@@ -130,8 +130,8 @@ func (c *layersChain) choose() (layers, fields []string) {
 	return layers, fields
 }
 
-// TestLayersShuffleMemory resumes with the shuffle memory of the first start and other layers, whose
-// bytes would choose another window.
+// TestLayersShuffleMemory resumes with the shuffle memory of the first start and other layers,
+// whose bytes would choose another window.
 func TestLayersShuffleMemory(t *testing.T) {
 	l := newLayered(t, 900)
 	spec := Spec{Order: order.Choice{Shuffle: true, Memory: 300 << 10, GlobalBatch: 8}, Said: map[string]bool{"shuffle-memory": true}}

@@ -410,7 +410,8 @@ func TestLayersForged(t *testing.T) {
 }
 
 // TestLayersDamaged: a damaged block of a layer is a hole of whole samples, counted once also where
-// the base's block is damaged too, and named with its layer; without SkipCorrupt it ends the stream.
+// the base's block is damaged too, and named with its layer; without SkipCorrupt it ends the
+// stream.
 func TestLayersDamaged(t *testing.T) {
 	watch(t)
 	l := newLayered(t, 400)

@@ -70,9 +70,10 @@ func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Pa
 	return u.made.Line(), nil
 }
 
-// about returns the size of a source: of samples, if u is nil, or of units before they are known: as
-// many as have room for its tokens. It is used to divide the memory, on which the units depend. The
-// attribute count, of which tokens is the sum, may be another than the attribute with the lengths.
+// about returns the size of a source: of samples, if u is nil, or of units before they are known:
+// as many as have room for its tokens. It is used to divide the memory, on which the units depend.
+// The attribute count, of which tokens is the sum, may be another than the attribute with the
+// lengths.
 func (u *unitMaker) about(d *sourceData, count string) sourceSize {
 	tokens := d.tokens
 	if u == nil && d.table.View != nil {

@@ -46,8 +46,8 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		"samples_measured", samples)
 }
 
-// WarnMixing calls warn on rank 0 if the run of the stream mixes samples little. It takes some 50 ms
-// of a processor. Errors are left to Next.
+// WarnMixing calls warn on rank 0 if the run of the stream mixes samples little. It takes some 50
+// ms of a processor. Errors are left to Next.
 func (s *Stream) WarnMixing(ctx context.Context, warn func(v mixing.Verdict)) {
 	if s.split.Rank > 0 {
 		return
@@ -57,9 +57,9 @@ func (s *Stream) WarnMixing(ctx context.Context, warn func(v mixing.Verdict)) {
 	}
 }
 
-// mixing measures how well the run mixes the samples of a rank, by place in storage, from the middle
-// of its first epoch on, where the shuffle has long begun. For a mix it returns the verdict on the
-// source that is mixed least. Large views are not measured.
+// mixing measures how well the run mixes the samples of a rank, by place in storage, from the
+// middle of its first epoch on, where the shuffle has long begun. For a mix it returns the verdict
+// on the source that is mixed least. Large views are not measured.
 func (r *Run) mixing(ctx context.Context, s order.Split) (mixing.Verdict, error) {
 	labels, plans, whole := make([]*mixing.Labels, len(r.inputs)), make([]*order.Plan, len(r.inputs)), true
 	for i, in := range r.inputs {

@@ -86,8 +86,9 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 func (r *Run) Length(ctx context.Context, epoch uint64) (uint64, error) { return r.length(ctx, epoch) }
 
 // Step returns where the batch of a step begins, counted from 0 in batches of the same size; in a
-// mix that continues a checkpoint, as the checkpoint numbers batches of its size. For units of one data set, that
-// takes the plans of the epochs before it. Past the last possible step, the error is io.EOF.
+// mix that continues a checkpoint, as the checkpoint numbers batches of its size. For units of one
+// data set, that takes the plans of the epochs before it. Past the last possible step, the error is
+// io.EOF.
 func (r *Run) Step(ctx context.Context, n uint64, globalBatch int) (Place, error) {
 	return r.step(ctx, n, globalBatch)
 }

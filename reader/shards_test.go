@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 
-// TestStreamOfShards reads some shards in batches that end where shards do, of the whole data set and
-// of a view.
+// TestStreamOfShards reads some shards in batches that end where shards do, of the whole data set
+// and of a view.
 func TestStreamOfShards(t *testing.T) {
 	watch(t)
 	documents, _ := testset.Documents(300)

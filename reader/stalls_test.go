@@ -98,8 +98,8 @@ func refusing(t *testing.T, store objstore.Store) objstore.Store {
 	return out
 }
 
-// TestStallCauses brings every cause about, and finds it to be the greatest. A busy machine adds causes of
-// its own: another try has longer delays.
+// TestStallCauses brings every cause about, and finds it to be the greatest. A busy machine adds
+// causes of its own: another try has longer delays.
 func TestStallCauses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("shares of time: make test runs it without the race detector")

@@ -187,9 +187,9 @@ func (s *Stream) Checkpoint() (Checkpoint, error) {
 	return s.run.Checkpoint(s.place.Place, s.split.GlobalBatch, s.skippedMark())
 }
 
-// Extent returns how many samples or units the epoch has in which the batch after b begins, or with a
-// nil b the first one: 0 after the last epoch. It also returns the position where the stream of a mix
-// ends, 2^63 where it has no end, and 0 for one data set.
+// Extent returns how many samples or units the epoch has in which the batch after b begins, or with
+// a nil b the first one: 0 after the last epoch. It also returns the position where the stream of a
+// mix ends, 2^63 where it has no end, and 0 for one data set.
 func (s *Stream) Extent(ctx context.Context, b *Batch) (length, ends uint64, err error) {
 	at, end := s.run.begin.Epoch, uint64(order.MaxEpochs)
 	if b != nil {

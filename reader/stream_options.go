@@ -59,8 +59,8 @@ type StreamOptions struct {
 	// excludes Map and Units.
 	Rows bool
 	// Shards, when not zero, are the number of the first shard to read and the number after the last.
-	// The stream delivers their samples in storage order, once, and a batch ends where a shard does. It
-	// is for one rank of one data set without Shuffle, Units and weights.
+	// The stream delivers their samples in storage order, once, and a batch ends where a shard does.
+	// It is for one rank of one data set without Shuffle, Units and weights.
 	Shards [2]int
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release,
 	// and a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of

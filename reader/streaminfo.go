@@ -14,8 +14,8 @@ type StreamInfo struct {
 	Sources []*Dataset
 	// Names are the names of the sources; "" for one data set.
 	Names []string
-	// Plans are the orders of the samples of the sources with their frozen parameters, nil for one that
-	// was removed.
+	// Plans are the orders of the samples of the sources with their frozen parameters, nil for one
+	// that was removed.
 	Plans []*order.Plan
 	// Steps numbers the batches of a mix, and LeftOut are the positions that its run leaves out.
 	Steps   mix.Steps

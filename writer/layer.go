@@ -69,10 +69,10 @@ type LayerResult struct {
 // and the options, never on the number of workers.
 //
 // Rows that find their samples by key are sorted in temporary files as large as the rows, within
-// Pack.Memory. Modes and Pack.Resume are as for [Pack]. ModeAppend makes the shards that the base has
-// got since the current generation, and leaves out rows of samples covered. Samples that are removed
-// from the base meanwhile are removed from the layer; if the base is packed again meanwhile, the error
-// wraps ErrLost and nothing is published. AddLayer does not close the source.
+// Pack.Memory. Modes and Pack.Resume are as for [Pack]. ModeAppend makes the shards that the base
+// has got since the current generation, and leaves out rows of samples covered. Samples that are
+// removed from the base meanwhile are removed from the layer; if the base is packed again
+// meanwhile, the error wraps ErrLost and nothing is published. AddLayer does not close the source.
 func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt LayerOptions) (*LayerResult, error) {
 	s, err := newLayerSource(ctx, store, base, &opt)
 	if err != nil {
@@ -232,9 +232,9 @@ func (s *layerSource) load(ctx context.Context) error {
 }
 
 // FollowBase brings the removed samples of a layer up to its base: it publishes a generation of the
-// layer with those that are removed now, unless it has them. Samples that the layer has nothing for,
-// because they were removed when it was written or purged since, stay removed from it. Where store
-// has no layer of base, the error wraps ErrNotLayer, or fs.ErrNotExist if there is nothing.
+// layer with those that are removed now, unless it has them. Samples that the layer has nothing
+// for, because they were removed when it was written or purged since, stay removed from it. Where
+// store has no layer of base, the error wraps ErrNotLayer, or fs.ErrNotExist if there is nothing.
 func FollowBase(ctx context.Context, store, base objstore.Store) (*Result, error) {
 	for {
 		of, err := openBase(ctx, base)

@@ -189,8 +189,8 @@ func (j *join) at(place uint64) (*layerRow, error) {
 }
 
 // match merges the rows with the entries of the base's keys table. unknown is called for each row
-// whose key no sample has, and wanted decides whether a row of a sample is kept. A key that two rows
-// have is an error with both places.
+// whose key no sample has, and wanted decides whether a row of a sample is kept. A key that two
+// rows have is an error with both places.
 func (j *join) match(base func() (samplekey.Entry, bool, error), wanted func(number uint64) (bool, error), unknown func(*layerRow) error) error {
 	if err := j.out.Flush(); err != nil {
 		return fmt.Errorf("writing a temporary file for sorting: %w", err)

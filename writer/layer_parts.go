@@ -16,11 +16,11 @@ import (
 // Programs write them by PackPart, in any order, at the same time, from what of returns, and Commit
 // with CommitOptions.Base publishes them. The number of the shard of part 0 is First of the report.
 //
-// The rows of a part are in the order of its samples: Sample.Row is the number of the row's sample in
-// the base, from 1, and the keys are compared. A sample without a row, or whose row has no fields,
-// has nothing. A run that was interrupted continues with its own parts, also where the base has got
-// more shards since. For parts of other rows or options the error wraps ErrSource. rows themselves
-// are not read.
+// The rows of a part are in the order of its samples: Sample.Row is the number of the row's sample
+// in the base, from 1, and the keys are compared. A sample without a row, or whose row has no
+// fields, has nothing. A run that was interrupted continues with its own parts, also where the base
+// has got more shards since. For parts of other rows or options the error wraps ErrSource. rows
+// themselves are not read.
 func LayerParts(ctx context.Context, store, base objstore.Store, rows Splitter, opt LayerOptions) (report *PartsReport, of func(rows Splitter) Splitter, err error) {
 	opt.ByPlace, opt.InOrder, opt.AllowMissing, opt.Pack.Resume = false, true, true, true
 	s, err := newLayerSource(ctx, store, base, &opt)
@@ -127,8 +127,8 @@ func (s *layerSource) describe(m *sections.Manifest) {
 	m.Removed = m.Purged
 }
 
-// settles returns what completes the manifest of a layer that was written in parts; nil if the parts
-// are those of a data set.
+// settles returns what completes the manifest of a layer that was written in parts; nil if the
+// parts are those of a data set.
 func (s *partSet) settles(base objstore.Store) (cutter, error) {
 	of := s.parts[0].Base
 	switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
-// cutter is a Source that decides where blocks and shards end and how each shard is stored, in place
-// of the options.
+// cutter is a Source that decides where blocks and shards end and how each shard is stored, in
+// place of the options.
 type cutter interface {
 	Source
 	// begins returns how the shard of the sample that Next returned last is stored: its stack, or nil
@@ -491,7 +491,8 @@ func (s *layerSource) checkSize() error {
 	return nil
 }
 
-// stacks settles that the shard is stacked, unless a block would be too long, and how keys are stored.
+// stacks settles that the shard is stacked, unless a block would be too long, and how keys are
+// stored.
 func (o *openLayerShard) stacks(st *stack.Stack, first uint64, largest uint32) {
 	width, how, at := 0, keysNumbered, first
 	for _, end := range o.ends {

@@ -176,8 +176,8 @@ func fitsBase(t *testing.T, st, base objstore.Store) {
 	}
 }
 
-// TestAddLayer: rows in any order, in the order of the samples and copied from the base make a layer
-// with the blocks of the base, the same for any number of workers.
+// TestAddLayer: rows in any order, in the order of the samples and copied from the base make a
+// layer with the blocks of the base, the same for any number of workers.
 func TestAddLayer(t *testing.T) {
 	base, keys := baseSet(t, 300)
 	open := func(fields ...string) func() writer.Source {
@@ -446,9 +446,9 @@ func TestLayerForged(t *testing.T) {
 	}
 }
 
-// TestLayerEveryFault kills the writing of a layer at each operation of its store, lets each fail, and
-// cuts each write. A layer is then published whole or not at all, and the same call with Resume ends
-// with the bytes of one that was left alone.
+// TestLayerEveryFault kills the writing of a layer at each operation of its store, lets each fail,
+// and cuts each write. A layer is then published whole or not at all, and the same call with Resume
+// ends with the bytes of one that was left alone.
 func TestLayerEveryFault(t *testing.T) {
 	base, keys := baseSet(t, 12)
 	rows := func() *rowsOf { return captions(shuffled(keys), "a") }
@@ -483,8 +483,8 @@ func TestLayerEveryFault(t *testing.T) {
 	}
 }
 
-// TestLayerTwice: of two programs that add one layer with other rows at once, at most one publishes,
-// and what is published is whole.
+// TestLayerTwice: of two programs that add one layer with other rows at once, at most one
+// publishes, and what is published is whole.
 func TestLayerTwice(t *testing.T) {
 	base, keys := baseSet(t, 80)
 	st := mem.New()
@@ -692,8 +692,8 @@ func TestLayerRefused(t *testing.T) {
 	}
 }
 
-// TestLayerGolden: the golden layer, which the second reader reads as a data set, is one of a base of
-// two shards, and replaces a field.
+// TestLayerGolden: the golden layer, which the second reader reads as a data set, is one of a base
+// of two shards, and replaces a field.
 func TestLayerGolden(t *testing.T) {
 	st := localStore(t, "../testdata/spec/golden-layer")
 	l := tablesAt(t, st)

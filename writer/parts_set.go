@@ -39,8 +39,8 @@ type PartsReport struct {
 	// restores it.
 	Damaged map[int]string
 	// First, At and Types are of a layer, see LayerParts: the number of the base's shard that is part
-	// 0; the numbers of the first samples of the parts, and after the last; and the types of the fields
-	// of the parts that were found.
+	// 0; the numbers of the first samples of the parts, and after the last; and the types of the
+	// fields of the parts that were found.
 	First int
 	At    []uint64
 	Types map[string]string

@@ -27,7 +27,8 @@ const checkpointMember = "__shardtool__/checkpoint.json"
 // saveWithin is how long a signal waits for the batch in hand to be taken by whoever reads stdout.
 const saveWithin = 8 * time.Second
 
-// catStream writes the batches of a run in its order. It returns an *exitError if samples were left out.
+// catStream writes the batches of a run in its order. It returns an *exitError if samples were left
+// out.
 func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags) error {
 	ctx := cmd.Context()
 	quiet := context.WithoutCancel(ctx) // a signal lets the batch in hand end

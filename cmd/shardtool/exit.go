@@ -66,8 +66,8 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// refusedError refuses a kind that pack does not read. The program that helps is printed on lines of
-// its own.
+// refusedError refuses a kind that pack does not read. The program that helps is printed on lines
+// of its own.
 type refusedError struct {
 	error
 	kind    *recognise.Kind

@@ -81,8 +81,9 @@ func published(t *testing.T, dir string) *hubserver.Set {
 // rowsVariable is the number of rows in TestHub.
 const rowsVariable = "SHARDTOOL_TEST_HUB_ROWS"
 
-// TestHub packs, indexes, verifies and streams data sets on a Hub with the real one's limit, 3,000 calls
-// in five minutes: not one is refused. The number of calls depends on the files, not on the rows.
+// TestHub packs, indexes, verifies and streams data sets on a Hub with the real one's limit, 3,000
+// calls in five minutes: not one is refused. The number of calls depends on the files, not on the
+// rows.
 func TestHub(t *testing.T) {
 	rows, parts := 200_000, 20
 	if testing.Short() {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestMistakes runs what new users type, and compares what they are told with testdata/mistakes.txt,
-// which is for reading: each answer says what is wrong and what to do. Commands are in lines that
-// begin with $; -update-refused records their answers.
+// TestMistakes runs what new users type, and compares what they are told with
+// testdata/mistakes.txt, which is for reading: each answer says what is wrong and what to do.
+// Commands are in lines that begin with $; -update-refused records their answers.
 func TestMistakes(t *testing.T) {
 	file, err := filepath.Abs("testdata/mistakes.txt")
 	if err != nil {

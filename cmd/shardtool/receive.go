@@ -416,7 +416,8 @@ func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base obj
 	}
 }
 
-// layerShard writes the shard whose rows the parent sends. It calls end when it has read all of them.
+// layerShard writes the shard whose rows the parent sends. It calls end when it has read all of
+// them.
 func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards *receive.Shards, of func(writer.Splitter) writer.Splitter, end func(), part, parts int) error {
 	asked := false
 	rows := shards.Rows(func(at receive.Place) error {

@@ -57,8 +57,8 @@ func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
 // in 4 %. With higher values, a loop that spins on all CPUs would leave too little to this process.
 const lower = 3
 
-// giveWay lowers the priority of all threads, from which later ones inherit it. The second pass finds
-// threads that began during the first.
+// giveWay lowers the priority of all threads, from which later ones inherit it. The second pass
+// finds threads that began during the first.
 func giveWay() {
 	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the priority
 	for range 2 {

@@ -146,9 +146,9 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 	return nil
 }
 
-// walk walks through steps of the mix. It returns a *simulate.MixReport, or a *simulate.MixUnitReport
-// where positions hold units. label is the attribute to measure mixing by, for samples. square is b
-// in the cost of a sample, for units.
+// walk walks through steps of the mix. It returns a *simulate.MixReport, or a
+// *simulate.MixUnitReport where positions hold units. label is the attribute to measure mixing by,
+// for samples. square is b in the cost of a sample, for units.
 func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions, square float64) (any, error) {
 	position := o.Run.Begin().Position
 	if o.Units.Kind != "" {

@@ -81,8 +81,8 @@ func (f *packFlags) packError(ctx context.Context, store objstore.Store, err err
 	return packError(ctx, err)
 }
 
-// hasShards reports whether a store has a shard, from which a pack that was stopped can continue. It
-// says yes where the store does not answer in time.
+// hasShards reports whether a store has a shard, from which a pack that was stopped can continue.
+// It says yes where the store does not answer in time.
 func hasShards(ctx context.Context, store objstore.Store) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin/3)
 	defer cancel()

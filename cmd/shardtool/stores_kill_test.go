@@ -118,9 +118,9 @@ func (r *remote) run(t *testing.T, at int64, before bool, args ...string) (reque
 	return n.Load(), err == nil
 }
 
-// TestKilledAtStore kills pack, append, remove and purge at requests from the first to the last. What is
-// published is then entirely what was before or what the command makes, and the command leads there
-// when it runs again.
+// TestKilledAtStore kills pack, append, remove and purge at requests from the first to the last.
+// What is published is then entirely what was before or what the command makes, and the command
+// leads there when it runs again.
 func TestKilledAtStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")

@@ -99,7 +99,7 @@ const LayerFolder = "layers/"
 // Layer returns the folder of a layer, without a slash at its end.
 func Layer(name string) string { return LayerFolder + name }
 
-// IsLabel reports whether s can be the name of a view or of a layer: 1 to 64 of the characters A-Z, a-z, 0-9,
-// '.', '_' and '-', of which the first is not '.' or '-', and not 16 hexadecimal digits, which
-// would be an ID.
+// IsLabel reports whether s can be the name of a view or of a layer: 1 to 64 of the characters A-Z,
+// a-z, 0-9, '.', '_' and '-', of which the first is not '.' or '-', and not 16 hexadecimal digits,
+// which would be an ID.
 func IsLabel(s string) bool { return label.MatchString(s) && !IsViewID(s) }

@@ -119,8 +119,8 @@ type consumed struct {
 	waited  float64 // in Next, after the first batch
 }
 
-// consume streams from a store that was just opened, to the end. With a rate, the consumer works on every batch for the time that its
-// bytes take at that rate.
+// consume streams from a store that was just opened, to the end. With a rate, the consumer works on
+// every batch for the time that its bytes take at that rate.
 func (b *bench) consume(store objstore.Store, rate float64) (c consumed, err error) {
 	begin := time.Now()
 	ds, err := reader.Open(b.ctx, store, reader.Options{})

@@ -177,7 +177,8 @@ func (b *browser) clean(page string) {
 	b.wrong = nil
 }
 
-// shoot keeps a picture of the page for a person to look at, in the folder that SHOTS names, if any.
+// shoot keeps a picture of the page for a person to look at, in the folder that SHOTS names, if
+// any.
 func (b *browser) shoot(name, path string) {
 	if dir := os.Getenv("SHOTS"); dir != "" {
 		var picture []byte
@@ -200,7 +201,9 @@ func axe(t *testing.T) string {
 	cmd := exec.Command("sh", "-ec", "npm pack --silent axe-core@"+axeVersion+" && tar xzf axe-core-*.tgz package/axe.min.js")
 	cmd.Dir = dir
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Run("barriers", func(t *testing.T) { t.Skipf("axe-core cannot be had from npm, and barriers are not looked for: %v: %s", err, text) })
+		t.Run("barriers", func(t *testing.T) {
+			t.Skipf("axe-core cannot be had from npm, and barriers are not looked for: %v: %s", err, text)
+		})
 		return ""
 	}
 	script, err := os.ReadFile(filepath.Join(dir, "package/axe.min.js"))

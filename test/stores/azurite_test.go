@@ -21,7 +21,8 @@ import (
 
 var azuriteKey = base64.StdEncoding.EncodeToString([]byte("a key for tests"))
 
-// azurite starts Azurite, which SHARDTOOL_AZURITE names, and returns its URL. See make test-azurite.
+// azurite starts Azurite, which SHARDTOOL_AZURITE names, and returns its URL. See make
+// test-azurite.
 func azurite(t *testing.T) string {
 	t.Helper()
 	program := os.Getenv("SHARDTOOL_AZURITE")

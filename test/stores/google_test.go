@@ -59,9 +59,9 @@ func TestGoogle(t *testing.T) {
 	}
 }
 
-// TestGoogleFaults runs the suite with faults of the network in all reads. Those of writes are in the
-// tests of the store, whose server keeps the documented protocol of sessions: this one appends a chunk
-// that is sent again.
+// TestGoogleFaults runs the suite with faults of the network in all reads. Those of writes are in
+// the tests of the store, whose server keeps the documented protocol of sessions: this one appends
+// a chunk that is sent again.
 func TestGoogleFaults(t *testing.T) {
 	s, endpoint := google(t)
 	p, err := proxy.Start(endpoint, proxy.Options{Seed: 14, Faults: mixed, Match: isGet})

@@ -36,7 +36,8 @@ func TestNetwork(t *testing.T) {
 	})
 }
 
-// TestNoGeneration reads from a server that gives objects no generation, so that versions could mix.
+// TestNoGeneration reads from a server that gives objects no generation, so that versions could
+// mix.
 func TestNoGeneration(t *testing.T) {
 	s := gsserver.New(t)
 	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {

@@ -108,7 +108,8 @@ func (s *slots) add(of span) {
 }
 
 // span is a slot with the number of the first block of its first piece, and the number of blocks of
-// a piece. The zero value is a closed span. The slot of a level that the span does not have is empty.
+// a piece. The zero value is a closed span. The slot of a level that the span does not have is
+// empty.
 type span struct {
 	*window.Slot
 	first, per int

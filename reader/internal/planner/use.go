@@ -115,8 +115,8 @@ func (p *Planner) pieces(d *Draft) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// place returns the place of a reference's piece in the use at hand, -1 for a hole, whose block need
-// not be read for it, and for a level that the span does not have.
+// place returns the place of a reference's piece in the use at hand, -1 for a hole, whose block
+// need not be read for it, and for a level that the span does not have.
 func (p *Planner) place(s *span, r *order.Ref) (int32, error) {
 	piece := s.piece(r)
 	if piece == nil || piece.Job.Shard.Gone(r.Number) {

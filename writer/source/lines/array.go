@@ -27,7 +27,8 @@ type array struct {
 }
 
 // read parses a list that scanNested has checked. It returns false if the list is not an array: it
-// is ragged, holds no number, mixes types, or has integers beyond 64 bits, or beyond 53 beside fractions, which would lose digits.
+// is ragged, holds no number, mixes types, or has integers beyond 64 bits, or beyond 53 beside
+// fractions, which would lose digits.
 func (a *array) read(b []byte) bool {
 	a.b, a.count, a.kinds = b, 0, [kindBool + 1]bool{}
 	a.dims, a.known, a.at = a.dims[:0], a.known[:0], a.at[:0]

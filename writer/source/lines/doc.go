@@ -1,6 +1,6 @@
 // Package lines reads the rows of text files as samples: JSON Lines, CSV and TSV, plain or
-// compressed with gzip, zstd, bzip2, xz or lz4. The members of a JSON object become fields, as do the cells of a
-// CSV row, named by the header.
+// compressed with gzip, zstd, bzip2, xz or lz4. The members of a JSON object become fields, as do
+// the cells of a CSV row, named by the header.
 //
 //	src, err := lines.New(ctx, inputs, lines.Options{Key: "id"})
 //	defer src.Close()

@@ -92,7 +92,8 @@ func (p *plan) checkConstants(files []*textFile) error {
 	return nil
 }
 
-// columnsOf lists the columns of all headers, and of the folders. json reports whether some files have none.
+// columnsOf lists the columns of all headers, and of the folders. json reports whether some files
+// have none.
 func columnsOf(files []*textFile) (columns []string, json bool) {
 	seen := map[string]bool{}
 	var last []string

@@ -96,8 +96,9 @@ type member struct {
 
 // New returns the samples of archives, in the order of the inputs and of the members. Payloads may
 // be read concurrently. New requests the sizes of the archives, whose names must end in .tar,
-// optionally followed by .gz, .zst, .bz2, .xz or .lz4, or in .tgz, .tbz2 or .txz. It reads no member. Naming an archive twice is an error. The caller
-// must close the source, and closes the stores afterwards.
+// optionally followed by .gz, .zst, .bz2, .xz or .lz4, or in .tgz, .tbz2 or .txz. It reads no
+// member. Naming an archive twice is an error. The caller must close the source, and closes the
+// stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	if opt.MemberMemory == 0 {
 		opt.MemberMemory = defaultMemberMemory

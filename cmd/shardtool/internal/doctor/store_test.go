@@ -176,8 +176,8 @@ func TestStoreS3(t *testing.T) {
 	want(t, examine(t, "s3://bucket/set", true), []string{"identity=failed"}, "no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 }
 
-// TestStoreAzure has signatures that lack rights or have expired, a missing container, and no public
-// access. Each reads a known data set as far as it may.
+// TestStoreAzure has signatures that lack rights or have expired, a missing container, and no
+// public access. Each reads a known data set as far as it may.
 func TestStoreAzure(t *testing.T) {
 	for _, name := range []string{"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"} {
 		t.Setenv(name, "")

@@ -16,8 +16,8 @@ type Shards struct {
 // NewShards returns the shards that follow BEGIN.
 func NewShards(begin *Begin, in io.Reader) *Shards { return &Shards{begin, in} }
 
-// Next waits for what the parent asks for: a shard, or with commit to publish the layer. The error is
-// io.EOF where the parent has left.
+// Next waits for what the parent asks for: a shard, or with commit to publish the layer. The error
+// is io.EOF where the parent has left.
 func (s *Shards) Next() (shard int, commit bool, err error) {
 	f, err := readFrame(s.in, nil)
 	switch {

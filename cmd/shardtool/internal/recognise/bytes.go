@@ -142,7 +142,8 @@ func isLong(head []byte) bool {
 	return ok && len(h.Shape) > 0 && h.Shape[0] >= 1<<20
 }
 
-// ofArray returns Tokens for integers in one dimension or rows, and Arrays for all other .npy files.
+// ofArray returns Tokens for integers in one dimension or rows, and Arrays for all other .npy
+// files.
 func ofArray(head []byte) *Kind {
 	h, ok := header(head)
 	if ok && len(h.Shape) > 0 && (len(h.Shape) > 2 || h.Kind != 'i' && h.Kind != 'u') {

@@ -20,7 +20,8 @@ import (
 // Place is a folder or a prefix of a store.
 type Place interface {
 	// Names lists all files below, in any order, with slashes, and as names that end in a slash the
-	// folders whose name begins with a dot or an underscore. The files in the former need not be listed.
+	// folders whose name begins with a dot or an underscore. The files in the former need not be
+	// listed.
 	Names(ctx context.Context) iter.Seq2[string, error]
 	// Input opens a file.
 	Input(name string) (source.Input, error)
@@ -438,12 +439,13 @@ func split(name string) bool {
 	return strings.Contains(base, "train") || strings.HasPrefix(base, "val") || strings.HasPrefix(base, "test")
 }
 
-// describing are extensions of files that describe others, such as README.md and dataset_infos.json.
+// describing are extensions of files that describe others, such as README.md and
+// dataset_infos.json.
 var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".pdf", ".py", ".ipynb", ".sh", ".bib", ".cff",
 	".crc", ".md5", ".sha1", ".sha256", ".sum", ".log", ".lock", ".index", ".idx", ".shidx"}
 
-// aside lists the files that are not of the kind, nor parts of it. It returns one that does not merely describe
-// them, if there is one, or if there are too many for descriptions.
+// aside lists the files that are not of the kind, nor parts of it. It returns one that does not
+// merely describe them, if there is one, or if there are too many for descriptions.
 func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, beside func(string) bool) (foreign string, err error) {
 	apart := 0 // those that describe no archive of their own
 	for name, err := range l.place.Names(ctx) {

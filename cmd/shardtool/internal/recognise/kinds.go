@@ -33,15 +33,16 @@ var (
 	Tar    = &Kind{ID: "tar", One: "a tar archive", Many: "tar archives", suffixes: append(compressed(".tar"), ".tgz", ".tbz2", ".txz")}
 	Arrow  = &Kind{ID: "arrow", One: "an Arrow file", Many: "Arrow files", suffixes: []string{".arrow", ".arrows", ".feather", ".ipc"}}
 	Tokens = &Kind{ID: "tokens", One: "an array of token ids", Many: "arrays of token ids (.npy, .bin)", field: true, suffixes: []string{".npy", ".bin"}}
-	// Arrays are .npy files of other types than ids, or of more dimensions, and .npz files. A .npy file
-	// in a folder is a field, unless it is long.
+	// Arrays are .npy files of other types than ids, or of more dimensions, and .npz files. A .npy
+	// file in a folder is a field, unless it is long.
 	Arrays   = &Kind{ID: "arrays", One: "an array", Many: "arrays (.npy, .npz)", field: true, suffixes: []string{".npz"}}
 	TFRecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: compressed(".tfrecord", ".tfrecords")}
 	// Megatron is an index, whose tokens are in the .bin file beside it.
 	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
 )
 
-// compressed returns extensions, alone and followed by an extension of a compression that pack reads.
+// compressed returns extensions, alone and followed by an extension of a compression that pack
+// reads.
 func compressed(endings ...string) (all []string) {
 	for _, e := range endings {
 		all = append(all, e, e+".gz", e+".zst", e+".zstd", e+".bz2", e+".xz", e+".lz4")

@@ -175,8 +175,8 @@ func TestHeld(t *testing.T) {
 	c.end()
 }
 
-// TestPrefetch: as many batches come ahead as asked for, or as the default has of small ones, and no
-// more.
+// TestPrefetch: as many batches come ahead as asked for, or as the default has of small ones, and
+// no more.
 func TestPrefetch(t *testing.T) {
 	for tuning, ahead := range map[string]int{`"prefetch":3`: 3, `"ring":65536`: 4, `"ring":1048576`: 64} {
 		c := dial(t, text(t, 1000))
