@@ -77,7 +77,6 @@ type inspectJSON struct {
 	Views         []viewJSON          `json:"views"`
 	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
 	ShardList     []shardJSON         `json:"shard_list"`
-	Layers        []openLayerJSON     `json:"layers,omitempty"` // of --layer
 }
 
 // openLayerJSON describes a layer that a data set was opened with.
@@ -127,7 +126,10 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		if out.Views, err = listViews(ctx, ds); err != nil {
 			return err
 		}
-		return printJSON(cmd, out)
+		return printJSON(cmd, struct {
+			inspectJSON
+			Layers []openLayerJSON `json:"layers,omitempty"` // of --layer
+		}{out, describeLayers(ds)})
 	}
 	w := bufio.NewWriter(cmd.OutOrStdout())
 	if f.shard == "" {
@@ -139,6 +141,14 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	return cmp.Or(err, w.Flush())
 }
 
+func describeLayers(ds *reader.Dataset) (list []openLayerJSON) {
+	for name, l := range ds.Layers() {
+		i := l.Info()
+		list = append(list, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
+	}
+	return list
+}
+
 func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view *inspect.Part) (inspectJSON, error) {
 	in := ds.Info()
 	out := inspectJSON{
@@ -146,10 +156,6 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view 
 		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes, DecodedBytes: in.DecodedBytes,
 		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: uint64(len(in.Removed)), Purged: uint64(len(in.Purged)),
 		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, ShardList: shards,
-	}
-	for name, l := range ds.Layers() {
-		i := l.Info()
-		out.Layers = append(out.Layers, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
 	}
 	for _, a := range in.Attributes {
 		out.Attributes = append(out.Attributes, a.Name)

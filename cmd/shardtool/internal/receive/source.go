@@ -41,16 +41,12 @@ type Source struct {
 	Ended func()
 
 	begin *Begin
-	in    io.Reader
 	ready func(Place) error
 
 	at   Place  // after the sample returned last
 	text string // at.Types as JSON; empty: they changed
 
-	frames  chan frame
-	free    chan []byte
-	stop    chan struct{}
-	started bool
+	from    incoming
 	layouts []layout
 	cur     frame
 	run     run
@@ -63,6 +59,15 @@ type Source struct {
 }
 
 var _ writer.Splitter = (*Source)(nil)
+
+// incoming reads frames ahead of the source.
+type incoming struct {
+	in      io.Reader
+	frames  chan frame
+	free    chan []byte
+	stop    chan struct{}
+	started bool
+}
 
 // run is the rest of a frame SAMPLES: the bytes rest hold left samples of a layout. inputs counts
 // the samples to come of each input, from the input of Source.at on.
@@ -95,7 +100,7 @@ type layoutAttr struct {
 // sample is read, with the place up to which the store has the samples. known are the types of
 // fields of earlier samples, as in a data set that is appended to.
 func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
-	s := &Source{begin: begin, in: in, ready: ready, at: Place{Types: map[string]string{}}, stop: make(chan struct{})}
+	s := &Source{begin: begin, ready: ready, at: Place{Types: map[string]string{}}, from: incoming{in: in, stop: make(chan struct{})}}
 	s.Asked, s.Ended = func() error { return nil }, func() {}
 	s.at.Stacked, s.decided = begin.Layout == writer.LayoutStacked.String(), begin.Layout != ""
 	maps.Copy(s.at.Types, known)
@@ -104,32 +109,32 @@ func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) 
 
 // start tells the parent where to begin, and receives ahead.
 func (s *Source) start() error {
-	s.started = true
+	s.from.started = true
 	if err := s.ready(s.at); err != nil {
 		return err
 	}
 	const ahead = 3
-	s.frames, s.free = make(chan frame, ahead), make(chan []byte, ahead+1)
+	s.from.frames, s.from.free = make(chan frame, ahead), make(chan []byte, ahead+1)
 	go func() {
-		defer close(s.frames)
+		defer close(s.from.frames)
 		for {
 			var buf []byte
 			select {
-			case buf = <-s.free:
+			case buf = <-s.from.free:
 			default:
 			}
-			f, err := readFrame(s.in, buf)
+			f, err := readFrame(s.from.in, buf)
 			if err == nil && f.kind == kindShared {
 				select {
-				case s.free <- f.body:
+				case s.from.free <- f.body:
 				default:
 				}
 				f, err = s.begin.Shared.frame(f.body)
 			}
 			f.err = err
 			select {
-			case s.frames <- f:
-			case <-s.stop:
+			case s.from.frames <- f:
+			case <-s.from.stop:
 				return
 			}
 			if err != nil || f.kind == kindEnd {
@@ -142,7 +147,7 @@ func (s *Source) start() error {
 
 // Next implements writer.Source.
 func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
-	if s.err == nil && !s.started {
+	if s.err == nil && !s.from.started {
 		s.err = s.start()
 	}
 	for s.err == nil {
@@ -172,13 +177,13 @@ func (s *Source) nextFrame(ctx context.Context) error {
 	s.begin.Shared.release(&s.cur)
 	if cap(s.cur.body) > 0 && cap(s.cur.body) <= 4*step {
 		select {
-		case s.free <- s.cur.body:
+		case s.from.free <- s.cur.body:
 		default:
 		}
 	}
 	var ok bool
 	select {
-	case s.cur, ok = <-s.frames:
+	case s.cur, ok = <-s.from.frames:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -417,7 +422,7 @@ func (s *Source) typesText() string {
 func (s *Source) Seek(_ context.Context, cursor string) error {
 	var at Place
 	err := json.Unmarshal([]byte(cursor), &at)
-	if err != nil || s.started || at.Types == nil || at.Input < 0 || at.Since < 0 || at.Samples < at.Since {
+	if err != nil || s.from.started || at.Types == nil || at.Input < 0 || at.Since < 0 || at.Samples < at.Since {
 		return fmt.Errorf("cursor %q is not one of samples from a program", cursor)
 	}
 	if s.begin.Layout != "" {
@@ -451,9 +456,9 @@ func (s *Source) Split(_, _ int) error { return nil }
 
 // Close implements writer.Source. A goroutine ends once its read does.
 func (s *Source) Close() error {
-	if s.started {
-		close(s.stop)
-		s.started = false
+	if s.from.started {
+		close(s.from.stop)
+		s.from.started = false
 	}
 	if l := s.begin.Layer; l == nil || !l.Parts { // the next shard uses the memory
 		s.begin.Shared.close()
