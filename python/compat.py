@@ -27,7 +27,7 @@ ROOT = HERE.parent
 PAGE = ROOT / "docs" / "compatibility.md"
 PACKAGES = ("torch", "torchvision", "torchdata", "lightning", "accelerate", "transformers", "numpy", "pillow", "simplejpeg",
             "opencv-python-headless", "pyarrow", "ipykernel", "nbclient", "polars", "duckdb", "datasets", "webdataset", "litdata",
-            "mosaicml-streaming", "tfrecord", "lmdb", "h5py", "netCDF4", "zarr")  # fmt: skip
+            "mosaicml-streaming", "megatron-core", "megatron-energon", "mlcroissant", "wids", "tfrecord", "lmdb", "h5py", "netCDF4", "zarr")  # fmt: skip
 #: The oldest is that of pyproject.toml.
 MINORS = range(9, 20)
 
@@ -47,6 +47,10 @@ PARTS = {
         "loops in the way of torchtitan and Megatron-LM: data, tensor, pipeline and context parallel, on 8, 6 and 16 processes"
         " in turn, each killed",
         "tests/compat/parallel.py",
+    ),
+    "exports": (
+        "what `export` writes, read by datasets, wids, webdataset, Energon, Megatron Core and mlcroissant",
+        "tests/compat/exports.py",
     ),
     "places": ("notebooks, asyncio, torch.compile; processes by spawn, fork and forkserver", "tests/compat/places.py"),
 }

@@ -8,7 +8,8 @@
 //	train-000000.tar.idx        for Energon: the offset of each sample
 //	.nv-meta/                   for Energon: the archives, their splits, and an index of all members
 //	data/train-000000.parquet   for Hugging Face datasets: the samples of a shard as rows
-//	README.md                   for Hugging Face datasets: the card, with the features
+//	README.md                   for Hugging Face datasets: the card, with the features; also beside the
+//	                            shards of a plain data set that is exported to its own folder
 //	train.bin, train.idx        for Megatron: the tokens of all samples, a document each
 //	croissant.json              in Croissant: the shards, with the SHA-256 of each
 //	.export-FORM.json           written last: what was exported. Without it the export is not complete
@@ -25,6 +26,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"regexp"
 	"slices"
@@ -302,12 +304,14 @@ func (e *exporter) finish(ctx context.Context) (err error) {
 		}
 	}
 	switch e.o.Form {
+	case Tar:
+		err = e.cardOfTars(ctx)
 	case WIDS:
 		err = e.putJSON(ctx, WIDSName, e.wids())
 	case energon:
 		err = e.energonMeta(ctx)
 	case hf:
-		err = e.put(ctx, "README.md", e.card())
+		err = e.put(ctx, cardName, e.card())
 	case megatron:
 		_, err = e.object(ctx, e.name+".idx", e.tokens.idx)
 	case croissant:
@@ -339,14 +343,39 @@ func (e *exporter) table(ctx context.Context, shard int, put func([]byte) error)
 // splits are the names of splits on the Hub, by the names that data sets are packed with.
 var splits = map[string]string{"test": "test", "val": "validation", "valid": "validation", "validation": "validation", "dev": "validation"}
 
-// card returns the card of a data set for the Hub: a README with the features in its head.
-func (e *exporter) card() []byte {
+// cardOfTars writes a card beside the shards of a plain data set, whose own tars are the archives:
+// load_dataset of the folder then takes these, and not the objects that the format puts beside them.
+// A README that is there stays.
+func (e *exporter) cardOfTars(ctx context.Context) error {
+	if e.to.String() != e.d.Store().String() {
+		return nil
+	}
+	if _, err := e.to.Stat(ctx, cardName); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	pattern := "*.tar"
+	if slices.ContainsFunc(e.res.Shards, func(a Archive) bool { return strings.Contains(a.Name, "/") }) {
+		pattern = "**/*.tar"
+	}
+	return e.put(ctx, cardName, []byte(e.cardHead(pattern)+"---\n"))
+}
+
+// cardName is the name of the card.
+const cardName = "README.md"
+
+// cardHead begins a card: it says which files the data set has.
+func (e *exporter) cardHead(pattern string) string {
 	split := splits[e.name]
 	if split == "" {
 		split = "train"
 	}
+	return fmt.Sprintf("---\nconfigs:\n- config_name: default\n  data_files:\n  - split: %s\n    path: %q\n", split, pattern)
+}
+
+// card returns the card of a data set for the Hub: a README with the features in its head.
+func (e *exporter) card() []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: %s\n    path: data/*.parquet\ndataset_info:\n  features:\n", split)
+	out.WriteString(e.cardHead("data/*.parquet") + "dataset_info:\n  features:\n")
 	for _, c := range e.columns {
 		text, err := json.Marshal(c.yaml(c.name)) // JSON is YAML
 		if err != nil {

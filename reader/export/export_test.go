@@ -254,6 +254,12 @@ func TestInPlace(t *testing.T) {
 	if err != nil || res.Found != d.NumShards() {
 		t.Fatal(res, err)
 	}
+	if res, err = Run(t.Context(), d, store, Options{}); err != nil || res.Found != d.NumShards() {
+		t.Fatal(res, err)
+	}
+	if card := string(get(t, store, cardName)); !strings.Contains(card, `path: "*.tar"`) {
+		t.Error(card)
+	}
 	if r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: true}); err != nil || !r.OK() {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -179,7 +179,7 @@ func TestTable(t *testing.T) {
 	}
 	card := string(get(t, to, "README.md"))
 	for _, line := range []string{
-		`path: data/*.parquet`, `- split: train`, `{"name":"ids","sequence":"uint16"}`, `{"dtype":{"class_label":{"names":{"0":"cat","1":"dog"}}},"name":"label"}`,
+		`path: "data/*.parquet"`, `- split: train`, `{"name":"ids","sequence":"uint16"}`, `{"dtype":{"class_label":{"names":{"0":"cat","1":"dog"}}},"name":"label"}`,
 		`{"dtype":"json","name":"meta"}`, `{"dtype":"image","name":"pic"}`, `{"dtype":"float64","name":"score"}`, `{"dtype":"string","name":"title"}`,
 	} {
 		if !strings.Contains(card, line) {
