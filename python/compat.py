@@ -27,7 +27,8 @@ ROOT = HERE.parent
 PAGE = ROOT / "docs" / "compatibility.md"
 PACKAGES = ("torch", "torchvision", "torchdata", "lightning", "accelerate", "transformers", "numpy", "pillow", "simplejpeg",
             "opencv-python-headless", "pyarrow", "ipykernel", "nbclient", "polars", "duckdb", "datasets", "webdataset", "litdata",
-            "mosaicml-streaming", "megatron-core", "megatron-energon", "mlcroissant", "wids", "tfrecord", "lmdb", "h5py", "netCDF4", "zarr")  # fmt: skip
+            "mosaicml-streaming",
+            "megatron-core", "megatron-energon", "mlcroissant", "wids", "tfrecord", "lmdb", "h5py", "netCDF4", "zarr")  # fmt: skip
 #: The oldest is that of pyproject.toml.
 MINORS = range(9, 20)
 

@@ -91,7 +91,7 @@ def test_hf(typed: Path, tmp_path: Path) -> None:
 
 
 def test_hf_features(tmp_path: Path) -> None:
-    """Images and classes of a source are images and classes again; of a view, the chosen samples."""
+    """Images and classes of a source are so again; of a view, the chosen samples."""
     datasets = pytest.importorskip("datasets")
     from PIL import Image
 
@@ -101,7 +101,12 @@ def test_hf_features(tmp_path: Path) -> None:
         return {"bytes": out.getvalue(), "path": None}
 
     features = datasets.Features(
-        {"img": datasets.Image(), "label": datasets.ClassLabel(names=["a", 'b "c"', "é"]), "n": datasets.Value("int64"), "text": datasets.Value("string")}
+        {
+            "img": datasets.Image(),
+            "label": datasets.ClassLabel(names=["a", 'b "c"', "é"]),
+            "n": datasets.Value("int64"),
+            "text": datasets.Value("string"),
+        }
     )
     rows = [{"img": image(i), "label": i % 3, "n": i, "text": None if i % 50 == 7 else str(i)} for i in range(1000)]
     source = datasets.Dataset.from_list(rows, features=features)
@@ -109,8 +114,12 @@ def test_hf_features(tmp_path: Path) -> None:
     run("pack", tmp_path / "source.parquet", tmp_path / "out", "--attr", "n=n", "--samples-per-shard", 300, "--quiet")
     data = load(export(tmp_path / "out", tmp_path / "hub", "hf"), cache_dir=str(tmp_path / "cache"))
     assert {name: data.features[name] for name in features} == dict(features)
-    assert [{**row, "img": row["img"].tobytes()} for row in data.remove_columns("__key__")] == [{**row, "img": row["img"].tobytes()} for row in source]
-    few = load(export(tmp_path / "out", tmp_path / "few", "hf", "--where", "n >= 990", "--fields", "n.txt"), cache_dir=str(tmp_path / "cache"))
+    assert [{**row, "img": row["img"].tobytes()} for row in data.remove_columns("__key__")] == [
+        {**row, "img": row["img"].tobytes()} for row in source
+    ]
+    few = load(
+        export(tmp_path / "out", tmp_path / "few", "hf", "--where", "n >= 990", "--fields", "n.txt"), cache_dir=str(tmp_path / "cache")
+    )
     assert few["n"][:] == list(range(990, 1000)) and set(few.features) == {"__key__", "n"}
 
 
@@ -125,14 +134,18 @@ def test_hf_rows(tmp_path: Path) -> None:
 
 
 def test_tars(tmp_path: Path) -> None:
-    """Readers that take all files of a folder read the tars, and nothing else; wids by its index."""
+    """Readers that take all files of a folder read the tars alone; wids by its index."""
     run("pack", DEMO, tmp_path / "out", "--name", "train", "--shard-size", "256KiB", "--block-size", "64KiB", "--quiet")
     tars = tmp_path / "tars"
     for form in ("tar", "wids"):
         export(tmp_path / "out", tars, form)
     keys = [line["key"] for line in map(json.loads, run("cat", "--json", tmp_path / "out").stdout.splitlines())]
     cache = str(tmp_path / "cache")
-    for data in (load("webdataset", data_dir=str(tars), cache_dir=cache), load(tars, cache_dir=cache), load("webdataset", data_dir=str(tars), streaming=True)):
+    for data in (
+        load("webdataset", data_dir=str(tars), cache_dir=cache),
+        load(tars, cache_dir=cache),
+        load("webdataset", data_dir=str(tars), streaming=True),
+    ):
         assert [row["__key__"] for row in data] == keys
     plain = tmp_path / "plain"  # its own shards are tars, beside its tables and indexes
     run("pack", DEMO, plain, "--name", "train", "--shard-size", "256KiB", "--block-size", "64KiB", "--format", "tar", "--quiet")
@@ -155,7 +168,7 @@ def test_energon(tmp_path: Path) -> None:
     folder = export(tmp_path / "out", tmp_path / "tars", "energon")
 
     class Task(energon.DefaultTaskEncoder):  # type: ignore[misc,name-defined]
-        cookers = [energon.Cooker(energon.stateless(lambda sample: sample))]
+        cookers = (energon.Cooker(energon.stateless(lambda sample: sample)),)
 
         def batch(self, samples: List[Any]) -> List[Any]:
             return samples
