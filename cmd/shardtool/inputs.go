@@ -38,7 +38,7 @@ var asKinds = []struct {
 	name   string
 	kind   *kind
 	ending string
-}{{"parquet", &parquetKind, ""}, {"arrow", &arrowKind, ".arrow"}, {"jsonl", &linesKind, ".jsonl"}, {"json", &linesKind, ".json"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"tar", &tarKind, ".tar"},
+}{{"parquet", &parquetKind, ""}, {"arrow", &arrowKind, ".arrow"}, {"jsonl", &linesKind, ".jsonl"}, {"json", &linesKind, ".json"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"mds", &mdsKind, ".mds"}, {"tar", &tarKind, ".tar"},
 	{"tokens", &tokensKind, ""}, {"arrays", &arraysKind, ""}}
 
 func (f *asFlag) options() error {
@@ -49,7 +49,7 @@ func (f *asFlag) options() error {
 		}
 	}
 	if f.given != "" && !f.files && f.kind == nil {
-		return usagef("--as %q: use files, parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays", f.given)
+		return usagef("--as %q: use files, parquet, arrow, jsonl, json, csv, tsv, mds, tar, tokens or arrays", f.given)
 	}
 	return nil
 }
@@ -174,6 +174,7 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 	a, err := recognise.Folder(ctx, place, opt)
 	var mixed *recognise.MixedError
 	var splits *recognise.SplitsError
+	var unread *fs.PathError
 	switch {
 	case errors.As(err, &splits) && len(splits.Folders) > 0:
 		return nil, usagef("source %s: %w: pack each to its own data set, such as %s", src, err, path.Join(filepath.ToSlash(src), splits.Folders[0]))
@@ -184,6 +185,8 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 		return nil, usagef("source %s: %w: choose with --include or --exclude, or pack all as fields of samples with --as files", src, err)
 	case err != nil && (ctx.Err() != nil || asFiles != nil):
 		return nil, err
+	case err != nil && !errors.As(err, &unread): // of a layout
+		return nil, fmt.Errorf("source %s: %w", src, err)
 	case err != nil: // reading it as a folder of files gives the error
 		return &recognised{kind: &filesKind, files: asFiles}, nil
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
@@ -29,7 +31,20 @@ var tfrecordKind = kind{
 	open:    openLines,
 }
 
+// mdsKind is shards of MosaicML Streaming, whose samples are rows.
+var mdsKind = kind{
+	name:    recognise.MDS.Many,
+	one:     recognise.MDS.One,
+	of:      recognise.MDS,
+	flags:   rowsOnly,
+	instead: linesKind.instead,
+	open:    openLines,
+}
+
 func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+	if len(found.files) == 0 { // an index names none
+		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, strings.Join(found.srcs, ", "))}
+	}
 	r := &f.rows
 	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter, Nulls: r.onNulls})
 	if err != nil {
@@ -37,8 +52,11 @@ func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 	}
 	_, size := src.Total()
 	text := plural(len(found.files), "file") + " of JSON Lines or CSV"
-	if found.kind.of == recognise.TFRecord {
+	switch found.kind.of {
+	case recognise.TFRecord:
 		text = plural(len(found.files), "TFRecord file")
+	case recognise.MDS:
+		text = plural(len(found.files), "MDS shard")
 	}
 	if size > 0 {
 		text += ", " + bytesText(uint64(size))

@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
@@ -24,7 +26,7 @@ var inputsTable = map[string]struct {
 	"arrayrecord": {"arrayrecord", 0}, "arrow": {"arrow", 1}, "arrow_stream": {"arrow", 1}, "avro": {"avro", 0}, "cifar_bin": {"cifar", 0},
 	"cifar_py": {"pickle", 0}, "coco": {"coco", 0}, "delta": {"delta", 0}, "feather": {"arrow", 1}, "hdf5": {"hdf5", 0}, "hdf5_wrong_ext": {"hdf5", 0},
 	"json_gz": {"lines", 1}, "json_list": {"lines", 1}, "json_pairs": {"files", 0}, "json_beside": {"parquet", 1}, "jsonl_bz2": {"lines", 1}, "jsonl_xz": {"lines", 1}, "lance": {"lance", 0}, "lfs": {"git-lfs", 0}, "lfs_img": {"git-lfs", 0},
-	"litdata": {"litdata", 0}, "lmdb": {"lmdb", 0}, "mds2": {"mds", 0}, "megatron": {"megatron", 1}, "mnist": {"idx", 0}, "mnist_gz": {"gzip", 0},
+	"litdata": {"litdata", 0}, "lmdb": {"lmdb", 0}, "mds2": {"mds", 0}, "mds_streams": {"mds", 2}, "mds_json": {"mosaicml", 0}, "megatron": {"megatron", 1}, "mnist": {"idx", 0}, "mnist_gz": {"gzip", 0},
 	"netcdf3": {"netcdf", 0}, "netcdf4": {"hdf5", 0}, "npz": {"arrays", 2}, "orc": {"orc", 0}, "orc_noext": {"orc", 0}, "recordio": {"recordio", 0},
 	"safetensors": {"safetensors", 0}, "saved": {"splits", 0}, "saved_one": {"arrow", 2}, "sqlite": {"sqlite", 0}, "tar_xz": {"tar", 1}, "tfrecord": {"tfrecord", 1},
 	"voc": {"voc", 0}, "yolo": {"yolo", 0}, "zarr": {"zarr", 0}, "zarr2": {"zarr", 0}, "zips": {"zip", 0},
@@ -130,5 +132,42 @@ func TestRecogniseChoice(t *testing.T) {
 		if got, _ := verdict(t, "../../testdata/inputs/two_kinds", f); got != want {
 			t.Errorf("%q: %s, want %s", globs, got, want)
 		}
+	}
+}
+
+// TestRecogniseStreams: the shards of all indexes are read, however many there are, once each, and without compression
+// where they are there twice.
+func TestRecogniseStreams(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	index := `{"shards":[{"format":"mds","version":2,"samples":1,"raw_data":{"basename":"NAME.mds","bytes":9},"zip_data":{"basename":"NAME.mds.gz","bytes":9},` +
+		`"column_names":["a"],"column_encodings":["int"],"column_sizes":[8]}],"version":2}`
+	put := func(name, text string) {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 40 {
+		put(fmt.Sprintf("s%02d/index.json", i), strings.ReplaceAll(index, "NAME", "s"))
+		put(fmt.Sprintf("s%02d/s.mds.gz", i), "x")
+	}
+	put("s07/s.mds", "x")
+	put("index.json", strings.ReplaceAll(index, "NAME", "s07/s")) // as merge_index writes it
+	put("s08/index.json", `{"images":[]}`)
+	r, err := lookAt(t.Context(), &packFlags{quiet: true}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := 0
+	for _, f := range r.files {
+		if strings.HasSuffix(f.Name, ".mds") {
+			raw++
+		}
+	}
+	if r.kind != &mdsKind || len(r.files) != 39 || raw != 1 || !strings.Contains(r.note, "left aside: s08/index.json, s08/s.mds.gz") {
+		t.Errorf("%s of %d files, %d raw, %q", r.kind.name, len(r.files), raw, r.note)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -253,7 +254,7 @@ func (all *found) first() string {
 
 // chooseColumn limits the columns that are read to the column of the tokens.
 func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
-	rows := k == &parquetKind || k == &linesKind || k == &tfrecordKind
+	rows := k.of != nil && slices.Contains(k.flags, "columns")
 	if r := &of.rows; rows && f.field != "" && !strings.Contains(f.field, ".") && r.columns == nil && r.renamed == nil {
 		r.columns, f.narrowed = []string{f.field}, true
 	}

@@ -3,6 +3,7 @@ package npy
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -112,4 +113,16 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%+v came back as %+v, %v", h, back, err)
 		}
 	})
+}
+
+func TestHalf(t *testing.T) {
+	t.Parallel()
+	for bits, want := range map[uint16]float64{0: 0, 1: 0x1p-24, 0x3ff: 0x3ffp-24, 0x400: 0x1p-14, 0x3c00: 1, 0xc100: -2.5, 0x7bff: 65504, 0x7c00: math.Inf(1), 0xfc00: math.Inf(-1)} {
+		if got := Half(bits); got != want {
+			t.Errorf("%#x: %v, want %v", bits, got, want)
+		}
+	}
+	if !math.IsNaN(Half(0x7e00)) {
+		t.Error("no NaN")
+	}
 }

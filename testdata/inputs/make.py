@@ -6,6 +6,7 @@ python -m pip install pyarrow h5py netCDF4 lmdb zarr fastavro tfrecord deltalake
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import pickle
@@ -203,6 +204,15 @@ zarr.open_group(R + "/zarr2", mode="w", zarr_format=2).create_array(
 )[:] = [1, 2, 3]
 w(R + "/mds2/a/train/index.json", b'{"version":2,"shards":[]}')
 w(R + "/mds2/a/train/shard.00000.mds", b"xx")
+for k, name in enumerate(("a", "b")):  # as MDSWriter writes them
+    columns = {"column_names": ["x"], "column_encodings": ["int"], "column_sizes": [8], "compression": None, "format": "mds", "hashes": [], "size_limit": 67108864, "version": 2}
+    head = json.dumps(columns, sort_keys=True).encode()
+    shard = struct.pack("<III", 1, 12 + len(head), 20 + len(head)) + head + struct.pack("<q", k)
+    columns.update(raw_data={"basename": "shard.00000.mds", "bytes": len(shard), "hashes": {}}, samples=1, zip_data=None)
+    w(R + f"/mds_streams/{name}/shard.00000.mds", shard)
+    w(R + f"/mds_streams/{name}/index.json", json.dumps({"version": 2, "shards": [columns]}).encode())
+w(R + "/mds_json/index.json", b'{"version":2,"shards":[{"format":"json","version":2}]}')
+w(R + "/mds_json/shard.00000.json", b'{"a":1}\n')
 w(R + "/litdata/index.json", b'{"chunks":[],"config":{}}')
 w(R + "/litdata/chunk-0-0.bin", b"x")
 rows = datasets.Dataset.from_dict(

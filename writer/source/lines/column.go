@@ -16,9 +16,11 @@ const (
 	extNumpy
 	extJSON
 	extBytes
+	extJPEG
+	extPNG
 )
 
-var extensions = [...]string{"txt", "cls", "npy", "json", "bin"}
+var extensions = [...]string{"txt", "cls", "npy", "json", "bin", "jpg", "png"}
 
 // column is a member or column and its value in the current row.
 type column struct {

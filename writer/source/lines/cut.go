@@ -25,6 +25,7 @@ type cutter struct {
 	from, stop int64
 	scanned    int64 // bytes scanned for quotes without finding the end of a row
 	list       listState
+	shard      *shardCut // of MDS
 }
 
 func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
@@ -44,6 +45,8 @@ func (u *cutter) next(c *chunk) error {
 		cut = u.records
 	case jsonList:
 		cut = u.elements
+	case mdsShard:
+		cut = u.samples
 	default:
 		cut = u.rows
 	}
@@ -59,6 +62,9 @@ func (u *cutter) next(c *chunk) error {
 			if u.lo == len(u.buf) {
 				if u.comma == jsonList && u.list != listOver {
 					return u.unclosed()
+				}
+				if u.shard != nil {
+					return u.shardEnd()
 				}
 				return io.EOF
 			}
@@ -79,7 +85,7 @@ func (u *cutter) fill(want int) error {
 	if u.err != nil {
 		return u.err
 	}
-	begin := u.at.off == 0 && u.comma != tfRecord
+	begin := u.at.off == 0 && u.comma != tfRecord && u.shard == nil
 	if u.lo > 0 && (len(u.buf)-u.lo < want) {
 		u.buf = append(u.buf[:0], u.buf[u.lo:]...)
 		u.lo = 0

@@ -3,6 +3,7 @@ package lines
 import (
 	"context"
 
+	"github.com/shardtool/shardtool/internal/mds"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
@@ -11,16 +12,17 @@ import (
 type textFile struct {
 	inputs.File
 	coding stream.Coding
-	comma  byte     // separator of cells; 0 in JSON Lines, tfRecord in TFRecord, jsonList in JSON
-	header []string // of CSV; files with the same header share one slice
+	comma  byte     // separator of cells; 0 in JSON Lines, tfRecord in TFRecord, jsonList in JSON, mdsShard in MDS
+	header []string // of CSV and MDS; files with the same header share one slice
 	first  place    // the first row
+	shard  *mds.Shard
 }
 
 // cells reports whether rows are cells of CSV.
-func (f *textFile) cells() bool { return f.comma != 0 && f.comma < jsonList }
+func (f *textFile) cells() bool { return f.comma != 0 && f.comma < mdsShard }
 
 // whole reports whether the rows are found only from the beginning.
-func (f *textFile) whole() bool { return f.coding != stream.Plain || f.comma >= jsonList }
+func (f *textFile) whole() bool { return f.coding != stream.Plain || f.comma >= mdsShard }
 
 // unchanged checks a local file again after it was read. Remote stores check by themselves.
 func (f *textFile) unchanged(ctx context.Context) error {

@@ -1,6 +1,8 @@
 package lines
 
 import (
+	"strconv"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kinds"
 )
@@ -20,12 +22,15 @@ func (v value) word(ext extension) string {
 	switch {
 	case ext == extNumpy:
 		return "npy"
-	case ext == extBytes:
+	case ext >= extBytes:
 		return "bytes"
 	case ext == extJSON, v.kind == kindBool:
 		return "json"
 	case v.kind == kindNull || v.kind == kindText: // a null is an empty field
 		return "txt"
+	}
+	if v.kind == kindNumber { // one of MDS may be nan
+		return "float"
 	}
 	return numberWord(v.b)
 }
@@ -49,7 +54,9 @@ func numberWord(b []byte) string {
 		return "txt"
 	}
 	if n > 18 {
-		word = "json" // perhaps beyond 64 bits
+		if _, err := strconv.ParseInt(string(b[:i]), 10, 64); err != nil {
+			word = "json"
+		}
 	}
 	if i < len(b) && b[i] == '.' {
 		i++

@@ -12,7 +12,7 @@ import (
 func TestNumberWord(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"0": "int", "-1": "int", "123456789012345678": "int", "1234567890123456789": "json", "1.5": "float", "-0.5e-3": "float", "1e9": "float",
+		"0": "int", "-1": "int", "123456789012345678": "int", "1234567890123456789": "int", "12345678901234567890": "json", "1.5": "float", "-0.5e-3": "float", "1e9": "float",
 		"": "txt", "-": "txt", "007": "txt", "-01": "txt", ".5": "txt", "1.": "txt", "1e": "txt", "+1": "txt", "1 ": "txt", "nan": "txt", "0x1": "txt",
 	} {
 		if got := numberWord([]byte(text)); got != want {

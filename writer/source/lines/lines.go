@@ -39,11 +39,12 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 		return nil, fmt.Errorf("lines: %w", err)
 	}
 	s := &lineSource{files: make([]*textFile, len(files)), whole: true}
+	var known indexes
 	const together = 8 // requests in flight
 	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
 		f := &textFile{File: files[i]}
 		s.files[i] = f
-		if err := f.survey(ctx, &opt); err != nil {
+		if err := f.survey(ctx, &opt, &known); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
 		return nil

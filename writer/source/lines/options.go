@@ -92,7 +92,7 @@ func (o Options) filled() (Options, error) {
 var suffixes = []struct {
 	text  string
 	comma byte
-}{{".jsonl", 0}, {".ndjson", 0}, {".json", jsonList}, {".csv", ','}, {".tsv", '\t'}, {".tfrecord", tfRecord}, {".tfrecords", tfRecord}}
+}{{".jsonl", 0}, {".ndjson", 0}, {".json", jsonList}, {".csv", ','}, {".tsv", '\t'}, {".mds", mdsShard}, {".tfrecord", tfRecord}, {".tfrecords", tfRecord}}
 
 // kindOf returns the kind of a file by its name. suffix is the whole extension.
 func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bool) {
@@ -122,7 +122,7 @@ func setStems(files []inputs.File) error {
 	for _, in := range files {
 		_, _, suffix, ok := kindOfInput(&in)
 		if !ok {
-			return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .json, .csv, .tsv or .tfrecord, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
+			return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .json, .csv, .tsv, .tfrecord or .mds, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
 		}
 		if _, _, own, ok := kindOf(in.Path); in.As != "" && ok {
 			suffix = own

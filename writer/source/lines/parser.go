@@ -18,7 +18,7 @@ import (
 
 // chunk parses the rows of a chunk.
 func (p *parser) chunk(c *chunk) {
-	p.valid = c.of.comma != tfRecord && utf8.Valid(c.buf)
+	p.valid = c.of.comma != tfRecord && c.of.shard == nil && utf8.Valid(c.buf)
 	p.chunks++
 	switch {
 	case c.long:
@@ -34,6 +34,8 @@ func (p *parser) chunk(c *chunk) {
 					err = p.example(c, b)
 				case jsonList:
 					_, err = p.jsonLine(c, b)
+				case mdsShard:
+					err = p.mdsSample(c, b)
 				default:
 					err = p.csvRow(c, b)
 				}
@@ -246,6 +248,10 @@ func (p *parser) field(c *chunk, col *column) error {
 		ext = extJSON
 	case kindBytes:
 		ext = extBytes
+	case kindJPEG:
+		ext = extJPEG
+	case kindPNG:
+		ext = extPNG
 	case kindArray:
 		ext = extNumpy
 	case kindList:
@@ -356,9 +362,11 @@ func (p *parser) example(c *chunk, record []byte) error {
 	})
 }
 
-// feature sets the value of a column. A name such as image/encoded becomes a field image_encoded.
-func (p *parser) feature(name string, v value) error {
-	col := p.find(name)
+// feature sets the value of a column by its name.
+func (p *parser) feature(name string, v value) error { return p.set(p.find(name), v) }
+
+// set sets the value of a column. A name such as image/encoded becomes a field image_encoded.
+func (p *parser) set(col *column, v value) error {
 	if strings.IndexByte(col.base, '/') >= 0 {
 		col.base = strings.ReplaceAll(col.base, "/", "_")
 	}

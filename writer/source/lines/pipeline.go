@@ -89,7 +89,7 @@ func (s *lineSource) produceFile(ctx context.Context, p *pipeline, at place) err
 	}
 	defer obj.Close()
 	from := int64(0)
-	if at.line == 0 { // earlier rows are counted, not parsed
+	if at.line == 0 || f.shard != nil { // earlier rows are counted, not parsed
 		from, at = at.off, s.begin(at.file)
 	}
 	u, done, err := f.cutter(ctx, obj, f.Remote, at, s.plan.opt.MaxLine, s.plan.opt.chunk)

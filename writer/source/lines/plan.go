@@ -77,7 +77,10 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 	if err := p.checkConstants(files); err != nil {
 		return nil, err
 	}
-	return p, p.checkNames(columns)
+	if err := p.checkNames(columns); err != nil {
+		return nil, err
+	}
+	return p, p.checkEncodings(files)
 }
 
 // checkConstants checks that no header has a column of the folders.
@@ -101,7 +104,7 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 		seen[c.Name], columns = true, append(columns, c.Name)
 	}
 	for _, f := range files {
-		json = json || !f.cells()
+		json = json || f.header == nil
 		if len(f.header) > 0 && len(last) > 0 && &f.header[0] == &last[0] {
 			continue
 		}
@@ -118,7 +121,7 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 
 func (p *plan) checkKey(files []*textFile) error {
 	for _, f := range files {
-		if f.cells() && !slices.Contains(f.header, p.opt.Key) {
+		if f.header != nil && !slices.Contains(f.header, p.opt.Key) {
 			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// survey determines the kind of a file and reads the header of CSV.
-func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
+// survey determines the kind of a file and reads the header of CSV and the columns of MDS.
+func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (err error) {
 	f.comma, f.coding, _, _ = kindOfInput(&f.File)
 	if f.cells() && opt.Delimiter != "" {
 		f.comma = opt.Delimiter[0]
@@ -35,6 +35,9 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 		if !list {
 			f.comma = 0
 		}
+	}
+	if f.comma == mdsShard {
+		return f.surveyShard(ctx, obj, known)
 	}
 	if !f.cells() {
 		return nil
@@ -78,6 +81,9 @@ func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch boo
 	}
 	u = newCutter(in, f.comma, limit, at)
 	u.size = size
+	if f.shard != nil {
+		f.cutShard(u)
+	}
 	return u, in.Close, nil
 }
 

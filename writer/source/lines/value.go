@@ -25,11 +25,13 @@ const (
 	kindBool
 	kindList
 	kindObject
-	kindBytes // a byte string of TFRecord
-	kindArray // an array of TFRecord, as .npy
+	kindBytes // a byte string of TFRecord or MDS
+	kindArray // an array of TFRecord or MDS, as .npy
+	kindJPEG
+	kindPNG
 )
 
-var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list", "an object", "a byte string", "an array"}
+var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list", "an object", "a byte string", "an array", "an image", "an image"}
 
 // value is a decoded string, or JSON as written in the file.
 type value struct {
@@ -52,7 +54,7 @@ func (v value) integer() (int64, bool) {
 		n, err := strconv.ParseInt(string(v.b), 10, 64)
 		return n, err == nil
 	case kindArray:
-		if b, ok := v.scalar(); ok && len(b) == 8 {
+		if descr, b := v.scalar(); descr == "<i8" {
 			return int64(binary.LittleEndian.Uint64(b)), true
 		}
 	}
@@ -68,7 +70,7 @@ func (v value) number() (float64, bool) {
 			return 0, false
 		}
 	case kindArray:
-		if b, ok := v.scalar(); ok && len(b) == 4 {
+		if descr, b := v.scalar(); descr == "<f4" {
 			return float64(math.Float32frombits(binary.LittleEndian.Uint32(b))), true
 		}
 		n, ok := v.integer()
@@ -213,15 +215,15 @@ type attr struct {
 	column string
 }
 
-// scalar returns the only element of an array of one dimension that a record has.
-func (v value) scalar() (element []byte, ok bool) {
+// scalar returns the only element of an array of one dimension, and its type, which is empty for other arrays.
+func (v value) scalar() (descr string, element []byte) {
 	n, err := npy.HeaderLen(v.b[:npy.Lead])
 	if err != nil {
-		return nil, false
+		return "", nil
 	}
 	h, err := npy.Parse(v.b[:n])
 	if err != nil || len(h.Shape) != 1 || h.Shape[0] != 1 {
-		return nil, false
+		return "", nil
 	}
-	return v.b[len(v.b)-int(h.Size):], true
+	return h.Descr, v.b[len(v.b)-h.Size:]
 }

@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/apache/arrow/go/v17/arrow/float16"
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/schema"
+
+	"github.com/shardtool/shardtool/internal/npy"
 )
 
 // class is the meaning of a column's values.
@@ -157,7 +158,7 @@ func (s scalar) float(v value) float64 {
 		if len(v.b) < 2 {
 			return math.NaN()
 		}
-		return float64(float16.FromLEBytes(v.b).Float32())
+		return npy.Half(binary.LittleEndian.Uint16(v.b))
 	case classFloat:
 		return float64(math.Float32frombits(uint32(v.u)))
 	}

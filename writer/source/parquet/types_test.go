@@ -51,7 +51,7 @@ func allTypes() []typed {
 		{"cls", nil, required.Int32, 0, []int32{3, 4}, "cls", [2]string{"3", "4"}},
 		{"f32", nil, required.Float, 0, []float32{0.1, float32(math.Inf(-1))}, "f32.txt", [2]string{"0.1", "-Inf"}},
 		{"f64", nil, required.Double, 0, []float64{1e300, math.NaN()}, "f64.txt", [2]string{"1e+300", "NaN"}},
-		{"f16", schema.Float16LogicalType{}, required.FixedLenByteArray, 2, []string{half(1.5), half(-2)}, "f16.txt", [2]string{"1.5", "-2"}},
+		{"f16", schema.Float16LogicalType{}, required.FixedLenByteArray, 2, []string{half(1.5), "\x01\x00"}, "f16.txt", [2]string{"1.5", "5.9604645e-08"}},
 		{"old", nil, required.Int96, 0, []pq.Int96{int96(2440588, 1), int96(2460370, 86398_123456789e0)}, "old.txt",
 			[2]string{"1970-01-01T00:00:00.000000001Z", "2024-02-29T23:59:58.123456789Z"}},
 		{"bytes", nil, required.ByteArray, 0, []string{"\x00\xff", ""}, "bytes.bin", [2]string{"\x00\xff", ""}},

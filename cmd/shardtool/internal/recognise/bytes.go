@@ -181,13 +181,13 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return Arrays, "", false, nil
 	case seen == nil, payload(strings.ToLower(in.Name)) && seen != lfsPointer:
 		return named, "", seen == named, nil
-	case seen == named, named == Tokens && seen == Tokens, named == mds && seen == zstd:
+	case seen == named, named == Tokens && seen == Tokens:
 		return named, "", seen == named, nil
 	case seen == TFRecord:
 		return TFRecord, ".tfrecord", true, nil
 	case seen == gzipped && named != TFRecord && strings.Contains(path.Base(in.Name), ".tfrecord"): // as in a.tfrecord-00000-of-00001
 		return TFRecord, ".tfrecord.gz", true, nil
-	case named == Lines || named == Tar || named == TFRecord:
+	case named == Lines || named == Tar || named == TFRecord || named == MDS:
 		ending, is := codings[seen]
 		plain, stated := cutCoding(suffix)
 		switch {

@@ -237,7 +237,7 @@ func (l *listing) look(ctx context.Context) error {
 		}
 	}
 	if len(l.as) > 0 { // the files that were not read may be compressed too
-		return l.read(ctx, slices.Concat(l.kinds[Lines], l.kinds[Tar], l.kinds[TFRecord]))
+		return l.read(ctx, slices.Concat(l.kinds[Lines], l.kinds[Tar], l.kinds[TFRecord], l.kinds[MDS]))
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ var (
 	// file in a folder is a field, unless it is long.
 	Arrays   = &Kind{ID: "arrays", One: "an array", Many: "arrays (.npy, .npz)", field: true, suffixes: []string{".npz"}}
 	TFRecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: compressed(".tfrecord", ".tfrecords")}
+	MDS      = &Kind{ID: "mds", One: "a shard of MosaicML Streaming (MDS)", Many: "shards of MosaicML Streaming (MDS)", suffixes: compressed(".mds")}
 	// Megatron is an index, whose tokens are in the .bin file beside it.
 	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
 )
@@ -61,6 +62,9 @@ func table(imports, expression string) string {
 func loop(imports, iterable, sample string) string {
 	return python("import shardtool, "+imports, `with shardtool.Writer("out/") as w:`, "    for row in "+iterable+": w.write("+sample+")")
 }
+
+// mosaicPage is for shards that only the library of MosaicML reads.
+const mosaicPage = "docs/mosaicml.md has the program that packs it"
 
 const page = "docs/other-formats.md has the program that packs it"
 
@@ -98,7 +102,8 @@ var (
 		Help: python("import safetensors.numpy, shardtool", `with shardtool.Writer("out/") as w: w.write_batch(safetensors.numpy.load_file("FILE"))`)}
 	beton = &Kind{ID: "ffcv", One: "an FFCV file", Many: "FFCV files", suffixes: []string{".beton"},
 		Help: "pack the data that it was made of"}
-	mds        = &Kind{ID: "mds-shard", One: "a shard of a MosaicML (MDS) data set", Many: "shards of a MosaicML (MDS) data set", suffixes: []string{".mds", ".mds.zstd"}, Help: page}
+	mdsCoded = &Kind{ID: "mds-coded", One: "a shard of MosaicML Streaming (MDS) in Brotli or Snappy", Many: "shards of MosaicML Streaming (MDS) in Brotli or Snappy",
+		suffixes: []string{".mds.br", ".mds.snappy"}, Help: mosaicPage}
 	zipped     = &Kind{ID: "zip", One: "a zip archive", Many: "zip archives", field: true, suffixes: []string{".zip"}, Help: "unpack it with `unzip FILE -d DIR` and pack the folder"}
 	gzipped    = &Kind{ID: "gzip", One: "a gzip file", Many: "gzip files", field: true, suffixes: []string{".gz"}, Help: "unpack it with `gunzip FILE`"}
 	zstd       = &Kind{ID: "zstd", One: "a zstd file", Many: "zstd files", field: true, suffixes: []string{".zst", ".zstd"}, Help: "unpack it with `unzstd FILE`"}
@@ -115,7 +120,7 @@ var (
 var (
 	lmdb    = &Kind{ID: "lmdb", One: "an LMDB database", Many: "LMDB databases", Help: page}
 	zarr    = &Kind{ID: "zarr", One: "a Zarr store", Many: "Zarr stores", Help: page}
-	mosaic  = &Kind{ID: "mds", One: "a MosaicML (MDS) data set", Many: "MosaicML (MDS) data sets", Help: page}
+	mosaic  = &Kind{ID: "mosaicml", One: "a data set of MosaicML Streaming in the format JSON, CSV, TSV or XSV", Many: "data sets of MosaicML Streaming in the formats JSON, CSV, TSV and XSV", Help: mosaicPage}
 	litdata = &Kind{ID: "litdata", One: "a LitData data set", Many: "LitData data sets", Help: page}
 	delta   = &Kind{ID: "delta", One: "a Delta table", Many: "Delta tables",
 		Help: "its Parquet files hold deleted rows too; " + table("deltalake", `deltalake.DeltaTable("FILE").to_pyarrow_table()`)}
@@ -132,7 +137,7 @@ var (
 )
 
 // byName are the kinds that extensions name.
-var byName = []*Kind{Parquet, Lines, Tar, Tokens, Arrays, TFRecord, Arrow, orc, avro, hdf5, netcdf, sqlite, arrayRecord, recordIO, safetensors, beton, mds,
+var byName = []*Kind{Parquet, Lines, Tar, Tokens, Arrays, TFRecord, Arrow, MDS, orc, avro, hdf5, netcdf, sqlite, arrayRecord, recordIO, safetensors, beton, mdsCoded,
 	zipped, gzipped, zstd, xz, bzip2, lz4, sevenZip, rar}
 
 // notContainers are extensions of payloads that end in, or have the signature of, another kind.

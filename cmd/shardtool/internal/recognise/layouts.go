@@ -1,14 +1,17 @@
 package recognise
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/mds"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -69,8 +72,14 @@ func (l *listing) layout(ctx context.Context) (*Answer, error) {
 					continue
 				}
 			}
-			if of.kind == Arrow {
+			switch of.kind {
+			case Arrow:
 				return l.saved(ctx)
+			case mosaic:
+				if a, err := l.shards(ctx); a != nil || err != nil {
+					return a, err
+				}
+				continue
 			}
 			return &Answer{Kind: of.kind, By: name, Layout: true}, ctx.Err()
 		}
@@ -135,6 +144,69 @@ func (l *listing) saved(ctx context.Context) (*Answer, error) {
 	return a, nil
 }
 
+// shards lists the shards that indexes of MosaicML Streaming name, in the order of the indexes. A shard that is there
+// with and without compression is read without.
+func (l *listing) shards(ctx context.Context) (*Answer, error) {
+	var indexes []string // all: more than the markers
+	for name, err := range l.place.Names(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if path.Base(name) == mds.IndexName && l.opt.Choice.Takes(name) {
+			indexes = append(indexes, name)
+		}
+	}
+	slices.SortFunc(indexes, compare)
+	a := &Answer{Kind: MDS}
+	parts := map[string]bool{} // indexes, and the other forms of shards
+	for _, index := range indexes {
+		in, err := l.place.Input(index)
+		if err != nil {
+			return nil, err
+		}
+		list, err := mds.ReadIndex(ctx, in.Store, in.Name)
+		if errors.Is(err, mds.ErrOther) {
+			return &Answer{Kind: mosaic, By: index, Layout: true}, nil
+		}
+		if errors.Is(err, mds.ErrNone) { // a file of that name
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		parts[index], a.By = true, cmp.Or(a.By, index)
+		for _, s := range list {
+			raw, zip := path.Join(path.Dir(index), s.Raw.Name), path.Join(path.Dir(index), cmp.Or(s.Zip.Name, s.Raw.Name))
+			name := raw
+			if _, there := slices.BinarySearchFunc(l.kinds[MDS], raw, compare); !there && raw != zip {
+				name = zip
+			}
+			if !l.opt.Choice.Takes(name) || parts[raw] && parts[zip] { // an index over others names their shards again
+				continue
+			}
+			parts[raw], parts[zip] = true, true
+			if OfName(name) == mdsCoded {
+				return &Answer{Kind: mdsCoded, By: name}, nil
+			}
+			a.Names = append(a.Names, name)
+		}
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	sorted := *a
+	sorted.Names = slices.SortedFunc(slices.Values(a.Names), compare)
+	foreign, err := l.aside(ctx, &sorted, parts, func(name string) bool { return OfName(name) == MDS })
+	if err != nil {
+		return nil, err
+	}
+	if foreign != "" {
+		return nil, &MixedError{MDS.Many, "other files", a.By, foreign, ""}
+	}
+	a.Aside, a.Left = sorted.Aside, sorted.Left
+	return a, nil
+}
+
 // maxMarker bounds the JSON that is read to recognize a layout. The index of a large data set is
 // longer; its beginning is enough, and for lists of COCO the end too.
 const maxMarker = 1 << 20
@@ -178,5 +250,5 @@ func hasMembers(ctx context.Context, in source.Input, members []string) bool {
 		}
 	}
 	missing := slices.ContainsFunc(members, func(m string) bool { return !found[m] })
-	return !missing || cut && members[0] == "images" && (found["images"] || found["annotations"])
+	return !missing || cut && (members[0] == "images" && (found["images"] || found["annotations"]) || members[1] == "shards" && found["shards"])
 }

@@ -99,31 +99,13 @@ func value(b []byte, h *npy.Header) float64 {
 		shift := 64 - 8*h.Size
 		return float64(int64(u<<shift) >> shift)
 	case h.Kind == 'f' && h.Size == 2:
-		return half(uint16(u))
+		return npy.Half(uint16(u))
 	case h.Kind == 'f' && h.Size == 4:
 		return float64(math.Float32frombits(uint32(u)))
 	case h.Kind == 'f':
 		return math.Float64frombits(u)
 	}
 	return float64(u)
-}
-
-// half decodes a number of IEEE 754 binary16.
-func half(b uint16) float64 {
-	sign, exponent, fraction := float64(1), int(b>>10&31), float64(b&1023)
-	if b>>15 == 1 {
-		sign = -1
-	}
-	switch exponent {
-	case 0:
-		return sign * math.Ldexp(fraction, -24)
-	case 31:
-		if fraction != 0 {
-			return math.NaN()
-		}
-		return math.Inf(int(sign))
-	}
-	return sign * math.Ldexp(1+fraction/1024, exponent-15)
 }
 
 func (a *array) measure() {
