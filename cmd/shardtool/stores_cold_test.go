@@ -101,7 +101,7 @@ func TestColdStart(t *testing.T) {
 		"gs://bucket/set?anonymous=true&endpoint=" + google.URL:  want,
 		"az://acct/box/set?anonymous=true&endpoint=" + azure.URL: want,
 		"hf://datasets/org/set/data": {
-			"GET main", "GET manifest.json", "GET cached manifest.json", "GET manifest", "GET cached manifest", "GET data", "GET bytes",
+			"GET manifest.json", "GET cached manifest.json", "GET manifest", "GET cached manifest", "GET data", "GET bytes",
 		},
 	} {
 		asked = nil

@@ -184,7 +184,10 @@ func (l *layersBench) alone() error {
 	const rounds = 50 // so that opening does not count
 	r, detail, err := l.compare(
 		func() error { _, err := l.read(l.on, rounds, "packed", nil); return err },
-		func() error { _, err := l.read(l.on, rounds, "photos", []string{"caption.txt"}, "captions"); return err })
+		func() error {
+			_, err := l.read(l.on, rounds, "photos", []string{"caption.txt"}, "captions")
+			return err
+		})
 	if err == nil {
 		l.AtMost("layers", "captions alone, by a layer: time / the same captions packed alone", r, "x", 2, detail)
 	}

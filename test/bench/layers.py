@@ -1,9 +1,10 @@
 """What the group layers needs Python for.
 
 rows FOLDER N   ordered.parquet and shuffled.parquet: the same N keys, with captions of 100 bytes
-annotate        compares annotate, with a function that returns a constant, and a Loader over the same samples, and prints JSON
+annotate        annotate, with a function that returns a constant, and a Loader over the same samples
 
-In annotate both read in storage order and look at a byte of each sample. They take turns, five times each, and the best of each counts.
+annotate prints JSON. Both read in storage order and look at a byte of each sample. They take turns,
+five times each, and the best of each counts.
 """
 
 import json

@@ -63,23 +63,6 @@ func (f *file) kept() (l link, ok bool) {
 	return link{size: -1}, false
 }
 
-// Open asks for the commit, if it is not known. A missing file is an error of the first read or
-// Info.
-func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
-	if err := s.ready(ctx, name); err != nil {
-		return nil, s.Fail("get", name, err)
-	}
-	return s.Objects.Open(ctx, name)
-}
-
-// Stat sends a HEAD request to /resolve/, unless the file is known.
-func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
-	if err := s.ready(ctx, name); err != nil {
-		return objstore.Info{}, s.Fail("stat", name, err)
-	}
-	return s.Objects.Stat(ctx, name)
-}
-
 // meta describes the file. Its checksum is the file's hash: in LFS and Xet the SHA-256, in git the
 // SHA-1 of a header and the bytes.
 func (l link) meta() ranged.Meta {
@@ -169,13 +152,31 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, key stri
 	if l, ok := f.kept(); ok && l.url != old.url {
 		return nil, l, nil
 	}
-	u := s.endpoint.JoinPath("datasets", s.Bucket.Bucket, "resolve", s.commit)
+	if err := s.turn.take(ctx); err != nil {
+		return nil, link{}, err
+	}
+	known := s.commit
+	if known != "" {
+		<-s.turn
+	} else { // other requests wait until this one knows the commit
+		defer func() { <-s.turn }()
+	}
+	u := s.endpoint.JoinPath("datasets", s.Bucket.Bucket, "resolve", url.PathEscape(cmp.Or(known, s.revision)))
 	for element := range strings.SplitSeq(key, "/") {
 		u = u.JoinPath(url.PathEscape(element))
 	}
 	answer, err := s.send(ctx, method, u, span)
 	if err != nil {
 		return nil, link{}, err
+	}
+	if sha := answer.Header.Get("X-Repo-Commit"); known == "" && commit.MatchString(sha) {
+		s.commit = sha
+	} else if known == "" && answer.StatusCode/100 < 4 {
+		answer.Body.Close()
+		if ranged.IsPage(answer.Header.Get("Content-Type")) {
+			return nil, link{}, ranged.ErrPage
+		}
+		return nil, link{}, s.noCommit()
 	}
 	l := link{url: answer.Request.URL, tag: plainTag(answer.Header), size: -1}
 	if size, err := strconv.ParseInt(answer.Header.Get("X-Linked-Size"), 10, 64); err == nil {
@@ -190,6 +191,9 @@ func (s *store) resolve(ctx context.Context, f *file, old link, method, key stri
 		answer = nil
 	}
 	l.until = ranged.Expiry(l.url, header)
+	if known == "" && s.own(l.url) {
+		l.until = time.Now() // the address may name the branch, which moves
+	}
 	f.link.Store(&l)
 	return answer, l, nil
 }

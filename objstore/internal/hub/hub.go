@@ -1,9 +1,9 @@
 // Package hub reads the files of data sets on the Hugging Face Hub. The store is read only.
 //
-// The revision in the address becomes a commit when the store is used first, and all requests name
-// that commit. Three kinds of requests follow:
+// The revision in the address becomes a commit when the store is used first, and all later requests
+// name that commit. The first answer of /resolve/ has it. There are three kinds of requests:
 //
-//	commit  the commit of a revision, from the API, once for each store
+//	commit  the commit of a revision, from the API, if a list comes before the first file
 //	tree    the files below a folder, from the API, in pages
 //	file    /resolve/ answers with the bytes of a small file, or redirects to where they are: for
 //	        files in LFS or Xet, to a signed URL on another host
@@ -48,7 +48,7 @@ type store struct {
 
 	apis, resolvers ranged.Quota
 
-	turn   turn // of the request for the commit
+	turn   turn // of the request that learns the commit; who takes it may use commit
 	commit string
 
 	mu    sync.Mutex
@@ -63,6 +63,9 @@ func New(rest string, opts Options) (objstore.Store, error) {
 	s.apis.Advice, s.resolvers.Advice = advice, advice
 	err := s.parse(rest)
 	if err == nil {
+		if commit.MatchString(s.revision) {
+			s.commit = s.revision
+		}
 		s.endpoint, err = endpoint()
 	}
 	if err != nil {
@@ -173,24 +176,12 @@ func (t turn) take(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// ready checks a name, and asks for the commit unless it is known. It runs before a request takes
-// its slot, because it takes one itself.
-func (s *store) ready(ctx context.Context, name string) error {
-	if _, err := s.Key(ctx, name); err != nil {
-		return err
-	}
-	return s.pin(ctx)
-}
-
 // pin asks for the commit of the revision, unless it is known.
 func (s *store) pin(ctx context.Context) error {
 	if err := s.turn.take(ctx); err != nil {
 		return err
 	}
 	defer func() { <-s.turn }()
-	if commit.MatchString(s.revision) {
-		s.commit = s.revision
-	}
 	if s.commit != "" {
 		return nil
 	}
@@ -203,11 +194,15 @@ func (s *store) pin(ctx context.Context) error {
 			return err
 		}
 		if err != nil || !commit.MatchString(answer.SHA) {
-			return fmt.Errorf("%s gives no commit of %s; check the address and HF_ENDPOINT", s.endpoint, s.Bucket.Bucket)
+			return s.noCommit()
 		}
 		s.commit = answer.SHA
 		return nil
 	})
+}
+
+func (s *store) noCommit() error {
+	return fmt.Errorf("%s gives no commit of %s; check the address and HF_ENDPOINT", s.endpoint, s.Bucket.Bucket)
 }
 
 // ask sends a request to the API and decodes the answer.

@@ -372,8 +372,8 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, set *Set, file 
 		return
 	}
 	if !cached && !set.Private && len(file.Data) > 0 {
-		to := strings.Replace(r.URL.EscapedPath(), "/datasets/", "/api/resolve-cache/datasets/", 1)
-		to = strings.Replace(to, "/resolve/", "/", 1)
+		parts := strings.Split(r.URL.EscapedPath(), "/") // "", datasets, ORG, NAME, resolve, REVISION, …
+		to := "/api/resolve-cache/" + strings.Join(slices.Concat(parts[1:4], []string{commit}, parts[6:]), "/")
 		w.Header().Set("Location", to+"?etag=%22"+GitHash(file.Data)+"%22")
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
