@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,10 @@ const (
 	exitNotFound   = 6
 	exitCheckpoint = 7
 )
+
+// stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot
+// harm a data set.
+const stopWithin = 9 * time.Second
 
 // exitMeanings describes the exit codes in help, by code.
 var exitMeanings = []string{

@@ -119,10 +119,6 @@ func finishDefaults(root *cobra.Command) {
 	}
 }
 
-// stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot
-// harm a data set.
-const stopWithin = 9 * time.Second
-
 // withSignals cancels ctx at the first SIGINT, SIGTERM or SIGUSR1. A second one ends the process as
 // usual. A closed pipe is an error of the write, not a signal.
 func withSignals(ctx context.Context) (context.Context, func()) {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math/bits"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
@@ -29,11 +28,8 @@ type array struct {
 	// each a sample.
 	index  *index
 	ragged bool
-	// head and swap are set for rows of any type, whose layout is then bytes: the header of a row, and
-	// the size of the elements whose bytes are swapped.
-	head []byte
-	swap int
-	npz  *archive
+	form   rows // of rows of any type, whose layout is then bytes
+	npz    *archive
 }
 
 // tokens returns the total number of tokens in samples.
@@ -107,31 +103,6 @@ func checkSize(h *npy.Header, each, have int64) error {
 		return fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt, have-want, shapeText(h.Shape))
 	}
 	return nil
-}
-
-// sizeOf returns the size of an array. ok is false if it is larger than any file.
-func sizeOf(shape []int64, size int64) (int64, bool) {
-	for _, d := range shape {
-		if d == 0 {
-			return 0, true
-		}
-	}
-	for _, d := range shape {
-		high, low := bits.Mul64(uint64(size), uint64(d))
-		if high > 0 || low > 1<<62 {
-			return 0, false
-		}
-		size = int64(low)
-	}
-	return size, true
-}
-
-func shapeText(shape []int64) string {
-	text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(shape[:min(len(shape), 8)]), "[]")), ", ")
-	if len(shape) == 1 {
-		text += ","
-	}
-	return "(" + text + ")"
 }
 
 // raw describes a file of nothing but ids, or one with the header of llm.c.

@@ -143,7 +143,7 @@ func (a *arraySource) measure() error {
 			fmt.Fprintf(h, "index %d %q\n", f.index.Info.Size, f.index.Version(f.index.Info))
 		}
 		if o.Rows {
-			fmt.Fprintf(h, "rows %q %q\n", a.field, f.head)
+			fmt.Fprintf(h, "rows %q %q\n", a.field, f.form.head)
 			for _, m := range f.membersOf() {
 				fmt.Fprintf(h, "member %q %q %x\n", m.field, m.head, m.crc)
 			}
@@ -197,8 +197,8 @@ func (a *arraySource) sample(s *span, number int64) writer.Sample {
 	switch {
 	case f.ragged:
 		s.head = npy.AppendHeader(nil, to.descr(), s.n)
-	case f.head != nil:
-		s.head = f.head
+	case f.form.head != nil:
+		s.head = f.form.head
 	case number < f.rows:
 		if a.headFor != f {
 			shape := f.row
@@ -220,7 +220,7 @@ func (a *arraySource) sample(s *span, number int64) writer.Sample {
 		s.extent = a.share(s)
 	}
 	out.Origin = f.Path + ": tokens " + strconv.FormatInt(s.first, 10) + " to " + strconv.FormatInt(s.first+s.n-1, 10)
-	if f.head != nil {
+	if f.form.head != nil {
 		out.Origin = f.Path + ": row " + strconv.FormatInt(number+1, 10)
 	}
 	out.Fields = []writer.Field{{Name: a.field, Payload: s, Size: s.size()}}

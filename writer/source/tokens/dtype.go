@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/internal/npy"
 )
@@ -241,4 +242,29 @@ func narrow(dst []byte, ids []int64, to DType) []byte {
 		}
 	}
 	return dst
+}
+
+// sizeOf returns the size of an array. ok is false if it is larger than any file.
+func sizeOf(shape []int64, size int64) (int64, bool) {
+	for _, d := range shape {
+		if d == 0 {
+			return 0, true
+		}
+	}
+	for _, d := range shape {
+		high, low := bits.Mul64(uint64(size), uint64(d))
+		if high > 0 || low > 1<<62 {
+			return 0, false
+		}
+		size = int64(low)
+	}
+	return size, true
+}
+
+func shapeText(shape []int64) string {
+	text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(shape[:min(len(shape), 8)]), "[]")), ", ")
+	if len(shape) == 1 {
+		text += ","
+	}
+	return "(" + text + ")"
 }

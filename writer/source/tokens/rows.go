@@ -31,7 +31,7 @@ func (a *array) surveyRows(ctx context.Context, obj objstore.Object) error {
 	if err != nil {
 		return err
 	}
-	a.head, a.swap, a.length = r.head, r.swap, r.size
+	a.form, a.length = r, r.size
 	a.row, a.rows, a.samples = h.Shape[1:], h.Shape[0], h.Shape[0]
 	return nil
 }
@@ -100,7 +100,7 @@ func rowsOf(h *npy.Header, have int64) (r rows, err error) {
 }
 
 // order makes elements little-endian.
-func (a *array) order(p []byte) { swapBytes(p, a.swap) }
+func (a *array) order(p []byte) { swapBytes(p, a.form.swap) }
 
 func swapBytes(p []byte, size int) {
 	for at := 0; size > 1 && at+size <= len(p); at += size {
@@ -178,7 +178,7 @@ func (o *Options) renamed(field string) string {
 func (a *array) describe(field string) string {
 	list := a.membersOf()
 	if a.npz == nil {
-		list = []*member{{field: field, rows: rows{head: a.head}}}
+		list = []*member{{field: field, rows: rows{head: a.form.head}}}
 	}
 	var text []string
 	for _, m := range list {
