@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,17 +77,43 @@ func serve(t testing.TB, store objstore.Store) *shown {
 	s := New(Options{
 		Title: "a <title>", Sources: []Source{{Address: "it's/here", Set: ds}}, Token: token, Listen: "127.0.0.1:8000",
 		GlobalBatch: 16, World: 1,
-		Run: func(ctx context.Context) (*reader.Run, error) {
-			spec := reader.Spec{Sources: []reader.Source{{Set: ds}}, Order: order.Choice{Shuffle: true, Seed: 3, GlobalBatch: 16, Epochs: 1 << 40}}
-			x, err := reader.OpenSources(ctx, spec, nil, nil)
-			if err != nil {
-				return nil, err
-			}
-			return x.Resolve(ctx, spec, nil, reader.Change{}, reader.Planning{})
-		},
+		Run: runOf(reader.Source{Set: ds}),
 	})
 	t.Cleanup(func() { end(s) })
 	return &shown{s, t}
+}
+
+// runOf opens a run over a source.
+func runOf(of reader.Source) func(context.Context) (*reader.Run, error) {
+	return func(ctx context.Context) (*reader.Run, error) {
+		spec := reader.Spec{Sources: []reader.Source{of}, Order: order.Choice{Shuffle: true, Seed: 3, GlobalBatch: 16, Epochs: 1 << 30}}
+		x, err := reader.OpenSources(ctx, spec, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		return x.Resolve(ctx, spec, nil, reader.Change{}, reader.Planning{})
+	}
+}
+
+// far serves the objects of a store as S3 does.
+func far(t *testing.T, from objstore.Store) (objstore.Store, *s3server.Server) {
+	t.Helper()
+	server := s3server.New(t)
+	for info, err := range from.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := objstore.ReadAll(t.Context(), from, info.Name, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Objects[info.Name] = s3server.Stored{Data: data, ETag: `"` + info.Name + `"`}
+	}
+	store, err := s3.New(t.Context(), "bucket", "", s3.Options{Endpoint: server.URL, Anonymous: true, Region: "us-east-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, server
 }
 
 // end closes a server and its data sets.
@@ -440,6 +467,9 @@ func TestLooks(t *testing.T) {
 		{"txt", picture(), "image", ""},
 		{"png", bomb(), "hex", "60000 × 60000"},
 		{"png", picture()[:20], "hex", ""},
+		{"png", picture()[:50], "image", ""}, // the browser shows that it is cut
+		{"mp4", "\x00\x00\x00\x18ftyp", "hex", ""},
+		{"flac", "fLa", "text", ""},
 		{"webp", "RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff", "hex", "16777216"},
 		{"jpg", "<script>alert(1)</script>", "text", "<script>"},
 		{"svg", `<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><script/></svg>`, "text", "<svg"},
@@ -515,10 +545,11 @@ func TestHostileSamples(t *testing.T) {
 		{Key: `<script>alert(1)</script>`, Fields: file("html", "<script>alert(2)</script>", "svg", "<svg onload=alert(3)>", `x" onerror="alert(4)`, picture())},
 		{Key: "evil\u202egpj", Fields: file("txt", "</pre><script>alert(5)</script>")},
 		{Key: "long", Fields: file("txt", long)},
+		{Key: "bell\x07\x1b[31m<b>", Fields: file("txt\x1b[2J", "a field with a name")},
 		{Key: "tree", Fields: file("json", `{"</div><script>alert(6)</script>":"<img src=x onerror=alert(7)>"}`)},
 	})
 	page := s.want("/samples", 200, "&lt;script&gt;alert(1)", "the first 16384 of 3000000 bytes")
-	for _, bad := range []string{"<script>alert", "<svg onload", `" onerror="`, "<img src=x", "\u202e"} {
+	for _, bad := range []string{"<script>alert", "<svg onload", `" onerror="`, "<img src=x", "\u202e", "\x1b", "\x07", "<b>"} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page has %q", bad)
 		}
@@ -610,7 +641,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestManyRequests answers 100 requests at once, and says what is wrong when the store goes away.
+// TestManyRequests answers 100 requests at once.
 func TestManyRequests(t *testing.T) {
 	s := show(t, texts(300))
 	var wg sync.WaitGroup
@@ -622,8 +653,79 @@ func TestManyRequests(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s.Sources[0].Set.Close() // as a store that goes away
-	s.want("/samples?from=200", 200, `class="bad"`, "closed")
+}
+
+// TestStoreThatGoesAway says on the cards what is wrong, and shows them when the store is back.
+func TestStoreThatGoesAway(t *testing.T) {
+	store, server := far(t, show(t, texts(300)).Sources[0].Set.Store())
+	s := serve(t, store)
+	s.want("/samples", 200, "text 3.")
+	server.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+		s3server.Refuse(w, r, http.StatusForbidden, "AccessDenied")
+		return true
+	})
+	s.want("/samples?from=280", 200, `class="bad"`, "AccessDenied", "train-0")
+	s.want("/sample?n=290", 200, `class="bad"`, "AccessDenied")
+	s.want("/field?n=291&name=txt", 500, "AccessDenied")
+	s.want("/step?n=5", 200, "AccessDenied") // the order needs no store
+	s.want("/samples?show=key&find=c/", 500, "AccessDenied")
+	server.SetHook(nil)
+	if page := s.want("/samples?from=280", 200, "text 299."); strings.Contains(page, "AccessDenied") {
+		t.Error("the error stays")
+	}
+}
+
+// TestPruned: the shards of the data set and its tables are deleted while it is shown.
+func TestPruned(t *testing.T) {
+	s := show(t, texts(300))
+	store := s.Sources[0].Set.Store()
+	for info, err := range store.List(t.Context(), "") {
+		if err == nil {
+			err = store.Delete(t.Context(), info.Name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"/samples", "/samples?show=training", "/sample?n=7", "/step?n=2"} {
+		s.want(path, 200, `class="bad"`, "train-0")
+	}
+	s.want("/field?n=7&name=txt", 500, "train-000000.tar.zst", "is missing")
+	s.want("/data", 500, "is missing")
+}
+
+// TestBeyondTheEnd asks for steps that a mix of one epoch of its source does not have.
+func TestBeyondTheEnd(t *testing.T) {
+	s := show(t, texts(40))
+	s.Sources[0].Name = "a"
+	s.Run = runOf(reader.Source{Name: "a", Set: s.Sources[0].Set, Share: big.NewRat(1, 1), MaxEpochs: 1})
+	s.want("/step?n=2", 200, "Step 2", "this rank has 8 samples")
+	for _, path := range []string{"/step?n=3", "/step?at=0%2B40", "/samples?show=training&from=40&count=8"} {
+		s.want(path, 404, "ends before")
+	}
+	for _, bad := range []string{"n=1000000000", "n=18446744073709551615", "at=4294967295%2B9223372036854775807", "at=1", "at=%2B", "at=-1%2B0", "at=0%2Bx", "at=0%2B18446744073709551615", "batch=0", "world=0", "batch=99999999999"} {
+		s.want("/step?"+bad, 400)
+	}
+}
+
+// TestLargeText reads only the beginning of a text.
+func TestLargeText(t *testing.T) {
+	text := make([]byte, 48<<20)
+	for i := range text {
+		text[i] = 'a' + byte(rand.Uint32()>>8)%26
+	}
+	s := show(t, []testset.Sample{{Key: "large", Fields: file("txt", string(text))}}, func(o *testset.Options) { o.FrameSize, o.Raw = 1<<20, true })
+	text = nil
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s.want("/samples", 200, "the first 16384 of 50331648 bytes")
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 24<<20 {
+		t.Errorf("%d bytes for the beginning of a text", n)
+	}
+	if l := lookAt("txt", []byte(strings.Repeat("a", headSize)), 2<<30, nil); l.Note != "the first 16384 of 2147483648 bytes" {
+		t.Errorf("%q", l.Note)
+	}
 }
 
 // TestRunThatCannotBeOpened is an error of the page that needs the run, and of no other.
@@ -640,22 +742,7 @@ func TestRunThatCannotBeOpened(t *testing.T) {
 // TestTotalsThatTakeLong: the page of a data set without totals in its tables does not wait for the
 // indexes of all shards.
 func TestTotalsThatTakeLong(t *testing.T) {
-	from := show(t, texts(300), func(o *testset.Options) { o.ShardSize = 10_000 }).Sources[0].Set.Store()
-	server := s3server.New(t)
-	for info, err := range from.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _, err := objstore.ReadAll(t.Context(), from, info.Name, 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server.Objects[info.Name] = s3server.Stored{Data: data, ETag: `"` + info.Name + `"`}
-	}
-	store, err := s3.New(t.Context(), "bucket", "", s3.Options{Endpoint: server.URL, Anonymous: true, Region: "us-east-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, server := far(t, show(t, texts(300), func(o *testset.Options) { o.ShardSize = 10_000 }).Sources[0].Set.Store())
 	s := serve(t, store)
 	server.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, ".zst") {
