@@ -23,6 +23,9 @@ import (
 const (
 	// headSize is how much of a field decides what it is.
 	headSize = 64 << 10
+	// imageHead is how much of an image is read where its size in pixels comes later, after a profile
+	// of colors or a preview.
+	imageHead = 1 << 20
 	// textSize is how much of a text is shown, and hexSize how much of anything else.
 	textSize = 16 << 10
 	hexSize  = 256
@@ -46,6 +49,22 @@ type look struct {
 	Width  int
 	Height int
 	Drawn  *drawn // what a step uses of an image
+	later  bool   // more of an image has to be read
+}
+
+// lookOf decides how a field is shown, from as much of its beginning as that takes.
+func lookOf(name string, size uint64, tokens *Tokenizer, head func(most int64) ([]byte, error)) (look, error) {
+	data, err := head(headSize)
+	if err != nil {
+		return look{}, err
+	}
+	l := lookAt(name, data, size, tokens)
+	if l.later {
+		if data, err = head(imageHead); err == nil {
+			l = lookAt(name, data, size, tokens)
+		}
+	}
+	return l, err
 }
 
 // lookAt decides how a field is shown. head is its beginning: all of it, or headSize bytes.
@@ -59,7 +78,9 @@ func lookAt(name string, head []byte, size uint64, tokens *Tokenizer) look {
 				return dump(head, size, "an image of "+strconv.Itoa(l.Width)+" × "+strconv.Itoa(l.Height)+" pixels is not decoded")
 			}
 			if l.Width == 0 && media != "image/avif" {
-				return dump(head, size, "its size in pixels cannot be read")
+				l := dump(head, size, "its size in pixels cannot be read")
+				l.later = !whole && len(head) < imageHead
+				return l
 			}
 		}
 		return l
@@ -70,6 +91,7 @@ func lookAt(name string, head []byte, size uint64, tokens *Tokenizer) look {
 			if tokens != nil && a.ids != nil {
 				l.Tokens = tokens.Text(a.ids)
 			}
+			a.values, a.ids = nil, nil // a page has many arrays
 			return l
 		}
 	}
@@ -86,7 +108,7 @@ func lookAt(name string, head []byte, size uint64, tokens *Tokenizer) look {
 	if len(text) > textSize {
 		l.Text = strings.ToValidUTF8(text[:textSize], "")
 	}
-	if uint64(len(l.Text)) < size {
+	if !whole || len(text) > textSize {
 		l.Note = "the first " + strconv.Itoa(len(l.Text)) + " of " + strconv.FormatUint(size, 10) + " bytes"
 	}
 	return l

@@ -264,17 +264,16 @@ type job struct {
 // fill reads the fields that samples have in a part.
 func (s *Server) fill(ctx context.Context, id job, of []*entry) error {
 	set := of[0].parts[id.part].set
-	look := func(x *entry, head func(name string) ([]byte, error)) error {
+	look := func(x *entry, head func(name string, most int64) ([]byte, error)) (err error) {
 		for i := range x.Fields {
 			f := &x.Fields[i]
 			if x.from[i] != id.part {
 				continue
 			}
-			data, err := head(f.Name)
+			f.look, err = lookOf(f.Name, f.Size, s.Tokenizer, func(most int64) ([]byte, error) { return head(f.Name, most) })
 			if err != nil {
 				return err
 			}
-			f.look = lookAt(f.Name, data, f.Size, s.Tokenizer)
 		}
 		return nil
 	}
@@ -292,9 +291,9 @@ func (s *Server) fill(ctx context.Context, id job, of []*entry) error {
 			if sample == nil {
 				continue
 			}
-			err := look(x, func(name string) ([]byte, error) {
+			err := look(x, func(name string, most int64) ([]byte, error) {
 				data, _ := sample.Field(name)
-				return data[:min(len(data), headSize)], nil
+				return data[:min(int64(len(data)), most)], nil
 			})
 			if err != nil {
 				return err
@@ -305,7 +304,7 @@ func (s *Server) fill(ctx context.Context, id job, of []*entry) error {
 		}
 	}
 	for _, x := range of { // of a large sample, or a large block, the beginning of each field
-		if err := look(x, func(name string) ([]byte, error) { return readHead(ctx, set, x.Number, name, headSize) }); err != nil {
+		if err := look(x, func(name string, most int64) ([]byte, error) { return readHead(ctx, set, x.Number, name, most) }); err != nil {
 			return err
 		}
 	}
@@ -405,35 +404,44 @@ func (c *content) Close() {
 	}
 }
 
-// wanted is the field that a request names, with its beginning, of at most so many bytes, and the
-// data set that has it.
-func (s *Server) wanted(ctx context.Context, q url.Values, most int64) (c *content, head []byte, err error) {
+// head returns the beginning of the field.
+func (c *content) head(most int64) ([]byte, error) {
+	if c.whole != nil {
+		return c.whole[:min(int64(len(c.whole)), most)], nil
+	}
+	data, err := readHead(c.ctx, c.ds, c.n, c.name, most)
+	if err == nil && int64(len(data)) == c.size {
+		c.whole = data
+	}
+	return data, err
+}
+
+// wanted is the field that a request names.
+func (s *Server) wanted(ctx context.Context, q url.Values) (*content, error) {
 	of, err := s.source(q)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	n, err := number(q, "n", 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	x := &s.entries(ctx, of, []uint64{n})[0]
 	if x.err != nil {
-		return nil, nil, x.err
+		return nil, x.err
 	}
 	if x.Removed {
-		return nil, nil, missing("sample number %d was removed", n)
+		return nil, missing("sample number %d was removed", n)
 	}
 	i := slices.IndexFunc(x.Fields, func(f field) bool { return f.Name == q.Get("name") })
 	if i < 0 {
-		return nil, nil, missing("sample number %d has no field %q", n, q.Get("name"))
+		return nil, missing("sample number %d has no field %q", n, q.Get("name"))
 	}
-	c = &content{ctx: ctx, ds: x.parts[x.from[i]].set, n: n, name: x.Fields[i].Name, size: int64(x.Fields[i].Size)}
+	c := &content{ctx: ctx, ds: x.parts[x.from[i]].set, n: n, name: x.Fields[i].Name, size: int64(x.Fields[i].Size)}
 	if sample := s.recent.get(c.ds, n); sample != nil {
 		c.whole, _ = sample.Field(c.name)
-		return c, c.whole[:min(int64(len(c.whole)), most)], nil
 	}
-	head, err = readHead(ctx, c.ds, n, c.name, most)
-	return c, head, err
+	return c, nil
 }
 
 // field serves the bytes of a field: images, sounds and videos for the page, everything else as a
@@ -441,24 +449,25 @@ func (s *Server) wanted(ctx context.Context, q url.Values, most int64) (c *conte
 func (s *Server) field(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	c, head, err := s.wanted(ctx, r.URL.Query(), headSize)
+	c, err := s.wanted(ctx, r.URL.Query())
+	var l look
+	if err == nil {
+		defer c.Close()
+		l, err = lookOf(c.name, uint64(c.size), nil, c.head)
+	}
 	if err != nil {
 		http.Error(w, plain.Text(err.Error()), statusOf(err))
 		return
 	}
-	defer c.Close()
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Content-Type", "application/octet-stream")
-	if l := lookAt(c.name, head, uint64(c.size), nil); l.Type != "" && !r.URL.Query().Has("save") {
+	if l.Type != "" && !r.URL.Query().Has("save") {
 		h.Set("Content-Type", l.Type)
 	} else {
 		h.Set("Content-Disposition", `attachment; filename*=UTF-8''`+url.PathEscape(fileName(c.n, c.name)))
 	}
 	var body io.ReadSeeker = c
-	if c.whole == nil && int64(len(head)) == c.size {
-		c.whole = head
-	}
 	if c.whole != nil {
 		body = bytes.NewReader(c.whole)
 	}
@@ -478,7 +487,11 @@ func fileName(n uint64, name string) string {
 
 // heat serves the heat map of an array.
 func (s *Server) heat(w http.ResponseWriter, r *http.Request) {
-	c, head, err := s.wanted(r.Context(), r.URL.Query(), heatBytes)
+	c, err := s.wanted(r.Context(), r.URL.Query())
+	var head []byte
+	if err == nil {
+		head, err = c.head(heatBytes)
+	}
 	var a *array
 	if err == nil {
 		a, err = readArray(head, uint64(c.size))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"image"
+	"image/jpeg"
 	"image/png"
 	"io"
 	"math/big"
@@ -535,6 +536,32 @@ func TestArray(t *testing.T) {
 	}
 	if c, err := png.DecodeConfig(&b); err != nil || c.Width != 2 || c.Height != 2 {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestImageAfterProfile shows a JPEG whose size comes after 200 KB of a profile of colors.
+func TestImageAfterProfile(t *testing.T) {
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 30, 20)), nil); err != nil {
+		t.Fatal(err)
+	}
+	data := append([]byte(nil), b.Bytes()[:2]...)
+	for range 4 {
+		data = append(append(data, 0xff, 0xe2, 0xc3, 0x52), make([]byte, 50_000)...)
+	}
+	data = append(data, b.Bytes()[2:]...)
+	s := show(t, []testset.Sample{{Key: "small", Fields: file("jpg", string(data))}, {Key: "zlarge", Fields: file("bin", strings.Repeat("\x00", 3<<20), "jpg", string(data), "txt", "a\r\nb")}})
+	page := s.want("/samples", 200, `height="20"`)
+	if n := strings.Count(page, "<img"); n != 2 {
+		t.Errorf("%d images", n)
+	}
+	if strings.Contains(page, "of 4 bytes") {
+		t.Error("a whole text counts as cut")
+	}
+	for n := range 2 {
+		if _, h, got := s.get(fmt.Sprintf("/field?name=jpg&n=%d", n)); h.Get("Content-Type") != "image/jpeg" || got != string(data) {
+			t.Errorf("sample %d: %v", n, h)
+		}
 	}
 }
 
