@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -302,6 +303,18 @@ func TestIndexRefused(t *testing.T) {
 	}
 	flipped := slices.Clone(good)
 	flipped[512+20] ^= 1
+	global := func(key, value string) []byte {
+		var buf bytes.Buffer
+		w := tar.NewWriter(&buf)
+		_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{key: value}})
+		_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "a.txt"})
+		_ = w.Close()
+		return buf.Bytes()
+	}
+	old, err := os.ReadFile("../testdata/corpora/go-tar/v7.tar")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		data []byte
 		want string
@@ -323,6 +336,9 @@ func TestIndexRefused(t *testing.T) {
 		"no archive":     {bytes.Repeat([]byte("no archive "), 100), "no tar header", format.ErrCorrupt},
 		"empty":          {nil, "no end", format.ErrCorrupt},
 		"only folders":   {with(), "no samples", ErrEmpty},
+		"before POSIX":   {old, "(V7), which an index does not describe: pack it", format.ErrVersion},
+		"all one name":   {global("path", "b.txt"), "a global header sets the name or the size of all members", format.ErrVersion},
+		"all one size":   {global("size", "7"), "a global header sets", format.ErrVersion},
 	} {
 		store := mem.New()
 		putObject(t, store, "good.tar", good)

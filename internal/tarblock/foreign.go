@@ -2,6 +2,7 @@ package tarblock
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/damage"
@@ -33,6 +34,8 @@ func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
 		h := p[at : at+RecordLen : at+RecordLen]
 		if string(h[257:262]) != "ustar" {
 			switch {
+			case !damage.AllZero(h) && checkHeaderSum(h) == nil:
+				err = fmt.Errorf("%w: a tar of before POSIX (V7), which an index does not describe: pack it, or write it again with `tar --format=ustar`", format.ErrVersion)
 			case !damage.AllZero(h):
 				err = damage.Errorf("no tar header")
 			case w.ext:
@@ -80,6 +83,18 @@ func (w *Walker) extension(kind byte, rec []byte) error {
 	case 'x':
 		w.ext = true
 		return w.readPax(rec)
+	case 'g':
+		return checkGlobal(rec)
+	}
+	return nil
+}
+
+// checkGlobal refuses a header for all members that follow which sets their names or sizes: some
+// programs take these and some do not.
+func checkGlobal(rec []byte) error {
+	var of Walker
+	if of.readPax(rec) == nil && (of.long != nil || of.sized) {
+		return fmt.Errorf("%w: a global header sets the name or the size of all members, which programs read differently: write the archive again", format.ErrVersion)
 	}
 	return nil
 }

@@ -126,6 +126,8 @@ func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error
 	props := pq.NewReaderProperties(nil)
 	props.BufferedStreamEnabled = true
 	props.BufferSize = 64 << 10
+	// Arrow did so before version 3 of its C++ library: https://issues.apache.org/jira/browse/ARROW-10353
+	mistaken := strings.HasPrefix(f.reader.MetaData().GetCreatedBy(), "parquet-cpp version 1.")
 	next := 0
 	for _, c := range g.plan.columns {
 		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
@@ -144,7 +146,7 @@ func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error
 				c.parts = append(c.parts, &entries{})
 			}
 			pages := &pageReader{col: f.reader.MetaData().Schema.Column(c.node.first + i), stream: stream, left: at.length, codec: m.Compression(),
-				values: m.NumValues(), most: mostDecoded(m), memory: p.pageMemory, bufs: c.bufs[i], dictionary: -1}
+				values: m.NumValues(), most: mostDecoded(m), memory: p.pageMemory, mistaken: mistaken, bufs: c.bufs[i], dictionary: -1}
 			c.leaves = append(c.leaves, newLeaf(pages.col, pages))
 		}
 	}

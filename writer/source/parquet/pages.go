@@ -135,7 +135,9 @@ type pageReader struct {
 	values int64 // values not yet read, by the footer
 	most   int64 // maximum decoded size of a page, by the footer
 	memory int64 // Options.PageMemory
-	bufs   *pageBuffers
+	// mistaken reports that pages of version 2 are compressed where their headers deny it.
+	mistaken bool
+	bufs     *pageBuffers
 
 	dictionary int // values in the dictionary, -1 if there is none yet
 	inPage     int64
@@ -210,6 +212,7 @@ func (p *pageReader) header() (h pageHeader, err error) {
 
 // check compares a header with the footer, before it causes an allocation.
 func (p *pageReader) check(h *pageHeader) error {
+	h.plain = h.plain && !(p.mistaken && h.kind == pageDataV2)
 	known := h.kind == pageData || h.kind == pageDictionary || h.kind == pageDataV2
 	switch {
 	case h.stored < 0 || h.stored > p.left:

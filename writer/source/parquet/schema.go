@@ -87,7 +87,7 @@ func (b *builder) content(n schema.Node, def, rep int16) *node {
 			out.kids = []*node{b.node(entry.Field(0), def+1, rep+1), b.node(entry.Field(1), def+1, rep+1)}
 			out.last = b.leaves - 1
 			return out
-		case !isMap:
+		case !isMap || ok && entry.NumFields() == 1: // a map without values is a list of its keys
 			out.shape = shapeList
 			element := inner
 			// Older writers omit the group around an element. The format specifies how to recognise

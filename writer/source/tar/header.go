@@ -32,6 +32,8 @@ type header struct {
 	name string
 	size int64
 	len  int64 // bytes of the headers, the extended one included
+	// global reports a header that sets the name or the size of all members that follow.
+	global bool
 }
 
 // peeker shows the bytes that a reader would read next; fewer than n at the end.

@@ -93,7 +93,13 @@ func (s *stream) next(most int64) (m member, err error) {
 		before = s.in.off - blockSize
 		name := clean(h.name)
 		switch flag {
-		case tar.TypeDir, tar.TypeXGlobalHeader:
+		case tar.TypeXGlobalHeader:
+			if h.global {
+				return m, fmt.Errorf("source: %s at %d: %w: a global header sets the name or the size of all members, which programs read differently: write the archive again",
+					s.archive.Path, before, format.ErrVersion)
+			}
+			continue
+		case tar.TypeDir:
 			continue
 		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: a system without contiguous files treats them as regular ones
 		default:
@@ -129,6 +135,7 @@ func (s *stream) header() (h header, flag byte, err error) {
 		return h, 0, err
 	}
 	h.name, h.size, flag = of.Name, of.Size, of.Typeflag
+	h.global = flag == tar.TypeXGlobalHeader && (of.PAXRecords["path"] != "" || of.PAXRecords["size"] != "")
 	whole := flag == tar.TypeReg && of.PAXRecords["GNU.sparse.major"] == "" && of.PAXRecords["GNU.sparse.map"] == ""
 	if whole { // its content follows
 		s.unusual, s.left = nil, h.size
