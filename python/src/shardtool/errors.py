@@ -172,6 +172,9 @@ _KINDS = {
     "sample": EncodeError,
     "exists": ExistsError,
     "protocol": BinaryError,
+    # Of the process that reads for its peers.
+    "closed": ClosedError,
+    "died": ServerDiedError,
 }
 
 

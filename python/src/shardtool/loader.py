@@ -94,7 +94,7 @@ class Loader(Stream, Arguments[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Begins the next epoch, or continues where a loaded state points."""
-        return Iterator(self._next, self._iterate())
+        return Iterator(self._next, self._iterate(), None if self._peers is None else self._left)
 
     def __len__(self) -> int:
         """The number of batches of the epoch under way, or of the next one if none is under way. It
@@ -214,6 +214,8 @@ class Loader(Stream, Arguments[T]):
         nothing."""
         self._closed = True
         self._disconnect()
+        if self._peers is not None:
+            self._peers.close()
         self._meter.close()
 
     def __enter__(self) -> Loader[T]:

@@ -117,6 +117,14 @@ class Tuning:
     False: arrays and memoryviews point into that memory, which saves the copy. They stay valid
     while anything refers to them, and count against ``ring_memory``. A Dataset always copies."""
 
+    peers: Any = None
+    """The processes that get the same batches as this one, as those of tensor, pipeline and context
+    parallelism do: a process group of torch.distributed, one dimension of a device mesh, or an
+    object with ``rank``, ``size`` and ``allgather(value)``, such as a communicator of mpi4py. The
+    first of them reads, and gives its batches to the others: in shared memory on its host, over
+    TCP to others. All must make the loader, with one ``rank`` and ``world_size``, and iterate it
+    alike. A copy of the loader in another process reads by itself."""
+
     metrics: Optional[str] = None
     """Address to serve metrics for Prometheus at: ":9400" for this host, "0.0.0.0:9400" for
     others. None: the environment variable SHARDTOOL_METRICS. "": no metrics. Loaders that share
@@ -131,6 +139,8 @@ class Tuning:
         set_typed(self, sizes=("memory", "ring_memory", "cache_size"))
         if self.memory is not None and int(self.memory) < 1 << 20:
             raise ConfigError(f"memory={asked!r}: the least is '1MiB', one block")
+        if self.peers is not None and not self.copy:
+            raise ConfigError("copy=False and peers: leave copy out; batches in memory that peers share are copied")
         for name, least in (("prefetch", 0), ("requests", 1), ("depth", 1), ("workers", 0), ("stats_every", 0)):
             at_least(name, getattr(self, name), least)
 

@@ -59,6 +59,8 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
         grain.IterDataset.__init__(self)
 
     def _tuned(self, tuning: Tuning) -> Tuning:
+        if tuning.peers is not None:
+            raise ConfigError("peers: an IterDataset reads by itself; give them to a shardtool.Loader")
         return arrays(tuning)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:

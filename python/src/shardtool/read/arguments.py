@@ -39,7 +39,8 @@ class Asked:
     def portable(self) -> Asked:
         """Returns it for another process, which process groups cannot leave for."""
         group = self.faults.skip_group if isinstance(self.faults.skip_group, bool) else None
-        return dataclasses.replace(self, faults=dataclasses.replace(self.faults, skip_group=group))
+        faults, tuning = dataclasses.replace(self.faults, skip_group=group), dataclasses.replace(self.tuning, peers=None)
+        return dataclasses.replace(self, faults=faults, tuning=tuning)
 
 
 class Arguments(Generic[T]):
@@ -79,6 +80,8 @@ class Arguments(Generic[T]):
         wanted, source, tuning = parse(fields), sources.given(url), self._tuned(tuning)
         check_out(tuning.out, wanted)
         ranks = given["rank"], given["world_size"]
+        if tuning.peers is not None and None in ranks:
+            raise ConfigError("peers: give rank and world_size, too: the data-parallel ones, which are the same on all peers of a rank")
         self._begin_with(Asked(
             url=source._shown(), opening=opening(source, layers, wanted, where, cache, tuning),
             starting=starting(given, source, order, tuning, faults),

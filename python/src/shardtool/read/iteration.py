@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Generic
+from typing import TYPE_CHECKING, Callable, Generic, Optional
 
 from ..batch import Batch
 
@@ -45,10 +45,14 @@ class Iterator(Generic[T]):
     """One iteration of a loader. It refers to the loader, which does not refer back: a reference
     cycle would keep both and the child process until the next garbage collection."""
 
-    __slots__ = ("_take", "epoch")
+    __slots__ = ("_left", "_take", "epoch")
 
-    def __init__(self, take: Callable[[Epoch], T], epoch: Epoch) -> None:
-        self._take, self.epoch = take, epoch
+    def __init__(self, take: Callable[[Epoch], T], epoch: Epoch, left: Optional[Callable[[Epoch], None]] = None) -> None:
+        self._take, self._left, self.epoch = take, left, epoch
+
+    def __del__(self) -> None:
+        if self._left is not None and self.epoch.left:
+            self._left(self.epoch)
 
     def __iter__(self) -> Iterator[T]:
         return self

@@ -9,6 +9,7 @@ import json
 import os
 import time
 import warnings
+import weakref
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 from .. import _checks
@@ -16,14 +17,21 @@ from ..batch import Batch
 from ..errors import ClosedError, ConfigError, HeldError, SkippedError
 from ..fields import check_out, typed, unresolved
 from ..images import leave_out_damaged
+from ..options import Tuning
 from ..stats import Meter
 from ..wire.client import Client, Session
+from ..wire.peers import Peers
 from ..wire.process import logger
 from . import mixes, skipped, states, trainers
 from .arguments import Asked
 from .iteration import Epoch
 from .run import Ahead, Run
 from .units import Bucket, Pack
+
+
+def metrics_of(tuning: Tuning) -> str:
+    """Returns the address to serve metrics at."""
+    return os.environ.get("SHARDTOOL_METRICS", "") if tuning.metrics is None else tuning.metrics
 
 
 class Stream:
@@ -44,6 +52,10 @@ class Stream:
         self._closed = False
         self._placed = False  # whether load_state_dict set the place
         self._begun = False  # whether an iteration has begun
+        tuning = asked.tuning
+        self._peers = None if tuning.peers is None else Peers(tuning.peers, metrics_of(tuning))
+        if self._peers is not None:
+            weakref.finalize(self, self._peers.close)
         self._renew()
 
     def _renew(self) -> None:
@@ -54,7 +66,7 @@ class Stream:
 
     def _reset(self) -> None:
         """Sets the state that pickling and forks do not keep."""
-        self._session = Session()
+        self._session = Session() if self._peers is None else Session(self._peers.connect)
         self._run: Union[Run, Ahead, None] = None  # delivers the batches after the place
         self._pass: Optional[Epoch] = None  # the latest iteration
         self._counts: Dict[int, int] = {}  # units of epochs
@@ -67,6 +79,7 @@ class Stream:
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._peers = None
         self._renew()
 
     # The child
@@ -77,9 +90,8 @@ class Stream:
             raise ClosedError("the loader is closed")
         if self._session.lost:
             self._disconnect()
-        metrics = self._asked.tuning.metrics
         request = _checks.drop_none({**self._asked.opening, "checkpoint": self._checkpoint, "layer_tables": self._layers})
-        client = self._session.connect(self, request, os.environ.get("SHARDTOOL_METRICS", "") if metrics is None else metrics)
+        client = self._session.connect(self, request, metrics_of(self._asked.tuning))
         self._layers = self._session.info.get("layers")
         return client
 
@@ -152,6 +164,11 @@ class Stream:
             self._start(begin)
         self._begin, self._pass = None, Epoch()
         return self._pass
+
+    def _left(self, it: Epoch) -> None:
+        """Tells the peers that a loop was left, so that they do not wait for it."""
+        if self._peers is not None and it is self._pass and it.left:
+            self._peers.left()
 
     def _unfit(self) -> str:
         """Explains why the first iteration does not begin where a framework's trainer resumes;

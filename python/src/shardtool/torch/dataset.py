@@ -75,6 +75,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     def _begin_with(self, asked: Asked) -> None:
         if not asked.tuning.copy:
             raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")
+        if asked.tuning.peers is not None:
+            raise ConfigError("peers: a Dataset reads by itself; give them to a shardtool.Loader")
         if asked.tuning.out == "arrow":
             raise ConfigError("out='arrow': a Dataset delivers dicts; shardtool.Loader can deliver record batches")
         self._delivery = _Delivery(asked.map)

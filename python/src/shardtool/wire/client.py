@@ -29,6 +29,12 @@ SILENCE = 60.0
 Frame = Tuple[int, int, int, int, int, int, int, int, int, int, int]
 
 
+def limit_silence(sock: socket.socket) -> None:
+    """Lets a wait for a frame end. It is a timeout of the kernel: Python's own costs a poll()
+    before every call."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
+
+
 class _Ref(weakref.ref):  # type: ignore[type-arg]
     """Reports when nothing refers to a region any more."""
 
@@ -57,6 +63,15 @@ class Client(Process):
     def __init__(self, metrics: str = "") -> None:
         if sys.byteorder != "little" or not hasattr(os, "memfd_create"):
             raise ConfigError("shardtool's Python package needs Linux on a little-endian processor")
+        self._prepare()
+        self._connect(["--metrics", metrics] if metrics else [])
+        try:
+            self._hello()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
         self.version = ""
         self.dirty = False  # an exception interrupted a frame
         #: Called with the number of a run and its account when a heartbeat has one.
@@ -70,12 +85,6 @@ class Client(Process):
         self._gone = _gone(self._live, self._released)
         #: Total bytes of the mapped segments.
         self.mapped_bytes = 0
-        self._connect(["--metrics", metrics] if metrics else [])
-        try:
-            self._hello()
-        except BaseException:
-            self.close()
-            raise
 
     def _connect(self, options: List[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -90,8 +99,7 @@ class Client(Process):
         finally:
             os.close(fd)
             theirs.close()
-        # A timeout of the kernel: Python's own costs a poll() before every call.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
+        limit_silence(ours)
 
     def _hello(self) -> None:
         ours = program.package_version()  # while the child starts
@@ -252,18 +260,24 @@ class Client(Process):
     # Segments
 
     def _map(self, number: int, length: int) -> None:
+        fd = self._file()
+        try:
+            self._mapped(number, fd, length)
+        finally:
+            os.close(fd)
+
+    def _file(self) -> int:
+        """Receives the file of a segment."""
         self.dirty = True
         _, ancillary, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(4), getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         if not ancillary:
             raise self._died("a segment without a file descriptor")
-        fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
-        try:
-            mapped = mmap.mmap(fd, length)  # shared, for reading and writing
-        finally:
-            os.close(fd)
-        self._segments[number] = (mapped, ctypes.c_char * length)
-        self.mapped_bytes += length
         self.dirty = False
+        return int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+
+    def _mapped(self, number: int, fd: int, length: int) -> None:
+        self._segments[number] = (mmap.mmap(fd, length), ctypes.c_char * length)  # shared, for reading and writing
+        self.mapped_bytes += length
 
     def _unmap(self, number: int) -> None:
         gone = self._segments.pop(number, None)
@@ -344,7 +358,8 @@ class Session:
     """The child of a loader or data set, started at first use. It is not pickled and does not
     survive forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[str], Client] = Client) -> None:
+        self._start = start
         self.client: Optional[Client] = None
         #: The body of INFO; empty without a client.
         self.info: Dict[str, Any] = {}
@@ -361,7 +376,7 @@ class Session:
         if self.client is not None and self.client.alive:
             return self.client
         self.close()
-        self.client = Client(metrics)
+        self.client = self._start(metrics)
         self._finalizer = weakref.finalize(owner, self.client.close)
         try:
             self.info = self.client.call(proto.pack_open(json.dumps(request).encode()), proto.INFO, proto.OPEN)

@@ -1,0 +1,628 @@
+"""The process that reads for its peers: a thread between one child process and the clients of all
+peers, itself included.
+
+To a client, the hub is a child: it has the same frames. To the child, the hub is a client. It
+starts a run when all peers have sent the same START, sends each batch to all of them, and asks the
+child for the batch that the slowest peer waits for. A region returns to the child when all have
+released it. Peers on other hosts get the bytes of a batch after its frame.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hmac
+import json
+import os
+import selectors
+import socket
+import threading
+import time
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
+
+from ..errors import ShardtoolError
+from . import protocol as proto
+from .client import Client
+
+#: Frames that only peers send: JOIN has the number of the peer, what the connection is for, and the
+#: secret; BYE ends a peer that closes its loader; LEAVE tells that its loop was left.
+JOIN, BYE, LEAVE = 64, 65, 66
+#: What a connection is for: the presence of a peer, or a client of it.
+PRESENCE, CLIENT = 0, 1
+#: A flag of HEARTBEAT: the client waits for other peers, which the body names.
+FOR_PEERS = 1
+
+#: Seconds that close waits for a peer that takes nothing of what was read for it.
+PATIENCE = 60.0
+#: Batches that peers may take while another waits to begin another iteration. Threads that read
+#: ahead of a loop take some.
+AHEAD = 8
+
+#: Members of OPEN and START in which peers may differ: they do not change what is read.
+_OWN = ("address", "cache", "cache_size", "depth", "directory", "keys", "local_ranks", "memory", "prefetch", "requests", "ring", "workers")
+
+
+def shown(numbers: Any) -> str:
+    """Returns the numbers of peers for a message."""
+    listed = sorted(numbers)
+    return f"peer{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+
+
+class _Child(Client):
+    """The child, whose segments stay open so that peers can map them."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self.files: Dict[int, Tuple[int, int]] = {}  # descriptor and length
+
+    def _map(self, number: int, length: int) -> None:
+        fd = self._file()
+        self.files[number] = fd, length
+        self._mapped(number, fd, length)
+
+    def _unmap(self, number: int) -> None:
+        if number in self.files:
+            os.close(self.files.pop(number)[0])
+        super()._unmap(number)
+
+    def close(self) -> None:
+        super().close()
+        for fd, _ in self.files.values():
+            os.close(fd)
+        self.files.clear()
+
+
+class _Data:
+    """A data set that is open in a child: what an OPEN asked for."""
+
+    def __init__(self, child: _Child) -> None:
+        self.child = child
+        self.info: Optional[bytes] = None
+        self.waiting: List[_Conn] = []  # for INFO
+        self.holds: Dict[Tuple[int, int], Set[_Conn]] = {}  # regions, and who has not released them
+        self.run = 0  # number of the latest
+
+
+class _Run:
+    """The run that all peers take part in."""
+
+    def __init__(self, data: _Data, idents: Dict[_Conn, int]) -> None:
+        self.data, self.idents = data, idents
+        data.run += 1
+        self.ident = data.run
+        self.asked: Dict[_Conn, int] = {}  # the batch that each peer waits for; without peers that left
+        self.started = False
+        self.sent, self.forwarded = 0, -1
+        self.mark = 0  # batches sent when a peer first asked to begin another iteration
+        self.over: Optional[Callable[[int], bytes]] = None  # the answer for batches that there are not
+
+
+class _Conn:
+    """A connection of a peer."""
+
+    def __init__(self, sock: socket.socket, inline: bool) -> None:
+        self.sock, self.inline = sock, inline
+        self.peer = -1  # until it has joined
+        self.presence = False
+        self.data: Optional[_Data] = None
+        #: When it began to wait for a batch, or to join, and was last told why it waits.
+        self.since, self.told = time.monotonic(), 0.0
+        self.got = bytearray()
+        self.out: Deque[Union[memoryview, int]] = collections.deque()  # bytes, and descriptors
+
+    def put(self, data: bytes) -> None:
+        self.out.append(memoryview(data))
+
+    def put_file(self, fd: int) -> None:
+        self.out.append(os.dup(fd))
+
+    def write(self) -> bool:
+        """Sends what can be sent. Returns False if the peer is gone."""
+        try:
+            while self.out:
+                first = self.out[0]
+                if isinstance(first, int):
+                    socket.send_fds(self.sock, [b"\0"], [first])
+                    os.close(first)
+                else:
+                    sent = self.sock.send(first)
+                    if sent < len(first):
+                        self.out[0] = first[sent:]
+                        continue
+                self.out.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for item in self.out:
+            if isinstance(item, int):
+                os.close(item)
+        self.out.clear()
+        self.sock.close()
+
+
+class Hub:
+    """The thread. ``start`` and ``close`` are for other threads."""
+
+    def __init__(self, count: int, metrics: str) -> None:
+        self.secret = os.urandom(16).hex()
+        self._metrics = metrics
+        self._count = count
+        self._selector = selectors.DefaultSelector()
+        self._listeners: List[socket.socket] = []
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        unix.bind("")  # a name that the kernel chooses and that leaves no file
+        #: Where peers on this host connect.
+        self.name = bytes(unix.getsockname()).hex()
+        self._listen(unix)
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._conns: Dict[int, _Conn] = {}  # by descriptor
+        self._children: Dict[int, _Data] = {}
+        self._open: Dict[str, _Data] = {}  # by what OPEN asked for
+        self._present: Dict[int, _Conn] = {}
+        self._gone: Set[int] = set()  # peers that closed their loaders
+        self._pending: Dict[_Conn, Tuple[int, bytes]] = {}  # STARTs
+        self._run: Optional[_Run] = None
+        self._failed: Optional[bytes] = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="shardtool-peers", daemon=True)
+
+    def start(self, hosts: int) -> int:
+        """Starts the thread. Returns the port for peers on other hosts; 0 if there are none."""
+        port = 0
+        if hosts > 1:
+            tcp = socket.create_server(("", 0), backlog=self._count)
+            self._listen(tcp)
+            port = int(tcp.getsockname()[1])
+        self._thread.start()
+        return port
+
+    def _listen(self, sock: socket.socket) -> None:
+        sock.listen(self._count + 8)
+        sock.setblocking(False)
+        self._selector.register(sock, selectors.EVENT_READ)
+        self._listeners.append(sock)
+
+    def close(self) -> None:
+        """Ends the hub, once the peers have what was read for them."""
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self._wake.send(b"\0")
+        if threading.current_thread() is not self._thread:  # a garbage collection may run in any thread
+            self._thread.join()
+
+    def forget(self) -> None:
+        """In a forked process: closes the copies of all sockets."""
+        for sock in (*self._listeners, self._wake, self._woken, *(conn.sock for conn in self._conns.values())):
+            sock.close()
+
+    # The thread
+
+    def _serve(self) -> None:
+        try:
+            while not self._closing:
+                self._turn()
+            self._finish()
+        except Exception as err:  # an error of the hub itself: no peer may wait for it
+            self._fail("failed", f"the process that reads for its peers failed: {type(err).__name__}: {err}")
+            for conn in list(self._conns.values()):
+                conn.write()
+            raise
+        finally:
+            for conn in list(self._conns.values()):
+                conn.close()
+            for data in self._children.values():
+                data.child.close()
+            for sock in (*self._listeners, self._wake, self._woken):
+                sock.close()
+            self._selector.close()
+
+    def _turn(self) -> None:
+        for key, events in self._selector.select(1.0):
+            fd = key.fd
+            if key.fileobj in self._listeners:
+                self._accept(key.fileobj)
+            elif fd in self._children:
+                self._hear(self._children[fd])
+            elif fd in self._conns and events & selectors.EVENT_READ:
+                self._read(self._conns[fd])
+        self._comfort()
+        for data in list(self._children.values()):
+            if data.child._released:
+                self._tell(data, b"")
+        for conn in list(self._conns.values()):
+            if not conn.write():
+                self._lost(conn)
+            elif conn.sock.fileno() in self._conns:
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if conn.out else 0)
+                if self._selector.get_key(conn.sock).events != events:
+                    self._selector.modify(conn.sock, events)
+
+    def _finish(self) -> None:
+        """Sends what waits to be sent, and then the reason of the end."""
+        run = self._run
+        if run is not None and run.over is not None:
+            for conn in run.asked:
+                conn.put(run.over(run.idents[conn]))
+        if self._failed is None:
+            self._fail("closed", "the process that reads for its peers, peer 0, closed its loader")
+        since, left = time.monotonic(), -1
+        while time.monotonic() - since < PATIENCE:
+            for conn in list(self._conns.values()):
+                if not conn.write():
+                    self._drop(conn)
+            now = sum(len(item) if isinstance(item, memoryview) else 1 for conn in self._conns.values() for item in conn.out)
+            if now == 0:
+                return
+            if now != left:
+                since, left = time.monotonic(), now
+            time.sleep(0.01)
+
+    # Connections
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = listener.accept()
+            sock.setblocking(False)
+            inline = sock.family != socket.AF_UNIX
+            if inline:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._conns[sock.fileno()] = _Conn(sock, inline)
+            self._selector.register(sock, selectors.EVENT_READ)
+
+    def _read(self, conn: _Conn) -> None:
+        try:
+            data = conn.sock.recv(256 << 10)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lost(conn)
+            return
+        conn.got += data
+        at = 0
+        while len(conn.got) - at >= proto.FRAME:
+            frame = proto.words.unpack_from(conn.got, at)
+            end = at + proto.FRAME + frame[2]
+            if frame[2] > proto.MAX_BODY or (conn.peer < 0 and (frame[0] != JOIN or frame[2] > 64)):
+                self._drop(conn)
+                return
+            if len(conn.got) < end:
+                break
+            raw, body = bytes(conn.got[at : at + proto.FRAME]), bytes(conn.got[at + proto.FRAME : end])
+            at = end
+            self._handle(conn, frame, raw, body)
+            if conn.sock.fileno() not in self._conns:
+                return
+        del conn.got[:at]
+
+    def _lost(self, conn: _Conn) -> None:
+        """Handles the end of a connection."""
+        peer, present = conn.peer, conn.presence
+        self._drop(conn)
+        if present and peer not in self._gone:
+            self._fail("died", f"peer {peer} ended without closing its loader: it was killed, or its host is gone")
+
+    def _drop(self, conn: _Conn) -> None:
+        fd = conn.sock.fileno()
+        if fd not in self._conns:
+            return
+        del self._conns[fd]
+        self._selector.unregister(conn.sock)
+        conn.close()
+        self._pending.pop(conn, None)
+        data = conn.data
+        if data is None:
+            return
+        if conn in data.waiting:
+            data.waiting.remove(conn)
+        for region in [r for r, holders in data.holds.items() if conn in holders]:
+            self._release(data, region, conn)
+        if self._run is not None and conn in self._run.idents:
+            del self._run.idents[conn]
+            self._run.asked.pop(conn, None)
+            self._demand()
+        if not any(other.data is data for other in self._conns.values()):
+            self._end(data)
+        self._begin()
+
+    def _end(self, data: _Data) -> None:
+        for key in [key for key, other in self._open.items() if other is data]:
+            del self._open[key]
+        if self._run is not None and self._run.data is data:
+            self._run = None
+        fd = next((fd for fd, other in self._children.items() if other is data), -1)
+        if fd >= 0:
+            del self._children[fd]
+            self._selector.unregister(fd)
+            data.child.close()
+
+    def _handle(self, conn: _Conn, frame: "Tuple[int, ...]", raw: bytes, body: bytes) -> None:
+        kind, run = frame[0], self._run
+        if self._failed is not None and kind in (proto.OPEN, proto.START, proto.NEXT):
+            conn.put(self._failed)
+        elif kind == JOIN:
+            self._join(conn, frame[3], frame[4], body)
+        elif kind == proto.OPEN:
+            self._opens(conn, body)
+        elif kind == proto.START:
+            if run is not None:
+                run.asked.pop(conn, None)
+                run.mark = run.mark if self._pending else run.sent
+            self._pending[conn], conn.since = (frame[3], body), time.monotonic()
+            self._demand()
+            self._begin()
+        elif kind == proto.NEXT:
+            if run is not None and conn in run.asked and frame[3] == run.idents[conn]:
+                again = run.asked[conn] == frame[4]
+                run.asked[conn], conn.since = max(run.asked[conn], frame[4]), time.monotonic()
+                self._demand(conn if again else None)
+        elif kind == proto.RELEASE and conn.data is not None:
+            self._release(conn.data, (proto.frame.unpack(raw)[4], proto.frame.unpack(raw)[6]), conn)
+        elif kind == LEAVE:
+            if run is not None and frame[3] == run.idents.get(conn):
+                run.asked.pop(conn, None)
+                self._demand()
+        elif kind == BYE:
+            self._gone.add(conn.peer)
+            self._drop(conn)
+            self._begin()
+        elif kind == proto.STOP:
+            self._drop(conn)
+
+    def _join(self, conn: _Conn, peer: int, purpose: int, body: bytes) -> None:
+        if conn.peer >= 0 or not hmac.compare_digest(body, self.secret.encode()) or peer >= self._count:
+            self._drop(conn)
+            return
+        conn.peer, conn.presence = peer, purpose == PRESENCE
+        if conn.presence:
+            self._present[peer] = conn
+
+    # Data sets and runs
+
+    def _opens(self, conn: _Conn, body: bytes) -> None:
+        asked = json.loads(body)
+        key = _common(asked)
+        data = self._open.get(key)
+        if data is None:
+            near = sum(not c.inline for c in self._present.values())
+            ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+            if ranks.isdigit() and near:  # this child has the processors of all of them
+                asked["local_ranks"] = max(1, int(ranks) // near)
+            try:
+                child = _Child(self._metrics)
+            except ShardtoolError as err:
+                conn.put(_error("protocol", err.message, err.code, proto.OPEN))
+                return
+            data = self._open[key] = _Data(child)
+            self._children[child._sock.fileno()] = data
+            self._selector.register(child._sock, selectors.EVENT_READ)
+            self._tell(data, proto.pack_open(json.dumps(asked).encode()))
+        conn.data = data
+        if not conn.inline:
+            for number, (fd, length) in data.child.files.items():
+                conn.put(proto.frame.pack(proto.SEGMENT, 0, 0, 0, number, 0, 0, length, 0, 0, 0))
+                conn.put_file(fd)
+        if data.info is not None:
+            conn.put(proto.pack(proto.INFO, body=data.info))
+        else:
+            data.waiting.append(conn)
+
+    def _tell(self, data: _Data, frames: bytes) -> None:
+        try:
+            data.child.send(frames)
+        except ShardtoolError as err:
+            self._child_ended(data, err)
+
+    def _child_ended(self, data: _Data, err: ShardtoolError) -> None:
+        for conn in [c for c in self._conns.values() if c.data is data]:
+            conn.put(_error("died", err.message, err.code))
+            conn.data = None
+            self._pending.pop(conn, None)
+        self._end(data)
+
+    def _missing(self) -> "Set[int]":
+        """Returns the peers that have not asked to begin."""
+        return set(range(self._count)) - self._gone - {conn.peer for conn in self._pending}
+
+    def _begin(self) -> None:
+        """Starts a run if all peers have asked for it."""
+        if not self._pending or self._missing():
+            return
+        texts = {conn.peer: (conn, json.loads(body)) for conn, (_, body) in self._pending.items()}
+        first, (conn, start) = min(texts.items())
+        for peer, (other, body) in sorted(texts.items()):
+            name = _difference(start, body)
+            if name or other.data is not conn.data:
+                what = f"{name} is {_cut(start.get(name))} in peer {first} and {_cut(body.get(name))} in peer {peer}" if name else (
+                    f"peers {first} and {peer} opened different data, or loaded different states"
+                )  # fmt: skip
+                self._fail("config", f"the peers of a rank ask for different batches: {what}: make their loaders alike, and load one state")
+                return
+        assert conn.data is not None
+        self._run = run = _Run(conn.data, {c: ident for c, (ident, _) in self._pending.items()})
+        self._pending.clear()
+        self._tell(run.data, proto.pack(proto.START, run.ident, body=json.dumps(start).encode()))
+
+    def _demand(self, again: Optional[_Conn] = None) -> None:
+        """Asks the child for the batch that the slowest peer waits for, and answers requests for
+        batches that there are not."""
+        run = self._run
+        if run is None or not run.started or not run.asked:
+            return
+        if run.over is not None:
+            for conn, number in run.asked.items():
+                if number >= run.sent and (again is None or conn is again):
+                    conn.put(run.over(run.idents[conn]))
+            return
+        least = min(run.asked.values())
+        if self._pending and least >= run.mark + AHEAD:
+            early, others = shown(c.peer for c in self._pending), shown(c.peer for c in run.asked)
+            self._fail(
+                "config",
+                f"the peers of a rank must leave a loop after the same batch: {early} began another iteration, and {others} went on",
+            )
+            return
+        if least > run.forwarded or (again is not None and least == run.forwarded):
+            run.forwarded = least
+            self._tell(run.data, proto.pack(proto.NEXT, run.ident, least))
+
+    def _release(self, data: _Data, region: Tuple[int, int], conn: _Conn) -> None:
+        holders = data.holds.get(region)
+        if holders is None or conn not in holders:
+            return
+        holders.remove(conn)
+        if not holders:
+            del data.holds[region]
+            data.child.release(*region)
+
+    # The child
+
+    def _hear(self, data: _Data) -> None:
+        child = data.child
+        try:
+            while data.child.alive:
+                frame = child.ready()
+                if frame is None:
+                    return
+                self._frame(data, frame, bytes(child._frame))
+        except ShardtoolError as err:
+            self._child_ended(data, err)
+
+    def _frame(self, data: _Data, frame: "Tuple[int, ...]", raw: bytes) -> None:
+        child, run = data.child, self._run if self._run is not None and self._run.data is data else None
+        kind = frame[0]
+        if kind == proto.BATCH:
+            self._batch(data, run, frame, raw)
+        elif kind in (proto.SEGMENT, proto.RETIRE):
+            child.aside(frame)  # type: ignore[arg-type]
+            for conn in self._conns.values():
+                if conn.data is data and not conn.inline:
+                    conn.put(raw)
+                    if kind == proto.SEGMENT:
+                        conn.put_file(child.files[frame[4]][0])
+        elif kind == proto.INFO:
+            data.info = child.body(frame[2])
+            for conn in data.waiting:
+                conn.put(proto.pack(proto.INFO, body=data.info))
+            data.waiting.clear()
+        elif kind == proto.STARTED:
+            body = child.body(frame[2])
+            child.forward()
+            if run is not None and frame[3] == run.ident:
+                run.started, run.asked = True, dict.fromkeys(run.idents, -1)
+                for conn, ident in run.idents.items():
+                    conn.put(proto.pack(proto.STARTED, ident, body=body))
+        elif kind == proto.HEARTBEAT:
+            body = child.body(frame[2])
+            child.forward()
+            words = proto.words.unpack(raw)
+            for conn, ident in run.idents.items() if run is not None else ((c, 0) for c in data.waiting):
+                if run is None or not run.started or run.asked.get(conn, -1) >= run.sent:
+                    conn.put(proto.words.pack(kind, 0, len(body), ident, *words[4:]) + body)
+        elif kind == proto.END:
+            if run is not None and frame[3] == run.ident:
+                run.over = lambda ident: proto.words.pack(proto.END, 0, 0, ident, run.sent, 0, 0, 0, 0, 0)
+                self._demand()
+        elif kind == proto.ERROR:
+            self._error(data, run, frame, child.body(frame[2]))
+
+    def _batch(self, data: _Data, run: Optional[_Run], frame: "Tuple[int, ...]", raw: bytes) -> None:
+        segment, offset, length = frame[4], frame[6], frame[7]
+        if run is None or not run.started:  # of the run before
+            data.child.release(segment, offset)
+            return
+        run.sent += 1
+        near = {conn for conn in run.asked if not conn.inline}
+        whole = None
+        for conn in run.asked:
+            conn.put(raw)
+            if conn.inline:
+                whole = bytes(data.child.mapped(segment)[offset : offset + length]) if whole is None else whole
+                conn.put(whole)
+        if near:
+            data.holds[segment, offset] = near
+        else:
+            data.child.release(segment, offset)
+
+    def _error(self, data: _Data, run: Optional[_Run], frame: "Tuple[int, ...]", body: bytes) -> None:
+        code, of = frame[4], frame[5]
+
+        def answer(ident: int) -> bytes:
+            return proto.frame.pack(proto.ERROR, 0, len(body), ident, code, of, 0, 0, 0, 0, 0) + body
+
+        if of == proto.OPEN or (of == 0 and data.info is None):
+            for conn in data.waiting:
+                conn.put(answer(0))
+                conn.data = None
+            data.waiting.clear()
+            self._end(data)
+        elif of == 0:
+            for conn in [c for c in self._conns.values() if c.data is data]:
+                conn.put(answer(0))
+        elif run is not None and frame[3] == run.ident:
+            if not run.started:
+                self._run = None
+                for conn, ident in run.idents.items():
+                    conn.put(answer(ident))
+                return
+            if json.loads(body).get("kind") != "held":
+                run.over = answer
+                self._demand()
+                return
+            for conn, number in run.asked.items():
+                if number >= run.sent:
+                    conn.put(answer(run.idents[conn]))
+
+    # Waits and failures
+
+    def _comfort(self) -> None:
+        """Sends a frame each second to peers that wait for other peers. Ends connections that do
+        not join."""
+        now, run = time.monotonic(), self._run
+        for conn in [c for c in self._conns.values() if c.peer < 0 and now - c.since > PATIENCE]:
+            self._drop(conn)
+        awaited: Dict[_Conn, Set[int]] = {conn: self._missing() for conn in self._pending}
+        if run is not None and run.over is None:
+            slow = {c.peer for c, number in run.asked.items() if number <= run.forwarded}
+            awaited.update({c: slow for c, number in run.asked.items() if number >= run.sent and number > run.forwarded})
+        for conn, peers in awaited.items():
+            seconds = int(now - conn.since)
+            if seconds and now - conn.told >= 1:
+                conn.told = now
+                body = shown(peers).encode()
+                conn.put(proto.words.pack(proto.HEARTBEAT, FOR_PEERS, len(body), 0, 1000 * seconds, 0, 0, 0, 0, 0) + body)
+
+    def _fail(self, kind: str, message: str) -> None:
+        """Ends all peers with an error."""
+        self._failed = _error(kind, message)
+        self._run = None
+        self._pending.clear()
+        for conn in self._conns.values():
+            if conn.peer >= 0 and not conn.presence:
+                conn.put(self._failed)
+
+
+def _common(body: Dict[str, Any]) -> str:
+    return json.dumps({name: value for name, value in body.items() if name not in _OWN}, sort_keys=True)
+
+
+def _difference(one: Dict[str, Any], other: Dict[str, Any]) -> str:
+    """Returns the first member in which two requests differ; empty if they ask for the same."""
+    return next((name for name in sorted({*one, *other} - set(_OWN)) if one.get(name) != other.get(name)), "")
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def _error(kind: str, message: str, code: int = 1, of: int = 0, ident: int = 0) -> bytes:
+    body = json.dumps({"kind": kind, "message": message}).encode()
+    return proto.frame.pack(proto.ERROR, 0, len(body), ident, code, of, 0, 0, 0, 0, 0) + body

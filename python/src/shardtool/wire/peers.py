@@ -1,0 +1,304 @@
+"""Peers of a rank: processes that get the same batches, as those of tensor, pipeline and context
+parallelism do. One reads, the others connect to it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import socket
+import struct
+import sys
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..errors import ClosedError, ConfigError, ServerDiedError, ShardtoolError
+from . import protocol as proto
+from .client import SILENCE, Client, Frame, limit_silence
+from .hub import BYE, CLIENT, FOR_PEERS, JOIN, LEAVE, PRESENCE, Hub
+from .process import _alive, logger
+
+#: Seconds that a connection to another host may take to be made, for each of its addresses.
+_CONNECT = 15.0
+
+#: Returns what each member of a group gave, in the order of their numbers.
+Gather = Callable[[Any], List[Any]]
+
+_SIOCGIFADDR = 0x8915
+
+
+class Peers:
+    """This process among the peers of a rank, from the making of a loader to its end."""
+
+    def __init__(self, group: Any, metrics: str) -> None:
+        """Meets the others. All of them must call it."""
+        self.index, self.count, gather = _members(group)
+        self.pid = os.getpid()
+        self._hub: Optional[Hub] = None
+        self._presence: Optional[socket.socket] = None
+        self._client: Optional[_PeerClient] = None
+        _met.add(self)
+        if self.count == 1:
+            return
+        places = gather({"host": _host(), "name": socket.gethostname(), "pid": self.pid})
+        said: Dict[str, Any] = {}
+        if self.index == 0:
+            try:
+                self._hub = Hub(self.count, metrics)
+                port = self._hub.start(len({place["host"] for place in places}))
+                said = {"name": self._hub.name, "secret": self._hub.secret, "port": port, "hosts": _addresses() if port else []}
+            except Exception as err:  # the others wait for it
+                said = {"error": f"{type(err).__name__}: {err}"}
+        self._said = gather(said)[0]
+        self._where = f"process {places[0]['pid']} on {places[0]['name']}, which reads for its peers"
+        self._near = places[0]["host"] == places[self.index]["host"]
+        problem = ""
+        try:
+            if "error" in self._said:
+                raise ConfigError(f"{self._where}, cannot begin: {self._said['error']}")
+            self._presence = self._open(PRESENCE)
+        except ShardtoolError as err:
+            problem = err.message
+        failed = [(i, text) for i, text in enumerate(gather(problem)) if text]  # no one waits for one that cannot connect
+        if failed:
+            self.close()
+            raise ConfigError(f"peer {failed[0][0]} of {self.count}: {failed[0][1]}")
+
+    def _open(self, purpose: int) -> socket.socket:
+        """Returns a connection to the hub."""
+        sock = self._reach()
+        frame = proto.pack(JOIN, self.index, purpose, body=self._said["secret"].encode())
+        try:
+            sock.sendall(frame)
+        except OSError as err:
+            sock.close()
+            raise ServerDiedError(f"{self._where}, ended: {err}") from None
+        return sock
+
+    def _reach(self) -> socket.socket:
+        if self._near:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect(bytes.fromhex(self._said["name"]))
+            except OSError:
+                sock.close()
+                raise ServerDiedError(f"{self._where}, closed its loader or ended") from None
+            return sock
+        failed = []
+        for host in self._said["hosts"]:
+            try:
+                sock = socket.create_connection((host, self._said["port"]), _CONNECT)
+            except OSError as err:
+                failed.append(f"{host}: {err}")
+                continue
+            sock.settimeout(None)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return sock
+        raise ServerDiedError(
+            f"{self._where}, cannot be reached at port {self._said['port']} ({'; '.join(failed) or 'it has no address'}): set"
+            " GLOO_SOCKET_IFNAME to its network interface that the other hosts reach"
+        )
+
+    def connect(self, metrics: str) -> Client:
+        """Returns a client of the reader."""
+        if self.pid != os.getpid() or (self._presence is None and self.count > 1):
+            raise ClosedError("the peers of a loader are the processes that made it: make one here, on all of them")
+        if self.count == 1:
+            return Client(metrics)
+        self._client = _PeerClient(self._open(CLIENT), self._near, self._where)
+        return self._client
+
+    def left(self) -> None:
+        """Tells that the loop was left before its end. The others may go on."""
+        if self._client is not None and self._client.alive:
+            self._client.leave()
+
+    def close(self) -> None:
+        """Parts. The process that reads first gives the others what it has read for them."""
+        if self.pid != os.getpid():
+            return
+        presence, self._presence = self._presence, None
+        if presence is not None:
+            with contextlib.suppress(OSError):
+                presence.sendall(proto.pack(BYE))
+            presence.close()
+        if self._hub is not None:
+            self._hub.close()
+            self._hub = None
+
+
+_met: "weakref.WeakSet[Peers]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Closes copies of sockets, with which a forked process would hide the end of this one."""
+    for peers in list(_met):
+        if peers._presence is not None:
+            peers._presence.close()
+        if peers._hub is not None:
+            peers._hub.forget()
+    _met.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _PeerClient(Client):
+    """A client whose child is the hub."""
+
+    def __init__(self, sock: socket.socket, near: bool, where: str) -> None:
+        self._prepare()
+        self.pid, self.binary, self._stderr = os.getpid(), where, -1
+        self._near, self._where = near, where
+        self._sock = sock
+        self._run = 0
+        self._numbers = 1 << 20  # of memory for batches from another host
+        limit_silence(sock)
+        _alive.add(self)
+
+    def send(self, data: bytes) -> None:
+        """As a Client does. If the hub is gone, what it sent before can still be read."""
+        if proto.words.unpack_from(data)[0] == proto.START:
+            self._run = proto.words.unpack_from(data)[3]
+        self.dirty = True
+        if self._released:
+            data = self._releases() + data
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            try:
+                self._sock.sendall(data)
+            except OSError as err:
+                if not isinstance(err, (BrokenPipeError, ConnectionResetError)):  # another thread closed it
+                    raise self._died("") from None
+                raise
+        self.dirty = False
+
+    def leave(self) -> None:
+        """Tells that no more batches are wanted of the run under way."""
+        self.send(proto.pack(LEAVE, self._run))
+
+    def receive(self, got: int = 0) -> Frame:
+        """As a Client does. The bytes of a batch from another host follow its frame."""
+        frame = super().receive(got)
+        if self._near or frame[0] != proto.BATCH:
+            return frame
+        kind, flags, size, number, _, samples, _, length, *rest = frame
+        memory = mmap.mmap(-1, length)
+        self.dirty = True
+        with memoryview(memory) as view:
+            at = 0
+            while at < length:
+                try:
+                    n = self._sock.recv_into(view[at:])
+                except OSError:
+                    n = 0
+                if n == 0:
+                    raise self._died("")
+                at += n
+        self.dirty = False
+        self._numbers += 1
+        self._segments[self._numbers] = memory, ctypes.c_char * length
+        return (kind, flags, size, number, self._numbers, samples, 0, length, *rest)  # type: ignore[return-value]
+
+    def release(self, segment: int, offset: int) -> None:
+        """As a Client does; memory for a batch from another host is this process's own."""
+        if self._near:
+            super().release(segment, offset)
+        else:
+            self._segments.pop(segment, None)
+
+    def _heartbeat(self) -> None:
+        _, flags, size, run, waited, *_ = proto.words.unpack(self._frame)
+        body = self.body(size) if size else b""
+        seconds = waited // 1000
+        if flags & FOR_PEERS:
+            if seconds in (30, 120, 600) or (seconds and seconds % 3600 == 0):
+                logger.warning("waiting for %s of this rank for %d s, to take batches or to begin an iteration", body.decode(), seconds)
+        elif body:
+            self.hear(run, body)
+
+    def forward(self) -> None:
+        """The process that reads logs what the child writes."""
+
+    def _died(self, what: str) -> ShardtoolError:
+        if self.pid != os.getpid():
+            return ClosedError("this reader belongs to the process that forked this one: make or iterate one here")
+        if self._closed:
+            return ClosedError("the loader or data set was closed")
+        self._sock.close()
+        silent = f"did not respond for {SILENCE:.0f} s" if "respond" in what else "ended without closing its loader: it was killed"
+        return ServerDiedError(f"{self._where}, {silent}")
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self.pid != os.getpid():
+            return
+        self._closed = True
+        _alive.discard(self)
+        if self._sock.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
+                self._sock.shutdown(socket.SHUT_RDWR)
+            self._sock.close()
+        self._segments.clear()
+
+    def forget(self) -> None:
+        """In a forked process: closes the copy of the connection."""
+        self._sock.close()
+
+
+def _members(group: Any) -> "Tuple[int, int, Gather]":
+    """Returns the number of this process in a group, how many there are, and how they exchange
+    values."""
+    if hasattr(group, "get_group") and hasattr(group, "mesh"):  # a DeviceMesh
+        if getattr(group, "ndim", 1) != 1:
+            raise ConfigError("peers: give one dimension of the device mesh, such as mesh['tp']")
+        group = group.get_group()
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and isinstance(group, distributed.ProcessGroup):
+        count = int(distributed.get_world_size(group))
+
+        def gather(value: Any) -> List[Any]:
+            out = [None] * count
+            distributed.all_gather_object(out, value, group=group)
+            return out
+
+        return int(distributed.get_rank(group)), count, gather
+    try:
+        index, count, exchange = int(group.rank), int(group.size), group.allgather
+    except (AttributeError, TypeError):
+        raise ConfigError(
+            f"peers={group!r}: give a process group of torch.distributed, one dimension of a device mesh, or an object with rank, size"
+            " and allgather(value), such as a communicator of mpi4py"
+        ) from None
+    return index, count, exchange
+
+
+def _host() -> str:
+    """Identifies what processes must share to map each other's memory: a kernel, and names of
+    sockets."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip() + os.readlink("/proc/self/ns/net")
+    except OSError:
+        return socket.gethostname()
+
+
+def _addresses() -> List[str]:
+    """Returns addresses at which other hosts may reach this one, the likeliest first."""
+    out = []
+    for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(","):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            said = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            out.append(socket.inet_ntoa(said[20:24]))
+    master = os.environ.get("MASTER_ADDR")
+    if master:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect((master, 9))  # sends nothing: the system chooses an interface
+            out.append(str(sock.getsockname()[0]))
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        out += [str(info[4][0]) for info in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
+    return list(dict.fromkeys([*out, name]))
