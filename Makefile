@@ -45,7 +45,7 @@ version:
 
 # The same commit, Go and zlib give the same bytes.
 .PHONY: wheel
-wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 for aarch64
+wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOOS=darwin or linux, GOARCH=arm64 or amd64
 	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(subst -dev,.dev,$(VERSION))-*' -delete
 	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
@@ -55,15 +55,16 @@ release: ## binaries for linux and darwin, wheels, SBOM and checksums, in dist/r
 	rm -rf dist/release && mkdir -p dist/release
 	for target in $(RELEASES); do \
 		GOOS=$${target%-*} GOARCH=$${target#*-} $(MAKE) --no-print-directory build BIN=dist/release/shardtool-$$target; done
-	for arch in amd64 arm64; do GOARCH=$$arch $(MAKE) --no-print-directory wheel; done
+	for target in $(RELEASES); do GOOS=$${target%-*} GOARCH=$${target#*-} $(MAKE) --no-print-directory wheel; done
 	cp dist/*.whl dist/release/
 	$(GO) run .ci/sbom.go dist/release/shardtool-linux-amd64 > dist/release/shardtool.cdx.json
 	cd dist/release && sha256sum * > SHA256SUMS
 
 IMAGE ?= shardtool
+ENGINE ?= $(if $(shell command -v podman),podman,docker)
 .PHONY: image
 image: ## the container image, with podman or docker; pass flags of its build in IMAGEFLAGS
-	$$(command -v podman || echo docker) build -f deploy/Containerfile --build-arg VERSION=$(VERSION) -t $(IMAGE):$(subst +,-,$(VERSION)) $(IMAGEFLAGS) .
+	$(ENGINE) build -f deploy/Containerfile --build-arg VERSION=$(VERSION) -t $(IMAGE):$(subst +,-,$(VERSION)) $(IMAGEFLAGS) .
 
 .PHONY: man
 man: build ## a man page for each command, dist/man1; show one with man -l dist/man1/shardtool-pack.1
@@ -77,8 +78,13 @@ demo: build ## pack a small data set of images, look at it, read every sample ba
 screenshots: build ## draw the pictures of docs/viewing.md (needs Chromium)
 	@.ci/screenshots bin/shardtool
 
+.PHONY: notes
+notes: ## what CHANGELOG.md has of the version in VERSION; CONTRIBUTING.md says how a release is made
+	@$(GO) run .ci/notes.go
+
 .PHONY: test
 test: ## every test; lists the tests left out with the reasons, and ends with a line of counts
+	@echo "make test: every test, in about ten minutes on two idle cores. Go fetches modules that are not on this machine yet: that needs a network."
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
 
 .PHONY: corpora
@@ -120,11 +126,13 @@ fuzz: ## every fuzz target in turn, each for FUZZTIME (10s)
 .PHONY: vet
 vet: ## that everything builds for macOS, and go vet of the tools; golangci-lint vets the rest
 	GOOS=darwin CGO_ENABLED=0 $(GO) build ./...
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./cmd/shardtool/internal/serve ./cmd/shardtool/internal/receive
 	for tool in .ci/*.go; do $(GO) vet $$tool; done
 
 .PHONY: lint
 lint: ## gofmt, vet, golangci-lint with staticcheck and the import rules, and the figures of make house
 	$(GO) run .ci/licenses.go -check
+	$(GO) run .ci/notes.go -check
 	$(GO) run .ci/house.go -check
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
@@ -170,6 +178,8 @@ test-slurm: ## deploy: pack under a private Slurm (needs slurm-wlm and munge), c
 
 # numpy and torch are those of the system if it has them, such as Debian's python3-torch: pip's packages have gigabytes.
 $(VENV)/ready: python/requirements-test.txt python/requirements-torch.txt
+	@$(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || { \
+		echo "this needs Python 3.9 or newer with venv, and '$(PYTHON)' is not that: install it (Debian: python3-venv), or give PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear --system-site-packages $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	if $(VENV)/bin/python -c 'import torch' 2>/dev/null; then \
@@ -179,7 +189,15 @@ $(VENV)/ready: python/requirements-test.txt python/requirements-torch.txt
 .PHONY: test-python
 test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, also of the wheel; pass flags of pytest in PYTESTFLAGS (-n 0: in one process)
 	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
+	@$(MAKE) --no-print-directory test-portable
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTESTFLAGS)
+
+# What macOS runs, on any system: temporary files, pipes and ps in place of what only Linux has.
+PORTABLE := order robust writer samples image_fields torch_dataset torch_stop optimize
+.PHONY: test-portable
+test-portable: build $(VENV)/ready ## the Python package without what only Linux has, as on macOS
+	cd python && SHARDTOOL_PORTABLE=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
+		$(PORTABLE:%=tests/test_%.py)
 
 .PHONY: test-torch
 test-torch: build $(VENV)/ready ## only the tests with PyTorch; an error if it is missing

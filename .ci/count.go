@@ -1,8 +1,8 @@
 // Command count reads what `go test -json` writes, prints what a person wants of
 // it, and ends with one line that counts: N passed, N failed, N skipped.
 //
-// Skipped tests are listed by their reasons above that line: what this machine left
-// out. Tests and subtests count one each. A package that fails without a failed test,
+// Skipped tests are listed by their reasons above that line, and nowhere else: what this
+// machine left out. Tests and subtests count one each. A package that fails without a failed test,
 // because it does not build or because it panics, counts as one failure. The exit
 // status is 1 where anything failed or nothing ran.
 package main
@@ -89,7 +89,7 @@ func count(r io.Reader, w io.Writer) (n counts, err error) {
 			} else {
 				endPackage(w, &n, e, failedIn[e.Package] > 0, output[id])
 			}
-			if e.Test != "" && e.Action != "pass" {
+			if e.Test != "" && e.Action == "fail" {
 				show(w, e, output[id])
 			}
 			if e.Test != "" && e.Action == "skip" {
@@ -145,9 +145,9 @@ func reason(output []string) string {
 	return said
 }
 
-// show prints what a failed or skipped test said.
+// show prints what a failed test said.
 func show(w io.Writer, e event, output []string) {
-	fmt.Fprintf(w, "%s  %s %s\n", strings.ToUpper(e.Action), e.Package, e.Test)
+	fmt.Fprintf(w, "FAIL  %s %s\n", e.Package, e.Test)
 	for _, line := range output {
 		if !strings.HasPrefix(line, "=== ") {
 			fmt.Fprint(w, line)

@@ -344,7 +344,7 @@ func TestAppendMeanwhile(t *testing.T) {
 	if len(d.Info().Removed) != 3 || len(d.Info().Purged) != 2 || d.NumSamples() != first.NumSamples()+20 {
 		t.Errorf("%d of %d, %d purged", len(d.Info().Removed), d.NumSamples(), len(d.Info().Purged))
 	}
-	everyPath(t, d, []int{3, 4, 20})
+	everyPath(t, "", d, []int{3, 4, 20})
 	verified(t, store)
 	// Where other samples were packed meanwhile, the pack is lost, as ever.
 	late, err := writer.New(t.Context(), store, o)

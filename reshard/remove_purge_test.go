@@ -87,7 +87,7 @@ func TestPurge(t *testing.T) {
 			if d.Digest() != before.Digest() || !slices.Equal(d.Info().Purged, d.Info().Removed) || len(d.Info().Purged) != len(removed) {
 				t.Errorf("%d purged, %d removed, digest %v", len(d.Info().Purged), len(d.Info().Removed), d.Digest())
 			}
-			everyPath(t, d, removed)
+			everyPath(t, name, d, removed)
 			verified(t, store)
 			samePlaces(t, before, d)
 
@@ -219,7 +219,7 @@ func TestPurgeAgain(t *testing.T) {
 	removed := []int{3, 4, 5, 60, 61, 120}
 	nowhere(t, store, removed)
 	verified(t, store)
-	everyPath(t, open(t, store, reader.Options{}), removed)
+	everyPath(t, "", open(t, store, reader.Options{}), removed)
 	res, err := writer.Prune(t.Context(), store, writer.PruneOptions{Keep: 1, Grace: -1})
 	if err != nil || len(res.Left) != 0 {
 		t.Errorf("%+v, %v", res, err)
