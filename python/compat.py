@@ -32,6 +32,22 @@ PACKAGES = ("torch", "torchvision", "torchdata", "lightning", "accelerate", "tra
 #: The oldest is that of pyproject.toml.
 MINORS = range(9, 20)
 
+#: What the page says of macOS, which this program does not run on.
+MACOS = """\
+## macOS
+
+The binary and the wheel build for macOS 12 and newer, on Intel and Apple processors. **Nothing has been run on a Mac yet.** Tested so far:
+
+- Everything compiles for macOS, in each run of continuous integration; the wheel for macOS is built and its tag and program are checked.
+- `make test-portable` runs the tests of the Loader, Dataset, `open`, Writer, `optimize`, images and PyTorch's DataLoader on Linux with
+  `SHARDTOOL_PORTABLE=1`. Package and program then use what macOS has: temporary files for batches, a pipe to the Writer's process,
+  a socket in a private folder between workers, `ps`, and processes that look for their parents. Continuous integration runs it.
+- `.github/workflows/macos.yml` runs the same tests on a Mac, when it is started by hand and for each release.
+
+On macOS, batches are in files that the system may also write to its disk, the Writer copies samples twice, and the number of
+processors is that of the machine. A worker 0 that is killed leaves an empty socket file in `TMPDIR`.
+"""
+
 #: What a part shows, and its tests.
 PARTS = {
     "suite": ("the whole suite", "tests"),
@@ -178,6 +194,8 @@ def page(results: Dict[str, Result]) -> str:
         *(f"| {PARTS[name][0]} | {result.cells()} |" for name, result in parts.items()),
         "",
         "The training loops are in `python/examples/loops`: each is a page to start from.",
+        "",
+        *MACOS.splitlines(),
         "",
         "## Python",
         "",

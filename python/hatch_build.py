@@ -16,9 +16,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Architectures as Go and wheels name them. A static binary needs only Linux: these are the oldest
-#: tags for both C libraries that Python 3.9 knows.
-TAGS = {go: f"py3-none-manylinux_2_17_{wheel}.musllinux_1_1_{wheel}" for go, wheel in (("amd64", "x86_64"), ("arm64", "aarch64"))}
+#: Systems and architectures as Go and wheels name them. A static binary needs only Linux: these are
+#: the oldest tags for both C libraries that Python 3.9 knows. Programs of Go 1.26 need macOS 12.
+TAGS = {
+    **{f"linux/{go}": f"manylinux_2_17_{wheel}.musllinux_1_1_{wheel}" for go, wheel in (("amd64", "x86_64"), ("arm64", "aarch64"))},
+    **{f"darwin/{go}": f"macosx_12_0_{wheel}" for go, wheel in (("amd64", "x86_64"), ("arm64", "arm64"))},
+}
 
 
 def run(*command: str, **env: str) -> str:
@@ -52,14 +55,15 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
             )
         if version == "editable":
             return
-        goarch = run("go", "env", "GOARCH", GOOS="linux")
-        if goarch not in TAGS:
-            raise SystemExit(f"no wheel for {goarch}: GOARCH must be one of {', '.join(TAGS)}")
-        work = ROOT / "dist" / goarch
+        goos, goarch = run("go", "env", "GOOS", "GOARCH").split()
+        target = f"{goos}/{goarch}"
+        if target not in TAGS:
+            raise SystemExit(f"no wheel for {target}: GOOS/GOARCH must be one of {', '.join(TAGS)}")
+        work = ROOT / "dist" / f"{goos}-{goarch}"
         work.mkdir(parents=True, exist_ok=True)
-        run("make", "--no-print-directory", "build", f"BIN={work}/shardtool", GOOS="linux", GOARCH=goarch)
+        run("make", "--no-print-directory", "build", f"BIN={work}/shardtool", GOOS=goos, GOARCH=goarch)
         info = f"shardtool-{self.metadata.version}.dist-info/licenses"
-        build_data["tag"] = TAGS[goarch]
+        build_data["tag"] = f"py3-none-{TAGS[target]}"
         build_data["pure_python"] = False
         build_data["force_include"].update({
             str(work / "shardtool"): "shardtool/bin/shardtool",

@@ -15,11 +15,12 @@ import signal
 import subprocess
 import tarfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
 import shardtool
+from shardtool._system import PORTABLE
 
 # A job in the background of a shell begins with SIGINT ignored, and processes that it starts
 # inherit that.
@@ -129,25 +130,32 @@ def in_groups(**options: Any) -> Dict[str, Any]:
     return options
 
 
-def children(of: object = "self") -> List[int]:
-    """The serve processes that a process has, the ones not waited for included."""
-    out = []
+def processes(of: object) -> Iterator[Tuple[int, str]]:
+    """The processes that a process started, the ones not waited for included; their programs."""
+    if PORTABLE:
+        done = subprocess.run(["ps", "-Ao", "ppid=,pid=,comm="], capture_output=True, text=True, timeout=60, check=True)
+        for parent, pid, program in (line.split(None, 2) for line in done.stdout.splitlines()):
+            if int(parent) == (os.getpid() if of == "self" else of):
+                yield int(pid), Path(program).name.split()[0]
+        return
     for task in os.listdir(f"/proc/{of}/task"):
         with contextlib.suppress(FileNotFoundError):  # the thread has ended
             for pid in Path(f"/proc/{of}/task/{task}/children").read_text().split():
-                if (Path("/proc") / pid / "stat").read_text().split()[1] == "(shardtool)":
-                    out.append(int(pid))
-    return out
+                yield int(pid), (Path("/proc") / pid / "stat").read_text().split()[1].strip("()")
+
+
+def children(of: object = "self") -> List[int]:
+    """The serve processes that a process has, the ones not waited for included."""
+    return [pid for pid, program in processes(of) if program == "shardtool"]
 
 
 def end_sessions() -> None:
     """Kills processes in their own sessions that a failed test left running; they would slow down
     all other tests."""
-    for task in os.listdir("/proc/self/task"):
+    for pid, _ in processes("self"):
         with contextlib.suppress(OSError):
-            for pid in map(int, Path(f"/proc/self/task/{task}/children").read_text().split()):
-                if os.getsid(pid) == pid:
-                    os.killpg(pid, signal.SIGKILL)
+            if os.getsid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
 
 
 @pytest.fixture(autouse=True)

@@ -150,7 +150,7 @@ def test_command(installed: Installed) -> None:
     program = Path(installed.python("from shardtool.wire import program; print(program.find())").strip())
     program.rename(program.with_name("away"))
     try:
-        assert "install the wheel for Linux" in installed.run("shardtool", "version", code=2)
+        assert "install the wheel for this system" in installed.run("shardtool", "version", code=2)
     finally:
         program.with_name("away").rename(program)
 
@@ -219,9 +219,18 @@ def test_no_source_distribution(tmp_path: Path) -> None:
 
 
 def test_unknown_machine(tmp_path: Path) -> None:
-    done = build(tmp_path, GOARCH="riscv64")
+    done = build(tmp_path, GOOS="linux", GOARCH="riscv64")
     assert done.returncode != 0
-    assert "GOARCH must be one of amd64, arm64" in done.stderr
+    assert "no wheel for linux/riscv64: GOOS/GOARCH must be one of linux/amd64, linux/arm64, darwin/amd64, darwin/arm64" in done.stderr
+
+
+def test_macos(tmp_path: Path) -> None:
+    """The wheel for macOS has its tag and a program for it."""
+    wheel = built(tmp_path, GOOS="darwin")
+    machine = {"amd64": "x86_64", "arm64": "arm64"}[go("GOARCH")]
+    assert wheel.name.endswith(f"-py3-none-macosx_12_0_{machine}.whl")
+    with zipfile.ZipFile(wheel) as z:
+        assert z.read("shardtool/bin/shardtool")[:4] == b"\xcf\xfa\xed\xfe"  # Mach-O of 64 bits
 
 
 def test_outside_the_repository(tmp_path: Path) -> None:

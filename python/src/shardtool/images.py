@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from typing import Any, Callable, Literal, Optional, Sequence, Union
 
 from . import _checks
+from ._system import processors
 from .errors import ConfigError, DecodeError
 from .read import decoders, nvjpeg
 from .read.decoding import Failed, Payloads, Pixels, Threads
@@ -84,7 +84,7 @@ class Image(Pixels):
             raise ConfigError(f"scale={scale!r}, ratio={ratio!r}: give the least and the greatest; scale is between 0 and 1")
         self.size = height, width
         self.crop, self.flip, self.scale, self.ratio = crop, flip, (low, high), (narrow, wide)
-        self.layout, self.exif, self.threads = layout, exif, given["threads"] or len(os.sched_getaffinity(0))
+        self.layout, self.exif, self.threads = layout, exif, given["threads"] or processors()
         if not re.fullmatch(r"cpu|cuda(:\d+)?", decode):
             raise ConfigError(f"decode={decode!r}: give 'cpu', 'cuda', or a GPU such as 'cuda:1'")
         decoders.numpy()

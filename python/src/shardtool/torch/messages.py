@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import socket
 import struct
+from multiprocessing import util
 from typing import Any, Dict, Optional, Tuple
 
 from .. import errors
+from .._system import PORTABLE
 
 _head = struct.Struct("<IQ")  # length of the JSON, length of the bytes
 _credentials = struct.Struct("3i")
@@ -20,12 +23,13 @@ class Gone(Exception):
 
 
 def listen() -> "Tuple[socket.socket, str]":
-    """Returns a listening socket and its name, which the kernel chooses and which leaves no
-    file."""
+    """Returns a listening socket and its name. On Linux the kernel chooses the name, and it leaves
+    no file; elsewhere it is a file in a folder that only this user can open, and that ends with the
+    process."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.bind("")
+    sock.bind(os.path.join(util.get_temp_dir(), f"relay-{secrets.token_hex(4)}") if PORTABLE else "")
     sock.listen(64)
-    return sock, bytes(sock.getsockname()).hex()
+    return sock, os.fsencode(sock.getsockname()).hex()
 
 
 def connect(name: str) -> Optional[socket.socket]:
@@ -41,6 +45,8 @@ def connect(name: str) -> Optional[socket.socket]:
 
 def ours(sock: socket.socket) -> bool:
     """Whether the process at the other end belongs to this user."""
+    if PORTABLE:
+        return True  # others cannot open the folder
     _, uid, _ = _credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _credentials.size))
     return bool(uid == os.geteuid())
 

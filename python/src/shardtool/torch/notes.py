@@ -18,6 +18,7 @@ import zlib
 from multiprocessing import context, reduction
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from .._system import nameless
 from ..errors import ShardtoolError
 from ..stats import Stats
 
@@ -64,7 +65,7 @@ class Board:
         self.ticket = 0
         #: The owner's records of loops, by ticket and turn: see _loop.
         self.loops: Dict[Tuple[int, int], Tuple[int, str]] = {}
-        self._fd = os.memfd_create("shardtool-board", os.MFD_CLOEXEC)
+        self._fd = nameless("shardtool-board")
 
     def __getstate__(self) -> Dict[str, Any]:
         if context.get_spawning_popen() is None:

@@ -20,9 +20,9 @@ import socket
 import threading
 import time
 from multiprocessing import util
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
+from .._system import started
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError
 from ..fields import unresolved
@@ -77,16 +77,6 @@ def left(board: Board, last: Dict[str, Any]) -> bool:
     if loop.batches == last["batches"]:
         return bool(last["broken"] or (loop.batches and not last["ended"] and not last["last"]))
     return bool(last["broken"] or loop.failed or loop.batches)
-
-
-def started(pid: int) -> str:
-    """Returns when a process started, to tell it from a later one with the same number; "" if it
-    has ended."""
-    try:
-        said = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return ""
-    return "" if said[0] in "ZX" else said[19]
 
 
 def _missing(board: Board, last: Dict[str, Any]) -> str:

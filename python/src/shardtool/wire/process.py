@@ -9,7 +9,8 @@ import subprocess
 import weakref
 from typing import Optional, Sequence
 
-from ..errors import BinaryError, ConfigError, ServerDiedError
+from .._system import nameless
+from ..errors import BinaryError, ServerDiedError
 from . import program
 
 logger = logging.getLogger("shardtool")
@@ -19,12 +20,10 @@ class Process:
     """The child process. It belongs to the process that started it: a fork forgets it."""
 
     def _spawn(self, *arguments: str, stdin: int, stdout: int, pass_fds: Sequence[int]) -> None:
-        if not hasattr(os, "memfd_create"):
-            raise ConfigError("shardtool's Python package needs Linux")
         self.pid = os.getpid()
         self.binary = program.find()
         # Not a pipe, which nobody would drain. It is read when there is a reason.
-        self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
+        self._stderr = nameless("shardtool-stderr")
         fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)
         command = [self.binary, *arguments]
         try:

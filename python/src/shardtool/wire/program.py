@@ -24,7 +24,7 @@ def find() -> str:
     found = _in_path()
     if found is None:
         raise BinaryError(
-            "the program shardtool was not found: install the wheel for Linux, which contains it, or build it with"
+            "the program shardtool was not found: install the wheel for this system, which contains it, or build it with"
             " `make build` and put it into PATH or its path into SHARDTOOL_BINARY"
         )
     return found

@@ -12,6 +12,7 @@ import struct
 import subprocess
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
+from .._system import PORTABLE, nameless
 from ..errors import ShardtoolError, from_body
 from .process import Process, logger
 
@@ -39,7 +40,7 @@ class _Memory:
     it twice."""
 
     def __init__(self) -> None:
-        self.file = os.memfd_create("shardtool-samples", os.MFD_CLOEXEC)
+        self.file = nameless("shardtool-samples")
         try:
             os.ftruncate(self.file, _SLOTS * _SLOT)
             self._map = mmap.mmap(self.file, _SLOTS * _SLOT)
@@ -92,10 +93,11 @@ class _Memory:
 
 
 def _memory() -> Optional[_Memory]:
-    """Returns None if the system has no memory to share; all frames then pass through the pipe."""
+    """Returns None if the system has no memory to share, or only as a file; all frames then pass
+    through the pipe."""
     try:
-        return _Memory()
-    except (AttributeError, OSError):
+        return None if PORTABLE else _Memory()
+    except OSError:
         return None
 
 

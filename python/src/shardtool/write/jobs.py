@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import time
 import traceback
 from collections import deque
 from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from .._system import end_with_parent
 from ..errors import ConfigError, EncodeError, ShardtoolError
 from ..wire import receiver
 from ..writer import Writer
@@ -218,7 +217,7 @@ def begin_process(parent: int) -> None:
     # The pool's processes hold both ends of its queues: without this they outlive a parent that was
     # killed.
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        end_with_parent()
     if os.getppid() == 1 != parent:  # it was killed before that
         os._exit(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .._system import processors
 from ..errors import ConfigError
 
 #: The most parts of a data set, as package writer has it.
@@ -108,7 +109,7 @@ def joined(results: List[Dict[str, Any]]) -> Dict[str, Any]:
 
 def cores() -> int:
     """The cores that this process may use, with the limit of its container."""
-    n = len(os.sched_getaffinity(0))
+    n = processors()
     try:
         with open("/sys/fs/cgroup/cpu.max") as f:
             quota, period = f.read().split()

@@ -27,8 +27,7 @@ type ring struct {
 	// the ring locked.
 	announce func(number uint32, fd int, size int) error
 	retired  func(number uint32) error
-	// back takes memory for a piece of a segment's file.
-	back func(fd int, offset, size int64) error
+	memory   memory
 
 	mu       sync.Mutex
 	bound    int
@@ -42,7 +41,7 @@ type ring struct {
 // segment is one segment of a ring.
 type segment struct {
 	number uint32
-	fd     int
+	file   *os.File
 	data   []byte
 	backed int // bytes from the beginning on that have memory
 	free   extent.List
@@ -50,7 +49,7 @@ type segment struct {
 }
 
 func newRing(announce func(uint32, int, int) error, retired func(uint32) error) *ring {
-	return &ring{announce: announce, retired: retired, back: func(fd int, offset, size int64) error { return unix.Fallocate(fd, 0, offset, size) }}
+	return &ring{announce: announce, retired: retired, memory: system()}
 }
 
 // limit sets the bound, in bytes of all segments. Segments that exist already stay.
@@ -113,7 +112,7 @@ func (r *ring) fill(s *segment, to int) error {
 	const least, most = 1 << 20, 64 << 20 // of one call, because a signal undoes a call
 	for to = min(align(to, least), len(s.data)); s.backed < to; {
 		n := min(to-s.backed, most)
-		err := r.back(s.fd, int64(s.backed), int64(n))
+		err := r.memory.back(s.file, int64(s.backed), int64(n))
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -132,7 +131,7 @@ func (r *ring) noMemory(err error) error {
 		has += s.backed
 	}
 	return fmt.Errorf("serve: the system gives no memory for another batch, batches have %d bytes so far: %w: make batches smaller, prefetch fewer or let"+
-		" go of them sooner, lower memory or shuffle_memory, or give the job more", has, os.NewSyscallError("fallocate", err))
+		" go of them sooner, lower memory or shuffle_memory, or give the job more", has, err)
 }
 
 // grow adds a segment that has room for n bytes, if the bound allows. Each is as large as all
@@ -154,11 +153,11 @@ func (r *ring) grow(n int) (*segment, error) {
 	if size > room {
 		size = n // the bound is no multiple of a page
 	}
-	s, err := newSegment(r.next, size)
+	s, err := r.newSegment(size)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.announce(s.number, s.fd, size); err != nil {
+	if err := r.announce(s.number, int(s.file.Fd()), size); err != nil {
 		_ = s.close()
 		return nil, err
 	}
@@ -217,33 +216,22 @@ func (r *ring) close() {
 
 // close unmaps a segment. Its memory is free when the parent has done so, too.
 func (s *segment) close() error {
-	unix.Close(s.fd)
+	s.file.Close()
 	return unix.Munmap(s.data)
 }
 
-// newSegment makes a file of memory that keeps its size for ever, and maps it.
-func newSegment(number uint32, size int) (*segment, error) {
-	fail := func(what string, err error) (*segment, error) {
-		return nil, fmt.Errorf("serve: %d bytes of shared memory: %w", size, os.NewSyscallError(what, err))
-	}
-	fd, err := unix.MemfdCreate("shardtool", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+// newSegment makes the next segment and maps it.
+func (r *ring) newSegment(size int) (*segment, error) {
+	f, err := r.memory.file(size)
 	if err != nil {
-		return fail("memfd_create", err)
+		return nil, fmt.Errorf("serve: %d bytes of shared memory: %w", size, err)
 	}
-	if err = unix.Ftruncate(fd, int64(size)); err != nil {
-		unix.Close(fd)
-		return fail("ftruncate", err)
-	}
-	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
-		unix.Close(fd)
-		return fail("fcntl", err)
-	}
-	data, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		unix.Close(fd)
-		return fail("mmap", err)
+		f.Close()
+		return nil, fmt.Errorf("serve: %d bytes of shared memory: %w", size, os.NewSyscallError("mmap", err))
 	}
-	return &segment{number: number, fd: fd, data: data, free: extent.List{{At: 0, Size: size}}, used: map[uint64]int{}}, nil
+	return &segment{number: r.next, file: f, data: data, free: extent.List{{At: 0, Size: size}}, used: map[uint64]int{}}, nil
 }
 
 // get takes the first extent that is large enough.

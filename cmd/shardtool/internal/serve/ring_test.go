@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
@@ -15,6 +16,11 @@ import (
 // bound holds, segments that are in the way are retired, and when all is back there is as much room
 // as in the beginning.
 func TestRing(t *testing.T) {
+	t.Run("system", func(t *testing.T) { testRing(t, system()) })
+	t.Run("portable", func(t *testing.T) { testRing(t, portable) })
+}
+
+func testRing(t *testing.T, m memory) {
 	const bound = 40 << 20
 	rng := rand.New(rand.NewPCG(1, 2))
 	announced, retired := map[uint32]int{}, 0
@@ -36,6 +42,7 @@ func TestRing(t *testing.T) {
 		retired++
 		return nil
 	})
+	r.memory = m
 	r.limit(bound)
 	defer r.close()
 	var held []region
@@ -112,9 +119,9 @@ func TestNoMemory(t *testing.T) {
 	defer r.close()
 	r.limit(64 << 20)
 	left := int64(3 << 20)
-	allocate := r.back
+	allocate := r.memory.back
 	interrupted := 0
-	r.back = func(fd int, at, size int64) error {
+	r.memory.back = func(f *os.File, at, size int64) error {
 		if interrupted++; interrupted%2 == 1 {
 			return unix.EINTR
 		}
@@ -122,7 +129,7 @@ func TestNoMemory(t *testing.T) {
 			return unix.ENOSPC
 		}
 		left -= size
-		return allocate(fd, at, size)
+		return allocate(f, at, size)
 	}
 	var held []region
 	for {

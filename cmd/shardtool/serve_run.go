@@ -60,12 +60,20 @@ const lower = 3
 // giveWay lowers the priority of all threads, from which later ones inherit it. The second pass
 // finds threads that began during the first.
 func giveWay() {
-	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the priority
+	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return
+	}
+	if runtime.GOOS != "linux" { // there it is a matter of processes
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, now+lower)
+		return
+	}
+	now = 20 - now // as the system call has it
 	for range 2 {
 		threads, _ := os.ReadDir("/proc/self/task")
 		for _, t := range threads {
-			if id, _ := strconv.Atoi(t.Name()); err == nil && id > 0 {
-				_ = unix.Setpriority(unix.PRIO_PROCESS, id, 20-raw+lower)
+			if id, _ := strconv.Atoi(t.Name()); id > 0 {
+				_ = unix.Setpriority(unix.PRIO_PROCESS, id, now+lower)
 			}
 		}
 	}

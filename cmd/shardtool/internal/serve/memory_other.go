@@ -1,0 +1,5 @@
+//go:build !linux
+
+package serve
+
+func system() memory { return portable }

@@ -1,0 +1,61 @@
+"""What only Linux has, and what takes its place on other systems."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+#: Whether to use only what every Unix has: on other systems, and where tests ask for it.
+PORTABLE = sys.platform != "linux" or os.environ.get("SHARDTOOL_PORTABLE") == "1"
+
+
+def nameless(name: str) -> int:
+    """Returns the descriptor of a file that no folder has: in memory on Linux, where ``name`` is
+    for people who look, and a temporary one elsewhere."""
+    if not PORTABLE:
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as f:
+        return os.dup(f.fileno())
+
+
+def processors() -> int:
+    """The number of processors that this process may use."""
+    return (os.cpu_count() or 1) if PORTABLE else len(os.sched_getaffinity(0))
+
+
+def started(pid: int) -> str:
+    """Returns when a process started, to tell it from a later one with the same number; "" if it
+    has ended."""
+    try:
+        if not PORTABLE:
+            said = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            return "" if said[0] in "ZX" else said[19]
+        ps = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+        done = subprocess.run(ps, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False)
+        state, _, when = done.stdout.partition(" ")
+        return "" if state.startswith("Z") else when.strip()
+    except OSError:
+        return ""
+
+
+def end_with_parent() -> None:
+    """From now on, this process ends when its parent does, however that ends."""
+    parent = os.getppid()
+    if not PORTABLE:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    else:
+
+        def follow() -> None:
+            while os.getppid() == parent:
+                time.sleep(1)
+            os._exit(1)
+
+        threading.Thread(target=follow, name="shardtool-parent", daemon=True).start()
