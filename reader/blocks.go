@@ -256,7 +256,7 @@ func (l *layerBlocks) step(b *Block) error {
 	at, err, ok := l.pull()
 	switch {
 	case err == nil && (!ok || at.First != b.First || at.Samples != b.Samples):
-		err = fmt.Errorf("reader: %w: its blocks differ from those of the data set from sample %d on: make the layer again", format.ErrMismatch, b.First)
+		err = fmt.Errorf("reader: %w: its blocks differ from the blocks of the data set from sample %d on: make the layer again", format.ErrMismatch, b.First)
 		l.err = l.of.failed(err)
 	case err == nil && at.Large:
 		_, err = at.Next()

@@ -391,7 +391,7 @@ func (d *Dataset) ownOnly(what string) error {
 	if d.plain() {
 		return nil
 	}
-	return fmt.Errorf("reader: %w: %s are those of one data set, and this one was opened with layers or some fields: read Samples, Blocks or a Stream", ErrFields, what)
+	return fmt.Errorf("reader: %w: %s read one data set alone, and this one was opened with layers or some fields: read Samples, Blocks or a Stream", ErrFields, what)
 }
 
 // only returns the one part that is read for all samples. The error wraps ErrFields where there are

@@ -41,7 +41,7 @@ func (s *Stream) layout(ctx context.Context) (*stacked.Layout, error) {
 		}
 		l, err := in.layout(ctx)
 		if err == nil && l != nil && all.Fields != nil && !l.Equal(all) {
-			err = fmt.Errorf("reader: %w: its rows differ from those of the sources before it: stream samples", ErrFields)
+			err = fmt.Errorf("reader: %w: its rows differ from the rows of the sources before it: stream samples", ErrFields)
 		}
 		if err != nil {
 			return nil, in.failed(err)
@@ -71,7 +71,7 @@ func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
 			case of.Layout == nil:
 				return nil, fmt.Errorf("reader: %w: shard %s is not stacked, so it has no rows: stream samples", ErrFields, of.Name)
 			case l != nil && !l.Equal(of.Layout):
-				return nil, fmt.Errorf("reader: %w: the rows of shard %s differ from those of the shards before it: stream samples", ErrFields, of.Name)
+				return nil, fmt.Errorf("reader: %w: the rows of shard %s differ from the rows of the shards before it: stream samples", ErrFields, of.Name)
 			default:
 				l = of.Layout
 			}

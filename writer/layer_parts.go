@@ -135,7 +135,7 @@ func (s *partSet) settles(base objstore.Store) (cutter, error) {
 	case of == nil:
 		return nil, nil
 	case base == nil:
-		return nil, fmt.Errorf("%w: the parts are those of a layer, which is published by the program that wrote them", ErrSource)
+		return nil, fmt.Errorf("%w: these are parts of a layer, which the program that wrote them publishes", ErrSource)
 	}
 	l := &layerSource{layerBase: &layerBase{store: base, base: of}}
 	shards, number := 0, uint64(0)

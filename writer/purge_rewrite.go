@@ -56,7 +56,7 @@ type rewrite struct {
 func (r *rewrite) load(ctx context.Context) error {
 	ix, tail, err := loadIndex(ctx, r.of.store, r.was.IndexObject())
 	if err == nil && !slices.Equal(ix.Rows, r.was.Rows) {
-		err = fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
+		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was exchanged", format.ErrMismatch)
 	}
 	if err == nil {
 		err = r.was.Index.Hash.Check(tail.Index)

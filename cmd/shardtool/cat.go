@@ -60,7 +60,7 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
 	titled(cmd, "Checkpoints")
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
-	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, those listed beside --checkpoint-in included: a number or a share (default 0.1%)")
+	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, including the ones listed beside --checkpoint-in: a number or a share (default 0.1%)")
 	titled(cmd, "Faults")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")

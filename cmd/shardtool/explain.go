@@ -34,10 +34,10 @@ the checkpoint. All ranks are listed unless --rank is given. Only tables are rea
 
 With --pack or --bucket, or a checkpoint of packed sequences or micro-batches, a step consists of these: each sample is listed with its row in
 the batch of its rank, and with the offset and the length of its piece. The epochs before the step are planned, unless their plans are stored;
-in a mix only those that the sources are in.
+in a mix only epochs that its sources are in.
 
 With a checkpoint alone, print its position, step and epoch, and for each source how many samples it has given and where it continues. With a
-checkpoint and the data set or mix, the steps are those of the checkpoint's run; the mix file is used only to find the data sets, so its
+checkpoint and the data set or mix, the steps are the ones of the checkpoint's run; the mix file is used only to find the data sets, so its
 weights may have changed since. With --change-mix the run continues with the weights of the file.`,
 		Example: "  shardtool explain mix.yaml --shuffle --seed 7 --global-batch 4096 --step 40000 --world-size 8 --rank 3\n" +
 			"  shardtool explain text/ --shuffle --pack 8192 --long split --global-batch 256 --world-size 8 --rank 3 --step 40000\n" +

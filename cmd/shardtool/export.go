@@ -45,7 +45,7 @@ Every byte is checked. .export-FORM.json, which lists the files and their sample
 export is not complete. Several forms may share a place. After an interruption, run the same command again: existing
 files are compared with the data set and kept. The shards of a data set packed with --format tar are plain tars
 already; give its own folder as OUT to add only the indexes. Of a view, DATASET#VIEW, or with --where or --keys, the
-files have the chosen samples alone. hf and megatron take fields with --fields, and those of layers with --layer.`,
+files have only the chosen samples. hf and megatron take fields with --fields, and fields of layers with --layer.`,
 		Example: `  shardtool export out/ tars/
   shardtool export s3://bucket/train /nvme/train --as dali
   shardtool export out/ hub/ --as hf --where 'score >= 3'

@@ -39,7 +39,7 @@ Samples whose members are not adjacent, links and truncated archives are errors.
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndex(cmd, args, &f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.out, "out", "", "folder or store of the data set: that of the archives, or one above them (default: that of the archives)")
+	fl.StringVar(&f.out, "out", "", "folder or store of the data set: a folder above the archives (default: the folder of the archives)")
 	f.pack.addBlockSize(cmd)
 	addDuplicates(cmd, &f.pack.duplicates)
 	fl.IntVar(&f.pack.opt.Workers, "workers", 0, "read this many archives at once (0: the CPUs this process may use)")

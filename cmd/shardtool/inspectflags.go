@@ -38,7 +38,7 @@ func (f *dryFlags) add(cmd *cobra.Command) {
 	f.order.addUnits(cmd)
 	f.mix.add(cmd)
 	f.job.add(cmd)
-	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: those of an epoch of the mix)")
+	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: one epoch of the mix)")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps", "pack", "bucket"}
 	cmd.Flags().VisitAll(func(fl *pflag.Flag) {

@@ -21,8 +21,8 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls DATASET [GLOB…]",
 		Short: "List keys in storage order",
-		Long: `List the keys of all samples, or of those of a view, in storage order, one per line. With GLOBs such as 'dog/*', the keys that match
-one. Removed samples are not listed.
+		Long: `List the keys of a data set or a view in storage order, one per line. With GLOBs such as 'dog/*', list only keys that match
+at least one of them. Removed samples are not listed.
 Only the indexes of the shards are read, no samples. If keys may contain line breaks or tabs, parse --json instead.
 Control characters are escaped on a terminal; files and pipes get keys unchanged.`,
 		Example: "  shardtool ls out/ | head\n  shardtool ls out/ --long\n  shardtool ls out/ 'dog/*'",

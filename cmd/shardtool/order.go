@@ -23,8 +23,8 @@ func newOrder() *cobra.Command {
 		Long: `Print the samples of one rank in the order in which they are delivered, one JSON object per line. Only the manifest is read, and
 with --keys the shards' indexes. Removed samples have no line: their positions are missing.
 
-A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Its lines have the source; their epoch is that
-of the source, and their position counts over all epochs of the mix.
+A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Its lines have the source and the epoch
+of the source; their position counts over all epochs of the mix.
 
 With --pack, samples are packed into sequences, and with --bucket they form micro-batches of samples of similar length. Their
 lengths are an integer attribute of the index. Each line is then a sequence or a micro-batch, and lists its samples, each with

@@ -44,7 +44,7 @@ var orderFlagNames = []string{
 
 func (f *orderFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.BoolVar(&f.opt.Shuffle, "shuffle", false, "shuffle; without it the order is that of storage")
+	fl.BoolVar(&f.opt.Shuffle, "shuffle", false, "shuffle; without it samples come in storage order")
 	fl.Uint64Var(&f.opt.Seed, "seed", 0, "seed of the shuffle")
 	fl.Uint64Var(&f.opt.Epoch, "epoch", 0, "first epoch")
 	fl.Uint64Var(&f.opt.Epochs, "epochs", 1, "epochs from the first on (0: no end)")

@@ -45,8 +45,8 @@ Nothing is visible before the end: the manifest is written last, and only if nob
 continue a pack that was killed, repeat the command with --resume; prune removes its leftovers.
 The bytes written depend on the sources and on the options, never on --workers.
 
-Many machines can pack one data set together with --parts N: each task packs one part, whose number is that of the
-Slurm or Kubernetes task, or --part. A task may be killed and started again. At the end commit publishes all parts;
+Many machines can pack one data set together with --parts N: each task packs the part with the number
+of its Slurm or Kubernetes task, or of --part. A task may be killed and started again. At the end commit publishes all parts;
 missing lists those that are missing. With --on-error skip, --max-skipped limits each part.`,
 		Example: `  shardtool pack photos/ out/ --name train
   shardtool pack photos/ out/ --name train --pack-shuffle 7 --class-field cls
@@ -75,7 +75,7 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
 	titled(cmd, "Shards")
 	f.addSources(cmd)
 	f.share.add(cmd)
-	fl.StringVar(&f.files.ClassField, "class-field", "", "add a field of this name with the class number: that of the sample's first folder")
+	fl.StringVar(&f.files.ClassField, "class-field", "", "add a field of this name with the class of the sample: the number of its first folder")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "pack samples in a random order, drawn with this seed")
 	titled(cmd, "Sources")
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count it")

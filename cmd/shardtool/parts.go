@@ -19,7 +19,7 @@ type partFlags struct{ part, parts int }
 
 func (p *partFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&p.parts, "parts", 0, "divide the sources into this many parts and pack one; commit publishes all")
-	cmd.Flags().IntVar(&p.part, "part", 0, "number of the part, from 0 (default with --parts: that of the Slurm array task or of the pod)")
+	cmd.Flags().IntVar(&p.part, "part", 0, "number of the part, from 0 (default with --parts: the number of the Slurm array task or pod)")
 }
 
 // taskNumbers are the environment variables in which schedulers put the number of a task. They
@@ -140,7 +140,7 @@ type partsCommand struct {
 
 func (p *partsCommand) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&p.parts, "parts", 0, "number of parts that the pack was divided into")
-	cmd.Flags().StringVar(&p.name, "name", "", "beginning of the shards' names (default: that of the parts found)")
+	cmd.Flags().StringVar(&p.name, "name", "", "beginning of the shards' names (default: as in the parts found)")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print the result as JSON")
 }
 

@@ -16,7 +16,7 @@ func newPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune DATASET",
 		Short: "Delete objects that no kept generation names",
-		Long: `Delete objects that no kept generation names: those of older generations, those that unfinished packs left, and views
+		Long: `Delete objects that no kept generation names: objects of older generations, leftovers of unfinished packs, and views
 without a name. Views that have a name stay.
 
 Only objects whose content shows that shardtool wrote them under that name are deleted; others are listed as left.
@@ -26,7 +26,7 @@ Object stores have no such lock. There --grace protects a running pack: younger 
 a pack that has a younger object. The grace period must be longer than a pack takes to upload a shard, and longer than
 the parts of a pack wait for each other. A pack can resume from these objects; --grace 0s deletes them too.
 
-A pack whose objects were deleted nevertheless fails and names them.`,
+A pack that loses objects to a prune fails, and names them.`,
 		Example: "  shardtool prune out/ --dry-run\n  shardtool prune out/ --keep 2\n  shardtool prune out/ --grace 0s",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

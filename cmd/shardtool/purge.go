@@ -26,8 +26,8 @@ Earlier generations keep the old shards until they are deleted: by --generations
 the bytes, or by ` + "`shardtool prune`" + `. Purge cannot reach copies elsewhere: caches of training machines, backups, versions that an
 object store keeps of deleted objects.
 
-Layers in layers/ below DATASET, and those of --layer, are purged after it, and the receipt has theirs. If the command is
-interrupted, the same command finishes.
+The layers in layers/ below DATASET and layers that --layer names are purged after it, and the receipt includes them. Run an
+interrupted command again to finish it.
 
 A purged sample keeps the names and sizes of its fields, and its integer attributes, because lengths decide how other
 samples are packed into sequences; --clear-attr NAME clears one. Archives of another tool (` + "`shardtool index`" + `) are

@@ -26,8 +26,8 @@ removed ones. No shard is read or written, and the command takes about a second.
 The bytes stay in the shards until ` + "`shardtool purge`" + `. Earlier generations still deliver the samples, and so do jobs that
 run; stop and resume them. Until the bytes are purged, --restore puts samples back.
 
-Layers in layers/ below DATASET, and those of --layer, get the same removed samples. If the command is interrupted, the same
-command finishes.
+The samples are also removed from the layers in layers/ below DATASET and from layers that --layer names. Run an
+interrupted command again to finish it.
 
 KEYs are named one by one, or FILE has one per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
 removed unless --allow-missing is set.`,

@@ -46,7 +46,7 @@ func newSelect() *cobra.Command {
 		Short: "Make a view: which samples are read, and how often",
 		Long: `Make a view of a data set: some of its samples, or draws by weight. Nothing is packed again. The view is a small object
 beside the data set; read it as DATASET#NAME. Without --name it has only an ID, DATASET#ID, and is kept until a prune.
-With DATASET#OTHER, samples are chosen from those of another view.
+DATASET#OTHER chooses among the samples of another view.
 
 EXPR compares attributes: = != < <= > >=, in (a, b), between a and b, is null; and, or, not and parentheses join
 comparisons. Key lists are text, one key in each line, of any length. --weight takes an attribute, or a Parquet, CSV or
@@ -69,7 +69,7 @@ A view belongs to the content of the data set. After samples were added, --carry
 	fl.StringVar(&f.weight, "weight", "", "draw in proportion to this attribute, or to the values in a file: `COLUMN|FILE`")
 	fl.StringVar(&f.balance, "balance", "", "draw so that the values of this `ATTR` are equally frequent")
 	fl.StringVar(&f.temperature, "temperature", "", "with --balance: `p/q` from 0 (equally frequent) to 1 (as stored)")
-	fl.Uint64Var(&f.draws, "draws", 0, "samples of an epoch of a view with weights (0: as many as have a weight above 0)")
+	fl.Uint64Var(&f.draws, "draws", 0, "samples of an epoch of a view with weights (0: the number of samples with a weight above 0)")
 	fl.Float64Var(&f.fallback, "default", 0, "with --weight: the weight of samples that have none")
 	fl.StringVar(&f.name, "name", "", "name of the view")
 	fl.BoolVar(&f.carry, "carry", false, "make the view of this name again, for the current content, by key")

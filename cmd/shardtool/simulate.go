@@ -28,15 +28,15 @@ takes; with prices, what an epoch costs.
 
 The mixing figure is the variance inflation (VIF) of the label counts of a batch: 1 is a uniform permutation; 16 mixes
 as if a batch had a sixteenth of its samples. Adjacency is how often two consecutive samples have the same label. For
-each world size the report has the local VIF, which is that of the part of a batch that one rank gets; how many labels
+each world size the report has the local VIF, of the part of a batch that one rank gets; how many labels
 a rank sees in the epoch, fewest and mean; and how often two consecutive samples of a rank are from the same block.
 
-Of a mix it walks through --steps, by default those of an epoch of the mix, and reports by source: samples, epochs,
+Of a mix it walks through --steps, by default one epoch, and reports by source: samples, epochs,
 whether each epoch has each sample once, and how well the source's part of batches is mixed.
 
 With --pack or --bucket it reports how full sequences are or how much of micro-batches is padding, the tokens of a step,
-what becomes of long samples (of a mix all of this by source), and how unevenly a step is divided: by how much the costliest rank of a step exceeds the
-mean of the ranks, which wait for it.`,
+what becomes of long samples (of a mix all of this by source), and how unevenly a step is divided: by how much the costliest rank exceeds the mean.
+The other ranks wait for it.`,
 		Example: "  shardtool simulate mix.yaml --shuffle --pack 8192 --long split --global-batch 64 --steps 1000\n" +
 			"  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
 			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30\n" +
@@ -58,10 +58,10 @@ mean of the ranks, which wait for it.`,
 	f.mix.add(cmd)
 	f.order.addUnits(cmd)
 	f.order.layers.add(cmd)
-	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b of the cost of a sample of length L, L + b·L²: that of attention")
+	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b in L + b·L², the cost of a sample of length L: the cost of attention")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")
-	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: those of an epoch of the mix)")
+	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: one epoch of the mix)")
 	titled(cmd, "Simulating")
 	f.job.add(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")

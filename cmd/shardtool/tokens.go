@@ -41,7 +41,7 @@ func (f *tokenFlags) add(cmd *cobra.Command) {
 	fl.Int64Var(&f.length, "pack-tokens", 0, "tokens: make samples of this many token ids, from arrays or documents")
 	fl.StringVar(&f.separator, "separator", "", "tokens: join documents, with this id (or a,b) after each, or none")
 	fl.StringVar(&f.field, "tokens-field", "", "tokens: the field or column with the ids of a document")
-	fl.StringVar(&f.dtype, "token-dtype", "", "tokens: type of ids in samples, uint8 to int64 (default: that of the arrays, int32 for documents)")
+	fl.StringVar(&f.dtype, "token-dtype", "", "tokens: type of ids in samples, uint8 to int64 (default: the type of the arrays, int32 for documents)")
 	fl.StringVar(&f.remainder, "pack-remainder", "keep", "tokens: a remainder shorter than a sample: keep it as a shorter sample, pad or drop")
 	fl.Int64Var(&f.pad, "pad-id", 0, "tokens: the id that --pack-remainder pad pads with (default: the separator)")
 	fl.StringVar(&f.raw, "raw-dtype", "", "tokens: type of ids in .bin files without a header")

@@ -31,14 +31,14 @@ func newVerify() *cobra.Command {
 		Long: `Check the manifest, the tables, the size of every object and the index of every shard; with --deep, check every byte:
 checksums, content against index, hashes against the manifest, the keys table. All faults are listed, not only the first.
 
-Layers in layers/ that do not fit or lack removals are named. With --layer the blocks and keys of a layer are compared with those of
-DATASET; verify the layer itself by its own address.`,
+Layers in layers/ that do not fit or lack removals are named. --layer compares the blocks and keys of a layer with the
+data set; verify the layer itself by its own address.`,
 		Example: "  shardtool verify out/\n  shardtool verify out/ --deep --json",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runVerify(cmd, args[0], &f) },
 	}
 	cmd.Flags().BoolVar(&f.deep, "deep", false, "read and check every byte")
-	cmd.Flags().StringArrayVar(&f.layers, "layer", nil, "compare the samples of this layer, by name or address, with those of the data set (may be repeated)")
+	cmd.Flags().StringArrayVar(&f.layers, "layer", nil, "compare the samples of this layer, by name or address, with the data set (may be repeated)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the report as JSON")
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "check with this many threads (0: the CPUs this process may use)")

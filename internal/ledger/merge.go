@@ -83,7 +83,7 @@ func (u union) add(blocks []Block, samples, skipped uint64) error {
 		id := b.id()
 		if have, ok := u[id]; ok {
 			if have.First != b.First || have.Samples != b.Samples {
-				return fmt.Errorf("reader: merge: %w: the ledgers disagree on block %d of shard %s: give those of one job", order.ErrMismatch, b.Block, b.Shard)
+				return fmt.Errorf("reader: merge: %w: the ledgers disagree on block %d of shard %s: give the states of one job", order.ErrMismatch, b.Block, b.Shard)
 			}
 			b.Reason = min(have.Reason, b.Reason) // the same one in any order of the states
 		}

@@ -107,7 +107,7 @@ func checkVersion(members map[string]json.RawMessage) error {
 	r := row{members: members}
 	switch version := r.number("version"); {
 	case r.err == nil && version == order.CheckpointVersion:
-		return fmt.Errorf("version %d is that of one data set: resume with the data set", version)
+		return fmt.Errorf("version %d is for one data set: resume with the data set", version)
 	case r.err != nil || version != CheckpointVersion:
 		return fmt.Errorf("version %.40s, a mix has %d: use the program that wrote it", members["version"], CheckpointVersion)
 	}

@@ -82,7 +82,7 @@ func (s *Source) validateUnits() error {
 		return nil
 	}
 	if is := s.Line.Units().Params(); is != s.Unit {
-		return fmt.Errorf("its units are %+v, those of the mix %+v", is, s.Unit)
+		return fmt.Errorf("its units are %+v, and the units of the mix are %+v", is, s.Unit)
 	}
 	return nil
 }

@@ -133,7 +133,7 @@ func readPiece(file *os.File, fi os.FileInfo, key key, p []byte) error {
 	// The key determines the entire header except the checksum of the bytes.
 	sum := binary.LittleEndian.Uint32(buf[52:])
 	if !bytes.Equal(buf[:], key.header(expected[:0], sum)) {
-		return damaged("its header is not that of this range")
+		return damaged("its header is for another range")
 	}
 	if err := readFull(file, p, headerSize); err != nil {
 		return err

@@ -279,7 +279,7 @@ func (p *parser) segments(n *yaml.Node) {
 			return
 		}
 		if k := len(p.spec.Segments); k > 0 && p.spec.Segments[k-1].At >= g.At {
-			p.fail(value, path+".at", "%d is not above %d, that of the segment before", g.At, p.spec.Segments[k-1].At)
+			p.fail(value, path+".at", "%d is not above %d, where the segment before begins", g.At, p.spec.Segments[k-1].At)
 		}
 		if g.Shares = p.weights(path+".weights", weights); p.err != nil {
 			return

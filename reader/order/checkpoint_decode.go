@@ -82,7 +82,7 @@ func checkVersion(members map[string]json.RawMessage) error {
 		return errors.New("order: checkpoint: no version: this is another file, or a part of one")
 	}
 	if version == 2 {
-		return errors.New("order: checkpoint: version 2 is that of a mix of several data sets: resume with the mix")
+		return errors.New("order: checkpoint: version 2 is for a mix of several data sets: resume with the mix")
 	}
 	if version != CheckpointVersion && version != UnitsVersion {
 		return fmt.Errorf("order: checkpoint: version %d, this program reads %d and %d: use the program that wrote it", version, CheckpointVersion, UnitsVersion)

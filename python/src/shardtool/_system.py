@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,6 +19,8 @@ def nameless(name: str) -> int:
     for people who look, and a temporary one elsewhere."""
     if not PORTABLE:
         return os.memfd_create(name, os.MFD_CLOEXEC)
+    import tempfile  # takes milliseconds
+
     with tempfile.TemporaryFile() as f:
         return os.dup(f.fileno())
 

@@ -135,7 +135,7 @@ class Samples:
         """Says what a text that is no key is, if it is anything: the end of an error."""
         stem, _, field = key.partition(".")
         if key in self.fields:
-            return f": {key!r} is a field: ds[i][{key!r}] is that of a sample, and a Loader has it of all"
+            return f": {key!r} is a field: ds[i][{key!r}] is the field of one sample, and a Loader delivers it for all"
         if field in self.fields:
             return f": ds[{stem!r}][{field!r}] is the field {field!r} of the sample {stem!r}"
         return ""

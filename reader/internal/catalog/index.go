@@ -131,7 +131,7 @@ func parseTail(s *fetch.Shard, last []byte) (*sections.Tail, error) {
 	case !t.Layout.Equal(s.Layout) || !slices.Equal(t.Numbered, s.Numbered):
 		return nil, fmt.Errorf("%w: the index has another layout or other numbered keys than the tables: the shard was exchanged", format.ErrMismatch)
 	case !slices.Equal(t.Rows, s.Rows):
-		return nil, fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
+		return nil, fmt.Errorf("%w: the index has other rows than the tables: the shard was exchanged", format.ErrMismatch)
 	}
 	// The identity is a note in the index, so it may be absent; when it is there it has to be the
 	// same.

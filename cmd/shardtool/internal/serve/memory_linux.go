@@ -15,7 +15,7 @@ var sealed = memory{
 	},
 }
 
-// system returns the memory of this system. With SHARDTOOL_PORTABLE=1 it is that of other systems,
+// system returns the memory of this system; with SHARDTOOL_PORTABLE=1, the memory of other systems,
 // which tests run on Linux.
 func system() memory {
 	if os.Getenv("SHARDTOOL_PORTABLE") == "1" {

@@ -162,5 +162,5 @@ def _why_not(dist: Any, ranks: Optional[Tuple[int, int]]) -> str:
     if not dist.is_gloo_available():
         return "this torch is built without gloo"
     if (dist.get_rank(), dist.get_world_size()) != ranks:
-        return "its rank is not that of torch.distributed (skip_group takes the group of the data-parallel ranks)"
+        return "its rank differs from the rank of torch.distributed (skip_group takes the group of the data-parallel ranks)"
     return ""

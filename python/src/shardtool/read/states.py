@@ -108,7 +108,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
         states = [states]
     parsed = [parse(state) for state in states]
     if not parsed:
-        raise CheckpointError("no states to merge: give those of all ranks")
+        raise CheckpointError("no states to merge: give the states of all ranks")
     first = parsed[0]
     for other in parsed[1:]:
         _same_step(first, other)

@@ -188,7 +188,7 @@ class Work:
         for name, column in out.items():
             text = ""
             if name == "__key__":
-                text = "a column '__key__': the keys are those of the batch"
+                text = "a column '__key__': the keys are the keys of the batch"
             elif hasattr(column, "__len__") and not isinstance(column, (str, bytes, dict)) and len(column) != batch.size:
                 text = f"the function returned {len(column)} values of {name!r} for {batch.size} samples: return one for each, in order"
             if text:
