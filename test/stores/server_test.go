@@ -17,6 +17,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"go.uber.org/goleak"
 
+	"github.com/shardtool/shardtool/objstore"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/test/gateway"
 	"github.com/shardtool/shardtool/test/proxy"
