@@ -31,6 +31,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/page"
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
@@ -225,6 +226,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *template.Templ
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	body, err := h(r.WithContext(ctx))
+	if err != nil && ctx.Err() == context.DeadlineExceeded {
+		err = fmt.Errorf("this took more than %v and was stopped: %w", deadline, err)
+	}
 	s.write(w, t, strings.TrimPrefix(r.URL.Path, "/"), body, err)
 }
 
@@ -253,6 +257,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return http.StatusNotFound
+	case errors.Is(err, format.ErrName):
+		return http.StatusBadRequest
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	}
