@@ -366,7 +366,7 @@ func (e *mixEngine) checkpoint(at Place, globalBatch int, skipped ledger.Mark) (
 func (e *mixEngine) length(context.Context, uint64) (uint64, error) { return e.plan.Mix().Epoch, nil }
 
 // numbered returns how the steps of batches of a size are counted: as the checkpoint of the run
-// does, or those of another size from the beginning.
+// counts them, or from the beginning if its batches have another size.
 func (e *mixEngine) numbered(globalBatch int) mix.Steps {
 	if g := e.steps.GlobalBatch; g == 0 || g == globalBatch || globalBatch == 0 {
 		at := e.steps

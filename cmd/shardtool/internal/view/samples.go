@@ -41,7 +41,6 @@ type samplesPage struct {
 	Next       string // address of the next page
 	Before     string
 	Note       string
-	Views      []string
 }
 
 // samples lists samples.

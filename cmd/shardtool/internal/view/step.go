@@ -21,7 +21,7 @@ type stepPage struct {
 	World, Rank, Batch int
 	Next, Before       string
 	Cards              []card
-	From, Listed       int // of the samples that have cards
+	From               int // of the samples that have cards
 	More, Less         string
 	Rows               []row
 	// Within reports that the step begins within a batch, as steps are counted from the beginning.
@@ -88,7 +88,6 @@ func (s *Server) step(r *http.Request) (any, error) {
 	}
 	listed := p.Of.Samples[min(p.From, len(p.Of.Samples)):]
 	listed = listed[:min(len(listed), pageSize)]
-	p.Listed = len(listed)
 	p.Cards = s.stepCards(ctx, listed)
 	for i := range p.Cards {
 		for j := range p.Cards[i].Fields {

@@ -743,7 +743,6 @@ func TestLargeText(t *testing.T) {
 		text[i] = 'a' + byte(rand.Uint32()>>8)%26
 	}
 	s := show(t, []testset.Sample{{Key: "large", Fields: file("txt", string(text))}}, func(o *testset.Options) { o.FrameSize, o.Raw = 1<<20, true })
-	text = nil
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	s.want("/samples", 200, "the first 16384 of 50331648 bytes")
