@@ -80,8 +80,11 @@ def main(asked: Dict[str, Any]) -> None:
                     time.sleep(pace.random() * do["slow"])
                 if count == do.get("kill"):
                     os.kill(os.getpid(), signal.SIGKILL)
-                if count == do.get("raise"):
-                    raise ValueError("of the loop")
+                if count == do.get("kill_child"):
+                    from conftest import children
+
+                    for pid in children():
+                        os.kill(pid, signal.SIGKILL)
                 if [epoch, count] == do.get("break"):
                     break
                 if count == do.get("close"):
@@ -90,16 +93,12 @@ def main(asked: Dict[str, Any]) -> None:
             if do.get("idle"):
                 wait_for(Path(asked["folder"], "done"))
         say(state=loader.state_dict())
-        again = do.get("again")
-        if again:  # after an error
-            for batch in loader:
-                say(**seen(loader, batch))
     except shardtool.ShardtoolError as err:
         say(error=type(err).__name__, message=err.message, at=loader.state_dict()["checkpoint"] is not None)
         if do.get("again"):
             with contextlib.suppress(shardtool.ShardtoolError):
-                next(iter(loader))
-                say(again=True)
+                for batch in loader:
+                    say(**seen(loader, batch))
     loader.close()
 
 

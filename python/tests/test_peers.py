@@ -254,6 +254,18 @@ def test_damage(damaged: Path, tmp_path: Path) -> None:
     assert all(lines == got[0] for lines in got)
 
 
+def test_child_is_killed(small: Path, tmp_path: Path) -> None:
+    """The next iteration starts another, and continues after the last batch of all."""
+    got = job(
+        small, 3, tmp_path / "group", options={**MANY, "epochs": 1}, do={"0": {"kill_child": 7, "again": True}, "all": {"again": True}}
+    )
+    want = alone(small, {**MANY, "epochs": 1}, epochs=1)
+    for lines in got:
+        ((kind, message),) = errors(lines)
+        assert kind == "ServerDiedError" and "killed by signal 9" in message
+        assert batches(lines) == want and "error" not in lines[-1]
+
+
 def test_no_data(tmp_path: Path, small: Path) -> None:
     """What cannot be opened or begun is an error on all. The reader may have closed its loader for
     it when another begins."""
@@ -312,7 +324,7 @@ def test_arguments(small: Path) -> None:
 def test_strangers() -> None:
     """Connections without the secret are closed, whatever they send."""
     hub = Hub(2, "")
-    hub.start(1)
+    hub.start(2)
     for sent in (
         b"GET / HTTP/1.1\r\n\r\n" * 10,
         bytes(64),

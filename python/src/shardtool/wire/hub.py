@@ -163,7 +163,6 @@ class Hub:
         self._conns: Dict[int, _Conn] = {}  # by descriptor
         self._children: Dict[int, _Data] = {}
         self._open: Dict[str, _Data] = {}  # by what OPEN asked for
-        self._present: Dict[int, _Conn] = {}
         self._gone: Set[int] = set()  # peers that closed their loaders
         self._pending: Dict[_Conn, Tuple[int, bytes]] = {}  # STARTs
         self._run: Optional[_Run] = None
@@ -171,10 +170,11 @@ class Hub:
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="shardtool-peers", daemon=True)
 
-    def start(self, hosts: int) -> int:
-        """Starts the thread. Returns the port for peers on other hosts; 0 if there are none."""
-        port = 0
-        if hosts > 1:
+    def start(self, near: int) -> int:
+        """Starts the thread. ``near`` peers are on this host. Returns the port for others; 0 if
+        there are none."""
+        self._near, port = near, 0
+        if near < self._count:
             tcp = socket.create_server(("", 0), backlog=self._count)
             self._listen(tcp)
             port = int(tcp.getsockname()[1])
@@ -351,7 +351,7 @@ class Hub:
             self._join(conn, frame[3], frame[4], body)
         elif kind == proto.OPEN:
             self._opens(conn, body)
-        elif kind == proto.START:
+        elif kind == proto.START and conn.data is not None:
             if run is not None:
                 run.asked.pop(conn, None)
                 run.mark = run.mark if self._pending else run.sent
@@ -381,8 +381,6 @@ class Hub:
             self._drop(conn)
             return
         conn.peer, conn.presence = peer, purpose == PRESENCE
-        if conn.presence:
-            self._present[peer] = conn
 
     # Data sets and runs
 
@@ -391,10 +389,9 @@ class Hub:
         key = _common(asked)
         data = self._open.get(key)
         if data is None:
-            near = sum(not c.inline for c in self._present.values())
             ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-            if ranks.isdigit() and near:  # this child has the processors of all of them
-                asked["local_ranks"] = max(1, int(ranks) // near)
+            if ranks.isdigit():  # this child has the processors of all peers here
+                asked["local_ranks"] = max(1, int(ranks) // self._near)
             try:
                 child = _Child(self._metrics)
             except ShardtoolError as err:

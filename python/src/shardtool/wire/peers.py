@@ -47,7 +47,8 @@ class Peers:
         if self.index == 0:
             try:
                 self._hub = Hub(self.count, metrics)
-                port = self._hub.start(len({place["host"] for place in places}))
+                hosts = [place["host"] for place in places]
+                port = self._hub.start(hosts.count(hosts[0]))
                 said = {"name": self._hub.name, "secret": self._hub.secret, "port": port, "hosts": _addresses() if port else []}
             except Exception as err:  # the others wait for it
                 said = {"error": f"{type(err).__name__}: {err}"}
@@ -177,7 +178,17 @@ class _PeerClient(Client):
 
     def leave(self) -> None:
         """Tells that no more batches are wanted of the run under way."""
-        self.send(proto.pack(LEAVE, self._run))
+        # Not send: a garbage collection in another thread may call this while it runs.
+        with contextlib.suppress(OSError):
+            self._sock.send(proto.pack(LEAVE, self._run), socket.MSG_DONTWAIT)
+
+    def aside(self, frame: Frame) -> Optional[ShardtoolError]:
+        """As a Client does. After an error of the connection, the next iteration makes another."""
+        try:
+            return super().aside(frame)
+        except ShardtoolError:
+            self._sock.close()
+            raise
 
     def receive(self, got: int = 0) -> Frame:
         """As a Client does. The bytes of a batch from another host follow its frame."""
@@ -258,22 +269,23 @@ def _members(group: Any) -> "Tuple[int, int, Gather]":
         group = group.get_group()
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and isinstance(group, distributed.ProcessGroup):
-        count = int(distributed.get_world_size(group))
+        index, count = int(distributed.get_rank(group)), int(distributed.get_world_size(group))
+        if index < 0:
+            raise ConfigError("peers: this process is not in the group: give the group that it is in")
 
         def gather(value: Any) -> List[Any]:
             out = [None] * count
             distributed.all_gather_object(out, value, group=group)
             return out
 
-        return int(distributed.get_rank(group)), count, gather
+        return index, count, gather
     try:
-        index, count, exchange = int(group.rank), int(group.size), group.allgather
+        return int(group.rank), int(group.size), group.allgather
     except (AttributeError, TypeError):
         raise ConfigError(
             f"peers={group!r}: give a process group of torch.distributed, one dimension of a device mesh, or an object with rank, size"
             " and allgather(value), such as a communicator of mpi4py"
         ) from None
-    return index, count, exchange
 
 
 def _host() -> str:
