@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, run
+from conftest import run
+from pages_help import blocks, run_blocks
 
 import shardtool
 
@@ -31,19 +28,10 @@ def test_page(tmp_path: Path) -> None:
     table = arrow.table({"id": [f"{i:05d}" for i in order], "emb": [[float(i)] * 8 for i in order]})
     parquet.write_table(table, tmp_path / "embeddings.parquet")
 
-    blocks = re.findall(r"```(python|sh)\n(.*?)```", (ROOT / "docs" / "layer-recipes.md").read_text("utf-8"), re.S)
-    assert blocks.pop(0)[1].startswith("torchrun ")
-    assert [kind for kind, _ in blocks] == ["python", "sh", "python", "python", "sh", "python", "python"]
-    program = ["import subprocess"]
-    for kind, text in blocks:
-        program.append(text if kind == "python" else f"subprocess.run(['sh', '-ec', {text!r}], check=True, stdout=subprocess.DEVNULL)")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "shardtool").symlink_to(Path(os.environ["SHARDTOOL_BINARY"]).resolve())
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src"), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    (tmp_path / "page.py").write_text("\n".join(program))
-    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [str(N)]
+    parts = blocks("layer-recipes.md")
+    assert parts.pop(0)[1].startswith("torchrun ")
+    assert [kind for kind, _ in parts] == ["python", "sh", "python", "python", "sh", "python", "python"]
+    assert run_blocks(parts, tmp_path).splitlines() == [str(N)]
 
     layers = ["captions", "clip", "quality", tmp_path / "mine" / "captions"]
     with pytest.raises(shardtool.ShardtoolError, match="caption"):  # two layers have it

@@ -134,6 +134,8 @@ func noAttribute(attributes []format.Attribute, name string) string {
 	text := "there is no attribute " + strconv.Quote(name)
 	if near := nearest(names, name); near != "" {
 		text += ": did you mean " + near + "?"
+	} else {
+		text += "."
 	}
 	return text + " There are: " + strings.Join(names, ", ")
 }
