@@ -49,7 +49,7 @@ func firstDefaults() reader.StreamOptions {
 }
 
 func (b *bench) firstInPython(dir string) error {
-	python, err := b.python("webdataset=="+webdatasetVersion, "numpy")
+	python, err := b.python("webdataset=="+release("webdataset"), "numpy")
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (b *bench) firstInPython(dir string) error {
 		ours, theirs = append(ours, our), append(theirs, their)
 	}
 	b.AtMost("start", "the same in Python, imports not counted", ours, "ms", 130, "the start of the child among it")
-	b.Info("start", "the same by WebDataset "+webdatasetVersion+", shuffle(5000, initial=5000)", theirs, "ms",
+	b.Info("start", "the same by WebDataset "+release("webdataset")+", shuffle(5000, initial=5000)", theirs, "ms",
 		fmt.Sprintf("plain tars, no checks; its first batch is drawn from the first 5,000 samples of one archive of %d", len(archives)))
 	return nil
 }

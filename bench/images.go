@@ -18,17 +18,13 @@ import (
 //go:embed images.py
 var imagesScript string
 
-// The decoder of all, and what resizes. This opencv is the newest that works with the numpy that
-// Debian 12 has, 1.24.
-var imagePackages = []string{"simplejpeg==1.9.0", "opencv-python-headless==4.10.0.84"}
-
 // noFFCV is why FFCV is not among the peers.
 const noFFCV = "FFCV 1.0.2 does not install: it is source alone, and its build needs headers of OpenCV and libjpeg-turbo"
 
 // imagesBench measures shardtool.Image.
 type imagesBench struct {
 	*bench
-	interpreter, script, folder string
+	script, folder string
 }
 
 // decoded is what the script prints of a reading.
@@ -39,16 +35,11 @@ type decoded struct {
 
 // images measures batches of decoded images: against the decoder alone, and against other loaders.
 func (b *bench) images() error {
-	interpreter, err := b.pythonWithTorch(append(imagePackages, peerPackages...)...)
-	if err != nil {
-		return err
-	}
-	if interpreter == "" {
-		b.LeftOut("images", needsTorch)
+	if b.others("images") == "" {
 		return nil
 	}
 	scripts := filepath.Join(b.dir, "images")
-	m := &imagesBench{bench: b, interpreter: interpreter, script: filepath.Join(scripts, "peers", "images.py"), folder: filepath.Join(scripts, "data")}
+	m := &imagesBench{bench: b, script: filepath.Join(scripts, "peers", "images.py"), folder: filepath.Join(scripts, "data")}
 	if err := os.CopyFS(scripts, peersScripts); err != nil {
 		return err
 	}
@@ -65,7 +56,7 @@ func (b *bench) images() error {
 	}
 	b.LeftOut("images", noFFCV)
 	for _, peer := range []peerSystem{
-		{"webdataset", "WebDataset " + webdatasetVersion}, {"mosaicml", "MosaicML Streaming " + mosaicmlVersion}, {"litdata", "LitData " + litdataVersion},
+		{"webdataset", "WebDataset " + release("webdataset")}, {"mosaicml", "MosaicML Streaming " + mosaicmlVersion}, {"litdata", "LitData " + release("litdata")},
 	} {
 		if err := m.against(peer.id, peer.shown); err != nil {
 			return fmt.Errorf("%s: %w", peer.shown, err)

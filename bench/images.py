@@ -186,7 +186,7 @@ def by_litdata(workers, folder):
             return same(super().__getitem__(index)["x"])
 
     data = Data(f"{folder}/litdata", shuffle=False)
-    more = with_workers(workers) or {"prefetch_factor": 2}  # which torch 1.13 wants to be so without workers
+    more = with_workers(workers)
     return lambda loader=StreamingDataLoader(data, batch_size=BATCH, drop_last=True, **more): iter(loader)
 
 

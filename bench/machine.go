@@ -7,10 +7,6 @@ import (
 	"strings"
 )
 
-// peerPackages are what the comparison with other systems needs.
-var peerPackages = []string{"webdataset==" + webdatasetVersion, "mosaicml-streaming==" + mosaicmlVersion, "litdata==" + litdataVersion,
-	"braceexpand", "pyyaml", "lightning-utilities", "filelock", "requests", "tifffile"}
-
 // cpuModel returns the name of the processor, if the system reports it.
 func cpuModel() string {
 	text, err := os.ReadFile("/proc/cpuinfo")

@@ -44,8 +44,8 @@ type bench struct {
 	// used is the processor time of each run that the last ratio counted, of ours and of the base.
 	used  [2]table.Sample
 	peers []peerResult
-	// textPython is an interpreter for the group strings; "" makes an environment.
-	textPython string
+	// interpreter is a Python that has the other systems, or "".
+	interpreter string
 	// The machine and header describe where the figures were measured.
 	peersMachine []string
 	header       string
@@ -89,8 +89,8 @@ func main() {
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	flag.StringVar(&o.old, "old", "", "compare with an older `revision` of git, or with a folder that has one checked out: both programs run each group in turn")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of old and new program with -old")
-	flag.StringVar(&o.textPython, "python", "", "an `interpreter` with "+strings.Join(textPackages, " and ")+" for the group strings, which else installs them: 6 GB")
-	flag.StringVar(&o.markdown, "markdown", "", "put tables into this Markdown `file`, between the comments that say where")
+	flag.StringVar(&o.interpreter, "python", "", "a Python `interpreter` that has the packages of bench/requirements.txt")
+	flag.StringVar(&o.markdown, "markdown", "", "put tables into these Markdown `files`, a,b, between the comments that say where")
 	flag.Parse()
 	if o.only = strings.Split(*only, ","); *only == "all" {
 		o.only, o.all = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(apart, name) }), true
@@ -116,7 +116,7 @@ type options struct {
 	only          []string // groups
 	all           bool     // of them
 	dir, markdown string
-	textPython    string // for the group strings
+	interpreter   string // that has the other systems
 	old           string // a folder or a revision to compare with
 	rounds        int    // of the comparison
 	mib, times    int
@@ -136,7 +136,7 @@ func run(o options) error {
 	if o.old != "" {
 		return runOld(ctx, tmp, o)
 	}
-	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}, textPython: o.textPython}
+	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}, interpreter: o.interpreter}
 	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
 	head := io.Writer(os.Stdout)
@@ -155,7 +155,9 @@ func run(o options) error {
 		}
 	}
 	if o.markdown != "" && ctx.Err() == nil {
-		failed = append(failed, b.writeMarkdown(o.markdown, o.all))
+		for file := range strings.SplitSeq(o.markdown, ",") {
+			failed = append(failed, b.writeMarkdown(file, o.all))
+		}
 	}
 	if o.asJSON {
 		failed = append(failed, b.JSON(os.Stdout))

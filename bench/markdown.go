@@ -21,7 +21,7 @@ import (
 func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals"))
+		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals") + "\n" + begin("tried") + end("tried"))
 	} else if err != nil {
 		return err
 	}
@@ -43,8 +43,10 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		if err := os.WriteFile(chart, speedChart(b.peers, today()), 0o644); err != nil {
 			return err
 		}
-		if err := put("peers", func(string) (string, error) { return b.peersMarkdown(), nil }); err != nil {
-			return err
+		for name, table := range map[string]func() string{"peers": b.peersMarkdown, "tried": b.triedMarkdown} {
+			if err := put(name, func(string) (string, error) { return table(), nil }); err != nil {
+				return err
+			}
 		}
 	}
 	if all || slices.ContainsFunc(b.Rows, ofGoals) {
@@ -53,7 +55,7 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		}
 	}
 	if written == 0 {
-		return fmt.Errorf("%s is as it was: there is a table of the group peers and one of all others, and each goes between lines such as %q and %q",
+		return fmt.Errorf("%s is as it was: tables have the names peers, tried and goals, and each goes between lines such as %q and %q",
 			path, strings.TrimSpace(begin("peers")), strings.TrimSpace(end("peers")))
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
@@ -103,7 +105,13 @@ func (b *bench) peersMarkdown() string {
 			out.WriteString("\n")
 		}
 	}
-	out.WriteString("### What was tried\n\nSamples a second of the short readings that picked a setting.\n\n| data | system | settings |\n|---|---|---|\n")
+	return out.String()
+}
+
+// triedMarkdown lists the settings that were tried.
+func (b *bench) triedMarkdown() string {
+	var out strings.Builder
+	out.WriteString("| data | system | settings |\n|---|---|---|\n")
 	for _, r := range b.peers {
 		if tried := swept(r); tried != "" {
 			tried = strings.ReplaceAll(strings.TrimPrefix(tried, "tried: "), " | ", "<br>")

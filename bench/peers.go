@@ -36,10 +36,13 @@ type peerSystem struct{ id, shown string }
 var peerSystems = []peerSystem{
 	{"shardtool", "shardtool, copies"},
 	{"views", "shardtool, views"},
-	{"held", "shardtool, views, data in memory"},
-	{"webdataset", "WebDataset " + webdatasetVersion},
+	{"webdataset", "WebDataset " + release("webdataset")},
 	{"mosaicml", "MosaicML Streaming " + mosaicmlVersion},
-	{"litdata", "LitData " + litdataVersion},
+	{"litdata", "LitData " + release("litdata")},
+	{"grain", "Grain " + release("grain") + ", ArrayRecord"},
+	{"lance", "LanceDB " + release("lancedb")},
+	{"arrow", "Hugging Face datasets " + release("datasets") + ", map-style"},
+	{"streaming", "Hugging Face datasets " + release("datasets") + ", streaming"},
 	{"files", "PyTorch DataLoader over files"},
 	{"tar", "zstd -dc, tar"},
 }
@@ -102,25 +105,19 @@ type peerResult struct {
 // peersBench is what the group has in common.
 type peersBench struct {
 	*bench
-	group, interpreter string
-	env                []string
-	temporary          string
-	s3                 *peerS3
-	noS3               string // why it is not there
+	group, temporary string
+	env              []string
+	s3               *peerS3
+	noS3             string // why it is not there
 }
 
 // peersGroup reads equal data by other systems and by ours, each at its best of some settings, from
 // local disk and from S3.
 func (b *bench) peersGroup() error {
-	interpreter, err := b.pythonWithTorch(peerPackages...)
-	if err != nil {
-		return err
-	}
-	if interpreter == "" {
-		b.LeftOut("peers", needsTorch)
+	if b.others("peers") == "" {
 		return nil
 	}
-	p := &peersBench{bench: b, group: "peers", interpreter: interpreter}
+	p := &peersBench{bench: b, group: "peers"}
 	if err := p.unpack(); err != nil {
 		return err
 	}

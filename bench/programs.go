@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -12,17 +13,32 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// The other systems that figures are compared with. litdataVersion is the newest that imports with
-// the torch that Debian 12 has, 1.13.
-const (
-	webdatasetVersion = "1.0.2"
-	mosaicmlVersion   = "0.13.0"
-	litdataVersion    = "0.2.47"
-)
+// requirements are the other systems that figures are compared with, and what they need. The
+// Makefile installs them and mosaicml-streaming.
+//
+//go:embed requirements.txt
+var requirements string
 
-// needsTorch is why what pythonWithTorch is for is left out.
-const needsTorch = "neither the python3 of PATH nor /usr/bin/python3 imports torch and, for other systems, torchvision: " +
-	"install Debian's python3-torch and python3-torchvision, or put a Python that has both first in PATH"
+const mosaicmlVersion = "0.13.0"
+
+// release returns the release of a package in requirements.
+func release(name string) string {
+	for line := range strings.Lines(requirements) {
+		if version, ok := strings.CutPrefix(strings.TrimSpace(line), name+"=="); ok {
+			return version
+		}
+	}
+	panic("requirements.txt has no " + name)
+}
+
+// others returns the interpreter that has the other systems. Without one it is "", and the table
+// says that the group is left out.
+func (b *bench) others(group string) string {
+	if b.interpreter == "" {
+		b.LeftOut(group, "it needs PyTorch and other systems: make .venv-peers/ready installs them, and -python names an interpreter that has them")
+	}
+	return b.interpreter
+}
 
 // python makes a virtual environment with packages in it, once, and returns its interpreter.
 func (b *bench) python(packages ...string) (string, error) {
@@ -35,36 +51,6 @@ func (b *bench) python(packages ...string) (string, error) {
 		b.data[dir] = bin
 	}
 	return bin, command(bin, append([]string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...)...)()
-}
-
-// pythonWithTorch makes a virtual environment over an interpreter of the system that has torch, and
-// torchvision if there are packages: other systems import it. It returns the interpreter of the
-// environment, "" if there is none. Of the packages' dependencies only those that are needed here
-// are installed.
-func (b *bench) pythonWithTorch(packages ...string) (string, error) {
-	dir := filepath.Join(b.dir, "venv-torch")
-	bin := filepath.Join(dir, "bin", "python")
-	modules := "torch"
-	if len(packages) > 0 {
-		modules = "torch, torchvision"
-	}
-	for _, python := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(python, "-c", "import "+modules).Run() != nil {
-			continue
-		}
-		if err := command(python, "-m", "venv", "--system-site-packages", dir)(); err != nil {
-			return "", err
-		}
-		if len(packages) == 0 {
-			return bin, nil
-		}
-		pip := []string{"-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check"}
-		if err := command(bin, append(append(pip, "--no-deps"), packages...)...)(); err != nil {
-			return "", err
-		}
-		return bin, command(bin, append(pip, "transformers==4.46.3", "numpy", "xxhash<4", "zstd<2", "Brotli", "python-snappy", "boto3", "tqdm", "catalogue")...)()
-	}
-	return "", nil
 }
 
 // command runs a process to its end; output is dropped unless it fails.

@@ -87,15 +87,10 @@ func (b *bench) loops() error {
 // pythonPackage measures the Python package against the Go reader, and what it costs by itself. The
 // group peers has other loaders.
 func (b *bench) pythonPackage() error {
-	interpreter, err := b.pythonWithTorch()
-	if err != nil {
-		return err
-	}
-	if interpreter == "" {
-		b.LeftOut("python", needsTorch)
+	if b.others("python") == "" {
 		return nil
 	}
-	p, err := b.pythonWith(interpreter)
+	p, err := b.pythonWith(b.interpreter)
 	if err != nil {
 		return err
 	}

@@ -6,22 +6,17 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// textPackages are what text as str is compared with. They need a newer torch than Debian 12 has.
-var textPackages = []string{"litdata==0.2.76", "datasets==5.2.0"}
-
 // strings compares text delivered as Python's str with other systems at their best settings. The
 // others run shuffled, as ours does, and not shuffled.
-func (b *bench) strings() (err error) {
-	p := &peersBench{bench: b, group: "strings", interpreter: b.textPython, noS3: "not measured"}
-	if p.interpreter == "" {
-		if p.interpreter, err = b.python(textPackages...); err != nil {
-			return err
-		}
+func (b *bench) strings() error {
+	if b.others("strings") == "" {
+		return nil
 	}
+	p := &peersBench{bench: b, group: "strings", noS3: "not measured"}
 	if err := p.unpack(); err != nil {
 		return err
 	}
-	lit, arrow := "LitData 0.2.76", "Hugging Face datasets 5.2.0, Arrow"
+	lit, arrow := "LitData "+release("litdata"), "Hugging Face datasets "+release("datasets")+", Arrow"
 	const packed, plain, alone = "shardtool, compressed", "shardtool, plain tars", "str of bytes in memory"
 	kind := peerKind{"str", "text 3 KB as str", "txt", 256, peerKinds[0].samples}
 	results, err := p.measure(kind, []peerSystem{{"str packed", packed}, {"str plain", plain}, {"str litdata", lit}, {"str litdata shuffled", lit + ", shuffled"},

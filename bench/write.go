@@ -20,14 +20,10 @@ import (
 //go:embed write.py
 var writeScript string
 
-// oldArrow works with the numpy that Debian 12 has, 1.24.
-const oldArrow = "pyarrow==17.0.0"
-
 // writeBench measures writing from Python.
 type writeBench struct {
 	*bench
-	interpreter, script string
-	torch               bool // whether the peers that need it are there
+	script string
 }
 
 // written is what the script prints.
@@ -39,19 +35,12 @@ type written struct {
 // writes measures shardtool.Writer and shardtool.optimize: against the floor, and against other
 // writers.
 func (b *bench) writes() error {
-	w := &writeBench{bench: b, script: filepath.Join(b.dir, "write.py")}
+	if b.others("write") == "" {
+		return nil
+	}
+	w := &writeBench{b, filepath.Join(b.dir, "write.py")}
 	if err := os.WriteFile(w.script, []byte(writeScript), 0o600); err != nil {
 		return err
-	}
-	var err error
-	if w.interpreter, err = b.pythonWithTorch(append([]string{oldArrow}, peerPackages...)...); err != nil {
-		return err
-	}
-	if w.torch = w.interpreter != ""; !w.torch {
-		b.LeftOut("write", "MosaicML and LitData: "+needsTorch)
-		if w.interpreter, err = b.python("webdataset=="+webdatasetVersion, "numpy<2", oldArrow); err != nil {
-			return err
-		}
 	}
 	if err := w.text(); err != nil {
 		return err
@@ -125,11 +114,7 @@ func (w *writeBench) peers(floor func() error) error {
 	for _, c := range []struct {
 		mode, name string
 		goal       float64
-		torch      bool
-	}{{"mosaicml", "MDSWriter " + mosaicmlVersion + " with zstd:1", 1, true}, {"webdataset", "ShardWriter " + webdatasetVersion + " with gzip", 0.125, false}} {
-		if c.torch && !w.torch {
-			continue
-		}
+	}{{"mosaicml", "MDSWriter " + mosaicmlVersion + " with zstd:1", 1}, {"webdataset", "ShardWriter " + release("webdataset") + " with gzip", 0.125}} {
 		theirs, err := w.run("text", "txt", c.mode, writePasses)
 		if err != nil {
 			return err
@@ -140,9 +125,6 @@ func (w *writeBench) peers(floor func() error) error {
 		w.Info("write", "EncodeAll at level fastest + SHA-256 alone: processor time for a sample / "+c.name, table.One(per(least)/per(theirs)), "x",
 			fmt.Sprintf("%.0f µs: %.2f of ours", 1e6*per(least), per(least)/per(ours)))
 	}
-	if !w.torch {
-		return nil
-	}
 	our, err := w.run("text", "txt", "optimize", 1)
 	if err != nil {
 		return err
@@ -151,7 +133,7 @@ func (w *writeBench) peers(floor func() error) error {
 	if err != nil {
 		return err
 	}
-	w.AtLeast("write", "optimize of an identity function, 3 KB / litdata.optimize "+litdataVersion+" with zstd", table.One(theirs.Seconds/our.Seconds), "x", 3,
+	w.AtLeast("write", "optimize of an identity function, 3 KB / litdata.optimize "+release("litdata")+" with zstd", table.One(theirs.Seconds/our.Seconds), "x", 3,
 		fmt.Sprintf("%.0f samples/s against %.0f", float64(our.Samples)/our.Seconds, float64(theirs.Samples)/theirs.Seconds))
 	return nil
 }

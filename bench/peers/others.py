@@ -200,10 +200,7 @@ class LitData(data.System):
             where, shuffle=self.shuffle, max_pre_download=setting.get("max_pre_download", 2), **more, **self.items()
         )
         collate = stacked if self.kind == "tokens" else same
-        arguments = workers(setting)
-        if torch.__version__ < "2":
-            arguments.setdefault("prefetch_factor", 2)  # torch 1.13 wants it to be so without workers
-        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=collate, **arguments)
+        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=collate, **workers(setting))
         if state:
             loader.load_state_dict(state)
         return data.Loader(self.job["samples"], lambda: iter(loader), lambda seen: loader.state_dict())

@@ -1,7 +1,7 @@
 """shardtool's Python package: shuffled, every block checked.
 
 The data is eight times as large as the window that samples are shuffled in, as it is in training: every block is read and
-decoded in every epoch. Held is the exception: it measures data smaller than the window.
+decoded in every epoch.
 """
 
 import data
@@ -12,7 +12,6 @@ class Copies(data.System):
     """Batches copied into this process."""
 
     copy = True
-    windows = 8  # as many windows as the data has
 
     def prepare(self, store):
         if store == "s3":
@@ -29,9 +28,9 @@ class Copies(data.System):
             )
         field = self.job["field"]
         spec = {"tokens": ("int16", (data.TOKENS,)), "str": "str"}.get(self.kind, "bytes")
-        window = {"shuffle_memory": max(self.job["bytes"] // self.windows, 4 << 20)} if self.windows else {}
+        order = shardtool.Order(shuffle_memory=max(self.job["bytes"] // 8, 4 << 20))
         loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short",
-                                  order=shardtool.Order(**window), tuning=shardtool.Tuning(copy=setting.get("copy", self.copy)))
+                                  order=order, tuning=shardtool.Tuning(copy=setting.get("copy", self.copy)))
         if state:
             loader.load_state_dict(state)
         return self.wrap(loader, field)
@@ -53,11 +52,3 @@ class Views(Copies):
         out.payloads = lambda batch: map(bytes, batch.payloads(field))
         return out
 
-
-class Held(Views):
-    """Views of data that fits into the window, so that it stays decoded in memory after the first epoch."""
-
-    windows = 0
-
-    def unfit(self, store):
-        return "" if store == "local" else "the first epoch from S3 is the same whatever fits into memory"
