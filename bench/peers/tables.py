@@ -64,7 +64,7 @@ class Arrow(Table):
 
         rows, way, start = datasets.load_from_disk(self.folder), setting.get("batches"), state or 0
         if self.kind == "tokens":
-            rows = rows.with_format("numpy")
+            rows = rows.with_format("numpy", dtype=numpy.int16)
         if start:
             rows = rows.select(range(start, len(rows)))
         if way is None:
@@ -107,7 +107,7 @@ class Streaming(Table):
 
         rows = datasets.load_dataset("parquet", data_files=self.folder + "/*.parquet", split="train", streaming=True)
         if self.kind == "tokens":
-            rows = rows.with_format("numpy")
+            rows = rows.with_format("numpy", dtype=numpy.int16)
         if "batches" in setting:
             if state:
                 rows.load_state_dict(state)
@@ -152,8 +152,8 @@ class Grain(Table):
         def epoch():
             current[0] = iter(batches)
             if saved[0]:
-                current[0].set_state(saved.pop())
-                saved.append(None)
+                current[0].set_state(saved[0])
+                saved[0] = None
             return current[0]
 
         return data.Loader(self.job["samples"], epoch, lambda seen: current[0].get_state())
@@ -169,17 +169,25 @@ class Lance(Table):
             lancedb.connect(self.folder).create_table("x", self.arrow())
 
     def settings(self, store):
-        return [{**s, "read_batch_size": size} for size in (64, 1024) for s in by_workers()[:3]]
+        return [*({"workers": 0, "read_batch_size": size} for size in (64, 256, 1024, 4096)), {"workers": 2, "prefetch_factor": 4, "read_batch_size": 1024}]
 
     def open(self, place, setting, state=None):
         import lancedb
         from lancedb.streaming import StreamingDataLoader, StreamingDataset
 
-        table = lancedb.connect(self.folder).open_table("x")
-        rows = StreamingDataset(table, num_splits=max(1, setting["workers"]), shuffle=False, shuffle_seed=1, epoch=0, rank=0, world_size=1,
-                                read_batch_size=setting["read_batch_size"])  # fmt: skip
-        loader = StreamingDataLoader(rows, batch_size=self.batch, collate_fn=self.collate, **workers(setting))
-        if state:
-            loader.load_state_dict(state)
-        lost = self.job["samples"] % max(1, setting["workers"])
-        return data.Loader(self.job["samples"] - lost, lambda: iter(loader), lambda seen: loader.state_dict())
+        table, splits = lancedb.connect(self.folder).open_table("x"), max(1, setting["workers"])
+        more = workers(setting, keep=False)  # it refuses to keep them; a fork of its threads hangs
+        if setting["workers"]:
+            more["multiprocessing_context"] = "forkserver"
+        current, saved = [None], [state]
+
+        def epoch():
+            current[0] = StreamingDataset(
+                table, num_splits=splits, shuffle=False, shuffle_seed=1, epoch=0, rank=0, world_size=1, read_batch_size=setting["read_batch_size"]
+            )
+            if saved[0]:
+                current[0].load_state_dict(saved[0])
+                saved[0] = None
+            return iter(StreamingDataLoader(current[0], batch_size=self.batch, collate_fn=self.collate, **more))
+
+        return data.Loader(self.job["samples"] // splits * splits, epoch, lambda seen: current[0].state_dict())
