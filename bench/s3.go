@@ -42,7 +42,7 @@ func (b *bench) s3() error {
 func (b *bench) stores() error { return b.ofModule("", 1, "stores") }
 
 func (b *bench) layers() error {
-	interpreter, err := b.python("numpy<2", oldArrow)
+	interpreter, err := b.python("numpy", "pyarrow")
 	if err != nil {
 		return err
 	}
