@@ -39,7 +39,7 @@ MACOS = """\
 The binary and the wheel build for macOS 12 and newer, on Intel and Apple processors. **Nothing has been run on a Mac yet.** Tested so far:
 
 - Everything compiles for macOS, in each run of continuous integration; the wheel for macOS is built and its tag and program are checked.
-- `make test-portable` runs the tests of the Loader, Dataset, `open`, Writer, `optimize`, images and PyTorch's DataLoader on Linux with
+- `make test-portable` runs tests of the Loader, Dataset, `open`, Writer, `optimize`, images, peers and PyTorch's DataLoader on Linux with
   `SHARDTOOL_PORTABLE=1`. Package and program then use what macOS has: temporary files for batches, a pipe to the Writer's process,
   a socket in a private folder between workers, `ps`, and processes that look for their parents. Continuous integration runs it.
 - `.github/workflows/macos.yml` runs the same tests on a Mac, when it is started by hand and for each release.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,6 +24,17 @@ def nameless(name: str) -> int:
 
     with tempfile.TemporaryFile() as f:
         return os.dup(f.fileno())
+
+
+def address() -> str:
+    """Returns an address for a Unix socket to listen at. On Linux the kernel chooses it and it
+    leaves no file; elsewhere it is in a folder that only this user can open, and that ends with the
+    process."""
+    if not PORTABLE:
+        return ""
+    from multiprocessing import util
+
+    return os.path.join(util.get_temp_dir(), f"s{secrets.token_hex(4)}")
 
 
 def processors() -> int:

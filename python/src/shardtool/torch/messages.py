@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import select
 import socket
 import struct
-from multiprocessing import util
 from typing import Any, Dict, Optional, Tuple
 
 from .. import errors
-from .._system import PORTABLE
+from .._system import PORTABLE, address
 
 _head = struct.Struct("<IQ")  # length of the JSON, length of the bytes
 _credentials = struct.Struct("3i")
@@ -23,11 +21,9 @@ class Gone(Exception):
 
 
 def listen() -> "Tuple[socket.socket, str]":
-    """Returns a listening socket and its name. On Linux the kernel chooses the name, and it leaves
-    no file; elsewhere it is a file in a folder that only this user can open, and that ends with the
-    process."""
+    """Returns a listening socket and its name."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.bind(os.path.join(util.get_temp_dir(), f"relay-{secrets.token_hex(4)}") if PORTABLE else "")
+    sock.bind(address())
     sock.listen(64)
     return sock, os.fsencode(sock.getsockname()).hex()
 

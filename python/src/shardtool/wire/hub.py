@@ -20,6 +20,7 @@ import threading
 import time
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
 
+from .._system import address
 from ..errors import ShardtoolError
 from . import protocol as proto
 from .client import Client
@@ -154,9 +155,9 @@ class Hub:
         self._selector = selectors.DefaultSelector()
         self._listeners: List[socket.socket] = []
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        unix.bind("")  # a name that the kernel chooses and that leaves no file
+        unix.bind(address())
         #: Where peers on this host connect.
-        self.name = bytes(unix.getsockname()).hex()
+        self.name = os.fsencode(unix.getsockname()).hex()
         self._listen(unix)
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
