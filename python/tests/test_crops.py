@@ -23,7 +23,7 @@ def drawn(of: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def vectors() -> "list[Dict[str, Any]]":
-    """The inputs of the file, which this function made: python -c 'import test_crops; test_crops.write()'"""
+    """The inputs of the file. To make it anew: python -c 'import test_crops; test_crops.write()'"""
     draw, out = random.Random(1), []
     for i in range(300):
         image = [draw.randint(1, 1 << draw.randint(1, 14)) for _ in range(2)]
