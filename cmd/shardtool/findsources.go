@@ -83,7 +83,7 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 			}
 			continue
 		}
-		if info, err := os.Stat(src); all.kind == &filesKind || err == nil && info.IsDir() {
+		if info, err := os.Stat(src); all.kind == &filesKind && len(all.files) == 0 || err == nil && info.IsDir() {
 			folders = append(folders, src)
 		}
 	}

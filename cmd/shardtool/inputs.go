@@ -18,6 +18,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
@@ -151,7 +152,38 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 			return nil, usagef("source %s stands for %s and %s: pack one kind, then the other with --append", src, cmp.Or(files[0].Path, files[0].Name), name)
 		}
 	}
-	return r, nil
+	return lookInArchives(ctx, f, src, r)
+}
+
+// zipPlace is a zip archive.
+type zipPlace struct{ prefix }
+
+// lookInArchives finds what zip archives contain, as if each were a folder. Other sources it returns.
+func lookInArchives(ctx context.Context, f *packFlags, src string, r *recognised) (*recognised, error) {
+	if r.kind != &zipKind {
+		return r, nil
+	}
+	all := &recognised{note: r.note, folder: true}
+	for _, in := range r.files {
+		store, err := zips.New(ctx, in)
+		if err != nil {
+			return nil, fmt.Errorf("source %w", err)
+		}
+		one, err := lookAtFolder(ctx, f, store.String(), zipPlace{prefix{store, store.String() + "/"}}, []source.Input{{Store: store}})
+		if err != nil {
+			return nil, err
+		}
+		if all.kind == nil {
+			all.kind = one.kind
+		}
+		if one.kind != all.kind {
+			return nil, usagef("source %s: %s holds %s and %s %s: pack one kind, then the other with --append", src, r.files[0].Path, all.kind.name, in.Path, one.kind.name)
+		}
+		all.files, all.why = append(all.files, one.files...), one.why
+		all.note = strings.TrimPrefix(all.note+"\nfound "+one.note, "\nfound ")
+		all.note = strings.TrimSuffix(all.note, "\nfound ")
+	}
+	return all, nil
 }
 
 // refused returns the error for a kind that pack does not read. file is what the help reads.
@@ -207,6 +239,9 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 		}
 		return nil, refused(src, a.Kind, a.By, file)
 	}
+	if _, nested := place.(zipPlace); nested && r.kind == &zipKind {
+		return nil, usagef("source %s: it holds archives in an archive, such as %s: unpack it and pack the folder", src, a.By)
+	}
 	r.why, r.files = "", nil
 	for _, name := range a.Names {
 		in, err := place.Input(name)
@@ -223,7 +258,7 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 		}
 		r.note = fmt.Sprintf("%s in %s; left aside: %s%s", a.Kind.Many, src, strings.Join(a.Aside, ", "), more)
 	}
-	return r, nil
+	return lookInArchives(ctx, f, src, r)
 }
 
 // diskFolder is a folder of this machine.

@@ -8,7 +8,7 @@ import (
 )
 
 // fileKinds are the kinds of files that pack reads.
-var fileKinds = []*kind{&parquetKind, &arrowKind, &linesKind, &tarKind, &tokensKind, &arraysKind, &megatronKind, &tfrecordKind, &mdsKind}
+var fileKinds = []*kind{&parquetKind, &arrowKind, &linesKind, &tarKind, &tokensKind, &arraysKind, &megatronKind, &tfrecordKind, &mdsKind, &zipKind}
 
 // allKinds are the fileKinds, folders of files, and data sets.
 func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind, &datasetKind) }

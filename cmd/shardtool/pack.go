@@ -25,7 +25,7 @@ object store such as s3://bucket/raw is a folder too.
 
 Name archives and files of rows one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
 prefix; files that describe them, such as README.md, are left aside and listed. Archives (.tar, also those of WebDataset) are read in the
-order given; a truncated archive is an error. In Parquet, Arrow (also Feather and save_to_disk), JSON Lines (.jsonl, .ndjson), JSON lists (.json), CSV (.csv, .tsv), TFRecord and MosaicML's MDS, the last five
+order given; a truncated archive is an error. A zip archive is read as the folder of what it contains. In Parquet, Arrow (also Feather and save_to_disk), JSON Lines (.jsonl, .ndjson), JSON lists (.json), CSV (.csv, .tsv), TFRecord and MosaicML's MDS, the last five
 also with .gz, .zst, .bz2, .xz or .lz4, each row is a sample and each column or member a field: strings and bytes unchanged, images with
 their extension, lists of numbers as .npy, numbers as text, everything else as JSON. Folders key=value are columns too.
 

@@ -29,7 +29,7 @@ var inputsTable = map[string]struct {
 	"litdata": {"litdata", 0}, "lmdb": {"lmdb", 0}, "mds2": {"mds", 0}, "mds_streams": {"mds", 2}, "mds_json": {"mosaicml", 0}, "megatron": {"megatron", 1}, "mnist": {"idx", 0}, "mnist_gz": {"gzip", 0},
 	"netcdf3": {"netcdf", 0}, "netcdf4": {"hdf5", 0}, "npz": {"arrays", 2}, "orc": {"orc", 0}, "orc_noext": {"orc", 0}, "recordio": {"recordio", 0},
 	"safetensors": {"safetensors", 0}, "saved": {"splits", 0}, "saved_one": {"arrow", 2}, "sqlite": {"sqlite", 0}, "tar_xz": {"tar", 1}, "tfrecord": {"tfrecord", 1},
-	"voc": {"voc", 0}, "yolo": {"yolo", 0}, "zarr": {"zarr", 0}, "zarr2": {"zarr", 0}, "zips": {"zip", 0},
+	"voc": {"voc", 0}, "yolo": {"yolo", 0}, "zarr": {"zarr", 0}, "zarr2": {"zarr", 0}, "zips": {"files", 0}, "zip_csv": {"lines", 1}, "zip_zips": {"usage", 0},
 }
 
 // TestRecognise: every folder that its own library wrote is read as its kind or refused by name, in
@@ -91,6 +91,8 @@ func verdictOf(t *testing.T, src string, r *recognised, err error) (is string, f
 		return "mixed", 0
 	case errors.As(err, &refused):
 		return refused.kind.ID, 0
+	case err != nil && exitCode(err) == exitUsage:
+		return "usage", 0
 	case err != nil:
 		t.Fatalf("%s: %v", src, err)
 	case r.kind == &filesKind:

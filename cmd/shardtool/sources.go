@@ -42,6 +42,9 @@ var tarKind = kind{
 	open: openArchives,
 }
 
+// zipKind is zip archives, which are read as folders of what they contain.
+var zipKind = kind{name: "zip archives", one: "a zip archive", of: recognise.Zip}
+
 func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	plain := true
 	for _, in := range found.files {

@@ -162,6 +162,11 @@ w(x + "batches.meta", pickle.dumps({"a": 1}, 2))
 x = d("zips")
 with zipfile.ZipFile(x + "a.zip", "w") as z:
     z.writestr("a.txt", "a")
+with zipfile.ZipFile(d("zip_csv") + "a.zip", "w", zipfile.ZIP_DEFLATED) as z:
+    z.writestr("a.csv", "a,b\n1,2\n")
+    z.writestr("README.md", "# hi")
+with zipfile.ZipFile(d("zip_zips") + "a.zip", "w") as z:
+    z.write(x + "a.zip", "a.zip")
 x = d("jsonl_xz")
 w(x + "a.jsonl.xz", lzma.compress(b'{"a":1}\n'))
 x = d("jsonl_bz2")

@@ -37,7 +37,7 @@ var signatures = []struct {
 	{"\x04\x22\x4d\x18", lz4},
 	{"7z\xbc\xaf\x27\x1c", sevenZip},
 	{"Rar!\x1a\x07", rar},
-	{"\x1f\x8b\x08", gzipped},
+	{"\x1f\x8b\x08", gZip},
 	{"\x28\xb5\x2f\xfd", zstd},
 	{"version https://git-lfs.github.com/spec/", lfsPointer},
 }
@@ -69,7 +69,7 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 	case has(0, "PK\x03\x04") && bytes.Contains(head[:min(len(head), 256)], []byte(".npy")):
 		return Arrays
 	case has(0, "PK\x03\x04"):
-		return zipped
+		return Zip
 	case isTFRecord(head, size):
 		return TFRecord
 	case isArrowStream(head, size):
@@ -185,7 +185,7 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return named, "", seen == named, nil
 	case seen == TFRecord:
 		return TFRecord, ".tfrecord", true, nil
-	case seen == gzipped && named != TFRecord && strings.Contains(path.Base(in.Name), ".tfrecord"): // as in a.tfrecord-00000-of-00001
+	case seen == gZip && named != TFRecord && strings.Contains(path.Base(in.Name), ".tfrecord"): // as in a.tfrecord-00000-of-00001
 		return TFRecord, ".tfrecord.gz", true, nil
 	case named == Lines || named == Tar || named == TFRecord || named == MDS:
 		ending, is := codings[seen]
@@ -198,16 +198,16 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		case seen == Tar && stated != "":
 			return Tar, ".tar", true, nil
 		}
-	case seen == gzipped && named == idx:
+	case seen == gZip && named == idx:
 		return named, "", seen == named, nil
-	case seen == zipped && named == Arrays: // an empty one, or one whose first member has a long header
+	case seen == Zip && named == Arrays: // an empty one, or one whose first member has a long header
 		return Arrays, "", true, nil
 	}
 	return seen, "", true, nil
 }
 
 // codings are the extensions of the compressions that pack reads.
-var codings = map[*Kind]string{gzipped: ".gz", zstd: ".zst", bzip2: ".bz2", xz: ".xz", lz4: ".lz4"}
+var codings = map[*Kind]string{gZip: ".gz", zstd: ".zst", bzip2: ".bz2", xz: ".xz", lz4: ".lz4"}
 
 // cutCoding cuts the extension of a compression from extensions.
 func cutCoding(suffix string) (plain, coding string) {

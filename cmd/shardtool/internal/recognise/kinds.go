@@ -38,6 +38,7 @@ var (
 	Arrays   = &Kind{ID: "arrays", One: "an array", Many: "arrays (.npy, .npz)", field: true, suffixes: []string{".npz"}}
 	TFRecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: compressed(".tfrecord", ".tfrecords")}
 	MDS      = &Kind{ID: "mds", One: "a shard of MosaicML Streaming (MDS)", Many: "shards of MosaicML Streaming (MDS)", suffixes: compressed(".mds")}
+	Zip      = &Kind{ID: "zip", One: "a zip archive", Many: "zip archives", field: true, suffixes: []string{".zip"}}
 	// Megatron is an index, whose tokens are in the .bin file beside it.
 	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
 )
@@ -104,8 +105,7 @@ var (
 		Help: "pack the data that it was made of"}
 	mdsCoded = &Kind{ID: "mds-coded", One: "a shard of MosaicML Streaming (MDS) in Brotli or Snappy", Many: "shards of MosaicML Streaming (MDS) in Brotli or Snappy",
 		suffixes: []string{".mds.br", ".mds.snappy"}, Help: mosaicPage}
-	zipped     = &Kind{ID: "zip", One: "a zip archive", Many: "zip archives", field: true, suffixes: []string{".zip"}, Help: "unpack it with `unzip FILE -d DIR` and pack the folder"}
-	gzipped    = &Kind{ID: "gzip", One: "a gzip file", Many: "gzip files", field: true, suffixes: []string{".gz"}, Help: "unpack it with `gunzip FILE`"}
+	gZip       = &Kind{ID: "gzip", One: "a gzip file", Many: "gzip files", field: true, suffixes: []string{".gz"}, Help: "unpack it with `gunzip FILE`"}
 	zstd       = &Kind{ID: "zstd", One: "a zstd file", Many: "zstd files", field: true, suffixes: []string{".zst", ".zstd"}, Help: "unpack it with `unzstd FILE`"}
 	xz         = &Kind{ID: "xz", One: "an xz file", Many: "xz files", field: true, suffixes: []string{".xz"}, Help: "unpack it with `unxz FILE`"}
 	bzip2      = &Kind{ID: "bzip2", One: "a bzip2 file", Many: "bzip2 files", field: true, suffixes: []string{".bz2"}, Help: "unpack it with `bunzip2 FILE`"}
@@ -138,7 +138,7 @@ var (
 
 // byName are the kinds that extensions name.
 var byName = []*Kind{Parquet, Lines, Tar, Tokens, Arrays, TFRecord, Arrow, MDS, orc, avro, hdf5, netcdf, sqlite, arrayRecord, recordIO, safetensors, beton, mdsCoded,
-	zipped, gzipped, zstd, xz, bzip2, lz4, sevenZip, rar}
+	Zip, gZip, zstd, xz, bzip2, lz4, sevenZip, rar}
 
 // notContainers are extensions of payloads that end in, or have the signature of, another kind.
 var notContainers = []string{".nii.gz", ".svgz", ".pt", ".pth", ".docx", ".xlsx", ".pptx", ".epub", ".pkl", ".pickle", ".keras", ".jar", ".apk", ".ckpt", ".mat"}

@@ -1,0 +1,262 @@
+// Package zips has the files in a zip archive as a store that is only read, so that an archive is packed as a folder or
+// a prefix with the same names is.
+package zips
+
+import (
+	"archive/zip"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// Bounds of what is held.
+const (
+	maxDirectory = 512 << 20 // bytes of the list of members, which takes several times as much memory
+	window       = 256 << 10 // of an archive, for small reads
+	maxWindows   = 32
+	// random is the size of a member that is decompressed into memory where it is not read from front to end.
+	random = 64 << 20
+	// most is the number of bytes that deflate makes of one, which bounds what a member can decompress to.
+	most = 1032
+)
+
+// Store has the members of an archive. It is safe for concurrent use.
+type Store struct {
+	in    source.Input
+	ctx   context.Context
+	info  objstore.Info
+	files map[string]*zip.File
+	names []string
+
+	mu      sync.Mutex
+	windows map[int64]*part
+	recent  []int64
+}
+
+// part is a window of the archive.
+type part struct {
+	read sync.Once
+	b    []byte
+	err  error
+}
+
+// New reads the list of members. An archive that is cut, or whose members overlap or have one name, wraps
+// format.ErrCorrupt. Members that cannot be read are errors when they are opened. ctx bounds the store's life.
+func New(ctx context.Context, in source.Input) (*Store, error) {
+	in.Path = cmp.Or(in.Path, in.Name)
+	s := &Store{in: in, ctx: ctx, files: map[string]*zip.File{}, windows: map[int64]*part{}}
+	err := s.list()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.Path, err)
+	}
+	return s, nil
+}
+
+func (s *Store) list() (err error) {
+	if s.info, err = s.in.Store.Stat(s.ctx, s.in.Name); err != nil {
+		return err
+	}
+	d := &directory{s: s}
+	r, err := zip.NewReader(d, s.info.Size)
+	d.over = true
+	switch {
+	case d.err != nil:
+		return d.err
+	case err != nil:
+		return fmt.Errorf("%w: it is no zip archive, or it is cut: %w", format.ErrCorrupt, err)
+	}
+	total := uint64(0)
+	for _, f := range r.File {
+		name := f.Name
+		for strings.HasPrefix(name, "./") {
+			name = strings.TrimLeft(name[2:], "/")
+		}
+		const local = 30 // of the header before a member
+		total += f.CompressedSize64 + local + uint64(len(f.Name))
+		switch {
+		case strings.HasSuffix(name, "/"):
+			continue
+		case name == "" || strings.IndexByte(name, 0) >= 0:
+			return fmt.Errorf("%w: a member is called %q", format.ErrCorrupt, f.Name)
+		case strings.HasPrefix(name, "../") || strings.Contains(name, "/../"):
+			return fmt.Errorf("%w: member %q leads out of the archive", format.ErrCorrupt, name)
+		case s.files[name] != nil:
+			return fmt.Errorf("%w: two members are called %q: unpack it and pack the folder", format.ErrCorrupt, name)
+		case f.CompressedSize64 > uint64(s.info.Size) || total > uint64(s.info.Size):
+			return fmt.Errorf("%w: its members overlap at %q: it is damaged, or a zip bomb", format.ErrCorrupt, name)
+		case f.UncompressedSize64/most > f.CompressedSize64:
+			return fmt.Errorf("%w: member %q states %d bytes, more than its %d can decompress to: it is damaged, or a zip bomb", format.ErrCorrupt, name, f.UncompressedSize64, f.CompressedSize64)
+		}
+		s.files[name] = f
+		s.names = append(s.names, name)
+	}
+	slices.Sort(s.names)
+	return nil
+}
+
+// directory reads an archive's list of members, and no more than that.
+type directory struct {
+	s    *Store
+	sum  int64
+	over bool
+	err  error
+}
+
+func (d *directory) ReadAt(p []byte, off int64) (int, error) {
+	if d.over { // a member
+		return d.s.readAt(d.s.ctx, p, off)
+	}
+	if d.sum += int64(len(p)); d.sum > maxDirectory {
+		d.err = fmt.Errorf("%w: its list of members takes more than %d bytes: divide it", format.ErrTooLarge, maxDirectory)
+		return 0, d.err
+	}
+	n, err := d.s.readAt(d.s.ctx, p, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		d.err = err
+	}
+	return n, err
+}
+
+// read reads a part of the archive, which must be the one that was listed.
+func (s *Store) read(ctx context.Context, p []byte, off int64) error {
+	obj, err := s.in.Store.Open(ctx, s.in.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	if err := obj.ReadAt(ctx, p, off); err != nil {
+		return err
+	}
+	now, err := obj.Info(ctx)
+	if err == nil && (now.Size != s.info.Size || now.ETag != s.info.ETag || now.ETag == "" && !now.ModTime.Equal(s.info.ModTime)) {
+		err = fmt.Errorf("%w while it was packed", objstore.ErrChanged)
+	}
+	return err
+}
+
+// readAt is io.ReaderAt. Small reads take windows, which neighbours share.
+func (s *Store) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if off < 0 || off >= s.info.Size {
+		return 0, io.EOF
+	}
+	p, short := p[:min(int64(len(p)), s.info.Size-off)], off+int64(len(p)) > s.info.Size
+	if len(p) > window/2 {
+		if err := s.read(ctx, p, off); err != nil {
+			return 0, err
+		}
+		n = len(p)
+	}
+	for n < len(p) {
+		at := (off + int64(n)) / window
+		b, err := s.window(ctx, at)
+		if err != nil {
+			return n, err
+		}
+		n += copy(p[n:], b[off+int64(n)-at*window:])
+	}
+	if short {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (s *Store) window(ctx context.Context, at int64) ([]byte, error) {
+	s.mu.Lock()
+	w := s.windows[at]
+	if w == nil {
+		if len(s.recent) == maxWindows {
+			delete(s.windows, s.recent[0])
+			s.recent = s.recent[1:]
+		}
+		w = &part{}
+		s.windows[at], s.recent = w, append(s.recent, at)
+	}
+	s.mu.Unlock()
+	w.read.Do(func() {
+		w.b = make([]byte, min(window, s.info.Size-at*window))
+		w.err = s.read(ctx, w.b, at*window)
+	})
+	if w.err != nil { // perhaps only of that context
+		s.mu.Lock()
+		if s.windows[at] == w {
+			delete(s.windows, at)
+			s.recent = slices.DeleteFunc(s.recent, func(other int64) bool { return other == at })
+		}
+		s.mu.Unlock()
+	}
+	return w.b, w.err
+}
+
+// describe returns the Info of a member.
+func (s *Store) describe(name string) objstore.Info {
+	f := s.files[name]
+	of := s.info.ETag
+	if of == "" {
+		of = fmt.Sprint(s.info.ModTime.UnixNano())
+	}
+	return objstore.Info{Name: name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, of), ModTime: f.Modified}
+}
+
+// Open implements objstore.Store.
+func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
+	f := s.files[name]
+	var err error
+	switch {
+	case f == nil:
+		err = fs.ErrNotExist
+	case f.Flags&1 != 0:
+		err = fmt.Errorf("it is encrypted: unpack the archive with its password, such as with `7z x`, and pack the folder")
+	case f.Mode()&fs.ModeType != 0:
+		err = fmt.Errorf("it is no regular file, but %s", f.Mode())
+	case f.Method != zip.Store && f.Method != zip.Deflate:
+		err = fmt.Errorf("it is compressed by method %d of zip, and methods 0 and 8, stored and deflate, are read: unpack the archive with `7z x` and pack the folder", f.Method)
+	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
+		err = fmt.Errorf("%w: it is stored in %d bytes, and states %d", format.ErrCorrupt, f.CompressedSize64, f.UncompressedSize64)
+	}
+	if err != nil {
+		return nil, objstore.NewError("get", s.String(), name, err)
+	}
+	return &member{s: s, f: f, name: name}, nil
+}
+
+// Stat implements objstore.Store.
+func (s *Store) Stat(_ context.Context, name string) (objstore.Info, error) {
+	if s.files[name] == nil {
+		return objstore.Info{}, objstore.NewError("stat", s.String(), name, fs.ErrNotExist)
+	}
+	return s.describe(name), nil
+}
+
+// List implements objstore.Store.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		at, _ := slices.BinarySearch(s.names, prefix)
+		for _, name := range s.names[at:] {
+			if !strings.HasPrefix(name, prefix) || !yield(s.describe(name), ctx.Err()) {
+				return
+			}
+		}
+	}
+}
+
+// Create implements objstore.Store.
+func (s *Store) Create(context.Context, string, objstore.Condition) (objstore.Upload, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Delete implements objstore.Store.
+func (s *Store) Delete(context.Context, string) error { return errors.ErrUnsupported }
+
+// String implements objstore.Store.
+func (s *Store) String() string { return s.in.Path }
