@@ -229,11 +229,11 @@ func TestColumns(t *testing.T) {
 // unsteady is a remote store that fails once, and counts requests in flight.
 type unsteady struct {
 	objstore.Store
-	failed           sync.Once
-	inFlight, most   atomic.Int64
-	wait             chan struct{}
-	fails            string
-	requests, enough int64
+	failed         sync.Once
+	inFlight, most atomic.Int64
+	wait           chan struct{}
+	fails          string
+	enough         int64
 }
 
 func (u *unsteady) Traits() objstore.Traits { return objstore.Traits{Requests: 8} }
