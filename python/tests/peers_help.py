@@ -78,6 +78,10 @@ def main(asked: Dict[str, Any]) -> None:
                 say(**seen(loader, batch))
                 if do.get("slow"):
                     time.sleep(pace.random() * do["slow"])
+                if count == do.get("fork") and os.fork() == 0:
+                    os.close(1)
+                    time.sleep(20)  # with copies of all that was open
+                    os._exit(0)
                 if count == do.get("kill"):
                     os.kill(os.getpid(), signal.SIGKILL)
                 if count == do.get("kill_child"):

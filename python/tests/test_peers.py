@@ -194,7 +194,8 @@ def test_mixes_and_units(small: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", [False, True])
 def test_reader_is_killed(small: Path, tmp_path: Path, hosts: bool) -> None:
-    got = job(small, 3, tmp_path / "group", hosts=hosts, options=MANY, do={"0": {"kill": 5}, "all": {"slow": 0.01}})
+    """A process that it forked does not hide its end."""
+    got = job(small, 3, tmp_path / "group", hosts=hosts, options=MANY, do={"0": {"fork": 4, "kill": 5}, "all": {"slow": 0.01}})
     for lines in got[1:]:
         ((kind, message),) = errors(lines)
         assert kind == "ServerDiedError" and "which reads for its peers, ended without closing its loader: it was killed" in message
