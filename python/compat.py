@@ -44,8 +44,8 @@ The binary and the wheel build for macOS 12 and newer, on Intel and Apple proces
   a socket in a private folder between workers, `ps`, and processes that look for their parents. Continuous integration runs it.
 - `.github/workflows/macos.yml` runs the same tests on a Mac, when it is started by hand and for each release.
 
-On macOS, batches are in files that the system may also write to its disk, the Writer copies samples twice, and the number of
-processors is that of the machine. A worker 0 that is killed leaves an empty socket file in `TMPDIR`.
+On macOS, batches are in files that the system may also write to its disk, the Writer copies samples twice, and every
+processor of the machine counts. A worker 0 that is killed leaves an empty socket file in `TMPDIR`.
 """
 
 #: What a part shows, and its tests.

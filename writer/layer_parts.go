@@ -128,7 +128,7 @@ func (s *layerSource) describe(m *sections.Manifest) {
 }
 
 // settles returns what completes the manifest of a layer that was written in parts; nil if the
-// parts are those of a data set.
+// parts are parts of a data set.
 func (s *partSet) settles(base objstore.Store) (cutter, error) {
 	of := s.parts[0].Base
 	switch {

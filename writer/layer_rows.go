@@ -33,7 +33,7 @@ type cutter interface {
 	ends() (block, shard bool)
 	// adopts tells the source about a shard that an earlier run has put.
 	adopts(ctx context.Context, ix *sections.ShardIndex) error
-	// options are those of PackPart, and describe completes the manifest of a part.
+	// options are for PackPart, and describe completes the manifest of a part.
 	options() Options
 	describe(m *sections.Manifest)
 	// settle completes the manifest before it is published.

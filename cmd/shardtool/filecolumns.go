@@ -94,7 +94,7 @@ func (all *found) openRows(ctx context.Context, f *packFlags, stderr io.Writer) 
 	return filecolumns.New(src, columns, roots), 0, nil
 }
 
-// roots returns the folders of the files of rows: that of --file-root, or their own.
+// roots returns the folders of the files of rows: the one of --file-root, or their own.
 func (all *found) roots(ctx context.Context, given string) (func(string) (*filecolumns.Root, error), error) {
 	if given != "" {
 		root, err := openRoot(ctx, given)
@@ -103,7 +103,7 @@ func (all *found) roots(ctx context.Context, given string) (func(string) (*filec
 	inputs := map[string]source.Input{}
 	for _, in := range all.files {
 		if in.Once() || slices.Contains(all.srcs, stdinName) {
-			return nil, usagef("--file-column: rows of standard input have no folder: give that of the files with --file-root")
+			return nil, usagef("--file-column: rows of standard input have no folder: name the folder of the files with --file-root")
 		}
 		inputs[in.Path] = in
 		if in.Path == "" {

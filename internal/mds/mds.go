@@ -1,5 +1,5 @@
 // Package mds describes the data sets of MosaicML Streaming, version 2: their indexes, the columns of a shard, and
-// how values are encoded. The format is that of the package mosaicml-streaming 0.13.
+// how values are encoded. The package mosaicml-streaming 0.13 defines the format.
 package mds
 
 import (

@@ -9,7 +9,7 @@ import (
 
 // database writes an SQLite database of tables and indexes whose rows come in order, as
 // https://www.sqlite.org/fileformat2.html describes it: pages are written one after another to a
-// temporary file, those of a tree when they are full, and the first page last.
+// temporary file: pages of a tree when they are full, and the first page last.
 type database struct {
 	f     *os.File
 	out   *bufio.Writer

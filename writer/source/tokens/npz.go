@@ -38,7 +38,7 @@ type member struct {
 	rows
 	count          int64 // of rows
 	off, n         int64 // of the stored bytes
-	total, skipped int64 // decoded bytes, and those of the header
+	total, skipped int64 // decoded bytes, and bytes of the header
 	method         uint16
 	crc            uint32
 

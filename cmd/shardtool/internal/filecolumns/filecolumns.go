@@ -458,7 +458,7 @@ func (s *Source) Learned() format.Metadata {
 	return nil
 }
 
-// state adds the kinds of files to those of rows.
+// state adds the kinds of files to the kinds of rows.
 func (s *Source) state(meta format.Metadata) format.Metadata {
 	of, err := kinds.Parse(meta, kinds.Key)
 	if err != nil {

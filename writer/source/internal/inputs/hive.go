@@ -27,7 +27,7 @@ type Constant struct {
 	Text    string
 }
 
-// Hive sets the Constants of files: those of the folders directly above a file whose names have the
+// Hive sets the Constants of files: of the folders directly above a file whose names have the
 // form key=value, percent-encoded. A column is of integers if all its values are. It returns the
 // files of which conditions on these columns allow rows, at least one.
 func Hive(files []File, conditions []string) ([]File, error) {
