@@ -80,29 +80,39 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	}
 	defer root.Close()
 	u := &unpacker{unpackFlags: *f, ds: ds, root: root}
-	bar := newProgress(cmd.ErrOrStderr(), "unpacking", int64(payloadBytes(ds)), f.quiet)
+	size := payloadBytes(ds)
+	bar := newProgress(cmd.ErrOrStderr(), "unpacking", int64(size), f.quiet)
 	defer bar.end()
-	done := int64(0)
-	for b, err := range ds.Blocks(ctx, reader.BlockOptions{}) {
+	for b, err := range ds.Blocks(ctx, reader.BlockOptions{Take: u.take}) {
 		if err != nil {
 			return err
 		}
 		if b.Large {
 			err = u.large(ctx, b)
 		} else {
-			err = u.block(b, &done)
+			err = u.block(b)
 		}
 		if err != nil {
 			return err
 		}
-		bar.set(done, plural(u.files, "file"))
+		bar.set(int64(float64(size)*float64(b.First+uint64(b.Samples))/float64(ds.NumSamples())), plural(u.files, "file"))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", plural(u.files, "file"), shown(dir))
 	return nil
 }
 
+// take reports whether the view has samples of a block.
+func (u *unpacker) take(_ context.Context, b *reader.Block) (bool, error) {
+	for n := range uint64(b.Samples) {
+		if u.ds.Selection().Has(b.First + n) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // block writes the samples of a block.
-func (u *unpacker) block(b *reader.Block, done *int64) error {
+func (u *unpacker) block(b *reader.Block) error {
 	for {
 		s, err := b.Next()
 		if errors.Is(err, io.EOF) {
@@ -112,7 +122,6 @@ func (u *unpacker) block(b *reader.Block, done *int64) error {
 			return err
 		}
 		for _, field := range s.Fields {
-			*done += int64(len(field.Data))
 			name := format.JoinName(string(s.Key), string(field.Name))
 			if !u.ds.Selection().Has(s.Number) || !u.wanted(string(field.Name), name) {
 				continue
