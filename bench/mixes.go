@@ -48,9 +48,9 @@ func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions)
 func (b *bench) openMix(dirs []string, workers int) (*reader.Sources, error) {
 	var spec reader.Spec
 	for i, dir := range dirs {
-		spec.Sources = append(spec.Sources, reader.Source{Name: fmt.Sprintf("s%03d", i), Data: dir})
+		spec.Sources = append(spec.Sources, reader.SourceSpec{Name: fmt.Sprintf("s%03d", i), Data: dir})
 	}
-	return reader.OpenSources(b.ctx, spec, func(_ context.Context, s *reader.Source, _ string) (*reader.Dataset, error) {
+	return reader.OpenSources(b.ctx, spec, func(_ context.Context, s *reader.SourceSpec, _ string) (*reader.Dataset, error) {
 		return b.open(s.Data, reader.Options{Workers: workers})
 	}, nil)
 }

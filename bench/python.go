@@ -165,7 +165,7 @@ func (p *pythonBench) stream(k pythonKind) (*reader.Dataset, *reader.Stream, err
 	if err != nil {
 		return nil, nil, err
 	}
-	o := reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: k.batch, Tail: "short", World: 1, Epochs: pythonEpochs, Order: reader.Order{ShuffleMemory: p.memory()}}
+	o := reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: k.batch, Tail: "short", World: 1, Epochs: pythonEpochs, Order: reader.OrderOptions{ShuffleMemory: p.memory()}}
 	o.Tuning.Workers = k.workers
 	s, err := ds.Stream(p.ctx, o)
 	if err != nil {

@@ -79,7 +79,7 @@ func repeat(f func() error) func() error {
 
 // shuffled is the order that the figures are for: a memory that a training host has, and the
 // default lanes.
-var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short", Order: reader.Order{ShuffleMemory: 128 << 20}}
+var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short", Order: reader.OrderOptions{ShuffleMemory: 128 << 20}}
 
 // stream measures shuffled streaming against decoding alone.
 func (b *bench) stream() error {

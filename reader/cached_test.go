@@ -43,7 +43,7 @@ func TestCachedEpochs(t *testing.T) {
 		set := &streamed{open(t, c.Wrap(source), Options{Workers: 2}), samples}
 		source.reads.Store(0)
 		for epoch := range uint64(3) {
-			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epoch: epoch, Epochs: 1, Order: Order{Lanes: 8, Delay: 2}, Tuning: Tuning{Workers: 2}})
+			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epoch: epoch, Epochs: 1, Order: OrderOptions{Lanes: 8, Delay: 2}, Tuning: Tuning{Workers: 2}})
 			f.rest(t)
 			n := uint64(source.reads.Swap(0))
 			if first := round == 0 && epoch == 0; (n > 0) != first || n > set.Info().Blocks+4 { // and the rows
@@ -68,7 +68,7 @@ func TestCachedHalf(t *testing.T) {
 		for rank := range 2 {
 			c := newCache(t, 3000*3600/2/2) // a host each, with half of its half
 			set := &streamed{open(t, c.Wrap(source), Options{Workers: 2}), samples}
-			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 4, World: 2, Rank: rank, Order: Order{Lanes: 8, Delay: 2, Affinity: affinity}, Tuning: Tuning{Workers: 2, Memory: 1 << 20}})
+			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 4, World: 2, Rank: rank, Order: OrderOptions{Lanes: 8, Delay: 2, Affinity: affinity}, Tuning: Tuning{Workers: 2, Memory: 1 << 20}})
 			f.rest(t)
 			st := c.Stats()
 			if st.Used > st.Size {
@@ -94,7 +94,7 @@ func TestCachedDamage(t *testing.T) {
 	samples := incompressible(300)
 	for kind, read := range map[string]func(t *testing.T, set *streamed){
 		"stream": func(t *testing.T, set *streamed) {
-			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: Order{Lanes: 4}, Tuning: Tuning{Workers: 2}})
+			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: OrderOptions{Lanes: 4}, Tuning: Tuning{Workers: 2}})
 			f.rest(t)
 		},
 		"storage order": func(t *testing.T, set *streamed) {

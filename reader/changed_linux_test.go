@@ -70,7 +70,7 @@ func wideStream(t *testing.T, ds *reader.Dataset, rows bool) *reader.Stream {
 	t.Helper()
 	s, err := ds.Stream(t.Context(), reader.StreamOptions{
 		GlobalBatch: 50, Shuffle: true, Seed: 3, Epochs: 20, Rows: rows,
-		Order:  reader.Order{ShuffleMemory: 128 << 10},
+		Order:  reader.OrderOptions{ShuffleMemory: 128 << 10},
 		Tuning: reader.Tuning{Workers: 2, Memory: 1 << 20},
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func TestChangedInPlace(t *testing.T) {
 			},
 			"cut": func(f *os.File, size int64) error { return f.Truncate(0) },
 		} {
-			for _, so := range []StreamOptions{{GlobalBatch: 16}, {GlobalBatch: 16, Shuffle: true, Seed: 3, Order: Order{Lanes: 3, Delay: 2}}} {
+			for _, so := range []StreamOptions{{GlobalBatch: 16}, {GlobalBatch: 16, Shuffle: true, Seed: 3, Order: OrderOptions{Lanes: 3, Delay: 2}}} {
 				t.Run(fmt.Sprintf("%s/%s/shuffle=%v", kind, name, so.Shuffle), func(t *testing.T) {
 					dir := t.TempDir()
 					store, err := local.New(dir, local.Options{NoSync: true})

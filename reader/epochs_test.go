@@ -70,7 +70,7 @@ func TestHundredEpochs(t *testing.T) {
 			before := usage(t, math.MaxInt)
 			store, done := stored(t)
 			set := &streamed{open(t, store, Options{Workers: 2}), samples}
-			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 100, Order: Order{Lanes: 4, Delay: 2}, Tuning: Tuning{Workers: 2, Memory: budget}})
+			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 100, Order: OrderOptions{Lanes: 4, Delay: 2}, Tuning: Tuning{Workers: 2, Memory: budget}})
 			var early, late taken
 			batches := 0
 			for {

@@ -25,7 +25,7 @@ func lateSet(t *testing.T, mark byte) *streamed {
 // lateOptions are the same for all streams, so that each can use the memory of one before it.
 var lateOptions = StreamOptions{
 	Shuffle: true, GlobalBatch: 100, Hold: 4,
-	Order:  Order{ShuffleMemory: 1 << 20},
+	Order:  OrderOptions{ShuffleMemory: 1 << 20},
 	Tuning: Tuning{Memory: 24 << 20, Workers: 1},
 }
 

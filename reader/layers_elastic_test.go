@@ -34,10 +34,10 @@ func TestLayersElastic(t *testing.T) {
 	}
 	for chain := range chains {
 		c := layersChain{layered: l, random: random, o: StreamOptions{
-			Shuffle: true, Seed: random.Uint64(), Epochs: 2, Tail: order.TailShort, Order: Order{Lanes: 6, Delay: 4},
+			Shuffle: true, Seed: random.Uint64(), Epochs: 2, Tail: order.TailShort, Order: OrderOptions{Lanes: 6, Delay: 4},
 		}}
 		if chain%2 == 1 { // the order is chosen by the bytes of the layers at the first start
-			c.o.Order, c.layersNeeded = Order{ShuffleMemory: 1 << 20}, true
+			c.o.Order, c.layersNeeded = OrderOptions{ShuffleMemory: 1 << 20}, true
 		}
 		if chain%3 == 1 {
 			c.o.Tuning.Memory = 1 << 20

@@ -138,7 +138,7 @@ func textOf(s *Sample) (out []string) {
 func TestLayers(t *testing.T) {
 	watch(t)
 	l := newLayered(t, 1500)
-	o := StreamOptions{Shuffle: true, Seed: 3, GlobalBatch: 100, Epochs: 2, Order: Order{Lanes: 6, RunBlocks: 2, Delay: 2}}
+	o := StreamOptions{Shuffle: true, Seed: 3, GlobalBatch: 100, Epochs: 2, Order: OrderOptions{Lanes: 6, RunBlocks: 2, Delay: 2}}
 	keys := map[bool][]string{}
 	for _, c := range []struct{ fields, layers []string }{
 		{nil, nil},
@@ -443,7 +443,7 @@ func TestLayersDamaged(t *testing.T) {
 	for _, memory := range []int64{0, 1 << 20} {
 		for _, fields := range [][]string{nil, {"caption"}} {
 			d := l.open(t, fields, "caption")
-			o := StreamOptions{Shuffle: true, Epochs: 1, GlobalBatch: 400, Tuning: Tuning{Memory: memory}, Order: Order{Lanes: 4, RunBlocks: 1, Delay: 2}}
+			o := StreamOptions{Shuffle: true, Epochs: 1, GlobalBatch: 400, Tuning: Tuning{Memory: memory}, Order: OrderOptions{Lanes: 4, RunBlocks: 1, Delay: 2}}
 			s, err := d.Stream(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)

@@ -115,7 +115,7 @@ func TestStreamAllocations(t *testing.T) {
 		}
 		d := newStreamed(t, inDir(t), samples, c.of)
 		const epochs = 4
-		s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 500, Order: Order{ShuffleMemory: 1 << 20}, Tuning: Tuning{Depth: 2}})
+		s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 500, Order: OrderOptions{ShuffleMemory: 1 << 20}, Tuning: Tuning{Depth: 2}})
 		var before, after runtime.MemStats
 		for i := range 2 * epochs * len(samples) / 500 {
 			if i == epochs*len(samples)/500 {
@@ -198,7 +198,7 @@ func TestStreamHeap(t *testing.T) {
 	}
 	d := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 40 << 10, ShardSize: 4 << 20})
 	before := usage(t, math.MaxInt).heap
-	s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 128, Tail: "wrap", Order: Order{ShuffleMemory: 16 << 20}, Tuning: Tuning{Memory: budget}})
+	s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 128, Tail: "wrap", Order: OrderOptions{ShuffleMemory: 16 << 20}, Tuning: Tuning{Memory: budget}})
 	copied := 0
 	for i := range 40 {
 		b, err := s.Next(t.Context())

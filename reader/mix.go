@@ -200,7 +200,7 @@ func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
 	of := &m.Sources[i]
 	in := &input{name: of.Name, unit: unitSize{samples: 1}}
 	in.share, _ = m.LargestShare(i).Float64()
-	k := slices.IndexFunc(r.Sources, func(s Source) bool { return s.Name == of.Name })
+	k := slices.IndexFunc(r.Sources, func(s SourceSpec) bool { return s.Name == of.Name })
 	if k < 0 && r.change.AsSaved { // an error only if it has samples in a batch
 		in.share = 0
 	}

@@ -102,7 +102,7 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 		if err != nil {
 			return nil, &mix.SourceError{Source: x.Sources[i].Name, Err: err}
 		}
-		r.Sources, r.sets, r.data = append(r.Sources, Source{Name: x.Sources[i].Name}), append(r.sets, d), append(r.data, sourceData{table: table})
+		r.Sources, r.sets, r.data = append(r.Sources, SourceSpec{Name: x.Sources[i].Name}), append(r.sets, d), append(r.data, sourceData{table: table})
 	}
 	run, err := r.over(&mixEngine{plan: m.Plan, begin: m.Position, steps: m.Steps, leftOut: m.LeftOut}, &x)
 	if err != nil {

@@ -44,15 +44,15 @@ func TestStreamLogsOrder(t *testing.T) {
 			[]string{`msg="stream: order" rank=1 ranks=2 lanes=1 run_blocks=1`, "local_vif=", "100 of 100", "same_block=", "samples_measured=500"}, []string{"WARN"},
 		},
 		"small window": {
-			StreamOptions{Shuffle: true, GlobalBatch: 64, Order: Order{Lanes: 4, Delay: 3}},
+			StreamOptions{Shuffle: true, GlobalBatch: 64, Order: OrderOptions{Lanes: 4, Delay: 3}},
 			[]string{"level=WARN", "samples are mixed little", "a ShuffleMemory of 2MiB, or pack in a random order", "vif=", `msg="stream: order"`}, []string{"--", "more ranks"},
 		},
 		"another rank": {
-			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1, Order: Order{Lanes: 4, Delay: 3}},
+			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1, Order: OrderOptions{Lanes: 4, Delay: 3}},
 			[]string{`msg="stream: order"`}, []string{"mixed little"},
 		},
 		"few lanes": {
-			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 6, Order: Order{Lanes: 4, Delay: 50}},
+			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 6, Order: OrderOptions{Lanes: 4, Delay: 50}},
 			[]string{"more ranks than lanes", "reads_of_a_block=1.5"}, []string{"--", "mixed little"},
 		},
 		"unshuffled": {StreamOptions{GlobalBatch: 64}, nil, []string{"stream: ", "WARN"}},
@@ -102,7 +102,7 @@ func TestStreamJoinsBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		memory := table.Decoded / 10 * 19 // too little for a uniform permutation
-		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short", Order: Order{ShuffleMemory: memory}})
+		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short", Order: OrderOptions{ShuffleMemory: memory}})
 		if p := s.Info().Plans[0].Params(); p.RunBlocks != c.runs {
 			t.Fatalf("%d blocks: %+v", c.blocks, p)
 		}

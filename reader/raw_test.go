@@ -32,7 +32,7 @@ func images(n int) []testset.Sample {
 func TestLargeRawBlocks(t *testing.T) {
 	watch(t)
 	samples := images(120)
-	order := StreamOptions{Shuffle: true, GlobalBatch: 10, Epochs: 2, Order: Order{Lanes: 4, Delay: 2}}
+	order := StreamOptions{Shuffle: true, GlobalBatch: 10, Epochs: 2, Order: OrderOptions{Lanes: 4, Delay: 2}}
 	for _, plain := range []bool{false, true} {
 		store := build(t, samples, testset.Options{BlockSize: 1 << 20, ShardSize: 6 << 20, Raw: !plain, Plain: plain})
 		for name, s := range map[string]objstore.Store{"memory": store.Clone(), "disk": onDisk(t, store)} {

@@ -78,13 +78,13 @@ func TestRemoteStreams(t *testing.T) {
 		store.Store = mem.New()
 		set := newStreamed(t, store, mixed(2000), kind)
 		for _, o := range []StreamOptions{
-			{Shuffle: true, GlobalBatch: 64, Epochs: 2, Order: Order{Lanes: 24, Delay: 4}},
-			{Shuffle: true, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1, Order: Order{Lanes: 8, RunBlocks: 4, Delay: 2}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 2, Order: OrderOptions{Lanes: 24, Delay: 4}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1, Order: OrderOptions{Lanes: 8, RunBlocks: 4, Delay: 2}},
 			{GlobalBatch: 100, Epochs: 1},
 			{GlobalBatch: 100, Epochs: 1, World: 3},
-			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Memory: 1 << 20}},
-			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Requests: 3}},
-			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Requests: 1}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: OrderOptions{Lanes: 24, Delay: 4}, Tuning: Tuning{Memory: 1 << 20}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: OrderOptions{Lanes: 24, Delay: 4}, Tuning: Tuning{Requests: 3}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: OrderOptions{Lanes: 24, Delay: 4}, Tuning: Tuning{Requests: 1}},
 		} {
 			o.Tuning.Workers = 2
 			store.reads.Store(0)
@@ -150,7 +150,7 @@ func TestRemoteIsDown(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
 	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 0, Order: Order{Lanes: 8}, Tuning: Tuning{Workers: 2}, Faults: Faults{SkipCorrupt: true, MaxSkippedShare: 1}})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 0, Order: OrderOptions{Lanes: 8}, Tuning: Tuning{Workers: 2}, Faults: Faults{SkipCorrupt: true, MaxSkippedShare: 1}})
 	for i := 0; ; i++ {
 		_, err := s.Next(t.Context())
 		if err == nil {
@@ -192,7 +192,7 @@ func TestRemoteFindsDamage(t *testing.T) {
 			}
 		}
 		damaged := &streamed{open(t, store, Options{Workers: 2}), samples}
-		f := damaged.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 8, Epochs: 1, Seed: uint64(i), Order: Order{Lanes: 3, Delay: 2}})
+		f := damaged.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 8, Epochs: 1, Seed: uint64(i), Order: OrderOptions{Lanes: 3, Delay: 2}})
 		if i%3 == 0 {
 			if err := f.untilNeeded(t, l.has); !Damaged(err) {
 				t.Fatal(err)

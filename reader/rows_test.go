@@ -134,7 +134,7 @@ var rowOrders = map[string]reader.StreamOptions{
 	"in order":         {GlobalBatch: 100},
 	"shuffled":         {Shuffle: true, Seed: 1, GlobalBatch: 64},
 	"padded":           {Shuffle: true, GlobalBatch: 300, World: 3, Rank: 2, Tail: "pad"},
-	"copied":           {Shuffle: true, GlobalBatch: 3000, Tail: "pad", Order: reader.Order{Lanes: 40, Delay: 3}, Tuning: reader.Tuning{Memory: 1 << 20}},
+	"copied":           {Shuffle: true, GlobalBatch: 3000, Tail: "pad", Order: reader.OrderOptions{Lanes: 40, Delay: 3}, Tuning: reader.Tuning{Memory: 1 << 20}},
 	"large, in memory": {Shuffle: true, GlobalBatch: 3500},
 }
 
@@ -359,7 +359,7 @@ func TestRowsRefused(t *testing.T) {
 // batches of them as may be in hand.
 func TestRowsMemory(t *testing.T) {
 	const batch, file = 1 << 16, 128 + 600 + 128 + 8 // of a sample: two NPY files
-	o := reader.StreamOptions{Shuffle: true, GlobalBatch: batch, Order: reader.Order{Lanes: 64, RunBlocks: 8, Delay: 64}}
+	o := reader.StreamOptions{Shuffle: true, GlobalBatch: batch, Order: reader.OrderOptions{Lanes: 64, RunBlocks: 8, Delay: 64}}
 	memory := func(layout writer.Layout, rows bool) int64 {
 		d := openSet(t, wideSet(t, 2000, false, writer.Options{Layout: layout}))
 		return mustStream(t, d, o, rows).Info().Memory

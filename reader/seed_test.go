@@ -23,7 +23,7 @@ func TestSeedOfOneDataset(t *testing.T) {
 			mapped.Add(1)
 			return nil
 		},
-		Order: Order{Lanes: 4, Delay: 3},
+		Order: OrderOptions{Lanes: 4, Delay: 3},
 	})
 	epochs := map[uint32]int{}
 	for b, err := range s.Batches(t.Context()) {

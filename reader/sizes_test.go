@@ -52,7 +52,7 @@ func TestNoCopiesOfLargeBatches(t *testing.T) {
 		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "x", Data: make([]byte, 100_000)}}})
 	}
 	d := newStreamed(t, inDir(t), samples, testset.Options{Raw: true})
-	s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 256, Epochs: 3, Order: Order{ShuffleMemory: 32 << 20}})
+	s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 256, Epochs: 3, Order: OrderOptions{ShuffleMemory: 32 << 20}})
 	copied := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {

@@ -17,7 +17,7 @@ const openAtOnce = 64
 
 // Opener opens the data set of a source. tables names the generation that a checkpoint has of it;
 // without one it is empty. See OpenResumed.
-type Opener func(ctx context.Context, s *Source, tables string) (*Dataset, error)
+type Opener func(ctx context.Context, s *SourceSpec, tables string) (*Dataset, error)
 
 // Sources are the open data sets of a Spec. Runs may share them.
 type Sources struct {

@@ -23,7 +23,7 @@ type Spec struct {
 	Name string
 	// Sources is one source without a name, a data set that is read alone, or the sources of a mix, in
 	// ascending order of names.
-	Sources []Source
+	Sources []SourceSpec
 	// Segments have the shares of a mix from later positions on, in ascending order of At.
 	Segments []Segment
 	// Temperature is p/q, the exponent of the sizes of sources, which then have no Share; nil: none.
@@ -49,8 +49,8 @@ type Spec struct {
 	Said map[string]bool
 }
 
-// Source is a data set that a run reads.
-type Source struct {
+// SourceSpec describes a data set that a run reads.
+type SourceSpec struct {
 	Name string // in a mix: 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'
 	Line int    // of the mix file, for errors; 0: none
 	// Set is the data set, or Data says where it is, for the function given to OpenSources.
@@ -187,7 +187,7 @@ func (s *Spec) located(line int, member string, err error) error {
 	if !errors.As(err, &of) {
 		return s.fail(line, member, err)
 	}
-	i := slices.IndexFunc(s.Sources, func(x Source) bool { return x.Name == of.Source })
+	i := slices.IndexFunc(s.Sources, func(x SourceSpec) bool { return x.Name == of.Source })
 	if i < 0 {
 		return s.fail(line, member, err)
 	}

@@ -122,14 +122,14 @@ func TestStallCauses(t *testing.T) {
 		first   bool // the first batch alone counts
 	}{
 		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 100}},
-		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 400, Shuffle: true, Order: Order{Lanes: 1, RunBlocks: 1, Delay: 1}}},
+		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 400, Shuffle: true, Order: OrderOptions{Lanes: 1, RunBlocks: 1, Delay: 1}}},
 		{cause: account.Throttled, store: slow(objstore.PhasePause), opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Throttled, store: plain, over: refusing, count: 300, opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Cache, store: slow(objstore.PhaseCache), opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Window, store: slow(objstore.PhaseTurn), opt: StreamOptions{GlobalBatch: 100}},
-		{cause: account.Window, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Order: Order{Lanes: 24, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 64 << 20}}, first: true},
+		{cause: account.Window, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Order: OrderOptions{Lanes: 24, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 64 << 20}}, first: true},
 		{cause: account.Decode, store: plain, samples: longText(), opt: StreamOptions{GlobalBatch: 12, Epochs: 20}},
-		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Order: Order{Lanes: 96, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 1 << 20}}},
+		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Order: OrderOptions{Lanes: 96, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 1 << 20}}},
 		{cause: account.Map, store: plain, count: 300, opt: StreamOptions{
 			GlobalBatch: 64, Map: func(context.Context, *Sample) error {
 				time.Sleep(300 * time.Microsecond)
@@ -184,7 +184,7 @@ func TestStallsSum(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, &phased{mem.New(), objstore.PhaseRequest, 2 * time.Millisecond}, mixed(2000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
 	for try := range 5 { // a process that is suspended between two readings of the clock measures something else
-		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 8, Delay: 4}, Tuning: Tuning{Workers: 1}})
+		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: OrderOptions{Lanes: 8, Delay: 4}, Tuning: Tuning{Workers: 1}})
 		var outside time.Duration
 		var batches, samples, size uint64
 		for {
@@ -264,7 +264,7 @@ func TestStatsWhileStreaming(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
 	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 8 << 10, ShardSize: 100 << 10})
-	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 2, Map: mapKey, Order: Order{Lanes: 8, Delay: 4}, Tuning: Tuning{Memory: 2 << 20}})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 2, Map: mapKey, Order: OrderOptions{Lanes: 8, Delay: 4}, Tuning: Tuning{Memory: 2 << 20}})
 	var done atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() {

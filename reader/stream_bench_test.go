@@ -20,7 +20,7 @@ const streamEpochs = 4
 
 // benchOrder is the order that figures are for: a memory that a training host has, and the default
 // lanes.
-var benchOrder = StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short", Epochs: streamEpochs, Order: Order{ShuffleMemory: 128 << 20}}
+var benchOrder = StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short", Epochs: streamEpochs, Order: OrderOptions{ShuffleMemory: 128 << 20}}
 
 // streamAllRanks streams all epochs on several ranks of one process.
 func streamAllRanks(b testing.TB, d *Dataset, ranks int, o StreamOptions) {

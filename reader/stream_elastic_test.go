@@ -50,7 +50,7 @@ func TestStreamElastic(t *testing.T) {
 	for chain := range chains {
 		o := StreamOptions{
 			Shuffle: true, Seed: random.Uint64(), Epochs: 3, Tail: []order.Tail{order.TailWrap, order.TailShort, order.TailDrop}[chain%3],
-			Order: Order{Lanes: 12, Delay: 5, Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
+			Order: OrderOptions{Lanes: 12, Delay: 5, Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
 		}
 		if chain%2 == 1 {
 			o.Tuning.Memory = 1 << 20
@@ -169,7 +169,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 	watch(t)
 	samples := mixed(40)
 	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 2000, ShardSize: 9000})
-	o := StreamOptions{Shuffle: true, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap, Order: Order{Lanes: 4, Delay: 3}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap, Order: OrderOptions{Lanes: 4, Delay: 3}}
 	run := set.stream(t, o).run
 	for epoch := range uint64(2) {
 		for position := range uint64(len(samples)) {

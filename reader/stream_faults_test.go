@@ -92,8 +92,8 @@ func (f *follower) untilNeeded(t testing.TB, bad func(number uint64) bool) error
 
 var faultOrders = []StreamOptions{
 	{GlobalBatch: 16},
-	{Shuffle: true, GlobalBatch: 8, Order: Order{Lanes: 4, Delay: 3}},
-	{Shuffle: true, GlobalBatch: 30, World: 3, Rank: 1, Order: Order{Lanes: 6, RunBlocks: 3, Delay: 2}, Faults: Faults{SkipCorrupt: true, MaxSkippedShare: 1e-9}},
+	{Shuffle: true, GlobalBatch: 8, Order: OrderOptions{Lanes: 4, Delay: 3}},
+	{Shuffle: true, GlobalBatch: 30, World: 3, Rank: 1, Order: OrderOptions{Lanes: 6, RunBlocks: 3, Delay: 2}, Faults: Faults{SkipCorrupt: true, MaxSkippedShare: 1e-9}},
 }
 
 // TestStreamFindsDamage turns a bit of every block.
@@ -244,7 +244,7 @@ func TestStreamHeals(t *testing.T) {
 			seen[at] = true
 			return nil
 		}
-		f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: Order{Lanes: 4, Delay: 3}, Faults: Faults{SkipCorrupt: true}})
+		f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: OrderOptions{Lanes: 4, Delay: 3}, Faults: Faults{SkipCorrupt: true}})
 		f.rest(t)
 		if got := f.Stats(); got.Rereads != set.Info().Blocks || got.Skipped != 0 {
 			t.Errorf("the first read of each of %d blocks was wrong: %+v", set.Info().Blocks, got)
@@ -264,8 +264,8 @@ func TestStreamSkips(t *testing.T) {
 	set := clean.flipped(t, store, bad...)
 	of := func(number uint64) int { return slices.IndexFunc(bad, func(l located) bool { return l.has(number) }) }
 	for i, o := range []StreamOptions{
-		{GlobalBatch: 32}, {Shuffle: true, GlobalBatch: 16, Order: Order{Lanes: 4, Delay: 3}}, {Shuffle: true, GlobalBatch: 250, Tuning: Tuning{Memory: 1 << 20}},
-		{Shuffle: true, GlobalBatch: 40, World: 3, Rank: 1, Order: Order{Lanes: 6, Delay: 2}}, {GlobalBatch: 25, World: 5, Rank: 4, Tail: "pad"},
+		{GlobalBatch: 32}, {Shuffle: true, GlobalBatch: 16, Order: OrderOptions{Lanes: 4, Delay: 3}}, {Shuffle: true, GlobalBatch: 250, Tuning: Tuning{Memory: 1 << 20}},
+		{Shuffle: true, GlobalBatch: 40, World: 3, Rank: 1, Order: OrderOptions{Lanes: 6, Delay: 2}}, {GlobalBatch: 25, World: 5, Rank: 4, Tail: "pad"},
 	} {
 		o.Epochs, o.Faults.SkipCorrupt, o.Faults.MaxSkippedShare = 2, true, 1
 		f := set.follow(t, o)
@@ -373,7 +373,7 @@ func TestStreamStoreFails(t *testing.T) {
 	samples := mixed(60)
 	for _, plain := range []bool{false, true} {
 		inner := build(t, samples, testset.Options{BlockSize: 2500, ShardSize: 12_000, Plain: plain})
-		for _, o := range []StreamOptions{{GlobalBatch: 10}, {Shuffle: true, GlobalBatch: 10, Order: Order{Lanes: 3, Delay: 3}}} {
+		for _, o := range []StreamOptions{{GlobalBatch: 10}, {Shuffle: true, GlobalBatch: 10, Order: OrderOptions{Lanes: 3, Delay: 3}}} {
 			o.Faults.SkipCorrupt, o.Faults.MaxSkippedShare, o.Epochs, o.Tuning.Workers = true, 1, 1, 1
 			healed := 0
 			ops := storetest.EachFault(t, func(*testing.T) objstore.Store { return inner }, storetest.Fault{Short: o.Shuffle},

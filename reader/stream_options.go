@@ -76,14 +76,14 @@ type StreamOptions struct {
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
-	Order  Order
+	Order  OrderOptions
 	Tuning Tuning
 	Faults Faults
 }
 
-// Order says how an order is chosen, see order.Choice. With a Checkpoint, the checkpoint decides
-// it.
-type Order struct {
+// OrderOptions say how an order is chosen, see order.Choice. With a Checkpoint, the checkpoint
+// decides it.
+type OrderOptions struct {
 	ShuffleMemory                 uint64 // bytes
 	WholeShards                   bool
 	Lanes, RunBlocks, Delay, Head uint32

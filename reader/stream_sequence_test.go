@@ -24,7 +24,7 @@ func mapKey(_ context.Context, s *Sample) error {
 func anyOrder(random *rand.Rand) StreamOptions {
 	o := StreamOptions{
 		Shuffle: random.IntN(5) > 0, Seed: random.Uint64(), Epochs: 1 + uint64(random.IntN(2)), Epoch: uint64(random.IntN(3)), GlobalBatch: []int{1, 7, 64, 256, 1000, 2500}[random.IntN(6)], World: []int{1, 2, 3, 4, 7, 16, 64, 97}[random.IntN(8)], Tail: []order.Tail{order.TailDrop, order.TailShort, order.TailWrap, order.TailPad}[random.IntN(4)], Hold: random.IntN(4),
-		Order:  Order{Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
+		Order:  OrderOptions{Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
 		Tuning: Tuning{Workers: 1 + random.IntN(4), Memory: []int64{1 << 20, 1 << 20, 3 << 20, 64 << 20, 0}[random.IntN(5)]},
 	}
 	o.Rank = random.IntN(o.World)
@@ -138,7 +138,7 @@ func TestStreamRanksMakeTheBatch(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(500), testset.Options{BlockSize: 5000, ShardSize: 40_000})
 	for _, world := range []int{2, 5, 16} {
-		o := StreamOptions{Shuffle: true, GlobalBatch: 48, Epochs: 2, Tail: order.TailShort, Order: Order{Lanes: 12, Delay: 4}}
+		o := StreamOptions{Shuffle: true, GlobalBatch: 48, Epochs: 2, Tail: order.TailShort, Order: OrderOptions{Lanes: 12, Delay: 4}}
 		whole := set.stream(t, o)
 		ranks := make([]*Stream, world)
 		for r := range ranks {

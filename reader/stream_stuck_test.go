@@ -43,7 +43,7 @@ func TestStreamMixedBlocks(t *testing.T) {
 			for hold := range 4 {
 				o := StreamOptions{
 					Shuffle: batch%2 == 1, GlobalBatch: batch, Epochs: 2, Hold: hold,
-					Order:  Order{Lanes: 3, RunBlocks: uint32(1 + hold)},
+					Order:  OrderOptions{Lanes: 3, RunBlocks: uint32(1 + hold)},
 					Tuning: Tuning{Memory: 1 << 20, Workers: 2},
 				}
 				if o.Shuffle {
@@ -79,7 +79,7 @@ func TestStreamTooLarge(t *testing.T) {
 	const big = 25
 	sizes[big] = 3 << 20
 	set := newStreamed(t, mem.New(), sized(sizes...), testset.Options{BlockSize: 6000, ShardSize: 60_000})
-	for _, o := range []StreamOptions{{GlobalBatch: 5}, {GlobalBatch: 5, Shuffle: true, Order: Order{Lanes: 2, Delay: 2}}} {
+	for _, o := range []StreamOptions{{GlobalBatch: 5}, {GlobalBatch: 5, Shuffle: true, Order: OrderOptions{Lanes: 2, Delay: 2}}} {
 		o.Tuning.Memory, o.Epochs = 1<<20, 1
 		f := set.follow(t, o)
 		for {
@@ -147,7 +147,7 @@ func TestStreamHeld(t *testing.T) {
 	set := newStreamed(t, mem.New(), mixed(900), testset.Options{BlockSize: 9000, ShardSize: 60_000})
 	for hold := 1; hold < 4; hold++ {
 		for _, batch := range []int{10, 300} { // a batch of 300 fills the budget
-			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: batch, Epochs: 1, Hold: hold, Order: Order{Lanes: 8, Delay: 8}, Tuning: Tuning{Memory: 1 << 20}})
+			f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: batch, Epochs: 1, Hold: hold, Order: OrderOptions{Lanes: 8, Delay: 8}, Tuning: Tuning{Memory: 1 << 20}})
 			var held []*expected
 			for range hold {
 				held = append(held, f.next(t))
@@ -176,7 +176,7 @@ func TestStreamReleasedElsewhere(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(1500), testset.Options{BlockSize: 9000, ShardSize: 60_000})
 	for _, batch := range []int{20, 200, 900} {
-		f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: batch, Epochs: 2, Hold: 3, Order: Order{Lanes: 8, Delay: 8}, Tuning: Tuning{Memory: 1 << 20}})
+		f := set.follow(t, StreamOptions{Shuffle: true, GlobalBatch: batch, Epochs: 2, Hold: 3, Order: OrderOptions{Lanes: 8, Delay: 8}, Tuning: Tuning{Memory: 1 << 20}})
 		room := make(chan struct{}, 3)
 		hand := make(chan *expected, 3)
 		var wg sync.WaitGroup
@@ -215,7 +215,7 @@ func TestStreamContexts(t *testing.T) {
 		return nil
 	}
 	opening, end := context.WithCancel(t.Context())
-	o := StreamOptions{Shuffle: true, GlobalBatch: 20, Epochs: 1, Order: Order{Lanes: 4, Delay: 3}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 20, Epochs: 1, Order: OrderOptions{Lanes: 4, Delay: 3}}
 	s, err := set.Stream(opening, o)
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestStreamClosed(t *testing.T) {
 			store := &hooked{Store: mem.New()}
 			set := newStreamed(t, store, mixed(600), testset.Options{BlockSize: 5000, ShardSize: 40_000})
 			gate := make(chan struct{})
-			s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 20, Epochs: 1, Order: Order{Lanes: 4, Delay: 2}, Tuning: Tuning{Memory: 1 << 20}})
+			s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 20, Epochs: 1, Order: OrderOptions{Lanes: 4, Delay: 2}, Tuning: Tuning{Memory: 1 << 20}})
 			for range after {
 				if _, err := s.Next(t.Context()); err != nil {
 					t.Fatal(err)

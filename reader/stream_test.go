@@ -15,7 +15,7 @@ import (
 func TestStreamEvictsWhenItMust(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(3000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	o := StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 2, Order: Order{Lanes: 64, Delay: 16}, Tuning: Tuning{Memory: 1 << 20, Workers: 1}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 2, Order: OrderOptions{Lanes: 64, Delay: 16}, Tuning: Tuning{Memory: 1 << 20, Workers: 1}}
 	f := set.follow(t, o)
 	f.rest(t)
 	stats := f.Stats()
@@ -62,7 +62,7 @@ func TestStreamUnshuffledOnRanks(t *testing.T) {
 func TestStreamResumesAtEveryBatch(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(300), testset.Options{BlockSize: 9000, ShardSize: 60_000})
-	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Seed: 5, Order: Order{Lanes: 6, Delay: 3}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Seed: 5, Order: OrderOptions{Lanes: 6, Delay: 3}}
 	s := set.stream(t, o)
 	var marks []Checkpoint
 	for b, err := range s.Batches(t.Context()) {

@@ -142,7 +142,7 @@ func BenchmarkTuned(b *testing.B) {
 
 // tunedStream streams an epoch.
 func tunedStream(b *testing.B, d *Dataset, t Tuning, step time.Duration) {
-	s, err := d.Stream(b.Context(), StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 8, RunBlocks: 4, Delay: 2}, Tuning: t})
+	s, err := d.Stream(b.Context(), StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 64, Epochs: 1, Order: OrderOptions{Lanes: 8, RunBlocks: 4, Delay: 2}, Tuning: t})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -147,10 +147,10 @@ func TestAutotuneLeavesTheOrder(t *testing.T) {
 		}
 		set := newStreamed(t, store, mixed(400), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 		for _, o := range []StreamOptions{
-			{Shuffle: true, GlobalBatch: 32, Epochs: 2, Order: Order{Lanes: 12, Delay: 3}},
-			{Shuffle: true, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1, Order: Order{Lanes: 8, RunBlocks: 4, Delay: 2}},
+			{Shuffle: true, GlobalBatch: 32, Epochs: 2, Order: OrderOptions{Lanes: 12, Delay: 3}},
+			{Shuffle: true, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1, Order: OrderOptions{Lanes: 8, RunBlocks: 4, Delay: 2}},
 			{GlobalBatch: 50, Epochs: 2},
-			{Shuffle: true, GlobalBatch: 32, Epochs: 1, Order: Order{Lanes: 12, Delay: 3}, Tuning: Tuning{Memory: 1 << 20}},
+			{Shuffle: true, GlobalBatch: 32, Epochs: 1, Order: OrderOptions{Lanes: 12, Delay: 3}, Tuning: Tuning{Memory: 1 << 20}},
 		} {
 			o.Tuning.Workers = 2
 			off := o
@@ -191,7 +191,7 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	set := newStreamed(t, store, mixed(2000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 	for _, memory := range []int64{1 << 20, 2 << 20, 64 << 20} {
 		for seed := range uint64(2) {
-			o := StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: Order{Lanes: 24, Delay: 4}, Tuning: Tuning{Memory: memory, Workers: 2}}
+			o := StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: OrderOptions{Lanes: 24, Delay: 4}, Tuning: Tuning{Memory: memory, Workers: 2}}
 			wild(seed)(&o, 64)
 			f := set.follow(t, o)
 			f.rest(t)
@@ -236,7 +236,7 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 	var told bytes.Buffer
 	o := StreamOptions{
 		Shuffle: true, GlobalBatch: 8, Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
-		Order:  Order{Lanes: 16, Delay: 4},
+		Order:  OrderOptions{Lanes: 16, Delay: 4},
 		Tuning: Tuning{Workers: 2, tuneEvery: time.Millisecond},
 	}
 	s := set.stream(t, o)
@@ -265,7 +265,7 @@ func TestAutotuneTakesMore(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 4, delay: 5 * time.Millisecond}, most: 64}
 	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
-	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Order: Order{Lanes: 32, Delay: 4}, Tuning: Tuning{Workers: 2, tuneEvery: 5 * time.Millisecond}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Order: OrderOptions{Lanes: 32, Delay: 4}, Tuning: Tuning{Workers: 2, tuneEvery: 5 * time.Millisecond}}
 	s := set.stream(t, o)
 	slowly(t, s, 0, func(st stats.Stream) bool { return st.Requests >= 16 })
 	s.Close()
@@ -310,7 +310,7 @@ func TestAutotuneAsksForLess(t *testing.T) {
 	var told bytes.Buffer
 	s := set.stream(t, StreamOptions{
 		Shuffle: true, GlobalBatch: 16, Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
-		Order:  Order{Lanes: 32, Delay: 4},
+		Order:  OrderOptions{Lanes: 32, Delay: 4},
 		Tuning: Tuning{Workers: 2, tuneEvery: 5 * time.Millisecond},
 	})
 	slowly(t, s, 0, func(st stats.Stream) bool { return st.Requests <= 16 })
@@ -333,7 +333,7 @@ func TestRemoteSmallDataSet(t *testing.T) {
 	}
 	store := &far{Store: mem.New(), requests: 64, delay: time.Millisecond}
 	set := newStreamed(t, store, samples, testset.Options{BlockSize: 1 << 20, ShardSize: 16 << 20})
-	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 1, Order: Order{Lanes: 48}, Tuning: Tuning{Workers: 2, NoAutotune: true}})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 1, Order: OrderOptions{Lanes: 48}, Tuning: Tuning{Workers: 2, NoAutotune: true}})
 	n := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {

@@ -26,7 +26,7 @@ func newDocuments(t *testing.T, n int) (*streamed, map[string]int) {
 }
 
 func packedOptions(size uint32) StreamOptions {
-	return StreamOptions{Shuffle: true, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}, Order: Order{Lanes: 4, Delay: 3}}
+	return StreamOptions{Shuffle: true, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}, Order: OrderOptions{Lanes: 4, Delay: 3}}
 }
 
 // unitsOf are the samples and offsets of a batch, unit by unit.

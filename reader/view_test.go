@@ -90,8 +90,8 @@ func TestStreamViews(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range []StreamOptions{
-				{Shuffle: true, GlobalBatch: 16, Epochs: 3, Order: Order{Lanes: 4, Delay: 3, RunBlocks: 8}},
-				{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: Order{Lanes: 1, Delay: 1, WholeShards: true, Affinity: order.AffinityRun}},
+				{Shuffle: true, GlobalBatch: 16, Epochs: 3, Order: OrderOptions{Lanes: 4, Delay: 3, RunBlocks: 8}},
+				{Shuffle: true, GlobalBatch: 16, Epochs: 2, Order: OrderOptions{Lanes: 1, Delay: 1, WholeShards: true, Affinity: order.AffinityRun}},
 				{GlobalBatch: 50, Epochs: 1},
 			} {
 				o.Tuning.Workers, o.Log = 2, slog.New(slog.DiscardHandler)
@@ -117,7 +117,7 @@ func TestStreamViewResumes(t *testing.T) {
 	if err := set.UseView(all["weights"]); err != nil {
 		t.Fatal(err)
 	}
-	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Seed: 5, Order: Order{Lanes: 6, Delay: 3}}
+	o := StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 2, Seed: 5, Order: OrderOptions{Lanes: 6, Delay: 3}}
 	s := set.stream(t, o)
 	var middle Checkpoint
 	seeds := map[uint64]bool{}

@@ -62,7 +62,7 @@ func (s *Spec) firstWeights(sizes []sourceSize) ([]uint64, error) {
 
 // weighted reports whether the spec has shares for position 0.
 func (s *Spec) weighted() bool {
-	return s.Temperature != nil || slices.ContainsFunc(s.Sources, func(x Source) bool { return x.Share != nil })
+	return s.Temperature != nil || slices.ContainsFunc(s.Sources, func(x SourceSpec) bool { return x.Share != nil })
 }
 
 func (s *Spec) quantize(shares []*big.Rat, sizes []sourceSize) ([]uint64, error) {

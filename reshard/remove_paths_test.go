@@ -47,7 +47,7 @@ var paths = []path{
 	{"stream, shuffled", true, true, stream(reader.StreamOptions{Epochs: 1, GlobalBatch: 16, Shuffle: true, Tail: order.TailShort, Seed: 9}), nil},
 	{"stream of large batches", true, true, stream(reader.StreamOptions{
 		Epochs: 1, GlobalBatch: 1000, Shuffle: true, Tail: order.TailShort, Hold: 2,
-		Order:  reader.Order{ShuffleMemory: 1 << 30},
+		Order:  reader.OrderOptions{ShuffleMemory: 1 << 30},
 		Tuning: reader.Tuning{Memory: 64 << 20},
 	}), nil},
 	{"two ranks", true, true, func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) error {
@@ -163,7 +163,7 @@ func mixed(t testing.TB, d *reader.Dataset, out *bytes.Buffer) error {
 	fixed := reader.Lanes{Lanes: 2, RunBlocks: 1, Delay: 2, Head: 2}
 	spec := reader.Spec{Length: reader.Length{Units: 2 * d.NumSamples()}, Order: order.Choice{Seed: 4, Shuffle: true, Tail: order.TailShort, Epochs: 1, GlobalBatch: 8}}
 	for _, name := range []string{"a", "b"} {
-		spec.Sources = append(spec.Sources, reader.Source{Name: name, Set: d, Share: big.NewRat(1, 1), Fixed: fixed})
+		spec.Sources = append(spec.Sources, reader.SourceSpec{Name: name, Set: d, Share: big.NewRat(1, 1), Fixed: fixed})
 	}
 	x, err := reader.OpenSources(t.Context(), spec, nil, nil)
 	if err != nil {

@@ -77,7 +77,7 @@ func TestResume(t *testing.T) {
 	gone := after.Clone()
 	purge(t, gone, writer.PurgeOptions{Generations: true})
 	orders := map[string]reader.StreamOptions{
-		"shuffled":   {Epochs: 2, GlobalBatch: 12, Shuffle: true, Seed: 5, Order: reader.Order{ShuffleMemory: 40 << 10}},
+		"shuffled":   {Epochs: 2, GlobalBatch: 12, Shuffle: true, Seed: 5, Order: reader.OrderOptions{ShuffleMemory: 40 << 10}},
 		"in storage": {Epochs: 1, GlobalBatch: 10, Tail: order.TailShort},
 	}
 	for name, o := range orders {

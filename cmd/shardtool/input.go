@@ -162,7 +162,7 @@ func (f *orderFlags) stream(ctx context.Context, run *openedRun, workers int) (i
 // sources returns the sources in a mix file, or the one data set that the argument names.
 func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) {
 	if !isMix(arg) {
-		return &reader.Spec{Sources: []reader.Source{{Data: arg, Layers: f.layers.layers}}}, mixed.refuse(f.changed)
+		return &reader.Spec{Sources: []reader.SourceSpec{{Data: arg, Layers: f.layers.layers}}}, mixed.refuse(f.changed)
 	}
 	if f.view.given() {
 		return nil, usagef("--where and --keys: a mix file has them for each source")
@@ -176,7 +176,7 @@ func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) 
 // opener opens the data sets of sources with their layers, and has each use the view that it or the
 // flags ask for. saved are the generations of layers that a state names, by source and layer.
 func opener(opts reader.Options, view viewFlags, saved map[string]map[string]string, use func(*viewFlags, context.Context, *reader.Dataset) error) reader.Opener {
-	return func(ctx context.Context, s *reader.Source, tables string) (*reader.Dataset, error) {
+	return func(ctx context.Context, s *reader.SourceSpec, tables string) (*reader.Dataset, error) {
 		choose := viewFlags{where: view.where, keys: cmp.Or(s.Keys, view.keys)}
 		if s.Where != "" {
 			choose.where = []string{s.Where}

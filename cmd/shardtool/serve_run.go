@@ -195,7 +195,7 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
 	switch {
 	case q.Mix == "" && !isMix(q.Address):
-		return &reader.Spec{Sources: []reader.Source{{Data: q.Address, Layers: q.Layers}}}, nil
+		return &reader.Spec{Sources: []reader.SourceSpec{{Data: q.Address, Layers: q.Layers}}}, nil
 	case q.Where != "" || q.Keys != "":
 		return nil, usagef("where and keys: a mix has them for each source, as members of the source")
 	case q.Mix == "":

@@ -92,7 +92,7 @@ func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 		if set == nil { // removed from the mix
 			continue
 		}
-		i := slices.IndexFunc(q.spec.Sources, func(s reader.Source) bool { return s.Name == name })
+		i := slices.IndexFunc(q.spec.Sources, func(s reader.SourceSpec) bool { return s.Name == name })
 		o.Sources = append(o.Sources, view.Source{Name: name, Address: objstore.Redact(q.spec.Sources[i].Data), Set: set})
 	}
 	if len(o.Sources) == 0 {

@@ -59,7 +59,7 @@ count: tokens
 
 // open opens data sets where a mix file says they are.
 func open(stores map[string]objstore.Store) reader.Opener {
-	return func(ctx context.Context, s *reader.Source, tables string) (*reader.Dataset, error) {
+	return func(ctx context.Context, s *reader.SourceSpec, tables string) (*reader.Dataset, error) {
 		return reader.OpenResumed(ctx, stores[s.Data], reader.Options{}, tables)
 	}
 }

@@ -141,7 +141,7 @@ func (p *parser) root(n *yaml.Node) {
 	if len(f.Sources) == 0 {
 		p.fail(n, "sources", "give at least one source")
 	}
-	slices.SortFunc(f.Sources, func(a, b reader.Source) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Sources, func(a, b reader.SourceSpec) int { return cmp.Compare(a.Name, b.Name) })
 	if segments != nil {
 		p.segments(segments)
 	}
@@ -182,7 +182,7 @@ func (p *parser) total(n *yaml.Node, at string, shares []*big.Rat) {
 
 func (p *parser) sources(n *yaml.Node) {
 	p.members(n, "sources", "names and sources, as in web: {data: out/, weight: 3}", func(name, at string, value *yaml.Node) bool {
-		s := reader.Source{Name: name, Line: value.Line}
+		s := reader.SourceSpec{Name: name, Line: value.Line}
 		if len(name) > 32 || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
 			p.fail(value, at, "give a name of 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'")
 		}
@@ -294,7 +294,7 @@ func (p *parser) weights(path string, n *yaml.Node) []*big.Rat {
 		shares[i] = none
 	}
 	p.members(n, path, "names of sources and weights", func(name, at string, value *yaml.Node) bool {
-		i, found := slices.BinarySearchFunc(p.spec.Sources, name, func(s reader.Source, name string) int { return cmp.Compare(s.Name, name) })
+		i, found := slices.BinarySearchFunc(p.spec.Sources, name, func(s reader.SourceSpec, name string) int { return cmp.Compare(s.Name, name) })
 		if !found {
 			p.fail(value, at, "no such source")
 		} else if share := p.share(at, value); share != nil {

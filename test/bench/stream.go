@@ -20,7 +20,7 @@ import (
 const epochs = 2
 
 // shuffled is the order of a stream, with the memory of a training host.
-var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 64, Epochs: epochs, Tail: "short", Order: reader.Order{ShuffleMemory: 64 << 20}}
+var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 64, Epochs: epochs, Tail: "short", Order: reader.OrderOptions{ShuffleMemory: 64 << 20}}
 
 // stream measures shuffled streaming over the throttled network, as fast as possible, and for a
 // consumer that needs 80 % of the total rate.

@@ -113,7 +113,7 @@ func (s *Setting) Options(rank int) reader.StreamOptions {
 	o, r := &s.Order, &s.Resources
 	return reader.StreamOptions{
 		Shuffle: o.Shuffle, Seed: o.Seed, Tail: order.Tail(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch, World: o.World, Rank: rank, Units: o.Units,
-		Order:  reader.Order{ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head, Affinity: order.Affinity(o.Affinity)},
+		Order:  reader.OrderOptions{ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head, Affinity: order.Affinity(o.Affinity)},
 		Tuning: reader.Tuning{Memory: r.Memory, Workers: r.Workers, Requests: r.Requests, Depth: r.Depth, NoAutotune: r.NoAutotune, Plans: o.Plans},
 	}
 }

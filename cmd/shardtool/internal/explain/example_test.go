@@ -20,7 +20,7 @@ func ExampleOf() {
 	for i, name := range []string{"code", "web"} {
 		ds := pack(name)
 		defer ds.Close()
-		spec.Sources = append(spec.Sources, reader.Source{Name: name, Set: ds, Share: big.NewRat([]int64{1, 3}[i], 4), Fixed: reader.Lanes{Lanes: 1}})
+		spec.Sources = append(spec.Sources, reader.SourceSpec{Name: name, Set: ds, Share: big.NewRat([]int64{1, 3}[i], 4), Fixed: reader.Lanes{Lanes: 1}})
 	}
 	sources, err := reader.OpenSources(ctx, spec, nil, nil)
 	if err != nil {

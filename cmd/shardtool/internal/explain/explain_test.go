@@ -45,7 +45,7 @@ func mixture(t *testing.T, tail order.Tail) reader.Spec {
 	}
 	for i, n := range []int{150, 90, 40} {
 		name := string(rune('a' + i))
-		s.Sources = append(s.Sources, reader.Source{
+		s.Sources = append(s.Sources, reader.SourceSpec{
 			Name: name, Set: dataset(t, name, n), Share: big.NewRat([]int64{5, 3, 0}[i], 1), Fixed: reader.Lanes{Lanes: 3, RunBlocks: 1, Delay: 4, Head: 2},
 		})
 	}
@@ -149,13 +149,13 @@ func TestDataset(t *testing.T) {
 	for _, tail := range []order.Tail{order.TailWrap, order.TailShort, order.TailDrop, order.TailPad} {
 		t.Run(string(tail), func(t *testing.T) {
 			ds := dataset(t, "a", 131)
-			s, err := ds.Stream(t.Context(), reader.StreamOptions{Shuffle: true, Seed: 3, GlobalBatch: 20, Epochs: 3, Tail: tail, Order: reader.Order{Lanes: 4, Delay: 2}})
+			s, err := ds.Stream(t.Context(), reader.StreamOptions{Shuffle: true, Seed: 3, GlobalBatch: 20, Epochs: 3, Tail: tail, Order: reader.OrderOptions{Lanes: 4, Delay: 2}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
 			order := order.Choice{Shuffle: true, Seed: 3, GlobalBatch: 20, Tail: tail, Lanes: 4, Delay: 2}
-			whole := run(t, reader.Spec{Sources: []reader.Source{{Set: ds}}, Order: order})
+			whole := run(t, reader.Spec{Sources: []reader.SourceSpec{{Set: ds}}, Order: order})
 			for number := uint64(0); ; number++ {
 				b, err := s.Next(t.Context())
 				if errors.Is(err, io.EOF) && number > 15 {

@@ -60,7 +60,7 @@ func of(lengths map[string]int) func(string) int {
 }
 
 func packedOptions(size uint32) reader.StreamOptions {
-	return reader.StreamOptions{Shuffle: true, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}, Order: reader.Order{Lanes: 4, Delay: 3}}
+	return reader.StreamOptions{Shuffle: true, GlobalBatch: 6, Epochs: 1, Units: units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, Window: 32, By: "tokens"}, Order: reader.OrderOptions{Lanes: 4, Delay: 3}}
 }
 
 // A packed stream delivers what the plain reference lays out, on any number of ranks, with room for

@@ -58,7 +58,7 @@ func dial(t *testing.T, store objstore.Store) *client {
 			if err != nil {
 				return nil, err
 			}
-			sources, err := reader.OpenSources(ctx, reader.Spec{Sources: []reader.Source{{Set: ds}}}, nil, nil)
+			sources, err := reader.OpenSources(ctx, reader.Spec{Sources: []reader.SourceSpec{{Set: ds}}}, nil, nil)
 			return &Opened{Sources: sources, Close: func() { ds.Close() }}, err
 		},
 		Stream: func(ctx context.Context, o *Opened, q *StartRequest, _ *Started) (*reader.Stream, error) {

@@ -36,7 +36,7 @@ func twoSources(t *testing.T) reader.Spec {
 		}
 		t.Cleanup(func() { ds.Close() })
 		fixed := reader.Lanes{Lanes: 4, RunBlocks: 1, Delay: 3, Head: 2}
-		spec.Sources = append(spec.Sources, reader.Source{Name: name, Set: ds, Share: big.NewRat(int64(2-i), 3), Fixed: fixed})
+		spec.Sources = append(spec.Sources, reader.SourceSpec{Name: name, Set: ds, Share: big.NewRat(int64(2-i), 3), Fixed: fixed})
 	}
 	return spec
 }

@@ -78,16 +78,16 @@ func serve(t testing.TB, store objstore.Store) *shown {
 	s := New(Options{
 		Title: "a <title>", Sources: []Source{{Address: "it's/here", Set: ds}}, Token: token, Listen: "127.0.0.1:8000",
 		GlobalBatch: 16, World: 1,
-		Run: runOf(reader.Source{Set: ds}),
+		Run: runOf(reader.SourceSpec{Set: ds}),
 	})
 	t.Cleanup(func() { end(s) })
 	return &shown{s, t}
 }
 
 // runOf opens a run over a source.
-func runOf(of reader.Source) func(context.Context) (*reader.Run, error) {
+func runOf(of reader.SourceSpec) func(context.Context) (*reader.Run, error) {
 	return func(ctx context.Context) (*reader.Run, error) {
-		spec := reader.Spec{Sources: []reader.Source{of}, Order: order.Choice{Shuffle: true, Seed: 3, GlobalBatch: 16, Epochs: 1 << 30}}
+		spec := reader.Spec{Sources: []reader.SourceSpec{of}, Order: order.Choice{Shuffle: true, Seed: 3, GlobalBatch: 16, Epochs: 1 << 30}}
 		x, err := reader.OpenSources(ctx, spec, nil, nil)
 		if err != nil {
 			return nil, err
@@ -331,7 +331,7 @@ func TestStepIsWhatWasRead(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				of := reader.Source{Set: ds, Fixed: fixed}
+				of := reader.SourceSpec{Set: ds, Fixed: fixed}
 				if n > 1 {
 					of.Name, of.Share = string(rune('a'+j)), big.NewRat(int64(1+r.IntN(5)), 1)
 				}
@@ -726,7 +726,7 @@ func TestPruned(t *testing.T) {
 func TestBeyondTheEnd(t *testing.T) {
 	s := show(t, texts(40))
 	s.Sources[0].Name = "a"
-	s.Run = runOf(reader.Source{Name: "a", Set: s.Sources[0].Set, Share: big.NewRat(1, 1), MaxEpochs: 1})
+	s.Run = runOf(reader.SourceSpec{Name: "a", Set: s.Sources[0].Set, Share: big.NewRat(1, 1), MaxEpochs: 1})
 	s.want("/step?n=2", 200, "Step 2", "this rank has 8 samples")
 	for _, path := range []string{"/step?n=3", "/step?at=0%2B40", "/samples?show=training&from=40&count=8"} {
 		s.want(path, 404, "ends before")
