@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conftest import npy, run
+from conftest import ROOT, npy, run
 
 import shardtool
 
@@ -122,3 +122,40 @@ def test_arrays(tmp_path: Path) -> None:
     numpy.save(tmp_path / "a.npy", rows)
     run("pack", tmp_path / "a.npy", tmp_path / "out")
     assert same(delivered(tmp_path / "out")["tokens.npy"], rows)
+    for name, values in {
+        "f": numpy.arange(12, dtype="f4").reshape(2, 3, 2),
+        "b": numpy.array([[True, False], [False, False]]),
+        "h": numpy.arange(4, dtype="f2").reshape(2, 2),
+        "i": numpy.arange(-2, 2, dtype="i8").reshape(4, 1),
+    }.items():
+        numpy.save(tmp_path / f"{name}.npy", values)
+        run("pack", tmp_path / f"{name}.npy", tmp_path / name)
+        (field,) = delivered(tmp_path / name).values()
+        assert same(field, values), name
+    numpy.savez(tmp_path / "z.npz", x=rows, y=numpy.array([1.5, 2.5, 3.5]))
+    run("pack", tmp_path / "z.npz", tmp_path / "z")
+    got = delivered(tmp_path / "z")
+    assert same(got["x.npy"], rows) and [float(v) for v in got["y.npy"]] == [1.5, 2.5, 3.5]
+
+
+def test_inputs(tmp_path: Path) -> None:
+    """Files that the libraries of their kinds made."""
+    inputs = ROOT / "testdata" / "inputs"
+    for source in ("arrow/a.arrow", "feather/a.feather", "saved/train", "tfrecord", "megatron/a.idx"):
+        run("pack", inputs / source, tmp_path / source)
+        first = shardtool.open(tmp_path / source)[0]
+        files = (".bin", ".png", ".jpg")
+        assert all(type(value) is not bytes for name, value in first.items() if not name.endswith(files)), (source, first)
+
+
+def test_tables(tmp_path: Path) -> None:
+    """What `export --as hf` writes has the types that the data set has."""
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({k: v for k, v in row.items() if k != "gone"}) for row in ROWS))
+    run("pack", tmp_path / "a.jsonl", tmp_path / "one")
+    run("export", tmp_path / "one", tmp_path / "hub", "--as", "hf")
+    run("pack", tmp_path / "hub", tmp_path / "back", "--key", "__key__")
+    got = delivered(tmp_path / "back")
+    want = {name.partition(".")[0]: value for name, value in WANT.items() if name != "gone.txt"}
+    for field, value in got.items():
+        assert same(value, want.pop(field.partition(".")[0])), (field, value)
+    assert not want
