@@ -98,7 +98,8 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 		return err
 	}
 	defer ds.Close()
-	limitMemory(f.memory, 0)
+	const tables = 64 << 20 // a row group and its pages, in each goroutine
+	limitMemory(f.memory, int64(parallel)*tables)
 	sweep(ctx, to)
 	begin := time.Now()
 	bar := newProgress(cmd.ErrOrStderr(), "exporting", int64(ds.Info().DecodedBytes), f.quiet)

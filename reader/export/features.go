@@ -243,13 +243,18 @@ func parseArray(data []byte) (h npy.Header, items []byte, err error) {
 	return h, items, nil
 }
 
+// maxDims is the most dimensions of an array in a table; NumPy has 64.
+const maxDims = 64
+
 // dtypeOf returns the name of an element type in Arrow.
 func dtypeOf(h *npy.Header) (string, error) {
 	name := map[byte]string{'i': "int", 'u': "uint", 'f': "float", 'b': "bool"}[h.Kind]
 	switch {
 	case name == "bool" && h.Size == 1:
 		return name, nil
-	case name == "" || name == "bool" || h.Size > 8 || name == "float" && h.Size == 1:
+	case len(h.Shape) > maxDims:
+		return "", fmt.Errorf("%w: it has %d dimensions, and a table has at most %d", ErrName, len(h.Shape), maxDims)
+	case name == "" || name == "bool" || !slices.Contains([]int{1, 2, 4, 8}, h.Size) || name == "float" && h.Size == 1:
 		return "", fmt.Errorf("%w: its items are of type %s, for which a table has no column: leave the field out", ErrName, h.Descr)
 	}
 	return fmt.Sprint(name, h.Size*8), nil

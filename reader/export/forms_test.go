@@ -297,6 +297,8 @@ func TestCannotHold(t *testing.T) {
 		"objects":       {hf, one("x.npy", array("|O", []int64{0})), `sample "k0": field "x.npy"`},
 		"no array":      {hf, one("x.npy", []byte("text")), "it is no .npy file"},
 		"short array":   {hf, one("x.npy", array("<i4", []int64{5}, 1, 2)), "an array of shape [5]"},
+		"odd size":      {hf, one("x.npy", array("<i3", []int64{0})), `field "x.npy"`},
+		"dimensions":    {hf, one("x.npy", array("<i4", make([]int64, 70))), `field "x.npy"`},
 		"long shape":    {hf, one("x.npy", array("<i4", []int64{1 << 40, 1 << 40})), "an array of shape"},
 		"empty lists":   {hf, one("x.npy", array("<i4", []int64{1 << 40, 0})), "too many empty lists"},
 		"no number":     {hf, one("x.cls", []byte("many")), `"many" is no int`},
@@ -527,4 +529,35 @@ func TestCroissant(t *testing.T) {
 func shaOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
+}
+
+// FuzzArray: no payload makes the writer of tables panic, or gives it more levels than bytes justify.
+func FuzzArray(f *testing.F) {
+	f.Add(array("<i4", []int64{2}, 1, 0, 0, 0, 2, 0, 0, 0))
+	f.Add(array(">f2", []int64{1, 2}, 1, 0, 0, 0))
+	f.Add(array("<f8", []int64{3, 0}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h, _, err := parseArray(data)
+		if err != nil {
+			return
+		}
+		c := column{name: "x", kind: "npy", fields: []string{"x"}, feature: feature{name: "Value", dims: len(h.Shape)}}
+		if c.dtype, err = dtypeOf(&h); err != nil {
+			return
+		}
+		tab, err := newTable([]column{c}, func([]byte) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := reader.Sample{Key: []byte("k"), Fields: []format.FieldView{{Name: []byte("x"), Data: data}}}
+		if err := tab.add(&s); err != nil {
+			return
+		}
+		if n := len(tab.columns[0].leaves[0].defs); n > len(data)+groupRows*64 {
+			t.Errorf("%d levels of %d bytes", n, len(data))
+		}
+		if err := tab.close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// A row group ends at the first sample with which it has as many bytes or rows. The bytes of a file
-// depend on both.
+// A row group ends at the first sample with which it takes as many bytes in memory, or has as many
+// rows. The bytes of a file depend on both.
 const (
 	groupBytes = 16 << 20
 	groupRows  = 64 << 10
@@ -188,7 +188,13 @@ func (t *table) add(s *reader.Sample) error {
 	for _, f := range s.Fields {
 		t.bytes += len(f.Data)
 	}
-	if t.rows < groupRows && t.bytes < groupBytes {
+	levels := 0 // each item of an array has two, and up to 4 bytes more than in its payload
+	for i := range t.columns {
+		for k := range t.columns[i].leaves {
+			levels += len(t.columns[i].leaves[k].defs)
+		}
+	}
+	if t.rows < groupRows && t.bytes+8*levels < groupBytes {
 		return nil
 	}
 	return t.flush()
