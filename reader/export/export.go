@@ -347,8 +347,10 @@ var splits = map[string]string{"test": "test", "val": "validation", "valid": "va
 // load_dataset of the folder then takes these, and not the objects that the format puts beside them.
 // A README that is there stays.
 func (e *exporter) cardOfTars(ctx context.Context) error {
-	if e.to.String() != e.d.Store().String() {
+	if _, err := e.to.Stat(ctx, format.ManifestName); errors.Is(err, fs.ErrNotExist) { // another place
 		return nil
+	} else if err != nil {
+		return err
 	}
 	if _, err := e.to.Stat(ctx, cardName); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -78,7 +78,7 @@ func newTable(columns []column, to func([]byte) error) (*table, error) {
 	t := &table{out: &sink{to: to}}
 	var fields schema.FieldList
 	options := []parquet.WriterProperty{
-		parquet.WithDictionaryDefault(false), parquet.WithCompression(compress.Codecs.Zstd), parquet.WithBatchSize(64), parquet.WithCreatedBy("shardtool"),
+		parquet.WithDictionaryDefault(false), parquet.WithCompression(compress.Codecs.Zstd), parquet.WithBatchSize(4096), parquet.WithCreatedBy("shardtool"),
 	}
 	features := map[string]any{}
 	for _, c := range columns {
@@ -244,7 +244,20 @@ func (l *leaf) write(chunk file.ColumnChunkWriter) (err error) {
 	case *file.FixedLenByteArrayColumnChunkWriter:
 		_, err = w.WriteBatch(l.halves, l.defs, l.reps)
 	case *file.ByteArrayColumnChunkWriter:
-		_, err = w.WriteBatch(l.texts, l.defs, l.reps)
+		// A page ends after a batch only, and a value may be large. Absent values have a level alone.
+		const batch = 64
+		values := l.texts
+		for from := 0; from < len(l.defs) && err == nil; from += batch {
+			to := min(from+batch, len(l.defs))
+			n, whole := 0, w.Descr().MaxDefinitionLevel()
+			for _, def := range l.defs[from:to] {
+				if def == whole {
+					n++
+				}
+			}
+			_, err = w.WriteBatch(values[:n], l.defs[from:to], nil)
+			values = values[n:]
+		}
 	}
 	clear(l.texts)
 	*l = leaf{
