@@ -7,9 +7,6 @@ type keySet struct {
 	table map[string]struct{} // all keys after that; empty before
 }
 
-// len is the number of keys.
-func (s *keySet) len() int { return len(s.keys) + len(s.table) }
-
 // has reports whether key is in the set.
 func (s *keySet) has(key string) bool {
 	if n := len(s.keys); n > 0 {

@@ -60,9 +60,6 @@ func (o *Objects) Connect(c Connection, b Backend) *http.Client {
 // Traits reports a remote store, with the concurrency that the options set.
 func (o *Objects) Traits() objstore.Traits { return o.Reader.Traits() }
 
-// Stats returns the counters since Connect. Stat, List and Delete count as requests too.
-func (o *Objects) Stats() Stats { return o.Reader.Stats() }
-
 // Fail returns the error of an operation; see [objstore.NewError].
 func (o *Objects) Fail(op, name string, err error) error {
 	return objstore.NewError(op, o.Address, name, err)

@@ -162,12 +162,8 @@ func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
 		return release, nil
 	default:
 	}
-	start := time.Now()
 	objstore.Trace(ctx, objstore.PhaseTurn, 1)
-	defer func() {
-		objstore.Trace(ctx, objstore.PhaseTurn, -1)
-		r.stats.waitSlot.Add(int64(time.Since(start)))
-	}()
+	defer objstore.Trace(ctx, objstore.PhaseTurn, -1)
 	select {
 	case r.slots.taken <- struct{}{}:
 		return release, nil

@@ -21,13 +21,12 @@ type Stats struct {
 	Throttled int64
 	// Bytes counts the bytes delivered to callers.
 	Bytes int64
-	// WaitSlot is the time spent waiting for a slot of the limiter and WaitRetry the time before
-	// retries, both summed over requests.
-	WaitSlot, WaitRetry time.Duration
+	// WaitRetry is the time spent waiting before retries, summed over requests.
+	WaitRetry time.Duration
 }
 
 type counters struct {
-	requests, retries, resumes, hedges, hedgesWon, stalls, throttled, bytes, waitSlot, waitRetry atomic.Int64
+	requests, retries, resumes, hedges, hedgesWon, stalls, throttled, bytes, waitRetry atomic.Int64
 
 	answered atomic.Bool // the store has answered at least once, with any status
 }
@@ -44,7 +43,6 @@ func (r *Reader) Stats() Stats {
 		Stalls:    c.stalls.Load(),
 		Throttled: c.throttled.Load(),
 		Bytes:     c.bytes.Load(),
-		WaitSlot:  time.Duration(c.waitSlot.Load()),
 		WaitRetry: time.Duration(c.waitRetry.Load()),
 	}
 }
