@@ -39,6 +39,9 @@ if "SHARDTOOL_TEST_TORCH" not in os.environ and importlib.util.find_spec("torch"
 
 SAMPLES = 1000
 
+#: Of tests that look at processes as only Linux shows them.
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="this system has no /proc")
+
 
 def run(*args: object, check: bool = True) -> "subprocess.CompletedProcess[str]":
     """Runs shardtool."""

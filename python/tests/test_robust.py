@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from conftest import ROOT, SAMPLES, children
+from conftest import ROOT, SAMPLES, children, needs_proc
 from web import served
 
 import shardtool
 from shardtool import Loader, ServerDiedError
-from shardtool._system import PORTABLE
+from shardtool._system import PORTABLE, started
 
 
 def script(code: str, *args: object, **options: Any) -> "subprocess.Popen[str]":
@@ -43,10 +43,7 @@ def until(what: Any, seconds: float = 30) -> None:
 
 def gone(pid: int) -> bool:
     """Whether a process has ended, waited for or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+    return not started(pid)
 
 
 def test_nothing_starts_early(small: Path) -> None:
@@ -372,6 +369,7 @@ def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatc
         assert list(it) == []
 
 
+@needs_proc
 def test_the_child_gives_way(small: Path) -> None:
     """The loop's computations come before the child's."""
     with Loader(small, 10, fields=["txt"]) as loader:
@@ -383,6 +381,7 @@ def test_the_child_gives_way(small: Path) -> None:
         assert {os.getpriority(os.PRIO_PROCESS, t) for t in threads} == {min(ours + 3, 19)}
 
 
+@needs_proc
 def test_shared_memory_is_not_dev_shm(small: Path) -> None:
     """Segments are no files of /dev/shm, so its size, 64 MB in containers, does not matter."""
     before = set(os.listdir("/dev/shm"))
@@ -405,6 +404,7 @@ print(os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize)
 """
 
 
+@needs_proc
 def test_small_dev_shm(small: Path, tmp_path: Path) -> None:
     """More than 64 MB of batches are held with a /dev/shm of 64 MB, as in containers. If this
     process may not mount one, it uses the existing one."""
@@ -420,6 +420,7 @@ def test_small_dev_shm(small: Path, tmp_path: Path) -> None:
     assert int(done.stdout) == 64 << 20 or not may
 
 
+@needs_proc
 def test_no_leak(small: Path) -> None:
     """100 loaders: neither descriptors, nor threads, nor children, nor maps stay."""
 
@@ -466,7 +467,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
         stop(pid)
         with pytest.raises(ServerDiedError, match="did not respond for 2 s"):
             next(it)
-        assert not Path(f"/proc/{pid}").exists()
+        assert gone(pid)
         assert next(iter(loader)).numbers[0] == 10
 
 

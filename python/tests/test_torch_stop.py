@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs_proc
 from torch.utils.data import DataLoader
 from torch_help import expected, make
 
@@ -124,6 +124,7 @@ def session(of: int) -> Any:
     return out
 
 
+@needs_proc
 def test_killed(small: Path) -> None:
     """When the process is killed, its workers and their reader end by themselves."""
     process = start(small, 5)
