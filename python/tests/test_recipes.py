@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
+import functools
+import io
+import json
 import re
 import subprocess
 import sys
@@ -98,6 +102,91 @@ def test_tfrecord(tmp_path: Path) -> None:
     assert [(r["image.bin"], r["label.npy"].tolist()) for r in rows(tmp_path / "out")] == [(b"image %d" % i, [i]) for i in range(50)]
 
 
+MANY = 10_000
+
+
+def table() -> Any:
+    """A table of the types that every kind of rows has."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng(3)
+    floats = rng.standard_normal(MANY)
+    floats[::97] = 1e300
+    return pa.table(
+        {
+            "i": rng.integers(-(1 << 63), (1 << 63) - 1, MANY),
+            "f": floats,
+            "s": [f"é{i}\n" * (i % 4) for i in range(MANY)],
+            "t": [i % 3 == 0 for i in range(MANY)],
+            "l": pa.array([list(range(i, i + 1 + i % 5)) for i in range(MANY)], pa.list_(pa.int64())),
+            "label": [i % 10 for i in range(MANY)],
+        }
+    )
+
+
+def from_parquet(folder: Path) -> Any:
+    import pyarrow.parquet as pq  # type: ignore[import-untyped,unused-ignore]
+
+    pq.write_table(table(), folder / "x.parquet", row_group_size=999)
+    return pq.read_table(folder / "x.parquet").to_pylist()
+
+
+def from_arrow(folder: Path) -> Any:
+    import pyarrow as pa
+
+    with pa.ipc.new_file(folder / "x.arrow", table().schema) as w:
+        w.write_table(table(), 999)
+    return pa.ipc.open_file(folder / "x.arrow").read_all().to_pylist()
+
+
+def from_saved(folder: Path) -> Any:
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed", exc_type=ImportError)
+    datasets.Dataset(table()).save_to_disk(folder / "saved", num_shards=3)
+    return list(datasets.load_from_disk(folder / "saved"))
+
+
+def from_json(folder: Path) -> Any:
+    (folder / "x.json").write_text(json.dumps(table().to_pylist()))
+    return json.loads((folder / "x.json").read_text())
+
+
+def from_npy(folder: Path) -> Any:
+    np.save(folder / "x.npy", np.random.default_rng(4).standard_normal((MANY, 3, 2)).astype("f4"))
+    return [{"": row} for row in np.load(folder / "x.npy")]
+
+
+def from_tfrecord(folder: Path) -> Any:
+    pytest.importorskip("tfrecord", reason="tfrecord is not installed", exc_type=ImportError)
+    from tfrecord.reader import tfrecord_loader  # type: ignore[import-not-found,unused-ignore]
+    from tfrecord.writer import TFRecordWriter
+
+    w = TFRecordWriter(str(folder / "x.tfrecord"))
+    for i in range(MANY):
+        w.write({"b": (b"%d" % i * (1 + i % 4), "byte"), "n": ([i, -i], "int"), "f": ([i / 7], "float")})
+    w.close()
+    return list(tfrecord_loader(str(folder / "x.tfrecord"), None))
+
+
+@pytest.mark.parametrize("made", [from_parquet, from_arrow, from_saved, from_json, from_npy, from_tfrecord])
+def test_values(tmp_path: Path, made: Callable[[Path], Any]) -> None:
+    """The values of 10,000 samples are those that the kind's own library reads."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed", exc_type=ImportError)
+    want = made(tmp_path)
+    source = next(tmp_path.iterdir())
+    run("pack", source, tmp_path / "out")
+    got = rows(tmp_path / "out")
+    differences = 0
+    for have, row in zip(got, want):
+        have = {name.partition(".")[0] if "" not in row else "": value for name, value in have.items()}
+        assert have.keys() == row.keys()
+        for name, value in row.items():
+            array = isinstance(have[name], np.ndarray)
+            differences += not (
+                np.array_equal(have[name], value) if array else have[name] == (bytes(value) if isinstance(value, np.ndarray) else value)
+            )
+    assert (len(got), len(want), differences) == (MANY, MANY, 0)
+
+
 def webdataset(_: Path) -> None:
     from webdataset import TarWriter  # type: ignore[import-not-found,unused-ignore]
 
@@ -126,22 +215,46 @@ def check_mds(out: Path) -> None:
     assert [(g["text"], g["label"], g["raw"], g["meta"]) for g in got] == [(f"é{i}", i, b"%d" % i, {"i": i}) for i in range(50)]
 
 
+@functools.lru_cache(None)
+def pixels(b: bytes) -> Any:
+    """The mode, size and pixels of a file of an image."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(b)) as opened:
+        return opened.mode, opened.size, opened.tobytes()
+
+
+def same(want: Any, got: Any) -> bool:
+    """Whether a field is what MosaicML Streaming reads."""
+    from PIL import Image
+
+    if isinstance(want, Image.Image):
+        return bool(pixels(got) == (want.mode, want.size, want.tobytes()))
+    if isinstance(want, np.ndarray):
+        return bool(got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes())
+    if isinstance(want, decimal.Decimal):
+        return decimal.Decimal(got) == want
+    if isinstance(want, np.generic):  # nan is nan
+        with np.errstate(over="ignore"):
+            return bool(np.array_equal(want.dtype.type(got), want, equal_nan=want.dtype.kind == "f"))
+    return bool(want == got)
+
+
 def test_mds(tmp_path: Path) -> None:
     """The command packs what the library reads, 10,000 samples of all encodings."""
     pytest.importorskip("streaming", reason="streaming is not installed", exc_type=ImportError)
-    import decimal
-    import functools
-    import io
-    import json
-
     from PIL import Image
     from streaming import MDSWriter
     from streaming.base.format.mds.reader import MDSReader  # type: ignore[import-not-found,unused-ignore]
 
     rng = np.random.default_rng(7)
     numbers = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
-    columns = {k: k for k in ["bytes", "str", "int", "str_int", "str_float", "str_decimal", "json", "pil", "jpeg", "png", "ndarray", *numbers]}
-    columns.update({"label": "int", "images": "list[pil]", "pictures": "jpegarray", "of_type": "ndarray:float32", "of_shape": "ndarray:uint8:2,3"})
+    columns = {
+        k: k for k in ["bytes", "str", "int", "str_int", "str_float", "str_decimal", "json", "pil", "jpeg", "png", "ndarray", *numbers]
+    }
+    columns.update(
+        {"label": "int", "images": "list[pil]", "pictures": "jpegarray", "of_type": "ndarray:float32", "of_shape": "ndarray:uint8:2,3"}
+    )
 
     @functools.lru_cache(None)
     def made(i: int, modes: Any) -> Any:
@@ -167,7 +280,13 @@ def test_mds(tmp_path: Path) -> None:
             bits = rng.integers(0, 1 << 63, 12, "u8")
             row: Dict[str, Any] = {k: np.frombuffer(bits[j].tobytes(), k)[0] for j, k in enumerate(numbers)}
             row.update({"bytes": bits.tobytes()[: i % 96], "str": f"é{i}\n" * (i % 3), "int": int(bits[11]) - (1 << 62), "label": i % 10})
-            row.update({"str_int": -(i**9), "str_float": float(rng.standard_normal() * 10.0 ** (i % 40 - 20)), "str_decimal": decimal.Decimal(i) / 7})
+            row.update(
+                {
+                    "str_int": -(i**9),
+                    "str_float": float(rng.standard_normal() * 10.0 ** (i % 40 - 20)),
+                    "str_decimal": decimal.Decimal(i) / 7,
+                }
+            )
             row.update({"json": [{"a": [i, None]}, [i, 0.5], "text", i][i % 4], "pil": image(i), "images": [image(i), image(i + 1)]})
             row.update({"jpeg": saved("jpeg", i), "png": saved("png", i), "pictures": [saved("jpeg", i), saved("jpeg", i + 1)]})
             row["ndarray"] = np.frombuffer(bits.tobytes(), dtype)[: 2 + i % 5].reshape((2 + i % 5,) if i % 2 else (1, -1))
@@ -176,24 +295,15 @@ def test_mds(tmp_path: Path) -> None:
             w.write(row)
     run("pack", tmp_path / "mds", tmp_path / "out")
 
-    @functools.lru_cache(None)
-    def pixels(b: bytes) -> Any:
-        with Image.open(io.BytesIO(b)) as opened:
-            return opened.mode, opened.size, opened.tobytes()
-
-    def same(want: Any, got: Any) -> bool:
-        if isinstance(want, Image.Image):
-            return bool(pixels(got) == (want.mode, want.size, want.tobytes()))
-        if isinstance(want, np.ndarray):
-            return bool(got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes())
-        if isinstance(want, decimal.Decimal):
-            return decimal.Decimal(got) == want
-        if isinstance(want, np.generic):  # nan is nan
-            with np.errstate(over="ignore"):
-                return bool(np.array_equal(want.dtype.type(got), want, equal_nan=want.dtype.kind == "f"))
-        return bool(want == got)
-
-    names = {"bytes": "bytes.bin", "json": "json", "jpeg": "jpeg", "png": "png", "pil": "pil.png", "label": "label.cls", "ndarray": "ndarray.npy"}
+    names = {
+        "bytes": "bytes.bin",
+        "json": "json",
+        "jpeg": "jpeg",
+        "png": "png",
+        "pil": "pil.png",
+        "label": "label.cls",
+        "ndarray": "ndarray.npy",
+    }
     names.update(of_type="of_type.npy", of_shape="of_shape.npy")
     index = json.loads((tmp_path / "mds" / "index.json").read_text())
     got = iter(read(tmp_path / "out"))
@@ -279,7 +389,9 @@ RECIPES: "List[tuple[str, str, Callable[[Path], None], Callable[[Path], None], s
 
 
 def test_all_are_tested() -> None:
-    assert [h for h in re.findall(r"^## (.*)$", PAGE, re.M) if h != "TFRecord"] == [r[0] for r in RECIPES[1:] if r[0] != "MosaicML Streaming"]
+    assert [h for h in re.findall(r"^## (.*)$", PAGE, re.M) if h != "TFRecord"] == [
+        r[0] for r in RECIPES[1:] if r[0] != "MosaicML Streaming"
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")  # of those libraries
