@@ -85,7 +85,7 @@ func (s *Store) list() (err error) {
 		const local = 30 // of the header before a member
 		total += f.CompressedSize64 + local + uint64(len(f.Name))
 		switch {
-		case strings.HasSuffix(name, "/"):
+		case strings.HasSuffix(f.Name, "/"):
 			continue
 		case name == "" || strings.IndexByte(name, 0) >= 0:
 			return fmt.Errorf("%w: a member is called %q", format.ErrCorrupt, f.Name)

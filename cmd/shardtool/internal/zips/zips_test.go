@@ -88,7 +88,7 @@ func TestRead(t *testing.T) {
 	for i := range big {
 		big[i] = byte(rng.IntN(7))
 	}
-	texts := []string{"a/1.txt", "text", "a/1.bin", string(big), "b.txt", string(big[:5000]), "./c", "", "dir/", "", "d", string(big[1:])}
+	texts := []string{"a/1.txt", "text", "a/1.bin", string(big), "b.txt", string(big[:5000]), "./c", "", "dir/", "", "d", string(big[1:]), "./", ""}
 	s, _, err := open(t, archive(t, texts...))
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestRead(t *testing.T) {
 	var group sync.WaitGroup
 	for i := 0; i < len(texts); i += 2 {
 		name := strings.TrimPrefix(texts[i], "./")
-		if strings.HasSuffix(name, "/") {
+		if strings.HasSuffix(texts[i], "/") {
 			continue
 		}
 		group.Go(func() {
