@@ -39,6 +39,8 @@ type Root struct {
 	// An absolute path is taken if it begins with one of Prefixes.
 	Dir, Shown string
 	Prefixes   []string
+	// Archive reports that the store is an archive. What fails in the archive itself is no error of a row.
+	Archive bool
 }
 
 const (
@@ -223,7 +225,9 @@ func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writ
 			return badPath{fmt.Errorf("there is no file %q in %s: %w", name, root.Shown, fs.ErrNotExist)}
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !remote, errors.Is(err, objstore.ErrName), errors.Is(err, fs.ErrPermission): // a disk has no errors that pass
+		case errors.Is(err, objstore.ErrName),
+			root.Archive && (errors.Is(err, format.ErrCorrupt) || errors.Is(err, errors.ErrUnsupported)),
+			!root.Archive && (!remote || errors.Is(err, fs.ErrPermission)): // a disk has no errors that pass
 			return badPath{fmt.Errorf("the file %q in %s: %w", name, root.Shown, err)}
 		}
 		return err

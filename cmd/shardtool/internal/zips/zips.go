@@ -129,7 +129,12 @@ func (d *directory) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // read reads a part of the archive, which must be the one that was listed.
-func (s *Store) read(ctx context.Context, p []byte, off int64) error {
+func (s *Store) read(ctx context.Context, p []byte, off int64) (err error) {
+	defer func() {
+		if errors.Is(err, fs.ErrNotExist) { // which says that a member is not there
+			err = fmt.Errorf("%w while it was packed: it is gone", objstore.ErrChanged)
+		}
+	}()
 	obj, err := s.in.Store.Open(ctx, s.in.Name)
 	if err != nil {
 		return err
@@ -216,11 +221,11 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	case f == nil:
 		err = fs.ErrNotExist
 	case f.Flags&1 != 0:
-		err = fmt.Errorf("it is encrypted: unpack the archive with its password, such as with `7z x`, and pack the folder")
+		err = fmt.Errorf("%w: it is encrypted: unpack the archive with its password, such as with `7z x`, and pack the folder", errors.ErrUnsupported)
 	case f.Mode()&fs.ModeType != 0:
-		err = fmt.Errorf("it is no regular file, but %s", f.Mode())
+		err = fmt.Errorf("%w: it is no regular file, but %s", errors.ErrUnsupported, f.Mode())
 	case f.Method != zip.Store && f.Method != zip.Deflate:
-		err = fmt.Errorf("it is compressed by method %d of zip, and methods 0 and 8, stored and deflate, are read: unpack the archive with `7z x` and pack the folder", f.Method)
+		err = fmt.Errorf("%w: it is compressed by method %d of zip, and methods 0 and 8, stored and deflate, are read: unpack the archive with `7z x` and pack the folder", errors.ErrUnsupported, f.Method)
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
 		err = fmt.Errorf("%w: it is stored in %d bytes, and states %d", format.ErrCorrupt, f.CompressedSize64, f.UncompressedSize64)
 	}
