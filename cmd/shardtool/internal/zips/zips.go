@@ -144,6 +144,9 @@ func (s *Store) read(ctx context.Context, p []byte, off int64) (err error) {
 		return err
 	}
 	now, err := obj.Info(ctx)
+	if err == nil && !objstore.TraitsOf(s.in.Store).Remote() { // a file of this machine can change while it is read
+		now, err = s.in.Store.Stat(ctx, s.in.Name)
+	}
 	if err == nil && (now.Size != s.info.Size || now.ETag != s.info.ETag || now.ETag == "" && !now.ModTime.Equal(s.info.ModTime)) {
 		err = fmt.Errorf("%w while it was packed", objstore.ErrChanged)
 	}
@@ -211,6 +214,12 @@ func (s *Store) describe(name string) objstore.Info {
 		of = fmt.Sprint(s.info.ModTime.UnixNano())
 	}
 	return objstore.Info{Name: name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, of), ModTime: f.Modified}
+}
+
+// Version tells a member apart from others of its name and size by its CRC-32, whatever else changes in the archive.
+func (s *Store) Version(member objstore.Info) string {
+	sum, _, _ := strings.Cut(member.ETag, "-")
+	return sum
 }
 
 // Open implements objstore.Store.

@@ -81,8 +81,12 @@ func (f *File) Same(info objstore.Info) error {
 }
 
 // Version tells info apart from another file of its name and size: by the ETag, or by the
-// modification time on this machine, where a copy of a file is the same file.
+// modification time on this machine, where a copy of a file is the same file. A store that is an
+// archive tells its files apart itself, because their times may be made up.
 func (f *File) Version(info objstore.Info) string {
+	if s, ok := f.Store.(interface{ Version(objstore.Info) string }); ok {
+		return s.Version(info)
+	}
 	if f.Remote {
 		return info.ETag
 	}
