@@ -107,6 +107,13 @@ func TestRowsOfAnyType(t *testing.T) {
 	}
 }
 
+// version2 is a .npy file of version 2, whose header may be longer than in version 1.
+func version2(descr, shape string, content []byte) []byte {
+	head := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n", descr, shape)
+	out := binary.LittleEndian.AppendUint32([]byte("\x93NUMPY\x02\x00"), uint32(len(head)))
+	return append(append(out, head...), content...)
+}
+
 // TestRowsBad: arrays that are no rows of numbers are refused by what they hold.
 func TestRowsBad(t *testing.T) {
 	good := file("<f4", "(1, 1)", []byte("aaaa"))
@@ -129,6 +136,7 @@ func TestRowsBad(t *testing.T) {
 		"other type": {file("<f8", "(1, 1)", make([]byte, 8)), "save them with the same types and shapes", writer.ErrOptions},
 		"no npy":     {[]byte("text"), "it is no .npy file", format.ErrCorrupt},
 		"empty":      {nil, "it is no .npy file", format.ErrCorrupt},
+		"zeros":      {version2("<f"+strings.Repeat("0", 65_475)+"4", "(1,)", []byte("aaaa")), "type \"<f000", format.ErrCorrupt},
 		"long":       {file(">f12", "(1,)", make([]byte, 12)), "newbyteorder", nil},
 	} {
 		st := mem.New()
@@ -262,6 +270,7 @@ func TestArchiveBad(t *testing.T) {
 		"other lengths":         {zipped(t, packed{"a.npy", row, zip.Store}, packed{"b.npy", file("<f4", "(1,)", []byte("aaaa")), zip.Store}), "the array a.npy has 2 rows and b.npy has 1: choose", writer.ErrOptions},
 		"objects":               {zipped(t, packed{"a.npy", file("|O", "(1,)", []byte("x")), zip.Store}), "\"a.npy\": its elements (|O) are Python objects", nil},
 		"a folder":              {zipped(t, packed{"a/b.npy", row, zip.Store}), "contains a slash", writer.ErrOptions},
+		"a type of zeros":       {zipped(t, packed{"a.npy", version2("<f"+strings.Repeat("0", 65_475)+"4", "(1,)", []byte("aaaa")), zip.Deflate}), "\"a.npy\": corrupt data: its header: type", format.ErrCorrupt},
 		"a header that lies":    {zipped(t, packed{"a.npy", file("<f4", "(2305843009213693952,)", []byte("aaaa")), zip.Deflate}), "it is cut", format.ErrCorrupt},
 	} {
 		src, err := tokens.NewArrays(t.Context(), one(t, "bad.npz", c.content), tokens.Options{Rows: true})
