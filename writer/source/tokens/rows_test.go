@@ -145,6 +145,14 @@ func TestRowsBad(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	both := map[string]string{"x": "a", "x.npy": "b"}
+	for name, content := range map[string][]byte{"x.npy": good, "x.npz": zipped(t, packed{"x.npy", good, zip.Store})} {
+		for want, opt := range map[string]tokens.Options{"none is named": {Rows: true, Columns: []string{}}, `"x" and "x.npy" are one field`: {Rows: true, Rename: both}} {
+			if _, err := tokens.NewArrays(t.Context(), one(t, name, content), opt); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+		}
+	}
 	for _, opt := range []tokens.Options{{Rows: true, Length: 3}, {Columns: []string{"x"}}, {Rows: true, Columns: []string{"y"}}, {Rows: true, Rename: map[string]string{"x": "a/b"}}} {
 		if _, err := tokens.NewArrays(t.Context(), one(t, "x.npy", good), opt); !errors.Is(err, writer.ErrOptions) {
 			t.Errorf("%+v: %v", opt, err)
