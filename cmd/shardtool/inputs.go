@@ -22,6 +22,7 @@ import (
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -265,9 +266,22 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 // diskFolder is a folder of this machine.
 type diskFolder string
 
-// Input implements recognise.Place.
+// Input implements recognise.Place. Unless a link is on the way, the store is the whole folder, so
+// that the index of a shard may lie in a folder above it.
 func (d diskFolder) Input(name string) (source.Input, error) {
-	return localInput(filepath.Join(string(d), filepath.FromSlash(name)))
+	in, err := localInput(filepath.Join(string(d), filepath.FromSlash(name)))
+	if err != nil || path.Base(name) == name {
+		return in, err
+	}
+	root, err := filepath.EvalSymlinks(string(d))
+	if err != nil {
+		return in, err
+	}
+	if filepath.Join(in.Store.String(), in.Name) == filepath.Join(root, filepath.FromSlash(name)) {
+		in.Name = name
+		in.Store, err = local.New(root, local.Options{})
+	}
+	return in, err
 }
 
 // Names implements recognise.Place. It reads folders 4,096 names at a time, because they may be
