@@ -188,7 +188,7 @@ func (a *arraySource) member(ctx context.Context, f *array, number int64) (write
 	var err error
 	out.Fields, err = f.npz.row(ctx, number)
 	if err == nil && (number+1 == f.rows || a.at+1 == a.end) { // a part may end before the file
-		err = f.unchanged(ctx, f.npz.obj)
+		err = f.Unchanged(ctx, f.npz.obj)
 	}
 	if err != nil {
 		f.npz.close()
@@ -205,7 +205,7 @@ func (a *arraySource) closeArchive(ctx context.Context) (err error) {
 		return nil
 	}
 	if z.obj != nil && z.at < z.of.rows {
-		if err = z.of.unchanged(ctx, z.obj); err != nil {
+		if err = z.of.Unchanged(ctx, z.obj); err != nil {
 			err = fmt.Errorf("%s: %w", z.of.Path, err)
 		}
 	}
