@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -454,6 +455,71 @@ print(n)
 	twice := open(t, build(t, []testset.Sample{{Key: "a", Fields: samples[0].Fields}, {Key: "b", Fields: samples[0].Fields}, {Key: "a", Fields: samples[0].Fields}}, testset.Options{NoKeys: true}))
 	if _, err := Run(t.Context(), twice, mem.New(), Options{Form: energon}); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), `two samples have the key "a"`) {
 		t.Error(err)
+	}
+}
+
+// TestLockPage: no tree and no long value has the page that SQLite never uses, wherever in a database it
+// is. The page of the byte 2^30 is too far for a test, so SQLite is told of another one.
+func TestLockPage(t *testing.T) {
+	programs.Need(t, "python3")
+	dir := t.TempDir()
+	whole := uint32(0)
+	for lock := uint32(2); lock <= max(whole, 2)+1; lock++ {
+		d, err := newDatabase()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.lock != 262145 {
+			t.Errorf("the page is %d", d.lock)
+		}
+		d.lock = lock
+		table, index := d.tree(false), d.tree(true)
+		for row := range int64(24) {
+			text := fmt.Sprintf("%03d", row) + strings.Repeat("x", int(row%4)*4000)
+			table.add(row+1, text)
+			index.add(0, text, row+1)
+		}
+		if err := d.finish([]object{
+			{"table", "a", "a", table.finish(), "CREATE TABLE a (x TEXT)"},
+			{"index", "b", "a", index.finish(), "CREATE INDEX b ON a(x)"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(d.reader())
+		if err == nil {
+			err = errors.Join(d.close(), os.WriteFile(filepath.Join(dir, fmt.Sprint(lock)), data, 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole == 0 {
+			whole = uint32(len(data) / pageSize)
+		}
+	}
+	const program = `
+import _sqlite3, ctypes, os, re, sqlite3, sys
+try:
+    control = ctypes.CDLL(_sqlite3.__file__).sqlite3_test_control
+except (AttributeError, OSError):
+    control = None  # SQLite was built without tests: it must then miss that page alone
+for name in sorted(os.listdir(sys.argv[1]), key=int):
+    path = os.path.join(sys.argv[1], name)
+    if control:
+        control(11, (int(name) - 1) * 4096)  # SQLITE_TESTCTRL_PENDING_BYTE
+    db = sqlite3.connect("file:%s?mode=ro&immutable=1" % path, uri=True)
+    faults = [fault for fault, in db.execute("PRAGMA integrity_check")]
+    unused = int(name) <= os.path.getsize(path) // 4096 and not control
+    assert re.fullmatch(r"(?s).*[Pp]age %s\b.*never used" % name if unused else "ok", "\n".join(faults)), (name, faults)
+    for i in range(24):
+        text = "%03d" % i + "x" * (i % 4 * 4000)
+        assert db.execute("SELECT x FROM a NOT INDEXED WHERE rowid = ?", (i + 1,)).fetchall() == [(text,)], (name, i)
+        assert db.execute("SELECT rowid FROM a INDEXED BY b WHERE x = ?", (text,)).fetchall() == [(i + 1,)], (name, i)
+    db.close()
+print(name)
+`
+	text, err := exec.CommandContext(t.Context(), "python3", "-c", program, dir).CombinedOutput()
+	if last := strings.TrimSpace(string(text)); err != nil || whole < 30 || last != fmt.Sprint(whole+1) {
+		t.Errorf("%v, %d pages: %s", err, whole, text)
 	}
 }
 

@@ -14,10 +14,15 @@ type database struct {
 	f     *os.File
 	out   *bufio.Writer
 	pages uint32 // written so far, with the first
+	lock  uint32 // the page that SQLite never uses
 	err   error
 }
 
 const pageSize = 4096
+
+// lockPage is the page of the byte 2^30, which SQLite locks: no table or index has it, and a database
+// that is longer leaves it empty.
+const lockPage = 1<<30/pageSize + 1
 
 // object is a row of the schema.
 type object struct {
@@ -31,7 +36,7 @@ func newDatabase() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{f: f, out: bufio.NewWriterSize(f, 1<<20)}
+	d := &database{f: f, out: bufio.NewWriterSize(f, 1<<20), lock: lockPage}
 	d.write(make([]byte, pageSize))
 	return d, nil
 }
@@ -55,12 +60,25 @@ func (d *database) reader() io.Reader {
 	return io.NewSectionReader(d.f, 0, int64(d.pages)*pageSize)
 }
 
+// after returns the number of the page that is written after another one.
+func (d *database) after(page uint32) uint32 {
+	if page+1 == d.lock {
+		return page + 2
+	}
+	return page + 1
+}
+
 // write appends a page and returns its number.
 func (d *database) write(page []byte) uint32 {
-	if d.err == nil {
-		_, d.err = d.out.Write(page)
+	for number := d.after(d.pages); d.pages < number; d.pages++ {
+		out := page
+		if d.pages+1 == d.lock {
+			out = make([]byte, pageSize)
+		}
+		if d.err == nil {
+			_, d.err = d.out.Write(out)
+		}
 	}
-	d.pages++
 	return d.pages
 }
 
@@ -234,13 +252,13 @@ func (d *database) cell(index bool, row int64, record []byte) []byte {
 		here = least
 	}
 	out = append(out, record[:here]...)
-	out = binary.BigEndian.AppendUint32(out, d.pages+1)
+	out = binary.BigEndian.AppendUint32(out, d.after(d.pages))
 	for rest := record[here:]; len(rest) > 0; {
 		n := min(len(rest), pageSize-4)
 		p := make([]byte, pageSize)
 		copy(p[4:], rest[:n])
 		if rest = rest[n:]; len(rest) > 0 {
-			binary.BigEndian.PutUint32(p, d.pages+2)
+			binary.BigEndian.PutUint32(p, d.after(d.after(d.pages)))
 		}
 		d.write(p)
 	}
