@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/zipdir"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -53,8 +54,8 @@ const (
 	maxMembers = 256
 	// maxAhead are so many that all of them are read ahead from a remote store.
 	maxAhead = 4
-	// mostInflated is more than the bytes that a byte of Deflate decodes to.
-	mostInflated = 1032
+	// maxDirectory bounds the bytes of their list.
+	maxDirectory = 4 << 20
 )
 
 func (a *array) membersOf() []*member {
@@ -67,16 +68,12 @@ func (a *array) membersOf() []*member {
 // surveyArchive reads the directory and the headers of the members.
 func (a *array) surveyArchive(ctx context.Context, obj objstore.Object) error {
 	at := &window{ctx: ctx, obj: obj, size: a.Info.Size, ahead: 128 << 10}
-	dir, err := zip.NewReader(at, a.Info.Size)
+	dir, err := zipdir.Open(at, a.Info.Size, maxMembers, maxDirectory)
 	switch {
-	case at.err != nil:
-		return at.err
 	case err != nil:
-		return fmt.Errorf("%w: it is no .npz file, or cut: %w", format.ErrCorrupt, err)
+		return err
 	case len(dir.File) == 0:
 		return fmt.Errorf("it holds no array")
-	case len(dir.File) > maxMembers:
-		return fmt.Errorf("%w: it holds %d arrays, more than %d", format.ErrTooLarge, len(dir.File), maxMembers)
 	}
 	z := &archive{of: a}
 	for _, f := range dir.File {
@@ -121,7 +118,7 @@ func surveyMember(at *window, f *zip.File, size int64) (*member, error) {
 	if m.off = off; m.n < 0 || off < 0 || off > size || m.n > size-off {
 		return nil, fmt.Errorf("%w: its %d bytes at %d are not in the file of %d", format.ErrCorrupt, m.n, off, size)
 	}
-	if m.total < 0 || m.method == zip.Store && m.total != m.n || m.total/mostInflated > m.n {
+	if m.total < 0 || m.method == zip.Store && m.total != m.n {
 		return nil, fmt.Errorf("%w: its %d bytes cannot hold the %d that the directory says", format.ErrCorrupt, m.n, m.total)
 	}
 	h, n, err := readHeader(m.decoder(io.NewSectionReader(at, off, m.n), 4<<10), m.total)

@@ -257,19 +257,24 @@ func TestArchiveBad(t *testing.T) {
 	over := zipped(t, packed{"a.npy", row, zip.Store}, packed{"b.npy", row, zip.Store})
 	at := bytes.LastIndex(over, []byte("PK\x01\x02"))
 	binary.LittleEndian.PutUint32(over[at+42:], 0)
+	var many []packed
+	for i := range 257 {
+		many = append(many, packed{fmt.Sprintf("%d.npy", i), row, zip.Store})
+	}
 	for what, c := range map[string]struct {
 		content []byte
 		want    string
 		is      error
 	}{
-		"empty":                 {nil, "no .npz file, or cut", format.ErrCorrupt},
-		"text":                  {[]byte("text"), "no .npz file, or cut", format.ErrCorrupt},
-		"cut":                   {good[:len(good)-10], "no .npz file, or cut", format.ErrCorrupt},
+		"empty":                 {nil, "no zip archive, or it is cut", format.ErrCorrupt},
+		"text":                  {[]byte("text"), "no zip archive, or it is cut", format.ErrCorrupt},
+		"cut":                   {good[:len(good)-10], "no zip archive, or it is cut", format.ErrCorrupt},
+		"many":                  {zipped(t, many...), "it holds 257 members, more than 256", format.ErrTooLarge},
 		"no members":            {zipped(t), "holds no array", nil},
 		"a stored bit":          {flip(300), "does not match its checksum", format.ErrCorrupt},
 		"a deflated bit":        {flip(directory - 400), "array \"x.npy\"", format.ErrCorrupt},
 		"longer than it is":     {put32(second+24, 4129), "array \"x.npy\"", format.ErrCorrupt},
-		"a bomb that is none":   {put32(second+24, 1<<31), "cannot hold", format.ErrCorrupt},
+		"a bomb that is none":   {put32(second+24, 1<<31), "can decompress to", format.ErrCorrupt},
 		"outside of the file":   {put32(directory+42, 1<<30), "array \"y.npy\"", format.ErrCorrupt},
 		"an array over another": {over, "overlap", format.ErrCorrupt},
 		"encrypted":             {locked, "it is encrypted", nil},

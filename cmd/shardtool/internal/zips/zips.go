@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/zipdir"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -27,8 +28,6 @@ const (
 	maxWindows   = 32
 	// random is the size of a member that is decompressed into memory where it is not read from front to end.
 	random = 64 << 20
-	// most is the number of bytes that deflate makes of one, which bounds what a member can decompress to.
-	most = 1032
 )
 
 // Store has the members of an archive. It is safe for concurrent use.
@@ -67,23 +66,16 @@ func (s *Store) list() (err error) {
 	if s.info, err = s.in.Store.Stat(s.ctx, s.in.Name); err != nil {
 		return err
 	}
-	d := &directory{s: s}
-	r, err := zip.NewReader(d, s.info.Size)
-	d.over = true
-	switch {
-	case d.err != nil:
-		return d.err
-	case err != nil:
-		return fmt.Errorf("%w: it is no zip archive, or it is cut: %w", format.ErrCorrupt, err)
+	const least = 46 // bytes of a member in the list
+	r, err := zipdir.Open(readerAt{s}, s.info.Size, maxDirectory/least, maxDirectory)
+	if err != nil {
+		return err
 	}
-	total := uint64(0)
 	for _, f := range r.File {
 		name := f.Name
 		for strings.HasPrefix(name, "./") {
 			name = strings.TrimLeft(name[2:], "/")
 		}
-		const local = 30 // of the header before a member
-		total += f.CompressedSize64 + local + uint64(len(f.Name))
 		switch {
 		case strings.HasSuffix(f.Name, "/"):
 			continue
@@ -93,10 +85,6 @@ func (s *Store) list() (err error) {
 			return fmt.Errorf("%w: member %q leads out of the archive", format.ErrCorrupt, name)
 		case s.files[name] != nil:
 			return fmt.Errorf("%w: two members are called %q: unpack it and pack the folder", format.ErrCorrupt, name)
-		case f.CompressedSize64 > uint64(s.info.Size) || total > uint64(s.info.Size):
-			return fmt.Errorf("%w: its members overlap at %q: it is damaged, or a zip bomb", format.ErrCorrupt, name)
-		case f.UncompressedSize64/most > f.CompressedSize64:
-			return fmt.Errorf("%w: member %q states %d bytes, more than its %d can decompress to: it is damaged, or a zip bomb", format.ErrCorrupt, name, f.UncompressedSize64, f.CompressedSize64)
 		}
 		s.files[name] = f
 		s.names = append(s.names, name)
@@ -105,28 +93,10 @@ func (s *Store) list() (err error) {
 	return nil
 }
 
-// directory reads an archive's list of members, and no more than that.
-type directory struct {
-	s    *Store
-	sum  int64
-	over bool
-	err  error
-}
+// readerAt reads the archive while its list, or where a member begins, is asked for.
+type readerAt struct{ s *Store }
 
-func (d *directory) ReadAt(p []byte, off int64) (int, error) {
-	if d.over { // a member
-		return d.s.readAt(d.s.ctx, p, off)
-	}
-	if d.sum += int64(len(p)); d.sum > maxDirectory {
-		d.err = fmt.Errorf("%w: its list of members takes more than %d bytes: divide it", format.ErrTooLarge, maxDirectory)
-		return 0, d.err
-	}
-	n, err := d.s.readAt(d.s.ctx, p, off)
-	if err != nil && !errors.Is(err, io.EOF) {
-		d.err = err
-	}
-	return n, err
-}
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r.s.readAt(r.s.ctx, p, off) }
 
 // read reads a part of the archive, which must be the one that was listed.
 func (s *Store) read(ctx context.Context, p []byte, off int64) (err error) {

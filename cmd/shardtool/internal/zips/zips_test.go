@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/zipdir"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer/source"
@@ -370,7 +371,7 @@ func FuzzZip(f *testing.F) {
 			return
 		}
 		for _, name := range s.names {
-			if s.files[name].UncompressedSize64 > most*uint64(len(b)) {
+			if s.files[name].UncompressedSize64 > zipdir.Inflated*uint64(len(b)) {
 				t.Fatal("a bomb")
 			}
 			got, err := read(t.Context(), s, name, 1000)
