@@ -271,6 +271,39 @@ def test_ranks(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     it.close()
     as_process(0, 1)
     assert copied._ranks() == (1, 2)
+    alone = pickle.loads(pickle.dumps(sg.IterDataset(small, 10, map=keyed, **OPTIONS)))
+
+    def taken() -> int:
+        raise AssertionError("a worker asked JAX, which would take an accelerator")
+
+    monkeypatch.setattr(sys.modules["jax"], "process_count", taken)
+    assert alone._ranks() == (None, None)
+    it = iter(alone)
+    next(it)
+    it.close()
+
+
+def test_errors_of_functions(small: Path) -> None:
+    """After an error of map or of a field, the next call has the same batch."""
+    failing = [False]
+
+    def work(batch: Any) -> Any:
+        if failing[0]:
+            raise ValueError("no")
+        return keyed(batch)
+
+    want = order_of(small, 50)
+    it = iter(sg.IterDataset(small, 50, map=work, **OPTIONS))
+    got = [next(it)["key"]]
+    state = it.get_state()
+    failing[0] = True
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            next(it)
+        assert it.get_state() == state
+    failing[0] = False
+    assert got + keys(it) == want
+    it.close()
 
 
 def test_source(small: Path) -> None:

@@ -46,6 +46,8 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
     so that "short" divides the last samples among all workers.
     """
 
+    _resolved = False  # whether this is a copy for a worker, which has the ranks
+
     def _begin_with(self, asked: Asked) -> None:
         self._samples = "batch_size" not in asked.starting and "global_batch" not in asked.starting
         if self._samples:
@@ -69,6 +71,8 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
         self._workers = sl.start or 0, sl.step or 1
 
     def _ranks(self) -> Tuple[Optional[int], Optional[int]]:
+        if self._resolved:  # JAX would take an accelerator to answer
+            return self._asked.ranks
         ranks = self._asked.ranks if self._asked.ranks[0] is not None else _checks.ranks(None, None)
         jax = sys.modules.get("jax")
         if ranks[0] is None and jax is not None and jax.process_count() > 1:
@@ -77,7 +81,7 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
 
     def __getstate__(self) -> Dict[str, Any]:
         asked = self._asked.portable()  # for a worker, where the ranks of libraries are not known
-        return {**vars(self), "_asked": dataclasses.replace(asked, ranks=self._ranks())}
+        return {**vars(self), "_asked": dataclasses.replace(asked, ranks=self._ranks()), "_resolved": True}
 
     def __iter__(self) -> _Iterator:
         return _Iterator(self._asked, self._ranks(), self._workers, self._samples)
@@ -127,6 +131,7 @@ class _Iterator(grain.DatasetIterator):  # type: ignore[misc,type-arg,unused-ign
     def __next__(self) -> Any:
         while True:
             self.start_prefetch()
+            state = self._loader.state_dict()
             try:
                 batch = next(self._pass)
             except StopIteration:
@@ -139,11 +144,20 @@ class _Iterator(grain.DatasetIterator):  # type: ignore[misc,type-arg,unused-ign
                 raise
             if self._unit and batch.size + batch.padding == 0:
                 continue  # an epoch ended, and other ranks have its last samples
-            if self._map is not None:
-                batch = self._map(batch)
-            if not isinstance(batch, Mapping):
-                return batch
-            return {str(name): batch[name][0] if self._unit else batch[name] for name in batch}
+            try:
+                return self._element(batch)
+            except BaseException:  # the next call gets this batch again
+                self._pass = None
+                self._loader.load_state_dict(state)
+                raise
+
+    def _element(self, batch: Any) -> Any:
+        """Returns what Grain gets for a batch."""
+        if self._map is not None:
+            batch = self._map(batch)
+        if not isinstance(batch, Mapping):
+            return batch
+        return {str(name): batch[name][0] if self._unit else batch[name] for name in batch}
 
     def get_state(self) -> Dict[str, Any]:
         """Returns the place after the last element."""
