@@ -66,13 +66,15 @@ def main(asked: Dict[str, Any]) -> None:
     tuning = shardtool.Tuning(out="bytes", peers=group, ring_memory=ring)
     if units is not None:
         options["units"] = shardtool.Pack(units, ["input_ids"], long="split")
-    loader: Any = shardtool.Loader(asked["url"], tuning=tuning, faults=faults, order=order, **options)
+    loader: Any = shardtool.Loader(do.get("url", asked["url"]), tuning=tuning, faults=faults, order=order, **options)
     pace = random.Random(index)
     if do.get("load"):
         loader.load_state_dict(do["load"])
     try:
         if do.get("len"):
             say(len=len(loader))
+        if do.get("give_up"):
+            iter(loader)
         for epoch in range(do.get("loops", 1)):
             for count, batch in enumerate(loader, 1):
                 say(**seen(loader, batch))

@@ -34,7 +34,15 @@ def address() -> str:
         return ""
     from multiprocessing import util
 
-    return os.path.join(util.get_temp_dir(), f"s{secrets.token_hex(4)}")
+    path = os.path.join(util.get_temp_dir(), f"s{secrets.token_hex(4)}")
+    if len(os.fsencode(path)) > 100:  # systems allow some 104 bytes
+        import shutil
+        import tempfile
+
+        folder = tempfile.mkdtemp(prefix="shardtool-", dir="/tmp")
+        util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)
+        path = os.path.join(folder, "s")
+    return path
 
 
 def processors() -> int:

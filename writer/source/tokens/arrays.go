@@ -339,9 +339,6 @@ func (a *arraySource) describe() *Arrays {
 // Close releases memory. It does not close the stores.
 func (a *arraySource) Close() error {
 	a.at, a.extent = a.end, nil
-	if a.npz != nil {
-		a.npz.close()
-		a.npz = nil
-	}
+	a.closeArchive()
 	return nil
 }

@@ -36,6 +36,11 @@ class Epoch:
         return self.delivered > 0 and not self.last and not self.held
 
     @property
+    def given_up(self) -> bool:
+        """As left, for a loop that is gone, which may have got no batch."""
+        return not self.last and not self.held
+
+    @property
     def under_way(self) -> bool:
         """Whether a loop is iterating, as far as the loader can see."""
         return self.delivered > 0 and not self.ended
@@ -51,7 +56,7 @@ class Iterator(Generic[T]):
         self._take, self._left, self.epoch = take, left, epoch
 
     def __del__(self) -> None:
-        if self._left is not None and self.epoch.left:
+        if self._left is not None and self.epoch.given_up:
             self._left(self.epoch)
 
     def __iter__(self) -> Iterator[T]:

@@ -38,6 +38,7 @@ class Stream:
     """What Loader is made of."""
 
     _quiet = False  # whether an iteration without batches is no reason to warn
+    _reads_ahead = 0  # batches that a thread takes before a loop
     _whole = False  # whether copied batches are one buffer, for the relay that sends them
 
     def _begin_with(self, asked: Asked) -> None:
@@ -53,7 +54,7 @@ class Stream:
         self._placed = False  # whether load_state_dict set the place
         self._begun = False  # whether an iteration has begun
         tuning = asked.tuning
-        self._peers = None if tuning.peers is None else Peers(tuning.peers, metrics_of(tuning))
+        self._peers = None if tuning.peers is None else Peers(tuning.peers, metrics_of(tuning), asked.opening)
         if self._peers is not None:
             weakref.finalize(self, self._peers.close)
         self._renew()
@@ -124,6 +125,8 @@ class Stream:
         body = dict(asked.starting, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise self._no_batch_size()
+        if self._peers is not None and self._peers.count > 1:
+            body["ahead"] = self._reads_ahead
         more = []
         if asked.units is not None:
             body["units"] = asked.units.request([f["name"] for f in self._session.info["fields"]], asked.opening.get("cache"))
@@ -167,8 +170,10 @@ class Stream:
 
     def _left(self, it: Epoch) -> None:
         """Tells the peers that a loop was left, so that they do not wait for it."""
-        if self._peers is not None and it is self._pass and it.left:
+        if self._peers is not None and it is self._pass and it.given_up:
             self._peers.left()
+            if it.delivered == 0:
+                self._run = None  # the next iteration asks to begin, as it does after a batch
 
     def _unfit(self) -> str:
         """Explains why the first iteration does not begin where a framework's trainer resumes;

@@ -70,6 +70,7 @@ class Prefetcher:
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self._target: Union[Loader, Dataset] = target
+        target._reads_ahead = ahead
         self._ahead = ahead
         self._thread: Optional[_Reader] = None
         self._state: Optional[Dict[str, Any]] = None  # after the batch delivered last, or where the next iteration begins

@@ -232,7 +232,7 @@ class Client(Process):
         elif kind == proto.HEARTBEAT:
             self._heartbeat()
         elif kind in (proto.BATCH, proto.SAMPLE):
-            self._released.append((frame[4], frame[6]))
+            self.release(frame[4], frame[6])
         elif kind == proto.ERROR:
             err = from_body(json.loads(self.body(frame[2])), frame[4])
             if frame[5] == 0:
@@ -277,7 +277,9 @@ class Client(Process):
         if not ancillary:
             raise self._died("a segment without a file descriptor")
         self.dirty = False
-        return int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+        fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+        os.set_inheritable(fd, False)  # macOS has no flag for it
+        return fd
 
     def _mapped(self, number: int, fd: int, length: int) -> None:
         self._segments[number] = (mmap.mmap(fd, length), ctypes.c_char * length)  # shared, for reading and writing

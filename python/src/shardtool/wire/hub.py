@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
+import fcntl
 import hmac
 import json
 import os
 import selectors
 import socket
+import struct
+import termios
 import threading
 import time
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
 
 from .._system import address
-from ..errors import ShardtoolError
+from ..errors import ShardtoolError, redact
 from . import protocol as proto
 from .client import Client
 
@@ -39,8 +43,34 @@ PATIENCE = 60.0
 #: ahead of a loop take some.
 AHEAD = 8
 
-#: Members of OPEN and START in which peers may differ: they do not change what is read.
-_OWN = ("address", "cache", "cache_size", "depth", "directory", "keys", "local_ranks", "memory", "prefetch", "requests", "ring", "workers")
+#: Members of OPEN and START in which peers may differ: they do not change what is read. OPEN has
+#: those of peer 0, wherever it comes from.
+_OWN = (
+    "address", "ahead", "cache", "cache_size", "depth", "directory", "keys",
+    "local_ranks", "memory", "prefetch", "requests", "ring", "workers",
+)  # fmt: skip
+
+#: Errors of a connection to a host that is gone.
+_UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+
+
+def watch(sock: socket.socket) -> None:
+    """Makes a connection between hosts end within about a minute when the other host is gone. There
+    is no limit for data that the other process does not take, which may pause for longer."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for names, value in ((("TCP_KEEPIDLE", "TCP_KEEPALIVE"), 20), (("TCP_KEEPINTVL",), 10), (("TCP_KEEPCNT",), 4)):
+        option = next((getattr(socket, name) for name in names if hasattr(socket, name)), None)  # macOS has the second
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _unsent(sock: socket.socket) -> int:
+    """Returns how many bytes the other host has not received; 1 where the system does not say."""
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0])
+    except OSError:
+        return 1
 
 
 def shown(numbers: Any) -> str:
@@ -95,6 +125,7 @@ class _Run:
         self.started = False
         self.sent, self.forwarded = 0, -1
         self.mark = 0  # batches sent when a peer first asked to begin another iteration
+        self.ahead = AHEAD  # batches that peers may take then
         self.over: Optional[Callable[[int], bytes]] = None  # the answer for batches that there are not
 
 
@@ -106,6 +137,9 @@ class _Conn:
         self.peer = -1  # until it has joined
         self.presence = False
         self.data: Optional[_Data] = None
+        self.unreachable = False  # whether its host is gone
+        #: Regions that were released for it, and how many RELEASEs it will still send for each.
+        self.stale: Dict[Tuple[int, int], int] = {}
         #: When it began to wait for a batch, or to join, and was last told why it waits.
         self.since, self.told = time.monotonic(), 0.0
         self.got = bytearray()
@@ -133,9 +167,27 @@ class _Conn:
                 self.out.popleft()
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as err:
+            self.unreachable = err.errno in _UNREACHABLE
             return False
         return True
+
+    def rest(self) -> int:
+        """Sends what can be sent. Returns how much its host has not received; -1 if the peer is
+        gone. What it sends is left aside: unread, it would make close discard what waits here."""
+        if not self.write():
+            return -1
+        left = sum(len(item) if isinstance(item, memoryview) else 1 for item in self.out)
+        if not self.inline or self.presence or self.peer < 0:
+            return left
+        try:
+            while self.sock.recv(256 << 10):
+                pass
+            return -1
+        except BlockingIOError:
+            return left + _unsent(self.sock)
+        except OSError:
+            return -1
 
     def close(self) -> None:
         for item in self.out:
@@ -148,8 +200,10 @@ class _Conn:
 class Hub:
     """The thread. ``start`` and ``close`` are for other threads."""
 
-    def __init__(self, count: int, metrics: str) -> None:
+    def __init__(self, count: int, metrics: str, opening: Dict[str, Any]) -> None:
+        """``opening`` is the OPEN of peer 0."""
         self.secret = os.urandom(16).hex()
+        self._opening: Dict[str, Any] = json.loads(json.dumps(opening))
         self._metrics = metrics
         self._count = count
         self._selector = selectors.DefaultSelector()
@@ -193,13 +247,22 @@ class Hub:
         self._closing = True
         with contextlib.suppress(OSError):
             self._wake.send(b"\0")
-        if threading.current_thread() is not self._thread:  # a garbage collection may run in any thread
+        if self._thread.ident is None:  # it was never started
+            self.forget()
+            self._unlink()
+        elif threading.current_thread() is not self._thread:  # a garbage collection may run in any thread
             self._thread.join()
 
     def forget(self) -> None:
         """In a forked process: closes the copies of all sockets."""
         for sock in (*self._listeners, self._wake, self._woken, *(conn.sock for conn in self._conns.values())):
             sock.close()
+
+    def _unlink(self) -> None:
+        path = bytes.fromhex(self.name)
+        if not path.startswith(b"\0"):  # of a name that only the kernel has
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     # The thread
 
@@ -220,6 +283,7 @@ class Hub:
                 data.child.close()
             for sock in (*self._listeners, self._wake, self._woken):
                 sock.close()
+            self._unlink()
             self._selector.close()
 
     def _turn(self) -> None:
@@ -253,10 +317,12 @@ class Hub:
             self._fail("closed", "the process that reads for its peers, peer 0, closed its loader")
         since, left = time.monotonic(), -1
         while time.monotonic() - since < PATIENCE:
+            now = 0
             for conn in list(self._conns.values()):
-                if not conn.write():
+                rest = conn.rest()
+                if rest < 0:
                     self._drop(conn)
-            now = sum(len(item) if isinstance(item, memoryview) else 1 for conn in self._conns.values() for item in conn.out)
+                now += max(0, rest)
             if now == 0:
                 return
             if now != left:
@@ -271,8 +337,7 @@ class Hub:
             sock.setblocking(False)
             inline = sock.family != socket.AF_UNIX
             if inline:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                watch(sock)
             self._conns[sock.fileno()] = _Conn(sock, inline)
             self._selector.register(sock, selectors.EVENT_READ)
 
@@ -281,8 +346,8 @@ class Hub:
             data = conn.sock.recv(256 << 10)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
+        except OSError as err:
+            data, conn.unreachable = b"", err.errno in _UNREACHABLE
         if not data:
             self._lost(conn)
             return
@@ -305,7 +370,7 @@ class Hub:
 
     def _lost(self, conn: _Conn) -> None:
         """Handles the end of a connection."""
-        peer, present = conn.peer, conn.presence
+        peer, present = conn.peer, conn.presence or (conn.peer >= 0 and conn.unreachable)
         self._drop(conn)
         if present and peer not in self._gone:
             self._fail("died", f"peer {peer} ended without closing its loader: it was killed, or its host is gone")
@@ -323,8 +388,7 @@ class Hub:
             return
         if conn in data.waiting:
             data.waiting.remove(conn)
-        for region in [r for r, holders in data.holds.items() if conn in holders]:
-            self._release(data, region, conn)
+        self._let_go(data, conn)
         if self._run is not None and conn in self._run.idents:
             del self._run.idents[conn]
             self._run.asked.pop(conn, None)
@@ -353,6 +417,7 @@ class Hub:
         elif kind == proto.OPEN:
             self._opens(conn, body)
         elif kind == proto.START and conn.data is not None:
+            self._let_go(conn.data, conn)
             if run is not None:
                 run.asked.pop(conn, None)
                 run.mark = run.mark if self._pending else run.sent
@@ -361,14 +426,20 @@ class Hub:
             self._begin()
         elif kind == proto.NEXT:
             if run is not None and conn in run.asked and frame[3] == run.idents[conn]:
-                again = run.asked[conn] == frame[4]
                 run.asked[conn], conn.since = max(run.asked[conn], frame[4]), time.monotonic()
-                self._demand(conn if again else None)
+                self._demand(conn)
         elif kind == proto.RELEASE and conn.data is not None:
-            self._release(conn.data, (proto.frame.unpack(raw)[4], proto.frame.unpack(raw)[6]), conn)
+            region = (proto.frame.unpack(raw)[4], proto.frame.unpack(raw)[6])
+            if region not in conn.stale:
+                self._release(conn.data, region, conn)
+            elif conn.stale[region] > 1:
+                conn.stale[region] -= 1
+            else:
+                del conn.stale[region]
         elif kind == LEAVE:
             if run is not None and frame[3] == run.idents.get(conn):
                 run.asked.pop(conn, None)
+                self._let_go(run.data, conn)
                 self._demand()
         elif kind == BYE:
             self._gone.add(conn.peer)
@@ -387,6 +458,13 @@ class Hub:
 
     def _opens(self, conn: _Conn, body: bytes) -> None:
         asked = json.loads(body)
+        for name in ("address", "keys"):
+            mine, other = self._opening.get(name), asked.get(name)
+            if mine != other:
+                self._differ(f"{name} is {_cut(mine)} in peer 0 and {_cut(other)} in peer {conn.peer}")
+                return
+        asked = {name: value for name, value in asked.items() if name not in _OWN}
+        asked.update({name: value for name, value in self._opening.items() if name in _OWN})
         key = _common(asked)
         data = self._open.get(key)
         if data is None:
@@ -398,10 +476,12 @@ class Hub:
             except ShardtoolError as err:
                 conn.put(_error("protocol", err.message, err.code, proto.OPEN))
                 return
-            data = self._open[key] = _Data(child)
+            conn.data = data = self._open[key] = _Data(child)
             self._children[child._sock.fileno()] = data
             self._selector.register(child._sock, selectors.EVENT_READ)
             self._tell(data, proto.pack_open(json.dumps(asked).encode()))
+            if conn.data is None:  # the child has ended, and the peer was told
+                return
         conn.data = data
         if not conn.inline:
             for number, (fd, length) in data.child.files.items():
@@ -441,33 +521,38 @@ class Hub:
                 what = f"{name} is {_cut(start.get(name))} in peer {first} and {_cut(body.get(name))} in peer {peer}" if name else (
                     f"peers {first} and {peer} opened different data, or loaded different states"
                 )  # fmt: skip
-                self._fail("config", f"the peers of a rank ask for different batches: {what}: make their loaders alike, and load one state")
+                self._differ(what)
                 return
         assert conn.data is not None
         self._run = run = _Run(conn.data, {c: ident for c, (ident, _) in self._pending.items()})
+        run.ahead = max(AHEAD, *(body.pop("ahead", 0) for _, body in texts.values()))
         self._pending.clear()
         self._tell(run.data, proto.pack(proto.START, run.ident, body=json.dumps(start).encode()))
 
-    def _demand(self, again: Optional[_Conn] = None) -> None:
+    def _differ(self, what: str) -> None:
+        self._fail("config", f"the peers of a rank ask for different batches: {what}: make their loaders alike, and load one state")
+
+    def _demand(self, asking: Optional[_Conn] = None) -> None:
         """Asks the child for the batch that the slowest peer waits for, and answers requests for
-        batches that there are not."""
+        batches that there are not: the one of ``asking``, or all of them."""
         run = self._run
         if run is None or not run.started or not run.asked:
             return
         if run.over is not None:
             for conn, number in run.asked.items():
-                if number >= run.sent and (again is None or conn is again):
+                if number >= run.sent and (asking is None or conn is asking):
                     conn.put(run.over(run.idents[conn]))
             return
         least = min(run.asked.values())
-        if self._pending and least >= run.mark + AHEAD:
+        if self._pending and least >= run.mark + run.ahead:
             early, others = shown(c.peer for c in self._pending), shown(c.peer for c in run.asked)
             self._fail(
                 "config",
                 f"the peers of a rank must leave a loop after the same batch: {early} began another iteration, and {others} went on",
             )
             return
-        if least > run.forwarded or (again is not None and least == run.forwarded):
+        # The child may have answered that regions are held, and then says no more to this one.
+        if least > run.forwarded or (run.sent <= least == run.forwarded and asking is not None and run.asked[asking] == least):
             run.forwarded = least
             self._tell(run.data, proto.pack(proto.NEXT, run.ident, least))
 
@@ -479,6 +564,13 @@ class Hub:
         if not holders:
             del data.holds[region]
             data.child.release(*region)
+
+    def _let_go(self, data: _Data, conn: _Conn) -> None:
+        """Releases what a peer holds that has left a run: it may not read those batches for long.
+        It still sends a RELEASE for each, which must not free a batch that is in its place then."""
+        for region in [r for r, holders in data.holds.items() if conn in holders]:
+            conn.stale[region] = conn.stale.get(region, 0) + 1
+            self._release(data, region, conn)
 
     # The child
 
@@ -617,7 +709,7 @@ def _difference(one: Dict[str, Any], other: Dict[str, Any]) -> str:
 
 
 def _cut(value: Any) -> str:
-    text = repr(value)
+    text = redact(repr(value))
     return text if len(text) <= 200 else text[:200] + "…"
 
 

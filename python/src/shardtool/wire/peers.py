@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ..errors import ClosedError, ConfigError, ServerDiedError, ShardtoolError
 from . import protocol as proto
 from .client import SILENCE, Client, Frame, limit_silence
-from .hub import BYE, CLIENT, FOR_PEERS, JOIN, LEAVE, PRESENCE, Hub
+from .hub import BYE, CLIENT, FOR_PEERS, JOIN, LEAVE, PRESENCE, Hub, watch
 from .process import _alive, logger
 
 #: Seconds that a connection to another host may take to be made, for each of its addresses.
@@ -32,8 +32,8 @@ _SIOCGIFADDR = 0x8915
 class Peers:
     """This process among the peers of a rank, from the making of a loader to its end."""
 
-    def __init__(self, group: Any, metrics: str) -> None:
-        """Meets the others. All of them must call it."""
+    def __init__(self, group: Any, metrics: str, opening: Dict[str, Any]) -> None:
+        """Meets the others. All of them must call it. ``opening`` is what OPEN will ask for."""
         self.index, self.count, gather = _members(group)
         self.pid = os.getpid()
         self._hub: Optional[Hub] = None
@@ -42,11 +42,18 @@ class Peers:
         _met.add(self)
         if self.count == 1:
             return
+        try:
+            self._meet(gather, metrics, opening)
+        except BaseException:
+            self.close()
+            raise
+
+    def _meet(self, gather: Gather, metrics: str, opening: Dict[str, Any]) -> None:
         places = gather({"host": _host(), "name": socket.gethostname(), "pid": self.pid})
         said: Dict[str, Any] = {}
         if self.index == 0:
             try:
-                self._hub = Hub(self.count, metrics)
+                self._hub = Hub(self.count, metrics, opening)
                 hosts = [place["host"] for place in places]
                 port = self._hub.start(hosts.count(hosts[0]))
                 said = {"name": self._hub.name, "secret": self._hub.secret, "port": port, "hosts": _addresses() if port else []}
@@ -64,7 +71,6 @@ class Peers:
             problem = err.message
         failed = [(i, text) for i, text in enumerate(gather(problem)) if text]  # no one waits for one that cannot connect
         if failed:
-            self.close()
             raise ConfigError(f"peer {failed[0][0]} of {self.count}: {failed[0][1]}")
 
     def _open(self, purpose: int) -> socket.socket:
@@ -95,8 +101,7 @@ class Peers:
                 failed.append(f"{host}: {err}")
                 continue
             sock.settimeout(None)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            watch(sock)
             return sock
         raise ServerDiedError(
             f"{self._where}, cannot be reached at port {self._said['port']} ({'; '.join(failed) or 'it has no address'}): set"
@@ -196,18 +201,22 @@ class _PeerClient(Client):
         if self._near or frame[0] != proto.BATCH:
             return frame
         kind, flags, size, number, _, samples, _, length, *rest = frame
-        memory = mmap.mmap(-1, length)
         self.dirty = True
-        with memoryview(memory) as view:
-            at = 0
-            while at < length:
-                try:
-                    n = self._sock.recv_into(view[at:])
-                except OSError:
-                    n = 0
-                if n == 0:
-                    raise self._died("")
-                at += n
+        try:
+            memory = mmap.mmap(-1, length)
+            with memoryview(memory) as view:
+                at = 0
+                while at < length:
+                    try:
+                        n = self._sock.recv_into(view[at:])
+                    except OSError:
+                        n = 0
+                    if n == 0:
+                        raise self._died("")
+                    at += n
+        except BaseException:  # the rest of the batch is no frame
+            self._sock.close()
+            raise
         self.dirty = False
         self._numbers += 1
         self._segments[self._numbers] = memory, ctypes.c_char * length
