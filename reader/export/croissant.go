@@ -78,7 +78,7 @@ func (e *exporter) croissant() any {
 		id := strings.Join(strings.Fields(f.Name), "_") // an identifier has no space
 		set := "files-" + id
 		data, mime := "sc:Text", "application/octet-stream"
-		switch word, class := types.Of(f.Name), media[strings.ToLower(strings.TrimPrefix(path.Ext("."+f.Name), "."))]; {
+		switch word, class := types.Of(f.Name), mediumOf(f.Name); {
 		case word == "int":
 			data, mime = "sc:Integer", "text/plain"
 		case word == "float":

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -113,6 +114,8 @@ func (f Form) field(name string) error {
 	switch {
 	case f != Tar && f != croissant && name == "":
 		return fmt.Errorf("%w: some samples have a field without a name, and %s needs an extension: pack again with another name for it, or without it", ErrName, f)
+	case f == hf && !utf8.ValidString(name):
+		return fmt.Errorf("%w: field %q is not UTF-8, and %s has names as text: pack again with another name for it, or without it", ErrName, name, f)
 	case f == DALI && strings.ContainsFunc(name, unicode.IsSpace):
 		return fmt.Errorf("%w: field %q has a space, which DALI's index cannot hold: pack again with another name for it", ErrName, name)
 	}

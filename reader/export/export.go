@@ -205,7 +205,7 @@ func (e *exporter) names(ctx context.Context) (err error) {
 		}
 		e.res.Shards = append(e.res.Shards, a)
 	}
-	for _, f := range e.d.Info().Fields {
+	for _, f := range e.d.Fields() {
 		if err := e.o.Form.field(f.Name); err != nil {
 			return err
 		}
@@ -355,18 +355,19 @@ func (e *exporter) cardOfTars(ctx context.Context) error {
 	if _, err := e.to.Stat(ctx, cardName); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	pattern := "*.tar"
-	if slices.ContainsFunc(e.res.Shards, func(a Archive) bool { return strings.Contains(a.Name, "/") }) {
-		pattern = "**/*.tar"
-	}
-	return e.put(ctx, cardName, []byte(e.cardHead(pattern)+"---\n"))
+	return e.put(ctx, cardName, []byte(e.cardHead("", format.TarSuffix)+"---\n"))
 }
 
 // cardName is the name of the card.
 const cardName = "README.md"
 
-// cardHead begins a card: it says which files the data set has.
-func (e *exporter) cardHead(pattern string) string {
+// cardHead begins a card: it says which files the data set has, in a folder or, if shards are in
+// folders of their own, at any depth below it.
+func (e *exporter) cardHead(folder, suffix string) string {
+	pattern := folder + "*" + suffix
+	if slices.ContainsFunc(e.res.Shards, func(a Archive) bool { return strings.Contains(strings.TrimPrefix(a.Name, folder), "/") }) {
+		pattern = folder + "**/*" + suffix
+	}
 	split := splits[e.name]
 	if split == "" {
 		split = "train"
@@ -377,7 +378,7 @@ func (e *exporter) cardHead(pattern string) string {
 // card returns the card of a data set for the Hub: a README with the features in its head.
 func (e *exporter) card() []byte {
 	var out bytes.Buffer
-	out.WriteString(e.cardHead("data/*.parquet") + "dataset_info:\n  features:\n")
+	out.WriteString(e.cardHead("data/", ".parquet") + "dataset_info:\n  features:\n")
 	for _, c := range e.columns {
 		text, err := json.Marshal(c.yaml(c.name)) // JSON is YAML
 		if err != nil {

@@ -25,6 +25,12 @@ var media = map[string]string{
 	"mp4": "Video", "mov": "Video", "avi": "Video", "mkv": "Video", "webm": "Video",
 }
 
+// extension returns the extension of a field, without a dot in front: a name without a dot is one.
+func extension(field string) string { return strings.TrimPrefix(path.Ext("."+field), ".") }
+
+// mediumOf returns the class of a field's medium, empty if it is none.
+func mediumOf(field string) string { return media[strings.ToLower(extension(field))] }
+
 // feature is the type of a column: a feature of Hugging Face datasets.
 type feature struct {
 	name   string   // the class of the feature, or Value
@@ -83,7 +89,7 @@ type column struct {
 }
 
 // columnsOf returns the columns of a data set: first the key, then the fields. A column is named as the
-// field without its extension, if no field of another type has that name.
+// field without its extension, if no field of another type has that name, and no other column.
 func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 	types, err := typesOf(d)
 	if err != nil {
@@ -98,8 +104,8 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 	byFile := kinds.OfFiles()
 	stems, samples := map[string][]column{}, map[string]uint64{}
 	for _, f := range d.Fields() {
-		ext := strings.ToLower(strings.TrimPrefix(path.Ext("."+f.Name), "."))
-		c := column{name: strings.TrimSuffix(f.Name[:len(f.Name)-len(ext)], "."), kind: types[f.Name], fields: []string{f.Name}}
+		ext := extension(f.Name)
+		c := column{name: strings.TrimSuffix(strings.TrimSuffix(f.Name, ext), "."), kind: types[f.Name], fields: []string{f.Name}}
 		if c.name == "" {
 			c.name = f.Name
 		}
@@ -108,7 +114,7 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 		}
 		c.feature = feature{name: "Value", dtype: "binary"}
 		switch {
-		case c.kind == "int" && labels != nil && ext == "cls":
+		case c.kind == "int" && labels != nil && strings.ToLower(ext) == "cls":
 			c.feature = feature{name: "ClassLabel", labels: labels}
 		case c.kind == "int":
 			c.dtype = "int64"
@@ -118,16 +124,17 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 			c.dtype = "string"
 		case c.kind == "json":
 			c.feature = feature{name: "Json"}
-		case c.kind != "npy" && media[ext] != "":
-			c.feature = feature{name: media[ext]}
+		case c.kind != "npy" && mediumOf(f.Name) != "":
+			c.feature = feature{name: mediumOf(f.Name)}
 		}
 		stems[c.name] = append(stems[c.name], c)
 		samples[c.name] += f.Samples
 	}
 	out := []column{{name: keyColumn, kind: "txt", feature: feature{name: "Value", dtype: "string"}}}
+	whole := map[string]bool{keyColumn: true} // columns that are named as fields, which sort before a stem of that name
 	for _, stem := range slices.Sorted(maps.Keys(stems)) {
 		all := stems[stem]
-		one := samples[stem] <= d.NumSamples() && stem != keyColumn
+		one := samples[stem] <= d.NumSamples() && !whole[stem]
 		for _, c := range all[1:] {
 			one = one && c.name == all[0].name && c.feature.name == all[0].feature.name && all[0].feature.name != "Value"
 		}
@@ -139,7 +146,10 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 			out = append(out, all[0])
 		default:
 			for _, c := range all {
-				c.name = c.fields[0]
+				if c.name = c.fields[0]; c.name == keyColumn {
+					return nil, fmt.Errorf("%w: a table has the keys in column %q, and a field has that name too: pack again with another name for it, or leave it out", ErrName, keyColumn)
+				}
+				whole[c.name] = true
 				out = append(out, c)
 			}
 		}

@@ -523,6 +523,67 @@ print(name)
 	}
 }
 
+// TestColumns: each column has a name of its own, and names are text; a field that has none can be left
+// out.
+func TestColumns(t *testing.T) {
+	for fields, want := range map[string]string{
+		"a.jpg a.txt a.jpg.json":               "__key__ a.jpg a.txt a.jpg.json",
+		"a.b a.c a.b.x a.b.x.y a.b.x.y.z":      "__key__ a.b a.c a.b.x a.b.x.y a.b.x.y.z",
+		"a a.txt a.txt.json":                   "__key__ a a.txt a.txt.json",
+		"a.txt.json b.jpg":                     "__key__ a.txt b",
+		"__key__.txt":                          "__key__ __key__.txt",
+		"\u023a x.\u023a y.\u0130\u0130 Z.JPG": "__key__ Z x y \u023a",
+		"a.jpg __key__":                        `column "__key__"`,
+		"a.jpg b.\xff":                         "is not UTF-8",
+		"a.jpg \xff\xfe":                       "is not UTF-8",
+	} {
+		s := testset.Sample{Key: "k"}
+		for _, name := range strings.Fields(fields) {
+			s.Fields = append(s.Fields, testset.Field{Name: name, Data: []byte("1")})
+		}
+		slices.SortFunc(s.Fields, func(a, b testset.Field) int { return strings.Compare(a.Name, b.Name) })
+		store, to, o := build(t, []testset.Sample{s}, testset.Options{}), mem.New(), reader.Options{}
+		if !strings.HasPrefix(want, keyColumn) {
+			if _, err := Run(t.Context(), open(t, store), to, Options{Form: hf}); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), want) || len(objects(t, to)) > 0 {
+				t.Errorf("%q: %v", fields, err)
+			}
+			o.Fields, want = []string{"a.jpg"}, "__key__ a"
+		}
+		d, err := reader.Open(t.Context(), store, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if _, err := Run(t.Context(), d, to, Options{Form: hf}); err != nil {
+			t.Errorf("%q: %v", fields, err)
+			continue
+		}
+		root := parquetFile(t, get(t, to, "data/train-000000.parquet")).MetaData().Schema.Root()
+		var got []string
+		for i := range root.NumFields() {
+			got = append(got, root.Field(i).Name())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: columns %q", fields, got)
+		}
+	}
+}
+
+// TestCard: the card names the files of shards that are in folders.
+func TestCard(t *testing.T) {
+	for _, c := range []struct{ shard, folder, suffix, want string }{
+		{"a.tar", "", ".tar", `path: "*.tar"`},
+		{"train/a.tar", "", ".tar", `path: "**/*.tar"`},
+		{"data/a.parquet", "data/", ".parquet", `path: "data/*.parquet"`},
+		{"data/train/a.parquet", "data/", ".parquet", `path: "data/**/*.parquet"`},
+	} {
+		e := &exporter{res: &Result{Shards: []Archive{{Name: c.folder + "b" + c.suffix}, {Name: c.shard}}}}
+		if got := e.cardHead(c.folder, c.suffix); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s", c.shard, got)
+		}
+	}
+}
+
 // TestKeySort: keys that do not fit in memory are sorted all the same.
 func TestKeySort(t *testing.T) {
 	s := &keySorter{limit: 1000}
