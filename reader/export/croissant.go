@@ -6,8 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net/url"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
 )
@@ -53,10 +58,13 @@ func (e *exporter) hash(ctx context.Context, a *Archive) error {
 
 type node = map[string]any
 
-// croissant returns the description. A record set has the values of a field, with their keys.
-func (e *exporter) croissant() any {
+// croissant writes the description. A record set has the values of a field, with their keys.
+func (e *exporter) croissant(ctx context.Context) error {
 	name := path.Base(strings.TrimSuffix(e.d.Store().String(), "/"))
-	types, _ := typesOf(e.d)
+	types, err := typesOf(e.d)
+	if err != nil {
+		return err
+	}
 	at := ""
 	if e.d.Store().String() != e.to.String() { // else beside the description
 		at = strings.TrimSuffix(e.d.Store().String(), "/") + "/"
@@ -74,9 +82,13 @@ func (e *exporter) croissant() any {
 		})
 		within = append(within, node{"@id": a.Name})
 	}
+	var suffixes []string
 	for _, f := range e.d.Fields() {
-		id := strings.Join(strings.Fields(f.Name), "_") // an identifier has no space
-		set := "files-" + id
+		suffixes = append(suffixes, "."+f.Name)
+	}
+	for i, f := range e.d.Fields() {
+		id := url.QueryEscape(f.Name) // no space, colon or slash, and another one for each field
+		set := id + "/files"
 		data, mime := "sc:Text", "application/octet-stream"
 		switch word, class := types.Of(f.Name), mediumOf(f.Name); {
 		case word == "int":
@@ -91,13 +103,14 @@ func (e *exporter) croissant() any {
 			data, mime = "sc:"+class+"Object", strings.ToLower(class)+"/*"
 		}
 		files = append(files, node{
-			"@type": "cr:FileSet", "@id": set, "name": set, "containedIn": within, "encodingFormat": mime, "includes": "*." + f.Name,
+			"@type": "cr:FileSet", "@id": set, "name": set, "containedIn": within, "encodingFormat": mime,
+			"includes": globs(suffixes[i], slices.Delete(slices.Clone(suffixes), i, i+1)),
 		})
 		property := func(what string) node {
 			return node{"fileSet": node{"@id": set}, "extract": node{"fileProperty": what}}
 		}
 		key := property("fullpath")
-		key["transform"] = node{"regex": `^(.*)\.` + strings.ReplaceAll(f.Name, ".", `\.`) + "$"}
+		key["transform"] = node{"regex": `^((?:.*/)?[^./]*)\.` + regexp.QuoteMeta(f.Name) + "$"}
 		sets = append(sets, node{
 			"@type": "cr:RecordSet", "@id": id, "name": f.Name, "description": fmt.Sprintf("The field %s, of %d samples.", f.Name, f.Samples),
 			"field": []any{
@@ -106,9 +119,42 @@ func (e *exporter) croissant() any {
 			},
 		})
 	}
-	return node{
+	return e.putJSON(ctx, "croissant.json", node{
 		"@context": json.RawMessage(croissantContext), "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0", "name": name,
 		"description": fmt.Sprintf("%d samples in %d shards, packed by shardtool: %s.", e.res.Samples, len(e.res.Shards), e.res.Digest), "version": fmt.Sprintf("%d.0.0", e.d.Info().Generation),
 		"distribution": files, "recordSet": sets,
+	})
+}
+
+// globs returns patterns of the paths that end in a suffix, and in none of the other suffixes: files
+// of jpg are not those of mask.jpg, which *.jpg has too. The patterns follow a path from its end to
+// the first letter that no other suffix has there. They are of Python's fnmatch, whose * has slashes
+// too, as mlcroissant reads them; it does not heed the property excludes.
+func globs(suffix string, others []string) (out []string) {
+	escaped := strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]").Replace(suffix)
+	longer := map[string]bool{}
+	for _, o := range others {
+		if before, ok := strings.CutSuffix(o, suffix); ok && before == "" {
+			return nil
+		} else if ok {
+			_, n := utf8.DecodeLastRuneInString(before)
+			longer[before[len(before)-n:]] = true
+		}
 	}
+	if len(longer) == 0 {
+		return []string{"*" + escaped}
+	}
+	first, set, last := "", "", "" // a bracket ends a set unless it is first, and a hyphen is a range unless it is last
+	for _, c := range slices.Sorted(maps.Keys(longer)) {
+		switch c {
+		case "]":
+			first = c
+		case "-":
+			last = c
+		default:
+			set += c
+		}
+		out = append(out, globs(c+suffix, others)...)
+	}
+	return append(out, "*[!"+first+set+last+"]"+escaped, escaped)
 }

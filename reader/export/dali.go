@@ -112,9 +112,9 @@ func daliMember(out []byte, i int, key string, f format.FieldSize, offset int64)
 // field rejects fields that a form cannot name.
 func (f Form) field(name string) error {
 	switch {
-	case f != Tar && f != croissant && name == "":
+	case f != Tar && name == "":
 		return fmt.Errorf("%w: some samples have a field without a name, and %s needs an extension: pack again with another name for it, or without it", ErrName, f)
-	case f == hf && !utf8.ValidString(name):
+	case (f == hf || f == croissant) && !utf8.ValidString(name):
 		return fmt.Errorf("%w: field %q is not UTF-8, and %s has names as text: pack again with another name for it, or without it", ErrName, name, f)
 	case f == DALI && strings.ContainsFunc(name, unicode.IsSpace):
 		return fmt.Errorf("%w: field %q has a space, which DALI's index cannot hold: pack again with another name for it", ErrName, name)

@@ -315,7 +315,7 @@ func (e *exporter) finish(ctx context.Context) (err error) {
 	case megatron:
 		_, err = e.object(ctx, e.name+".idx", e.tokens.idx)
 	case croissant:
-		err = e.putJSON(ctx, "croissant.json", e.croissant())
+		err = e.croissant(ctx)
 	}
 	if err != nil {
 		return err

@@ -643,6 +643,10 @@ func TestCroissant(t *testing.T) {
 	if len(got.RecordSet) != 7 || shards != open(t, store).NumShards() {
 		t.Errorf("%+v", got)
 	}
+	o.Edit = func(m *sections.Manifest) { m.Meta = format.Metadata{"types": "{"} }
+	if _, err := Run(t.Context(), open(t, build(t, samples, o)), mem.New(), Options{Form: croissant}); !errors.Is(err, format.ErrCorrupt) {
+		t.Errorf("types that are no JSON: %v", err)
+	}
 	d, err := reader.Open(t.Context(), store, reader.Options{Removed: []uint64{1}})
 	if err != nil {
 		t.Fatal(err)
@@ -650,6 +654,58 @@ func TestCroissant(t *testing.T) {
 	defer d.Close()
 	if _, err := Run(t.Context(), d, mem.New(), Options{Form: croissant}); !errors.Is(err, ErrForm) {
 		t.Error(err)
+	}
+}
+
+// TestCroissantFields: the files of a field are those of no other field, whatever their names, and each
+// thing has an identifier of its own.
+func TestCroissantFields(t *testing.T) {
+	programs.Need(t, "python3")
+	keys := []string{"ask", "dir.d/k", "k", "mask", "x/jpg"}
+	fields := []string{
+		"jpg", "mask.jpg", "a.mask.jpg", "k.jpg", "mask.png", "a b", "a_b", "a+b", "a%20b", "sc:a", "files", "key", "[1]", "x.[1]", "*", "x.*", "?", "x?",
+		"q", "].q", "-.q", "^.q", "!.q", "[.q", `\.q`, "é.q", "(.+", `\d`,
+	}
+	slices.Sort(fields)
+	var samples []testset.Sample
+	for _, key := range keys {
+		s := testset.Sample{Key: key}
+		for _, name := range fields {
+			s.Fields = append(s.Fields, testset.Field{Name: name})
+		}
+		samples = append(samples, s)
+	}
+	to := mem.New()
+	if _, err := Run(t.Context(), open(t, build(t, samples, testset.Options{Plain: true})), to, Options{Form: croissant}); err != nil {
+		t.Fatal(err)
+	}
+	const program = `
+import fnmatch, json, re, sys
+description, keys, fields = json.load(sys.stdin)
+sets = {f["@id"]: f["includes"] for f in description["distribution"] if f["@type"] == "cr:FileSet"}
+ids = [f["@id"] for f in description["distribution"]]
+for record in description["recordSet"]:
+    ids += [record["@id"]] + [f["@id"] for f in record["field"]]
+    found = set()
+    for key in keys:
+        for field in fields:
+            path = key + "." + field
+            if any(fnmatch.fnmatchcase(path, glob) for glob in sets[record["@id"] + "/files"]):
+                found.add((key, field))
+                assert re.match(record["field"][0]["source"]["transform"]["regex"], path).group(1) == key, path
+    assert found == {(key, record["name"]) for key in keys}, (record["name"], found)
+assert len(set(ids)) == len(ids), ids
+print(len(sets), len(description["recordSet"]))
+`
+	in, err := json.Marshal([]any{json.RawMessage(get(t, to, "croissant.json")), keys, fields})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), "python3", "-W", "ignore", "-c", program)
+	c.Stdin = bytes.NewReader(in)
+	text, err := c.CombinedOutput()
+	if want := fmt.Sprint(len(fields), len(fields)); err != nil || strings.TrimSpace(string(text)) != want {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 

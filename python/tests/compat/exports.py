@@ -223,3 +223,18 @@ def test_croissant(tmp_path: Path) -> None:
     data = croissant.Dataset(jsonld=str(tmp_path / "tar" / "croissant.json"))
     got = {row["txt/key"].decode(): row["txt/value"] for row in data.records("txt")}
     assert got == {str(path.relative_to(DEMO))[:-4]: path.read_bytes() for path in DEMO.rglob("*.txt")}
+    want: Dict[str, Dict[str, bytes]] = {name: {} for name in ("txt", "mask.txt", "a b.txt", "a_b.txt", "[x].txt")}
+    for name, values in want.items():
+        for key in ("k", "deep.er/mask", "sk"):
+            path = tmp_path / "files" / f"{key}.{name}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            values[key] = f"{name} of {key}".encode()
+            path.write_bytes(values[key])
+    out = tmp_path / "named"
+    run("pack", tmp_path / "files", out, "--format", "tar", "--quiet")
+    data = croissant.Dataset(jsonld=str(export(out, out, "croissant") / "croissant.json"))
+    assert not data.metadata.ctx.issues.errors
+    for records in data.metadata.record_sets:
+        got = {row[f"{records.id}/key"].decode(): row[f"{records.id}/value"] for row in data.records(records.id)}
+        assert got == want.pop(records.name)
+    assert not want
