@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -43,6 +45,15 @@ def address() -> str:
         util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)
         path = os.path.join(folder, "s")
     return path
+
+
+def close_listener(sock: socket.socket) -> None:
+    """Closes a listening socket, and removes the file of its address, if it has one."""
+    name = sock.getsockname() if sock.fileno() >= 0 else None
+    sock.close()
+    if isinstance(name, str) and name:  # bytes are a name that only the kernel has
+        with contextlib.suppress(OSError):
+            os.unlink(name)
 
 
 def processors() -> int:

@@ -22,7 +22,7 @@ import time
 from multiprocessing import util
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
-from .._system import started
+from .._system import close_listener, started
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError
 from ..fields import unresolved
@@ -176,7 +176,7 @@ class Relay:
         finally:  # no worker may wait for a thread that has ended
             for peer in self._peers.values():
                 peer.sock.close()
-            self._listener.close()
+            close_listener(self._listener)
 
     def _serve(self) -> None:
         while True:

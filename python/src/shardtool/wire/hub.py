@@ -24,7 +24,7 @@ import threading
 import time
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
 
-from .._system import address
+from .._system import address, close_listener
 from ..errors import ShardtoolError, redact
 from . import protocol as proto
 from .client import Client
@@ -248,8 +248,7 @@ class Hub:
         with contextlib.suppress(OSError):
             self._wake.send(b"\0")
         if self._thread.ident is None:  # it was never started
-            self.forget()
-            self._unlink()
+            self._let_in_no_one()
         elif threading.current_thread() is not self._thread:  # a garbage collection may run in any thread
             self._thread.join()
 
@@ -258,11 +257,12 @@ class Hub:
         for sock in (*self._listeners, self._wake, self._woken, *(conn.sock for conn in self._conns.values())):
             sock.close()
 
-    def _unlink(self) -> None:
-        path = bytes.fromhex(self.name)
-        if not path.startswith(b"\0"):  # of a name that only the kernel has
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+    def _let_in_no_one(self) -> None:
+        for sock in self._listeners:
+            close_listener(sock)
+        self._wake.close()
+        self._woken.close()
+        self._selector.close()
 
     # The thread
 
@@ -281,10 +281,7 @@ class Hub:
                 conn.close()
             for data in self._children.values():
                 data.child.close()
-            for sock in (*self._listeners, self._wake, self._woken):
-                sock.close()
-            self._unlink()
-            self._selector.close()
+            self._let_in_no_one()
 
     def _turn(self) -> None:
         for key, events in self._selector.select(1.0):
