@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/filecolumns"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -123,13 +124,14 @@ func (all *found) roots(ctx context.Context, given string) (func(string) (*filec
 			return nil, fmt.Errorf("the row is of %q, which is no source", file)
 		}
 		var root *filecolumns.Root
-		if at := filepath.FromSlash(in.Path); strings.Contains(in.Path, "://") {
+		_, zipped := in.Store.(*zips.Store)
+		if at := filepath.FromSlash(in.Path); zipped || strings.Contains(in.Path, "://") {
 			dir := ""
 			if d := path.Dir(in.Name); d != "." {
 				dir = d + "/"
 			}
 			shown := in.Path[:strings.LastIndexByte(in.Path, '/')+1]
-			root = &filecolumns.Root{Store: in.Store, Dir: dir, Shown: strings.TrimSuffix(shown, "/"), Prefixes: []string{shown}}
+			root = &filecolumns.Root{Store: in.Store, Dir: dir, Shown: strings.TrimSuffix(shown, "/"), Prefixes: []string{shown}, Archive: zipped}
 		} else {
 			var err error
 			if root, err = localRoot(filepath.Dir(at)); err != nil {

@@ -30,7 +30,7 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 		}
 	}()
 	first := ""
-	for _, src := range srcs {
+	for i, src := range srcs {
 		if src == "" {
 			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
 		}
@@ -57,10 +57,11 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 		if err := r.knows(cmd, f, src); err != nil {
 			return nil, err
 		}
+		// Folders are read by their paths, and stores and archives as files.
+		if k == &filesKind && i > 0 && (len(r.files) > 0) != (len(all.files) > 0) {
+			return nil, usagef("of the sources %s and %s one is a folder on this machine and one is not: pack the one, then the other with --append", first, src)
+		}
 		all.files, all.why = append(all.files, r.files...), all.why+why
-	}
-	if all.kind == &filesKind && len(all.files) > 0 && len(all.files) < len(srcs) {
-		return nil, usagef("some sources are folders on this machine and some are not: pack the ones, then the others with --append")
 	}
 	return all, nil
 }

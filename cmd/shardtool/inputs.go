@@ -22,6 +22,7 @@ import (
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -114,12 +115,12 @@ const mostRead = 64
 
 // lookAtFiles finds the kind of files that were named, which must be the same for all.
 func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.Input) (*recognised, error) {
-	r := &recognised{kind: f.as.kind, files: files}
+	r := &recognised{files: files}
 	for i := range files {
 		in := &files[i]
 		name := cmp.Or(in.Path, in.Name)
 		of, as := recognise.OfName(name), ""
-		if i < mostRead && !f.as.files {
+		if i < mostRead {
 			var err error
 			if of, as, err = recognise.Of(ctx, source.Input{Store: in.Store, Name: in.Name, Path: in.Path}); err != nil && ctx.Err() != nil {
 				return nil, err
@@ -129,9 +130,7 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 				of = recognise.OfName(name)
 			}
 		}
-		if in.As = cmp.Or(as, f.as.ending); f.as.kind != nil {
-			continue
-		}
+		in.As = cmp.Or(as, f.as.ending)
 		if of == nil && strings.EqualFold(path.Ext(name), ".json") { // one file alone is no field
 			of = recognise.Lines
 		}
@@ -139,10 +138,13 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 			of = recognise.Tokens
 		}
 		k := kindFor(of)
+		if k != &zipKind && f.as.kind != nil { // --as is about the files in an archive
+			k = f.as.kind
+		}
 		switch {
 		case of != nil && k == nil && !f.as.files:
 			return nil, refused(name, of, name, name)
-		case k == nil && len(files) == 1, f.as.files:
+		case k == nil && len(files) == 1, k != &zipKind && f.as.files:
 			return &recognised{kind: &filesKind}, nil // opening it gives the error
 		case k == nil:
 			return nil, usagef("source %s stands for %s, among others: globs and braces are for %s; name folders one by one", src, name, kindNames())
@@ -264,9 +266,22 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 // diskFolder is a folder of this machine.
 type diskFolder string
 
-// Input implements recognise.Place.
+// Input implements recognise.Place. Unless a link is on the way, the store is the whole folder, so
+// that the index of a shard may lie in a folder above it.
 func (d diskFolder) Input(name string) (source.Input, error) {
-	return localInput(filepath.Join(string(d), filepath.FromSlash(name)))
+	in, err := localInput(filepath.Join(string(d), filepath.FromSlash(name)))
+	if err != nil || path.Base(name) == name {
+		return in, err
+	}
+	root, err := filepath.EvalSymlinks(string(d))
+	if err != nil {
+		return in, err
+	}
+	if filepath.Join(in.Store.String(), in.Name) == filepath.Join(root, filepath.FromSlash(name)) {
+		in.Name = name
+		in.Store, err = local.New(root, local.Options{})
+	}
+	return in, err
 }
 
 // Names implements recognise.Place. It reads folders 4,096 names at a time, because they may be

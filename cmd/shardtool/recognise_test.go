@@ -120,6 +120,23 @@ func TestRecogniseLongArray(t *testing.T) {
 	}
 }
 
+// TestRecogniseLongJSON: a JSON object that is longer than what is read of it is a layout by the members that were seen.
+func TestRecogniseLongJSON(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 2<<20)
+	for _, name := range []string{"state.json", "dataset_dict.json", "zarr.json", "index.json", "a.metadata.json", "b.json"} {
+		for text, want := range map[string]string{`{"a":"` + long + `"}`: "files", `{"images":["` + long + `"]}`: "coco"} {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := verdict(t, dir, &packFlags{quiet: true}); got != want {
+				t.Errorf("%s of %.10s: %s, want %s", name, text, got, want)
+			}
+		}
+	}
+}
+
 // TestRecogniseChoice: --include and --exclude are applied before the kind is decided.
 func TestRecogniseChoice(t *testing.T) {
 	t.Parallel()

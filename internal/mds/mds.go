@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -83,7 +84,12 @@ func (c *config) columns() ([]Column, error) {
 		if c.Sizes[i] != nil {
 			stated = *c.Sizes[i]
 		}
-		if stated != e.Size && e.Kind != Unknown {
+		switch {
+		case stated < 0 || stated > math.MaxUint32:
+			return nil, corruptf("column %q: values of %d bytes are stated, which fit in no shard", name, stated)
+		case e.Kind == Unknown: // its values are passed over
+			e.Size = stated
+		case stated != e.Size:
 			return nil, corruptf("column %q: values of %d bytes are stated for %s, whose values have %d (0: any)", name, stated, e.Text, e.Size)
 		}
 		out[i] = Column{name, e}
@@ -204,7 +210,7 @@ func appendShard(shards []Shard, d *json.Decoder) ([]Shard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: %w", no, err)
 	}
-	if no > 0 && slices.EqualFunc(columns, shards[no-1].Columns, func(a, b Column) bool { return a.Name == b.Name && a.Text == b.Text }) {
+	if no > 0 && slices.EqualFunc(columns, shards[no-1].Columns, func(a, b Column) bool { return a.Name == b.Name && a.Text == b.Text && a.Size == b.Size }) {
 		columns = shards[no-1].Columns
 	}
 	out.Columns = columns

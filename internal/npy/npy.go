@@ -241,8 +241,8 @@ func (p *parser) descr(h *Header) error {
 	switch h.Kind {
 	case 'i', 'u', 'f', 'b', 'c':
 		n, err := strconv.Atoi(body)
-		if err != nil || n < 1 || n > 64 {
-			return fmt.Errorf("type %q", text)
+		if err != nil || n < 1 || n > 64 || strconv.Itoa(n) != body { // signs and zeros could fill a header
+			return fmt.Errorf("type %.40q", text)
 		}
 		h.Size = n
 		if n > 1 && (text[0] == '|' || text[0] == '=' || text[0] == h.Kind) {

@@ -76,6 +76,34 @@ func ParseNumber(word string) (n Number, ok bool) {
 	return n, true
 }
 
+// Number returns the value of the condition as a number. ok is false if the value is in quotes, which
+// make it text, or not decimal: ParseNumber accepts more, such as "inf" and "0x1p4", which are rarely
+// meant as numbers.
+func (c *Condition) Number() (n Number, ok bool) {
+	if c.Quoted || !Decimal(c.Word) {
+		return n, false
+	}
+	return ParseNumber(c.Word)
+}
+
+// Decimal reports whether text is a decimal number, as far as its characters show.
+func Decimal[T string | []byte](text T) bool {
+	digits := 0
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= '0' && c <= '9':
+			digits++
+		case c == '-' || c == '+':
+			if i > 0 && text[i-1] != 'e' && text[i-1] != 'E' {
+				return false
+			}
+		case c != '.' && (c != 'e' && c != 'E' || digits == 0):
+			return false
+		}
+	}
+	return digits > 0
+}
+
 // CompareInt orders a value and the number. ordered is false if the number is NaN.
 func (n *Number) CompareInt(value int64) (order int, ordered bool) {
 	return n.signed.compare(value), n.float == n.float

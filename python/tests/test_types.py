@@ -143,7 +143,7 @@ def test_inputs(tmp_path: Path) -> None:
     inputs = ROOT / "testdata" / "inputs"
     for source in ("arrow/a.arrow", "feather/a.feather", "saved/train", "tfrecord", "megatron/a.idx"):
         run("pack", inputs / source, tmp_path / source)
-        first = shardtool.open(tmp_path / source)[0]
+        first = shardtool.open(tmp_path / source, tuning=shardtool.Tuning(out="numpy"))[0]  # torch 1.13 has no uint16
         files = (".bin", ".png", ".jpg")
         assert all(type(value) is not bytes for name, value in first.items() if not name.endswith(files)), (source, first)
 

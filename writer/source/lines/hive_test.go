@@ -8,6 +8,19 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
+// TestHiveWhere: leaving out whole files leaves out no row for which a condition holds.
+func TestHiveWhere(t *testing.T) {
+	in := given(t, "y=1/a.jsonl", `{"x":1}`, "y=2/b.jsonl", `{"x":2}`, "y=__HIVE_DEFAULT_PARTITION__/c.jsonl", `{"x":3}`, "d.jsonl", `{"x":4,"y":2}`)
+	for where, want := range map[string]int{"y = 2": 2, "y != 2": 1, `y = "2"`: 0, `y != "2"`: 3, "y = 0x1p1": 0, "y != 0x1p1": 3, "y != nan": 3, "y < 1.5": 1, "y in (1, 2)": 3,
+		"y is null": 1, "not y is null": 3, "y != z": 3} {
+		got := all(t, open(t, Options{Columns: []string{"x"}, Where: []string{where}}, in))
+		same(t, got, all(t, open(t, Options{Columns: []string{"x"}, Where: []string{"(" + where + ") or no = 1"}}, in))) // which no folder decides
+		if len(got) != want {
+			t.Errorf("%s: %q, want %d", where, got, want)
+		}
+	}
+}
+
 // TestHive: a member or column that a folder has too is an error that names both, unless it is left
 // out.
 func TestHive(t *testing.T) {

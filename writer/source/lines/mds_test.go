@@ -249,6 +249,40 @@ func TestMDSOptions(t *testing.T) {
 	}
 }
 
+// TestMDSUnknown: values of an encoding that is not known are passed over, whatever their size, and those of the other
+// columns are found behind them.
+func TestMDSUnknown(t *testing.T) {
+	t.Parallel()
+	store, opt := mem.New(), Options{Columns: []string{"b"}}
+	var in []source.Input
+	var list []string
+	for i, size := range []string{"3", "null", "0", "2"} { // 0 and null: each value has its own
+		columns := `"column_names":["a","b"],"column_encodings":["quantum","str"],"column_sizes":[` + size + `,null]`
+		sample := map[string]string{"3": u32(1) + "xyzb", "2": u32(1) + "xyb"}[size]
+		if sample == "" {
+			sample = u32(3) + u32(1) + "xyzb"
+		}
+		file, name := shardOf("{"+columns+"}", sample, sample), fmt.Sprintf("%d.mds", i)
+		put(t, store, "d/"+name, file)
+		in = append(in, source.Input{Store: store, Name: "d/" + name})
+		list = append(list, fmt.Sprintf(`{"format":"mds","version":2,"samples":2,"raw_data":{"basename":%q,"bytes":%d,"hashes":{}},"zip_data":null,%s}`, name, len(file), columns))
+	}
+	for _, index := range []string{"", `{"version":2,"shards":[` + strings.Join(list, ",") + `]}`} {
+		if index != "" {
+			put(t, store, "d/index.json", []byte(index))
+		}
+		got := all(t, open(t, opt, in))
+		same(t, got, []string{"0/000000000 | b.txt=b", "0/000000001 | b.txt=b", "1/000000000 | b.txt=b", "1/000000001 | b.txt=b",
+			"2/000000000 | b.txt=b", "2/000000001 | b.txt=b", "3/000000000 | b.txt=b", "3/000000001 | b.txt=b"})
+	}
+	for _, size := range []string{"-1", "4294967296"} {
+		text := `{"column_names":["a"],"column_encodings":["quantum"],"column_sizes":[` + size + `]}`
+		if _, err := readMDS(t, "s.mds", shardOf(text, "x"), ""); !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), size+" bytes are stated") {
+			t.Error(err)
+		}
+	}
+}
+
 // shardOf makes a shard of samples.
 func shardOf(config string, samples ...string) []byte {
 	n := len(samples)

@@ -48,7 +48,7 @@ func (v value) integer() (int64, bool) {
 		}
 		return 0, true
 	case kindInteger, kindCell:
-		if v.kind == kindCell && !isNumber(v.b) {
+		if v.kind == kindCell && !where.Decimal(v.b) {
 			return 0, false
 		}
 		n, err := strconv.ParseInt(string(v.b), 10, 64)
@@ -66,7 +66,7 @@ func (v value) number() (float64, bool) {
 	switch v.kind {
 	case kindInteger, kindNumber:
 	case kindCell:
-		if !isNumber(v.b) {
+		if !where.Decimal(v.b) {
 			return 0, false
 		}
 	case kindArray:
@@ -80,25 +80,6 @@ func (v value) number() (float64, bool) {
 	}
 	f, err := strconv.ParseFloat(string(v.b), 64)
 	return f, err == nil
-}
-
-// isNumber reports whether b is a decimal number. strconv accepts more, such as "inf" and "0x1p4",
-// which are rarely meant as numbers.
-func isNumber(b []byte) bool {
-	digits := 0
-	for i, c := range b {
-		switch {
-		case c >= '0' && c <= '9':
-			digits++
-		case c == '-' || c == '+':
-			if i > 0 && b[i-1] != 'e' && b[i-1] != 'E' {
-				return false
-			}
-		case c != '.' && (c != 'e' && c != 'E' || digits == 0):
-			return false
-		}
-	}
-	return digits > 0
 }
 
 // digitsOnly reports whether a cell is an integer.
@@ -148,9 +129,7 @@ type condition struct {
 
 func newCondition(parsed *where.Condition) *condition {
 	c := &condition{Condition: *parsed, word: []byte(parsed.Word)}
-	if !c.Quoted && isNumber(c.word) {
-		c.number, c.isNumber = where.ParseNumber(c.Word)
-	}
+	c.number, c.isNumber = parsed.Number()
 	return c
 }
 

@@ -339,6 +339,9 @@ func (a *arraySource) describe() *Arrays {
 // Close releases memory. It does not close the stores.
 func (a *arraySource) Close() error {
 	a.at, a.extent = a.end, nil
-	a.closeArchive()
+	if a.npz != nil {
+		a.npz.close()
+		a.npz = nil
+	}
 	return nil
 }

@@ -176,12 +176,18 @@ func (z *archive) choose(o *Options) error {
 // member returns a row of an archive.
 func (a *arraySource) member(ctx context.Context, f *array, number int64) (writer.Sample, error) {
 	if a.npz != f.npz {
-		a.closeArchive()
+		if err := a.closeArchive(ctx); err != nil {
+			return writer.Sample{}, err
+		}
 		a.npz = f.npz
 	}
 	out := writer.Sample{Key: fields.RowKey(f.Stem, number), Source: f.Path, Row: number + 1, Origin: f.Path + ": row " + strconv.FormatInt(number+1, 10)}
 	var err error
-	if out.Fields, err = f.npz.row(ctx, number); err != nil {
+	out.Fields, err = f.npz.row(ctx, number)
+	if err == nil && (number+1 == f.rows || a.at+1 == a.end) { // a part may end before the file
+		err = f.Unchanged(ctx, f.npz.obj)
+	}
+	if err != nil {
 		f.npz.close()
 		return writer.Sample{}, fmt.Errorf("%s: %w", f.Path, err)
 	}
@@ -189,11 +195,20 @@ func (a *arraySource) member(ctx context.Context, f *array, number int64) (write
 	return out, nil
 }
 
-func (a *arraySource) closeArchive() {
-	if a.npz != nil {
-		a.npz.close()
-		a.npz = nil
+// closeArchive closes the archive that is open, and checks it if rows of it remain, as after Seek.
+func (a *arraySource) closeArchive(ctx context.Context) (err error) {
+	z := a.npz
+	if z == nil {
+		return nil
 	}
+	if z.obj != nil && z.at < z.of.rows {
+		if err = z.of.Unchanged(ctx, z.obj); err != nil {
+			err = fmt.Errorf("%s: %w", z.of.Path, err)
+		}
+	}
+	z.close()
+	a.npz = nil
+	return err
 }
 
 // row returns the fields of a row, valid until the next call. It reads over the rows before it.
@@ -222,9 +237,7 @@ func (z *archive) row(ctx context.Context, number int64) (out []writer.Field, er
 		swapBytes(m.buf[len(m.head):], m.swap)
 		out = append(out, writer.Field{Name: m.field, Data: m.buf})
 	}
-	if z.at = number + 1; z.at == z.of.rows {
-		return out, z.of.unchanged(ctx, z.obj)
-	}
+	z.at = number + 1
 	return out, nil
 }
 

@@ -73,7 +73,8 @@ type Options struct {
 	// and the options above are not set. The field is called as the first file is, or in .npz files
 	// as the members are.
 	Rows bool
-	// Columns selects fields of rows, and Rename gives some another name.
+	// Columns selects fields of rows, nil all of them, and Rename gives some another name. Both name a
+	// field with .npy or without.
 	Columns []string
 	Rename  map[string]string
 }
@@ -85,6 +86,8 @@ func (o Options) filled() (Options, error) {
 		err = writer.Optionf("rows: a length, a remainder or a type is for token ids")
 	case !o.Rows && (o.Columns != nil || o.Rename != nil):
 		err = writer.Optionf("columns: they go with rows")
+	case o.Columns != nil && len(o.Columns) == 0:
+		err = writer.Optionf("columns: none is named: name some, or leave the option out to take all")
 	case o.Length < 0 || o.Length > maxLength:
 		err = writer.Optionf("length: %d tokens: give 1 to %d", o.Length, int64(maxLength))
 	case o.Remainder > Drop || !o.DType.valid() || !o.Raw.valid():

@@ -125,12 +125,17 @@ func (a *arraySource) agreeRows() error {
 			return writer.Optionf("inputs: the rows of %s are %s, those of %s are %s: save them with the same types and shapes", f.Path, got, first.Path, want)
 		}
 	}
-	has := a.fields()
-	for _, list := range [][]string{o.Columns, slices.Sorted(maps.Keys(o.Rename))} {
+	has, renamed := a.fields(), slices.Sorted(maps.Keys(o.Rename))
+	for _, list := range [][]string{o.Columns, renamed} {
 		for _, c := range list {
 			if !slices.ContainsFunc(has, func(field string) bool { return isField(c, field) }) {
 				return writer.Optionf("columns: there is no %q; there are: %s", c, strings.Join(has, ", "))
 			}
+		}
+	}
+	for i, from := range renamed { // a.npy comes after a
+		if from += ".npy"; slices.Contains(renamed[i+1:], from) {
+			return writer.Optionf("rename: %q and %q are one field: give it one name", renamed[i], from)
 		}
 	}
 	taken := map[string]bool{}

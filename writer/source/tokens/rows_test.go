@@ -107,6 +107,13 @@ func TestRowsOfAnyType(t *testing.T) {
 	}
 }
 
+// version2 is a .npy file of version 2, whose header may be longer than in version 1.
+func version2(descr, shape string, content []byte) []byte {
+	head := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n", descr, shape)
+	out := binary.LittleEndian.AppendUint32([]byte("\x93NUMPY\x02\x00"), uint32(len(head)))
+	return append(append(out, head...), content...)
+}
+
 // TestRowsBad: arrays that are no rows of numbers are refused by what they hold.
 func TestRowsBad(t *testing.T) {
 	good := file("<f4", "(1, 1)", []byte("aaaa"))
@@ -129,12 +136,21 @@ func TestRowsBad(t *testing.T) {
 		"other type": {file("<f8", "(1, 1)", make([]byte, 8)), "save them with the same types and shapes", writer.ErrOptions},
 		"no npy":     {[]byte("text"), "it is no .npy file", format.ErrCorrupt},
 		"empty":      {nil, "it is no .npy file", format.ErrCorrupt},
+		"zeros":      {version2("<f"+strings.Repeat("0", 65_475)+"4", "(1,)", []byte("aaaa")), "type \"<f000", format.ErrCorrupt},
 		"long":       {file(">f12", "(1,)", make([]byte, 12)), "newbyteorder", nil},
 	} {
 		st := mem.New()
 		_, err := tokens.NewArrays(t.Context(), []source.Input{put(t, st, "good.npy", good), put(t, st, "bad.npy", c.content)}, tokens.Options{Rows: true})
 		if err == nil || !strings.Contains(err.Error(), "bad.npy") || !strings.Contains(err.Error(), c.want) || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+	both := map[string]string{"x": "a", "x.npy": "b"}
+	for name, content := range map[string][]byte{"x.npy": good, "x.npz": zipped(t, packed{"x.npy", good, zip.Store})} {
+		for want, opt := range map[string]tokens.Options{"none is named": {Rows: true, Columns: []string{}}, `"x" and "x.npy" are one field`: {Rows: true, Rename: both}} {
+			if _, err := tokens.NewArrays(t.Context(), one(t, name, content), opt); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
 		}
 	}
 	for _, opt := range []tokens.Options{{Rows: true, Length: 3}, {Columns: []string{"x"}}, {Rows: true, Columns: []string{"y"}}, {Rows: true, Rename: map[string]string{"x": "a/b"}}} {
@@ -267,6 +283,7 @@ func TestArchiveBad(t *testing.T) {
 		"other lengths":         {zipped(t, packed{"a.npy", row, zip.Store}, packed{"b.npy", file("<f4", "(1,)", []byte("aaaa")), zip.Store}), "the array a.npy has 2 rows and b.npy has 1: choose", writer.ErrOptions},
 		"objects":               {zipped(t, packed{"a.npy", file("|O", "(1,)", []byte("x")), zip.Store}), "\"a.npy\": its elements (|O) are Python objects", nil},
 		"a folder":              {zipped(t, packed{"a/b.npy", row, zip.Store}), "contains a slash", writer.ErrOptions},
+		"a type of zeros":       {zipped(t, packed{"a.npy", version2("<f"+strings.Repeat("0", 65_475)+"4", "(1,)", []byte("aaaa")), zip.Deflate}), "\"a.npy\": corrupt data: its header: type", format.ErrCorrupt},
 		"a header that lies":    {zipped(t, packed{"a.npy", file("<f4", "(2305843009213693952,)", []byte("aaaa")), zip.Deflate}), "it is cut", format.ErrCorrupt},
 	} {
 		src, err := tokens.NewArrays(t.Context(), one(t, "bad.npz", c.content), tokens.Options{Rows: true})
@@ -284,6 +301,30 @@ func TestArchiveBad(t *testing.T) {
 	put(t, st, "a.npz", twoArrays(t, 999))
 	if _, err := src.Next(t.Context()); !errors.Is(err, objstore.ErrChanged) {
 		t.Errorf("a file that changed: %v", err)
+	}
+	for _, to := range []string{"", "1500"} { // to the end of a part, or to another file
+		in := []source.Input{put(t, st, "a.npz", good), put(t, st, "b.npz", good)}
+		src := arrays(t, in, tokens.Options{Rows: true})
+		err := src.Split(0, 4)
+		if to != "" {
+			err = src.Split(0, 1)
+		}
+		if err == nil {
+			_, err = src.Next(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, st, "a.npz", twoArrays(t, 999))
+		if to != "" {
+			if err := src.Seek(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := contents(t, src); !errors.Is(err, objstore.ErrChanged) || !strings.HasPrefix(err.Error(), "a.npz: ") {
+			t.Errorf("a file that changed while it was read, up to %q: %v", to, err)
+		}
+		src.Close()
 	}
 	both := []source.Input{put(t, st, "x.npy", row), put(t, st, "b.npz", good)}
 	if _, err := tokens.NewArrays(t.Context(), both, tokens.Options{Rows: true}); !errors.Is(err, writer.ErrOptions) {

@@ -130,7 +130,7 @@ func (r *spanReader) more() error {
 		if err := r.obj.ReadAt(r.ctx, r.src, of.data+(r.first+r.done)*of.layout.size()); err != nil {
 			return err
 		}
-		if err := of.unchanged(r.ctx, r.obj); err != nil {
+		if err := of.Unchanged(r.ctx, r.obj); err != nil {
 			return err
 		}
 		var err error
@@ -157,19 +157,6 @@ func (a *array) extentSize() int64 {
 		return remoteExtent
 	}
 	return localExtent
-}
-
-// unchanged compares the file with the one whose header was read. It is called after a read, and
-// asks the system again about a local file, so that any earlier change is found.
-func (a *array) unchanged(ctx context.Context, obj objstore.Object) error {
-	info, err := obj.Info(ctx)
-	if err == nil && !a.Remote {
-		info, err = a.Store.Stat(ctx, a.Name)
-	}
-	if err == nil {
-		err = a.Same(info)
-	}
-	return err
 }
 
 // extent is a part of a file that several samples share. The first of them to be read reads it; the
@@ -254,7 +241,7 @@ func (e *extent) read(ctx context.Context) ([]byte, error) {
 	if err := obj.ReadAt(ctx, data, e.off); err != nil {
 		return nil, err
 	}
-	return data, e.of.unchanged(ctx, obj)
+	return data, e.of.Unchanged(ctx, obj)
 }
 
 // give counts a sample as read.

@@ -3,6 +3,7 @@
 package filecolumns
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -39,6 +40,8 @@ type Root struct {
 	// An absolute path is taken if it begins with one of Prefixes.
 	Dir, Shown string
 	Prefixes   []string
+	// Archive reports that the store is an archive. What fails in the archive itself is no error of a row.
+	Archive bool
 }
 
 const (
@@ -101,7 +104,7 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 	}
 	if r.bad != nil && !ofRow(r.bad) {
 		s.reset(ctx)
-		return writer.Sample{}, cmpOr(ctx.Err(), r.fail(r.bad))
+		return writer.Sample{}, cmp.Or(ctx.Err(), r.fail(r.bad))
 	}
 	s.queue = slices.Delete(s.queue, 0, 1)
 	s.waiting -= r.size
@@ -113,13 +116,6 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 	}
 	r.sample.Fields = append(r.sample.Fields, r.files...)
 	return r.sample, nil
-}
-
-func cmpOr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // badPath is an error of a row and not of the store.
@@ -223,17 +219,17 @@ func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writ
 			return badPath{fmt.Errorf("there is no file %q in %s: %w", name, root.Shown, fs.ErrNotExist)}
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !remote, errors.Is(err, objstore.ErrName), errors.Is(err, fs.ErrPermission): // a disk has no errors that pass
+		case errors.Is(err, objstore.ErrName),
+			root.Archive && (errors.Is(err, format.ErrCorrupt) || errors.Is(err, errors.ErrUnsupported)),
+			!root.Archive && (!remote || errors.Is(err, fs.ErrPermission)): // a disk has no errors that pass
 			return badPath{fmt.Errorf("the file %q in %s: %w", name, root.Shown, err)}
 		}
 		return err
 	}
-	data, info, err := objstore.ReadAll(ctx, root.Store, object, small)
-	if err == nil && !remote {
-		var now objstore.Info
-		if now, err = root.Store.Stat(ctx, object); err == nil && (now.Size != info.Size || now.ETag != info.ETag) {
-			err = fmt.Errorf("%q: %w while it was packed: pack again when nothing writes to it", name, objstore.ErrChanged)
-		}
+	p := &large{store: root.Store, name: object}
+	var data []byte
+	if data, p.info, err = objstore.ReadAll(ctx, root.Store, object, small); err == nil {
+		err = p.check(ctx)
 	}
 	if err == nil {
 		return writer.Field{Name: fieldName(c.Field, object, data), Data: data}, nil
@@ -241,7 +237,6 @@ func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writ
 	if !errors.Is(err, objstore.ErrTooLarge) {
 		return f, explain(err)
 	}
-	p := &large{store: root.Store, name: object}
 	obj, err := root.Store.Open(ctx, object)
 	if err != nil {
 		return f, explain(err)
@@ -375,7 +370,7 @@ func (r *largeReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		n := min(8<<20, r.info.Size-r.off)
 		if n == 0 {
-			return 0, cmpOr(r.check(r.ctx), io.EOF)
+			return 0, cmp.Or(r.check(r.ctx), io.EOF)
 		}
 		if r.buf == nil {
 			r.buf = make([]byte, n)

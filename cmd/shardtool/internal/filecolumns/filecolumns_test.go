@@ -1,6 +1,7 @@
 package filecolumns
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -296,6 +298,53 @@ func TestStore(t *testing.T) {
 	cancel()
 	stuck := rows(t, st, &Root{Store: &unsteady{Store: st, wait: make(chan struct{})}, Shown: "st"}, "{\"f\":\"a.jpg\"}\n")
 	if _, err := stuck.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestArchive: a file that is damaged in an archive is an error of its row, and a failure of the archive is not.
+func TestArchive(t *testing.T) {
+	st := mem.New()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, f := range []struct{ name, text string }{{"in/a.jpg", "A"}, {"in/b.jpg", "damaged"}, {"in/c.jpg", strings.Repeat("C", 200_000)}, {"in/d.jpg", strings.Repeat("D", 200_000)}} {
+		if to, err := w.CreateHeader(&zip.FileHeader{Name: f.name}); err != nil {
+			t.Fatal(err)
+		} else if _, err := io.WriteString(to, f.text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, st, "a.zip", strings.Replace(b.String(), "damaged", "Damaged", 1))
+	store := &unsteady{Store: st}
+	archive, err := zips.New(t.Context(), source.Input{Store: store, Name: "a.zip"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.fails = "a.zip"
+	s := rows(t, st, &Root{Store: archive, Dir: "in/", Shown: "a.zip/in", Archive: true}, "{\"f\":\"a.jpg\"}\n{\"f\":\"b.jpg\"}\n{\"f\":\"c.jpg\"}\n{\"f\":\"e.jpg\"}\n")
+	var got []string
+	for range 5 {
+		line, err := next(t, s)
+		if se, ok := errors.AsType[*writer.SampleError](err); ok {
+			line = fmt.Sprint("row ", se.Row)
+		} else if errors.Is(err, errPasses) {
+			line = "passes"
+		} else if err != nil {
+			line = err.Error()
+		}
+		got = append(got, line[:min(len(line), 9)])
+	}
+	if want := []string{"passes", "rows/0000", "row 2", "rows/0000", "row 4"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if err := st.Delete(t.Context(), "a.zip"); err != nil {
+		t.Fatal(err)
+	}
+	s = rows(t, st, &Root{Store: archive, Dir: "in/", Shown: "a.zip/in", Archive: true}, "{\"f\":\"d.jpg\"}\n")
+	if _, err := next(t, s); !errors.Is(err, objstore.ErrChanged) || errors.As(err, new(*writer.SampleError)) {
 		t.Error(err)
 	}
 }

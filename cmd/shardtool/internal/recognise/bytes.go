@@ -66,7 +66,7 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 		return orc
 	case has(0, "BZh") && has(4, "1AY&SY"):
 		return bzip2
-	case has(0, "PK\x03\x04") && bytes.Contains(head[:min(len(head), 256)], []byte(".npy")):
+	case has(0, "PK\x03\x04") && bytes.HasSuffix(firstMember(head), []byte(".npy")) && !strings.HasSuffix(low, ".zip"):
 		return Arrays
 	case has(0, "PK\x03\x04"):
 		return Zip
@@ -86,6 +86,15 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 		return pickled
 	}
 	return nil
+}
+
+// firstMember returns the name of the first member of a zip archive, if it is in head.
+func firstMember(head []byte) []byte {
+	const at = 30
+	if len(head) < at {
+		return nil
+	}
+	return head[at:][:min(len(head)-at, int(binary.LittleEndian.Uint16(head[26:])))]
 }
 
 // isList recognizes the beginning of a JSON list of objects.
@@ -183,6 +192,8 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return named, "", seen == named, nil
 	case seen == named, named == Tokens && seen == Tokens:
 		return named, "", seen == named, nil
+	case seen == Arrays && bytes.HasPrefix(head, []byte("PK")):
+		return Arrays, ".npz", true, nil
 	case seen == TFRecord:
 		return TFRecord, ".tfrecord", true, nil
 	case seen == gZip && named != TFRecord && strings.Contains(path.Base(in.Name), ".tfrecord"): // as in a.tfrecord-00000-of-00001

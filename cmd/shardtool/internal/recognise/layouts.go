@@ -211,9 +211,12 @@ func (l *listing) shards(ctx context.Context) (*Answer, error) {
 // longer; its beginning is enough, and for lists of COCO the end too.
 const maxMarker = 1 << 20
 
+// longLists are the members that fill such a file.
+var longLists = []string{"images", "annotations", "shards"}
+
 // hasMembers reports whether a file is a JSON object with these members, as far as its beginning
-// shows. A file that cannot be read has none. Where the first of members is longer than what is
-// read, the others need not be seen.
+// shows. A file that cannot be read has none. Where one of longLists is longer than what is read, the
+// members after it need not be seen.
 func hasMembers(ctx context.Context, in source.Input, members []string) bool {
 	obj, err := in.Store.Open(ctx, in.Name)
 	if err != nil {
@@ -250,5 +253,5 @@ func hasMembers(ctx context.Context, in source.Input, members []string) bool {
 		}
 	}
 	missing := slices.ContainsFunc(members, func(m string) bool { return !found[m] })
-	return !missing || cut && (members[0] == "images" && (found["images"] || found["annotations"]) || members[1] == "shards" && found["shards"])
+	return !missing || cut && slices.ContainsFunc(members, func(m string) bool { return found[m] && slices.Contains(longLists, m) })
 }

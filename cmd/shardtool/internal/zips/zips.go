@@ -77,7 +77,7 @@ func (s *Store) list() (err error) {
 			name = strings.TrimLeft(name[2:], "/")
 		}
 		switch {
-		case strings.HasSuffix(name, "/"):
+		case strings.HasSuffix(f.Name, "/"):
 			continue
 		case name == "" || strings.IndexByte(name, 0) >= 0:
 			return fmt.Errorf("%w: a member is called %q", format.ErrCorrupt, f.Name)
@@ -99,7 +99,12 @@ type readerAt struct{ s *Store }
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r.s.readAt(r.s.ctx, p, off) }
 
 // read reads a part of the archive, which must be the one that was listed.
-func (s *Store) read(ctx context.Context, p []byte, off int64) error {
+func (s *Store) read(ctx context.Context, p []byte, off int64) (err error) {
+	defer func() {
+		if errors.Is(err, fs.ErrNotExist) { // which says that a member is not there
+			err = fmt.Errorf("%w while it was packed: it is gone", objstore.ErrChanged)
+		}
+	}()
 	obj, err := s.in.Store.Open(ctx, s.in.Name)
 	if err != nil {
 		return err
@@ -109,6 +114,9 @@ func (s *Store) read(ctx context.Context, p []byte, off int64) error {
 		return err
 	}
 	now, err := obj.Info(ctx)
+	if err == nil && !objstore.TraitsOf(s.in.Store).Remote() { // a file of this machine can change while it is read
+		now, err = s.in.Store.Stat(ctx, s.in.Name)
+	}
 	if err == nil && (now.Size != s.info.Size || now.ETag != s.info.ETag || now.ETag == "" && !now.ModTime.Equal(s.info.ModTime)) {
 		err = fmt.Errorf("%w while it was packed", objstore.ErrChanged)
 	}
@@ -178,6 +186,12 @@ func (s *Store) describe(name string) objstore.Info {
 	return objstore.Info{Name: name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, of), ModTime: f.Modified}
 }
 
+// Version tells a member apart from others of its name and size by its CRC-32, whatever else changes in the archive.
+func (s *Store) Version(member objstore.Info) string {
+	sum, _, _ := strings.Cut(member.ETag, "-")
+	return sum
+}
+
 // Open implements objstore.Store.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	f := s.files[name]
@@ -186,11 +200,11 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	case f == nil:
 		err = fs.ErrNotExist
 	case f.Flags&1 != 0:
-		err = fmt.Errorf("it is encrypted: unpack the archive with its password, such as with `7z x`, and pack the folder")
+		err = fmt.Errorf("%w: it is encrypted: unpack the archive with its password, such as with `7z x`, and pack the folder", errors.ErrUnsupported)
 	case f.Mode()&fs.ModeType != 0:
-		err = fmt.Errorf("it is no regular file, but %s", f.Mode())
+		err = fmt.Errorf("%w: it is no regular file, but %s", errors.ErrUnsupported, f.Mode())
 	case f.Method != zip.Store && f.Method != zip.Deflate:
-		err = fmt.Errorf("it is compressed by method %d of zip, and methods 0 and 8, stored and deflate, are read: unpack the archive with `7z x` and pack the folder", f.Method)
+		err = fmt.Errorf("%w: it is compressed by method %d of zip, and methods 0 and 8, stored and deflate, are read: unpack the archive with `7z x` and pack the folder", errors.ErrUnsupported, f.Method)
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
 		err = fmt.Errorf("%w: it is stored in %d bytes, and states %d", format.ErrCorrupt, f.CompressedSize64, f.UncompressedSize64)
 	}

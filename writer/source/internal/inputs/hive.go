@@ -107,17 +107,19 @@ func (f *File) align(names []string, text map[string]bool) {
 	}
 }
 
-// never reports whether a condition holds for no row of the file.
+// never reports whether a condition holds for no row of the file, whichever source reads it. Sources
+// differ about numbers that are quoted or not decimal, and rows of a file without such a folder may
+// have the column themselves.
 func (f *File) never(c *where.Condition) bool {
 	i := slices.IndexFunc(f.Constants, func(k Constant) bool { return k.Name == c.Column })
-	if i < 0 {
+	if i < 0 || f.Constants[i].Folder == "" {
 		return false
 	}
 	switch k := &f.Constants[i]; {
 	case k.Null || c.Nulls():
 		return !c.Holds(k.Null, 0, false)
 	case k.Integer:
-		n, ok := where.ParseNumber(c.Word)
+		n, ok := c.Number()
 		if !ok {
 			return false
 		}

@@ -29,7 +29,10 @@ func TestHive(t *testing.T) {
 		{[]string{"y=1/a", "y=2/a", "a"}, "y is null or not y != 2", []string{"y:2", "y:null"}},
 		{[]string{"y=a/a", "y=b/a"}, "y in (b, c)", []string{"y:\"b\""}},
 		{[]string{"y=1/a", "y=2/a"}, "other = 1 or y = 2", []string{"y:1", "y:2"}},
-		{[]string{"y=1/a", "y=2/a"}, "y > 5", []string{"y:1"}}, // whose rows are left out one by one
+		{[]string{"y=1/a", "y=2/a"}, "y > 5", []string{"y:1"}},           // whose rows are left out one by one
+		{[]string{"y=1/a", "y=2/a"}, `y != "2"`, []string{"y:1", "y:2"}}, // as lines have it, of which a text is no number
+		{[]string{"y=1/a", "y=2/a"}, "y != 0x1p1", []string{"y:1", "y:2"}},
+		{[]string{"y=1/a", "y=2/a", "a"}, "y = 2", []string{"y:2", "y:null"}}, // the rows of a may have a y
 		{[]string{"y=1/a", "y=2/a"}, "y > x", []string{"y:1", "y:2"}},
 		{[]string{"y=1/a", "y=2/a"}, "y >", []string{"y:1", "y:2"}},
 	} {

@@ -80,9 +80,27 @@ func (f *File) Same(info objstore.Info) error {
 	return nil
 }
 
+// Unchanged returns objstore.ErrChanged if the file is not the one that Open opened. It is called
+// after a read of obj, and asks the system again about a local file, so that any earlier change is
+// found.
+func (f *File) Unchanged(ctx context.Context, obj objstore.Object) error {
+	info, err := obj.Info(ctx)
+	if err == nil && !f.Remote {
+		info, err = f.Store.Stat(ctx, f.Name)
+	}
+	if err == nil {
+		err = f.Same(info)
+	}
+	return err
+}
+
 // Version tells info apart from another file of its name and size: by the ETag, or by the
-// modification time on this machine, where a copy of a file is the same file.
+// modification time on this machine, where a copy of a file is the same file. A store that is an
+// archive tells its files apart itself, because their times may be made up.
 func (f *File) Version(info objstore.Info) string {
+	if s, ok := f.Store.(interface{ Version(objstore.Info) string }); ok {
+		return s.Version(info)
+	}
 	if f.Remote {
 		return info.ETag
 	}
