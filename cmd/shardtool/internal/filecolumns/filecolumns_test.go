@@ -337,7 +337,11 @@ func TestArchive(t *testing.T) {
 		}
 		got = append(got, line[:min(len(line), 9)])
 	}
-	if want := []string{"passes", "rows/0000", "row 2", "rows/0000", "row 4"}; !slices.Equal(got, want) {
+	at := slices.Index(got, "passes") // whichever row reads the archive first
+	if at < 0 {
+		t.Fatalf("%q", got)
+	}
+	if rest := slices.Delete(slices.Clone(got), at, at+1); !slices.Equal(rest, []string{"rows/0000", "row 2", "rows/0000", "row 4"}) {
 		t.Errorf("%q", got)
 	}
 	if err := st.Delete(t.Context(), "a.zip"); err != nil {
