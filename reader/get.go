@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -212,7 +213,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 		enough: func() bool { return found },
 	})
 	if err == nil && !found {
-		err = &missingError{fmt.Sprintf("reader: sample number %d has no field %q, it has %q", number, name, has)}
+		err = &missingError{fmt.Sprintf("reader: sample number %d has no field %q; it has %s", number, name, strings.Join(has, ", "))}
 	}
 	return err
 }

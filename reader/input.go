@@ -124,7 +124,7 @@ func (d *Dataset) expect(fields []string) error {
 			for j := range have {
 				have[j] = fields[j].Name
 			}
-			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.Store(), want, have)
+			return fmt.Errorf("reader: %w: %v has no field %q; it has %s", ErrFields, d.Store(), want, strings.Join(have, ", "))
 		}
 		if n := fields[i].Samples; n != d.tables.Samples {
 			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.Store())

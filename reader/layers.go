@@ -252,7 +252,7 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 	for _, name := range wanted {
 		name, optional := strings.CutSuffix(name, "?")
 		if _, ok := owner[name]; !ok && !optional {
-			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.Store(), name, slices.Sorted(maps.Keys(owner)))
+			return fmt.Errorf("reader: %w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Sorted(maps.Keys(owner)), ", "))
 		}
 		all[name] = true
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -217,7 +218,11 @@ func (r *RemoveReport) missing(store objstore.Store) error {
 	if more := r.Missing - len(named); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("remove: %v: %d of %d are %w, and nothing was changed: %s: %w", store, r.Missing, r.Keys, ErrMissingKeys, text, fs.ErrNotExist)
+	what := fmt.Sprintf("%d of %d are %v: %s", r.Missing, r.Keys, ErrMissingKeys, text)
+	if r.Keys == 1 {
+		what = "no sample has the key " + text
+	}
+	return fmt.Errorf("remove: %v: %s; nothing was changed; `shardtool ls %[1]v` lists keys%[3]w", store, what, plain.Silent(errors.Join(ErrMissingKeys, fs.ErrNotExist)))
 }
 
 // ReadKeys reads keys, one a line. Empty lines are left out; a carriage return at the end of a line

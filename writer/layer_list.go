@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -144,7 +145,7 @@ func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error
 		res, err = Prune(ctx, store, PruneOptions{Keep: 1, Grace: -1})
 	}
 	if err == nil && sum == nil && len(res.Objects) == 0 {
-		err = fs.ErrNotExist
+		err = fmt.Errorf("there is none: `shardtool layer ls` lists layers%w", plain.Silent(fs.ErrNotExist))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writer: layer %v: %w", store, err)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -30,7 +31,7 @@ func revise(ctx context.Context, store objstore.Store, tables string, log *slog.
 	for {
 		sum, err := r.prior.find(ctx, store)
 		if err == nil && sum == nil {
-			err = fmt.Errorf("there is no data set: %w", fs.ErrNotExist)
+			err = fmt.Errorf("there is no data set: check the path; `shardtool pack` makes one%w", plain.Silent(fs.ErrNotExist))
 		}
 		if err == nil && tables != "" && sum.Tables != tables {
 			err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -61,11 +62,14 @@ func usagef(msg string, args ...any) error { return &exitError{exitUsage, fmt.Er
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) != nil {
-			given := "no argument was given"
-			if len(args) > 0 {
-				given = fmt.Sprintf("given: %q", args)
+			given := "; no argument was given"
+			if len(args) > 6 { // of a glob of the shell
+				args = append(args[:6:6], "…")
 			}
-			return usagef("write `%s`; %s; see `%s --help`", strings.TrimSuffix(cmd.UseLine(), " [flags]"), given, cmd.CommandPath())
+			if len(args) > 0 {
+				given = fmt.Sprintf(", not `%s %s`", cmd.CommandPath(), strings.Join(args, " "))
+			}
+			return usagef("write `%s`%s; see `%s --help`", strings.TrimSuffix(cmd.UseLine(), " [flags]"), given, cmd.CommandPath())
 		}
 		return nil
 	}
@@ -82,6 +86,15 @@ type refusedError struct {
 // Unwrap returns the error alone.
 func (e *refusedError) Unwrap() error { return e.error }
 
+// packages are names of Go packages before errors of the library: they tell users of the program nothing.
+var packages = regexp.MustCompile(`(^|: |\n)(?:(?:curate|export|objstore|order|reader|remove|reshard|serve|source|writer): )+`)
+
+// forUsers is the text of an error with the flags that help, for users of the program.
+func forUsers(err error) string {
+	msg := packages.ReplaceAllString(err.Error()+remedy(err), "$1")
+	return strings.ReplaceAll(msg, "rows out by the condition '", "rows out by --where '")
+}
+
 // report prints an error on one line and returns the exit code.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
@@ -91,8 +104,8 @@ func report(stderr io.Writer, err error) int {
 	if code == 0 {
 		return 0
 	}
-	if msg := err.Error(); msg != "" {
-		msg += remedy(err)
+	if err.Error() != "" {
+		msg := forUsers(err)
 		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // of joined errors
 		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(objstore.Redact(msg)))
 		if e, ok := errors.AsType[*refusedError](err); ok {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ files have only the chosen samples. hf and megatron take fields with --fields, a
 
 func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	if f.out == "" {
-		return usagef("give the folder or store to write to: export DATASET OUT")
+		return usagef("name the folder or store to write to: `shardtool export DATASET OUT`")
 	}
 	if err := checkRun(f.memory, f.workers); err != nil {
 		return err
@@ -109,7 +110,8 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	bar.end()
 	switch {
 	case errors.Is(err, export.ErrForm):
-		return usagef("--as %s: %w", f.as, err)
+		text := strings.TrimPrefix(err.Error(), "export: "+export.ErrForm.Error()+": ")
+		return usagef("--as %s: %s", f.as, strings.TrimPrefix(text, strconv.Quote(f.as)+": "))
 	case err != nil && stopped(ctx):
 		return stoppedError(ctx, err, "the same command continues the export")
 	case err != nil:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,7 +141,7 @@ func checkSources(srcs []string, target string) error {
 		info, err := os.Stat(s)
 		if err != nil {
 			if os.IsNotExist(err) {
-				return &exitError{exitNotFound, fmt.Errorf("source %s: %w", s, fs.ErrNotExist)}
+				return noSource(s)
 			}
 			return err
 		}
@@ -158,6 +157,11 @@ func checkSources(srcs []string, target string) error {
 		}
 	}
 	return nil
+}
+
+// noSource is the error of a source that is not there.
+func noSource(name string) error {
+	return &exitError{exitNotFound, fmt.Errorf("source %s: there is no such file or folder: check the path", name)}
 }
 
 // realPath resolves links as far as the path exists.
@@ -228,7 +232,7 @@ func checkDatasets(ctx context.Context, srcs []string, target string) error {
 			same = err == nil && strings.TrimSuffix(from.String(), "/") == strings.TrimSuffix(to.String(), "/")
 		}
 		if same {
-			return usagef("the data set %s would be packed into itself: choose another place than %s", src, target)
+			return usagef("the data set %s would be packed into itself: choose another destination", src)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
@@ -79,7 +80,7 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 	if arg == "-" {
 		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
 	}
-	if err := cmp.Or(noView(arg), refuseFile(arg)); err != nil {
+	if err := cmp.Or(noView(arg), refusePage(arg), refuseFile(arg)); err != nil {
 		return nil, "", err
 	}
 	addr, generation, _ := cutGeneration(arg)
@@ -127,6 +128,17 @@ func limitMemory(budget, more int64) {
 // minMemory is the least --memory: one block of the default size.
 const minMemory = 1 << 20
 
+// checkPatterns refuses texts that are no globs. place is before them in the message: a flag, or
+// nothing.
+func checkPatterns(place string, globs []string) error {
+	for _, g := range globs {
+		if !doublestar.ValidatePattern(g) {
+			return usagef("%s%q is not a pattern: write one such as '*.jpg' or 'dog/**', with \\ before a [ of a name", place, g)
+		}
+	}
+	return nil
+}
+
 // choose reports whether the value of a flag that takes two words is the second one.
 func choose(flag, value, first, second string) (bool, error) {
 	if value != first && value != second {
@@ -163,7 +175,8 @@ func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.
 		return nil, err
 	}
 	opts.Generation, opts.View = generation, view
-	return reader.Open(ctx, store, opts)
+	ds, err := reader.Open(ctx, store, opts)
+	return ds, notFound(addr, err)
 }
 
 type cacheKey struct{}

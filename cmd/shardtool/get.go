@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ storage order, and the argument after DATASET is only a field.`,
 				return usagef("get needs a KEY, KEY.FIELD or --number N; see `%s --help`", cmd.CommandPath())
 			}
 			if byNumber && number < 0 {
-				return usagef("--number %d: samples count from 0", number)
+				return usagef("--number %d: samples are numbered from 0", number)
 			}
 			if len(args) < 2 || !byNumber && !hasField(args[1]) {
 				if err := refuseTar(cmd, "add `| tar -t` to list the fields or `> FILE` to keep them, or name one field"); err != nil {
@@ -67,6 +68,9 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 		key, f := format.SplitName([]byte(args[1]))
 		field, wantField = string(f), hasField(args[1])
 		numbers, err := ds.Lookup(ctx, string(key))
+		if n, bad := strconv.ParseUint(args[1], 10, 64); bad == nil && errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w; for the number of a sample write --number %d", err, n)
+		}
 		if err != nil {
 			return err
 		}
@@ -76,7 +80,7 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 		number = numbers[0]
 	}
 	if number >= ds.NumSamples() {
-		return &exitError{exitNotFound, fmt.Errorf("no sample number %d: %v has %d, counted from 0: %w", number, ds.Store(), ds.NumSamples(), fs.ErrNotExist)}
+		return &exitError{exitNotFound, fmt.Errorf("no sample number %d: %v has %s, numbered from 0", number, ds.Store(), plural(ds.NumSamples(), "sample"))}
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 	switch {
@@ -115,7 +119,7 @@ func getParts(ctx context.Context, ds *reader.Dataset, number uint64, field stri
 		for i := range has {
 			has[i] = string(s.Fields[i].Name)
 		}
-		return &exitError{exitNotFound, fmt.Errorf("sample number %d has no field %q, it has %q", number, field, has)}
+		return &exitError{exitNotFound, fmt.Errorf("sample number %d has no field %q; it has %s", number, field, strings.Join(has, ", "))}
 	}
 	_, err = w.Write(data)
 	return err

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,25 +14,31 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 )
 
 // destructive are commands and flags that take bytes away: a word that is none never suggests one.
 var destructive = []string{"purge", "prune", "remove", "overwrite", "replace", "generations"}
 
+const (
+	copying  = "copy the folder of the data set as any other, such as with `aws s3 sync` from a bucket; for training, `shardtool cat DATASET --cache DIR` keeps what it reads"
+	deleting = "`shardtool remove DATASET KEY` takes a sample out; to delete a whole data set, delete its folder"
+)
+
 // meant says what does the work of commands that other programs have.
 var meant = map[string]string{
 	"merge":    "`shardtool pack A B OUT` joins data sets",
 	"concat":   "`shardtool pack A B OUT` joins data sets",
-	"split":    "`shardtool pack DATASET TRAIN --share 0%..90%` takes a share; take the rest with --share 90%..100%",
-	"check":    "`shardtool verify DATASET` checks every byte, `shardtool doctor DATASET` what training would stumble over",
+	"split":    "`shardtool pack DATASET TRAIN --share 0%..90%` packs 90 % of the samples, `shardtool pack DATASET VAL --share 90%..100%` the others",
+	"check":    "`shardtool verify DATASET --deep` checks every byte, `shardtool doctor DATASET` finds what training would stumble over",
 	"count":    "`shardtool inspect DATASET` counts samples",
-	"cp":       "a data set is a folder: copy it with the store's own program; `shardtool stage` fills a cache on the local disk",
-	"download": "`shardtool stage DATASET --cache DIR` fills a cache on the local disk",
+	"cp":       copying,
+	"download": copying,
 	"read":     "`shardtool cat DATASET` streams samples, `shardtool head DATASET` shows the first ones",
 	"sample":   "`shardtool head DATASET` shows the first samples, `shardtool view DATASET` any of them",
 	"stream":   "`shardtool cat DATASET` streams samples",
 	"train":    "a training loop reads with shardtool.Loader in Python, or pipes `shardtool cat DATASET`",
-	"validate": "`shardtool verify DATASET` checks every byte",
+	"validate": "`shardtool verify DATASET --deep` checks every byte",
 	"write":    "`shardtool pack SRC OUT` makes a data set; programs write with shardtool.Writer in Python",
 	"filter":   "`shardtool select DATASET --where EXPR --name NAME` makes a view",
 	"extract":  "`shardtool unpack DATASET DIR` writes the fields as files",
@@ -38,11 +46,11 @@ var meant = map[string]string{
 	"info":     "`shardtool inspect DATASET` describes a data set",
 	"stats":    "`shardtool inspect DATASET` describes a data set",
 	"show":     "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
-	"delete":   "`shardtool remove DATASET --keys FILE` takes samples out; a data set is a folder like any other",
-	"rm":       "`shardtool remove DATASET --keys FILE` takes samples out; a data set is a folder like any other",
+	"delete":   deleting,
+	"rm":       deleting,
 	"shuffle":  "`shardtool pack SRC OUT --pack-shuffle SEED` shuffles when packing, `shardtool cat DATASET --shuffle` when reading",
 	"create":   "`shardtool pack SRC OUT` makes a data set",
-	"convert":  "`shardtool pack SRC OUT` makes a data set of other formats, `shardtool export` writes others",
+	"convert":  "`shardtool pack SRC OUT` reads files of other formats, `shardtool export DATASET OUT --as FORM` writes them",
 }
 
 // knownCommand rejects an unknown command, and suggests what does the same or has a similar name.
@@ -51,20 +59,33 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint, name := meant[args[0]], args[0]
+	like := cmd.SuggestionsFor(name)
+	mild := slices.DeleteFunc(slices.Clone(like), func(name string) bool { return slices.Contains(destructive, name) })
 	if cmd.HasParent() { // a group, such as layer
 		name = cmd.Name() + " " + name
 		var has []string
 		for _, sub := range cmd.Commands() {
 			has = append(has, sub.Name())
 		}
-		hint = "there is " + strings.Join(has, ", ")
-	} else if like := slices.DeleteFunc(cmd.SuggestionsFor(name), func(name string) bool { return slices.Contains(destructive, name) }); hint == "" && len(like) > 0 {
-		hint = "did you mean " + strings.Join(like, " or ") + "?"
+		hint = fmt.Sprintf("`%s` has %s", cmd.CommandPath(), strings.Join(has, ", "))
+	} else if hint == "" && len(mild) > 0 {
+		hint = "did you mean " + strings.Join(mild, " or ") + "?"
+	} else if hint == "" && len(like) == 1 && edits(name, like[0]) == 1 {
+		return usagef("no command %q: `%s` deletes data: see `shardtool %[2]s --help`", name, like[0])
 	}
-	if hint != "" {
-		hint = ": " + hint
+	return usagef("no command %q%s", name, hinted(cmd, hint))
+}
+
+// hinted is a hint, which may be empty, and where to read more.
+func hinted(cmd *cobra.Command, hint string) string {
+	see := fmt.Sprintf("see `%s --help`", cmd.CommandPath())
+	switch {
+	case hint == "":
+		return "; " + see
+	case strings.HasSuffix(hint, "?"):
+		return ": " + hint + " S" + see[1:]
 	}
-	return usagef("no command %q%s; see `%s --help`", name, hint, cmd.CommandPath())
+	return ": " + hint + "; " + see
 }
 
 // meantFlags has flags of other programs with the flags here that do it, the first that the command
@@ -78,18 +99,44 @@ var meantFlags = map[string][]string{
 	"format": {"as", "json", "stdin-format"}, "type": {"as"}, "output": {"out"}, "dest": {"out"}, "out-dir": {"out"},
 	"shard-bytes": {"shard-size"}, "size-limit": {"shard-size"}, "chunk-size": {"shard-size"}, "maxsize": {"shard-size"}, "size": {"shard-size"},
 	"maxcount": {"samples-per-shard"}, "max-count": {"samples-per-shard"}, "per-shard": {"samples-per-shard"},
-	"compression": {"level"}, "compression-level": {"level"}, "zstd-level": {"level"},
+	"compression-level": {"level"}, "zstd-level": {"level"},
 	"columns": {"columns", "fields"}, "select": {"fields", "where"}, "filter": {"where", "include"}, "exclude": {"ignore", "exclude"},
 	"num-epochs": {"epochs"}, "num-replicas": {"world-size"}, "nodes": {"world-size"}, "drop-last": {"tail"}, "port": {"listen"}, "host": {"listen"},
 	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "continue": {"resume"}, "dry": {"dry-run"},
 }
 
+// takenBy says what a flag in meantFlags takes, where that differs from what the other program's takes.
+var takenBy = map[string]string{
+	"global-batch": ", the samples of a batch over all ranks", "shuffle-memory": ", a size such as 1GiB", "listen": ", a host and port such as 127.0.0.1:8080",
+}
+
+const (
+	alwaysShown  = "progress and warnings are always shown, so leave it out"
+	readsAll     = "a folder is read with all folders below it, so leave it out"
+	lastArgument = "the destination is the last argument"
+)
+
 // noFlag answers flags that need no counterpart.
 var noFlag = map[string]string{
-	"v": "progress and warnings are shown as they come; --version prints the version", "verbose": "progress and warnings are shown as they come",
-	"recursive": "folders are read with all folders in them", "r": "folders are read with all folders in them",
-	"o": "the destination is the last argument", "j": "--workers sets the threads", "n": "see --limit, where there is one", "y": "no command asks",
-	"yes": "no command asks", "debug": "progress and warnings are shown as they come",
+	"v": alwaysShown + "; --version prints the version", "verbose": alwaysShown, "debug": alwaysShown, "recursive": readsAll, "r": readsAll,
+	"compression": "shards are always compressed with zstd; `pack --level` says how hard", "o": lastArgument, "j": "--workers sets the threads", "n": "see --limit, where there is one", "y": "no command asks",
+	"yes": "no command asks",
+}
+
+// answer says what to do in place of a flag that a command lacks; empty if that is not known.
+func answer(cmd *cobra.Command, name string) string {
+	switch {
+	case noFlag[name] != "":
+		return noFlag[name]
+	case slices.Contains(meantFlags[name], "out") && (strings.HasSuffix(cmd.Use, " OUT") || cmd.Name() == "pack"):
+		return lastArgument
+	case cmd.Flags().Lookup("overwrite") != nil && (name == "force" || name == "f" || edits(name, "overwrite") < 3):
+		return "--overwrite replaces the data set that is there"
+	}
+	if flag := meantFlag(cmd, name); flag != "" {
+		return fmt.Sprintf("did you mean --%s%s?", flag, takenBy[flag])
+	}
+	return ""
 }
 
 // meantFlag says which flag of a command a flag that it lacks may stand for; empty if none.
@@ -131,21 +178,25 @@ func edits(a, b string) int {
 
 // flagError returns an error that names the wrong flag and what to write.
 func flagError(cmd *cobra.Command, err error) error {
-	see := fmt.Sprintf("; see `%s --help`", cmd.CommandPath())
+	see := hinted(cmd, "")
 	var value *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
 	switch {
 	case errors.As(err, &value):
 		f := value.GetFlag()
 		return usagef("--%s %q: %s%s", f.Name, value.GetValue(), wanted(f, value.Unwrap()), see)
-	case errors.As(err, &unknown) && noFlag[unknown.GetSpecifiedName()] != "":
-		return usagef("%w: %s%s", err, noFlag[unknown.GetSpecifiedName()], see)
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
-		return usagef("%w; write -- before a name that begins with a dash%s", err, see)
+	case errors.As(err, &bare):
+		f := bare.GetFlag()
+		return usagef("--%s needs a value: %s%s", f.Name, wanted(f, errors.New("write it after the flag")), see)
 	case errors.As(err, &unknown):
-		if flag := meantFlag(cmd, unknown.GetSpecifiedName()); flag != "" {
-			return usagef("%w: did you mean --%s?%s", err, flag, see)
+		name, dashes := unknown.GetSpecifiedName(), "--"
+		hint := answer(cmd, name)
+		if unknown.GetSpecifiedShortnames() != "" {
+			dashes = "-"
+			hint = cmp.Or(hint, "write -- before a name that begins with a dash")
 		}
+		return usagef("unknown flag: %s%s%s", dashes, name, hinted(cmd, hint))
 	}
 	return usagef("%w%s", err, see)
 }
@@ -165,6 +216,31 @@ func wanted(f *pflag.Flag, err error) string {
 	return err.Error()
 }
 
+// refusePage refuses a page of the Hugging Face Hub in place of the address of a data set.
+func refusePage(arg string) error {
+	name, is := strings.CutPrefix(arg, "https://huggingface.co/datasets/")
+	if name = strings.TrimSuffix(name, "/"); is && strings.Count(name, "/") < 2 {
+		return usagef("%s is a page for browsers: write hf://datasets/%s", arg, name)
+	}
+	return nil
+}
+
+// notFound adds to the error of a data set that is not there what its name may stand for.
+func notFound(arg string, err error) error {
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	if !errors.Is(err, fs.ErrNotExist) || strings.Contains(arg, "://") || exists(arg) {
+		return err
+	}
+	folder, generation, _ := strings.Cut(arg, "@")
+	if generation != "" && !isGeneration(generation) && exists(folder) {
+		return fmt.Errorf("%s: %q is no generation: write %s for the newest one, or %[3]s@ and the 16 digits that `shardtool inspect %[3]s` prints%w", arg, generation, folder, plain.Silent(err))
+	}
+	if owner, name, _ := strings.Cut(arg, "/"); owner != "" && name != "" && !strings.Contains(name, "/") && !exists(owner) {
+		return fmt.Errorf("%w; a data set of the Hugging Face Hub is hf://datasets/%s", err, arg)
+	}
+	return err
+}
+
 // refuseFile refuses a file in place of the folder of a data set, and says what it is.
 func refuseFile(arg string) error {
 	info, err := os.Stat(arg)
@@ -182,9 +258,12 @@ func refuseFile(arg string) error {
 	case packed:
 		return usagef("%s is a file of the data set %s: name the folder", arg, folder)
 	case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
-		return usagef("%s is a mix, and this command takes a data set: inspect, order, cat, explain, view, simulate, bench and stage read mixes", arg)
+		return usagef("%s is a mix, and this command takes a data set: run it on each source that the mix names; inspect, order, cat, explain, view, simulate, bench and stage take mixes", arg)
 	case strings.Contains(name, format.TarSuffix):
 		return usagef("%s is a tar, and not yet a data set: `shardtool pack %s OUT` makes one, and `shardtool index` one that leaves its tars where they are", arg, arg)
 	}
-	return usagef("%s is a file, and a data set is a folder: `shardtool pack` makes one", arg)
+	if kindOf(name) == nil {
+		return usagef("%s is a file, and a data set is a folder: `shardtool pack DIR OUT` makes one of a folder of files", arg)
+	}
+	return usagef("%s is a file, and a data set is a folder: `shardtool pack %[1]s OUT` makes one", arg)
 }

@@ -165,7 +165,7 @@ func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) 
 		return &reader.Spec{Sources: []reader.SourceSpec{{Data: arg, Layers: f.layers.layers}}}, mixed.refuse(f.changed)
 	}
 	if f.view.given() {
-		return nil, usagef("--where and --keys: a mix file has them for each source")
+		return nil, usagef("--where and --keys choose samples of one data set: in a mix, write where: or keys: in each source")
 	}
 	if len(f.layers.layers) > 0 {
 		return nil, usagef("--layer: a mix file has layers for each source")

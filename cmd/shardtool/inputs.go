@@ -105,7 +105,7 @@ func lookAtDisk(ctx context.Context, f *packFlags, src string) (*recognised, err
 func localInput(name string) (source.Input, error) {
 	in, err := source.LocalInput(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = &exitError{exitNotFound, fmt.Errorf("source %s: %w", name, fs.ErrNotExist)}
+		err = noSource(name)
 	}
 	return in, err
 }
@@ -435,7 +435,7 @@ func expandObjects(ctx context.Context, p prefix, pattern string) (names []strin
 		}
 	}
 	if names == nil {
-		return nil, &exitError{exitNotFound, fmt.Errorf("source %s%s: neither %s there: %w", p.shown, pattern, kindNames(), fs.ErrNotExist)}
+		return nil, &exitError{exitNotFound, fmt.Errorf("source %s%s: there are no %s of this name: check the path", p.shown, pattern, kindNames())}
 	}
 	return slices.Clip(names), nil
 }

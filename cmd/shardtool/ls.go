@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
@@ -48,10 +47,8 @@ type lsLine struct {
 
 func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool) error {
 	ctx := cmd.Context()
-	for _, p := range patterns {
-		if !doublestar.ValidatePattern(p) {
-			return usagef("%q: it is no pattern; `shardtool ls DATASET 'dog/*'` lists keys that match one", p)
-		}
+	if err := checkPatterns("", patterns); err != nil {
+		return err
 	}
 	ds, err := openDataset(ctx, arg, reader.Options{})
 	if err != nil {

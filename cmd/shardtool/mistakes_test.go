@@ -29,6 +29,7 @@ func TestMistakes(t *testing.T) {
 		"rows.parquet": "no parquet", "mix.yaml": "sources:\n  a: {data: rows, weight: 2}\n  b: {data: out, weight: 1}\n",
 		"list.yaml": "sources: [rows, out]\n", "url.yaml": "sources:\n  a: {url: rows, weight: 2}\n", "prob.yaml": "sources:\n  a: {data: rows, prob: 2}\n",
 		"bare.yaml": "- rows\n- out\n", "gone.yaml": "sources:\n  a: {data: nowhere, weight: 2}\n", "nothing/.keep": "",
+		"more.jsonl": "{\"id\": \"a\", \"score\": 3}\n", "broken.csv": "id,score\na,1\nb,2,3\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
 			t.Fatal(err)
@@ -62,7 +63,7 @@ func TestMistakes(t *testing.T) {
 			report(&stderr, err)
 			answer = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(stderr.String()), "shardtool: "), dir, "DIR")
 		}
-		answer = regexp.MustCompile("there are [0-9a-f]{16}").ReplaceAllString(answer, "there are 89abcdef01234567")
+		answer = regexp.MustCompile("it has [0-9a-f]{16}").ReplaceAllString(answer, "it has 89abcdef01234567")
 		fmt.Fprintln(&now, strings.ReplaceAll(answer, "\n", "\n  "))
 	}
 	compareGolden(t, file, now.String())

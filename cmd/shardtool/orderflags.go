@@ -115,6 +115,8 @@ func (f *orderFlags) fill() error {
 	switch {
 	case f.opt.World < 1:
 		return usagef("--world-size %d: there is at least 1 rank", f.opt.World)
+	case f.opt.Rank > 0 && !f.fromEnv && !f.changed("world-size"):
+		return usagef("--rank %d goes with --world-size, the number of ranks: write that too", f.opt.Rank)
 	case f.opt.Rank < 0 || f.opt.Rank >= f.opt.World:
 		return usagef("--rank %d: ranks are 0 to %d with --world-size %d", f.opt.Rank, f.opt.World-1, f.opt.World)
 	}
@@ -163,7 +165,7 @@ func openAt(ctx context.Context, arg string, opts reader.Options, tables string)
 		warnings.Warn("continuing on another generation than the checkpoint names: it is the newest one", "dataset", store,
 			"generation", ds.Info().Generation, "tables", ds.Info().Tables, "checkpoint", tables)
 	}
-	return ds, err
+	return ds, notFound(addr, err)
 }
 
 // spec returns the run that the flags ask for.

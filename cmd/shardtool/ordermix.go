@@ -70,7 +70,7 @@ func (flags *mixFlags) asked() (reader.Change, error) {
 func readMix(name string) (*reader.Spec, error) {
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &exitError{exitNotFound, fmt.Errorf("no mix file %s", name)}
+		return nil, &exitError{exitNotFound, fmt.Errorf("no mix file %s: check the path; docs/mixing.md describes mixes", name)}
 	}
 	if err != nil {
 		return nil, err

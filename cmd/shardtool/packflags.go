@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/internal/codec"
@@ -64,10 +63,8 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 // sourceOptions converts those flags to options.
 func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	for flag, globs := range map[string][]string{"include": f.files.Include, "exclude": f.files.Exclude} {
-		for _, g := range globs {
-			if !doublestar.ValidatePattern(g) {
-				return usagef("--%s %q: not a glob; write one such as '*.jpg' or 'dog/**', with \\ before a [ that is meant as it stands", flag, g)
-			}
+		if err := checkPatterns("--"+flag+" ", globs); err != nil {
+			return err
 		}
 	}
 	if err := f.tokens.options(cmd); err != nil {

@@ -23,7 +23,7 @@ func remedy(err error) string {
 	case errors.Is(err, views.ErrGeneration):
 		return ": see `shardtool select --carry`"
 	case errors.Is(err, writer.ErrExists):
-		return ": use --overwrite or --append"
+		return ": --append adds to it, --overwrite replaces it"
 	case errors.Is(err, writer.ErrSource):
 		return ": `shardtool prune --grace 0s` deletes young ones, too"
 	case errors.Is(err, writer.ErrLayout):

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -35,8 +37,11 @@ removed unless --allow-missing is set.`,
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := args[1:]
-			if (keys == "") == (len(list) == 0) {
-				return usagef("remove needs either keys or --keys FILE, a file with one key a line; see `%s --help`", cmd.CommandPath())
+			if keys != "" && len(list) > 0 {
+				return usagef("remove takes keys or --keys FILE, not both: leave one out")
+			}
+			if keys == "" && len(list) == 0 {
+				return usagef("name keys, as in `shardtool remove DATASET KEY…`, or --keys FILE, a file with one key a line; see `%s --help`", cmd.CommandPath())
 			}
 			store, err := wholeDataset(cmd.Context(), "remove", args[0])
 			if err != nil {
@@ -70,6 +75,9 @@ func readKeys(cmd *cobra.Command, file string) ([]string, error) {
 	from := cmd.InOrStdin()
 	if file != "-" {
 		f, err := os.Open(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, usagef("--keys %s: there is no such file: check the path", file)
+		}
 		if err != nil {
 			return nil, usage(err)
 		}
@@ -81,7 +89,7 @@ func readKeys(cmd *cobra.Command, file string) ([]string, error) {
 		return nil, usage(fmt.Errorf("--keys %s: %w", file, err))
 	}
 	if len(keys) == 0 {
-		return nil, usagef("--keys %s: the file has no keys", file)
+		return nil, usagef("--keys %s: the file has no keys: write one key a line", file)
 	}
 	return keys, nil
 }

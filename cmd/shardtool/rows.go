@@ -50,8 +50,11 @@ func (f *rowFlags) options() error {
 		var out map[string]string
 		for _, text := range list {
 			a, b, ok := strings.Cut(text, "=")
-			if _, twice := out[a]; !ok || a == "" && flag != "rename" || b == "" || twice {
-				return nil, usagef("--%s %q: write %s, each once", flag, text, want)
+			if _, twice := out[a]; twice {
+				return nil, usagef("--%s %q: %q is given twice: leave one out", flag, text, a)
+			}
+			if !ok || a == "" && flag != "rename" || b == "" {
+				return nil, usagef("--%s %q: write %s", flag, text, want)
 			}
 			if out == nil {
 				out = map[string]string{}
@@ -68,7 +71,7 @@ func (f *rowFlags) options() error {
 	if f.renamed, err = pairs("rename", "column=name", f.rename); err != nil {
 		return err
 	}
-	if f.attributes, err = pairs("attr", "attribute=column or attribute=len(FIELD)", f.attrs); err != nil {
+	if f.attributes, err = pairs("attr", "NAME=COLUMN or NAME=len(FIELD), as in width=w", f.attrs); err != nil {
 		return err
 	}
 	if err := f.files.options(f); err != nil {

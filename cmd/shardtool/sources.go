@@ -20,7 +20,7 @@ var filesKind = kind{
 	one:   "a folder of files",
 	flags: []string{"include", "exclude", "class-field", "pack-shuffle"},
 	instead: func(string) string {
-		return "where it holds such files too, name them, as in 'DIR/**/*.parquet'"
+		return "leave it out, or name the files in the folder that it is for, as in 'DIR/**/*.parquet'"
 	},
 	open: openFiles,
 }
@@ -92,7 +92,13 @@ func openFiles(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 	f.known(stderr, "%s, %s of files%s", plural(samples, "sample"), bytesText(uint64(size)), without)
 	if samples == 0 {
 		src.Close()
-		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack; look at --include and --exclude", writer.ErrEmpty, strings.Join(found.srcs, ", "))}
+		why := "there are no files: check the path"
+		if src.Filtered > 0 {
+			why = "--include and --exclude leave out all files"
+		} else if src.Hidden > 0 {
+			why = "all files are hidden: rename them, so that no name begins with a dot"
+		}
+		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack; %s", writer.ErrEmpty, strings.Join(found.srcs, ", "), why)}
 	}
 	return src, size, nil
 }

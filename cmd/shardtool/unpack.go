@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
@@ -61,10 +60,8 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 		return err
 	}
 	defer ds.Close()
-	for _, glob := range f.include {
-		if !doublestar.ValidatePattern(glob) {
-			return usagef("--include %q: it is no pattern", glob)
-		}
+	if err := checkPatterns("--include ", f.include); err != nil {
+		return err
 	}
 	for _, name := range f.fields {
 		if !slices.ContainsFunc(ds.Info().Fields, func(t format.FieldTotal) bool { return t.Name == name }) {

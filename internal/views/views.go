@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -80,7 +81,7 @@ func Label(ctx context.Context, store objstore.Store, name string) (*viewfile.La
 	object := names.Label(name)
 	text, _, err := objstore.ReadAll(ctx, store, object, viewfile.MaxLabel)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reader: no view %s in %v: %w%s", name, store, fs.ErrNotExist, someNames(ctx, store))
+		return nil, fmt.Errorf("reader: no view %s in %v%s%w", name, store, someNames(ctx, store), plain.Silent(fs.ErrNotExist))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reader: view %s: %w", name, err)
@@ -103,7 +104,7 @@ func someNames(ctx context.Context, store objstore.Store) string {
 		text += " " + name
 	}
 	if n == 0 {
-		return ": there is none"
+		return fmt.Sprintf(": there is none; `shardtool select %v --where EXPR --name NAME` makes one", store)
 	}
 	return ": there are" + text
 }

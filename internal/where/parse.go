@@ -15,6 +15,9 @@ const (
 // operators lists longer ones first, so that a prefix match finds the right one.
 var operators = []string{"!=", "<=", ">=", "==", "=", "<", ">"}
 
+// wrong are operators of other languages, by what is meant.
+var wrong = map[string]string{"!=": "<>", "<=": "=<", ">=": "=>"}
+
 var words = []string{"and", "or", "not", "in", "between", "is"}
 
 const shape = "write a column, one of = != < <= > >=, and a value; or `col in (a, b)`, `col between a and b`, `col is null`; " +
@@ -129,6 +132,9 @@ func (p *parser) condition(not bool) (node, error) {
 	}
 	p.skip()
 	for _, op := range operators {
+		if wrong[op] != "" && p.symbol(wrong[op]) {
+			return node{}, failure(p.text, p.at-len(wrong[op]), "there is no operator %s: write %s", wrong[op], op)
+		}
 		if p.symbol(op) {
 			c.Op = strings.Replace(op, "==", "=", 1)
 			if err := p.value(&c, false); err != nil {

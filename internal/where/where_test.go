@@ -76,6 +76,8 @@ func TestErrors(t *testing.T) {
 		"``=1":                            `at character 1, "` + "``=1" + `": write a column`,
 		"!":                               `at character 1, "!": write a column`,
 		"score >> 3":                      `at character 8, "> 3": write a value`,
+		"score => 3":                      `at character 7, "=> 3": there is no operator =>: write >=`,
+		"a = 1 and b<>2":                  `at character 12, "<>2": there is no operator <>: write !=`,
 		"a > 3 and":                       "at character 10, the end: write a column",
 		"a = 1 and b =":                   "at character 14, the end: write a value",
 		"(a = 1":                          `at character 1, "(a = 1": this parenthesis is not closed`,

@@ -99,15 +99,15 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	}
 	scheme, rest, ok := cutScheme(addr)
 	if !ok {
-		if scheme, _, single := strings.Cut(addr, ":/"); single && schemes[scheme] != nil {
-			return nil, fmt.Errorf("objstore: open %s: an address has two slashes: %s://bucket/prefix", objstore.Redact(addr), scheme)
+		if scheme, rest, single := strings.Cut(addr, ":/"); single && schemes[scheme] != nil {
+			return nil, fmt.Errorf("objstore: open %s: an address has two slashes: write %s", objstore.Redact(addr), objstore.Redact(scheme+"://"+rest))
 		}
 		return local.New(addr, local.Options{})
 	}
 	if open := schemes[scheme]; open != nil {
 		return open(ctx, address{addr, scheme, rest}, o)
 	}
-	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, hf://datasets/ORG/NAME or https://host/prefix", ErrScheme, scheme)
+	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix are read alone", ErrScheme, scheme)
 }
 
 // address is an address and its parts, scheme://rest.

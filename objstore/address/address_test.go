@@ -38,7 +38,7 @@ func TestOpenPath(t *testing.T) {
 func TestOpenScheme(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for addr, want := range map[string]string{
-		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, hf://datasets/ORG/NAME or https://host/prefix",
+		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix are read alone",
 		"git+ssh://u:p@host":    "unsupported scheme git+ssh",
 		"file:///data/imagenet": "give the path itself: /data/imagenet",
 	} {

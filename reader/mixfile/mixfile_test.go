@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 		{"epoch: 10_000_000", "epoch: &n 5", "mix.yaml:11: epoch: anchors and aliases"},
 		{"weights: {web: 1}", "weights: *w", "mix.yaml"},
 		{whole, "", "mix.yaml: the file is empty"},
-		{whole, "[]", "mix.yaml:1: give a mapping"},
+		{whole, "[]", "mix.yaml:1: a mix begins with"},
 		{whole, "{}", "mix.yaml:1: sources: give at least one"},
 		{whole, "sources: {}", "mix.yaml:1: sources: give at least one"},
 		{whole, "sources: {a: }", "mix.yaml:1: sources.a: give a mapping"},

@@ -110,7 +110,7 @@ func (p *parser) members(n *yaml.Node, path, has string, read func(key string, a
 		case !read(key.Value, at, value):
 			known := "one of " + has
 			if name := called[key.Value]; name != "" && strings.Contains(has, name) {
-				known = name
+				known = name + " in place of " + key.Value
 			}
 			p.fail(key, at, "no such member: write %s", known)
 		}
@@ -120,6 +120,10 @@ func (p *parser) members(n *yaml.Node, path, has string, read func(key string, a
 
 func (p *parser) root(n *yaml.Node) {
 	var segments *yaml.Node
+	if n.Kind != yaml.MappingNode {
+		p.fail(n, "", `a mix begins with "sources:", as in sources: {web: {data: out/, weight: 3}}`)
+		return
+	}
 	p.members(n, "", "sources, segments, count, temperature and epoch", func(key, at string, value *yaml.Node) bool {
 		switch key {
 		case "sources":

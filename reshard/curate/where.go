@@ -110,7 +110,11 @@ func (q *query) bind(attributes []format.Attribute) error {
 		if b.Kind != format.AttrLabel && !b.Nulls() {
 			var ok bool
 			if b.number, ok = where.ParseNumber(b.Word); !ok {
-				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number", b.Name, b.Kind))
+				joined := ""
+				if strings.ContainsAny(b.Word, "&|") {
+					joined = ", and join conditions by and, or"
+				}
+				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number%s", b.Name, b.Kind, joined))
 			}
 		}
 		if b.column = slices.Index(q.names, b.Name); b.column < 0 {
@@ -129,7 +133,7 @@ func noAttribute(attributes []format.Attribute, name string) string {
 		names = append(names, a.Name)
 	}
 	if names == nil {
-		return "the samples have no attributes: name them when the data set is packed"
+		return "the samples have no attributes: pack them again with --attr NAME=COLUMN, in Python attrs="
 	}
 	text := "there is no attribute " + strconv.Quote(name)
 	if near := nearest(names, name); near != "" {

@@ -19,9 +19,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -193,7 +195,14 @@ func (c *Catalog) noDataset(ctx context.Context, cause error) error {
 		hint = fmt.Sprintf("there are %d archives: if a pack was interrupted, go on with `shardtool pack --resume`; "+
 			"if they are foreign, see `shardtool index`", shards)
 	}
-	return fmt.Errorf("reader: no data set in %s: %w: %s", c.Source.Store, cause, hint)
+	why := cause.Error()
+	if e, ok := errors.AsType[*objstore.Error](cause); ok { // the message names the store
+		why = e.Err.Error()
+	}
+	if why == fs.ErrNotExist.Error() || why == syscall.ENOENT.Error() {
+		why = "there is no " + format.ManifestName
+	}
+	return fmt.Errorf("reader: no data set in %s: %s: %s%w", c.Source.Store, why, hint, plain.Silent(cause))
 }
 
 // noTables explains tables that cannot be opened.
@@ -202,7 +211,7 @@ func (c *Catalog) noTables(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("reader: %w", err)
 	case c.Stated == nil:
-		return fmt.Errorf("reader: no generation %s in %s: %w: %s; purge and prune delete earlier ones", names.Generation(c.Name), c.Source.Store, err, c.generations(ctx))
+		return fmt.Errorf("reader: no generation %s in %s: %s; purge and prune delete earlier ones%w", names.Generation(c.Name), c.Source.Store, c.generations(ctx), plain.Silent(err))
 	}
 	// The manifest names the tables, so this is damage and not an absent data set.
 	return fmt.Errorf("reader: %w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)
@@ -225,7 +234,7 @@ func (c *Catalog) generations(ctx context.Context) string {
 	if len(found) == 0 {
 		return "there is none"
 	}
-	return "there are " + strings.Join(found, ", ")
+	return "it has " + strings.Join(found, ", ")
 }
 
 // inTables names the tables as the place of an error.

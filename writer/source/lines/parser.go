@@ -140,11 +140,11 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 	switch v.kind {
 	case kindText, kindBytes, kindCell, kindInteger:
 	case kindNull:
-		what := "null"
+		what := "null:"
 		if col.row != p.row {
-			what = "missing"
+			what = fmt.Sprintf("missing: choose another one of %s, or", p.names())
 		}
-		return fmt.Errorf("the key, column %s, is %s: leave such rows out by the condition '%s is not null'", name, what, col.name)
+		return fmt.Errorf("the key, column %s, is %s leave such rows out by the condition '%s is not null'", name, what, col.name)
 	default:
 		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
 	}
@@ -225,11 +225,16 @@ func (p *parser) nothing() error {
 	if p.plan.take == nil || len(p.present) == 0 {
 		return source.ErrNulls
 	}
+	return fmt.Errorf("%w; it has %s: choose among these", source.ErrNulls, p.names())
+}
+
+// names lists the columns of the current row.
+func (p *parser) names() string {
 	var names []string
 	for _, col := range p.present[:min(len(p.present), 10)] {
 		names = append(names, quoted(col.name))
 	}
-	return fmt.Errorf("%w; it has %s", source.ErrNulls, strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // field converts the value of a column to a field.

@@ -84,7 +84,7 @@ func (r *readerAt) ReadAt(p []byte, off int64) (int, error) {
 // readFooter reads and checks the footer of a file of size bytes.
 func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error) {
 	if size < minFile {
-		return nil, corruptf("%d bytes are too few for a Parquet file", size)
+		return nil, corruptf("%d bytes are too few for a Parquet file: download or write it again", size)
 	}
 	tail := make([]byte, min(size, tailGuess))
 	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
 	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
@@ -71,11 +72,11 @@ func (s *stream) damaged(offset int64, err error) error {
 		return fmt.Errorf("source: %s at %d: %w", s.archive.Path, offset, s.in.failed)
 	}
 	if !errors.Is(err, format.ErrCorrupt) && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
-		err = fmt.Errorf("%w: the archive was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF)
+		err = fmt.Errorf("%w: the archive was cut%w", format.ErrCorrupt, plain.Silent(io.ErrUnexpectedEOF))
 	} else if !errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}
-	return fmt.Errorf("source: %s at %d: %w; fetch or create the archive again", s.archive.Path, offset, err)
+	return fmt.Errorf("source: %s at %d: %w; download or create it again", s.archive.Path, offset, err)
 }
 
 // next reads a member, including up to most bytes of data unless it can be read later.

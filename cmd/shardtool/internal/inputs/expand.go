@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/shardtool/shardtool/internal/plain"
 )
 
 // maxExpanded bounds the number of names that a pattern expands to.
@@ -33,7 +35,7 @@ func Expand(pattern string) ([]string, error) {
 			return nil, fmt.Errorf("source: %q: %w", w, err)
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("source: %w: nothing is named like %q", fs.ErrNotExist, w)
+			return nil, fmt.Errorf("source: nothing is named like %q: check the path%w", w, plain.Silent(fs.ErrNotExist))
 		}
 		slices.Sort(found)
 		if paths = append(paths, found...); len(paths) > maxExpanded {

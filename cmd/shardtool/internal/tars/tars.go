@@ -20,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -123,7 +124,7 @@ func (f *finder) list(addr string) (dir string, names []string, err error) {
 			return "", nil, err
 		}
 	default:
-		return "", nil, fmt.Errorf("source %s: %w", addr, fs.ErrNotExist)
+		return "", nil, fmt.Errorf("source %s: there is no such file or folder: check the path%w", addr, plain.Silent(fs.ErrNotExist))
 	}
 	return commonFolder(names)
 }
@@ -224,7 +225,7 @@ func (f *finder) match(store objstore.Store, prefix, pattern, addr string) (name
 		return nil, notPlain(compressed)
 	}
 	if names == nil {
-		return nil, fmt.Errorf("source %s: no .tar there: %w", addr, fs.ErrNotExist)
+		return nil, fmt.Errorf("source %s: it holds no .tar files; `shardtool pack` packs a folder of files%w", addr, plain.Silent(fs.ErrNotExist))
 	}
 	slices.Sort(names)
 	return names, nil
