@@ -337,7 +337,7 @@ func TestLayersRefused(t *testing.T) {
 		{[]string{"same"}, []string{"jpg"}, nil, []string{`field "txt"`, "the data set", "layer same", "replaces"}},
 		{[]string{"text", "twice"}, nil, nil, []string{`field "txt"`, "layer text", "layer twice", "both replace"}},
 		{[]string{"caption", "caption"}, nil, nil, []string{"caption is named twice"}},
-		{[]string{"caption"}, []string{"emb"}, ErrFields, []string{`no field "emb"`, `"caption" "jpg" "txt"`}},
+		{[]string{"caption"}, []string{"emb"}, ErrFields, []string{`no field "emb"`, `caption, jpg, txt`}},
 	} {
 		_, err := Open(t.Context(), l.base, l.options(c.fields, c.layers...))
 		if err == nil || c.is != nil && !errors.Is(err, c.is) {
