@@ -56,6 +56,11 @@ type unpacker struct {
 func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	ctx := cmd.Context()
 	ds, err := openDataset(ctx, arg, reader.Options{})
+	if errors.Is(err, fs.ErrNotExist) {
+		if swapped, _ := isDataset(ctx, dir); swapped {
+			err = fmt.Errorf("%w; %s is a data set: did you mean `shardtool unpack %[2]s %[3]s`?", err, dir, arg)
+		}
+	}
 	if err != nil {
 		return err
 	}
