@@ -51,7 +51,8 @@ def seen(loader: Any, batch: Any) -> Dict[str, Any]:
 
 def wait_for(path: Path) -> None:
     until = time.monotonic() + 90
-    while not path.exists() and time.monotonic() < until:
+    while not path.exists():
+        assert time.monotonic() < until, "the others wait for this peer"
         time.sleep(0.01)
 
 
@@ -75,6 +76,8 @@ def main(asked: Dict[str, Any]) -> None:
             say(len=len(loader))
         if do.get("give_up"):
             iter(loader)
+            if do.get("idle"):
+                wait_for(Path(asked["folder"], "done"))
         for epoch in range(do.get("loops", 1)):
             for count, batch in enumerate(loader, 1):
                 say(**seen(loader, batch))
