@@ -217,9 +217,9 @@ def test_one_leaves_and_idles(small: Path, tmp_path: Path) -> None:
     """The others go on to the end of the epoch."""
     options = {"epochs": 1, "batch_size": 5, "ring": 256 << 10, "fields": ["txt", "bin"]}
     got = job(small, 3, tmp_path / "group", options=options, do={"1": {"break": [0, 3], "idle": True}})
-    assert [len(batches(lines)) for lines in got] == [200, 3, 200]
+    assert [len(lines) for lines in got] == [201, 4, 201]  # the last has the state, also of the one that idled
     got = job(small, 3, tmp_path / "none", options=options, do={"1": {"give_up": True, "loops": 0, "idle": True}})
-    assert [len(batches(lines)) for lines in got] == [200, 0, 200]
+    assert [len(lines) for lines in got] == [201, 1, 201]
 
 
 def test_all_give_up(small: Path, tmp_path: Path) -> None:
