@@ -386,7 +386,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans, h.archives)...)
 	p.report.Searched, p.report.Unknown = append(p.report.Searched, h.searched...), h.unknown
 	if p.report.NamesLeft, err = namesLeft(ctx, store, sum.Tables); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
+		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
 	}
 	if !p.opt.Generations {
 		return nil
