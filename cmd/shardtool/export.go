@@ -111,7 +111,10 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	switch {
 	case errors.Is(err, export.ErrForm):
 		text := strings.TrimPrefix(err.Error(), "export: "+export.ErrForm.Error()+": ")
-		return usagef("--as %s: %s", f.as, strings.TrimPrefix(text, strconv.Quote(f.as)+": "))
+		if !strings.HasPrefix(text, strconv.Quote(f.as)) {
+			text = f.as + ": " + text
+		}
+		return usagef("--as %s", text)
 	case err != nil && stopped(ctx):
 		return stoppedError(ctx, err, "the same command continues the export")
 	case err != nil:
