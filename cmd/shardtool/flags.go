@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,10 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/cache"
-	"github.com/shardtool/shardtool/reader"
 )
 
 // sizeFlag is a number of bytes written 64MiB, 1GB or 4096.
@@ -75,46 +71,6 @@ func (l *limitFlag) Set(v string) error {
 // warnings logs what stores report that is not an error.
 var warnings = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
-// dataset splits DATASET[@generation] and opens the store.
-func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
-	if arg == "-" {
-		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
-	}
-	if err := cmp.Or(noView(arg), refusePage(arg), refuseFile(arg)); err != nil {
-		return nil, "", err
-	}
-	addr, generation, _ := cutGeneration(arg)
-	store, err := address.Open(ctx, addr, address.Options{Logger: warnings})
-	if err != nil {
-		return nil, "", usagef("%w", err)
-	}
-	if c := cacheOf(ctx); c != nil {
-		store = c.Wrap(store)
-	}
-	return store, generation, nil
-}
-
-// wholeDataset opens the store of a data set for a command that changes it.
-func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
-	store, generation, err := dataset(ctx, arg)
-	if err == nil && generation != "" {
-		err = usagef("%s publishes a new generation after the current one: give the data set without @%s", command, generation)
-	}
-	return store, err
-}
-
-// cutGeneration splits DATASET@<16 hex>.
-func cutGeneration(arg string) (addr, generation string, ok bool) {
-	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
-		return arg[:i], arg[i+1:], true
-	}
-	return arg, "", false
-}
-
-func isGeneration(s string) bool {
-	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
-}
-
 // limitMemory sets the limit of the garbage collector to budget, more and memory for the program.
 // more is what the budget does not cover, such as the memory of encoders. GOMEMLIMIT takes
 // precedence.
@@ -165,18 +121,6 @@ func checkRun(memory int64, workers int) error {
 		return usagef("--workers %d: give 1 to 4096, or 0 for the CPUs this process may use", workers)
 	}
 	return nil
-}
-
-// openDataset opens the data set of an argument.
-func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	addr, view := cutView(arg)
-	store, generation, err := dataset(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	opts.Generation, opts.View = generation, view
-	ds, err := reader.Open(ctx, store, opts)
-	return ds, notFound(addr, err)
 }
 
 type cacheKey struct{}

@@ -4,17 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/plain"
 )
 
 // destructive are commands and flags that take bytes away: a word that is none never suggests one.
@@ -214,56 +208,4 @@ func wanted(f *pflag.Flag, err error) string {
 		return "write a duration such as 30s or 5m"
 	}
 	return err.Error()
-}
-
-// refusePage refuses a page of the Hugging Face Hub in place of the address of a data set.
-func refusePage(arg string) error {
-	name, is := strings.CutPrefix(arg, "https://huggingface.co/datasets/")
-	if name = strings.TrimSuffix(name, "/"); is && strings.Count(name, "/") < 2 {
-		return usagef("%s is a page for browsers: write hf://datasets/%s", arg, name)
-	}
-	return nil
-}
-
-// notFound adds to the error of a data set that is not there what its name may stand for.
-func notFound(arg string, err error) error {
-	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
-	if !errors.Is(err, fs.ErrNotExist) || strings.Contains(arg, "://") || exists(arg) {
-		return err
-	}
-	folder, generation, _ := strings.Cut(arg, "@")
-	if generation != "" && !isGeneration(generation) && exists(folder) {
-		return fmt.Errorf("%s: %q is no generation: write %s for the newest one, or %[3]s@ and the 16 digits that `shardtool inspect %[3]s` prints%w", arg, generation, folder, plain.Silent(err))
-	}
-	if owner, name, _ := strings.Cut(arg, "/"); owner != "" && name != "" && !strings.Contains(name, "/") && !exists(owner) {
-		return fmt.Errorf("%w; a data set of the Hugging Face Hub is hf://datasets/%s", err, arg)
-	}
-	return err
-}
-
-// refuseFile refuses a file in place of the folder of a data set, and says what it is.
-func refuseFile(arg string) error {
-	info, err := os.Stat(arg)
-	if err != nil || !info.Mode().IsRegular() {
-		return nil //nolint:nilerr // a missing folder has an error of its own
-	}
-	folder, name := filepath.Split(arg)
-	if folder == "" {
-		folder = "."
-	}
-	_, err = os.Stat(filepath.Join(folder, format.ManifestName))
-	switch packed := err == nil; {
-	case packed && strings.HasPrefix(name, "manifest"):
-		return usagef("%s is the manifest of the data set %s: name the folder", arg, folder)
-	case packed:
-		return usagef("%s is a file of the data set %s: name the folder", arg, folder)
-	case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
-		return usagef("%s is a mix, and this command takes a data set: run it on each source that the mix names; inspect, order, cat, explain, view, simulate, bench and stage take mixes", arg)
-	case strings.Contains(name, format.TarSuffix):
-		return usagef("%s is a tar, and not yet a data set: `shardtool pack %s OUT` makes one, and `shardtool index` one that leaves its tars where they are", arg, arg)
-	}
-	if kindOf(name) == nil {
-		return usagef("%s is a file, and a data set is a folder: `shardtool pack DIR OUT` makes one of a folder of files", arg)
-	}
-	return usagef("%s is a file, and a data set is a folder: `shardtool pack %[1]s OUT` makes one", arg)
 }

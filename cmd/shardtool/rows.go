@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/filecolumns"
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
@@ -152,4 +154,50 @@ func rowError(err error) error {
 		return fmt.Errorf("%w; name it with --tokens-field", err)
 	}
 	return err
+}
+
+// fileColumnFlags have the files that rows name become fields.
+type fileColumnFlags struct {
+	given   []string // as FIELD=COLUMN
+	root    string
+	columns []filecolumns.Column
+}
+
+func (f *fileColumnFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.given, "file-column", nil, "rows: read the files whose paths a column has, as FIELD=COLUMN: image=file_name gives image.jpg (may be repeated)")
+	fl.StringVar(&f.root, "file-root", "", "rows: the folder, or address, of the files of --file-column (default: the folder of the file of rows)")
+}
+
+// options parses the flags.
+func (f *fileColumnFlags) options(r *rowFlags) error {
+	f.columns = nil
+	for _, text := range f.given {
+		field, name, ok := strings.Cut(text, "=")
+		if !ok || name == "" || field == "" || format.CheckField(field) != nil || slices.ContainsFunc(f.columns, func(c filecolumns.Column) bool { return c.Field == field }) {
+			return usagef("--file-column %q: write FIELD=COLUMN, such as image=file_name, each field once", text)
+		}
+		if name == r.key && !slices.Contains(r.columns, name) {
+			return usagef("--file-column %s: the column %s has the keys and becomes no field: name it with --columns too", text, name)
+		}
+		base := name
+		if to := r.renamed[name]; to != "" {
+			base = to
+		}
+		f.columns = append(f.columns, filecolumns.Column{Field: field, Name: name, From: []string{base, base + ".txt"}})
+	}
+	if f.root != "" && len(f.columns) == 0 {
+		return usagef("--file-root goes with --file-column: it is the folder of its paths")
+	}
+	return nil
+}
+
+// provenance records the options in the metadata of the data set.
+func (f *fileColumnFlags) provenance(to map[string]string) {
+	if len(f.given) > 0 {
+		to["file_column"] = fmt.Sprintf("%q", f.given)
+	}
+	if place, _, _ := strings.Cut(f.root, "?"); place != "" { // its options may be secret
+		to["file_root"] = place
+	}
 }

@@ -126,8 +126,8 @@ func (e *exporter) croissant(ctx context.Context) error {
 	})
 }
 
-// globs returns patterns of the paths that end in a suffix, and in none of the other suffixes: files
-// of jpg are not those of mask.jpg, which *.jpg has too. The patterns follow a path from its end to
+// globs returns patterns of the paths that end in a suffix, and in none of the other suffixes: x.jpg
+// is a file of jpg, and x.mask.jpg, which *.jpg matches too, is not. The patterns follow a path from its end to
 // the first letter that no other suffix has there. They are of Python's fnmatch, whose * has slashes
 // too, as mlcroissant reads them; it does not heed the property excludes.
 func globs(suffix string, others []string) (out []string) {

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// dataset splits DATASET[@generation] and opens the store.
+func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
+	if arg == "-" {
+		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
+	}
+	if err := cmp.Or(noView(arg), refusePage(arg), refuseFile(arg)); err != nil {
+		return nil, "", err
+	}
+	addr, generation, _ := cutGeneration(arg)
+	store, err := address.Open(ctx, addr, address.Options{Logger: warnings})
+	if err != nil {
+		return nil, "", usagef("%w", err)
+	}
+	if c := cacheOf(ctx); c != nil {
+		store = c.Wrap(store)
+	}
+	return store, generation, nil
+}
+
+// wholeDataset opens the store of a data set for a command that changes it.
+func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
+	store, generation, err := dataset(ctx, arg)
+	if err == nil && generation != "" {
+		err = usagef("%s publishes a new generation after the current one: give the data set without @%s", command, generation)
+	}
+	return store, err
+}
+
+// cutGeneration splits DATASET@<16 hex>.
+func cutGeneration(arg string) (addr, generation string, ok bool) {
+	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
+		return arg[:i], arg[i+1:], true
+	}
+	return arg, "", false
+}
+
+func isGeneration(s string) bool {
+	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// openDataset opens the data set of an argument.
+func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
+	addr, view := cutView(arg)
+	store, generation, err := dataset(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	opts.Generation, opts.View = generation, view
+	ds, err := reader.Open(ctx, store, opts)
+	return ds, notFound(addr, err)
+}
+
+// refusePage refuses a page of the Hugging Face Hub in place of the address of a data set.
+func refusePage(arg string) error {
+	name, is := strings.CutPrefix(arg, "https://huggingface.co/datasets/")
+	if name = strings.TrimSuffix(name, "/"); is && strings.Count(name, "/") < 2 {
+		return usagef("%s is a page for browsers: write hf://datasets/%s", arg, name)
+	}
+	return nil
+}
+
+// notFound adds to the error of a data set that is not there what its name may stand for.
+func notFound(arg string, err error) error {
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	if !errors.Is(err, fs.ErrNotExist) || strings.Contains(arg, "://") || exists(arg) {
+		return err
+	}
+	folder, generation, _ := strings.Cut(arg, "@")
+	if generation != "" && !isGeneration(generation) && exists(folder) {
+		return fmt.Errorf("%s: %q is no generation: write %s for the newest one, or %[3]s@ and the 16 digits that `shardtool inspect %[3]s` prints%w", arg, generation, folder, plain.Silent(err))
+	}
+	if owner, name, _ := strings.Cut(arg, "/"); owner != "" && name != "" && !strings.Contains(name, "/") && !exists(owner) {
+		return fmt.Errorf("%w; a data set of the Hugging Face Hub is hf://datasets/%s", err, arg)
+	}
+	return err
+}
+
+// refuseFile refuses a file in place of the folder of a data set, and says what it is.
+func refuseFile(arg string) error {
+	info, err := os.Stat(arg)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil //nolint:nilerr // a missing folder has an error of its own
+	}
+	folder, name := filepath.Split(arg)
+	if folder == "" {
+		folder = "."
+	}
+	_, err = os.Stat(filepath.Join(folder, format.ManifestName))
+	switch packed := err == nil; {
+	case packed && strings.HasPrefix(name, "manifest"):
+		return usagef("%s is the manifest of the data set %s: name the folder", arg, folder)
+	case packed:
+		return usagef("%s is a file of the data set %s: name the folder", arg, folder)
+	case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+		return usagef("%s is a mix, and this command takes a data set: run it on each source that the mix names; inspect, order, cat, explain, view, simulate, bench and stage take mixes", arg)
+	case strings.Contains(name, format.TarSuffix):
+		return usagef("%s is a tar, and not yet a data set: `shardtool pack %s OUT` makes one, and `shardtool index` one that leaves its tars where they are", arg, arg)
+	}
+	if kindOf(name) == nil {
+		return usagef("%s is a file, and a data set is a folder: `shardtool pack DIR OUT` makes one of a folder of files", arg)
+	}
+	return usagef("%s is a file, and a data set is a folder: `shardtool pack %[1]s OUT` makes one", arg)
+}
