@@ -193,7 +193,7 @@ test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTESTFLAGS)
 
 # What macOS runs, on any system: temporary files, pipes and ps in place of what only Linux has.
-PORTABLE := order robust writer samples image_fields optimize peers torch_stop
+PORTABLE := robust writer samples image_fields peers torch_stop
 .PHONY: test-portable
 test-portable: build $(VENV)/ready ## the Python package without what only Linux has, as on macOS
 	cd python && SHARDTOOL_PORTABLE=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
