@@ -1,5 +1,6 @@
 """Systems over tables and arrays of records: Hugging Face datasets, Grain and LanceDB. None of them shuffles here, unless a class says so."""
 
+import importlib
 import os
 
 import data
@@ -21,8 +22,12 @@ def tokens(rows):
 class Table(data.System):
     """A system whose rows have the column x."""
 
+    package = ""  # imported before the readings are forked
+
     def __init__(self, job):
         super().__init__(job)
+        if self.package:
+            importlib.import_module(self.package)
         self.folder = os.path.join(job["work"], f"{type(self).__name__}-{self.kind}")
         self.collate = tokens if self.kind == "tokens" else column
 
@@ -46,6 +51,7 @@ class Table(data.System):
 class Arrow(Table):
     """Hugging Face datasets over Arrow files that are mapped into memory: its own batches, or those of a DataLoader."""
 
+    package = "datasets"
     shuffle = False
 
     def prepare(self, store):
@@ -87,6 +93,7 @@ class Arrow(Table):
 class Streaming(Table):
     """Hugging Face datasets, streamed from eight Parquet files."""
 
+    package = "datasets"
     resumes = "exact: it does not shuffle here"
 
     def prepare(self, store):
@@ -107,11 +114,11 @@ class Streaming(Table):
 
         rows = datasets.load_dataset("parquet", data_files=self.folder + "/*.parquet", split="train", streaming=True)
         if self.kind == "tokens":
-            rows = rows.with_format("numpy", dtype=numpy.int16)
+            rows = rows.with_format("numpy")
         if "batches" in setting:
             if state:
                 rows.load_state_dict(state)
-            pick = (lambda batch: torch.from_numpy(numpy.asarray(batch["x"]))) if self.kind == "tokens" else lambda batch: batch["x"]
+            pick = (lambda batch: torch.from_numpy(numpy.asarray(batch["x"], dtype="<i2"))) if self.kind == "tokens" else lambda batch: batch["x"]
             return data.Loader(self.job["samples"], lambda: map(pick, rows.iter(self.batch)), lambda seen: rows.state_dict())
         from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -123,6 +130,8 @@ class Streaming(Table):
 
 class Grain(Table):
     """Grain over eight ArrayRecord files, a sample a record, read by threads or by processes."""
+
+    package = "grain"
 
     def prepare(self, store):
         from array_record.python.array_record_module import ArrayRecordWriter
@@ -160,7 +169,7 @@ class Grain(Table):
 
 
 class Lance(Table):
-    """LanceDB's StreamingDataset, a split of the rows for each worker, in storage order."""
+    """LanceDB's StreamingDataset, a split of the rows for each worker, in storage order. Its threads do not survive a fork: each reading imports it."""
 
     def prepare(self, store):
         import lancedb
