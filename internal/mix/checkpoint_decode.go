@@ -41,7 +41,7 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
-		return c, "", fmt.Errorf("it is cut off or no checkpoint, so use another file: %w", err)
+		return c, "", fmt.Errorf("cut off or not JSON: %w", err)
 	}
 	if err := checkVersion(members); err != nil {
 		return c, "", err

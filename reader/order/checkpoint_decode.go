@@ -28,7 +28,7 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
-		return Checkpoint{}, fmt.Errorf("order: checkpoint: it is cut off or no checkpoint, so use another file: %w", err)
+		return Checkpoint{}, fmt.Errorf("order: checkpoint: cut off or not JSON: %w", err)
 	}
 	if err := checkVersion(members); err != nil {
 		return Checkpoint{}, err
