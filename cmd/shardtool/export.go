@@ -111,10 +111,10 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	switch {
 	case errors.Is(err, export.ErrForm):
 		text := strings.TrimPrefix(err.Error(), "export: "+export.ErrForm.Error()+": ")
-		if !strings.HasPrefix(text, strconv.Quote(f.as)) {
-			text = f.as + ": " + text
+		if strings.HasPrefix(text, strconv.Quote(f.as)) {
+			return usagef("--as %s; `shardtool export --help` describes them", text)
 		}
-		return usagef("--as %s", text)
+		return usagef("--as %s: %s", f.as, text)
 	case err != nil && stopped(ctx):
 		return stoppedError(ctx, err, "the same command continues the export")
 	case err != nil:

@@ -138,7 +138,7 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 		o.Form = Tar
 	}
 	if !slices.Contains(forms, o.Form) {
-		return nil, fmt.Errorf("export: %w: %q: use %s; `shardtool export --help` describes them", ErrForm, o.Form, strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"), " ", ", "))
+		return nil, fmt.Errorf("export: %w: %q: use %s", ErrForm, o.Form, strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"), " ", ", "))
 	}
 	e := &exporter{d: d, to: to, o: o, name: "data", res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - uint64(len(d.Info().Removed))}}
 	if o.View != "" {
