@@ -87,7 +87,7 @@ func count(r io.Reader, w io.Writer) (n counts, err error) {
 					failedIn[e.Package]++
 				}
 			} else {
-				endPackage(w, &n, e, failedIn[e.Package] > 0, output[id])
+				endPackage(w, &n, e, failedIn[e.Package] > 0, output)
 			}
 			if e.Test != "" && e.Action == "fail" {
 				show(w, e, output[id])
@@ -111,9 +111,9 @@ func (n *counts) add(action string) {
 	}
 }
 
-// endPackage prints a package's line, and what it said where it failed without a
-// failed test.
-func endPackage(w io.Writer, n *counts, e event, testFailed bool, output []string) {
+// endPackage prints a package's line. Where the package failed without a failed test, it prints what the package
+// said, and what each test said that had not ended: a panic and os.Exit end the process in a test's middle.
+func endPackage(w io.Writer, n *counts, e event, testFailed bool, output map[string][]string) {
 	switch {
 	case e.Action == "skip": // no test files
 	case e.Action == "pass":
@@ -121,7 +121,11 @@ func endPackage(w io.Writer, n *counts, e event, testFailed bool, output []strin
 	default:
 		if !testFailed {
 			n.failed++
-			fmt.Fprint(w, strings.Join(output, ""))
+			for _, id := range slices.Sorted(maps.Keys(output)) {
+				if strings.HasPrefix(id, e.Package+" ") {
+					fmt.Fprint(w, strings.Join(output[id], ""))
+				}
+			}
 		}
 		fmt.Fprintf(w, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
 	}

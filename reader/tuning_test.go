@@ -209,6 +209,10 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	}
 }
 
+// lessThanTheData is a budget with which a stream of some thousand samples reads blocks in every epoch. With all of
+// them in memory it sends no request after the first epoch, and the tuner has nothing to judge by.
+const lessThanTheData = 1 << 20
+
 // slowly takes batches with a step, until the stream's statistics satisfy until or the batches end.
 func slowly(t *testing.T, s *Stream, step time.Duration, until func(stats.Stream) bool) (st stats.Stream) {
 	t.Helper()
@@ -311,7 +315,7 @@ func TestAutotuneAsksForLess(t *testing.T) {
 	s := set.stream(t, StreamOptions{
 		Shuffle: true, GlobalBatch: 16, Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
 		Order:  OrderOptions{Lanes: 32, Delay: 4},
-		Tuning: Tuning{Workers: 2, tuneEvery: 5 * time.Millisecond},
+		Tuning: Tuning{Workers: 2, Memory: lessThanTheData, tuneEvery: 5 * time.Millisecond},
 	})
 	slowly(t, s, 0, func(st stats.Stream) bool { return st.Requests <= 16 })
 	s.Close()
