@@ -85,7 +85,7 @@ notes: ## what CHANGELOG.md has of the version in VERSION; CONTRIBUTING.md says 
 .PHONY: test
 test: ## every test; lists the tests left out with the reasons, and ends with a line of counts
 	@echo "make test: every test, in about ten minutes on two idle cores. Go fetches modules that are not on this machine yet: that needs a network."
-	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
+	@$(GO) test -json -timeout 30m $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
 
 .PHONY: corpora
 corpora: ## test files of other projects (a part of make test); CORPORA=DIR takes whole clones of them, too
