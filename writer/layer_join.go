@@ -14,8 +14,8 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/spill"
 	"github.com/shardtool/shardtool/writer/internal/keysort"
-	"github.com/shardtool/shardtool/writer/internal/spill"
 )
 
 // intake reads rows of a source and passes their records on, in their order. Payloads that are not

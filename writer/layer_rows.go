@@ -13,11 +13,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/extsort"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/internal/extsort"
 	"github.com/shardtool/shardtool/writer/internal/keysort"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )

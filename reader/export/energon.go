@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/extsort"
 	"github.com/shardtool/shardtool/internal/sections"
 )
 
@@ -133,8 +134,8 @@ func (e *exporter) energonMeta(ctx context.Context) error {
 func (e *exporter) energonRows(ctx context.Context, db *database) error {
 	samples, parts := db.tree(false), db.tree(false)
 	byTar, seq, full, byKey := db.tree(true), db.tree(true), db.tree(true), db.tree(true)
-	keys := &keySorter{}
-	defer keys.close()
+	keys := extsort.New("", 32<<20) // a key, a NUL that no key has, and the number of the row
+	defer keys.Close()
 	var row, part int64
 	file := int64(0)
 	for i, a := range e.res.Shards {
@@ -150,7 +151,7 @@ func (e *exporter) energonRows(ctx context.Context, db *database) error {
 			row++
 			samples.add(row, file, s.key, number, s.from, s.to-s.from)
 			byTar.add(0, file, number, row)
-			if err := keys.add(s.key, row); err != nil {
+			if err := keys.Add(binary.BigEndian.AppendUint64([]byte(s.key+"\x00"), uint64(row))); err != nil {
 				return err
 			}
 			for k, f := range s.fields {
@@ -167,15 +168,17 @@ func (e *exporter) energonRows(ctx context.Context, db *database) error {
 		file++
 	}
 	before := ""
-	for k, err := range keys.sorted() {
+	for record, err := range keys.All() {
 		if err != nil {
 			return err
 		}
-		if k.key == before && k.row > 0 {
-			return fmt.Errorf("%w: two samples have the key %q, and Energon needs different ones: pack the data set again with other keys", ErrName, k.key)
+		end := len(record) - 8
+		key := string(record[:end-1])
+		if key == before {
+			return fmt.Errorf("%w: two samples have the key %q, and Energon needs different ones: pack the data set again with other keys", ErrName, key)
 		}
-		before = k.key
-		byKey.add(0, k.key, k.row)
+		before = key
+		byKey.add(0, key, int64(binary.BigEndian.Uint64(record[end:])))
 	}
 	return db.finish([]object{
 		{"table", "samples", "samples", samples.finish(), sqlSamples},

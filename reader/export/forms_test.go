@@ -584,31 +584,6 @@ func TestCard(t *testing.T) {
 	}
 }
 
-// TestKeySort: keys that do not fit in memory are sorted all the same.
-func TestKeySort(t *testing.T) {
-	s := &keySorter{limit: 1000}
-	defer s.close()
-	var want []keyRow
-	for i := range int64(5000) {
-		k := keyRow{fmt.Sprint(i * 7919 % 4999), i}
-		want = append(want, k)
-		if err := s.add(k.key, k.row); err != nil {
-			t.Fatal(err)
-		}
-	}
-	slices.SortFunc(want, keyRow.compare)
-	i := 0
-	for k, err := range s.sorted() {
-		if err != nil || k != want[i] {
-			t.Fatal(i, k, err)
-		}
-		i++
-	}
-	if i != len(want) {
-		t.Error(i)
-	}
-}
-
 // TestCroissant: the description lists the shards with their hashes; samples that are left out cannot
 // be described.
 func TestCroissant(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/spill"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -75,7 +76,7 @@ func newTokens(ctx context.Context, d *reader.Dataset) (*tokens, error) {
 
 // bin gives put the tokens of all samples, and notes their numbers in a temporary file.
 func (t *tokens) bin(ctx context.Context, d *reader.Dataset, put func([]byte) error) (err error) {
-	if t.lengths, err = temporary(); err != nil {
+	if t.lengths, err = spill.Create(""); err != nil {
 		return err
 	}
 	lengths := bufio.NewWriterSize(t.lengths, 1<<20)
@@ -198,7 +199,7 @@ func (t *tokens) numbers(put func([]byte) error, number func([]byte, int64) ([]b
 }
 
 func (t *tokens) close() {
-	if t != nil && t.lengths != nil {
-		t.lengths.Close()
+	if t != nil {
+		_ = spill.Close(t.lengths) // it only frees
 	}
 }

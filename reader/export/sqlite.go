@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"io"
 	"os"
+
+	"github.com/shardtool/shardtool/internal/spill"
 )
 
 // database writes an SQLite database of tables and indexes whose rows come in order, as
@@ -32,7 +34,7 @@ type object struct {
 }
 
 func newDatabase() (*database, error) {
-	f, err := temporary()
+	f, err := spill.Create("")
 	if err != nil {
 		return nil, err
 	}
@@ -41,20 +43,7 @@ func newDatabase() (*database, error) {
 	return d, nil
 }
 
-// temporary returns a file that goes away when it is closed.
-func temporary() (*os.File, error) {
-	f, err := os.CreateTemp("", "shardtool-export-")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func (d *database) close() error { return d.f.Close() }
+func (d *database) close() error { return spill.Close(d.f) }
 
 func (d *database) reader() io.Reader {
 	return io.NewSectionReader(d.f, 0, int64(d.pages)*pageSize)

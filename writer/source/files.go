@@ -16,9 +16,9 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/extsort"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/internal/extsort"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 

@@ -15,7 +15,7 @@ import (
 	"os"
 
 	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/writer/internal/spill"
+	"github.com/shardtool/shardtool/internal/spill"
 )
 
 // Sorter takes entries and returns them in order, any number of times. It is for one goroutine. One

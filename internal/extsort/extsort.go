@@ -15,7 +15,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/shardtool/shardtool/writer/internal/spill"
+	"github.com/shardtool/shardtool/internal/spill"
 )
 
 // Sorter takes records and returns them in order, any number of times. It is for one goroutine. One
