@@ -15,9 +15,16 @@ import (
 	"testing"
 )
 
-// randomTokens writes a .npy file of ids that do not compress.
-func randomTokens(name string, n int, seed byte) error {
-	head := fmt.Sprintf("{'descr': '<u2', 'fortran_order': False, 'shape': (%d,), }", n)
+// randomTokens writes a .npy file of ids that do not compress, in one dimension or with this shape.
+func randomTokens(name string, n int, seed byte, shape ...int) error {
+	head := "{'descr': '<u2', 'fortran_order': False, 'shape': ("
+	if shape == nil {
+		shape = []int{n}
+	}
+	for _, length := range shape {
+		head += fmt.Sprintf("%d,", length)
+	}
+	head += "), }"
 	head += strings.Repeat(" ", 128-10-1-len(head)) + "\n"
 	out := append([]byte("\x93NUMPY\x01\x00"), byte(len(head)), 0)
 	ids := make([]byte, 2*n)
