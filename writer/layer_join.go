@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/spill"
-	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
 
 // intake reads rows of a source and passes their records on, in their order. Payloads that are not
@@ -138,9 +138,9 @@ type join struct {
 	file   *os.File
 	out    *bufio.Writer
 	size   uint64
-	byHash *keysort.Sorter // hash of the key, place of the row in the file
-	byRow  *keysort.Sorter // place of the row, number of the sample
-	shift  int             // of places in byRow, whose sorter wants their high bits to differ
+	byHash *keysort.Sorter[samplekey.Entry] // hash of the key, place of the row in the file
+	byRow  *keysort.Sorter[samplekey.Entry] // place of the row, number of the sample
+	shift  int                              // of places in byRow, whose sorter wants their high bits to differ
 }
 
 func newJoin(dir string, memory int64) (*join, error) {
@@ -148,11 +148,11 @@ func newJoin(dir string, memory int64) (*join, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &join{dir: dir, memory: memory, file: file, out: bufio.NewWriterSize(file, 256<<10), byHash: keysort.New(dir, memory/2)}, nil
+	return &join{dir: dir, memory: memory, file: file, out: bufio.NewWriterSize(file, 256<<10), byHash: keysort.New[samplekey.Entry](dir, memory/2)}, nil
 }
 
 func (j *join) close() {
-	for _, s := range []*keysort.Sorter{j.byHash, j.byRow} {
+	for _, s := range []*keysort.Sorter[samplekey.Entry]{j.byHash, j.byRow} {
 		if s != nil {
 			_ = s.Close()
 		}
@@ -195,7 +195,7 @@ func (j *join) match(base func() (samplekey.Entry, bool, error), wanted func(num
 	if err := j.out.Flush(); err != nil {
 		return fmt.Errorf("writing a temporary file for sorting: %w", err)
 	}
-	j.byRow, j.shift = keysort.New(j.dir, j.memory/2), bits.LeadingZeros64(j.size)
+	j.byRow, j.shift = keysort.New[samplekey.Entry](j.dir, j.memory/2), bits.LeadingZeros64(j.size)
 	of, more, err := base()
 	var last samplekey.Entry
 	var numbers []uint64 // of samples with the hash of last

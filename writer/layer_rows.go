@@ -14,11 +14,11 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/extsort"
+	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/internal/keysort"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
@@ -110,7 +110,7 @@ func (b *layerBase) entries(ctx context.Context, dir string, memory int64) (next
 	if !allNumbered(b.m.Shards) {
 		return nil, nil, fmt.Errorf("%v has no keys table to find samples by: give the rows in the order of the samples", b.store)
 	}
-	t := &totals{keys: keysort.New(dir, memory)}
+	t := &totals{keys: keysort.New[samplekey.Entry](dir, memory)}
 	if err := t.numberedKeys(b.m.Shards, func(int) bool { return false }); err != nil {
 		return nil, nil, errors.Join(err, t.keys.Close())
 	}

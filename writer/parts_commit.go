@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
 
 // CommitOptions are the options of Commit.
@@ -244,7 +244,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 }
 
 // addKeys adds the entries of a keys table; from is the number of its first sample.
-func addKeys(to *keysort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) error {
+func addKeys(to *keysort.Sorter[samplekey.Entry], mu *sync.Mutex, keys *keyStream, from uint64) error {
 	for {
 		if err := keys.fill(); err != nil || len(keys.ready) == 0 {
 			return err

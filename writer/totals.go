@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
 
 // totals adds up a generation: the emitter fills it shard by shard, Commit from the manifests of
@@ -19,8 +19,8 @@ type totals struct {
 	// values are the totals of integer attributes; nil for one whose total cannot be known, because
 	// an older program wrote a part of the samples.
 	values  map[string]*sections.AttrTotal
-	keys    *keysort.Sorter // (key hash, sample number) of this generation's own samples
-	numbers uint64          // number of the next sample, counted from the generation appended to
+	keys    *keysort.Sorter[samplekey.Entry] // (key hash, sample number) of this generation's own samples
+	numbers uint64                           // number of the next sample, counted from the generation appended to
 	// tabled names the shards of parts whose keys were added to keys, numbered ones too; numbered
 	// reports that the numbered keys of all other shards were added.
 	tabled   map[string]bool
@@ -34,7 +34,7 @@ type totals struct {
 func newTotals(opt *Options, base *sections.Manifest) *totals {
 	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*sections.AttrTotal{}}
 	t.lists = newQuarantine(opt.TempDir)
-	t.keys = keysort.New(opt.TempDir, min(64<<20, opt.Memory/4))
+	t.keys = keysort.New[samplekey.Entry](opt.TempDir, min(64<<20, opt.Memory/4))
 	if base != nil {
 		for _, f := range base.Fields {
 			t.fields[f.Name] = &f

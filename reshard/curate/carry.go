@@ -38,7 +38,7 @@ func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View,
 	j.each = func(_ context.Context, f func(key []byte) error) error {
 		return chosen(func(key string, _ uint32) error { return f([]byte(key)) })
 	}
-	if err := chosen(func(key string, weight uint32) error { return j.add(recordOf([]byte(key), uint64(weight))) }); err != nil {
+	if err := chosen(func(key string, weight uint32) error { return j.Add(recordOf([]byte(key), uint64(weight))) }); err != nil {
 		return nil, m.report, err
 	}
 	j.found = func(number uint64, r record) error {
@@ -46,7 +46,7 @@ func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View,
 		if v.Subset() {
 			v.Chosen[number/8] |= 1 << (number % 8)
 		} else {
-			v.Weights[number] = uint32(r.value)
+			v.Weights[number] = uint32(r.Value)
 		}
 		return nil
 	}

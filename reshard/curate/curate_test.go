@@ -230,36 +230,6 @@ func TestIndexed(t *testing.T) {
 	}
 }
 
-// TestSorter: records come back in order, through memory and through the file.
-func TestSorter(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{0, 1, 1023, 1024, 1025, 50_000} {
-		s := newSorter(t.TempDir(), 1)
-		var want []record
-		for range n {
-			r := record{rnd.Uint64N(50), rnd.Uint64N(50), rnd.Uint64N(50)}
-			want = append(want, r)
-			if err := s.add(r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		slices.SortFunc(want, record.compare)
-		var got []record
-		for r, err := range s.all() {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, r)
-		}
-		if !slices.Equal(got, want) || (n == 50_000) != (s.file != nil) {
-			t.Errorf("%d records: %d came, file %v", n, len(got), s.file)
-		}
-		if err := s.close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestSameHash: keys with equal hashes are distinguished by the keys themselves. Keys with one full
 // hash are not known, so the joiner is given records with the same hash.
 func TestSameHash(t *testing.T) {
@@ -270,18 +240,18 @@ func TestSameHash(t *testing.T) {
 	defer j.close()
 	own := recordOf([]byte(all[4].key), 0)
 	other := own
-	other.check++
+	other.Check++
 	j.each = func(context.Context, func([]byte) error) error { return nil }
 	var got []uint64
 	j.found = func(number uint64, r record) error {
-		if r.check != own.check {
+		if r.Check != own.Check {
 			t.Errorf("sample %d is found by another key", number)
 		}
 		got = append(got, number)
 		return nil
 	}
 	for _, r := range []record{other, own} {
-		if err := j.add(r); err != nil {
+		if err := j.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}

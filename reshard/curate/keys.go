@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/samplekey"
 )
 
@@ -63,11 +64,17 @@ func (l *KeyList) each(ctx context.Context, f func(key []byte) error) error {
 	}
 }
 
+// record is a key by two hashes, with a value: a weight, or the number of a sample.
+type record = keysort.Checked
+
+// same reports whether records are of one key.
+func same(r, o record) bool { return r.Hash == o.Hash && r.Check == o.Check }
+
 // recordOf is a key by its hashes: the one in the keys table and the next eight bytes of the
 // SHA-256.
 func recordOf(key []byte, value uint64) record {
 	sum := sha256.Sum256(key)
-	return record{binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]), value}
+	return record{Hash: binary.BigEndian.Uint64(sum[:]), Check: binary.BigEndian.Uint64(sum[8:]), Value: value}
 }
 
 // match sets the bits of the samples whose keys are listed.
@@ -78,7 +85,7 @@ func (m *maker) match(ctx context.Context, list *KeyList, chosen []byte) error {
 	place := uint64(0)
 	err := list.each(ctx, func(key []byte) error {
 		place++
-		return j.add(recordOf(key, place))
+		return j.Add(recordOf(key, place))
 	})
 	if err != nil {
 		return err
@@ -95,7 +102,7 @@ func (m *maker) match(ctx context.Context, list *KeyList, chosen []byte) error {
 type joiner struct {
 	m    *maker
 	name string // of the list, for errors
-	*sorter
+	*keysort.Sorter[record]
 	once  bool // a key that is there twice is an error
 	each  func(ctx context.Context, f func(key []byte) error) error
 	found func(number uint64, r record) error
@@ -111,10 +118,10 @@ type suspect struct {
 }
 
 func (m *maker) joiner(name string) *joiner {
-	return &joiner{m: m, name: name, sorter: newSorter(m.spec.Temp, m.spec.Memory)}
+	return &joiner{m: m, name: name, Sorter: keysort.New[record](m.spec.Temp, m.spec.Memory)}
 }
 
-func (j *joiner) close() { _ = j.sorter.close() } // it only frees
+func (j *joiner) close() { _ = j.Close() } // it only frees
 
 // join calls found for every sample with a key of the list.
 func (j *joiner) join(ctx context.Context) error {
@@ -127,17 +134,17 @@ func (j *joiner) join(ctx context.Context) error {
 	defer stop()
 	s := cursors{next: next}
 	var keys []record // with one hash
-	for r, err := range j.all() {
+	for r, err := range j.All() {
 		if err != nil {
 			return err
 		}
-		if len(keys) > 0 && r.hash != keys[0].hash {
+		if len(keys) > 0 && r.Hash != keys[0].Hash {
 			if err := j.one(&s, keys); err != nil {
 				return err
 			}
 			keys = keys[:0]
 		}
-		if n := len(keys); n > 0 && keys[n-1].check == r.check {
+		if n := len(keys); n > 0 && same(keys[n-1], r) {
 			if j.once {
 				return j.twice(ctx, r)
 			}
@@ -158,7 +165,7 @@ func (j *joiner) join(ctx context.Context) error {
 
 // one finds the samples of keys that have one hash.
 func (j *joiner) one(s *cursors, keys []record) error {
-	numbers, err := s.of(keys[0].hash)
+	numbers, err := s.of(keys[0].Hash)
 	switch {
 	case err != nil:
 		return err
@@ -188,7 +195,7 @@ func (j *joiner) decide(ctx context.Context) error {
 		}
 		own := recordOf([]byte(key), 0)
 		for _, k := range s.keys {
-			if k.check == own.check {
+			if k.Check == own.Check {
 				met[k] = true
 				if err := j.found(s.number, k); err != nil {
 					return err
@@ -213,10 +220,10 @@ const mostNamed = 10
 // first ones are named, and found early.
 func (j *joiner) miss(r record) {
 	j.m.report.MissingKeys.Count++
-	if len(j.missing) == mostNamed && r.value >= j.missing[mostNamed-1].value {
+	if len(j.missing) == mostNamed && r.Value >= j.missing[mostNamed-1].Value {
 		return
 	}
-	at, _ := slices.BinarySearchFunc(j.missing, r, func(a, b record) int { return cmp.Compare(a.value, b.value) })
+	at, _ := slices.BinarySearchFunc(j.missing, r, func(a, b record) int { return cmp.Compare(a.Value, b.Value) })
 	j.missing = slices.Insert(j.missing, at, r)
 	j.missing = j.missing[:min(len(j.missing), mostNamed)]
 }
@@ -228,8 +235,8 @@ func (j *joiner) nameMissing(ctx context.Context) error {
 		named := map[uint64]bool{}
 		err := j.each(ctx, func(key []byte) error {
 			r := recordOf(key, 0)
-			if slices.ContainsFunc(j.missing, func(x record) bool { return x.hash == r.hash && x.check == r.check }) && !named[r.check] && len(missing.Some) < mostNamed {
-				named[r.check] = true
+			if slices.ContainsFunc(j.missing, func(x record) bool { return same(x, r) }) && !named[r.Check] && len(missing.Some) < mostNamed {
+				named[r.Check] = true
 				missing.Some = append(missing.Some, string(key))
 			}
 			if len(named) == len(j.missing) {
@@ -253,7 +260,7 @@ var errEnough = errors.New("enough")
 func (j *joiner) twice(ctx context.Context, r record) error {
 	text := ""
 	err := j.each(ctx, func(key []byte) error {
-		if x := recordOf(key, 0); x.hash == r.hash && x.check == r.check {
+		if same(recordOf(key, 0), r) {
 			text = string(key)
 			return errEnough
 		}
@@ -275,8 +282,8 @@ func (m *maker) samples(ctx context.Context) (of iter.Seq2[[]samplekey.Entry, er
 
 // indexed is samples out of the indexes of shards, for a data set without a keys table.
 func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]samplekey.Entry, error], done func(), err error) {
-	s := newSorter(m.spec.Temp, m.spec.Memory)
-	done = func() { _ = s.close() }
+	s := keysort.New[samplekey.Entry](m.spec.Temp, m.spec.Memory)
+	done = func() { _ = s.Close() }
 	for i := range m.d.NumShards() {
 		ix, err := m.d.Index(ctx, i)
 		if err != nil {
@@ -289,7 +296,7 @@ func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]samplekey.Entry, er
 			return nil, nil, err
 		}
 		for k, key := range ix.Keys.All() {
-			if err := s.add(record{samplekey.Hash(key), 0, first + uint64(k)}); err != nil {
+			if err := s.Add(samplekey.Entry{Hash: samplekey.Hash(key), Number: first + uint64(k)}); err != nil {
 				done()
 				return nil, nil, err
 			}
@@ -297,8 +304,8 @@ func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]samplekey.Entry, er
 	}
 	return func(yield func([]samplekey.Entry, error) bool) {
 		one := make([]samplekey.Entry, 1)
-		for r, err := range s.all() {
-			one[0] = samplekey.Entry{Hash: r.hash, Number: r.value}
+		for e, err := range s.All() {
+			one[0] = e
 			if !yield(one, err) || err != nil {
 				return
 			}

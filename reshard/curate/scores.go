@@ -120,13 +120,13 @@ func (m *maker) scores(ctx context.Context, w []float64) error {
 		return s.each(ctx, func(key string, _ float64) error { return f([]byte(key)) })
 	}
 	err := s.each(ctx, func(key string, score float64) error {
-		return j.add(recordOf([]byte(key), math.Float64bits(score)))
+		return j.Add(recordOf([]byte(key), math.Float64bits(score)))
 	})
 	if err != nil {
 		return err
 	}
 	j.found = func(number uint64, r record) error {
-		w[number] = math.Float64frombits(r.value)
+		w[number] = math.Float64frombits(r.Value)
 		return nil
 	}
 	return j.join(ctx)

@@ -1,5 +1,6 @@
-// Package keysort sorts the entries of a keys table, which may not fit in memory: runs of them are
-// sorted in memory, spilled to a temporary file beside the caller, and merged.
+// Package keysort sorts records that begin with a hash, such as the entries of a keys table, and that
+// may not fit in memory: runs of them are sorted in memory, spilled to a temporary file beside the
+// caller, and merged.
 //
 // A run is distributed by the bytes of the hash instead of compared: hashes are uniform, so two or
 // three passes leave groups of a few dozen. That takes 40 ns per entry where comparing records
@@ -14,19 +15,18 @@ import (
 	"iter"
 	"os"
 
-	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/spill"
 )
 
 // Sorter takes entries and returns them in order, any number of times. It is for one goroutine. One
 // iterator of All may run at a time.
-type Sorter struct {
+type Sorter[R Record] struct {
 	dir     string
 	room    int // entries of a run
-	fill    []samplekey.Entry
-	scratch []samplekey.Entry // used by the goroutine of spilled while it runs
-	spilled chan error        // result of the run being spilled; nil for none
-	spare   []samplekey.Entry // the run being spilled, to fill again
+	fill    []R
+	scratch []R        // used by the goroutine of spilled while it runs
+	spilled chan error // result of the run being spilled; nil for none
+	spare   []R        // the run being spilled, to fill again
 	file    *os.File
 	runs    []int // entries of each run in the file, one after the other
 	sealed  bool
@@ -34,21 +34,23 @@ type Sorter struct {
 }
 
 const (
-	entryLen  = 8 + 8 // hash and number, little-endian
 	leastRoom = 1 << 10
 	mostRoom  = 64 << 20
 )
 
-// New returns a Sorter that holds about limit bytes in memory (at least 48 KiB, at most 3 GiB) and
+// size returns the length of a record in the file: its numbers, little-endian.
+func size[R Record]() int { return 8 * len(numbers(new(R))) }
+
+// New returns a Sorter that holds about limit bytes in memory (at least some 48 KiB, a few GiB at most) and
 // spills to a file in dir, or in the system's folder for temporary files if dir is empty. The
 // caller must Close it.
-func New(dir string, limit int64) *Sorter {
+func New[R Record](dir string, limit int64) *Sorter[R] {
 	const arrays = 3 // one that fills, one being spilled, and the scratch space for sorting it
-	return &Sorter{dir: dir, room: int(min(max(limit/(arrays*entryLen), leastRoom), mostRoom))}
+	return &Sorter[R]{dir: dir, room: int(min(max(limit/int64(arrays*size[R]()), leastRoom), mostRoom))}
 }
 
 // Add adds an entry.
-func (s *Sorter) Add(e samplekey.Entry) error {
+func (s *Sorter[R]) Add(e R) error {
 	if len(s.fill) == cap(s.fill) && !s.grow() {
 		return s.err
 	}
@@ -58,7 +60,7 @@ func (s *Sorter) Add(e samplekey.Entry) error {
 
 // grow makes room for one more entry: a longer array, or an empty one after a full run. It returns
 // false after an error.
-func (s *Sorter) grow() bool {
+func (s *Sorter[R]) grow() bool {
 	if s.sealed && s.err == nil {
 		s.err = errors.New("keysort: added after reading") // a bug of the caller
 	}
@@ -66,7 +68,7 @@ func (s *Sorter) grow() bool {
 		return false
 	}
 	if n := len(s.fill); n < s.room {
-		longer := make([]samplekey.Entry, n, min(max(2*n, leastRoom), s.room))
+		longer := make([]R, n, min(max(2*n, leastRoom), s.room))
 		copy(longer, s.fill)
 		s.fill = longer
 		return true
@@ -76,7 +78,7 @@ func (s *Sorter) grow() bool {
 
 // spill starts to sort and write the full run. An error of this run is returned by the next call of
 // wait.
-func (s *Sorter) spill() error {
+func (s *Sorter[R]) spill() error {
 	if err := s.wait(); err != nil {
 		return err
 	}
@@ -86,9 +88,9 @@ func (s *Sorter) spill() error {
 		}
 	}
 	if s.spare == nil {
-		s.spare, s.scratch = make([]samplekey.Entry, 0, s.room), make([]samplekey.Entry, s.room)
+		s.spare, s.scratch = make([]R, 0, s.room), make([]R, s.room)
 	}
-	run, scratch, off := s.fill, s.scratch, s.entries()*entryLen
+	run, scratch, off := s.fill, s.scratch, s.entries()*int64(size[R]())
 	s.fill, s.spare = s.spare[:0], run
 	s.runs = append(s.runs, len(run))
 	done := make(chan error, 1)
@@ -101,7 +103,7 @@ func (s *Sorter) spill() error {
 }
 
 // wait waits for the run being spilled.
-func (s *Sorter) wait() error {
+func (s *Sorter[R]) wait() error {
 	if s.spilled != nil {
 		if err := <-s.spilled; err != nil && s.err == nil {
 			s.err = fmt.Errorf("writing a temporary file for sorting: %w", err)
@@ -112,19 +114,20 @@ func (s *Sorter) wait() error {
 }
 
 // entries is the number of entries in the file.
-func (s *Sorter) entries() (n int64) {
+func (s *Sorter[R]) entries() (n int64) {
 	for _, r := range s.runs {
 		n += int64(r)
 	}
 	return n
 }
 
-func write(f *os.File, off int64, run []samplekey.Entry) error {
+func write[R Record](f *os.File, off int64, run []R) error {
 	buf := make([]byte, 0, 256<<10)
-	for i, e := range run {
-		buf = binary.LittleEndian.AppendUint64(buf, e.Hash)
-		buf = binary.LittleEndian.AppendUint64(buf, e.Number)
-		if len(buf) == cap(buf) || i == len(run)-1 {
+	for i, r := range run {
+		for _, n := range numbers(&r) {
+			buf = binary.LittleEndian.AppendUint64(buf, n)
+		}
+		if len(buf)+size[R]() > cap(buf) || i == len(run)-1 {
 			n, err := f.WriteAt(buf, off)
 			if err != nil {
 				return err
@@ -136,14 +139,14 @@ func write(f *os.File, off int64, run []samplekey.Entry) error {
 }
 
 // All yields the entries in order. No entry may be added after the first call.
-func (s *Sorter) All() iter.Seq2[samplekey.Entry, error] {
+func (s *Sorter[R]) All() iter.Seq2[R, error] {
 	if !s.sealed && s.err == nil {
 		s.seal()
 	}
-	return func(yield func(samplekey.Entry, error) bool) {
+	return func(yield func(R, error) bool) {
 		switch {
 		case s.err != nil:
-			yield(samplekey.Entry{}, s.err)
+			yield(*new(R), s.err)
 		case len(s.runs) > 0:
 			s.merge(yield)
 		default:
@@ -157,10 +160,10 @@ func (s *Sorter) All() iter.Seq2[samplekey.Entry, error] {
 }
 
 // seal sorts what was added last.
-func (s *Sorter) seal() {
+func (s *Sorter[R]) seal() {
 	s.sealed = true
 	if len(s.runs) == 0 {
-		sortEntries(s.fill, make([]samplekey.Entry, len(s.fill)))
+		sortEntries(s.fill, make([]R, len(s.fill)))
 	} else {
 		if len(s.fill) > 0 && s.spill() != nil {
 			return
@@ -172,15 +175,15 @@ func (s *Sorter) seal() {
 }
 
 // cursor reads a run.
-type cursor struct {
-	now  samplekey.Entry
+type cursor[R Record] struct {
+	now  R
 	r    *io.SectionReader
 	buf  []byte
 	rest []byte // of buf
 }
 
 // next returns false at the end of the run.
-func (c *cursor) next() (bool, error) {
+func (c *cursor[R]) next() (bool, error) {
 	if len(c.rest) == 0 {
 		left := c.r.Size() - c.at()
 		if left == 0 {
@@ -194,27 +197,30 @@ func (c *cursor) next() (bool, error) {
 			return false, fmt.Errorf("temporary file for sorting: %w", err)
 		}
 	}
-	c.now = samplekey.Entry{Hash: binary.LittleEndian.Uint64(c.rest), Number: binary.LittleEndian.Uint64(c.rest[8:])}
-	c.rest = c.rest[entryLen:]
+	for k, now := 0, numbers(&c.now); k < len(now); k++ {
+		now[k] = binary.LittleEndian.Uint64(c.rest[8*k:])
+	}
+	c.rest = c.rest[size[R]():]
 	return true, nil
 }
 
-func (c *cursor) at() int64 {
+func (c *cursor[R]) at() int64 {
 	n, _ := c.r.Seek(0, io.SeekCurrent) // cannot fail
 	return n
 }
 
 // merge reads all runs at once, each through a buffer of the memory divided by the number of runs,
 // 4 KiB to 1 MiB.
-func (s *Sorter) merge(yield func(samplekey.Entry, error) bool) {
-	size := max(4<<10, min(1<<20, s.room*entryLen/len(s.runs))) / entryLen * entryLen
-	heap := make([]*cursor, 0, len(s.runs)) // the least entry first
+func (s *Sorter[R]) merge(yield func(R, error) bool) {
+	each := size[R]()
+	room := max(4<<10, min(1<<20, s.room*each/len(s.runs))) / each * each
+	heap := make([]*cursor[R], 0, len(s.runs)) // the least entry first
 	off := int64(0)
 	for _, n := range s.runs {
-		c := &cursor{r: io.NewSectionReader(s.file, off, int64(n)*entryLen), buf: make([]byte, size)}
-		off += int64(n) * entryLen
+		c := &cursor[R]{r: io.NewSectionReader(s.file, off, int64(n*each)), buf: make([]byte, room)}
+		off += int64(n * each)
 		if _, err := c.next(); err != nil { // no run is empty
-			yield(samplekey.Entry{}, err)
+			yield(*new(R), err)
 			return
 		}
 		heap = append(heap, c)
@@ -228,7 +234,7 @@ func (s *Sorter) merge(yield func(samplekey.Entry, error) bool) {
 		}
 		more, err := heap[0].next()
 		if err != nil {
-			yield(samplekey.Entry{}, err)
+			yield(*new(R), err)
 			return
 		}
 		if !more {
@@ -241,16 +247,16 @@ func (s *Sorter) merge(yield func(samplekey.Entry, error) bool) {
 }
 
 // down restores the heap below i.
-func down(heap []*cursor, i int) {
+func down[R Record](heap []*cursor[R], i int) {
 	for {
 		least := 2*i + 1
 		if least >= len(heap) {
 			return
 		}
-		if right := least + 1; right < len(heap) && less(heap[right].now, heap[least].now) {
+		if right := least + 1; right < len(heap) && less(&heap[right].now, &heap[least].now) {
 			least = right
 		}
-		if !less(heap[least].now, heap[i].now) {
+		if !less(&heap[least].now, &heap[i].now) {
 			return
 		}
 		heap[i], heap[least] = heap[least], heap[i]
@@ -259,7 +265,7 @@ func down(heap []*cursor, i int) {
 }
 
 // Close frees memory and the temporary file.
-func (s *Sorter) Close() error {
+func (s *Sorter[R]) Close() error {
 	_ = s.wait() // Add or All returned its error
 	s.fill, s.spare, s.scratch, s.runs, s.sealed = nil, nil, nil, nil, true
 	s.err = errors.New("sorter is closed")

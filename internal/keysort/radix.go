@@ -1,21 +1,17 @@
 package keysort
 
-import (
-	"slices"
-
-	"github.com/shardtool/shardtool/internal/samplekey"
-)
+import "slices"
 
 // fewEntries is the length from which comparing is faster than distributing by a byte.
 const fewEntries = 64
 
 // sortEntries sorts a. scratch is as long as a.
-func sortEntries(a, scratch []samplekey.Entry) { sortFrom(a, scratch, 64) }
+func sortEntries[R Record](a, scratch []R) { sortFrom(a, scratch, 64) }
 
 // sortFrom sorts entries whose hashes differ in their lowest bits only. It distributes them by the
 // highest byte of those bits, then sorts the groups. Each level reads and writes a once, whatever
 // the hashes are.
-func sortFrom(a, scratch []samplekey.Entry, bits uint) {
+func sortFrom[R Record](a, scratch []R, bits uint) {
 	if len(a) <= fewEntries || bits == 0 { // at bits = 0 all hashes are equal
 		sortFew(a)
 		return
@@ -23,7 +19,7 @@ func sortFrom(a, scratch []samplekey.Entry, bits uint) {
 	bits -= 8
 	var counts [256]int
 	for i := range a {
-		counts[byte(a[i].Hash>>bits)]++
+		counts[byte(hash(&a[i])>>bits)]++
 	}
 	var at [256]int
 	begin := 0
@@ -31,9 +27,9 @@ func sortFrom(a, scratch []samplekey.Entry, bits uint) {
 		at[i] = begin
 		begin += n
 	}
-	for _, e := range a {
-		d := byte(e.Hash >> bits)
-		scratch[at[d]] = e
+	for i := range a {
+		d := byte(hash(&a[i]) >> bits)
+		scratch[at[d]] = a[i]
 		at[d]++
 	}
 	copy(a, scratch)
@@ -44,20 +40,22 @@ func sortFrom(a, scratch []samplekey.Entry, bits uint) {
 	}
 }
 
-func sortFew(a []samplekey.Entry) {
+func sortFew[R Record](a []R) {
 	if len(a) > fewEntries {
-		slices.SortFunc(a, samplekey.Entry.Compare)
+		slices.SortFunc(a, compare)
 		return
 	}
 	for i := 1; i < len(a); i++ {
 		e, k := a[i], i
-		for ; k > 0 && less(e, a[k-1]); k-- {
+		for ; k > 0 && less(&e, &a[k-1]); k-- {
 			a[k] = a[k-1]
 		}
 		a[k] = e
 	}
 }
 
-func less(a, b samplekey.Entry) bool {
-	return a.Hash < b.Hash || a.Hash == b.Hash && a.Number < b.Number
+func less[R Record](a, b *R) bool {
+	return hash(a) < hash(b) || hash(a) == hash(b) && compare(*a, *b) < 0
 }
+
+func compare[R Record](a, b R) int { return slices.Compare(numbers(&a), numbers(&b)) }
