@@ -120,14 +120,10 @@ func (d *Dataset) expect(fields []string) error {
 		fields := d.Fields()
 		i := slices.IndexFunc(fields, func(f format.FieldTotal) bool { return f.Name == want })
 		if i < 0 {
-			have := make([]string, len(fields))
-			for j := range have {
-				have[j] = fields[j].Name
-			}
-			return fmt.Errorf("reader: %w: %v has no field %q; it has %s", ErrFields, d.Store(), want, strings.Join(have, ", "))
+			return d.noField(want)
 		}
 		if n := fields[i].Samples; n != d.tables.Samples {
-			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.Store())
+			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v: declare it with a question mark if samples may lack it", ErrFields, want, n, d.tables.Samples, d.Store())
 		}
 	}
 	return nil

@@ -252,7 +252,7 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 	for _, name := range wanted {
 		name, optional := strings.CutSuffix(name, "?")
 		if _, ok := owner[name]; !ok && !optional {
-			return fmt.Errorf("reader: %w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Sorted(maps.Keys(owner)), ", "))
+			return d.noField(name)
 		}
 		all[name] = true
 	}
@@ -277,6 +277,17 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 	}
 	d.parts = slices.DeleteFunc(slices.Clone(d.parts), func(p part) bool { return !p.wanted && p.layer != "" })
 	return nil
+}
+
+// noField is the error of a field that neither the data set nor a layer has.
+func (d *Dataset) noField(name string) error {
+	has := map[string]bool{}
+	for i := range d.all {
+		for _, f := range d.all[i].tables.Fields {
+			has[f.Name] = true
+		}
+	}
+	return fmt.Errorf("reader: %w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Sorted(maps.Keys(has)), ", "))
 }
 
 // plain reports whether samples are delivered as the data set itself has them.

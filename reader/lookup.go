@@ -165,7 +165,7 @@ func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbe
 // notFound names the keys before and after the one that is not there, from the index of one shard
 // at most.
 func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error {
-	hint := ": `shardtool ls` lists the keys"
+	hint := "; `shardtool ls` lists the keys"
 	if len(shards) > 0 {
 		if ix, err := d.catalog.Index(ctx, shards[0]); err == nil {
 			if _, found := ix.Keys.Find(key); found { // the keys table was asked

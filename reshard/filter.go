@@ -91,7 +91,7 @@ func (c *condition) bind(sets []*set) error {
 	case found:
 		return nil
 	case names == nil:
-		return optionf("%w", c.Errorf("the samples have no attributes; name them when the rows are packed"))
+		return optionf("%w", c.Errorf("the data set has no attributes; name them when the rows are packed"))
 	}
 	return optionf("%w", c.Errorf("there is no attribute %q, there are %q", c.Column, names))
 }

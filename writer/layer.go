@@ -20,7 +20,7 @@ var (
 	// ErrUnknownKey: a row has a key that no sample of the base has.
 	ErrUnknownKey = errors.New("unknown key")
 	// ErrMissingRow: a sample of the base has no row.
-	ErrMissingRow = errors.New("a sample has no row")
+	ErrMissingRow = errors.New("samples without a row")
 	// ErrNotLayer: there is a data set that is no layer of the base.
 	ErrNotLayer = errors.New("not a layer of this data set")
 

@@ -145,7 +145,7 @@ func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error
 		res, err = Prune(ctx, store, PruneOptions{Keep: 1, Grace: -1})
 	}
 	if err == nil && sum == nil && len(res.Objects) == 0 {
-		err = fmt.Errorf("there is none: `shardtool layer ls` lists layers%w", plain.Silent(fs.ErrNotExist))
+		err = fmt.Errorf("there is no such layer: `shardtool layer ls` lists layers%w", plain.Silent(fs.ErrNotExist))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writer: layer %v: %w", store, err)

@@ -338,7 +338,7 @@ func (s *layerSource) missing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: the source has none for %q (sample %d), and for %d samples in all: add the rows, or allow samples without them", ErrMissingRow, key, firstOne, count)
+	return fmt.Errorf("%w: %d in all, the first is %q (number %d): add rows for them, or allow such samples", ErrMissingRow, count, key, firstOne)
 }
 
 // ordered takes the rows of an ordered source for the current shard.
@@ -465,8 +465,8 @@ func (s *layerSource) begin(ctx context.Context) error {
 func (s *layerSource) lacks(o *openLayerShard) error {
 	for i, key := range o.keys {
 		if n := s.at[s.shard] + uint64(i); !s.had(n) && !o.empty[i] {
-			return fmt.Errorf("%w: the source has none for sample %d (%q), and the base has %d samples: add the rows, or allow samples without them",
-				ErrMissingRow, n, key, s.at[s.last])
+			return fmt.Errorf("%w: the first of %d samples is number %d (%q): add rows for them, or allow such samples",
+				ErrMissingRow, s.at[s.last], n, key)
 		}
 	}
 	return nil

@@ -661,11 +661,11 @@ func TestLayerRefused(t *testing.T) {
 		is          error
 		text        string
 	}{
-		"missing":     {mem.New(), base, captions(keys[1:90], "a"), writer.LayerOptions{}, writer.ErrMissingRow, `"` + keys[0] + `" (sample 0), and for 11 samples`},
+		"missing":     {mem.New(), base, captions(keys[1:90], "a"), writer.LayerOptions{}, writer.ErrMissingRow, `11 in all, the first is "` + keys[0] + `" (number 0)`},
 		"unknown":     {mem.New(), base, captions(append([]string{"other"}, keys...), "a"), writer.LayerOptions{}, writer.ErrUnknownKey, "row 1"},
 		"twice":       {mem.New(), base, twice, writer.LayerOptions{}, format.ErrDuplicate, "row 8"},
 		"empty field": {mem.New(), base, nameless, writer.LayerOptions{}, format.ErrName, "row 4"},
-		"few rows":    {mem.New(), base, captions(keys[:99], "a"), writer.LayerOptions{ByPlace: true}, writer.ErrMissingRow, "sample 99"},
+		"few rows":    {mem.New(), base, captions(keys[:99], "a"), writer.LayerOptions{ByPlace: true}, writer.ErrMissingRow, "number 99"},
 		"many rows":   {mem.New(), base, twice, writer.LayerOptions{ByPlace: true}, format.ErrMismatch, "more rows"},
 		"of a layer":  {mem.New(), layer, captions(keys, "a"), writer.LayerOptions{}, format.ErrMismatch, "is a layer itself"},
 		"over a set":  {base, base, captions(keys, "a"), writer.LayerOptions{Pack: writer.Options{Mode: writer.ModeOverwrite}}, writer.ErrNotLayer, ""},

@@ -186,7 +186,7 @@ func (w *Writer) check(s *Sample) error {
 func (w *Writer) admit(s *Sample) error {
 	stacked := w.shard.stack != nil
 	if !stacked && w.shard.keys.has(s.Key) {
-		return fmt.Errorf("%w key: shard %s has it already and cannot hold it twice: rename one of the samples",
+		return fmt.Errorf("%w key: an earlier sample of shard %s has the same key: rename one of them",
 			format.ErrDuplicate, w.shardName(w.shard.number))
 	}
 	for _, a := range s.Attrs {

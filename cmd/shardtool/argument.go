@@ -87,7 +87,7 @@ func notFound(arg string, err error) error {
 	}
 	folder, generation, _ := strings.Cut(arg, "@")
 	if generation != "" && !isGeneration(generation) && exists(folder) {
-		return fmt.Errorf("%s: %q is no generation: write %s for the newest one, or %[3]s@ and the 16 digits that `shardtool inspect %[3]s` prints%w", arg, generation, folder, plain.Silent(err))
+		return fmt.Errorf("%s: %q is not a generation: write %s for the newest one, or %[3]s@ and the 16 digits that `shardtool inspect %[3]s` prints%w", arg, generation, folder, plain.Silent(err))
 	}
 	if owner, name, _ := strings.Cut(arg, "/"); owner != "" && name != "" && !strings.Contains(name, "/") && !exists(owner) {
 		return fmt.Errorf("%w; a data set of the Hugging Face Hub is hf://datasets/%s", err, arg)
@@ -114,10 +114,10 @@ func refuseFile(arg string) error {
 	case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
 		return usagef("%s is a mix, and this command takes a data set: run it on each source that the mix names; inspect, order, cat, explain, view, simulate, bench and stage take mixes", arg)
 	case strings.Contains(name, format.TarSuffix):
-		return usagef("%s is a tar, and not yet a data set: `shardtool pack %s OUT` makes one, and `shardtool index` one that leaves its tars where they are", arg, arg)
+		return usagef("%s is a tar, not a data set: `shardtool pack %[1]s OUT` packs it, and `shardtool index %[1]s --out OUT` makes a data set that leaves it in its place", arg)
 	}
 	if kindOf(name) == nil {
-		return usagef("%s is a file, and a data set is a folder: `shardtool pack DIR OUT` makes one of a folder of files", arg)
+		return usagef("%s is a file, and a data set is a folder: `shardtool pack DIR OUT` makes one from a folder of files", arg)
 	}
 	return usagef("%s is a file, and a data set is a folder: `shardtool pack %[1]s OUT` makes one", arg)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -61,17 +62,19 @@ func usagef(msg string, args ...any) error { return &exitError{exitUsage, fmt.Er
 
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if check(cmd, args) != nil {
-			given := "; no argument was given"
-			if len(args) > 6 { // of a glob of the shell
-				args = append(args[:6:6], "…")
-			}
-			if len(args) > 0 {
-				given = fmt.Sprintf(", not `%s %s`", cmd.CommandPath(), strings.Join(args, " "))
-			}
-			return usagef("write `%s`%s; see `%s --help`", strings.TrimSuffix(cmd.UseLine(), " [flags]"), given, cmd.CommandPath())
+		if check(cmd, args) == nil {
+			return nil
 		}
-		return nil
+		needed := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(word string) bool { return word[0] == '[' })
+		wrong := "too many"
+		if len(args) < len(needed) {
+			wrong = "too few"
+		}
+		if len(args) > 6 { // of a glob of the shell
+			args = append(args[:6:6], "…")
+		}
+		given := strings.Join(append([]string{cmd.CommandPath()}, args...), " ")
+		return usagef("%s arguments in `%s`: write `%s`; see `%s --help`", wrong, given, strings.TrimSuffix(cmd.UseLine(), " [flags]"), cmd.CommandPath())
 	}
 }
 

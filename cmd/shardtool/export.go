@@ -112,7 +112,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	case errors.Is(err, export.ErrForm):
 		text := strings.TrimPrefix(err.Error(), "export: "+export.ErrForm.Error()+": ")
 		if strings.HasPrefix(text, strconv.Quote(f.as)) {
-			return usagef("--as %s; `shardtool export --help` describes them", text)
+			return usagef("--as %s; WebDataset reads tar, and `shardtool export --help` describes the others", text)
 		}
 		return usagef("--as %s: %s", f.as, text)
 	case err != nil && stopped(ctx):

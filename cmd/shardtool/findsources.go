@@ -146,7 +146,7 @@ func checkSources(srcs []string, target string) error {
 			return err
 		}
 		if !info.IsDir() {
-			return usagef("source %s is a file: give the folder that holds the samples' files, or %s by their names", s, kindNames())
+			return usagef("source %s is a part of a sample: give its folder with --include '*%s'; files that hold samples are %s", s, filepath.Ext(s), kindNames())
 		}
 		src, err := realPath(s)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 var destructive = []string{"purge", "prune", "remove", "overwrite", "replace", "generations"}
 
 const (
-	copying  = "copy the folder of the data set as any other, such as with `aws s3 sync` from a bucket; for training, `shardtool cat DATASET --cache DIR` keeps what it reads"
+	copying  = "a data set is a folder: copy it with any tool, from a bucket with `aws s3 sync`; while training, `shardtool cat DATASET --cache DIR` keeps what it reads"
 	deleting = "`shardtool remove DATASET KEY` takes a sample out; to delete a whole data set, delete its folder"
 )
 
@@ -113,7 +113,7 @@ const (
 // noFlag answers flags that need no counterpart.
 var noFlag = map[string]string{
 	"v": alwaysShown + "; --version prints the version", "verbose": alwaysShown, "debug": alwaysShown, "recursive": readsAll, "r": readsAll,
-	"compression": "shards are always compressed with zstd; `pack --level` says how hard", "o": lastArgument, "j": "--workers sets the threads", "n": "see --limit, where there is one", "y": "no command asks",
+	"compression": "zstd compresses the shards; --level chooses how well, and --format tar leaves it out", "o": lastArgument, "j": "--workers sets the threads", "n": "see --limit, where there is one", "y": "no command asks",
 	"yes": "no command asks",
 }
 

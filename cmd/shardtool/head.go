@@ -12,6 +12,7 @@ import (
 
 func newHead() *cobra.Command {
 	var n int64
+	var fields fieldFlags
 	cmd := &cobra.Command{
 		Use:   "head DATASET",
 		Short: "Show the first samples, for people",
@@ -23,7 +24,7 @@ For programs, get prints the bytes, and ls --json the sizes.`,
 			if n < 0 {
 				return usagef("-n %d: give a number of samples", n)
 			}
-			ds, err := openDataset(cmd.Context(), args[0], reader.Options{})
+			ds, err := fields.open(cmd.Context(), args[0], reader.Options{})
 			if err != nil {
 				return err
 			}
@@ -45,5 +46,6 @@ For programs, get prints the bytes, and ls --json the sizes.`,
 		},
 	}
 	cmd.Flags().Int64VarP(&n, "samples", "n", 10, "show this many samples")
+	fields.add(cmd)
 	return cmd
 }

@@ -147,14 +147,21 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 		case k == nil && len(files) == 1, k != &zipKind && f.as.files:
 			return &recognised{kind: &filesKind}, nil // opening it gives the error
 		case k == nil:
-			return nil, usagef("source %s stands for %s, among others: globs and braces are for %s; name folders one by one", src, name, kindNames())
+			folder, pattern := cutGlob(src)
+			return nil, usagef("source %s matches %s, which is a part of a sample: give the folder %s with --include '%s'; globs and braces are for files that hold samples: %s", src, name, folder, pattern, kindNames())
 		case r.kind == nil:
 			r.kind = k
 		case k != r.kind:
-			return nil, usagef("source %s stands for %s and %s: pack one kind, then the other with --append", src, cmp.Or(files[0].Path, files[0].Name), name)
+			return nil, usagef("source %s matches %s and %s, which are of two kinds: pack one kind, then the other with --append", src, cmp.Or(files[0].Path, files[0].Name), name)
 		}
 	}
 	return lookInArchives(ctx, f, src, r)
+}
+
+// cutGlob divides a glob into the folder that it begins with and the pattern below it.
+func cutGlob(glob string) (folder, pattern string) {
+	folder = glob[:strings.LastIndexByte(glob[:strings.IndexAny(glob+"*", "*?[{")], '/')+1]
+	return cmp.Or(folder, "."), glob[len(folder):]
 }
 
 // zipPlace is a zip archive.

@@ -234,9 +234,9 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 func layerError(err error) error {
 	switch {
 	case errors.Is(err, writer.ErrMissingRow):
-		return fmt.Errorf("%w; --missing allow", err)
+		return fmt.Errorf("%w by --missing allow", err)
 	case errors.Is(err, writer.ErrUnknownKey):
-		return fmt.Errorf("%w; --unknown skip leaves such rows out", err)
+		return fmt.Errorf("%w; --key COLUMN names the column with the keys of samples, --unknown skip leaves such rows out", err)
 	case strings.Contains(err.Error(), "or allow large blocks"):
 		return fmt.Errorf("%w with --large-blocks", err)
 	}
@@ -361,7 +361,7 @@ func printLayers(out io.Writer, base objstore.Store, list []*writer.LayerInfo) {
 		}
 		fmt.Fprintf(out, "%s: %s, covers %s of %s, %s", shown(cmp.Or(l.Name, l.Layer)), strings.Join(fields, " "), countText(l.Covered), plural(l.Samples, "sample"), bytesText(l.Bytes))
 		if l.Nothing > 0 {
-			fmt.Fprintf(out, ", nothing for %s", countText(l.Nothing))
+			fmt.Fprintf(out, ", no row for %s", countText(l.Nothing))
 		}
 		if len(l.Replaces) > 0 {
 			fmt.Fprintf(out, ", replaces %s", shown(strings.Join(l.Replaces, " ")))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -116,7 +117,7 @@ func (f *orderFlags) fill() error {
 	case f.opt.World < 1:
 		return usagef("--world-size %d: there is at least 1 rank", f.opt.World)
 	case f.opt.Rank > 0 && !f.fromEnv && !f.changed("world-size"):
-		return usagef("--rank %d goes with --world-size, the number of ranks: write that too", f.opt.Rank)
+		return usagef("--rank %d needs --world-size, the number of ranks", f.opt.Rank)
 	case f.opt.Rank < 0 || f.opt.Rank >= f.opt.World:
 		return usagef("--rank %d: ranks are 0 to %d with --world-size %d", f.opt.Rank, f.opt.World-1, f.opt.World)
 	}
@@ -199,6 +200,9 @@ func readCheckpoint(file string) (*reader.Checkpoint, error) {
 		return nil, err
 	}
 	cp, err := reader.DecodeCheckpoint(text)
+	if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
+		err = fmt.Errorf("%w: name a file that --checkpoint-out has written", err)
+	}
 	if err != nil {
 		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", file, err)}
 	}

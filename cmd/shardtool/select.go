@@ -151,7 +151,7 @@ func (f *selectFlags) spec(cmd *cobra.Command, ds *reader.Dataset) (s curate.Spe
 	case f.carry && (given || f.name == "" || ds.Selection().View() != nil):
 		return s, usagef("--carry goes with --name, which is the view to make again, and with none of --where, --keys, --without-keys, --weight and --balance")
 	case !f.carry && !given && ds.Selection().View() == nil:
-		return s, usagef("give what to choose by: --where, --keys, --without-keys, --weight or --balance")
+		return s, usagef("choose samples by --where, --keys or --without-keys, or weigh them by --weight or --balance")
 	}
 	return s, nil
 }

@@ -20,7 +20,7 @@ var filesKind = kind{
 	one:   "a folder of files",
 	flags: []string{"include", "exclude", "class-field", "pack-shuffle"},
 	instead: func(string) string {
-		return "leave it out, or name the files in the folder that it is for, as in 'DIR/**/*.parquet'"
+		return "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'"
 	},
 	open: openFiles,
 }
@@ -96,7 +96,7 @@ func openFiles(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 		if src.Filtered > 0 {
 			why = "--include and --exclude leave out all files"
 		} else if src.Hidden > 0 {
-			why = "all files are hidden: rename them, so that no name begins with a dot"
+			why = "the names of all files begin with a dot: --include '.*' packs them too"
 		}
 		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack; %s", writer.ErrEmpty, strings.Join(found.srcs, ", "), why)}
 	}

@@ -30,7 +30,7 @@ type MismatchError struct{ Difference }
 
 // Error names the source, the field, both values and what to do.
 func (e *MismatchError) Error() string {
-	of, advice := "", "ask for what the checkpoint has, or allow the mix to change"
+	of, advice := "", "continue with the mix of the checkpoint, or allow the mix to change"
 	if e.Source != "" {
 		of = fmt.Sprintf("source %q: ", e.Source)
 	}
@@ -93,7 +93,7 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	}
 	for _, u := range all { // last, because adding or removing a source changes the weights of all
 		if u.old >= 0 && u.new >= 0 {
-			d.compare(u.name, "weight", c.Segments[0].Weights[u.old], asked.Segments[now].Weights[u.new])
+			d.compare(u.name, "weight", weight(c.Segments[0].Weights[u.old]), weight(asked.Segments[now].Weights[u.new]))
 		}
 	}
 	d.segments(pending(&c.Mix, 0), pending(&asked, now))
@@ -251,6 +251,11 @@ func (d *differences) compare(source, field string, checkpoint, given any) {
 		d.add(source, field, fmt.Sprint(checkpoint), fmt.Sprint(given))
 	}
 }
+
+// weight is a share of 2^32 samples, printed in percent: ten digits tell any two apart.
+type weight uint64
+
+func (w weight) String() string { return fmt.Sprintf("%.10g%%", float64(w)*100/(1<<32)) }
 
 func (d *differences) frozen(source, field string, checkpoint, given any) {
 	if checkpoint != given {

@@ -27,7 +27,7 @@ func TestMismatches(t *testing.T) {
 		{"data set", func(m *Mix) { m.Sources[1].Digest = "sha256:0" }, `source "web": digest is sha256:5a5a`, false},
 		{"size", func(m *Mix) { m.Sources[1].Units = 31 }, `source "web": N is 30 in the checkpoint, 31 here`, false},
 		{"max_epochs", func(m *Mix) { m.Sources[0].MaxEpochs = 5 }, `source "code": max_epochs is 4`, false},
-		{"weight", func(m *Mix) { m.Segments[0].Weights = []uint64{1, 4} }, `source "web": weight is 3 in the checkpoint, 4 here`, false},
+		{"weight", func(m *Mix) { m.Segments[0].Weights = []uint64{1, 4} }, `source "web": weight is 6.98491931e-08% in the checkpoint, 9.313225746e-08% here`, false},
 		{"pending", func(m *Mix) { m.Segments[1].Weights = []uint64{1, 4} }, `segments is at 200: code=1 web=1 in the checkpoint, at 200: code=1 web=4 here`, false},
 		{"none pending", func(m *Mix) { m.Segments = m.Segments[:1] }, `none at 200 here`, false},
 		{"one before", func(m *Mix) {

@@ -104,7 +104,7 @@ func someNames(ctx context.Context, store objstore.Store) string {
 		text += " " + name
 	}
 	if n == 0 {
-		return fmt.Sprintf(": there is none; `shardtool select %v --where EXPR --name NAME` makes one", store)
+		return fmt.Sprintf(": it has no views; `shardtool select %v --where EXPR --name NAME` makes one", store)
 	}
 	return ": there are" + text
 }

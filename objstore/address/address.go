@@ -107,7 +107,7 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if open := schemes[scheme]; open != nil {
 		return open(ctx, address{addr, scheme, rest}, o)
 	}
-	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix are read alone", ErrScheme, scheme)
+	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix can only be read", ErrScheme, scheme)
 }
 
 // address is an address and its parts, scheme://rest.

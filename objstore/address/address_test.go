@@ -38,7 +38,7 @@ func TestOpenPath(t *testing.T) {
 func TestOpenScheme(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for addr, want := range map[string]string{
-		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix are read alone",
+		"oss://bucket/prefix":   "unsupported scheme oss://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix can only be read",
 		"git+ssh://u:p@host":    "unsupported scheme git+ssh",
 		"file:///data/imagenet": "give the path itself: /data/imagenet",
 	} {
@@ -151,7 +151,7 @@ func TestOpenURL(t *testing.T) {
 		"hf://datasets/o/n?token=secret":             "no options after a ?",
 		"hf://models/o/n":                            "only data sets",
 		"az://":                                      "az://account/container/prefix",
-		"az://acct":                                  "the container's name is empty or has other characters than letters, digits, dots and dashes; give az://acct/container/prefix",
+		"az://acct":                                  "the container's name must have 1 to 255 letters, digits, dots, dashes and underscores; give az://acct/container/prefix",
 		"az://acct/box/a?sv=secret":                  "unknown option; the options are anonymous, endpoint",
 		"az://acct/box?endpoint=http://h&sig=secret": "the endpoint has no TLS",
 		"abfss://box/a":                              "give abfss://container@account.dfs.core.windows.net/prefix",

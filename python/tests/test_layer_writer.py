@@ -75,7 +75,7 @@ def test_wrong(photos: Path) -> None:
     caption = {"caption": "x"}
     with pytest.raises(shardtool.ConfigError, match="without a key"):
         layer([caption])
-    with pytest.raises(shardtool.ShardtoolError, match=r"none for .000000.*missing='allow'"):
+    with pytest.raises(shardtool.ShardtoolError, match=r"the first is .000000.*missing='allow'"):
         layer([{"__key__": "000005", **caption}])
     with pytest.raises(shardtool.ShardtoolError, match=r"unknown key.*unknown='skip'"):
         layer([{"__key__": "what", **caption}], missing="allow")

@@ -60,6 +60,20 @@ def test_fields(photos: Path) -> None:
         assert sum(len(keyed(batch)) for batch in loader) == N
 
 
+def test_names_that_no_sample_has(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong name is an error that lists the fields of base and layers; with a question mark, a warning."""
+    with (
+        pytest.raises(shardtool.ConfigError, match='no field "caption"; it has caption.txt, img$'),
+        shardtool.Loader(photos, 32, epochs=1, layers=["caption"], fields={"img": "bytes", "caption": "str"}) as loader,
+    ):
+        list(loader)
+    for name in ("tag", "tag.txt"):
+        caplog.clear()
+        with shardtool.Loader(photos, 32, epochs=1, layers=["tag"], fields={"img": "bytes", name: "str?"}) as loader:
+            assert (set(next(iter(loader))[name]) == {None}) == (name == "tag")
+        assert ("no sample has the field 'tag'" in caplog.text) == (name == "tag")
+
+
 def test_base_is_not_read(photos: Path, tmp_path: Path) -> None:
     """With the fields of a layer alone the shards of the data set need not be there."""
     copy = tmp_path / "copy"

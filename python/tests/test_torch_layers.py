@@ -45,4 +45,4 @@ def test_page(tmp_path: Path) -> None:
     good = {key for key, score in scores.items() if score >= 20}
     assert 0 < len(good) < N and len(shardtool.open(f"{tmp_path / 'photos'}#good")) == len(good)
     ls = run("layer", "ls", tmp_path / "photos").stdout
-    assert f"latents: latent, covers {N} of {N} samples" in ls and f"nothing for {N - len(good)}" in ls
+    assert f"latents: latent, covers {N} of {N} samples" in ls and f"no row for {N - len(good)}" in ls

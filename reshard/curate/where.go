@@ -110,11 +110,10 @@ func (q *query) bind(attributes []format.Attribute) error {
 		if b.Kind != format.AttrLabel && !b.Nulls() {
 			var ok bool
 			if b.number, ok = where.ParseNumber(b.Word); !ok {
-				joined := ""
 				if strings.ContainsAny(b.Word, "&|") {
-					joined = ", and join conditions by and, or"
+					return specf("%w", b.WordErrorf("&& and || are no operators: write `and` and `or`"))
 				}
-				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number%s", b.Name, b.Kind, joined))
+				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number", b.Name, b.Kind))
 			}
 		}
 		if b.column = slices.Index(q.names, b.Name); b.column < 0 {
@@ -133,7 +132,7 @@ func noAttribute(attributes []format.Attribute, name string) string {
 		names = append(names, a.Name)
 	}
 	if names == nil {
-		return "the samples have no attributes: pack them again with --attr NAME=COLUMN, in Python attrs="
+		return "the data set has no attributes to choose by: pack it again with --attr NAME=COLUMN (in Python, attrs=), or add them as a layer"
 	}
 	text := "there is no attribute " + strconv.Quote(name)
 	if near := nearest(names, name); near != "" {

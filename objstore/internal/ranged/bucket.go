@@ -32,7 +32,7 @@ func NewBucket(base, kind, bucket, prefix string) (Bucket, error) {
 		}
 	}
 	if !bucketName.MatchString(bucket) || bucket == "." || bucket == ".." {
-		return b, fmt.Errorf("the %s's name is empty or has other characters than letters, digits, dots and dashes; give %s%[1]s/prefix", kind, base)
+		return b, fmt.Errorf("the %s's name must have 1 to 255 letters, digits, dots, dashes and underscores; give %s%[1]s/prefix", kind, base)
 	}
 	return b, nil
 }

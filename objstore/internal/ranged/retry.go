@@ -239,7 +239,7 @@ func (t *trail) giveUp(err error) error {
 	if t.done > 0 {
 		what = fmt.Sprintf(", %d of %d bytes reached", t.done, t.total)
 	}
-	return &givenUp{fmt.Errorf("given up after %d attempts in %v without progress%s: %w; see that the network and the store are up, then run again",
+	return &givenUp{fmt.Errorf("given up after %d attempts in %v without progress%s: %w; check the network and the store, then run again",
 		max(t.small, 1), time.Since(t.since).Round(time.Millisecond), what, err)}
 }
 

@@ -30,7 +30,7 @@ func TestSend(t *testing.T) {
 	}{
 		"good":   {func(*http.Request, int) error { return nil }, 1, ""},
 		"resets": {func(_ *http.Request, n int) error { return when(n < 5, &ranged.Transient{Err: lost}) }, 5, ""},
-		"down":   {func(*http.Request, int) error { return &ranged.Transient{Err: lost} }, 0, "lost; see that the network"},
+		"down":   {func(*http.Request, int) error { return &ranged.Transient{Err: lost} }, 0, "lost; check the network"},
 		"refuses": {func(_ *http.Request, n int) error {
 			return when(n == 2, error(ranged.Answer{Status: 403, Code: "No"}), &ranged.Transient{Err: lost})
 		}, 2, "the server answers 403 No"},

@@ -12,7 +12,7 @@ from .options import Faults, Order, Tuning
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_READER = "the child process reads and decompresses in threads: tuning=Tuning(workers=...)"
+_READER = "a child process reads and decompresses in threads, as many as tuning=Tuning(workers=...)"
 _MIX = 'a mix has several: Loader({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2}}}, batch_size), see docs/mixing.md'
 
 #: What to write instead, by the argument.

@@ -62,7 +62,7 @@ func TestOptions(t *testing.T) {
 		"CSV as text":   {"x.csv", peopleCSV, Options{Columns: []string{"id"}, Where: []string{"zip='7'"}}, nil},
 		"CSV null":      {"x.csv", peopleCSV, Options{Columns: []string{"age"}, Where: []string{"zip is null"}}, []string{"x/000000003 | age.txt=-1"}},
 		"late float":    {"x.jsonl", "{\"a\":1}\n{\"a\":1.5}\n", Options{Attrs: map[string]string{"n": "a"}}, []string{"x/000000000 | a.txt=1 | @n=1.", "x/000000001 | a.txt=1.5 | @n=1.5."}},
-		"no columns":    {"x.jsonl", people, Options{Columns: []string{"nme"}, Where: []string{"name=Bob"}}, []string{`! nothing to store … it has "id", "age", "score", "ok", "name"`}},
+		"no columns":    {"x.jsonl", people, Options{Columns: []string{"nme"}, Where: []string{"name=Bob"}}, []string{`! the row has no value in the columns nme: it has "id", "age", "score", "ok", "name"`}},
 		"nulls": {"x.jsonl", `{"a":null,"label":null}` + "\n" + `{"a":1}` + "\n{}\n", Options{Nulls: source.NullsEmpty}, []string{
 			"x/000000000 | a.txt= | label.txt=", "x/000000001 | a.txt=1", "! line 3 … all columns are null: there is nothing to store", // no condition names the columns
 		}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -225,7 +226,7 @@ func (p *parser) nothing() error {
 	if p.plan.take == nil || len(p.present) == 0 {
 		return source.ErrNulls
 	}
-	return fmt.Errorf("%w; it has %s: choose among these", source.ErrNulls, p.names())
+	return fmt.Errorf("the row has no value in the columns %s: it has %s%w", strings.Join(p.plan.opt.Columns, ", "), p.names(), plain.Silent(source.ErrNulls))
 }
 
 // names lists the columns of the current row.

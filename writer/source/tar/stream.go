@@ -72,7 +72,7 @@ func (s *stream) damaged(offset int64, err error) error {
 		return fmt.Errorf("source: %s at %d: %w", s.archive.Path, offset, s.in.failed)
 	}
 	if !errors.Is(err, format.ErrCorrupt) && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
-		err = fmt.Errorf("%w: the archive was cut%w", format.ErrCorrupt, plain.Silent(io.ErrUnexpectedEOF))
+		err = fmt.Errorf("%w: the archive is cut off%w", format.ErrCorrupt, plain.Silent(io.ErrUnexpectedEOF))
 	} else if !errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}

@@ -180,10 +180,10 @@ func (e *examination) fields(where string, names []string) {
 	e.shapes[text].samples++
 	for _, n := range names {
 		if e.FileNames && strings.Contains(n, ".") {
-			e.found(DottedName, where+" has the field "+n)
+			e.found(DottedName, where+": the field "+n)
 		}
 		if n != strings.ToLower(n) {
-			e.found(UpperCase, where+" has the field "+n)
+			e.found(UpperCase, where+": the field "+n)
 		}
 	}
 }

@@ -116,6 +116,10 @@ class Stream:
         if fields is None or unresolved(fields):
             fields = typed(self._session.info, asked.typed, fields)
             check_out(asked.tuning.out, fields)
+        has = {f["name"] for f in self._session.info["fields"]}
+        for field in fields:
+            if field.optional and field.name not in has:
+                logger.warning("no sample has the field %r: all batches have None for it", field.name)
         rank, world_size = self._resolve()
         if asked.starting["on_error"] == "skip":
             self._group = skipped.join(asked.faults.skip_group, rank, world_size, self._group)
