@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 		os.Exit(code)
-	}})
+	}, "readsource": readSource})
 }
 
 // peakFile is the variable that makes a process write its memory figures to a file. The figures of

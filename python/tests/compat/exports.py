@@ -212,6 +212,29 @@ def test_megatron(tmp_path: Path) -> None:
     assert len(again) == SAMPLES and all(np.array_equal(got, want) for got, want in zip(again, documents))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "uint16"])
+def test_megatron_packed(tmp_path: Path, dtype: str) -> None:
+    """Documents that Megatron's builder writes are packed as its IndexedDataset reads them."""
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    rng = np.random.default_rng(5)
+    limits = np.iinfo(dtype)
+    builder = indexed.IndexedDatasetBuilder(str(tmp_path / "x.bin"), dtype=getattr(np, dtype))
+    for i in range(SAMPLES):
+        lengths = rng.integers(0 if i % 50 == 0 else 1, 40, i % 4).tolist()  # sequences of a document
+        ids = rng.integers(limits.min, limits.max, sum(lengths), "int64", endpoint=True)
+        builder.add_document(ids, lengths)
+    builder.finalize(str(tmp_path / "x.idx"))
+    data = indexed.IndexedDataset(str(tmp_path / "x"))
+    bounds = data.document_indices
+    run("pack", tmp_path / "x.idx", tmp_path / "out", "--quiet")
+    with shardtool.Loader(tmp_path / "out", 100, tail="short", tuning=shardtool.Tuning(out="numpy")) as loader:
+        got = [document for batch in loader for document in batch["tokens.npy"]]
+    assert len(got) == len(bounds) - 1 == SAMPLES
+    for document, first, end in zip(got, bounds, bounds[1:]):
+        want = np.concatenate([np.empty(0, dtype), *(data[s] for s in range(first, end))])
+        assert document.dtype == want.dtype and np.array_equal(document, want)
+
+
 def test_croissant(tmp_path: Path) -> None:
     """mlcroissant finds no error in the description, and reads the records of plain tars."""
     croissant = pytest.importorskip("mlcroissant")
