@@ -242,8 +242,10 @@ test-engines: build .venv-engines/ready ## optimize and annotate on Ray, Dask an
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src:tests ../.venv-engines/bin/python -m pytest $(PYTESTFLAGS) tests/engines.py
 
 .PHONY: test-kills
-test-kills: build $(VENV)/ready ## Writer, optimize and annotate in Python, killed at 100 random points each (make test-python takes a dozen)
-	cd python && SHARDTOOL_TEST_KILLS=100 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py tests/test_annotate.py
+KILLS ?= 100
+test-kills: build $(VENV)/ready ## Writer, optimize, annotate, layer add, remove and purge, killed at 100 random points each or KILLS=... (their tests take a dozen)
+	SHARDTOOL_TEST_KILLS=$(KILLS) $(GO) test -count=1 -v -timeout 60m -run '^TestKilledRemoval$$' ./cmd/shardtool
+	cd python && SHARDTOOL_TEST_KILLS=$(KILLS) SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py tests/test_annotate.py
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on a private S3 server

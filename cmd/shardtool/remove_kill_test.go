@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,54 +11,85 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/format"
 )
 
-// TestKilledRemoval kills remove and purge at random moments. The published data set is then
-// entirely the one before or the one after the command, and repeating the command gives the one
-// after.
+// TestKilledRemoval kills layer add, remove and purge at random moments, beside a process that reads
+// the data set with its layer. What is published is then entirely what was before or what the command
+// makes, the layer never ahead of its base, and repeating the command gives what it makes. In every
+// other round samples are appended and old generations pruned before that.
 func TestKilledRemoval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
 	}
 	t.Parallel()
+	kills := killsOr(t, 12)
 	dir := t.TempDir()
-	src, base, keys := filepath.Join(dir, "src"), filepath.Join(dir, "base"), filepath.Join(dir, "keys")
-	if err := os.Mkdir(src, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	var removed strings.Builder
-	for i := range 400 {
-		text := strings.Repeat(fmt.Sprint("sample ", i, "\n"), 2000)
-		if err := os.WriteFile(filepath.Join(src, fmt.Sprintf("s%03d.txt", i)), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
+	base, keys, rows := filepath.Join(dir, "base"), filepath.Join(dir, "keys"), filepath.Join(dir, "rows.jsonl")
+	src, more := filepath.Join(dir, "src"), filepath.Join(dir, "more")
+	var removed, captions strings.Builder
+	for i := range 410 {
+		folder := src
+		if i >= 400 {
+			folder = more
 		}
-		if i%9 == 0 {
+		writeText(t, filepath.Join(folder, fmt.Sprintf("s%03d.txt", i)), strings.Repeat(fmt.Sprint("sample ", i, "\n"), 2000))
+		fmt.Fprintf(&captions, "{\"id\": \"s%03d\", \"caption\": %q}\n", i, strings.Repeat(fmt.Sprint("of ", i, " "), 200))
+		if i%9 == 0 && i < 400 {
 			fmt.Fprintf(&removed, "s%03d\n", i)
 		}
 	}
-	if err := os.WriteFile(keys, []byte(removed.String()), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeText(t, keys, removed.String())
+	writeText(t, rows, captions.String())
 	if code := runCode(t, packCommand(src, base, "--quiet", "--samples-per-shard", "10")); code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	for _, command := range [][]string{{"remove", "--keys", keys}, {"purge", "--quiet"}, {"purge", "--quiet", "--generations"}} {
-		after := filepath.Join(dir, "after "+strings.Join(command, " ")[:6]+fmt.Sprint(len(command)))
+	grow := func(out string) {
+		for _, cmd := range []*exec.Cmd{
+			packCommand(more, out, "--quiet", "--append"), onSet("prune OUT --grace 0s", out), onSet("prune OUT/layers/captions --grace 0s", out),
+		} {
+			if text, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != 6 { // no layer yet
+				t.Fatalf("%q: %v\n%s", cmd.Args, err, text)
+			}
+		}
+	}
+	for n, command := range []string{
+		"layer add OUT captions " + rows + " --key id --columns caption --unknown skip --resume --quiet",
+		"remove OUT --keys " + keys, "purge OUT --quiet", "purge OUT --quiet --generations",
+	} {
+		run := func(out string) {
+			if text, err := onSet(command, out).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", command, err, text)
+			}
+		}
+		after, grown := filepath.Join(dir, fmt.Sprint("after", n)), filepath.Join(dir, fmt.Sprint("grown", n))
 		copyTree(t, base, after)
 		begin := time.Now()
-		if code := runCode(t, removal(after, command)); code != 0 {
-			t.Fatalf("%v: exit %d", command, code)
-		}
-		took, before, done := time.Since(begin), removalOf(t, base), removalOf(t, after)
+		run(after)
+		took := time.Since(begin)
+		copyTree(t, base, grown)
+		grow(grown)
+		run(grown)
+		before, done, doneGrown := stateOf(t, base), stateOf(t, after), stateOf(t, grown)
 		killed := 0
-		for round := range 15 {
+		for round := 0; killed < kills; round++ {
+			if round == 20*kills {
+				t.Fatalf("%s: only %d of %d were killed", command, killed, round)
+			}
 			out := filepath.Join(dir, "out")
 			if err := os.RemoveAll(out); err != nil {
 				t.Fatal(err)
 			}
 			copyTree(t, base, out)
-			cmd := removal(out, command)
-			if err := cmd.Start(); err != nil {
+			read := exec.Command("shardtool", "cat", out, "--shuffle")
+			if n > 0 {
+				read.Args = append(read.Args, "--layer", "captions")
+			}
+			var text bytes.Buffer
+			read.Stderr = &text
+			cmd := onSet(command, out)
+			if err := errors.Join(read.Start(), cmd.Start()); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Duration(rand.Int64N(int64(took))))
@@ -64,24 +97,53 @@ func TestKilledRemoval(t *testing.T) {
 			if cmd.Wait() != nil {
 				killed++
 			}
-			if now := removalOf(t, out); now != before && now != done {
-				t.Fatalf("%v, round %d: %s", command, round, now)
+			if err := read.Wait(); err != nil && !strings.Contains(command, "--generations") { // which deletes what is read
+				t.Fatalf("%s, round %d: beside it, %q: %v\n%s", command, round, read.Args, err, text.String())
 			}
-			if code := runCode(t, removal(out, command)); code != 0 {
-				t.Fatalf("%v, round %d: once more exits %d", command, round, code)
+			now := stateOf(t, out)
+			if now != before && now != done && now != [2]string{done[0], before[1]} {
+				t.Fatalf("%s, round %d: %s", command, round, now)
 			}
-			if now := removalOf(t, out); now != done {
-				t.Fatalf("%v, round %d: once more leads to %s, want %s", command, round, now, done)
+			if n == 0 && now == done { // there is a layer now
+				continue
+			}
+			want := done
+			if round%2 == 1 {
+				grow(out)
+				want = doneGrown
+			}
+			run(out)
+			if now := stateOf(t, out); now != want {
+				t.Fatalf("%s, round %d: once more leads to %s, want %s", command, round, now, want)
 			}
 		}
-		t.Logf("%v: %d of 15 were killed", command, killed)
+		t.Logf("%s: killed %d times", command, killed)
 		base = after
 	}
 }
 
-// removal is a command over a data set.
-func removal(out string, command []string) *exec.Cmd {
-	return exec.Command("shardtool", append([]string{command[0], out}, command[1:]...)...)
+// killsOr returns how many kills a test makes.
+func killsOr(t *testing.T, kills int) int {
+	t.Helper()
+	if text := os.Getenv(killsVariable); text != "" {
+		if _, err := fmt.Sscan(text, &kills); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return kills
+}
+
+// writeText writes a file, and its folder.
+func writeText(t *testing.T, path, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onSet is a command with the data set in place of OUT.
+func onSet(command, out string) *exec.Cmd {
+	return exec.Command("shardtool", strings.Fields(strings.Replace(command, "OUT", out, 1))...)
 }
 
 func copyTree(t *testing.T, from, to string) {
@@ -91,25 +153,30 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// removalOf describes what is published, which must be whole.
-func removalOf(t *testing.T, out string) string {
+// stateOf describes what is published of a data set and of its layer, which must be whole.
+func stateOf(t *testing.T, out string) (state [2]string) {
 	t.Helper()
-	if text, err := exec.Command("shardtool", "verify", out, "--deep", "--quiet").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	keys, err := exec.Command("shardtool", "ls", out).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := exec.Command("shardtool", "inspect", out).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	purged := "nothing removed"
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, " removed, ") {
-			purged = line
+	for i, set := range []string{out, filepath.Join(out, "layers", "captions")} {
+		if _, err := os.Stat(filepath.Join(set, format.ManifestName)); err != nil {
+			continue
+		}
+		if text, err := exec.Command("shardtool", "verify", set, "--deep", "--quiet").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		keys, err := exec.Command("shardtool", "ls", set).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := exec.Command("shardtool", "inspect", set).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		state[i] = fmt.Sprintf("%d keys", strings.Count(string(keys), "\n"))
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, " removed, ") {
+				state[i] += ", " + line
+			}
 		}
 	}
-	return fmt.Sprintf("%d keys, %s", strings.Count(string(keys), "\n"), purged)
+	return state
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/shardtool/shardtool/reader/check"
 )
 
-// killsVariable is the number of kills of each command in TestKilledAtStore, by default 1.
+// killsVariable is the number of kills of each command, in TestKilledAtStore by default 1, in
+// TestKilledRemoval 12.
 const killsVariable = "SHARDTOOL_TEST_KILLS"
 
 // remote is a store whose server is in this process.
@@ -125,12 +126,7 @@ func TestKilledAtStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
 	}
-	kills := 1
-	if text := os.Getenv(killsVariable); text != "" {
-		if _, err := fmt.Sscan(text, &kills); err != nil {
-			t.Fatal(err)
-		}
-	}
+	kills := killsOr(t, 1)
 	dir := t.TempDir()
 	src, more, keys := filepath.Join(dir, "src"), filepath.Join(dir, "more"), filepath.Join(dir, "keys")
 	var gone strings.Builder
