@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -265,6 +266,40 @@ func (l *layered) readsInOrder(t *testing.T, d *Dataset, fields, layers []string
 			t.Errorf("frames: %v", err)
 		}
 		break
+	}
+}
+
+// TestLayersInFlight: blocks of a layer do not take the turns of the blocks beside them. With a layer
+// a stream keeps as many requests in flight as the stores of base and layer send together.
+func TestLayersInFlight(t *testing.T) {
+	watch(t)
+	l := newLayered(t, 1500)
+	base, layer := &far{Store: l.base, requests: 8}, &far{Store: l.layers["caption"], requests: 8}
+	d := open(t, base, Options{Workers: 2, Layers: []Layer{{Name: "caption", Store: layer}}})
+	o := StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tuning: Tuning{NoAutotune: true}}
+	stream := func() *Stream {
+		s, err := d.Stream(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := stream()
+	for range s.Batches(t.Context()) { // which loads the tables
+		continue
+	}
+	s.Close()
+	base.delay, layer.delay = time.Hour, time.Hour
+	s = stream()
+	defer s.Close()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		n := base.flying.Load() + layer.flying.Load()
+		if n == 16 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d requests in flight, want 16", n)
+		}
 	}
 }
 

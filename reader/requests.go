@@ -22,7 +22,7 @@ type tuning struct {
 // asked is a store that can be asked to send more requests.
 type asked struct {
 	reserve func(n int) (release func())
-	sends   int    // requests that it sends anyway
+	sends   int    // requests that the stores of its source send anyway
 	extra   int    // requests reserved for this stream
 	release func() // of the reservation; nil for none
 }
@@ -35,7 +35,7 @@ func elastics(inputs []*input) (stores []asked) {
 		for i := range in.parts {
 			of := in.parts[i].source
 			if reserve := objstore.TraitsOf(of.Store).Reserve; reserve != nil {
-				stores = append(stores, asked{reserve: reserve, sends: of.Requests()})
+				stores = append(stores, asked{reserve: reserve, sends: in.requests(0)})
 			}
 		}
 	}

@@ -109,7 +109,8 @@ func (in *input) need(o *StreamOptions) (n need) {
 	n.all, n.data = n.block*float64(in.tables.Blocks), n.perBlock*blocks
 	ahead := in.runAhead(n.perBlock)
 	n.stored = int64(stored)
-	n.request, n.decoded = stored/blocks*ahead, n.block*ahead
+	each := ahead / float64(len(in.parts)) // a piece is of one data set
+	n.request, n.decoded = stored/blocks*each, n.block*each
 	n.sample = in.share * n.perBlock / max(samples/blocks, 1e-9)
 	n.fields, n.block = in.share*n.fields, in.share*n.block
 	return n
@@ -132,9 +133,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		if in.share > 0 { // sources without weight give nothing
 			needs[i] = in.need(o)
 			all.join(&needs[i])
-			for _, p := range in.parts {
-				z.requests = max(z.requests, requests(p.source.Store, p.source.Requests(), o.Tuning.Requests))
-			}
+			z.requests = max(z.requests, in.requests(o.Tuning.Requests))
 		}
 	}
 	local := int(localSamples(inputs, o)) + 1
@@ -285,13 +284,19 @@ func pieceSize(p order.Params, fit, lanes, most int) int {
 	return n
 }
 
-// requests returns how many requests are kept in flight: want if it is set, up to the number that
-// the store sends or can be asked to send.
-func requests(store objstore.Store, sends, want int) int {
-	if want == 0 || sends == 0 {
-		return sends
+// requests returns how many requests are kept in flight: as many as the stores of its data sets send
+// together, so that blocks of layers do not take the turns of the blocks beside them. Or want if it
+// is set, up to the number that a store sends or can be asked to send.
+func (in *input) requests(want int) (n int) {
+	most := 0
+	for i := range in.parts {
+		of := in.parts[i].source
+		n, most = n+of.Requests(), max(most, of.Requests(), objstore.TraitsOf(of.Store).MostRequests)
 	}
-	return min(max(sends, objstore.TraitsOf(store).MostRequests), want)
+	if want == 0 || n == 0 {
+		return n
+	}
+	return min(most, want)
 }
 
 // mostRequests returns how many requests tuning may reach. They are more than at first if an eighth

@@ -124,7 +124,7 @@ func (b *bench) memory() error {
 	if err := b.distant(); err != nil {
 		return err
 	}
-	bin, err := b.binary()
+	bin, err := b.program()
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -43,23 +42,12 @@ func (b *bench) layers() (err error) {
 	if err != nil {
 		return err
 	}
-	for _, rows := range []func() error{l.local, l.alone, l.far, l.adding, l.annotate} {
+	for _, rows := range []func() error{l.local, l.alone, l.resident, l.far, l.adding, l.annotate} {
 		if err := rows(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// program builds the command once.
-func (b *bench) program() (string, error) {
-	bin := filepath.Join(b.dir, "shardtool")
-	build := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/shardtool")
-	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, text)
-	}
-	return bin, nil
 }
 
 func (l *layersBench) run(args ...string) error {
@@ -126,25 +114,7 @@ func (l *layersBench) read(open func(name string) (objstore.Store, error), epoch
 	defer ds.Close()
 	how := shuffled
 	how.Epochs = epochs
-	s, err := ds.Stream(l.ctx, how)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Close()
-	for {
-		batch, err := s.Next(l.ctx)
-		if errors.Is(err, io.EOF) {
-			return bytes, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		for i := range batch.Samples {
-			for _, f := range batch.Samples[i].Fields {
-				bytes += int64(len(f.Data))
-			}
-		}
-	}
+	return drain(l.bench, ds, how)
 }
 
 // compare returns the ratio of two ways to read, in time and in processor time.
@@ -195,6 +165,18 @@ func (l *layersBench) alone() error {
 	return err
 }
 
+// resident measures the memory of a process that reads the images with both layers.
+func (l *layersBench) resident() error {
+	cat := exec.CommandContext(l.ctx, l.bin, "cat", "photos", "--layer", "captions", "--layer", "clip", "--epochs", "2", "--shuffle", "--shuffle-memory", "48MiB", "--memory", "64MiB")
+	cat.Dir, cat.Stderr = l.dir, os.Stderr
+	most, err := peak.Memory(cat)
+	if err == nil {
+		l.AtMost("layers", "cat of images and two layers, shuffled: peak resident memory less the budget", table.One(most-64), "MiB", 64,
+			fmt.Sprintf("%.0f MiB with --memory 64MiB, local disk", most))
+	}
+	return err
+}
+
 // far reads from a store over a network.
 func (l *layersBench) far() error {
 	here := &host{}
@@ -225,22 +207,26 @@ func (l *layersBench) far() error {
 		})
 	}
 	var share table.Sample
-	var requests [2]int
 	for range l.times {
-		for i, layers := range [][]string{nil, {"captions"}} {
-			n, begin := l.slow(s), time.Now()
-			bytes, err := l.read(open, epochs, "photos", nil, layers...)
-			if err != nil {
-				return err
-			}
-			if requests[i] = len(n.asked); i == 1 {
-				share = append(share, float64(bytes)/time.Since(begin).Seconds()/float64(l.total))
-			}
+		l.slow(s)
+		begin := time.Now()
+		bytes, err := l.read(open, epochs, "photos", nil, "captions")
+		if err != nil {
+			return err
 		}
+		share = append(share, float64(bytes)/time.Since(begin).Seconds()/float64(l.total))
 	}
 	l.AtLeast("layers", "images and a layer of captions, S3 / cap", share, "x", 0.95, mbs(share.Median()*float64(l.total))+"; opening and the first batch included")
+	var requests [2]int
+	for i, layers := range [][]string{nil, {"captions"}} {
+		n := l.slow(s)
+		if _, err := l.read(open, 1, "photos", nil, layers...); err != nil { // two epochs share blocks, as many as timing has it
+			return err
+		}
+		requests[i] = len(n.asked)
+	}
 	l.AtMost("layers", "images and a layer of captions, S3: requests / the images alone", table.One(float64(requests[1])/float64(requests[0])), "x", 2,
-		fmt.Sprintf("%d and %d in %d epochs", requests[1], requests[0], epochs))
+		fmt.Sprintf("%d and %d in an epoch", requests[1], requests[0]))
 	n := l.slow(s)
 	if _, err := l.read(open, 1, "photos", []string{"caption.txt"}, "captions"); err != nil {
 		return err

@@ -15,7 +15,7 @@ func (b *bench) pacedRows() error {
 	if err := b.distant(); err != nil {
 		return err
 	}
-	bin, err := b.binary()
+	bin, err := b.program()
 	if err != nil {
 		return err
 	}
@@ -35,16 +35,13 @@ func (b *bench) address() string {
 	return fmt.Sprintf("s3://%s/%s?endpoint=%s&region=%s&path_style=true", b.server.Bucket, streamPrefix, b.proxy.URL, b.server.Region)
 }
 
-// binary builds the command once.
-func (b *bench) binary() (string, error) {
+// program builds the command once.
+func (b *bench) program() (string, error) {
 	bin := filepath.Join(b.dir, "shardtool")
-	if _, err := os.Stat(bin); err == nil {
-		return bin, nil
-	}
-	build := exec.CommandContext(b.ctx, "go", "build", "-o", bin, "./cmd/shardtool")
-	build.Dir, build.Stderr = "..", os.Stderr // the command is of the module above
-	if err := build.Run(); err != nil {
-		return "", fmt.Errorf("building the command: %w", err)
+	build := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/shardtool")
+	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, text)
 	}
 	return bin, nil
 }
