@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -181,11 +180,4 @@ func fingerprint(sets []*set, opt Options) string {
 	}
 	_, _ = h.Write(text)
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-// fraction returns ⌊n × part ÷ parts⌋.
-func fraction(n uint64, part, parts int) uint64 {
-	hi, lo := bits.Mul64(n, uint64(part))
-	q, _ := bits.Div64(hi, lo, uint64(parts))
-	return q
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -369,7 +370,7 @@ func (s *joined) Split(part, parts int) error {
 		return fmt.Errorf("reshard: there is no part %d of %d: parts count from 0", part, parts)
 	}
 	s.drop()
-	s.begin, s.end = fraction(s.total, part, parts), fraction(s.total, part+1, parts)
+	s.begin, s.end = order.Share(s.total, part, parts), order.Share(s.total, part+1, parts)
 	for s.set = 0; s.set+1 < len(s.sets) && s.sets[s.set+1].first <= s.begin; s.set++ {
 	}
 	s.at = s.begin - s.sets[s.set].first

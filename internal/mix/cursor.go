@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
 
 	"github.com/shardtool/shardtool/reader/order"
@@ -100,7 +99,7 @@ func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.B
 	if c.plan.mix.Tail == order.TailPad {
 		global = g
 	}
-	from, to := share(global, s.Rank, s.World), share(global, s.Rank+1, s.World)
+	from, to := order.Share(global, s.Rank, s.World), order.Share(global, s.Rank+1, s.World)
 	epoch := c.plan.mix.Epoch
 	b := order.Batch{
 		Epoch: position / epoch, Position: position, NextEpoch: (position + size) / epoch, NextPosition: position + size,
@@ -332,11 +331,4 @@ func (p *Plan) CheckRun(s order.Split, endless bool) error {
 		return err
 	}
 	return s.Reaches(p.mix.Epoch, p.mix.Tail)
-}
-
-// share returns where rank r's part of a list begins: ⌊r·listed/world⌋. r may equal world.
-func share(listed uint64, r, world int) uint64 {
-	hi, lo := bits.Mul64(listed, uint64(r))
-	q, _ := bits.Div64(hi, lo, uint64(world)) // r ≤ world, so the quotient fits
-	return q
 }

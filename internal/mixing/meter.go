@@ -56,20 +56,13 @@ func (m *Meter) Batch(refs []order.Ref, own int) {
 		w := &m.worlds[i]
 		for j := range w.ranks {
 			r := &w.ranks[j]
-			from, to := share(len(refs), r.rank, w.size), share(len(refs), r.rank+1, w.size)
+			from, to := int(order.Share(uint64(len(refs)), r.rank, w.size)), int(order.Share(uint64(len(refs)), r.rank+1, w.size))
 			if to = min(to, own); from < to {
 				w.part(m.labels, r, refs[from:to])
 			}
 		}
 		w.local.next()
 	}
-}
-
-// share returns where the part of rank r of a list begins: ⌊r·listed/size⌋.
-func share(listed, r, size int) int {
-	hi, lo := bits.Mul64(uint64(listed), uint64(r))
-	q, _ := bits.Div64(hi, lo, uint64(size))
-	return int(q)
 }
 
 // Figures returns what was measured so far.

@@ -132,7 +132,7 @@ func (c *Cursor) NextBatch(dst []Ref, s Split) ([]Ref, Batch, error) {
 		return dst, Batch{}, io.EOF // the last epoch there is cannot fill the batch
 	}
 	b := Batch{Epoch: epoch, Position: position, Global: int(listed)}
-	from, to := share(listed, s.Rank, s.World), share(listed, s.Rank+1, s.World)
+	from, to := Share(listed, s.Rank, s.World), Share(listed, s.Rank+1, s.World)
 	b.First = int(from)
 	dst = slices.Grow(dst, int(to-from))
 	c.epoch, c.position = epoch, position

@@ -117,8 +117,5 @@ func (p *Plan) HashTable(h hash.Hash) {
 	h.Write(append(buf, p.digest...))
 }
 
-// Share is where the part of rank r of a list begins: ⌊r·listed/world⌋, for r up to world.
-func Share(listed uint64, r, world int) uint64 { return share(listed, r, world) }
-
 // MaxEpochs is the number of epochs of an order: they are 0 to MaxEpochs-1.
 const MaxEpochs uint64 = maxEpochs

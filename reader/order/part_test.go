@@ -36,7 +36,7 @@ func TestNextPart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, part, err := b.NextPart(nil, skip, uint64(g), share(uint64(g), s.Rank, world), share(uint64(g), s.Rank+1, world))
+			got, part, err := b.NextPart(nil, skip, uint64(g), Share(uint64(g), s.Rank, world), Share(uint64(g), s.Rank+1, world))
 			if err != nil {
 				t.Fatal(err)
 			}

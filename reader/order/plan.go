@@ -236,8 +236,8 @@ func (r round) index(turn uint32) uint64 {
 // laneLength is the samples of lane l in an epoch: cnt(N, l).
 func (p *Plan) laneLength(l int) uint64 { return p.laneIndex(p.total, l) }
 
-// share is where rank r's part of a list begins: ⌊r·listed/world⌋; r may equal world.
-func share(listed uint64, r, world int) uint64 {
+// Share is where the part of rank r of a list begins: ⌊r·listed/world⌋, for r up to world.
+func Share(listed uint64, r, world int) uint64 {
 	hi, lo := bits.Mul64(listed, uint64(r))
 	q, _ := bits.Div64(hi, lo, uint64(world)) // r ≤ world, so the quotient fits
 	return q

@@ -28,5 +28,5 @@ func (s Split) Reaches(n uint64, tail Tail) error {
 
 // holds reports whether the rank has a part in a batch.
 func (s Split) holds(batch uint64) bool {
-	return share(batch, s.Rank, s.World) < share(batch, s.Rank+1, s.World)
+	return Share(batch, s.Rank, s.World) < Share(batch, s.Rank+1, s.World)
 }
