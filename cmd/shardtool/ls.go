@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
@@ -131,8 +130,8 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uin
 			if line.Attributes == nil {
 				line.Attributes = map[string]any{}
 			}
-			line.Attributes[v.Name] = attrText(v)
-			fmt.Fprintf(&fields, " %s:%v", v.Name, attrText(v))
+			line.Attributes[v.Name] = sections.Value(v)
+			fmt.Fprintf(&fields, " %s:%v", v.Name, sections.Value(v))
 		}
 		if number++; !takes(line.Number, key) {
 			continue
@@ -148,14 +147,4 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uin
 		}
 	}
 	return number, nil
-}
-
-func attrText(v format.AttrValue) any {
-	switch v.Kind {
-	case format.AttrInteger:
-		return v.Integer
-	case format.AttrNumber:
-		return v.Number
-	}
-	return v.Label
 }

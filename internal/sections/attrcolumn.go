@@ -36,6 +36,17 @@ func (c *AttrColumn) At(i int) (format.AttrValue, bool) {
 	return v, true
 }
 
+// Value returns a value as an int64, a float64 or a string.
+func Value(v format.AttrValue) any {
+	switch v.Kind {
+	case format.AttrInteger:
+		return v.Integer
+	case format.AttrNumber:
+		return v.Number
+	}
+	return v.Label
+}
+
 // Len returns the number of samples.
 func (c *AttrColumn) Len() int { return len(c.bits) }
 

@@ -225,14 +225,8 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 }
 
 func valueText(c *sections.AttrColumn, i int) string {
-	switch v, _ := c.At(i); v.Kind {
-	case format.AttrInteger:
-		return fmt.Sprint(v.Integer)
-	case format.AttrNumber:
-		return fmt.Sprint(v.Number)
-	default:
-		return v.Label
-	}
+	v, _ := c.At(i)
+	return fmt.Sprint(sections.Value(v))
 }
 
 // balanced is the weight of each of c samples that have one value, at temperature p/q: the largest

@@ -66,12 +66,4 @@ func findColumn(ix *sections.ShardIndex, attribute string) *sections.AttrColumn 
 	return nil
 }
 
-func labelText(v format.AttrValue) string {
-	switch v.Kind {
-	case format.AttrInteger:
-		return fmt.Sprint(v.Integer)
-	case format.AttrNumber:
-		return fmt.Sprint(v.Number)
-	}
-	return v.Label
-}
+func labelText(v format.AttrValue) string { return fmt.Sprint(sections.Value(v)) }

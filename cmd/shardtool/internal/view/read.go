@@ -246,13 +246,8 @@ func offset(ix *sections.ShardIndex, block int) (at int64) {
 }
 
 func valueOf(v format.AttrValue) any {
-	switch v.Kind {
-	case format.AttrInteger:
-		return v.Integer
-	case format.AttrNumber:
-		return v.Number
-	}
-	return clean(v.Label, 200)
+	v.Label = clean(v.Label, 200)
+	return sections.Value(v)
 }
 
 // job is what is read at a time: the samples of a page in a block of a part, or one large sample.
