@@ -30,3 +30,10 @@ func corruptf(msg string, args ...any) error {
 func tooLongError(limit int) error {
 	return fmt.Errorf("%w: it is longer than %d bytes", format.ErrTooLarge, limit)
 }
+
+func bad(at int, msg string, args ...any) *syntaxError {
+	if len(args) > 0 {
+		msg = fmt.Sprintf(msg, args...)
+	}
+	return &syntaxError{what: msg, at: at}
+}

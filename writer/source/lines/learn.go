@@ -1,8 +1,6 @@
 package lines
 
 import (
-	"strconv"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kinds"
 )
@@ -33,50 +31,6 @@ func (v value) word(ext extension) string {
 		return "float"
 	}
 	return numberWord(v.b)
-}
-
-// numberWord returns the kind of a number as JSON writes it, and txt for other text: a code such as
-// 007 is no number.
-func numberWord(b []byte) string {
-	i, word := 0, "int"
-	digits := func() (n int) {
-		for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
-			n++
-		}
-		return n
-	}
-	if i < len(b) && b[i] == '-' {
-		i++
-	}
-	first := i
-	n := digits()
-	if n == 0 || n > 1 && b[first] == '0' {
-		return "txt"
-	}
-	if n > 18 {
-		if _, err := strconv.ParseInt(string(b[:i]), 10, 64); err != nil {
-			word = "json"
-		}
-	}
-	if i < len(b) && b[i] == '.' {
-		i++
-		if word = "float"; digits() == 0 {
-			return "txt"
-		}
-	}
-	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
-		i++
-		if i < len(b) && (b[i] == '-' || b[i] == '+') {
-			i++
-		}
-		if word = "float"; digits() == 0 {
-			return "txt"
-		}
-	}
-	if i < len(b) {
-		return "txt"
-	}
-	return word
 }
 
 // learned are the kinds of the fields of the rows up to the cursor.

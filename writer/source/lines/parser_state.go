@@ -1,5 +1,7 @@
 package lines
 
+import "maps"
+
 // parser converts the rows of chunks to samples. It is not safe for concurrent use.
 type parser struct {
 	plan    *plan
@@ -61,9 +63,7 @@ func (p *parser) add(name string) *column {
 func (p *parser) forget() {
 	if len(p.columns) > maxNamed {
 		clear(p.columns)
-		for name, c := range p.named {
-			p.columns[name] = c
-		}
+		maps.Copy(p.columns, p.named)
 	}
 }
 
