@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/samplekey"
@@ -63,12 +64,7 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *sections.Sha
 }
 
 func (v *verifier) knows(a format.Attribute) bool {
-	for _, b := range v.c.Tables.Attributes {
-		if a == b {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(v.c.Tables.Attributes, a)
 }
 
 func (v *verifier) addField(more format.FieldTotal) {

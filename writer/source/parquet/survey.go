@@ -107,12 +107,7 @@ func (f *parquetFile) isArrow() bool {
 	if name == "" {
 		name = strings.ToLower(path.Ext(f.Path))
 	}
-	for _, ending := range arrowEndings {
-		if name == ending {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(arrowEndings, name)
 }
 
 // surveyArrow lists the messages of a file, whose records stand for row groups.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,17 +83,7 @@ func (t DType) fits(id int64) bool {
 }
 
 // append appends an id that fits.
-func (t DType) append(dst []byte, id int64) []byte {
-	switch t.size() {
-	case 1:
-		return append(dst, byte(id))
-	case 2:
-		return binary.LittleEndian.AppendUint16(dst, uint16(id))
-	case 4:
-		return binary.LittleEndian.AppendUint32(dst, uint32(id))
-	}
-	return binary.LittleEndian.AppendUint64(dst, uint64(id))
-}
+func (t DType) append(dst []byte, id int64) []byte { return narrow(dst, []int64{id}, t) }
 
 // layout is the representation of ids in a file.
 type layout struct {
@@ -246,10 +237,8 @@ func narrow(dst []byte, ids []int64, to DType) []byte {
 
 // sizeOf returns the size of an array. ok is false if it is larger than any file.
 func sizeOf(shape []int64, size int64) (int64, bool) {
-	for _, d := range shape {
-		if d == 0 {
-			return 0, true
-		}
+	if slices.Contains(shape, 0) {
+		return 0, true
 	}
 	for _, d := range shape {
 		high, low := bits.Mul64(uint64(size), uint64(d))
