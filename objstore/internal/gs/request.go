@@ -54,6 +54,7 @@ func (s *Store) explain(op string, a ranged.Answer) error {
 	message := strings.ToLower(a.Message)
 	switch {
 	case ranged.TransientStatus(a.Status), put && a.Status == http.StatusConflict,
+		put && a.Status == http.StatusBadRequest && strings.Contains(message, "crc32c"), // damaged on the way
 		strings.HasSuffix(strings.ToLower(a.Code), "ratelimitexceeded"):
 		return a.Transient()
 	case a.Status == http.StatusNotFound && strings.Contains(message, "bucket does not exist"):

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -176,16 +175,7 @@ func (u *upload) compose(ctx context.Context, key string, query url.Values, desc
 	if err != nil {
 		return nil, err
 	}
-	done := new(resource)
-	err = u.store.Reader.Send(ctx, nil, func(ctx context.Context) error {
-		header := http.Header{"Content-Type": {"application/json"}}
-		answer, err := u.store.send(ctx, "put", http.MethodPost, u.store.url("/compose", key, query), header, body)
-		if err != nil {
-			return err
-		}
-		return ranged.Decode(answer, done, json.Unmarshal)
-	})
-	return done, err
+	return u.store.post(ctx, u.store.url("/compose", key, query), "application/json", body)
 }
 
 // put puts an object by one request. The request is sent again if its bytes do not match their
@@ -202,13 +192,14 @@ func (s *Store) put(ctx context.Context, query url.Values, described map[string]
 	head := fmt.Appendf(nil, "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%[1]s\r\nContent-Type: application/octet-stream\r\n\r\n",
 		boundary, description)
 	tail := []byte("\r\n--" + boundary + "--\r\n")
-	header := http.Header{"Content-Type": {"multipart/related; boundary=" + boundary}}
+	return s.post(ctx, s.url("/upload", "", query), "multipart/related; boundary="+boundary, head, data, tail)
+}
+
+// post sends a request that makes an object, and returns its description.
+func (s *Store) post(ctx context.Context, url, kind string, pieces ...[]byte) (*resource, error) {
 	done := new(resource)
-	err = s.Reader.Send(ctx, nil, func(ctx context.Context) error {
-		answer, err := s.send(ctx, "put", http.MethodPost, s.url("/upload", "", query), header, head, data, tail)
-		if a, ok := errors.AsType[ranged.Answer](err); ok && a.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(a.Message), "crc32c") {
-			return &ranged.Transient{Err: err, Answered: true} // damaged on the way
-		}
+	err := s.Reader.Send(ctx, nil, func(ctx context.Context) error {
+		answer, err := s.send(ctx, "put", http.MethodPost, url, http.Header{"Content-Type": {kind}}, pieces...)
 		if err != nil {
 			return err
 		}
