@@ -372,31 +372,10 @@ func (p prefix) Names(ctx context.Context) iter.Seq2[string, error] {
 }
 
 // lookAtStore finds the kind and the objects of an address in a store: one object, the objects that
-// match a glob, or all objects below a prefix. A ? begins the options of the address and is never
-// part of a glob.
+// match a glob, or all objects below a prefix.
 func lookAtStore(ctx context.Context, f *packFlags, src string) (*recognised, error) {
-	place, query, _ := strings.Cut(src, "?")
-	if query != "" {
-		query = "?" + query
-	}
-	scheme, rest, _ := strings.Cut(place, "://")
-	host, name, _ := strings.Cut(rest, "/")
-	glob := strings.ContainsAny(name, "*[{")
-	object := recognise.OfName(name) != nil
-	dir, pattern := name, ""
-	if glob || object {
-		end := len(name)
-		if glob {
-			end = strings.IndexAny(name, "*[{")
-		}
-		end = strings.LastIndexByte(name[:end], '/') + 1
-		dir, pattern = name[:end], name[end:]
-	}
-	base := scheme + "://" + host
-	if dir = strings.TrimSuffix(dir, "/"); dir != "" {
-		base += "/" + dir
-	}
-	store, err := address.Open(ctx, base+query, address.Options{Logger: warnings})
+	dir, pattern, glob := inputs.CutAddress(src, func(name string) bool { return recognise.OfName(name) != nil })
+	store, err := address.Open(ctx, dir, address.Options{Logger: warnings})
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
@@ -407,7 +386,7 @@ func lookAtStore(ctx context.Context, f *packFlags, src string) (*recognised, er
 		if names, err = expandObjects(ctx, p, pattern); err != nil {
 			return nil, err
 		}
-	case !object:
+	case pattern == "":
 		return lookAtFolder(ctx, f, src, p, []source.Input{{Store: store}})
 	}
 	var files []source.Input

@@ -5,6 +5,7 @@
 package tars
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,28 +159,12 @@ func notPlain(name string) error {
 // listStore lists the archives of an address of a store: one, the matches of a glob, or all below a
 // prefix.
 func (f *finder) listStore(addr string) (dir string, names []string, err error) {
-	place, query, _ := strings.Cut(addr, "?")
-	if query != "" {
-		query = "?" + query
-	}
-	scheme, rest, _ := strings.Cut(place, "://")
-	host, name, _ := strings.Cut(rest, "/")
-	pattern := "**"
-	glob := strings.ContainsAny(name, "*[{")
-	if glob || recognise.OfName(name) == recognise.Tar {
-		end := len(name)
-		if glob {
-			end = strings.IndexAny(name, "*[{")
-		}
-		end = strings.LastIndexByte(name[:end], '/') + 1
-		name, pattern = name[:end], name[end:]
-	}
-	dir = strings.TrimSuffix(scheme+"://"+host+"/"+name, "/") + query
+	dir, pattern, _ := inputs.CutAddress(addr, func(name string) bool { return recognise.OfName(name) == recognise.Tar })
 	store, err := f.open(f.ctx, dir)
 	if err != nil {
 		return "", nil, err
 	}
-	words, err := inputs.Braces(pattern)
+	words, err := inputs.Braces(cmp.Or(pattern, "**"))
 	if err != nil {
 		return "", nil, kindError{err, ErrAddress}
 	}
