@@ -60,13 +60,27 @@ func isGeneration(s string) bool {
 
 // openDataset opens the data set of an argument.
 func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
+	return openAt(ctx, arg, opts, "")
+}
+
+// openAt opens the generation that arg names, or else the newest one with the samples of the
+// generation that a checkpoint names (tables). It warns if the two differ.
+func openAt(ctx context.Context, arg string, opts reader.Options, tables string) (*reader.Dataset, error) {
 	addr, view := cutView(arg)
 	store, generation, err := dataset(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	opts.Generation, opts.View = generation, view
-	ds, err := reader.Open(ctx, store, opts)
+	opts.View = view
+	if opts.Generation = generation; generation != "" {
+		ds, err := reader.Open(ctx, store, opts)
+		return ds, notFound(addr, err)
+	}
+	ds, err := reader.OpenResumed(ctx, store, opts, tables)
+	if err == nil && tables != "" && ds.Info().Tables != tables {
+		warnings.Warn("continuing on another generation than the checkpoint names: it is the newest one", "dataset", store,
+			"generation", ds.Info().Generation, "tables", ds.Info().Tables, "checkpoint", tables)
+	}
 	return ds, notFound(addr, err)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/tarblock"
@@ -156,7 +157,7 @@ func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, 
 		if err != nil {
 			return err
 		}
-		if err := enc.Encode(orderLine{Position: s.Number, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key)}); err != nil {
+		if err := enc.Encode(orderLine{Position: s.Number, Stored: explain.Stored{Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key)}}); err != nil {
 			return err
 		}
 		if left--; left == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
@@ -78,6 +79,20 @@ func (s *datasetSource) Close() error {
 		err = errors.Join(err, d.Close())
 	}
 	return err
+}
+
+// rowsBefore opens the rows of the current generation of a layer, to which others are added.
+func rowsBefore(ctx context.Context, store objstore.Store, opt *writer.Options) (writer.Source, error) {
+	before, err := reader.Open(ctx, store, reader.Options{Workers: opt.Workers, Memory: max(opt.Memory/4, minMemory)})
+	if err != nil {
+		return nil, err
+	}
+	of, err := reshard.New(ctx, []*reader.Dataset{before}, reshard.Options{})
+	if err != nil {
+		before.Close()
+		return nil, err
+	}
+	return &datasetSource{of, []*reader.Dataset{before}}, nil
 }
 
 func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {

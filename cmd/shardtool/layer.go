@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
-	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -170,12 +167,10 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	}
 	defer src.Close()
 	if f.update {
-		before, done, err := rowsBefore(ctx, store, &p.opt)
-		if err != nil {
+		if opt.Before, err = rowsBefore(ctx, store, &p.opt); err != nil {
 			return err
 		}
-		defer done()
-		opt.Before = before
+		defer opt.Before.Close()
 	}
 	bar := newProgress(stderr, "adding", size, p.quiet)
 	opt.Pack = p.opt
@@ -189,23 +184,6 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 		return layerError(packError(ctx, err))
 	}
 	return printLayer(cmd, p.json, base, store, res, time.Since(begin))
-}
-
-// rowsBefore opens the current generation of a layer, to which rows are added.
-func rowsBefore(ctx context.Context, store objstore.Store, opt *writer.Options) (rows writer.Source, done func(), err error) {
-	before, err := reader.Open(ctx, store, reader.Options{Workers: opt.Workers, Memory: max(opt.Memory/4, minMemory)})
-	if err != nil {
-		return nil, nil, err
-	}
-	of, err := reshard.New(ctx, []*reader.Dataset{before}, reshard.Options{})
-	if err != nil {
-		before.Close()
-		return nil, nil, err
-	}
-	return of, func() {
-		of.Close()
-		before.Close()
-	}, nil
 }
 
 // open opens the sources, or the data set itself with --copy.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -147,26 +146,6 @@ func (f *orderFlags) read() (*reader.Checkpoint, error) {
 	}
 	f.opt.Faults.Skipped = saved[0].Skipped
 	return &saved[0].Checkpoint, nil
-}
-
-// openAt opens the generation that arg names, or else the newest one with the samples of the
-// generation that a checkpoint names (tables). It warns if the two differ.
-func openAt(ctx context.Context, arg string, opts reader.Options, tables string) (*reader.Dataset, error) {
-	addr, view := cutView(arg)
-	store, generation, err := dataset(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	opts.View = view
-	if opts.Generation = generation; generation != "" {
-		return reader.Open(ctx, store, opts)
-	}
-	ds, err := reader.OpenResumed(ctx, store, opts, tables)
-	if err == nil && tables != "" && ds.Info().Tables != tables {
-		warnings.Warn("continuing on another generation than the checkpoint names: it is the newest one", "dataset", store,
-			"generation", ds.Info().Generation, "tables", ds.Info().Tables, "checkpoint", tables)
-	}
-	return ds, notFound(addr, err)
 }
 
 // spec returns the run that the flags ask for.

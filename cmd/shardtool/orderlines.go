@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -25,13 +26,9 @@ type unitLine struct {
 
 // itemLine is a sample in a unit, or a piece of one.
 type itemLine struct {
-	Shard    string `json:"shard"`
-	Block    int    `json:"block"`
-	Number   uint64 `json:"number"`
-	Key      string `json:"key,omitempty"`
-	KeyBytes []byte `json:"key_base64,omitempty"`
-	Offset   uint32 `json:"offset"`
-	Length   uint32 `json:"length"`
+	explain.Stored
+	Offset uint32 `json:"offset"`
+	Length uint32 `json:"length"`
 }
 
 // add adds an item.
@@ -46,12 +43,8 @@ type orderLine struct {
 	Source   string `json:"source,omitempty"` // in a mix
 	Epoch    uint64 `json:"epoch"`            // of the source, in a mix
 	Position uint64 `json:"position"`
-	Shard    string `json:"shard"`
-	Block    int    `json:"block"`
-	Number   uint64 `json:"number"`
-	Key      string `json:"key,omitempty"`
-	KeyBytes []byte `json:"key_base64,omitempty"`
-	Padding  bool   `json:"padding,omitempty"`
+	explain.Stored
+	Padding bool `json:"padding,omitempty"`
 }
 
 // linePrinter prints entries of a run, a JSON object a line.
@@ -68,7 +61,7 @@ func newLinePrinter(w io.Writer, run *openedRun) linePrinter {
 
 // item returns where a sample is.
 func (p *linePrinter) item(ctx context.Context, r *order.Ref, key string) (it itemLine, err error) {
-	it = itemLine{Number: r.Number, Key: key, KeyBytes: keyBytes(key)}
+	it.Stored = explain.Stored{Number: r.Number, Key: key, KeyBytes: keyBytes(key)}
 	it.Shard, it.Block, err = p.places[r.Source].find(ctx, p.run.Sources[r.Source], r.Number)
 	return it, err
 }
@@ -80,7 +73,7 @@ func (p *linePrinter) sample(ctx context.Context, at reader.Place, r *order.Ref,
 		return err
 	}
 	return p.enc.Encode(orderLine{
-		Source: p.run.Names[r.Source], Epoch: at.Epoch, Position: at.Position, Shard: it.Shard, Block: it.Block, Number: it.Number, Key: it.Key, KeyBytes: it.KeyBytes, Padding: r.Padding,
+		Source: p.run.Names[r.Source], Epoch: at.Epoch, Position: at.Position, Stored: it.Stored, Padding: r.Padding,
 	})
 }
 

@@ -332,12 +332,10 @@ func (r *receiver) layer(ctx context.Context, in io.Reader, dataset string, base
 	}
 	if l.Update {
 		opt.Pack.Mode = writer.ModeOverwrite
-		before, done, err := rowsBefore(ctx, store, &r.opt)
-		if err != nil {
+		if opt.Before, err = rowsBefore(ctx, store, &r.opt); err != nil {
 			return err
 		}
-		defer done()
-		opt.Before = before
+		defer opt.Before.Close()
 	}
 	src := receive.New(r.begin, in, nil, func(at receive.Place) error {
 		r.ready = true

@@ -66,6 +66,15 @@ type Step struct {
 // Source is one source's part in a step, over all ranks.
 type Source = mix.Share
 
+// Stored is where a data set has a sample.
+type Stored struct {
+	Shard    string `json:"shard"`
+	Block    int    `json:"block"`
+	Number   uint64 `json:"number"` // in storage order
+	Key      string `json:"key,omitempty"`
+	KeyBytes []byte `json:"key_base64,omitempty"` // of a key that is not UTF-8
+}
+
 // Sample is a sample of a step, in the order of delivery.
 type Sample struct {
 	Source string `json:"source,omitempty"`
@@ -73,13 +82,9 @@ type Sample struct {
 	// Position counts over all epochs of a mix; in one data set it is the place in the epoch.
 	Position uint64 `json:"position"`
 	Rank     int    `json:"rank"`
-	Shard    string `json:"shard"`
-	Block    int    `json:"block"`
-	Number   uint64 `json:"number"` // in storage order
-	Key      string `json:"key,omitempty"`
-	KeyBytes []byte `json:"key_base64,omitempty"` // of a key that is not UTF-8
-	Seed     uint64 `json:"seed"`                 // for what a program draws at random, see order.SampleSeed
-	Padding  bool   `json:"padding,omitempty"`
+	Stored
+	Seed    uint64 `json:"seed"` // for what a program draws at random, see order.SampleSeed
+	Padding bool   `json:"padding,omitempty"`
 	// Removed: the sample was removed from its data set. It is not delivered, and has no key.
 	Removed bool `json:"removed,omitempty"`
 	piece
@@ -139,7 +144,7 @@ func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *ord
 		key := x.of.Plans[r.Source].Params().Seed
 		step.Samples[i] = Sample{
 			Source: x.of.Names[r.Source], Epoch: uint64(r.Epoch), Position: at.Position, Rank: rankOf(uint64(entry), uint64(b.Global), x.World),
-			Number: r.Number, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
+			Stored: Stored{Number: r.Number}, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
 			Removed: !r.Padding && x.of.Sources[r.Source].Removed(r.Number),
 		}
 		if err := x.locate(ctx, &step.Samples[i], int(r.Block)); err != nil {
