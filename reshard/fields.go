@@ -1,6 +1,7 @@
 package reshard
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -76,7 +77,7 @@ func (s *joined) name(field string) *fieldName {
 }
 
 // writers are the keys of metadata that every pack writes itself.
-var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped", writer.MetaTypes}
+var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped", writer.MetaTypes, kinds.FeaturesKey}
 
 // mergeMeta keeps the metadata that all sets agree on. The names of classes may grow at the end
 // from one set to the next.
@@ -122,43 +123,55 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 
 // types states what each field is where all sets that have it record the same.
 func (s *joined) types() (format.Metadata, error) {
-	all := kinds.Kinds{}
+	all, features := kinds.Kinds{}, kinds.Features{}
 	for _, of := range s.sets {
-		own, err := typesOf(of)
+		own, known, err := typesOf(of)
 		if err != nil {
 			return nil, fmt.Errorf("reshard: %s: %w", of.path, err)
 		}
 		for _, f := range of.Fields() {
-			n, word := s.name(f.Name), own[f.Name]
+			n, word, feature := s.name(f.Name), own[f.Name], known[f.Name]
 			if n.drop {
 				continue
 			}
-			if before, ok := all[n.name]; ok && before != word {
-				word = ""
+			if before, ok := all[n.name]; ok {
+				if before != word {
+					word = ""
+				}
+				if !bytes.Equal(features[n.name], feature) {
+					feature = nil
+				}
 			}
-			all[n.name] = word
+			all[n.name], features[n.name] = word, feature
 		}
 	}
 	maps.DeleteFunc(all, func(_, word string) bool { return word == "" })
-	return all.Meta(), nil
+	maps.DeleteFunc(features, func(_ string, feature json.RawMessage) bool { return feature == nil })
+	meta := all.Meta()
+	features.Put(meta)
+	return meta, nil
 }
 
 // typesOf returns what a data set and its layers record of their fields.
-func typesOf(of *set) (kinds.Kinds, error) {
-	all, err := kinds.Parse(of.Info().Meta, writer.MetaTypes)
-	for name, layer := range of.Layers() {
-		own, failed := kinds.Parse(layer.Info().Meta, writer.MetaTypes)
-		if failed != nil && err == nil {
-			err = fmt.Errorf("layer %s: %w", name, failed)
+func typesOf(of *set) (all kinds.Kinds, features kinds.Features, err error) {
+	all, features = kinds.Kinds{}, kinds.Features{}
+	add := func(meta format.Metadata, fields []format.FieldTotal) error { // a field of both is the layer's
+		own, err := kinds.Parse(meta, writer.MetaTypes)
+		known := kinds.ParseFeatures(meta)
+		for _, f := range fields {
+			all[f.Name], features[f.Name] = own[f.Name], known[f.Name]
 		}
-		for _, f := range layer.Info().Fields { // a field of both is the layer's
-			if all == nil {
-				all = kinds.Kinds{}
-			}
-			all[f.Name] = own[f.Name]
+		return err
+	}
+	if err := add(of.Info().Meta, of.Info().Fields); err != nil {
+		return nil, nil, err
+	}
+	for name, layer := range of.Layers() {
+		if err := add(layer.Info().Meta, layer.Info().Fields); err != nil {
+			return nil, nil, fmt.Errorf("layer %s: %w", name, err)
 		}
 	}
-	return all, err
+	return all, features, nil
 }
 
 // errClasses: the data sets number their classes differently.

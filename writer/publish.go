@@ -229,11 +229,11 @@ func (w *Writer) manifest() (*sections.Manifest, error) {
 		m.Removed, m.Purged = base.Removed, base.Purged // its samples keep their numbers
 	}
 	w.sum.describe(m)
-	key := MetaTypes
-	if w.parts > 0 {
-		key = kinds.Key
+	if w.parts > 0 { // what it states of fields, the commit keeps of those that there are
+		return m, setTypes(m, kinds.Key, w.base(), w.prior.tables)
 	}
-	return m, setTypes(m, key, w.base(), w.prior.tables)
+	setFeatures(m, w.base())
+	return m, setTypes(m, MetaTypes, w.base(), w.prior.tables)
 }
 
 // putSkipped puts the list of this generation and names it in m.

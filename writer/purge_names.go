@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
@@ -28,6 +30,9 @@ func namesLeft(ctx context.Context, store objstore.Store, tables string) (left [
 	left = []NameLeft{}
 	if m.Meta["classes"] != "" {
 		left = append(left, NameLeft{tables, "classes"})
+	}
+	if strings.Contains(m.Meta[kinds.FeaturesKey], "ClassLabel") {
+		left = append(left, NameLeft{tables, kinds.FeaturesKey})
 	}
 	for _, list := range skippedLists(m) {
 		left = append(left, NameLeft{Object: list})

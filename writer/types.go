@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,6 +88,34 @@ func setTypes(m *sections.Manifest, key string, base *sections.Manifest, object 
 	}
 	m.Meta[key] = string(text)
 	return nil
+}
+
+// setFeatures keeps the features that the source has stated of the fields that there are. In a
+// generation that appends to base, a field keeps the feature that base has recorded, if the new
+// samples have the same or lack the field.
+func setFeatures(m, base *sections.Manifest) {
+	stated := kinds.ParseFeatures(m.Meta)
+	var known kinds.Features
+	before := map[string]uint64{}
+	if base != nil {
+		known = kinds.ParseFeatures(base.Meta)
+		for _, f := range base.Fields {
+			before[f.Name] = f.Samples
+		}
+	}
+	kept := kinds.Features{}
+	for _, f := range m.Fields {
+		feature := stated.Of(f.Name)
+		if old := before[f.Name]; old == f.Samples {
+			feature = known[f.Name]
+		} else if old > 0 && !bytes.Equal(feature, known[f.Name]) {
+			feature = nil
+		}
+		if feature != nil {
+			kept[f.Name] = feature
+		}
+	}
+	kept.Put(m.Meta)
 }
 
 // typesOf parses the types of META of an object.

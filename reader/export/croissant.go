@@ -61,7 +61,7 @@ type node = map[string]any
 // croissant writes the description. A record set has the values of a field, with their keys.
 func (e *exporter) croissant(ctx context.Context) error {
 	name := path.Base(strings.TrimSuffix(e.d.Store().String(), "/"))
-	types, err := typesOf(e.d)
+	types, _, err := typesOf(e.d)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
@@ -380,11 +381,7 @@ func (e *exporter) card() []byte {
 	var out bytes.Buffer
 	out.WriteString(e.cardHead("data/", ".parquet") + "dataset_info:\n  features:\n")
 	for _, c := range e.columns {
-		text, err := json.Marshal(c.yaml(c.name)) // JSON is YAML
-		if err != nil {
-			panic("export: " + err.Error()) // strings and numbers
-		}
-		fmt.Fprintf(&out, "  - %s\n", text)
+		fmt.Fprintf(&out, "  - {\"name\":%s,%s}\n", kinds.Quoted(c.name), c.feature.AppendCard(nil)) // JSON is YAML
 	}
 	fmt.Fprintf(&out, "---\n\n# %s\n\n%d samples in %d files, exported by shardtool from the data set %s.\n",
 		path.Base(strings.TrimSuffix(e.d.Store().String(), "/")), e.res.Samples, len(e.res.Shards), e.res.Digest)

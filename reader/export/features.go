@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,67 +32,22 @@ func extension(field string) string { return strings.TrimPrefix(path.Ext("."+fie
 // mediumOf returns the class of a field's medium, empty if it is none.
 func mediumOf(field string) string { return media[strings.ToLower(extension(field))] }
 
-// feature is the type of a column: a feature of Hugging Face datasets.
-type feature struct {
-	name   string   // the class of the feature, or Value
-	dtype  string   // of Value, and of the items of an array
-	dims   int      // dimensions of an array
-	labels []string // of ClassLabel
-}
-
-// dict returns the feature as datasets write it to the metadata of a file.
-func (f *feature) dict() any {
-	value := func(dtype string) map[string]any { return map[string]any{"dtype": dtype, "_type": "Value"} }
-	switch {
-	case f.name == "ClassLabel":
-		return map[string]any{"names": f.labels, "_type": f.name}
-	case f.name != "Value":
-		return map[string]any{"_type": f.name}
-	}
-	out := value(f.dtype)
-	for range f.dims {
-		out = map[string]any{"feature": out, "_type": "Sequence"} // List since datasets 4, which read both
-	}
-	return out
-}
-
-// yaml returns the feature as datasets write it to a card.
-func (f *feature) yaml(name string) map[string]any {
-	out := map[string]any{"dtype": f.dtype}
-	switch {
-	case f.name == "ClassLabel":
-		names := map[string]string{}
-		for i, label := range f.labels {
-			names[fmt.Sprint(i)] = label
-		}
-		out["dtype"] = map[string]any{"class_label": map[string]any{"names": names}}
-	case f.name != "Value":
-		out["dtype"] = strings.ToLower(f.name)
-	}
-	for i := range f.dims {
-		var of any = out
-		if i == 0 {
-			of = f.dtype
-		}
-		out = map[string]any{"sequence": of}
-	}
-	out["name"] = name
-	return out
-}
-
 // column is a column of a table, and the fields that fill it: several where a field's extension
 // depends on the sample, as img.png and img.jpg.
 type column struct {
-	name   string
-	kind   string // the word for the fields: int, float, txt, json, npy, bytes
-	fields []string
-	feature
+	name    string
+	fields  []string       // nil: the key
+	feature *kinds.Feature // nil: that of the first array
+	stored  *kinds.Storage
+	// recorded reports that the data set records the feature. An array may then be JSON, and an empty
+	// payload is null where it can be no value.
+	recorded bool
 }
 
 // columnsOf returns the columns of a data set: first the key, then the fields. A column is named as the
 // field without its extension, if no field of another type has that name, and no other column.
 func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
-	types, err := typesOf(d)
+	types, features, err := typesOf(d)
 	if err != nil {
 		return nil, err
 	}
@@ -101,42 +57,30 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 			return nil, fmt.Errorf("%w: metadata classes: %w", format.ErrCorrupt, err)
 		}
 	}
-	byFile := kinds.OfFiles()
 	stems, samples := map[string][]column{}, map[string]uint64{}
 	for _, f := range d.Fields() {
 		ext := extension(f.Name)
-		c := column{name: strings.TrimSuffix(strings.TrimSuffix(f.Name, ext), "."), kind: types[f.Name], fields: []string{f.Name}}
+		c := column{name: strings.TrimSuffix(strings.TrimSuffix(f.Name, ext), "."), fields: []string{f.Name}}
 		if c.name == "" {
 			c.name = f.Name
 		}
-		if c.kind == "" {
-			c.kind = byFile.Of(f.Name)
-		}
-		c.feature = feature{name: "Value", dtype: "binary"}
-		switch {
-		case c.kind == "int" && labels != nil && strings.ToLower(ext) == "cls":
-			c.feature = feature{name: "ClassLabel", labels: labels}
-		case c.kind == "int":
-			c.dtype = "int64"
-		case c.kind == "float":
-			c.dtype = "float64"
-		case c.kind == "txt":
-			c.dtype = "string"
-		case c.kind == "json":
-			c.feature = feature{name: "Json"}
-		case c.kind != "npy" && mediumOf(f.Name) != "":
-			c.feature = feature{name: mediumOf(f.Name)}
+		if c.setRecorded(features[f.Name]); !c.recorded {
+			word := types[f.Name]
+			if word == "" {
+				word = kinds.OfFiles().Of(f.Name)
+			}
+			c.setWord(word, labels)
 		}
 		stems[c.name] = append(stems[c.name], c)
 		samples[c.name] += f.Samples
 	}
-	out := []column{{name: keyColumn, kind: "txt", feature: feature{name: "Value", dtype: "string"}}}
+	out := []column{{name: keyColumn, feature: kinds.Value("string")}}
 	whole := map[string]bool{keyColumn: true} // columns that are named as fields, which sort before a stem of that name
 	for _, stem := range slices.Sorted(maps.Keys(stems)) {
 		all := stems[stem]
 		one := samples[stem] <= d.NumSamples() && !whole[stem]
 		for _, c := range all[1:] {
-			one = one && c.name == all[0].name && c.feature.name == all[0].feature.name && all[0].feature.name != "Value"
+			one = one && c.name == all[0].name && c.merges(&all[0])
 		}
 		switch {
 		case one:
@@ -154,18 +98,70 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 			}
 		}
 	}
-	return out, arrayTypes(ctx, d, out)
+	if err := arrayTypes(ctx, d, out); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if out[i].stored, err = out[i].feature.Storage(); err != nil {
+			return nil, fmt.Errorf("column %q: %w", out[i].name, err)
+		}
+	}
+	return out, nil
 }
 
-// typesOf returns the recorded types of the fields of a data set and its layers.
-func typesOf(d *reader.Dataset) (kinds.Kinds, error) {
-	out := kinds.Kinds{}
+// setRecorded sets the feature that the data set records, if this version knows it. Bytes whose
+// field has the extension of a medium are that.
+func (c *column) setRecorded(text json.RawMessage) {
+	f, err := kinds.ParseFeature(text)
+	if err != nil {
+		return
+	}
+	s, err := f.Storage()
+	if err != nil || len(s.Parts) == 0 && (s.Base == kinds.Null || s.Base == kinds.Binary && mediumOf(c.fields[0]) != "") {
+		return
+	}
+	c.feature, c.recorded = f, true
+}
+
+// setWord sets the feature of the word for the field.
+func (c *column) setWord(word string, labels []string) {
+	medium := mediumOf(c.fields[0])
+	switch {
+	case word == "npy":
+	case word == "int" && labels != nil && strings.ToLower(extension(c.fields[0])) == "cls":
+		c.feature = kinds.Labels(labels)
+	case word == "int":
+		c.feature = kinds.Value("int64")
+	case word == "float":
+		c.feature = kinds.Value("float64")
+	case word == "txt":
+		c.feature = kinds.Value("string")
+	case word == "json":
+		c.feature = &kinds.Feature{Class: "Json"}
+	case medium != "":
+		c.feature = &kinds.Feature{Class: medium}
+	default:
+		c.feature = kinds.Value("binary")
+	}
+}
+
+// merges reports whether the fields of both columns may fill one.
+func (c *column) merges(with *column) bool {
+	return c.feature != nil && with.feature != nil && c.feature.Class != "Value" && bytes.Equal(c.feature.AppendJSON(nil), with.feature.AppendJSON(nil))
+}
+
+// typesOf returns the recorded types of the fields of a data set and its layers: the words, and the
+// features.
+func typesOf(d *reader.Dataset) (kinds.Kinds, kinds.Features, error) {
+	words, features := kinds.Kinds{}, kinds.Features{}
 	add := func(of *reader.Dataset) error {
 		types, err := kinds.Parse(of.Info().Meta, "types")
+		known := kinds.ParseFeatures(of.Info().Meta)
 		for _, f := range of.Info().Fields {
 			if word := types[f.Name]; word != "" {
-				out[f.Name] = word
+				words[f.Name] = word
 			}
+			features[f.Name] = known[f.Name]
 		}
 		return err
 	}
@@ -175,7 +171,7 @@ func typesOf(d *reader.Dataset) (kinds.Kinds, error) {
 			err = add(layer)
 		}
 	}
-	return out, err
+	return words, features, err
 }
 
 // arrayTypes sets the types of the columns of arrays by the first array of each: a table has one type
@@ -183,7 +179,7 @@ func typesOf(d *reader.Dataset) (kinds.Kinds, error) {
 func arrayTypes(ctx context.Context, d *reader.Dataset, columns []column) error {
 	left := 0
 	for i := range columns {
-		if columns[i].kind == "npy" {
+		if columns[i].feature == nil {
 			left++
 		}
 	}
@@ -196,7 +192,7 @@ func arrayTypes(ctx context.Context, d *reader.Dataset, columns []column) error 
 		}
 		for i := range columns {
 			c := &columns[i]
-			if c.kind != "npy" || c.dtype != "binary" {
+			if c.feature != nil {
 				continue
 			}
 			data, ok := s.Field(c.fields[0])
@@ -205,8 +201,7 @@ func arrayTypes(ctx context.Context, d *reader.Dataset, columns []column) error 
 			}
 			h, _, err := parseArray(data)
 			if err == nil {
-				c.dims = len(h.Shape)
-				c.dtype, err = dtypeOf(&h)
+				c.feature, err = arrayFeature(&h)
 			}
 			if err != nil {
 				return fieldError(s.Key, c.fields[0], err)
@@ -217,7 +212,25 @@ func arrayTypes(ctx context.Context, d *reader.Dataset, columns []column) error 
 			return nil
 		}
 	}
+	for i := range columns {
+		if columns[i].feature == nil {
+			columns[i].feature = kinds.Value("binary")
+		}
+	}
 	return nil
+}
+
+// arrayFeature returns the feature of an array.
+func arrayFeature(h *npy.Header) (*kinds.Feature, error) {
+	dtype, err := dtypeOf(h)
+	if err != nil {
+		return nil, err
+	}
+	f := kinds.Value(dtype)
+	for range h.Shape {
+		f = kinds.List(f)
+	}
+	return f, nil
 }
 
 // parseArray splits a .npy payload into its header and the bytes of its items, whose number it

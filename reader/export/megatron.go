@@ -37,21 +37,21 @@ var codes = map[string]struct {
 }{"u1": {1, 1}, "i1": {2, 1}, "i2": {3, 2}, "i4": {4, 4}, "i8": {5, 8}, "u2": {8, 2}, "u4": {5, 8}}
 
 func newTokens(ctx context.Context, d *reader.Dataset) (*tokens, error) {
-	types, err := typesOf(d)
+	types, _, err := typesOf(d)
 	if err != nil {
 		return nil, err
 	}
-	var arrays []column
+	var arrays []string
 	for _, f := range d.Fields() {
 		word := types[f.Name]
 		if word == "npy" || word == "" && f.Name == "npy" || word == "" && len(f.Name) > 4 && f.Name[len(f.Name)-4:] == ".npy" {
-			arrays = append(arrays, column{kind: "npy", fields: []string{f.Name}, feature: feature{dtype: "binary"}})
+			arrays = append(arrays, f.Name)
 		}
 	}
 	if len(arrays) != 1 {
 		return nil, fmt.Errorf("%w: the data set has %d fields of arrays, and a Megatron data set is made of one: name the field of the tokens", ErrForm, len(arrays))
 	}
-	t := &tokens{field: arrays[0].fields[0]}
+	t := &tokens{field: arrays[0]}
 	for s, err := range d.Samples(ctx, reader.Range{}) {
 		if err != nil {
 			return nil, err

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import io
 import json
 from pathlib import Path
@@ -121,6 +123,74 @@ def test_hf_features(tmp_path: Path) -> None:
         export(tmp_path / "out", tmp_path / "few", "hf", "--where", "n >= 990", "--fields", "n.txt"), cache_dir=str(tmp_path / "cache")
     )
     assert few["n"][:] == list(range(990, 1000)) and set(few.features) == {"__key__", "n"}
+
+
+def every_feature() -> Dict[str, List[Any]]:
+    """Features of all kinds, each with the values of two rows."""
+    from datasets import Array2D, ClassLabel, Image, Json, LargeList, Sequence, Value
+    from datasets import List as ListOf
+
+    day, moment, clock = datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 12, 34, 56), datetime.time(1, 2, 3)
+    late = moment.replace(microsecond=789012)
+    price, huge = decimal.Decimal("-1.25"), decimal.Decimal(10**30)
+    values: Dict[str, Any] = {f"int{bits}": 1 - 2 ** (bits - 1) for bits in (8, 16, 32, 64)}
+    values.update({f"uint{bits}": 2**bits - 1 for bits in (8, 16, 32, 64)})
+    values.update(
+        {"float16": 0.25, "float32": float(np.float32(0.1)), "float64": 0.1, "bool": True, "binary": b"\xff", "large_binary": b""}
+    )
+    values.update({"string": "é", "large_string": "", "date32": day, "date64": day, "time32[s]": clock, "time64[us]": clock})
+    values.update({"timestamp[s]": moment, "timestamp[us]": late, "timestamp[us, tz=Europe/Berlin]": late})
+    values.update({"duration[us]": datetime.timedelta(seconds=-3), "decimal128(12, 2)": price, "decimal256(50, 3)": huge})
+    out = {f"value {i}": [Value(dtype), value, None] for i, (dtype, value) in enumerate(values.items())}
+    picture = {"bytes": b"PNG", "path": None}
+    return {
+        **out,
+        "label": [ClassLabel(names=["a", 'b "c"']), 1, None],
+        "other label": [ClassLabel(names=["x", "y"]), 0, 1],
+        "labels": [ListOf(ClassLabel(names=["p", "q"])), [0, 1], []],
+        "image": [Image(decode=False), picture, None],
+        "fixed": [ListOf(Value("float32"), length=2), [0.5, 1.0], [2.0, 3.0]],
+        "holes": [ListOf(Value("int16")), [1, None], [2, 3]],
+        "ragged": [ListOf(ListOf(Value("uint8"))), [[1], [2, 3]], [[4, 5]]],
+        "words": [ListOf(Value("string")), ["a", None], None],
+        "rows": [ListOf({"a": Value("int32"), "b": {"c": Value("float32")}}), [{"a": 1, "b": {"c": 0.5}}, {"a": None, "b": None}], []],
+        "parts": [Sequence({"a": Value("int32")}), {"a": [1, 2]}, {"a": []}],
+        "struct": [{"z": Value("uint8"), "a": Value("binary"), "n": Value("null")}, {"z": 3, "a": b"\x00", "n": None}, None],
+        "large": [LargeList(Value("int64")), [2**60], []],
+        "array": [Array2D(shape=(2, 1), dtype="float32"), [[0.5], [1.0]], None],
+        "json": [Json(), {"a": [1, None]}, None],
+    }
+
+
+@pytest.mark.parametrize("source", ["parquet", "disk"])
+def test_hf_types(source: str, tmp_path: Path) -> None:
+    """Columns of all types have them again, with their values."""
+    datasets = pytest.importorskip("datasets")
+    pa = pytest.importorskip("pyarrow")
+    columns = every_feature()
+    features = datasets.Features({name: column[0] for name, column in columns.items()})
+
+    def table(name: str) -> Any:
+        one = datasets.Features({name: features[name]})
+        if not isinstance(features[name], datasets.Value):
+            return datasets.Dataset.from_dict({name: columns[name][1:]}, features=one)
+        return datasets.Dataset(pa.table({name: pa.array(columns[name][1:], features[name].pa_type)}, schema=one.arrow_schema))
+
+    want = datasets.concatenate_datasets([table(name) for name in features], axis=1)
+    assert want.features == features
+    if source == "disk":
+        want.save_to_disk(tmp_path / "source")
+    else:
+        want.to_parquet(tmp_path / "source")
+    run("pack", tmp_path / "source", tmp_path / "out", "--quiet", *(["--as", "parquet"] if source == "parquet" else []))
+    data = load(export(tmp_path / "out", tmp_path / "hub", "hf"), cache_dir=str(tmp_path / "cache")).remove_columns("__key__")
+    assert dict(data.features) == dict(features)
+    got, is_ = data.with_format("arrow")[:], want.with_format("arrow")[:]
+    for name in features:
+        if name == "image":
+            assert [row and row["bytes"] for row in got[name].to_pylist()] == [b"PNG", None]
+        else:
+            assert got[name].to_pylist() == is_[name].to_pylist(), name
 
 
 def test_hf_rows(tmp_path: Path) -> None:

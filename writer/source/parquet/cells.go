@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/big"
+	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
@@ -92,8 +93,12 @@ func arrowLeaf(t arrow.DataType, extension string) leafType {
 		return plain(classNull)
 	case *arrow.BooleanType:
 		return plain(classBool)
-	case *arrow.Int8Type, *arrow.Int16Type, *arrow.Int32Type, *arrow.Int64Type, *arrow.DurationType:
+	case *arrow.Int8Type, *arrow.Int16Type, *arrow.Int32Type, *arrow.Int64Type:
 		return integer(classInteger, t.(arrow.FixedWidthDataType).BitWidth())
+	case *arrow.DurationType:
+		out := integer(classInteger, 64)
+		out.scalar.exact = t.String()
+		return out
 	case *arrow.Uint8Type, *arrow.Uint16Type, *arrow.Uint32Type, *arrow.Uint64Type:
 		return integer(classUnsigned, t.(arrow.FixedWidthDataType).BitWidth())
 	case *arrow.Float16Type:
@@ -106,24 +111,30 @@ func arrowLeaf(t arrow.DataType, extension string) leafType {
 		if extension == "arrow.json" {
 			return plain(classJSON)
 		}
-		return plain(classText)
+		out := plain(classText)
+		out.scalar.exact = strings.Replace(t.Name(), "utf8", "string", 1) // large_utf8, string_view
+		return out
 	case *arrow.BinaryType, *arrow.LargeBinaryType, *arrow.BinaryViewType, *arrow.FixedSizeBinaryType:
 		if extension == "arrow.uuid" {
 			return plain(classUUID)
 		}
-		return plain(classBinary)
+		out := plain(classBinary)
+		out.scalar.exact = t.String() // fixed_size_binary[N], large_binary
+		return out
 	case arrow.DecimalType:
 		if t.GetScale() >= 0 {
-			return leafType{scalar{class: classDecimal, scale: int(t.GetScale())}, pq.Types.FixedLenByteArray}
+			return leafType{decimalOf(t.GetPrecision(), t.GetScale()), pq.Types.FixedLenByteArray}
 		}
 	case *arrow.Date32Type, *arrow.Date64Type:
-		return plain(classDate)
+		out := plain(classDate)
+		out.scalar.exact = t.Name()
+		return out
 	case *arrow.Time32Type:
-		return leafType{scalar{class: classTime, unit: t.Unit.Multiplier()}, pq.Types.Int64}
+		return leafType{timeOf(t.Unit.Multiplier()), pq.Types.Int64}
 	case *arrow.Time64Type:
-		return leafType{scalar{class: classTime, unit: t.Unit.Multiplier()}, pq.Types.Int64}
+		return leafType{timeOf(t.Unit.Multiplier()), pq.Types.Int64}
 	case *arrow.TimestampType:
-		return leafType{scalar{class: classTimestamp, unit: t.Unit.Multiplier()}, pq.Types.Int64}
+		return leafType{timestampOf(t.Unit.Multiplier(), t.TimeZone), pq.Types.Int64}
 	}
 	return leafType{scalar: scalar{class: classOther, name: t.String()}}
 }
@@ -136,6 +147,8 @@ func cellOf(arr arrow.Array, i int) (arrow.Array, int) {
 			return nil, 0
 		}
 		switch a := arr.(type) {
+		case *array.Null: // has no bits to say so
+			return nil, 0
 		case *array.Dictionary:
 			arr, i = a.Dictionary(), a.GetValueIndex(i)
 		case array.ExtensionArray:

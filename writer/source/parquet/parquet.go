@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strings"
 
 	"github.com/apache/arrow/go/v17/parquet/file"
 
@@ -104,11 +105,12 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 func (p *rowSource) share() {
 	seen := map[string]*parquetFile{}
 	for _, f := range p.files {
-		if first := seen[f.schema]; first != nil {
-			f.schema, f.columns, f.byName, f.labels = first.schema, first.columns, first.byName, first.labels
+		key := f.schema + strings.Join(f.features, "\n")
+		if first := seen[key]; first != nil {
+			f.schema, f.columns, f.byName, f.labels, f.features = first.schema, first.columns, first.byName, first.labels, first.features
 			continue
 		}
-		seen[f.schema] = f
+		seen[key] = f
 	}
 }
 
@@ -294,9 +296,10 @@ func (p *rowSource) Seek(ctx context.Context, cursor string) error {
 func (p *rowSource) Fingerprint() string { return "parquet:" + p.sum.String() }
 
 // Meta names the classes, if exactly one column that is read has class labels, and states the kinds
-// of fields by the columns' types.
+// and features of fields by the columns' types.
 func (p *rowSource) Meta() format.Metadata {
 	meta := p.plan.kinds().Meta()
+	p.plan.features().Put(meta)
 	if p.plan.classes != nil {
 		maps.Copy(meta, fields.Classes(p.plan.classes))
 	}

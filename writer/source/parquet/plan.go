@@ -77,11 +77,13 @@ type plan struct {
 	where   *where.Expr // nil: all rows
 	nulls   source.Nulls
 	classes []string // class names, if exactly one column has some
+	// types are the features of columns on which all files agree.
+	types map[*column]string
 }
 
 // newPlan checks options against the columns of files.
 func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
-	p := &plan{nulls: opt.Nulls}
+	p := &plan{nulls: opt.Nulls, types: map[*column]string{}}
 	byName, err := p.merge(files)
 	if err != nil {
 		return nil, err
@@ -144,14 +146,14 @@ func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
 // merge combines the columns of all files, whose types must agree.
 func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 	byName := map[string]*column{}
-	seen := map[string]bool{} // schemas already merged
+	seen := map[*string]bool{} // schemas already merged, by the features that files share with them
 	for _, f := range files {
-		if seen[f.schema] {
+		if len(f.columns) == 0 || seen[&f.features[0]] {
 			continue
 		}
-		seen[f.schema] = true
+		seen[&f.features[0]] = true
 		inFile := map[string]bool{}
-		for _, n := range f.columns {
+		for i, n := range f.columns {
 			if inFile[n.name] {
 				return nil, fmt.Errorf("%s: two columns are called %q, and fields are named by columns: rename one of them", f.Path, n.name)
 			}
@@ -168,10 +170,13 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 				c.clash = fmt.Errorf("%s: column %s is of type %v, which is not read: take the other columns only, or write it as another type", f.Path, n.name, n)
 			case n.isNull():
 			case c.first == nil:
-				c.first, c.from = n, f.Path
+				c.first, c.from, p.types[c] = n, f.Path, f.features[i]
 			case c.clash == nil && !compatible(c.first, n):
 				c.clash = fmt.Errorf("%s: column %s is %v here and %v in %s: take the other columns only, or write one of the files again",
 					f.Path, n.name, n, c.first, c.from)
+			}
+			if f.features[i] != p.types[c] && !n.isNull() {
+				p.types[c] = ""
 			}
 			if labels := f.labels[n.name]; c.labels == nil && labels != nil {
 				c.labels = labels
@@ -191,6 +196,7 @@ func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
 		c := byName[k.Name]
 		if c == nil {
 			c = &column{name: k.Name, names: map[string]string{}, constant: true, first: n}
+			p.types[c] = n.feature(nil)
 			byName[k.Name] = c
 			p.columns = append(p.columns, c)
 			continue
@@ -359,6 +365,25 @@ func (p *plan) kinds() kinds.Kinds {
 	return out
 }
 
+// features states the types of the fields of the columns.
+func (p *plan) features() kinds.Features {
+	out, size := kinds.Features{}, 0
+	for _, c := range p.columns {
+		feature := p.types[c]
+		if size += len(feature); !c.field || feature == "" || size > maxFeatures {
+			continue
+		}
+		for _, ext := range c.extensions() {
+			name := c.fieldName(ext)
+			if c.form == formFile {
+				name = fields.Name(c.base, "*")
+			}
+			out[name] = json.RawMessage(feature)
+		}
+	}
+	return out
+}
+
 // kind returns the word for the field of the column that has the extension.
 func (c *column) kind(ext string) string {
 	switch c.form {
@@ -466,19 +491,24 @@ func (p *plan) chooseAttrs(opt *Options, find func(option, name string) (*column
 	return nil
 }
 
-// classLabels finds the columns of class numbers in the metadata that Hugging Face writes next to
-// the schema.
-func classLabels(text string) map[string][]string {
+// featuresOf returns the features of columns in the metadata that Hugging Face writes next to the
+// schema.
+func featuresOf(text string) map[string]json.RawMessage {
 	var meta struct {
 		Info struct {
 			Features map[string]json.RawMessage `json:"features"`
 		} `json:"info"`
 	}
-	if len(text) > 16<<20 || json.Unmarshal([]byte(text), &meta) != nil {
+	if len(text) > maxFeatures || json.Unmarshal([]byte(text), &meta) != nil {
 		return nil
 	}
+	return meta.Info.Features
+}
+
+// classLabels finds the columns of class numbers.
+func classLabels(features map[string]json.RawMessage) map[string][]string {
 	var out map[string][]string
-	for name, raw := range meta.Info.Features {
+	for name, raw := range features {
 		var feature struct {
 			Type  string   `json:"_type"`
 			Names []string `json:"names"`

@@ -53,6 +53,7 @@ type scalar struct {
 	scale int           // decimals
 	unit  time.Duration // unit of times and timestamps
 	name  string        // of classOther
+	exact string        // the type in the words of Hugging Face, where String says less
 }
 
 // value is one value: a number as the low bits of its physical type in u, or a byte string in b.
@@ -76,13 +77,17 @@ func scalarOf(n *schema.PrimitiveNode) scalar {
 		}
 		return scalar{class: classUnsigned, bits: int(t.BitWidth())}
 	case *schema.DecimalLogicalType:
-		return scalar{class: classDecimal, scale: int(t.Scale())}
+		return decimalOf(t.Precision(), t.Scale())
 	case schema.DateLogicalType:
-		return scalar{class: classDate}
+		return scalar{class: classDate, exact: "date32"}
 	case *schema.TimeLogicalType:
-		return scalar{class: classTime, unit: unitOf(t.TimeUnit())}
+		return timeOf(unitOf(t.TimeUnit()))
 	case *schema.TimestampLogicalType:
-		return scalar{class: classTimestamp, unit: unitOf(t.TimeUnit())}
+		zone := ""
+		if t.IsAdjustedToUTC() && !t.IsFromConvertedType() { // as Arrow reads it
+			zone = "UTC"
+		}
+		return timestampOf(unitOf(t.TimeUnit()), zone)
 	case schema.UUIDLogicalType:
 		return scalar{class: classUUID}
 	case schema.Float16LogicalType:
@@ -98,13 +103,41 @@ func scalarOf(n *schema.PrimitiveNode) scalar {
 	case pq.Types.Int64:
 		return scalar{class: classInteger, bits: 64}
 	case pq.Types.Int96:
-		return scalar{class: classLegacyTime}
+		return scalar{class: classLegacyTime, exact: "timestamp[ns]"}
 	case pq.Types.Float:
 		return scalar{class: classFloat}
 	case pq.Types.Double:
 		return scalar{class: classDouble}
+	case pq.Types.FixedLenByteArray:
+		return scalar{class: classBinary, exact: fmt.Sprintf("fixed_size_binary[%d]", n.TypeLength())}
 	}
 	return scalar{class: classBinary}
+}
+
+func decimalOf(precision, scale int32) scalar {
+	bits := 128
+	if precision > 38 {
+		bits = 256
+	}
+	return scalar{class: classDecimal, scale: int(scale), exact: fmt.Sprintf("decimal%d(%d, %d)", bits, precision, scale)}
+}
+
+// unitNames are the units of times in the words of Arrow.
+var unitNames = map[time.Duration]string{time.Second: "s", time.Millisecond: "ms", time.Microsecond: "us", time.Nanosecond: "ns"}
+
+func timeOf(unit time.Duration) scalar {
+	bits := 64
+	if unit >= time.Millisecond {
+		bits = 32
+	}
+	return scalar{class: classTime, unit: unit, exact: fmt.Sprintf("time%d[%s]", bits, unitNames[unit])}
+}
+
+func timestampOf(unit time.Duration, zone string) scalar {
+	if zone != "" {
+		zone = ", tz=" + zone
+	}
+	return scalar{class: classTimestamp, unit: unit, exact: fmt.Sprintf("timestamp[%s%s]", unitNames[unit], zone)}
 }
 
 // String returns Arrow's name of the type.

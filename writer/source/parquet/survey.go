@@ -25,6 +25,8 @@ type parquetFile struct {
 	columns []*node
 	byName  map[string]*node
 	labels  map[string][]string
+	// features are the types of the columns as JSON, empty where they have none.
+	features []string
 	// each is, by leaf, how many values each row has, 0 where rows differ or the footer does not tell.
 	each []int64
 	// messages of an Arrow file; rows and bytes are then of its records.
@@ -61,9 +63,11 @@ func (f *parquetFile) survey(ctx context.Context) error {
 		for _, c := range f.columns {
 			fmt.Fprintf(&text, "%q %v %d-%d, ", c.name, c, c.first, c.last)
 		}
+		huggingface := ""
 		if value := meta.KeyValueMetadata().FindValue("huggingface"); value != nil {
-			f.label(&text, *value)
+			huggingface = *value
 		}
+		f.label(&text, huggingface)
 		// Files with the same schema also have the same leaves.
 		for i := range meta.Schema.NumColumns() {
 			c := meta.Schema.Column(i)
@@ -80,10 +84,14 @@ func (f *parquetFile) survey(ctx context.Context) error {
 	})
 }
 
-// label reads the class labels in the metadata of Hugging Face, and adds them to the description of
-// the schema.
+// label sets the features of columns by their types and the metadata of Hugging Face, and adds the
+// class labels to the description of the schema.
 func (f *parquetFile) label(text *strings.Builder, meta string) {
-	f.labels = classLabels(meta)
+	stated := featuresOf(meta)
+	f.labels = classLabels(stated)
+	for _, c := range f.columns {
+		f.features = append(f.features, c.feature(stated[c.name]))
+	}
 	for _, name := range slices.Sorted(maps.Keys(f.labels)) {
 		fmt.Fprintf(text, "%q %q, ", name, f.labels[name])
 	}
