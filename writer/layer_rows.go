@@ -164,7 +164,8 @@ type sortedRows struct {
 	have   []uint64 // a bit for each sample from the first on, set where there is a row
 	rows   []shardRows
 	sorter *extsort.Sorter
-	bytes  int64 // decoded, of the rows so far
+	bytes  int64  // decoded, of the rows so far
+	record []byte // memory of the one that is added
 }
 
 // rowCursor reads sorted rows.
@@ -210,7 +211,8 @@ func (s *layerSource) put(number uint64, r *layerRow, rec []byte) error {
 	n := r.members()
 	t.bytes += n
 	s.got.bytes += n
-	return s.got.sorter.Add(append(binary.BigEndian.AppendUint64(nil, number), rec...))
+	s.got.record = append(binary.BigEndian.AppendUint64(s.got.record[:0], number), rec...)
+	return s.got.sorter.Add(s.got.record)
 }
 
 func (s *layerSource) had(number uint64) bool {

@@ -6,6 +6,7 @@ package extsort
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"container/heap"
 	"encoding/binary"
 	"errors"
@@ -32,12 +33,23 @@ type Sorter struct {
 	err    error
 }
 
-type span struct{ off, n uint32 }
+// span is where a record is. head is its first bytes as a number, which orders nearly all of them
+// without a look at the records.
+type span struct {
+	head   uint64
+	off, n uint32
+}
+
+func headOf(rec []byte) uint64 {
+	var head [8]byte
+	copy(head[:], rec)
+	return binary.BigEndian.Uint64(head[:])
+}
 
 // run is a sorted part of the file: n bytes with that many records.
 type run struct{ off, n, records int64 }
 
-const spanLen = 8
+const spanLen = 16
 
 // New returns a Sorter that holds up to limit bytes in memory (1 MiB to 1 GiB) and spills to a file
 // in dir, or in the system's folder for temporary files if dir is empty.
@@ -55,7 +67,7 @@ func (s *Sorter) Add(rec []byte) error {
 			return s.err
 		}
 	}
-	s.spans = append(s.spans, span{uint32(len(s.arena)), uint32(len(rec))})
+	s.spans = append(s.spans, span{headOf(rec), uint32(len(s.arena)), uint32(len(rec))})
 	s.arena = append(s.arena, rec...)
 	s.count++
 	return nil
@@ -73,7 +85,12 @@ func (s *Sorter) Spilled() (n int64) {
 }
 
 func (s *Sorter) sort() {
-	slices.SortFunc(s.spans, func(a, b span) int { return bytes.Compare(s.record(a), s.record(b)) })
+	slices.SortFunc(s.spans, func(a, b span) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		return bytes.Compare(s.record(a), s.record(b))
+	})
 }
 
 func (s *Sorter) record(p span) []byte { return s.arena[p.off : p.off+p.n] }
