@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -38,7 +39,7 @@ func readSource() {
 				if field.Payload == nil {
 					size += int64(len(field.Data))
 				} else if err == nil {
-					buf = append(buf[:0], make([]byte, field.Size)...)
+					buf = slices.Grow(buf[:0], int(field.Size))[:field.Size]
 					err = field.Payload.ReadInto(ctx, buf)
 					size += field.Size
 				}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"strings"
+	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
@@ -186,9 +187,14 @@ func (c *column) loadCell(row int) error {
 	return nil
 }
 
-// cellValue returns a value that is not null.
+// cellValue returns a value that is not null. Its bytes are those of the array.
 func cellValue(arr arrow.Array, i int) value {
-	text := func(s string) value { return value{b: append(make([]byte, 0, len(s)), s...)} }
+	text := func(s string) value {
+		if s == "" {
+			return value{b: []byte{}}
+		}
+		return value{b: unsafe.Slice(unsafe.StringData(s), len(s))}
+	}
 	switch a := arr.(type) {
 	case *array.Boolean:
 		if a.Value(i) {

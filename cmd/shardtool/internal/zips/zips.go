@@ -35,6 +35,7 @@ type Store struct {
 	in    source.Input
 	ctx   context.Context
 	info  objstore.Info
+	of    string // in the ETags of members
 	files map[string]*zip.File
 	names []string
 
@@ -66,6 +67,7 @@ func (s *Store) list() (err error) {
 	if s.info, err = s.in.Store.Stat(s.ctx, s.in.Name); err != nil {
 		return err
 	}
+	s.of = cmp.Or(s.info.ETag, fmt.Sprint(s.info.ModTime.UnixNano()))
 	const least = 46 // bytes of a member in the list
 	r, err := zipdir.Open(readerAt{s}, s.info.Size, maxDirectory/least, maxDirectory)
 	if err != nil {
@@ -179,11 +181,7 @@ func (s *Store) window(ctx context.Context, at int64) ([]byte, error) {
 // describe returns the Info of a member.
 func (s *Store) describe(name string) objstore.Info {
 	f := s.files[name]
-	of := s.info.ETag
-	if of == "" {
-		of = fmt.Sprint(s.info.ModTime.UnixNano())
-	}
-	return objstore.Info{Name: name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, of), ModTime: f.Modified}
+	return objstore.Info{Name: name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, s.of), ModTime: f.Modified}
 }
 
 // Version tells a member apart from others of its name and size by its CRC-32, whatever else changes in the archive.
