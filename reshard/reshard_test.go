@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -194,6 +195,36 @@ func TestClasses(t *testing.T) {
 	}
 	if _, err := New(t.Context(), []*reader.Dataset{other}, Options{Classes: []string{"cat"}}); !errors.Is(err, format.ErrMismatch) {
 		t.Errorf("classes unlike those that are there: %v", err)
+	}
+}
+
+// TestFeatures: types of fields stay where all data sets have the same, under new names too.
+func TestFeatures(t *testing.T) {
+	const image, text = `{"_type":"Image"}`, `{"dtype":"string","_type":"Value"}`
+	with := func(name, features string) *reader.Dataset {
+		meta := format.Metadata{kinds.FeaturesKey: features}
+		store, _, err := repack(t, &withMeta{source(t, Options{}, open(t, pack(t, some(name, 20), small), reader.Options{})), meta}, small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return open(t, store, reader.Options{})
+	}
+	both, one, none := with("a", `{"jpg":`+image+`,"txt":`+text+`}`), with("b", `{"jpg":`+image+`,"txt":`+image+`}`), with("c", "{")
+	for _, c := range []struct {
+		opt  Options
+		sets []*reader.Dataset
+		want string
+	}{
+		{Options{}, []*reader.Dataset{both}, `{"jpg":` + image + `,"txt":` + text + `}`},
+		{Options{Rename: map[string]string{"txt": "a.txt"}}, []*reader.Dataset{both}, `{"a.txt":` + text + `,"jpg":` + image + `}`},
+		{Options{Fields: []string{"txt"}}, []*reader.Dataset{both}, `{"txt":` + text + `}`},
+		{Options{}, []*reader.Dataset{both, one}, `{"jpg":` + image + `}`},
+		{Options{}, []*reader.Dataset{both, one, both}, `{"jpg":` + image + `}`},
+		{Options{}, []*reader.Dataset{one, none}, ""},
+	} {
+		if got := source(t, c.opt, c.sets...).Meta()[kinds.FeaturesKey]; got != c.want {
+			t.Errorf("%+v: %s, want %s", c.opt, got, c.want)
+		}
 	}
 }
 

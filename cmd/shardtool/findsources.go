@@ -36,7 +36,9 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 		r := &recognised{}
 		if src == stdinName {
 			r.files = make([]source.Input, 1)
-			r.kind, r.files[0], all.close, err = f.lookAtStdin(cmd)
+			if r.kind, r.files[0], all.close, err = f.lookAtStdin(cmd); err == nil {
+				r, err = lookInArchives(cmd.Context(), f, src, r)
+			}
 		} else {
 			r, err = lookAt(cmd.Context(), f, src)
 		}

@@ -50,6 +50,9 @@ func (f *asFlag) options() error {
 			f.kind, f.ending = k.kind, k.ending
 		}
 	}
+	if f.given == "zip" {
+		return usagef("--as zip: archives are known by their bytes, and --as says what the files in them are; on standard input, --stdin-format zip reads one")
+	}
 	if f.given != "" && !f.files && f.kind == nil {
 		return usagef("--as %q: use files, parquet, arrow, jsonl, json, csv, tsv, mds, tar, tokens or arrays", f.given)
 	}

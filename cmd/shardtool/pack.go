@@ -33,8 +33,8 @@ In arrays (.npy, .npz; of token ids also .bin with --raw-dtype) each row is a sa
 --pack-tokens L cuts them into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
 --include and --exclude choose files, then bytes and names decide the kind. Others, and two kinds in a folder, are refused; --as forces a kind.
 
-The source '-' is standard input: a tar archive, or rows in the --stdin-format, compressed or not. It is read as it
-arrives, except Parquet, which is copied to a temporary file first. It excludes --resume and --parts.
+The source '-' is standard input: a tar archive, or what --stdin-format names, compressed or not. It is read as it
+arrives, except Parquet and zip, which are copied to a temporary file first. It excludes --resume and --parts.
 
 Data sets, on disk or in a store, can be packed again: to change the size of their shards, to join several, or to take
 a part of one by --share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).

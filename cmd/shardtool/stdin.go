@@ -16,7 +16,7 @@ import (
 var stdinKinds = []struct {
 	format string
 	kind   *kind
-}{{"tar", &tarKind}, {"jsonl", &linesKind}, {"csv", &linesKind}, {"parquet", &parquetKind}}
+}{{"tar", &tarKind}, {"jsonl", &linesKind}, {"csv", &linesKind}, {"parquet", &parquetKind}, {"zip", &zipKind}}
 
 // stdinFlag is the format of standard input.
 type stdinFlag struct {
@@ -25,7 +25,7 @@ type stdinFlag struct {
 }
 
 func (f *stdinFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.format, "stdin-format", "tar", "standard input, the source '-': tar, jsonl, csv or parquet")
+	cmd.Flags().StringVar(&f.format, "stdin-format", "tar", "standard input, the source '-': tar, jsonl, csv, parquet or zip")
 }
 
 // lookAtStdin returns the kind and the input of standard input. done removes what it spooled.
@@ -38,7 +38,7 @@ func (f *packFlags) lookAtStdin(cmd *cobra.Command) (k *kind, in source.Input, d
 	}
 	switch {
 	case k == nil:
-		return nil, in, done, usagef("--stdin-format %q: use tar, jsonl, csv or parquet", f.stdin.format)
+		return nil, in, done, usagef("--stdin-format %q: use tar, jsonl, csv, parquet or zip", f.stdin.format)
 	case f.opt.Resume:
 		return nil, in, done, usagef("--resume: what the killed pack read of standard input cannot be read again; save the stream to a file, or pack it anew and delete leftovers with `shardtool prune`")
 	case f.parts.parts > 0:
@@ -46,16 +46,38 @@ func (f *packFlags) lookAtStdin(cmd *cobra.Command) (k *kind, in source.Input, d
 	}
 	f.stdin.used = true
 	name := "stdin." + f.stdin.format
-	if k != &parquetKind {
-		in, err = source.ReaderInput(cmd.Context(), cmd.InOrStdin(), name)
+	if k != &parquetKind && k != &zipKind {
+		if in, err = source.ReaderInput(cmd.Context(), cmd.InOrStdin(), name); err == nil {
+			err = checkFormat(cmd.Context(), in, f.stdin.format)
+		}
 		return k, in, done, err
 	}
-	f.known(cmd.ErrOrStderr(), "Parquet on standard input: copying it to a temporary file, because Parquet is not read from front to back")
+	f.known(cmd.ErrOrStderr(), "%s on standard input: copying it to a temporary file, because it is not read from front to back", f.stdin.format)
 	in, remove, err := source.SpooledInput(cmd.Context(), cmd.InOrStdin(), name, f.opt.TempDir)
 	if err != nil {
 		return nil, in, done, err
 	}
 	return k, in, remove, nil
+}
+
+// checkFormat rejects a stream that begins as one of another format does. A shorter one is left to its
+// reader.
+func checkFormat(ctx context.Context, in source.Input, format string) error {
+	obj, err := in.Store.Open(ctx, in.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	var head [4]byte
+	if obj.ReadAt(ctx, head[:], 0) != nil {
+		return ctx.Err()
+	}
+	for magic, is := range map[string]string{"PK\x03\x04": "zip", "PK\x05\x06": "zip", "PAR1": "parquet"} {
+		if string(head[:]) == magic {
+			return usagef("standard input is %s and not %s: name it by --stdin-format %s", is, format, is)
+		}
+	}
+	return nil
 }
 
 // checkStdin rejects the second use of standard input, and its format where it is not a source.
