@@ -209,17 +209,18 @@ func TestFeatures(t *testing.T) {
 		}
 		return open(t, store, reader.Options{})
 	}
-	both, one, none := with("a", `{"jpg":`+image+`,"txt":`+text+`}`), with("b", `{"jpg":`+image+`,"txt":`+image+`}`), with("c", "{")
+	same := `{"jpg":` + image + `,"txt":` + text + `}`
+	both, one, none, again := with("a", same), with("b", `{"jpg":`+image+`,"txt":`+image+`}`), with("c", "{"), with("d", same)
 	for _, c := range []struct {
 		opt  Options
 		sets []*reader.Dataset
 		want string
 	}{
-		{Options{}, []*reader.Dataset{both}, `{"jpg":` + image + `,"txt":` + text + `}`},
+		{Options{}, []*reader.Dataset{both, again}, same},
 		{Options{Rename: map[string]string{"txt": "a.txt"}}, []*reader.Dataset{both}, `{"a.txt":` + text + `,"jpg":` + image + `}`},
 		{Options{Fields: []string{"txt"}}, []*reader.Dataset{both}, `{"txt":` + text + `}`},
 		{Options{}, []*reader.Dataset{both, one}, `{"jpg":` + image + `}`},
-		{Options{}, []*reader.Dataset{both, one, both}, `{"jpg":` + image + `}`},
+		{Options{}, []*reader.Dataset{both, one, again}, `{"jpg":` + image + `}`},
 		{Options{}, []*reader.Dataset{one, none}, ""},
 	} {
 		if got := source(t, c.opt, c.sets...).Meta()[kinds.FeaturesKey]; got != c.want {
