@@ -213,10 +213,10 @@ test-torch: build $(VENV)/ready ## only the tests with PyTorch; an error if it i
 test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md: Lightning, transformers, Accelerate
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/frameworks.py
 
-.venv-compat/ready: python/requirements-compat.txt python/requirements-recipes.txt
+.venv-compat/ready: python/requirements-compat.txt python/requirements-recipes.txt bench/mosaicml.txt
 	$(PYTHON) -m venv --clear .venv-compat
 	.venv-compat/bin/pip install --quiet --disable-pip-version-check -r $<
-	.venv-compat/bin/pip install --quiet --disable-pip-version-check --no-deps mosaicml-streaming==0.13.0
+	.venv-compat/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/mosaicml.txt
 	@touch $@
 
 .PHONY: test-compat
@@ -255,10 +255,10 @@ demo-s3: build ## the demo on a private S3 server
 bench-s3: ## measure reading from S3 alone; pass flags in BENCHFLAGS
 	cd test && $(GO) run ./bench $(BENCHFLAGS)
 
-.venv-peers/ready: bench/requirements.txt
+.venv-peers/ready: bench/requirements.txt bench/mosaicml.txt
 	$(PYTHON) -m venv --clear .venv-peers
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check -r $<
-	.venv-peers/bin/pip install --quiet --disable-pip-version-check --no-deps mosaicml-streaming==0.13.0
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/mosaicml.txt
 	@touch $@
 
 .PHONY: bench

@@ -56,7 +56,7 @@ func (b *bench) images() error {
 	}
 	b.LeftOut("images", noFFCV)
 	for _, peer := range []peerSystem{
-		{"webdataset", "WebDataset " + release("webdataset")}, {"mosaicml", "MosaicML Streaming " + mosaicmlVersion}, {"litdata", "LitData " + release("litdata")},
+		{"webdataset", "WebDataset " + release("webdataset")}, {"mosaicml", "MosaicML Streaming " + release("mosaicml-streaming")}, {"litdata", "LitData " + release("litdata")},
 	} {
 		if err := m.against(peer.id, peer.shown); err != nil {
 			return fmt.Errorf("%s: %w", peer.shown, err)

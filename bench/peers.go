@@ -37,7 +37,7 @@ var peerSystems = []peerSystem{
 	{"shardtool", "shardtool, copies"},
 	{"views", "shardtool, views"},
 	{"webdataset", "WebDataset " + release("webdataset")},
-	{"mosaicml", "MosaicML Streaming " + mosaicmlVersion},
+	{"mosaicml", "MosaicML Streaming " + release("mosaicml-streaming")},
 	{"litdata", "LitData " + release("litdata")},
 	{"grain", "Grain " + release("grain") + ", ArrayRecord"},
 	{"lance", "LanceDB " + release("lancedb")},

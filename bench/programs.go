@@ -14,16 +14,17 @@ import (
 )
 
 // requirements are the other systems that figures are compared with, and what they need. The
-// Makefile installs them and mosaicml-streaming.
-//
-//go:embed requirements.txt
-var requirements string
-
-const mosaicmlVersion = "0.13.0"
+// Makefile installs them.
+var (
+	//go:embed requirements.txt
+	requirements string
+	//go:embed mosaicml.txt
+	alone string // without what it needs
+)
 
 // release returns the release of a package in requirements.
 func release(name string) string {
-	for line := range strings.Lines(requirements) {
+	for line := range strings.Lines(requirements + alone) {
 		if version, ok := strings.CutPrefix(strings.TrimSpace(line), name+"=="); ok {
 			return version
 		}

@@ -114,7 +114,7 @@ func (w *writeBench) peers(floor func() error) error {
 	for _, c := range []struct {
 		mode, name string
 		goal       float64
-	}{{"mosaicml", "MDSWriter " + mosaicmlVersion + " with zstd:1", 1}, {"webdataset", "ShardWriter " + release("webdataset") + " with gzip", 0.125}} {
+	}{{"mosaicml", "MDSWriter " + release("mosaicml-streaming") + " with zstd:1", 1}, {"webdataset", "ShardWriter " + release("webdataset") + " with gzip", 0.125}} {
 		theirs, err := w.run("text", "txt", c.mode, writePasses)
 		if err != nil {
 			return err
