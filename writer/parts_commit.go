@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -111,11 +110,7 @@ func (r *PartsReport) missing() error {
 
 // partList formats parts as `sbatch --array` takes them: "2,7".
 func partList(parts []int) string {
-	text := make([]string, len(parts))
-	for i, p := range parts {
-		text[i] = strconv.Itoa(p)
-	}
-	return strings.Join(text, ",")
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(parts), "[]"), " ", ",")
 }
 
 // writer returns a Writer that has no samples to write.

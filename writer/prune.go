@@ -165,12 +165,7 @@ func (s *survey) generations(ctx context.Context, store objstore.Store, tables s
 			res.Kept = append(res.Kept, tables)
 		}
 		mark[tables] = true
-		for _, name := range besides(m) {
-			mark[name] = true
-		}
-		for j := range m.Shards {
-			mark[m.Shards[j].Name], mark[m.Shards[j].IndexObject()] = true, true
-		}
+		keepAll(mark, m)
 		tables = m.Parent
 	}
 	return nil
@@ -179,6 +174,21 @@ func (s *survey) generations(ctx context.Context, store objstore.Store, tables s
 // views marks the views that have a name as kept. Where a name cannot be read, it is not known what
 // may be deleted.
 func (s *survey) views(ctx context.Context, store objstore.Store) error {
+	return labels(ctx, store, func(name string, text []byte, err error) error {
+		if err != nil {
+			return err
+		}
+		label, err := viewfile.DecodeLabel(text)
+		if err != nil {
+			return format.InShard(name, err)
+		}
+		s.keep[label.View] = true
+		return nil
+	})
+}
+
+// labels calls f for the name of each view, with its text or the error of reading it.
+func labels(ctx context.Context, store objstore.Store, f func(name string, text []byte, err error) error) error {
 	for info, err := range store.List(ctx, names.LabelFolder) {
 		if err != nil {
 			return err
@@ -190,14 +200,9 @@ func (s *survey) views(ctx context.Context, store objstore.Store) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted since
 		}
-		if err != nil {
+		if err := f(info.Name, text, err); err != nil {
 			return err
 		}
-		label, err := viewfile.DecodeLabel(text)
-		if err != nil {
-			return format.InShard(info.Name, err)
-		}
-		s.keep[label.View] = true
 	}
 	return nil
 }

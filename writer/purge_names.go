@@ -3,11 +3,9 @@ package writer
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"strings"
 
 	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -37,23 +35,14 @@ func namesLeft(ctx context.Context, store objstore.Store, tables string) (left [
 	for _, list := range skippedLists(m) {
 		left = append(left, NameLeft{Object: list})
 	}
-	for info, err := range store.List(ctx, names.LabelFolder) {
-		if err != nil {
-			return nil, err
+	err = labels(ctx, store, func(name string, text []byte, err error) error {
+		if errors.Is(err, objstore.ErrTooLarge) {
+			return nil
 		}
-		if _, ok := names.ParseLabel(info.Name); !ok {
-			continue
+		if label, bad := viewfile.DecodeLabel(text); err == nil && bad == nil && label.Made["where"] != "" {
+			left = append(left, NameLeft{name, "made.where"})
 		}
-		text, _, err := objstore.ReadAll(ctx, store, info.Name, viewfile.MaxLabel)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, objstore.ErrTooLarge) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if label, err := viewfile.DecodeLabel(text); err == nil && label.Made["where"] != "" {
-			left = append(left, NameLeft{info.Name, "made.where"})
-		}
-	}
-	return left, nil
+		return err
+	})
+	return left, err
 }

@@ -287,20 +287,18 @@ func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) 
 	}
 	r.hashes[0].Add(format.BlockHash(r.buf))
 	r.block.Reset()
+	var err error
 	if r.was.Layout != nil {
-		if err := r.clearRows(int(rows[0].Samples), first); err != nil {
-			return err
-		}
-		r.hashes[1].Add(format.BlockHash(r.block.Buf))
-		return r.frames(rows[0].Samples)
+		err = r.clearRows(int(rows[0].Samples), first)
+	} else {
+		err = r.block.ClearBlock(r.buf, func(i int) (string, bool) {
+			at, ok := slices.BinarySearch(r.clear, first+i)
+			if !ok {
+				return "", false
+			}
+			return r.keys[at], true
+		})
 	}
-	err := r.block.ClearBlock(r.buf, func(i int) (string, bool) {
-		at, ok := slices.BinarySearch(r.clear, first+i)
-		if !ok {
-			return "", false
-		}
-		return r.keys[at], true
-	})
 	if err != nil {
 		return err
 	}
