@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 )
@@ -57,25 +55,20 @@ func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.A
 func (d *Dataset) addIndexes(ctx context.Context, totals []*sections.AttrTotal) error {
 	const atOnce = 4 // an index holds the keys of its shard, too
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
-	for shard := range d.NumShards() {
-		g.Go(func() error {
-			ix, err := d.Index(ctx, shard)
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, t := range totals {
-				for c := range ix.Attrs {
-					if ix.Attrs[c].Name == t.Name && ix.Attrs[c].Kind == format.AttrInteger {
-						t.AddAll(&ix.Attrs[c])
-					}
+	return parallel(ctx, d.NumShards(), atOnce, func(ctx context.Context, shard int) error {
+		ix, err := d.Index(ctx, shard)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, t := range totals {
+			for c := range ix.Attrs {
+				if ix.Attrs[c].Name == t.Name && ix.Attrs[c].Kind == format.AttrInteger {
+					t.AddAll(&ix.Attrs[c])
 				}
 			}
-			return nil
-		})
-	}
-	return g.Wait()
+		}
+		return nil
+	})
 }

@@ -5,8 +5,6 @@ import (
 	"iter"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -71,12 +69,7 @@ func (k *keyLookup) plan(ctx context.Context) error {
 		k.shards = append(k.shards, keyShard{shard: shard, from: i, to: i + n})
 		i += n
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(k.requests, k.d.opts.Workers))
-	for i := range k.shards {
-		g.Go(func() error { return k.read(ctx, &k.shards[i]) })
-	}
-	return g.Wait()
+	return parallel(ctx, len(k.shards), max(k.requests, k.d.opts.Workers), func(ctx context.Context, i int) error { return k.read(ctx, &k.shards[i]) })
 }
 
 // indexCost is how many bytes of blocks cost as much as a byte of an index. An index decodes to the

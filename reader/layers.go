@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -107,19 +105,16 @@ func openLayers(ctx context.Context, opts Options) (layers []openLayer, err erro
 	if opts, err = opts.filled(); err != nil {
 		return nil, nil // as the data set is opened
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(openAtOnce)
-	for i, l := range opts.Layers {
-		g.Go(func() (err error) {
-			layers[i].Name = l.Name
-			layers[i].Set, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory})
-			if err != nil {
-				return &layerError{l.Name, err}
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	err = parallel(ctx, len(layers), openAtOnce, func(ctx context.Context, i int) (err error) {
+		l := &opts.Layers[i]
+		layers[i].Name = l.Name
+		layers[i].Set, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory})
+		if err != nil {
+			return &layerError{l.Name, err}
+		}
+		return nil
+	})
+	if err != nil {
 		_ = closeLayers(layers) // the first error says more
 		return nil, err
 	}

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kept"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -33,16 +31,9 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 			d.Store(), attribute, have)}
 	}
 	out := make([]uint32, d.tables.Samples)
-	failed := make([]error, d.NumShards())
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(d.opts.Workers, 8)) // an index is one request
-	for i := range failed {
-		g.Go(func() error {
-			failed[i] = d.shardLengths(ctx, i, attribute, out)
-			return failed[i]
-		})
-	}
-	if err := g.Wait(); err != nil {
+	const atOnce = 8 // an index is one request
+	err := parallel(ctx, d.NumShards(), max(d.opts.Workers, atOnce), func(ctx context.Context, i int) error { return d.shardLengths(ctx, i, attribute, out) })
+	if err != nil {
 		return nil, err
 	}
 	return out, nil

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -117,18 +115,13 @@ func (d *Dataset) lookupIndexes(ctx context.Context, key string, shards []int) (
 	var mu sync.Mutex
 	var numbers []uint64
 	removed := false
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(d.opts.Workers, d.source.Requests()))
-	for _, n := range shards {
-		g.Go(func() error {
-			found, gone, err := d.lookupShard(ctx, key, n)
-			mu.Lock()
-			defer mu.Unlock()
-			numbers, removed = append(numbers, found...), removed || gone
-			return err
-		})
-	}
-	err := g.Wait()
+	err := parallel(ctx, len(shards), max(d.opts.Workers, d.source.Requests()), func(ctx context.Context, i int) error {
+		found, gone, err := d.lookupShard(ctx, key, shards[i])
+		mu.Lock()
+		defer mu.Unlock()
+		numbers, removed = append(numbers, found...), removed || gone
+		return err
+	})
 	slices.Sort(numbers)
 	if err == nil && len(numbers) == 0 && removed {
 		err = &removedError{fmt.Sprintf("key %q", key)}

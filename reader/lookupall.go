@@ -106,24 +106,20 @@ func (a *lookupAll) scan(ctx context.Context, all []wanted) (candidates []wanted
 
 // search reads the place of each key in the keys table.
 func (a *lookupAll) search(ctx context.Context, all []wanted) (candidates []wanted, err error) {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(a.d.opts.Workers, a.d.source.Requests()))
-	for _, w := range all {
-		g.Go(func() error {
-			entries, err := a.d.catalog.SearchTable(ctx, w.hash)
-			if err != nil {
-				return err
-			}
-			from, to := samplekey.Search(entries, w.hash)
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			for _, e := range entries[from:to] {
-				candidates = append(candidates, wanted{number: e.Number, key: w.key})
-			}
-			return nil
-		})
-	}
-	return candidates, g.Wait()
+	err = parallel(ctx, len(all), max(a.d.opts.Workers, a.d.source.Requests()), func(ctx context.Context, i int) error {
+		entries, err := a.d.catalog.SearchTable(ctx, all[i].hash)
+		if err != nil {
+			return err
+		}
+		from, to := samplekey.Search(entries, all[i].hash)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, e := range entries[from:to] {
+			candidates = append(candidates, wanted{number: e.Number, key: all[i].key})
+		}
+		return nil
+	})
+	return candidates, err
 }
 
 // confirm compares the keys of samples that may have them: the keys table has hashes.

@@ -9,8 +9,6 @@ import (
 	"math/bits"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/views"
 )
@@ -62,31 +60,26 @@ type attrSum struct {
 func (d *Dataset) sumOf(ctx context.Context, attribute string) (attrSum, error) {
 	all := attrSum{sum: new(big.Int)}
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
-	for shard := range d.NumShards() {
-		g.Go(func() error {
-			first, err := d.FirstSample(ctx, shard)
-			if err != nil {
-				return err
-			}
-			info, err := d.Shard(ctx, shard)
-			if err != nil {
-				return err
-			}
-			columns, err := d.Columns(ctx, shard, []string{attribute})
-			if err != nil {
-				return err
-			}
-			t := sumOfShard(d.selection, first, info.Samples, &columns[0])
-			mu.Lock()
-			defer mu.Unlock()
-			all.samples, all.with, all.negative, all.weight = all.samples+t.samples, all.with+t.with, all.negative+t.negative, all.weight+t.weight
-			all.sum.Add(all.sum, t.sum)
-			return nil
-		})
-	}
-	err := g.Wait()
+	err := parallel(ctx, d.NumShards(), atOnce, func(ctx context.Context, shard int) error {
+		first, err := d.FirstSample(ctx, shard)
+		if err != nil {
+			return err
+		}
+		info, err := d.Shard(ctx, shard)
+		if err != nil {
+			return err
+		}
+		columns, err := d.Columns(ctx, shard, []string{attribute})
+		if err != nil {
+			return err
+		}
+		t := sumOfShard(d.selection, first, info.Samples, &columns[0])
+		mu.Lock()
+		defer mu.Unlock()
+		all.samples, all.with, all.negative, all.weight = all.samples+t.samples, all.with+t.with, all.negative+t.negative, all.weight+t.weight
+		all.sum.Add(all.sum, t.sum)
+		return nil
+	})
 	return all, err
 }
 
