@@ -61,9 +61,10 @@ def test_fields(photos: Path) -> None:
 
 
 def test_names_that_no_sample_has(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong name is an error that lists the fields of base and layers; with a question mark, a warning."""
+    """A wrong name is an error that lists the fields of base and layers; where a question mark
+    allows samples without the field, it is a warning."""
     with (
-        pytest.raises(shardtool.ConfigError, match='no field "caption"; it has caption.txt, img$'),
+        pytest.raises(shardtool.ConfigError, match=r'no field "caption"; it has caption\.txt, img$'),
         shardtool.Loader(photos, 32, epochs=1, layers=["caption"], fields={"img": "bytes", "caption": "str"}) as loader,
     ):
         list(loader)
