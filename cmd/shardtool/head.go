@@ -16,9 +16,9 @@ func newHead() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "head DATASET",
 		Short: "Show the first samples, for people",
-		Long: `Print the first samples in storage order: the key and the attributes of each, and a line for each field that says what its bytes are.
-For programs, get prints the bytes, and ls --json the sizes.`,
-		Example: "  shardtool head out/\n  shardtool head 's3://bucket/photos#clean' -n 3",
+		Long: `Print the first samples in storage order: the key and the attributes of each, and a line for each field that describes its bytes. In
+programs, use get for the bytes, and ls --json for the sizes.`,
+		Example: "  shardtool head out/\n  shardtool head photos/ --layer captions\n  shardtool head 's3://bucket/photos#clean' -n 3",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if n < 0 {
@@ -45,7 +45,7 @@ For programs, get prints the bytes, and ls --json the sizes.`,
 			return w.Flush()
 		},
 	}
-	cmd.Flags().Int64VarP(&n, "samples", "n", 10, "show this many samples")
 	fields.add(cmd)
+	cmd.Flags().Int64VarP(&n, "samples", "n", 10, "show this many samples")
 	return cmd
 }

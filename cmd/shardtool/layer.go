@@ -25,7 +25,7 @@ func newLayer() *cobra.Command {
 		Short: "Add fields to the samples of a data set without writing it again",
 		Long: `A layer is a data set that adds fields to the samples of another one, its base: new captions, embeddings, scores, tokens.
 It has the samples of the base in the same blocks, and is in layers/NAME below the base or at an address of its own.
-Nothing of the base is written: its digest, generations and checkpoints stay.`,
+It does not change the base: digest, generations and checkpoints stay.`,
 		Example: "  shardtool layer add photos/ captions captions.parquet --key id --columns caption\n  shardtool layer ls photos/",
 		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -55,17 +55,17 @@ func newLayerAdd() *cobra.Command {
 		Long: `Write a layer of DATASET: in layers/NAME below it, or at an address such as ./mine or s3://bucket/mine. The sources are as
 for ` + "`shardtool pack`" + `: files of rows (Parquet, JSON Lines, CSV), folders of files, tar archives, data sets and other layers.
 
-The samples of a source are in any order and find the samples of the data set by their keys. They are sorted in temporary files as large
-as their fields, in --temp-dir. A key that no sample has, a sample without a row, and a key that the source has twice are
+The rows of a source may be in any order: their keys say which samples they belong to. They are sorted in --temp-dir, in temporary files
+as large as their fields. A key that no sample has, a sample without a row, and a key that the source has twice are
 errors that name the place; --unknown skip and --missing allow accept the first two. Rows of samples that were removed are left
-out. With --aligned row i is sample i, and keys are not compared; .npy files may then have numbers of any type. --copy takes fields of the data set itself in place of sources,
-so that reading them does not read the others.
+out. With --aligned row i is sample i, and keys are not compared; .npy files may then have numbers of any type. --copy copies fields of the data set itself, so that a job that
+needs only these does not read the others.
 
 Shards and blocks end where the data set's do. Rows that hold arrays of one type and shape are stacked. A layer whose mean block would
 hold more than 16 MiB is refused without --large-blocks: pack such fields as a data set of their own.
 
-Nothing is visible before the end. To continue after a kill, repeat the command with --resume. --append makes the shards that the
-data set has got since; --overwrite publishes a new generation; with --update other samples keep what they have.
+Nothing is visible before the end. To continue after a kill, repeat the command with --resume. --append makes shards for the samples
+that the data set has gained since. --overwrite publishes a new generation; with --update, samples without a row keep what they have.
 A field that the data set or another layer has too is an error when both are read, unless --replaces names it; --copy implies it.`,
 		Example: `  shardtool layer add photos/ captions captions.parquet --key id --columns caption
   shardtool layer add photos/ clip emb.npy --aligned
@@ -96,7 +96,7 @@ A field that the data set or another layer has too is an error when both are rea
 	fl.StringSliceVar(&f.replaces, "replaces", nil, "fields and attributes of the data set, or of other layers, that this layer's replace, as a,b")
 	fl.BoolVar(&p.opt.Resume, "resume", false, "continue an interrupted command of the same sources and options")
 	fl.BoolVar(&p.overwrite, "overwrite", false, "publish a new generation that replaces the current one")
-	fl.BoolVar(&p.append, "append", false, "add the shards that the data set has got since; rows of samples covered are left out")
+	fl.BoolVar(&p.append, "append", false, "add shards for samples that the data set has gained since, and leave out rows of other samples")
 	fl.BoolVar(&f.update, "update", false, "publish a new generation; samples without a row keep what they have")
 	titled(cmd, "Publishing")
 	fl.BoolVar(&p.json, "json", false, "print the result as JSON")
@@ -255,8 +255,8 @@ func newLayerLs() *cobra.Command {
 		Use:   "ls DATASET [ADDRESS…]",
 		Short: "List the layers of a data set",
 		Long: `List the layers in layers/ below DATASET, and those at the addresses: whether each fits, how many samples it covers, its fields and
-its bytes. A layer that is behind lacks removals of samples; ` + "`shardtool remove`" + ` and ` + "`restore`" + ` of the data set bring it up to date, and
-readers of both follow the data set alone.`,
+its bytes. A layer that is behind lacks removals of samples: the next ` + "`shardtool remove`" + ` of the data set brings it up to date, and until then
+readers follow the data set.`,
 		Example: "  shardtool layer ls photos/\n  shardtool layer ls photos/ s3://mine/captions --json",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

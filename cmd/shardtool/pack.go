@@ -20,7 +20,7 @@ func newPack() *cobra.Command {
 compressed tar shards with an index, and publish them under DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
-sample dog/7 with the fields jpg and json. Files whose name begins with a dot are left out and counted. A prefix of an
+sample dog/7 with the fields jpg and json. Files whose names begin with a dot are left out and counted. A prefix of an
 object store such as s3://bucket/raw is a folder too.
 
 Name archives and files of rows one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
@@ -31,10 +31,11 @@ their extension, lists of numbers as .npy, numbers as text, everything else as J
 
 In arrays (.npy, .npz; of token ids also .bin with --raw-dtype) each row is a sample, in Megatron's .idx and .bin each document.
 --pack-tokens L cuts them into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
---include and --exclude choose files, then bytes and names decide the kind. Others, and two kinds in a folder, are refused; --as forces a kind.
+--include and --exclude choose files, whose bytes and names then decide the kind. Unknown kinds, and two kinds in a folder, are refused; --as forces a kind.
 
 The source '-' is standard input: a tar archive, or what --stdin-format names, compressed or not. It is read as it
-arrives, except Parquet and zip, which are copied to a temporary file first. It excludes --resume and --parts.
+arrives, except Parquet and zip, which are copied to a temporary file first. It cannot be packed
+with --resume or --parts.
 
 Data sets, on disk or in a store, can be packed again: to change the size of their shards, to join several, or to take
 a part of one by --share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).

@@ -454,7 +454,7 @@ func (r *receiver) commitLayer(ctx context.Context, store, base objstore.Store, 
 func (r *receiver) layerError(err error) error {
 	switch {
 	case errors.Is(err, writer.ErrExists):
-		return fmt.Errorf("%w: on_exists='overwrite' replaces it, and on_exists='append' adds the shards that the data set has got since", err)
+		return fmt.Errorf("%w: on_exists='overwrite' replaces it, and on_exists='append' adds shards for what the data set has gained since", err)
 	case errors.Is(err, writer.ErrMissingRow):
 		return fmt.Errorf("%w with missing='allow'", err)
 	case errors.Is(err, writer.ErrUnknownKey):

@@ -39,8 +39,8 @@ func newView() *cobra.Command {
 by view or by an expression; one sample with its fields and attributes; the totals, fields and attributes of the data set; and what a rank
 reads in a step, computed from the order flags or from a checkpoint. Marked samples become a file of keys for select and remove.
 
-The server only reads. It listens on the loopback interface, and answers only who has the token in the address that it prints.
-It ends with Ctrl-C.`,
+The server only reads. It listens on the loopback interface, and answers only requests with the token in the address that it
+prints. Ctrl-C ends it.`,
 		Example: "  shardtool view photos/\n  shardtool view 's3://bucket/photos#clean' --no-open\n" +
 			"  shardtool view mix.yaml --checkpoint run/state.json --shuffle --global-batch 4096\n" +
 			"  ssh -L 8080:127.0.0.1:8080 host shardtool view photos/ --no-open --listen 127.0.0.1:8080",
@@ -56,8 +56,8 @@ It ends with Ctrl-C.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.BoolVar(&f.noOpen, "no-open", false, "print the address, open no browser")
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "listen at this `HOST:PORT`; port 0 is any that is free")
+	fl.BoolVar(&f.noOpen, "no-open", false, "print the address without opening a browser")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "listen at this `HOST:PORT`; port 0 is any free port")
 	fl.StringVar(&f.checkpoint, "checkpoint", "", "show the steps of the run of this checkpoint, from its next step on")
 	fl.StringVar(&f.tokenizer, "tokenizer", "", "show token ids as text, by this tokenizer.json")
 	titled(cmd, "Pages")
