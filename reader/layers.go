@@ -166,7 +166,7 @@ func (d *Dataset) join(layers []openLayer, wanted []string) error {
 func (d *Dataset) fits(layer *Dataset) error {
 	b := layer.tables.Base
 	if b == nil {
-		return fmt.Errorf("%w: %v is no layer: it has samples of its own", format.ErrMismatch, layer.Store())
+		return fmt.Errorf("%w: %v is not a layer: it has samples of its own", format.ErrMismatch, layer.Store())
 	}
 	return b.Fits(d.tables, layer.tables.Shards, layer.tables.Samples)
 }

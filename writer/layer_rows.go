@@ -75,7 +75,7 @@ func (b *layerBase) index(ctx context.Context, shard int) (*sections.ShardIndex,
 	s := &b.m.Shards[shard]
 	ix, tail, err := loadIndex(ctx, b.store, s.IndexObject())
 	if err == nil && (!slices.Equal(ix.Rows, s.Rows) || uint64(ix.Keys.Len()) != s.Samples) {
-		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was exchanged", format.ErrMismatch)
+		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
 	}
 	if err == nil {
 		err = s.Index.Hash.Check(tail.Index)

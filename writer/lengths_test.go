@@ -108,7 +108,7 @@ func TestLengths(t *testing.T) {
 func TestNoLength(t *testing.T) {
 	for reason, data := range map[string][]byte{
 		"has only \"other.npy\"":    nil,
-		"it is no .npy file":        []byte("text"),
+		"it is not an .npy file":    []byte("text"),
 		"is truncated: it has 40":   array(9)[:40],
 		"less than any header":      array(9)[:8],
 		"has 2 dimensions":          dict(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (2, 3)}", 12),

@@ -56,7 +56,7 @@ type rewrite struct {
 func (r *rewrite) load(ctx context.Context) error {
 	ix, tail, err := loadIndex(ctx, r.of.store, r.was.IndexObject())
 	if err == nil && !slices.Equal(ix.Rows, r.was.Rows) {
-		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was exchanged", format.ErrMismatch)
+		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
 	}
 	if err == nil {
 		err = r.was.Index.Hash.Check(tail.Index)
@@ -219,7 +219,7 @@ func (r *rewrite) blocks(ctx context.Context) error {
 	}
 	r.hashes[0].AddKeys(r.was.Layout, r.was.Numbered)
 	if r.hashes[0].Sum() != r.was.Content() {
-		return fmt.Errorf("%w: the blocks' identity is not the one in the tables: their bytes are not those that were packed; restore the shard from a copy",
+		return fmt.Errorf("%w: the blocks' identity is not the one in the tables: their bytes are not the packed ones; restore the shard from a copy",
 			format.ErrMismatch)
 	}
 	return nil

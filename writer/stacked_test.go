@@ -148,7 +148,7 @@ func TestStackedRefused(t *testing.T) {
 		"bfloat16":      {array("<V2", 8, 4), nil, "of type <V2"},
 		"big-endian":    {array(">u2", 8, 4), nil, "big-endian"},
 		"zero":          {array("<u2", 0, 0), nil, "a dimension of 0"},
-		"no array":      {[]byte("text"), nil, "it is no .npy file"},
+		"no array":      {[]byte("text"), nil, "it is not an .npy file"},
 		"truncated":     {array("<u2", 7, 4), nil, "truncated"},
 		"text of NumPy": {array("<U4", 16, 1), nil, "of type <U4"},
 	} {

@@ -72,7 +72,7 @@ func (all *found) roots(ctx context.Context, given string) (func(string) (*filec
 		}
 		in, ok := inputs[file]
 		if !ok {
-			return nil, fmt.Errorf("the row is of %q, which is no source", file)
+			return nil, fmt.Errorf("the row is of %q, which is not a source", file)
 		}
 		var root *filecolumns.Root
 		_, zipped := in.Store.(*zips.Store)

@@ -32,7 +32,7 @@ var (
 	// ErrOther means that the shards of an index have another format.
 	ErrOther = errors.New("its shards are not in the format mds")
 	// ErrNone means that an index.json is no index of MosaicML Streaming.
-	ErrNone = errors.New("it is no index of MosaicML Streaming")
+	ErrNone = errors.New("it is not an index of MosaicML Streaming")
 )
 
 // File is a file of a shard.
@@ -101,7 +101,7 @@ func (c *config) columns() ([]Column, error) {
 func DecodeConfig(text []byte) ([]Column, error) {
 	var c config
 	if err := json.Unmarshal(text, &c); err != nil {
-		return nil, corruptf("its description of columns is no JSON: %w", err)
+		return nil, corruptf("its description of columns is not JSON: %w", err)
 	}
 	return c.columns()
 }
@@ -130,7 +130,7 @@ func DecodeIndex(text []byte) (shards []Shard, err error) {
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
-			return nil, corruptf("it is cut, or no JSON: %w", err)
+			return nil, corruptf("it is cut off, or not JSON: %w", err)
 		}
 		switch name {
 		case "version":
@@ -148,17 +148,17 @@ func DecodeIndex(text []byte) (shards []Shard, err error) {
 				}
 			}
 			if _, err := d.Token(); err != nil {
-				return nil, corruptf("it is cut, or no JSON: %w", err)
+				return nil, corruptf("it is cut off, or not JSON: %w", err)
 			}
 		default:
 			var skipped json.RawMessage
 			if err := d.Decode(&skipped); err != nil {
-				return nil, corruptf("it is cut, or no JSON: %w", err)
+				return nil, corruptf("it is cut off, or not JSON: %w", err)
 			}
 		}
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, corruptf("it is cut, or no JSON: %w", err)
+		return nil, corruptf("it is cut off, or not JSON: %w", err)
 	}
 	if !listed {
 		return nil, ErrNone
@@ -184,7 +184,7 @@ func appendShard(shards []Shard, d *json.Decoder) ([]Shard, error) {
 	}
 	no := len(shards)
 	if err := d.Decode(&s); err != nil {
-		return nil, corruptf("it is cut or damaged in shard %d: %w", no, err)
+		return nil, corruptf("it is cut off or damaged in shard %d: %w", no, err)
 	}
 	switch {
 	case s.Format != "mds":

@@ -21,7 +21,7 @@ const pngMagic = "\x89PNG\r\n\x1a\n"
 func AppendPNG(dst, b []byte) ([]byte, error) {
 	const head = 12 // width, height, length of the mode
 	if len(b) < head {
-		return dst, corruptf("an image is cut: it has %d bytes", len(b))
+		return dst, corruptf("an image is cut off: it has %d bytes", len(b))
 	}
 	width, height, n := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])
 	if int64(n) > int64(len(b)-head) {

@@ -141,7 +141,7 @@ func (e *Encoding) AppendNumber(dst, b []byte) []byte {
 // AppendArray appends a value of the kind NDArray as a .npy file.
 func (e *Encoding) AppendArray(dst, b []byte) ([]byte, error) {
 	descr, width, shape := e.descr, e.width, e.shape
-	cut := func() ([]byte, error) { return dst, corruptf("an array is cut: it has %d bytes", len(b)) }
+	cut := func() ([]byte, error) { return dst, corruptf("an array is cut off: it has %d bytes", len(b)) }
 	if width == 0 {
 		if len(b) < 1 {
 			return cut()
@@ -152,7 +152,7 @@ func (e *Encoding) AppendArray(dst, b []byte) ([]byte, error) {
 			}
 		}
 		if width == 0 {
-			return dst, corruptf("an array states the type %d, which is none", b[0])
+			return dst, corruptf("an array states the type %d, which does not exist", b[0])
 		}
 		b = b[1:]
 	}
@@ -195,7 +195,7 @@ func (e *Encoding) AppendArray(dst, b []byte) ([]byte, error) {
 // Elements calls each for the elements of a list.
 func (e *Encoding) Elements(b []byte, each func(i int, b []byte) error) error {
 	if len(b) < e.Lead+4 {
-		return corruptf("a list is cut: it has %d bytes", len(b))
+		return corruptf("a list is cut off: it has %d bytes", len(b))
 	}
 	n := int64(binary.LittleEndian.Uint32(b[e.Lead:]))
 	sizes := b[e.Lead+4:]
@@ -206,7 +206,7 @@ func (e *Encoding) Elements(b []byte, each func(i int, b []byte) error) error {
 	for i := range int(n) {
 		size := int64(binary.LittleEndian.Uint32(sizes[4*i:]))
 		if size > int64(len(rest)) {
-			return corruptf("element %d of a list is cut: it states %d bytes, and %d are left", i, size, len(rest))
+			return corruptf("element %d of a list is cut off: it states %d bytes, and %d are left", i, size, len(rest))
 		}
 		if err := each(i, rest[:size:size]); err != nil {
 			return err

@@ -171,7 +171,7 @@ func (c *Checkpoint) decodeSource(r *row) (s Source, weight uint64, err error) {
 	case r.err != nil:
 		return s, 0, r.err
 	case key != Key(c.Seed, s.Name):
-		return s, 0, fmt.Errorf("key %d is not that of the seed and the name", key)
+		return s, 0, fmt.Errorf("key %d does not belong to the seed and the name", key)
 	case s.MaxEpochs == 0:
 		return s, 0, badValue("max_epochs", 0)
 	}

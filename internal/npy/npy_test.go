@@ -45,7 +45,7 @@ func TestRefused(t *testing.T) {
 	const good = "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }"
 	swap := func(old, new string) []byte { return header(1, strings.Replace(good, old, new, 1)) }
 	for want, content := range map[string][]byte{
-		"it is no .npy file":                         []byte("{\"a\": 1}"),
+		"it is not an .npy file":                     []byte("{\"a\": 1}"),
 		`begins with "" instead`:                     nil,
 		"less than any header":                       []byte(Magic + "\x01\x00"),
 		"its version is 9.0":                         header(9, good),

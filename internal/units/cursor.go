@@ -257,7 +257,7 @@ type arc struct {
 }
 
 // errPlan is returned for a plan that was made for another order.
-var errPlan = errors.New("units: the plan is not that of the order")
+var errPlan = errors.New("units: the plan does not belong to the order")
 
 // read appends the units at the places from ≤ x < to of the line.
 func (a *arc) read(c *Cursor, dst []order.Ref, from, to uint64, padding bool) ([]order.Ref, error) {

@@ -119,7 +119,7 @@ func (v *View) check() error {
 	case v.Subset() && (v.Weights != nil || uint64(len(v.Chosen)) != (v.Samples+7)/8):
 		return damage.Errorf("a subset of %d samples with %d bytes and %d weights", v.Samples, len(v.Chosen), len(v.Weights))
 	case v.Subset() && v.Samples%8 != 0 && v.Chosen[v.Samples/8]>>(v.Samples%8) != 0:
-		return damage.Errorf("bits after those of %d samples", v.Samples)
+		return damage.Errorf("bits after the bits of %d samples", v.Samples)
 	case !v.Subset() && (v.Chosen != nil || uint64(len(v.Weights)) != v.Samples || v.Draws > math.MaxInt64):
 		return damage.Errorf("%d draws of %d samples with %d weights", v.Draws, v.Samples, len(v.Weights))
 	}

@@ -48,7 +48,7 @@ func Open(r io.ReaderAt, size int64, maxMembers int, maxBytes int64) (*zip.Reade
 	case b.err != nil:
 		return nil, b.err
 	case err != nil:
-		return nil, fmt.Errorf("%w: it is no zip archive, or it is cut: %w", format.ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: it is not a zip archive, or it is cut off: %w", format.ErrCorrupt, err)
 	case len(z.File) > maxMembers: // what it states is the number modulo 65,536
 		return nil, fmt.Errorf("%w: it holds %d members, more than %d", format.ErrTooLarge, len(z.File), maxMembers)
 	}

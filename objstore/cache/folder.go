@@ -71,7 +71,7 @@ func (c *Cache) openFolder() error {
 	case err == nil && !fi.IsDir():
 		return fmt.Errorf("cache %s: %w; give a folder", c.dir, syscall.ENOTDIR)
 	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("cache %s: a file stands where a folder would be; give another folder", c.dir)
+		return fmt.Errorf("cache %s: a file is where the folder should be; give another folder", c.dir)
 	}
 	if err := os.MkdirAll(c.dir, dirMode); err != nil {
 		c.cannotWrite(err)

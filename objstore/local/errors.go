@@ -15,7 +15,7 @@ func readError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("a file stands where a directory would be: %w", fs.ErrNotExist)
+		return fmt.Errorf("a file is where the directory should be: %w", fs.ErrNotExist)
 	case escapes(err):
 		return errors.New("a symbolic link on its path leads out of the store, which is not followed; " +
 			"open the directory it leads to, or copy the file in")
@@ -27,7 +27,7 @@ func readError(err error) error {
 func writeError(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EEXIST):
-		return fmt.Errorf("an object stands where a directory is needed: %w", err)
+		return fmt.Errorf("an object is where a directory is needed: %w", err)
 	case escapes(err):
 		return errors.New("a symbolic link on its path leads out of the store, which is not followed; " +
 			"write to the directory it leads to")

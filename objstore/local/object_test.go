@@ -89,7 +89,7 @@ func TestDirectoryInTheWay(t *testing.T) {
 	_, err := objstore.Put(t.Context(), store, "a", nil, objstore.Condition{})
 	wantText(t, err, "put a in", "directory of that name")
 	_, err = objstore.Put(t.Context(), store, "a/b/c", nil, objstore.Condition{})
-	wantText(t, err, "put a/b/c in", "an object stands where a directory is needed")
+	wantText(t, err, "put a/b/c in", "an object is where a directory is needed")
 	if found := temps(t, dir); len(found) > 0 {
 		t.Fatal(found)
 	}

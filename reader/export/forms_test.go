@@ -307,7 +307,7 @@ func TestCannotHold(t *testing.T) {
 		"another shape": {hf, one("x.npy", array("<i4", []int64{0}), array("<i4", []int64{0, 1})), `sample "k1": field "x.npy"`},
 		"complex":       {hf, one("x.npy", array("<c8", []int64{0})), `sample "k0": field "x.npy"`},
 		"objects":       {hf, one("x.npy", array("|O", []int64{0})), `sample "k0": field "x.npy"`},
-		"no array":      {hf, one("x.npy", []byte("text")), "it is no .npy file"},
+		"no array":      {hf, one("x.npy", []byte("text")), "it is not an .npy file"},
 		"short array":   {hf, one("x.npy", array("<i4", []int64{5}, 1, 2)), "an array of shape [5]"},
 		"odd size":      {hf, one("x.npy", array("<i3", []int64{0})), `field "x.npy"`},
 		"dimensions":    {hf, one("x.npy", array("<i4", make([]int64, 70))), `field "x.npy"`},

@@ -337,7 +337,7 @@ func (l *loader) keys() error {
 		return err
 	}
 	if !bytes.Equal(got, buf.Bytes()) || format.BlockHash(got) != l.set.Manifest.Keys {
-		return fmt.Errorf("keys table %s is not that of the samples", l.set.Manifest.KeysName())
+		return fmt.Errorf("keys table %s does not belong to the samples", l.set.Manifest.KeysName())
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func New(account, container, prefix string, opts Options) (s *Store, err error) 
 	s = &Store{account: account, opts: opts}
 	s.Bucket, err = ranged.NewBucket("az://"+account+"/", "container", container, prefix)
 	if !accountName.MatchString(account) {
-		s.Address, err = "az://", errors.New("the account's name is empty or has other characters than letters, digits and dashes; give az://account/container/prefix")
+		s.Address, err = "az://", errors.New("the account's name must have letters, digits and dashes; give az://account/container/prefix")
 	}
 	if err == nil {
 		err = s.connect()

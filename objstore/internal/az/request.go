@@ -41,7 +41,7 @@ func (s *Store) send(ctx context.Context, op, method, key string, query url.Valu
 	maps.Copy(values, s.auth.sas)
 	request, err := http.NewRequestWithContext(ctx, method, u+"?"+values.Encode(), bytes.NewReader(body))
 	if err != nil {
-		return nil, errors.New("the endpoint and the names are no URL; check the address")
+		return nil, errors.New("the endpoint and the names do not make a URL; check the address")
 	}
 	maps.Copy(request.Header, header)
 	request.Header.Set("X-Ms-Version", version)

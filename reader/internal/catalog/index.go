@@ -129,9 +129,9 @@ func parseTail(s *fetch.Shard, last []byte) (*sections.Tail, error) {
 	case t.Samples != s.Samples:
 		return nil, fmt.Errorf("%w: an index of %d samples, the tables say %d", format.ErrMismatch, t.Samples, s.Samples)
 	case !t.Layout.Equal(s.Layout) || !slices.Equal(t.Numbered, s.Numbered):
-		return nil, fmt.Errorf("%w: the index has another layout or other numbered keys than the tables: the shard was exchanged", format.ErrMismatch)
+		return nil, fmt.Errorf("%w: the index has another layout or other numbered keys than the tables: the shard was replaced", format.ErrMismatch)
 	case !slices.Equal(t.Rows, s.Rows):
-		return nil, fmt.Errorf("%w: the index has other rows than the tables: the shard was exchanged", format.ErrMismatch)
+		return nil, fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
 	}
 	// The identity is a note in the index, so it may be absent; when it is there it has to be the
 	// same.

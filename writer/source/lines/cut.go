@@ -298,7 +298,7 @@ func (u *cutter) records(c *chunk) (bool, error) {
 		}
 		if uint64(len(rest)) < recordHead+recordTail+size {
 			if u.eof {
-				return false, corruptf("record %d is cut: the file ends in it", at.row)
+				return false, corruptf("record %d is cut off: the file ends in it", at.row)
 			}
 			break
 		}
@@ -348,7 +348,7 @@ func (u *cutter) elements(c *chunk) (bool, error) {
 				return false, fmt.Errorf("line %d: element %d: %w", line, at.row, tooLongError(u.limit))
 			}
 			if !whole && u.eof {
-				return false, corruptf("line %d: element %d is not closed: the file is cut, or has a quote or bracket too few", line, at.row)
+				return false, corruptf("line %d: element %d is not closed: the file is cut off, or has a quote or bracket too few", line, at.row)
 			}
 			if !whole {
 				return u.took(c, pos, at), nil
@@ -380,7 +380,7 @@ func (u *cutter) unclosed() error {
 	if u.list == listBefore {
 		return corruptf("it is empty: a .json file is one list of objects, or lines of them")
 	}
-	return corruptf("the list is not closed: the file is cut after element %d", u.at.row-1)
+	return corruptf("the list is not closed: the file is cut off after element %d", u.at.row-1)
 }
 
 // took moves pos bytes to the chunk.

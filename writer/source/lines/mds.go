@@ -97,7 +97,7 @@ func (f *textFile) surveyShard(ctx context.Context, obj objstore.Object, known *
 			stored = f.shard.Zip
 		}
 		if stored.Size != f.Info.Size {
-			return corruptf("it has %d bytes, and its index.json states %d: it is cut, or was replaced; fetch it again", f.Info.Size, stored.Size)
+			return corruptf("it has %d bytes, and its index.json states %d: it is cut off, or was replaced; fetch it again", f.Info.Size, stored.Size)
 		}
 	}
 	for _, c := range f.shard.Columns {
@@ -115,7 +115,7 @@ func (f *textFile) shardColumns(ctx context.Context, obj objstore.Object) ([]mds
 	defer in.Close()
 	cut := func(err error) error {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return corruptf("it is cut: it ends before the columns of an MDS shard are described")
+			return corruptf("it is cut off: it ends before the columns of an MDS shard are described")
 		}
 		return err
 	}
@@ -244,14 +244,14 @@ func (u *cutter) head() (bool, error) {
 				s.offsets[i], last = at, at
 			}
 			if s.whole >= 0 && int64(last) != s.whole {
-				return false, corruptf("its last sample ends at byte %d, and it has %d: it is cut, or damaged", last, s.whole)
+				return false, corruptf("its last sample ends at byte %d, and it has %d: it is cut off, or damaged", last, s.whole)
 			}
 			u.take(nil, int(begin-size)+int(size))
 			return true, nil
 		}
 	}
 	if u.eof {
-		return false, corruptf("it is cut: it ends before the first sample")
+		return false, corruptf("it is cut off: it ends before the first sample")
 	}
 	return false, nil
 }
@@ -272,7 +272,7 @@ func (u *cutter) samples(c *chunk) (bool, error) {
 		}
 		if len(w)-pos < size {
 			if u.eof {
-				return false, corruptf("sample %d is cut: the file ends in it", at.row)
+				return false, corruptf("sample %d is cut off: the file ends in it", at.row)
 			}
 			break
 		}
@@ -293,9 +293,9 @@ func (u *cutter) shardEnd() error {
 	s := u.shard
 	switch {
 	case s.offsets == nil:
-		return corruptf("it is empty: it is no MDS shard")
+		return corruptf("it is empty: it is not an MDS shard")
 	case len(s.offsets) > 1:
-		return corruptf("sample %d is cut: the file ends before it", u.at.row)
+		return corruptf("sample %d is cut off: the file ends before it", u.at.row)
 	case s.sum == nil:
 		return io.EOF
 	}

@@ -386,10 +386,10 @@ func TestMDSBad(t *testing.T) {
 		index string
 		want  string // of the error, or of a row's if it begins with "! "
 	}{
-		{nil, "", "it is cut"},
+		{nil, "", "it is cut off"},
 		{[]byte("PAR1PAR1PAR1PAR1"), "", "no MDS shard"},
 		{lying(0, 1<<31), "", "no MDS shard"},
-		{lying(0, 1), "", "no JSON"},
+		{lying(0, 1), "", "not JSON"},
 		{lying(4, 1<<30), "", "no MDS shard"},
 		{lying(8, 1<<30), "", "sample 1 ends at byte"},
 		{lying(12, 1<<30), "", "its last sample ends at byte"},

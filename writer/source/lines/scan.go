@@ -137,7 +137,7 @@ func scanString(b []byte, i int) (end int, escaped bool, err *syntaxError) {
 		}
 		switch {
 		case i == len(b) || b[i] == '\n' || b[i] == '\r' && i+1 < len(b) && b[i+1] == '\n':
-			return i, false, bad(i, "the line ends inside a string: it is cut, or a line end is not written as \\n")
+			return i, false, bad(i, "the line ends inside a string: it is cut off, or a line end is not written as \\n")
 		case b[i] == '"':
 			return i, escaped, nil
 		case b[i] != '\\':

@@ -202,7 +202,7 @@ func TestArrowRefused(t *testing.T) {
 		"it ends with":                    []byte("ARROW1\x00\x00 and no footer"),
 		"which is not read":               arrowFile(t, "union.arrow"),
 		"state that they decode to 10995": body,
-		"it is cut":                       {},
+		"it is cut off":                   {},
 	} {
 		src, err := arrowSource(t, content, false, parquet.Options{PageMemory: 8 << 20})
 		if err == nil {

@@ -105,7 +105,7 @@ type ipcList struct {
 // bytes returns n bytes at off, which are in the file, until the next call.
 func (l *ipcList) bytes(off, n int64) ([]byte, error) {
 	if off < 0 || n < 0 || off > l.size-n {
-		return nil, corruptf("it is cut: %d bytes at %d are outside of its %d", n, off, l.size)
+		return nil, corruptf("it is cut off: %d bytes at %d are outside of its %d", n, off, l.size)
 	}
 	if off < l.from || off+n > l.from+int64(len(l.buf)) {
 		const window = 64 << 10
@@ -121,10 +121,10 @@ func (l *ipcList) bytes(off, n int64) ([]byte, error) {
 func (l *ipcList) message(off int64) (m message, err error) {
 	b, err := l.bytes(off, min(8, l.size-off))
 	if err != nil || len(b) < 4 {
-		return m, corruptf("it is cut: it lacks the mark of its end at byte %d", off)
+		return m, corruptf("it is cut off: it lacks the mark of its end at byte %d", off)
 	}
 	if len(b) < 8 && binary.LittleEndian.Uint32(b) != 0 {
-		return m, corruptf("it is cut in the message at byte %d", off)
+		return m, corruptf("it is cut off in the message at byte %d", off)
 	}
 	lead, length := prefix(b)
 	switch {
@@ -140,7 +140,7 @@ func (l *ipcList) message(off int64) (m message, err error) {
 	t := ipcTable(b)
 	m = message{off: off, meta: lead + length, kind: t.GetByteSlot(6, 0), body: t.GetInt64Slot(10, 0)}
 	if m.body < 0 || m.body > l.size-off-m.meta {
-		return m, corruptf("it is cut, or damaged: the message at byte %d states a body of %d bytes", off, m.body)
+		return m, corruptf("it is cut off, or damaged: the message at byte %d states a body of %d bytes", off, m.body)
 	}
 	head, ok := ipcChild(&t, 8)
 	switch {
@@ -167,7 +167,7 @@ func (l *ipcList) stream() (list []message, err error) {
 		case err != nil:
 			return nil, err
 		case len(list) == 0 && m.kind != ipcSchema:
-			return nil, corruptf("it does not begin with a schema: it is no Arrow stream")
+			return nil, corruptf("it does not begin with a schema: it is not an Arrow stream")
 		case len(list) > 0 && m.kind == ipcSchema:
 			return nil, corruptf("another schema begins at byte %d: divide it into two files", off)
 		case m.meta == 0 && m.off != l.size:
@@ -188,7 +188,7 @@ func (l *ipcList) file() ([]message, error) {
 		return nil, err
 	}
 	if string(b[4:]) != ipcMagic {
-		return nil, corruptf("it ends with %q instead of %q: it is cut", b[4:], ipcMagic)
+		return nil, corruptf("it ends with %q instead of %q: it is cut off", b[4:], ipcMagic)
 	}
 	n := int64(binary.LittleEndian.Uint32(b))
 	if n > maxIPCMeta {
@@ -330,7 +330,7 @@ func decodedSize(meta, body []byte, kind byte) (total int64, err error) {
 			return 0, err
 		}
 		if total += length; total < 0 || total > math.MaxInt64/2 {
-			return 0, corruptf("the sizes of its buffers are no sizes")
+			return 0, corruptf("the sizes of its buffers are not possible")
 		}
 	}
 	return total, nil

@@ -373,11 +373,11 @@ func (l *leafType) checkTime(v value) error {
 	switch s.class {
 	case classTime:
 		if n := l.ofDay(v); n < 0 || n >= int64(24*time.Hour/s.unit) {
-			return fmt.Errorf("it has a time of %d times %v, which is no time of a day", n, s.unit)
+			return fmt.Errorf("it has a time of %d times %v, which is not a time of day", n, s.unit)
 		}
 	case classLegacyTime:
 		if nanos, day := legacy(v); nanos >= uint64(24*time.Hour) || day > math.MaxInt32 {
-			return fmt.Errorf("it has a 96-bit timestamp at %d nanoseconds of the Julian day %d, which is no time", nanos, day)
+			return fmt.Errorf("it has a 96-bit timestamp at %d nanoseconds of the Julian day %d, which is not a time", nanos, day)
 		}
 	}
 	return nil

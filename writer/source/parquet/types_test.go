@@ -231,14 +231,14 @@ func TestNoTime(t *testing.T) {
 		want     string // "" where there is a text
 	}{
 		{"day", nil, pq.Types.Int96, []pq.Int96{int96(2440588, day-1)}, ""},
-		{"day and more", nil, pq.Types.Int96, []pq.Int96{int96(2440588, day)}, "a 96-bit timestamp at 86400000000000 nanoseconds of the Julian day 2440588, which is no time"},
+		{"day and more", nil, pq.Types.Int96, []pq.Int96{int96(2440588, day)}, "a 96-bit timestamp at 86400000000000 nanoseconds of the Julian day 2440588, which is not a time"},
 		{"before the day", nil, pq.Types.Int96, []pq.Int96{int96(2440588, -1)}, "a 96-bit timestamp at 18446744073709551615 nanoseconds"},
 		{"before year 0", nil, pq.Types.Int96, []pq.Int96{int96(1721057, 0)}, ""},
 		{"far", nil, pq.Types.Int96, []pq.Int96{int96(math.MaxInt32, 0)}, ""},
-		{"too far", nil, pq.Types.Int96, []pq.Int96{int96(math.MaxInt32+1, 0)}, "of the Julian day 2147483648, which is no time"},
+		{"too far", nil, pq.Types.Int96, []pq.Int96{int96(math.MaxInt32+1, 0)}, "of the Julian day 2147483648, which is not a time"},
 		{"time", schema.NewTimeLogicalType(true, schema.TimeUnitMillis), pq.Types.Int32, []int32{86_399_999}, ""},
-		{"time and more", schema.NewTimeLogicalType(true, schema.TimeUnitMillis), pq.Types.Int32, []int32{86_400_000}, "no time of a day"},
-		{"time before", schema.NewTimeLogicalType(true, schema.TimeUnitMicros), pq.Types.Int64, []int64{-1}, "no time of a day"},
+		{"time and more", schema.NewTimeLogicalType(true, schema.TimeUnitMillis), pq.Types.Int32, []int32{86_400_000}, "not a time of day"},
+		{"time before", schema.NewTimeLogicalType(true, schema.TimeUnitMicros), pq.Types.Int64, []int64{-1}, "not a time of day"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			leaf := leafNode("t", pq.Repetitions.Required, c.logical, c.physical, 0)

@@ -230,7 +230,7 @@ func (t *tarSource) sample(group []member) (writer.Sample, error) {
 		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name), Source: a.Path, Row: int64(t.given), Key: m.key, Err: err}
 	}
 	if t.seen.again(first.key) {
-		return fail(first, fmt.Errorf("%w key: its members do not stand together in the archive, or it occurs twice: sort the members by name, "+
+		return fail(first, fmt.Errorf("%w key: its members are not adjacent in the archive, or it occurs twice: sort the members by name, "+
 			"or rename one of the samples", format.ErrDuplicate))
 	}
 	for i := range group {

@@ -306,7 +306,7 @@ func TestBadMembers(t *testing.T) {
 		if err != nil || len(all) != 3 || len(bad) != 5 {
 			t.Fatalf("%s: %v\n%q\n%v", kind, err, all, bad)
 		}
-		for i, phrase := range []string{"do not stand together", "a symbolic link", "rename it in the archive", "rename it in the archive", "read it from a plain archive"} {
+		for i, phrase := range []string{"are not adjacent", "a symbolic link", "rename it in the archive", "rename it in the archive", "read it from a plain archive"} {
 			if !strings.Contains(bad[i].Error(), phrase) || !strings.Contains(bad[i].Error(), " at ") {
 				t.Errorf("%v does not say %q", bad[i], phrase)
 			}

@@ -98,7 +98,7 @@ func checkSize(h *npy.Header, each, have int64) error {
 	case h.Fortran && len(h.Shape) > 1:
 		return fmt.Errorf("its rows are not contiguous (Fortran order): save np.ascontiguousarray(array)")
 	case !ok || want > have:
-		return fmt.Errorf("%w: an array of shape %s needs more than the %d bytes in the file: it is cut", format.ErrCorrupt, shapeText(h.Shape), have)
+		return fmt.Errorf("%w: an array of shape %s needs more than the %d bytes in the file: it is cut off", format.ErrCorrupt, shapeText(h.Shape), have)
 	case want < have:
 		return fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt, have-want, shapeText(h.Shape))
 	}
@@ -130,7 +130,7 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 		return nil, fmt.Errorf("%w: the header is truncated: the file has %d bytes", format.ErrCorrupt, a.Info.Size)
 	}
 	if have%t.size() != 0 {
-		return nil, fmt.Errorf("%w: %d bytes are no whole number of %v: the file is truncated, or of another type", format.ErrCorrupt, have, t)
+		return nil, fmt.Errorf("%w: %d bytes are not a whole number of %v: the file is truncated, or of another type", format.ErrCorrupt, have, t)
 	}
 	if n := have / t.size(); count >= 0 && n != count {
 		return nil, fmt.Errorf("%w: it has %d ids, its header says %d: the file is truncated, or another was appended to it", format.ErrCorrupt, n, count)
@@ -230,7 +230,7 @@ func (a *array) openIndex(ctx context.Context) (err error) {
 	sequences, bounds := le.Uint64(head[18:]), le.Uint64(head[26:])
 	rest := uint64(x.Info.Size - indexHeader)
 	if sequences > rest/12 || bounds == 0 || bounds > (rest-12*sequences)/8 {
-		return corrupt("its header says %d sequences and %d bounds of documents, and %d bytes follow it: it is cut, or no index", sequences, bounds, rest)
+		return corrupt("its header says %d sequences and %d bounds of documents, and %d bytes follow it: it is cut off, or no index", sequences, bounds, rest)
 	}
 	if more := rest - 12*sequences - 8*bounds; more == sequences && more > 0 {
 		return fmt.Errorf("it has a mode for each sequence, as of multimodal data, which pack does not read")

@@ -84,7 +84,7 @@ func (r *listReader) bad(c byte, err error) error {
 	case r.at == 0 && c == '{':
 		return errors.New("it is a JSON object: give a list of integers")
 	}
-	return fmt.Errorf("element %d of the JSON list is no integer: %q is found instead", r.at, c)
+	return fmt.Errorf("element %d of the JSON list is not an integer, but %q", r.at, c)
 }
 
 // next returns the next element. more is false at the end of the list, which must end the content.

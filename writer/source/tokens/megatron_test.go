@@ -113,7 +113,7 @@ func TestMegatronBad(t *testing.T) {
 	for want, idx := range map[string][]byte{
 		"it is no index of Megatron": []byte("MMIDIDX"), "its header is truncated": idx[:30], "of version 2": change(9, 2), "floating-point": change(17, 7),
 		"its type has the code 9": change(17, 9), "its header says 1099511627779 sequences": change(23, 1), "0 bounds": change(26, 0),
-		"a mode for each": append(bytes.Clone(idx), 0, 0, 0), "8 bytes follow it": append(bytes.Clone(idx), make([]byte, 8)...), "it is cut": idx[:len(idx)-1],
+		"a mode for each": append(bytes.Clone(idx), 0, 0, 0), "8 bytes follow it": append(bytes.Clone(idx), make([]byte, 8)...), "it is cut off": idx[:len(idx)-1],
 		"document 1, sequence 1: 300 tokens at byte 4 are not": change(lengths+4, 44, 1), "document 1, sequence 1: -1 tokens": change(lengths+4, 255, 255, 255, 255),
 		"sequence 2: 4 tokens at byte 65546": change(offsets+16+2, 1), "at byte 11 are not": change(offsets+16, 11), "-72057594037927926": change(offsets+23, 255),
 		"begins with sequence 1": change(bounds, 1), "document 1 has the sequences 1 to 0": change(bounds+16, 0), "of 3": change(bounds+16, 9),

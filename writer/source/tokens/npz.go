@@ -105,7 +105,7 @@ func surveyMember(at *window, f *zip.File, size int64) (*member, error) {
 	m := &member{field: f.Name, n: int64(f.CompressedSize64), total: int64(f.UncompressedSize64), method: f.Method, crc: f.CRC32}
 	switch {
 	case !strings.HasSuffix(f.Name, ".npy"):
-		return nil, fmt.Errorf("it is no .npy file, as all members of a .npz file are")
+		return nil, fmt.Errorf("it is not an .npy file, as all members of a .npz file are")
 	case f.Flags&1 != 0:
 		return nil, fmt.Errorf("it is encrypted")
 	case f.Method != zip.Store && f.Method != zip.Deflate:
@@ -145,7 +145,7 @@ func (m *member) decoder(in io.Reader, buffer int) io.Reader {
 func damaged(err error) error {
 	var bad flate.CorruptInputError
 	if errors.As(err, &bad) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: it is cut or damaged: %w", format.ErrCorrupt, err)
+		return fmt.Errorf("%w: it is cut off or damaged: %w", format.ErrCorrupt, err)
 	}
 	return err
 }

@@ -128,14 +128,14 @@ func TestRowsBad(t *testing.T) {
 		"records":    {numpy(t, "records.npy"), "np.savez", nil},
 		"fortran":    {numpy(t, "fortran.npy"), "np.ascontiguousarray(array)", nil},
 		"a number":   {file("<f8", "()", make([]byte, 8)), "single number", nil},
-		"cut":        {file("<f4", "(1, 1)", []byte("aaa")), "it is cut", format.ErrCorrupt},
+		"cut":        {file("<f4", "(1, 1)", []byte("aaa")), "it is cut off", format.ErrCorrupt},
 		"more":       {file("<f4", "(1, 1)", []byte("aaaaa")), "1 bytes follow", format.ErrCorrupt},
-		"huge":       {file("<f4", "(4611686018427387904, 1048576)", nil), "it is cut", format.ErrCorrupt},
+		"huge":       {file("<f4", "(4611686018427387904, 1048576)", nil), "it is cut off", format.ErrCorrupt},
 		"wide":       {file("<f4", "(0, 1099511627776)", nil), "more than 1073741824 bytes", format.ErrTooLarge},
 		"no columns": {file("<f4", "(9, 0)", nil), "rows are empty", format.ErrCorrupt},
 		"other type": {file("<f8", "(1, 1)", make([]byte, 8)), "save them with the same types and shapes", writer.ErrOptions},
-		"no npy":     {[]byte("text"), "it is no .npy file", format.ErrCorrupt},
-		"empty":      {nil, "it is no .npy file", format.ErrCorrupt},
+		"no npy":     {[]byte("text"), "it is not an .npy file", format.ErrCorrupt},
+		"empty":      {nil, "it is not an .npy file", format.ErrCorrupt},
 		"zeros":      {version2("<f"+strings.Repeat("0", 65_475)+"4", "(1,)", []byte("aaaa")), "type \"<f000", format.ErrCorrupt},
 		"long":       {file(">f12", "(1,)", make([]byte, 12)), "newbyteorder", nil},
 	} {
@@ -266,9 +266,9 @@ func TestArchiveBad(t *testing.T) {
 		want    string
 		is      error
 	}{
-		"empty":                 {nil, "no zip archive, or it is cut", format.ErrCorrupt},
-		"text":                  {[]byte("text"), "no zip archive, or it is cut", format.ErrCorrupt},
-		"cut":                   {good[:len(good)-10], "no zip archive, or it is cut", format.ErrCorrupt},
+		"empty":                 {nil, "not a zip archive, or it is cut off", format.ErrCorrupt},
+		"text":                  {[]byte("text"), "not a zip archive, or it is cut off", format.ErrCorrupt},
+		"cut":                   {good[:len(good)-10], "not a zip archive, or it is cut off", format.ErrCorrupt},
 		"many":                  {zipped(t, many...), "it holds 257 members, more than 256", format.ErrTooLarge},
 		"no members":            {zipped(t), "holds no array", nil},
 		"a stored bit":          {flip(300), "does not match its checksum", format.ErrCorrupt},
@@ -278,13 +278,13 @@ func TestArchiveBad(t *testing.T) {
 		"outside of the file":   {put32(directory+42, 1<<30), "array \"y.npy\"", format.ErrCorrupt},
 		"an array over another": {over, "overlap", format.ErrCorrupt},
 		"encrypted":             {locked, "it is encrypted", nil},
-		"a picture":             {zipped(t, packed{"a.jpg", row, zip.Store}), "\"a.jpg\": it is no .npy file", nil},
+		"a picture":             {zipped(t, packed{"a.jpg", row, zip.Store}), "\"a.jpg\": it is not an .npy file", nil},
 		"twice":                 {zipped(t, packed{"a.npy", row, zip.Store}, packed{"a.npy", row, zip.Store}), "two arrays are called \"a.npy\"", format.ErrCorrupt},
 		"other lengths":         {zipped(t, packed{"a.npy", row, zip.Store}, packed{"b.npy", file("<f4", "(1,)", []byte("aaaa")), zip.Store}), "the array a.npy has 2 rows and b.npy has 1: choose", writer.ErrOptions},
 		"objects":               {zipped(t, packed{"a.npy", file("|O", "(1,)", []byte("x")), zip.Store}), "\"a.npy\": its elements (|O) are Python objects", nil},
 		"a folder":              {zipped(t, packed{"a/b.npy", row, zip.Store}), "contains a slash", writer.ErrOptions},
 		"a type of zeros":       {zipped(t, packed{"a.npy", version2("<f"+strings.Repeat("0", 65_475)+"4", "(1,)", []byte("aaaa")), zip.Deflate}), "\"a.npy\": corrupt data: its header: type", format.ErrCorrupt},
-		"a header that lies":    {zipped(t, packed{"a.npy", file("<f4", "(2305843009213693952,)", []byte("aaaa")), zip.Deflate}), "it is cut", format.ErrCorrupt},
+		"a header that lies":    {zipped(t, packed{"a.npy", file("<f4", "(2305843009213693952,)", []byte("aaaa")), zip.Deflate}), "it is cut off", format.ErrCorrupt},
 	} {
 		src, err := tokens.NewArrays(t.Context(), one(t, "bad.npz", c.content), tokens.Options{Rows: true})
 		if err == nil {

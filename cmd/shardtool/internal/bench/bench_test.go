@@ -176,7 +176,7 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(file); err == nil || !strings.Contains(err.Error(), "no report") {
+	if _, err := Load(file); err == nil || !strings.Contains(err.Error(), "not a report") {
 		t.Error(err)
 	}
 	if _, err := Load(file + "x"); !errors.Is(err, os.ErrNotExist) {

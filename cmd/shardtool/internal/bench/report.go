@@ -76,10 +76,10 @@ func Load(file string) (*Report, error) {
 	}
 	var r Report
 	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%s: it is no report of `shardtool bench --json`: %w", file, err)
+		return nil, fmt.Errorf("%s: it is not a report of `shardtool bench --json`: %w", file, err)
 	}
 	if r.Version != Version || len(r.Ranks) == 0 {
-		return nil, fmt.Errorf("%s: it is no report of `shardtool bench --json` that this version reads (version %d, want %d)", file, r.Version, Version)
+		return nil, fmt.Errorf("%s: it is not a report of `shardtool bench --json` that this version reads (version %d, want %d)", file, r.Version, Version)
 	}
 	return &r, nil
 }

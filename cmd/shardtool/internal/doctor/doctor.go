@@ -225,12 +225,12 @@ func decode(extension string, data []byte) (err error) {
 	case "jpg", "jpeg":
 		_, err = jpeg.DecodeConfig(bytes.NewReader(data))
 		if err == nil && !bytes.HasSuffix(bytes.TrimRight(data, "\x00"), []byte{0xff, 0xd9}) {
-			return errors.New("no end marker: the file is cut")
+			return errors.New("no end marker: the file is cut off")
 		}
 	case "png":
 		_, err = png.DecodeConfig(bytes.NewReader(data))
 		if err == nil && !bytes.Contains(data[max(0, len(data)-64):], []byte("IEND")) {
-			return errors.New("no IEND: the file is cut")
+			return errors.New("no IEND: the file is cut off")
 		}
 	}
 	return err

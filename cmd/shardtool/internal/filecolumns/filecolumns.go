@@ -192,7 +192,7 @@ func (s *Source) paths(p *writer.Sample, paths []string) error {
 	for i, c := range s.columns {
 		at := slices.IndexFunc(p.Fields, func(f writer.Field) bool { return slices.Contains(c.From, f.Name) })
 		if at < 0 || p.Fields[at].Payload != nil {
-			return badPath{fmt.Errorf("column %s has no path, or it is no text: leave such rows out by the condition '%s is not null'", c.Name, c.Name)}
+			return badPath{fmt.Errorf("column %s has no path, or it is not text: leave such rows out by the condition '%s is not null'", c.Name, c.Name)}
 		}
 		if paths[i] = string(p.Fields[at].Data); c.Drop {
 			drop = append(drop, p.Fields[at].Name)

@@ -190,7 +190,7 @@ func TestPaths(t *testing.T) {
 		{`{"f":""}`, `the path is empty`},
 		{`{"f":null,"g":1}`, `column f has no path`},
 		{`{"g":1}`, `by the condition 'f is not null'`},
-		{`{"f":["a.jpg"]}`, `column f has no path, or it is no text`},
+		{`{"f":["a.jpg"]}`, `column f has no path, or it is not text`},
 	} {
 		s := rows(t, mem.New(), &Root{Store: st, Shown: "IN", Prefixes: []string{full}}, c.row+"\n{\"f\":\"a.jpg\"}\n")
 		_, err := next(t, s)

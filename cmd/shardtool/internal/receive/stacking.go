@@ -106,7 +106,7 @@ func appendArray(dst []byte, kind string, text []byte) (_ []byte, ok bool, err e
 	case "int":
 		v, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil {
-			return dst, false, fmt.Errorf("%.40q is no whole number of 64 bits, of which rows are made: give layout=\"samples\"", text)
+			return dst, false, fmt.Errorf("%.40q is not a whole number of 64 bits, of which rows are made: give layout=\"samples\"", text)
 		}
 		return binary.LittleEndian.AppendUint64(append(dst, intHeader...), uint64(v)), true, nil
 	case "float":

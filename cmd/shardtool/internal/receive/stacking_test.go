@@ -97,7 +97,7 @@ func TestNumbersOfRows(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.Next(t.Context()); err == nil || !strings.Contains(err.Error(), `field "n": "x" is no whole number`) {
+	if _, err := s.Next(t.Context()); err == nil || !strings.Contains(err.Error(), `field "n": "x" is not a whole number`) {
 		t.Errorf("text where a number belongs: %v", err)
 	}
 }

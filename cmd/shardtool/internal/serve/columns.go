@@ -165,7 +165,7 @@ func (c *columns) decode(w *Column, data []byte) ([]byte, error) {
 	case "int":
 		v, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%.40q is no whole number of 64 bits", data)
+			return nil, fmt.Errorf("%.40q is not a whole number of 64 bits", data)
 		}
 		return c.number(uint64(v)), nil
 	case "float":
@@ -179,7 +179,7 @@ func (c *columns) decode(w *Column, data []byte) ([]byte, error) {
 		case w.row >= 0 && len(data) != w.row:
 			return nil, fmt.Errorf("%d bytes, an array of %s and shape %v has %d", len(data), w.Dtype, w.Shape, w.row)
 		case len(data)%w.ItemSize != 0:
-			return nil, fmt.Errorf("%d bytes are no whole number of items of %d bytes", len(data), w.ItemSize)
+			return nil, fmt.Errorf("%d bytes are not a whole number of items of %d bytes", len(data), w.ItemSize)
 		}
 	}
 	return data, nil
@@ -202,7 +202,7 @@ func scalarOf(w *Column, file []byte) ([]byte, error) {
 	}
 	t, size, plain, err := parseNpy(header)
 	if err == nil && (!plain || t.Dtype != w.Dtype || len(t.Shape) > 0 || size != len(data)) {
-		err = fmt.Errorf("an array of %s and shape %v where a number of type %s is wanted: read the field as npy", t.Dtype, t.Shape, w.Dtype)
+		err = fmt.Errorf("an array of %s and shape %v, not a number of type %s: read the field as npy", t.Dtype, t.Shape, w.Dtype)
 	}
 	return data, err
 }

@@ -143,12 +143,12 @@ func TestDecodeErrors(t *testing.T) {
 		bad    []byte
 		want   string
 	}{
-		{`{"name":"x","decode":"int"}`, []byte("1.5"), `"1.5" is no whole number`},
-		{`{"name":"x","decode":"int"}`, []byte(strings.Repeat("9", 50)), "is no whole number"},
+		{`{"name":"x","decode":"int"}`, []byte("1.5"), `"1.5" is not a whole number`},
+		{`{"name":"x","decode":"int"}`, []byte(strings.Repeat("9", 50)), "is not a whole number"},
 		{`{"name":"x","decode":"float"}`, []byte("one"), `"one" is no number`},
 		{`{"name":"x","decode":"array","dtype":"<i4","item_size":4,"shape":[3]}`, []byte("1"), "shape [3] has 12"},
 		{`{"name":"x","decode":"array","dtype":"<i4","item_size":4,"shape":[-1]}`, []byte("1"), "items of 4"},
-		{`{"name":"x","decode":"npy"}`, []byte("text"), "it is no .npy file"},
+		{`{"name":"x","decode":"npy"}`, []byte("text"), "it is not an .npy file"},
 		{`{"name":"x","decode":"npy"}`, good[:50], "cut short in its header"},
 		{`{"name":"x","decode":"npy"}`, good[:len(good)-1], "11 bytes of data, its header says 12"},
 		{`{"name":"x","decode":"npy"}`, append(bytes.Clone(good), 0), "13 bytes of data"},

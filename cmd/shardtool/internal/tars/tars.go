@@ -153,7 +153,7 @@ func commonFolder(files []string) (dir string, names []string, err error) {
 }
 
 func notPlain(name string) error {
-	return kindError{fmt.Errorf("source %s is no plain tar: compressed archives cannot be indexed where they are", name), ErrNotPlain}
+	return kindError{fmt.Errorf("source %s is not a plain tar: compressed archives cannot be indexed where they are", name), ErrNotPlain}
 }
 
 // listStore lists the archives of an address of a store: one, the matches of a glob, or all below a

@@ -45,7 +45,7 @@ func ReadTokenizer(name string) (*Tokenizer, error) {
 		Decoder json.RawMessage `json:"decoder"`
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("%s: it is no tokenizer.json: %w", name, err)
+		return nil, fmt.Errorf("%s: it is not a tokenizer.json: %w", name, err)
 	}
 	t := &Tokenizer{pieces: map[int64]string{}}
 	var ids map[string]int64

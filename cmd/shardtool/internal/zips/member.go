@@ -94,7 +94,7 @@ func (m *member) readAt(ctx context.Context, p []byte, off int64) error {
 // cut explains the end of the archive in a member.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, zip.ErrFormat) {
-		return fmt.Errorf("%w: the archive is cut, or damaged before this member", format.ErrCorrupt)
+		return fmt.Errorf("%w: the archive is cut off, or damaged before this member", format.ErrCorrupt)
 	}
 	return err
 }

@@ -200,7 +200,7 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	case f.Flags&1 != 0:
 		err = fmt.Errorf("%w: it is encrypted: unpack the archive with its password, such as with `7z x`, and pack the folder", errors.ErrUnsupported)
 	case f.Mode()&fs.ModeType != 0:
-		err = fmt.Errorf("%w: it is no regular file, but %s", errors.ErrUnsupported, f.Mode())
+		err = fmt.Errorf("%w: it is not a regular file, but %s", errors.ErrUnsupported, f.Mode())
 	case f.Method != zip.Store && f.Method != zip.Deflate:
 		err = fmt.Errorf("%w: it is compressed by method %d of zip, and methods 0 and 8, stored and deflate, are read: unpack the archive with `7z x` and pack the folder", errors.ErrUnsupported, f.Method)
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:

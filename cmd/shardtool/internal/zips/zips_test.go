@@ -213,12 +213,12 @@ func TestRefused(t *testing.T) {
 		binary.LittleEndian.PutUint32(bomb[at+i*len(entry)+20:], uint32(len(bomb)/2))
 	}
 	for want, b := range map[string][]byte{
-		"no zip archive":     []byte("PK\x03\x04 and text"),
+		"not a zip archive":  []byte("PK\x03\x04 and text"),
 		"zip bomb":           set(24, 4, 1<<31),
 		"members overlap":    bomb,
 		"it is encrypted":    set(8, 1, 1),
 		"method 12":          set(10, 2, 12),
-		"no regular file":    set(38, 4, 0o120777<<16),
+		"not a regular file": set(38, 4, 0o120777<<16),
 		"states 1000":        set(10, 2, 0),
 		"it has more than":   set(24, 4, 999),
 		"leads out":          archive(t, "a/../../b", "x"),
@@ -228,7 +228,7 @@ func TestRefused(t *testing.T) {
 		"its CRC-32":         set(16, 4, 7),
 		"unexpected EOF":     set(24, 4, 1001),
 	} {
-		if strings.HasPrefix(want, "no regular") {
+		if strings.HasPrefix(want, "not a regular") {
 			b[at+5] = 3 // Unix
 		}
 		s, _, err := open(t, b)
