@@ -19,9 +19,8 @@ import (
 
 // member is a handle of a member.
 type member struct {
-	s    *Store
-	f    *zip.File
-	name string
+	s *Store
+	f *zip.File
 
 	mu    sync.Mutex
 	from  *decoder // at the end of the last read from front to end
@@ -29,7 +28,7 @@ type member struct {
 }
 
 // Info implements objstore.Object.
-func (m *member) Info(context.Context) (objstore.Info, error) { return m.s.describe(m.name), nil }
+func (m *member) Info(context.Context) (objstore.Info, error) { return m.s.describe(m.f), nil }
 
 // Close implements objstore.Object.
 func (m *member) Close() error { return nil }
@@ -40,7 +39,7 @@ func (m *member) ReadAt(ctx context.Context, p []byte, off int64) error {
 	defer m.mu.Unlock()
 	err := m.readAt(ctx, p, off)
 	if err != nil {
-		err = objstore.NewError("get", m.s.String(), m.name, err)
+		err = objstore.NewError("get", m.s.String(), m.f.Name, err)
 	}
 	return err
 }

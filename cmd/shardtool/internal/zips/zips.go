@@ -35,9 +35,8 @@ type Store struct {
 	in    source.Input
 	ctx   context.Context
 	info  objstore.Info
-	of    string // in the ETags of members
-	files map[string]*zip.File
-	names []string
+	of    string      // in the ETags of members
+	files []*zip.File // by names, which are unlike
 
 	mu      sync.Mutex
 	windows map[int64]*part
@@ -55,7 +54,7 @@ type part struct {
 // format.ErrCorrupt. Members that cannot be read are errors when they are opened. ctx bounds the store's life.
 func New(ctx context.Context, in source.Input) (*Store, error) {
 	in.Path = cmp.Or(in.Path, in.Name)
-	s := &Store{in: in, ctx: ctx, files: map[string]*zip.File{}, windows: map[int64]*part{}}
+	s := &Store{in: in, ctx: ctx, windows: map[int64]*part{}}
 	err := s.list()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in.Path, err)
@@ -73,26 +72,41 @@ func (s *Store) list() (err error) {
 	if err != nil {
 		return err
 	}
-	for _, f := range r.File {
+	s.files = slices.DeleteFunc(r.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, "/") })
+	for _, f := range s.files {
+		f.Extra, f.Comment = nil, "" // which hold memory
 		name := f.Name
 		for strings.HasPrefix(name, "./") {
 			name = strings.TrimLeft(name[2:], "/")
 		}
 		switch {
-		case strings.HasSuffix(f.Name, "/"):
-			continue
 		case name == "" || strings.IndexByte(name, 0) >= 0:
 			return fmt.Errorf("%w: a member is called %q", format.ErrCorrupt, f.Name)
 		case strings.HasPrefix(name, "../") || strings.Contains(name, "/../"):
 			return fmt.Errorf("%w: member %q leads out of the archive", format.ErrCorrupt, name)
-		case s.files[name] != nil:
+		}
+		f.Name = name
+	}
+	slices.SortFunc(s.files, func(a, b *zip.File) int { return strings.Compare(a.Name, b.Name) })
+	for i := 1; i < len(s.files); i++ {
+		if name := s.files[i].Name; name == s.files[i-1].Name {
 			return fmt.Errorf("%w: two members are called %q: unpack it and pack the folder", format.ErrCorrupt, name)
 		}
-		s.files[name] = f
-		s.names = append(s.names, name)
 	}
-	slices.Sort(s.names)
 	return nil
+}
+
+// file returns a member, or nil.
+func (s *Store) file(name string) *zip.File {
+	at, ok := s.search(name)
+	if !ok {
+		return nil
+	}
+	return s.files[at]
+}
+
+func (s *Store) search(name string) (at int, ok bool) {
+	return slices.BinarySearchFunc(s.files, name, func(f *zip.File, name string) int { return strings.Compare(f.Name, name) })
 }
 
 // readerAt reads the archive while its list, or where a member begins, is asked for.
@@ -179,9 +193,8 @@ func (s *Store) window(ctx context.Context, at int64) ([]byte, error) {
 }
 
 // describe returns the Info of a member.
-func (s *Store) describe(name string) objstore.Info {
-	f := s.files[name]
-	return objstore.Info{Name: name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, s.of), ModTime: f.Modified}
+func (s *Store) describe(f *zip.File) objstore.Info {
+	return objstore.Info{Name: f.Name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, s.of), ModTime: f.Modified}
 }
 
 // Version tells a member apart from others of its name and size by its CRC-32, whatever else changes in the archive.
@@ -192,7 +205,7 @@ func (s *Store) Version(member objstore.Info) string {
 
 // Open implements objstore.Store.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
-	f := s.files[name]
+	f := s.file(name)
 	var err error
 	switch {
 	case f == nil:
@@ -209,23 +222,24 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	if err != nil {
 		return nil, objstore.NewError("get", s.String(), name, err)
 	}
-	return &member{s: s, f: f, name: name}, nil
+	return &member{s: s, f: f}, nil
 }
 
 // Stat implements objstore.Store.
 func (s *Store) Stat(_ context.Context, name string) (objstore.Info, error) {
-	if s.files[name] == nil {
+	f := s.file(name)
+	if f == nil {
 		return objstore.Info{}, objstore.NewError("stat", s.String(), name, fs.ErrNotExist)
 	}
-	return s.describe(name), nil
+	return s.describe(f), nil
 }
 
 // List implements objstore.Store.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
-		at, _ := slices.BinarySearch(s.names, prefix)
-		for _, name := range s.names[at:] {
-			if !strings.HasPrefix(name, prefix) || !yield(s.describe(name), ctx.Err()) {
+		at, _ := s.search(prefix)
+		for _, f := range s.files[at:] {
+			if !strings.HasPrefix(f.Name, prefix) || !yield(s.describe(f), ctx.Err()) {
 				return
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -156,7 +157,8 @@ func TestDamage(t *testing.T) {
 			}
 			return true
 		}
-		for _, name := range s.names {
+		for _, f := range s.files {
+			name := f.Name
 			got, err := read(t.Context(), s, name, 7)
 			if err == nil && want[name] != string(got) && want[name] != "" {
 				t.Fatalf("%s: %q", name, got)
@@ -233,8 +235,8 @@ func TestRefused(t *testing.T) {
 		}
 		s, _, err := open(t, b)
 		if err == nil {
-			for _, name := range s.names {
-				if _, e := read(t.Context(), s, name, 1<<20); e != nil {
+			for _, f := range s.files {
+				if _, e := read(t.Context(), s, f.Name, 1<<20); e != nil {
 					err = e
 				}
 			}
@@ -259,7 +261,7 @@ func TestZip64(t *testing.T) {
 		files = append(files, fmt.Sprintf("%d.txt", i), "x")
 	}
 	s, _, err := open(t, archive(t, files...))
-	if err != nil || len(s.names) != 70_000 {
+	if err != nil || len(s.files) != 70_000 {
 		t.Fatal(err)
 	}
 	if b, err := read(t.Context(), s, "69999.txt", 10); err != nil || string(b) != "x" {
@@ -372,16 +374,45 @@ func FuzzZip(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, name := range s.names {
-			if s.files[name].UncompressedSize64 > zipdir.Inflated*uint64(len(b)) {
+		for _, f := range s.files {
+			if f.UncompressedSize64 > zipdir.Inflated*uint64(len(b)) {
 				t.Fatal("a bomb")
 			}
-			got, err := read(t.Context(), s, name, 1000)
-			if err == nil && crc32.ChecksumIEEE(got) != s.files[name].CRC32 {
+			got, err := read(t.Context(), s, f.Name, 1000)
+			if err == nil && crc32.ChecksumIEEE(got) != f.CRC32 {
 				t.Fatal("damaged bytes are read")
 			}
 		}
 	})
+}
+
+// TestMemory bounds what a member takes, because archives have millions of them.
+func TestMemory(t *testing.T) {
+	const n, most = 50_000, 300
+	files := make([]string, 2*n)
+	for i := range n {
+		files[2*i] = fmt.Sprintf("dir/%08d.jpg", i)
+	}
+	b := archive(t, files...)
+	_, store, err := open(t, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := live()
+	s, err := New(t.Context(), source.Input{Store: store, Name: "a.zip"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := (live() - before) / n
+	if t.Logf("%d bytes a member", got); got > most || len(s.files) != n {
+		t.Errorf("a member takes %d bytes, more than %d", got, most)
+	}
 }
 
 // counted counts the handles that are opened: each is read once.
@@ -412,9 +443,9 @@ func TestRanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range s.names {
-		if _, err := read(t.Context(), s, name, 1<<30); err != nil {
-			t.Fatal(name, err)
+	for _, f := range s.files {
+		if _, err := read(t.Context(), s, f.Name, 1<<30); err != nil {
+			t.Fatal(f.Name, err)
 		}
 	}
 	if n := c.opens.Load(); n > int64(len(b)/window)+6 {
