@@ -255,23 +255,25 @@ demo-s3: build ## the demo on a private S3 server
 bench-s3: ## measure reading from S3 alone; pass flags in BENCHFLAGS
 	cd test && $(GO) run ./bench $(BENCHFLAGS)
 
-.venv-peers/ready: bench/requirements.txt bench/mosaicml.txt
-	$(PYTHON) -m venv --clear .venv-peers
-	.venv-peers/bin/pip install --quiet --disable-pip-version-check -r $<
-	.venv-peers/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/mosaicml.txt
+PEERS ?= .venv-peers
+
+$(PEERS)/ready: bench/requirements.txt bench/mosaicml.txt
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -r $<
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/mosaicml.txt
 	@touch $@
 
 .PHONY: bench
-bench: .venv-peers/ready ## measure what has a goal, also from S3, in one table; installs other systems once (6 GB); pass flags in BENCHFLAGS (-old REVISION compares)
-	$(GO) run ./bench -python $(CURDIR)/.venv-peers/bin/python $(BENCHFLAGS)
+bench: $(PEERS)/ready ## measure what has a goal, also from S3, in one table; installs other systems once (6 GB); pass flags in BENCHFLAGS (-old REVISION compares)
+	$(GO) run ./bench -python $(abspath $(PEERS))/bin/python $(BENCHFLAGS)
 
 .PHONY: soak
 soak: ## a consumer of S3 that needs 90 % of the maximum rate, for ten minutes: its waits and memory
 	cd test && $(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
 
 .PHONY: benchmarks
-benchmarks: .venv-peers/ready ## measure other systems too, and put the tables into docs/benchmarks.md; pass flags in BENCHFLAGS
-	$(GO) run ./bench -python $(CURDIR)/.venv-peers/bin/python -run peers,strings -markdown docs/benchmarks.md,docs/benchmark-goals.md $(BENCHFLAGS)
+benchmarks: $(PEERS)/ready ## measure other systems too, and put the tables into docs/benchmarks.md; pass flags in BENCHFLAGS
+	$(GO) run ./bench -python $(abspath $(PEERS))/bin/python -run peers,strings -markdown docs/benchmarks.md,docs/benchmark-goals.md $(BENCHFLAGS)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -1,10 +1,7 @@
 package main
 
 import (
-	_ "embed"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -12,9 +9,6 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/reader"
 )
-
-//go:embed first.py
-var firstScript string
 
 // first measures how long a loop waits for its first batch of 256 with the defaults: from opening
 // the data set in Go, from making a loader in Python, and beside them WebDataset. The page cache is
@@ -53,10 +47,6 @@ func (b *bench) firstInPython(dir string) error {
 	if err != nil {
 		return err
 	}
-	env, err := b.packageEnv()
-	if err != nil {
-		return err
-	}
 	plain, err := b.dataset("large text", true)
 	if err != nil {
 		return err
@@ -65,24 +55,13 @@ func (b *bench) firstInPython(dir string) error {
 	if err != nil {
 		return err
 	}
-	call := func(args ...string) (ms float64, err error) {
-		cmd := exec.CommandContext(b.ctx, python, append([]string{"-c", firstScript}, args...)...)
-		cmd.Env = env
-		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
-		if err == nil {
-			_, err = fmt.Sscan(string(out), &ms)
-		}
-		return ms, err
-	}
 	var ours, theirs table.Sample
 	for range b.times {
-		our, err := call("shardtool", dir)
-		if err != nil {
+		var our, their float64
+		if err := b.ask(&our, python, "first.py", "shardtool", dir); err != nil {
 			return err
 		}
-		their, err := call(append([]string{"webdataset"}, archives...)...)
-		if err != nil {
+		if err := b.ask(&their, python, "first.py", append([]string{"webdataset"}, archives...)...); err != nil {
 			return err
 		}
 		ours, theirs = append(ours, our), append(theirs, their)

@@ -1,22 +1,13 @@
 package main
 
 import (
-	"bytes"
-	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/shardtool/shardtool/bench/table"
 )
-
-//go:embed images.py
-var imagesScript string
 
 // noFFCV is why FFCV is not among the peers.
 const noFFCV = "FFCV 1.0.2 does not install: it is source alone, and its build needs headers of OpenCV and libjpeg-turbo"
@@ -24,7 +15,7 @@ const noFFCV = "FFCV 1.0.2 does not install: it is source alone, and its build n
 // imagesBench measures shardtool.Image.
 type imagesBench struct {
 	*bench
-	script, folder string
+	folder string
 }
 
 // decoded is what the script prints of a reading.
@@ -38,20 +29,13 @@ func (b *bench) images() error {
 	if b.others("images") == "" {
 		return nil
 	}
-	scripts := filepath.Join(b.dir, "images")
-	m := &imagesBench{bench: b, script: filepath.Join(scripts, "peers", "images.py"), folder: filepath.Join(scripts, "data")}
-	if err := os.CopyFS(scripts, peersScripts); err != nil {
+	m := &imagesBench{b, filepath.Join(b.dir, "images")}
+	defer os.RemoveAll(m.folder)
+	var size int
+	if err := b.ask(&size, b.interpreter, "images.py", "make", m.folder, strconv.Itoa(max(256, m.mib<<19/110_000))); err != nil {
 		return err
 	}
-	if err := os.WriteFile(m.script, []byte(imagesScript), 0o600); err != nil {
-		return err
-	}
-	defer os.RemoveAll(scripts)
-	size, err := m.call("make", m.folder, strconv.Itoa(max(256, m.mib<<19/110_000)))
-	if err != nil {
-		return err
-	}
-	if err := m.floor(strings.TrimSpace(string(size))); err != nil {
+	if err := m.floor(size); err != nil {
 		return err
 	}
 	b.LeftOut("images", noFFCV)
@@ -66,7 +50,7 @@ func (b *bench) images() error {
 }
 
 // floor compares with threads that decode what is in memory.
-func (m *imagesBench) floor(size string) error {
+func (m *imagesBench) floor(size int) error {
 	var wall, used table.Sample
 	var our, their decoded
 	for range m.times {
@@ -80,7 +64,7 @@ func (m *imagesBench) floor(size string) error {
 		each := float64(our.Images) / float64(their.Images)
 		wall, used = append(wall, each*their.Seconds/our.Seconds), append(used, each*their.CPU/our.CPU)
 	}
-	detail := fmt.Sprintf("JPEGs of 500 x 375 and %s bytes to (64, 3, 224, 224); %.0f images/s against %.0f; %.0f µs of processor time for an image, the child's included, against %.0f",
+	detail := fmt.Sprintf("JPEGs of 500 x 375 and %d bytes to (64, 3, 224, 224); %.0f images/s against %.0f; %.0f µs of processor time for an image, the child's included, against %.0f",
 		size, our.rate(), their.rate(), our.each(), their.each())
 	m.AtLeast("images", fmt.Sprintf("images / simplejpeg, resizing and layout on %d cores", m.cores), wall, "x", 0.95, detail)
 	m.AtLeast("images", "images / simplejpeg, resizing and layout: processor time", used, "x", 0.95, detail)
@@ -128,28 +112,5 @@ func (d decoded) rate() float64 {
 func (d decoded) each() float64 { return 1e6 * d.CPU / float64(d.Images) }
 
 func (m *imagesBench) read(system string, workers int) (out decoded, err error) {
-	text, err := m.call("read", system, strconv.Itoa(workers), m.folder)
-	if err != nil {
-		return out, err
-	}
-	return out, json.Unmarshal(text, &out)
-}
-
-// call runs the script, and returns its last line: some tools print too.
-func (m *imagesBench) call(args ...string) ([]byte, error) {
-	env, err := m.packageEnv()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(m.ctx, m.interpreter, append([]string{m.script}, args...)...)
-	cmd.Env = env
-	text, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return nil, fmt.Errorf("%v: %w\n%s", args[:2], err, exit.Stderr)
-	}
-	if err != nil {
-		return nil, err
-	}
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return lines[len(lines)-1], nil
+	return out, m.ask(&out, m.interpreter, "images.py", "read", system, strconv.Itoa(workers), m.folder)
 }

@@ -59,9 +59,10 @@ func (p *peersBench) machine() []string {
 		network = fmt.Sprintf("S3: versitygw on loopback behind a proxy: %v to the first byte of an answer, %d MB/s for all together, a connection may have all of it; every reading begins with an empty local cache; the server shares the CPUs", peersFirstByte, peersTotal)
 	}
 	return []string{
-		fmt.Sprintf("%s, %d CPUs, %.0f GiB of memory, load %s before, %s", cpuModel(), p.cores, memoryGiB(), load(), says("uname", "-sr")),
+		fmt.Sprintf("%s: %s, %d CPUs, %.0f GiB of memory, load %s before, %s", today(), cpuModel(), p.cores, memoryGiB(), load(), says("uname", "-sr")),
 		versions + "; " + strings.Trim(says("zstd", "--version"), "* ") + "; " + says("tar", "--version"),
 		fmt.Sprintf("%d MiB of samples of each kind, in eight shards; local files on %s, page cache warm", p.mib/2, fsKind(p.dir)),
+		fmt.Sprintf("disk: %d MiB of samples; a control group limits the processes and the page cache of a reading to %d MiB", p.mib*8, p.diskMemory()>>20),
 		network,
 	}
 }

@@ -90,17 +90,17 @@ func stamp(lines ...string) string {
 // peersMarkdown is a table for each kind of data and store, and what was tried.
 func (b *bench) peersMarkdown() string {
 	var out strings.Builder
-	out.WriteString(stamp(append([]string{today()}, b.peersMachine...)...))
+	out.WriteString(stamp(b.peersMachine...))
 	for _, k := range peerKinds {
-		for _, store := range []string{"local", "s3"} {
+		for _, store := range k.stores {
 			of := slices.DeleteFunc(slices.Clone(b.peers), func(r peerResult) bool { return r.kind != k.shown || r.Store != store })
 			if len(of) == 0 {
 				continue
 			}
 			fmt.Fprintf(&out, "### %s, %s\n\n", strings.ToUpper(k.shown[:1])+k.shown[1:], storeNames[store])
-			out.WriteString("| | samples/s | first epoch | MB/s | CPU a sample | memory | first batch | resume | setting |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n")
+			out.WriteString("| | " + strings.Join(peerColumns, " | ") + " |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n")
 			for _, r := range of {
-				out.WriteString(r.markdown())
+				out.WriteString("| " + r.system + " | " + strings.Join(r.cells(), " | ") + " |\n")
 			}
 			out.WriteString("\n")
 		}
@@ -121,39 +121,35 @@ func (b *bench) triedMarkdown() string {
 	return out.String() + "\n"
 }
 
-// markdown is a row of a table.
-func (r peerResult) markdown() string {
-	if r.Reason != "" {
-		return fmt.Sprintf("| %s | – | – | – | – | – | – | – | %s |\n", r.system, table.Cell(r.Reason))
+// peerColumns are those of the tables of peers, without the name of the system.
+var peerColumns = []string{"samples/s", "first epoch", "MB/s", "CPU a sample", "memory", "first batch", "resume", "setting"}
+
+// cells are a row of such a table.
+func (r peerResult) cells() []string {
+	median := func(s table.Sample, shown func(float64) string) string {
+		if len(s) == 0 {
+			return "–"
+		}
+		return shown(s.Median())
 	}
-	cold, memory, first, resume := "–", "–", "–", "–"
-	switch {
-	case len(r.Cold) > 0:
-		cold = table.Count(r.Cold.Median())
-	case r.Store == "s3":
-		cold = table.Count(r.Rates.Median())
-	}
+	memory := "–"
 	if len(r.Memory) > 0 {
 		memory = fmt.Sprintf("%.0f MiB", slices.Max(r.Memory))
 	}
-	if len(r.First) > 0 {
-		first = duration(r.First.Median())
-	}
-	if len(r.Resume) > 0 {
-		resume = duration(r.Resume.Median())
+	cold, resume := r.Cold, median(r.Resume, duration)
+	if r.Store == "s3" {
+		cold = r.Rates
 	}
 	if r.Way != "" {
 		resume += ", " + r.Way
 	}
-	setting := r.Setting
-	if r.Note != "" {
-		setting += "; " + r.Note
+	settings := []string{r.Setting, r.Note, r.Reason}
+	if !r.Whole && r.Reason == "" {
+		settings = append(settings, "the readings ended before the epoch")
 	}
-	if !r.Whole {
-		setting += "; the readings ended before the epoch"
-	}
-	return fmt.Sprintf("| %s | %s | %s | %.0f | %s | %s | %s | %s | %s |\n", r.system, table.Count(r.Rates.Median()), cold, r.Bytes.Median()/1e6,
-		duration(r.CPU.Median()), memory, first, table.Cell(resume), table.Cell(setting))
+	setting := strings.Join(slices.DeleteFunc(settings, func(s string) bool { return s == "" }), "; ")
+	return []string{median(r.Rates, table.Count), median(cold, table.Count), median(r.Bytes, func(v float64) string { return fmt.Sprintf("%.0f", v/1e6) }),
+		median(r.CPU, duration), memory, median(r.First, duration), table.Cell(resume), table.Cell(setting)}
 }
 
 // goalsMarkdown is the table of all groups but peers, which have their own. Unless all were to be

@@ -43,14 +43,18 @@ def late():
         f.write(str(child.pid))
     time.sleep(600)
 
-def reason(work, limit=20):
+def large():
+    return len(bytearray(b"x" * (256 << 20)))
+
+def reason(work, limit=20, most=0):
     try:
-        measure.in_child(work, limit)
+        measure.in_child(work, limit, most)
     except measure.Failed as err:
         return str(err)
 
 out = {"cpu": measure.in_child(spin, 60)[0], "peak": measure.in_child(hold, 60)[1], "failed": reason(fail)}
 out["late"], out["ended"] = reason(late, 4), reason(lambda: os._exit(3))
+out["limited"] = reason(large, 60, 64 << 20)
 with open(sys.argv[1]) as f:
     pid = int(f.read())
 deadline = time.monotonic() + 10
@@ -70,9 +74,9 @@ json.dump(out, sys.stdout)
 		t.Fatalf("%v\n%s", err, words.String())
 	}
 	var got struct {
-		CPU, Peak           float64
-		Failed, Late, Ended string
-		Alive               bool
+		CPU, Peak                    float64
+		Failed, Late, Ended, Limited string
+		Alive                        bool
 	}
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
@@ -86,6 +90,9 @@ json.dump(out, sys.stdout)
 	}
 	if got.Failed != "ValueError: broken shard" || got.Late != "no result after 4 s" || !strings.HasPrefix(got.Ended, "it ended") {
 		t.Errorf("failures: %q, %q, %q", got.Failed, got.Late, got.Ended)
+	}
+	if !strings.HasPrefix(got.Limited, "it ended") && !strings.HasPrefix(got.Limited, "memory cannot be limited here") {
+		t.Errorf("256 MiB in a group of 64: %q", got.Limited)
 	}
 	if got.Alive {
 		t.Error("what a child had started lives on")

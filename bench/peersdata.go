@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 
@@ -20,19 +22,49 @@ const tokensRow = 2049
 type peerKind struct {
 	id, shown, field string
 	batch            int
-	samples          func(b *bench, size int64) iter.Seq[corpus.Sample]
+	stores           []string
+	without          []string // systems that cannot do it
+	samples          func(size int64, part uint64) iter.Seq[corpus.Sample]
 }
 
+// peerParts is how many sources a mix has.
+const peerParts = 4
+
 var peerKinds = []peerKind{
-	{"text", "text 3 KB", "txt", 256, func(_ *bench, size int64) iter.Seq[corpus.Sample] {
-		return corpus.Text(corpus.Options{Samples: int(size / 3000), Seed: 1})
-	}},
-	{"images", "images 100 KB", "jpg", 64, func(_ *bench, size int64) iter.Seq[corpus.Sample] {
+	{"text", "text 3 KB", "txt", 256, []string{"local", "s3", "disk"}, nil, peerText},
+	{"images", "images 100 KB", "jpg", 64, []string{"local", "s3", "disk"}, nil, func(size int64, _ uint64) iter.Seq[corpus.Sample] {
 		return corpus.Images(corpus.Options{Samples: int(size / 100_000), Seed: 2})
 	}},
-	{"tokens", "2,049 tokens", "u16", 64, func(_ *bench, size int64) iter.Seq[corpus.Sample] {
+	{"tokens", "2,049 tokens", "u16", 64, []string{"local", "s3"}, nil, func(size int64, _ uint64) iter.Seq[corpus.Sample] {
 		return tokenRows(int(size / (2 * tokensRow)))
 	}},
+	{"packed", "documents packed to 2,048 tokens", "u16", 16, []string{"local"}, []string{"webdataset", "mosaicml", "litdata", "lance", "streaming", "files", "tar"},
+		func(size int64, _ uint64) iter.Seq[corpus.Sample] { return documents(size) }},
+	{"mix", "a mix of text 3 KB", "txt", 256, []string{"local"}, []string{"lance", "tar"}, peerText},
+}
+
+func peerText(size int64, part uint64) iter.Seq[corpus.Sample] {
+	return corpus.Text(corpus.Options{Samples: int(size / 3000), Seed: 1 + part})
+}
+
+// packedLength is how many tokens a packed sequence has.
+const packedLength = 2048
+
+// documents yields the ids of documents of 20 to packedLength tokens, most of them short.
+func documents(size int64) iter.Seq[corpus.Sample] {
+	return func(yield func(corpus.Sample) bool) {
+		ids, random := textTokens(8<<20), rand.New(rand.NewPCG(1, 1))
+		for i, at, left := 0, 0, size; left > 0; i++ {
+			n := 2 * int(min(max(math.Exp(6.2+1.2*random.NormFloat64()), 20), packedLength))
+			if at+n > len(ids) {
+				at = 0
+			}
+			s := corpus.Sample{Key: fmt.Sprintf("%08d", i), Fields: []corpus.Field{{Name: "u16", Data: ids[at : at+n]}}}
+			if at, left = at+n, left-int64(n); !yield(s) {
+				return
+			}
+		}
+	}
 }
 
 // tokenRows yields rows of ids of words. The text begins again after some million words, with other
@@ -69,22 +101,35 @@ func textTokens(n int) []byte {
 	return ids[:min(len(ids), 2*n)]
 }
 
-// prepare writes data of a kind as plain tars, as ours, and as files: eight shards of each.
-func (p *peersBench) prepare(k peerKind) (job peerJob, err error) {
-	work := filepath.Join(p.dir, "peers-"+k.id)
+// prepare writes data of a kind as plain tars, as ours, and as files, below a folder: eight shards
+// of each, which the parts of a mix share.
+func (p *peersBench) prepare(k peerKind, work string, size int64, part uint64) (job peerJob, err error) {
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return job, err
 	}
-	size := int64(p.mib) << 19 // half of what others have: there are many readings
-	// Others put locks into the folder for temporary files.
-	p.temporary = work
-	job = peerJob{Kind: k.id, Field: k.field, Batch: k.batch, Shard: max(size/8, 1<<20), Work: work, S3: p.s3,
+	shard := max(size/8, 1<<20)
+	if k.id == "mix" {
+		shard *= peerParts
+	}
+	if k.id == "mix" && part == 0 {
+		for part := range uint64(peerParts) {
+			of, err := p.prepare(k, filepath.Join(work, fmt.Sprint(part)), size/peerParts, 1+part)
+			if err != nil {
+				return job, err
+			}
+			job.Parts = append(job.Parts, of)
+		}
+	}
+	job = peerJob{Parts: job.Parts, Kind: k.id, Field: k.field, Batch: k.batch, Shard: shard, Work: work, S3: p.s3,
 		Packed: filepath.Join(work, "packed"), Files: filepath.Join(work, "files"), Mapped: filepath.Join(work, "rows.bin"),
-		Readings: min(p.times, 3), Warm: 0.5, Window: 1, Longest: 6, Patience: 5, Limit: 60}
-	samples := k.samples(p.bench, size)
+		Readings: min(p.times, 3), Longest: 4, Warm: 0.5, Window: 0.8, Patience: 12, Limit: 60}
+	samples := k.samples(size, part)
 	for s := range samples {
 		job.Samples++
 		job.Bytes += s.Size()
+	}
+	if k.id == "packed" {
+		job.Samples = int((job.Bytes + 2*packedLength - 1) / (2 * packedLength))
 	}
 	plain := filepath.Join(work, "plain")
 	for dir, opt := range map[string]writer.Options{plain: {ShardSize: job.Shard, Plain: true}, job.Packed: {ShardSize: job.Shard}} {
@@ -102,7 +147,7 @@ func (p *peersBench) prepare(k peerKind) (job peerJob, err error) {
 	switch k.id {
 	case "tokens":
 		err = writeRows(job.Mapped, samples)
-	case "text", "images":
+	case "text", "images", "mix":
 		_, _, err = corpus.WriteFiles(job.Files, samples)
 	}
 	return job, err

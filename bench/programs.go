@@ -1,12 +1,19 @@
 package main
 
 import (
-	_ "embed"
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/format"
@@ -52,6 +59,48 @@ func (b *bench) python(packages ...string) (string, error) {
 		b.data[dir] = bin
 	}
 	return bin, command(bin, append([]string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...)...)()
+}
+
+// scripts are what runs in Python.
+//
+//go:embed peers/*.py
+var scripts embed.FS
+
+// script runs one of the scripts with the Python package of this repository, and returns what it
+// printed, also when it fails then. What it started ends with it.
+func (b *bench) script(interpreter, name string, in []byte, more []string, args ...string) ([]byte, error) {
+	env, err := b.packageEnv()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(b.dir, scripts); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, interpreter, append([]string{filepath.Join(b.dir, "peers", name)}, args...)...)
+	cmd.Env, cmd.Stdin = append(env, more...), bytes.NewReader(in)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%s %v: %w\n%s", name, args, err, bytes.TrimSpace(exit.Stderr))
+	}
+	return out, err
+}
+
+// ask decodes the last line that a script prints: some tools print too.
+func (b *bench) ask(into any, interpreter, name string, args ...string) error {
+	out, err := b.script(interpreter, name, nil, nil, args...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(lastLine(string(out))), into)
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndex(text, "\n")+1:]
 }
 
 // command runs a process to its end; output is dropped unless it fails.

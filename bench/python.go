@@ -1,14 +1,9 @@
 package main
 
 import (
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -17,9 +12,6 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/reader"
 )
-
-//go:embed python.py
-var pythonScript string
 
 // pythonEpochs is how many epochs a reading has. The first, in which memory is allocated and
 // workers are started, counts by itself.
@@ -35,7 +27,7 @@ type pythonRun struct {
 // pythonBench is what the group has in common.
 type pythonBench struct {
 	*bench
-	interpreter, script string
+	interpreter string
 }
 
 // pythonKind is how data of one kind is read.
@@ -46,12 +38,6 @@ type pythonKind struct {
 	goal           float64 // of the epochs after the first
 }
 
-// pythonWith writes the script for an interpreter.
-func (b *bench) pythonWith(interpreter string) (*pythonBench, error) {
-	p := &pythonBench{b, interpreter, filepath.Join(b.dir, "python.py")}
-	return p, os.WriteFile(p.script, []byte(pythonScript), 0o600)
-}
-
 // loops holds a loop in Python that only waits, with the default workers, against the Go reader
 // with its own, and a loop that computes all the time against the same without a loader. They need
 // no packages but numpy.
@@ -60,10 +46,7 @@ func (b *bench) loops() error {
 	if err != nil {
 		return err
 	}
-	p, err := b.pythonWith(interpreter)
-	if err != nil {
-		return err
-	}
+	p := &pythonBench{b, interpreter}
 	text := pythonKind{"text", "text 3 KB, compressed", "shardtool", 256, 0, false, 0.65}
 	for _, k := range []pythonKind{{"tokens", "2,049 tokens, compressed", "shardtool", 64, 0, false, 0.8}, text,
 		{"text", "text 3 KB, plain tars", "shardtool", 256, 0, true, 0.6}} {
@@ -90,10 +73,7 @@ func (b *bench) pythonPackage() error {
 	if b.others("python") == "" {
 		return nil
 	}
-	p, err := b.pythonWith(b.interpreter)
-	if err != nil {
-		return err
-	}
+	p := &pythonBench{b, b.interpreter}
 	for _, k := range []pythonKind{
 		{"text", "text 3 KB", "views", 256, 2, false, 0.7},
 		{"images", "incompressible 100 KB", "views", 64, 2, false, 0},
@@ -131,11 +111,7 @@ func (p *pythonBench) windows(k pythonKind) (blocks uint64, what string, err err
 
 // call runs the script on data of a kind, with the package of this repository and its binary.
 func (p *pythonBench) call(what string, k pythonKind) (r pythonRun, err error) {
-	env, err := p.packageEnv()
-	if err != nil {
-		return r, err
-	}
-	args := []string{p.script, what}
+	args := []string{what}
 	if what != "wake" {
 		dir, err := p.dataset("large "+k.id, k.plain)
 		if err != nil {
@@ -143,16 +119,7 @@ func (p *pythonBench) call(what string, k pythonKind) (r pythonRun, err error) {
 		}
 		args = append(args, k.way, k.id, strconv.Itoa(k.workers), strconv.FormatUint(p.memory(), 10), dir)
 	}
-	cmd := exec.CommandContext(p.ctx, p.interpreter, args...)
-	cmd.Env = env
-	out, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return r, fmt.Errorf("%v: %w\n%s", args, err, exit.Stderr)
-	}
-	if err != nil {
-		return r, err
-	}
-	return r, json.Unmarshal(out, &r)
+	return r, p.ask(&r, p.interpreter, "python.py", args...)
 }
 
 // stream opens the stream that the script reads.

@@ -13,12 +13,9 @@ func (b *bench) strings() error {
 		return nil
 	}
 	p := &peersBench{bench: b, group: "strings", noS3: "not measured"}
-	if err := p.unpack(); err != nil {
-		return err
-	}
 	lit, arrow := "LitData "+release("litdata"), "Hugging Face datasets "+release("datasets")+", Arrow"
 	const packed, plain, alone = "shardtool, compressed", "shardtool, plain tars", "str of bytes in memory"
-	kind := peerKind{"str", "text 3 KB as str", "txt", 256, peerKinds[0].samples}
+	kind := peerKind{"str", "text 3 KB as str", "txt", 256, []string{"local"}, nil, peerText}
 	results, err := p.measure(kind, []peerSystem{{"str packed", packed}, {"str plain", plain}, {"str litdata", lit}, {"str litdata shuffled", lit + ", shuffled"},
 		{"str arrow", arrow}, {"str arrow shuffled", arrow + ", shuffled"}, {"str alone", alone}})
 	if err != nil {

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -17,14 +13,8 @@ import (
 	"github.com/shardtool/shardtool/internal/codec"
 )
 
-//go:embed write.py
-var writeScript string
-
 // writeBench measures writing from Python.
-type writeBench struct {
-	*bench
-	script string
-}
+type writeBench struct{ *bench }
 
 // written is what the script prints.
 type written struct {
@@ -38,10 +28,7 @@ func (b *bench) writes() error {
 	if b.others("write") == "" {
 		return nil
 	}
-	w := &writeBench{b, filepath.Join(b.dir, "write.py")}
-	if err := os.WriteFile(w.script, []byte(writeScript), 0o600); err != nil {
-		return err
-	}
+	w := &writeBench{b}
 	if err := w.text(); err != nil {
 		return err
 	}
@@ -178,20 +165,6 @@ func (w *writeBench) run(corpus, field, mode string, passes int) (out written, e
 	if err != nil {
 		return out, err
 	}
-	env, err := w.packageEnv()
-	if err != nil {
-		return out, err
-	}
-	args := append([]string{w.script, mode, filepath.Join(w.dir, "written"), strconv.Itoa(passes), field}, archives...)
-	cmd := exec.CommandContext(w.ctx, w.interpreter, args...)
-	cmd.Env = env
-	text, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return out, fmt.Errorf("%s: %w\n%s", mode, err, exit.Stderr)
-	}
-	if err != nil {
-		return out, err
-	}
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n")) // some tools print too
-	return out, json.Unmarshal(lines[len(lines)-1], &out)
+	args := append([]string{mode, filepath.Join(w.dir, "written"), strconv.Itoa(passes), field}, archives...)
+	return out, w.ask(&out, w.interpreter, "write.py", args...)
 }

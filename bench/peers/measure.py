@@ -50,6 +50,48 @@ def memory(pids):
     return kib / 1024
 
 
+def fetched():
+    """Bytes that this process and its descendants have had read from a disk."""
+    size = 0
+    for pid in tree(os.getpid()):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/io") as f:
+            size += next(int(line.split()[1]) for line in f if line.startswith("read_bytes:"))
+    return size
+
+
+def forget(folder):
+    """Drops files from the page cache."""
+    os.sync()
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(at, name), "rb") as f:
+                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class Group:
+    """A control group of Linux, version 1 or 2, whose processes and the files that they read hold so many bytes of memory."""
+
+    def __init__(self, most):
+        old = "/sys/fs/cgroup/memory"
+        at, name = (old, "memory.limit_in_bytes") if os.path.isdir(old) else ("/sys/fs/cgroup", "memory.max")
+        self.folder = f"{at}/shardtool-bench-{os.getpid()}"
+        try:
+            os.mkdir(self.folder)
+            self.write(name, most)
+        except OSError as err:
+            raise Failed(f"memory cannot be limited here: {err}") from err
+
+    def write(self, name, value):
+        with open(f"{self.folder}/{name}", "w") as f:
+            f.write(str(value))
+
+    def close(self):
+        for _ in range(100):  # killed processes take a moment to leave
+            with contextlib.suppress(OSError):
+                return os.rmdir(self.folder)
+            time.sleep(0.02)
+
+
 def since_start():
     """Seconds since this process was started, including the start of its interpreter."""
     with open("/proc/self/stat") as f:
@@ -57,17 +99,19 @@ def since_start():
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
 
 
-def in_child(work, limit):
+def in_child(work, limit, most=0):
     """Runs work in a fork, which has what is imported here, and returns its result and the peak of memory in MiB.
 
     Failed when it raises, ends without a result, or takes longer than limit seconds. All processes that it started are ended.
+    With most, they and the files that they read have so many bytes of memory.
     """
+    group = Group(most) if most else None
     out, into = os.pipe()
     with tempfile.TemporaryFile() as log:
         pid = os.fork()
         if pid == 0:
             os.close(out)
-            child(work, into, log)
+            child(work, into, log, group)
         os.close(into)
         with contextlib.suppress(OSError):  # the child does it too: whoever is first
             os.setpgid(pid, pid)
@@ -78,6 +122,8 @@ def in_child(work, limit):
         finally:
             os.close(out)
             end(pid, patience)
+            if group:
+                group.close()
         if data is None:
             raise Failed(f"no result after {limit:.0f} s")
         ok, value = pickle.loads(data) if data else (False, None)
@@ -97,13 +143,15 @@ def reason(err):
     return text if " worker process " in str(err) else f"{type(err).__name__}: {text}"
 
 
-def child(work, into, log):
+def child(work, into, log, group):
     """The child's side: never returns."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
     try:
+        if group:
+            group.write("cgroup.procs", os.getpid())
         result = True, work()
     except BaseException as err:
         traceback.print_exc()

@@ -8,20 +8,6 @@ import shlex
 import sys
 
 import data
-import numpy
-import torch
-from plain import same, stacked, workers
-
-
-def by_workers(*more):
-    """Settings that all systems are tried with, and settings of each system."""
-    return [
-        {"workers": 0},
-        {"workers": 1, "prefetch_factor": 4},
-        {"workers": 2, "prefetch_factor": 4},
-        {"workers": 2, "prefetch_factor": 16},
-        *({"workers": 2, "prefetch_factor": 4, **m} for m in more),
-    ]
 
 
 # ---- WebDataset ----
@@ -39,57 +25,50 @@ class WebDataset(data.System):
     """Plain tars; from S3 by curl with presigned URLs, in a pipe."""
 
     resumes = "replays the epoch and skips"
+    package = "webdataset"
 
-    def __init__(self, job):
-        super().__init__(job)
-        import webdataset
+    def folder(self, form=""):
+        return os.path.dirname(self.job["plain"][0])
 
-        self.module = webdataset
-
-    def prepare(self, store):
-        if store == "s3":
-            data.upload(self.job, os.path.dirname(self.job["plain"][0]), f"plain/{self.kind}")
-
-    def settings(self, store):
-        return by_workers()
-
-    def open(self, place, setting, state=None):
+    def source(self, place):
         urls = self.job["plain"]
         if place.s3:
-            names = [os.path.basename(path) for path in urls]
-            urls = [f"pipe:curl --silent --fail {shlex.quote(url)}" for url in data.signed(self.job, f"plain/{self.kind}", names)]
-        collate = data.stack if self.kind == "tokens" else list
-        source = self.module.WebDataset(urls, shardshuffle=False, empty_check=False).map(Field(self.job["field"]))
-        source = source.batched(self.batch, collation_fn=collate)
-        loader = self.module.WebLoader(source, batch_size=None, **workers(setting)) if setting["workers"] else source
+            urls = data.signed(self.job, self.prefix(), map(os.path.basename, urls))
+            urls = [f"pipe:curl --silent --fail {shlex.quote(url)}" for url in urls]
+        return self.module.WebDataset(urls, shardshuffle=False, empty_check=False).map(Field(self.job["field"]))
+
+    def open(self, place, setting, state=None):
+        if self.parts:
+            source = self.module.RandomMix([part.source(place).repeat() for part in self.parts], data.WEIGHTS)
+            source = self.module.compat.FluidWrapper(source)
+        else:
+            source = self.source(place)
+        source = source.batched(self.batch, collation_fn=self.collate)
+        loader = self.module.WebLoader(source, batch_size=None, **data.workers(setting)) if setting["workers"] else source
         skip = [state or 0]
 
         def epoch():
             batches, skip[0] = skip[0], 0
             return itertools.islice(iter(loader), batches, None)
 
-        return data.Loader(self.job["samples"], epoch, lambda seen: -(-seen // self.batch))
+        return self.loader(epoch, lambda seen: -(-seen // self.batch))
 
 
 # ---- MosaicML Streaming ----
-def gather(rows):
-    return {"x": [row["x"] for row in rows]}
+class Named:
+    """A batch in a dict, whose length MosaicML knows."""
 
+    def __init__(self, collate):
+        self.collate = collate
 
-def gather_tokens(rows):
-    return {"x": torch.from_numpy(numpy.stack([row["x"] for row in rows]))}
+    def __call__(self, rows):
+        return {"x": self.collate(rows)}
 
 
 class MosaicML(data.System):
     """MDS; from S3 into an empty local folder, compressed or not, whichever is faster."""
 
-    resumes = "exact"
-
-    def __init__(self, job):
-        super().__init__(job)
-        import streaming
-
-        self.module = streaming
+    package = "streaming"
 
     def clean(self):
         """Shared memory and locks of dead processes lock others out of their folders. Its names lead to the folders."""
@@ -101,43 +80,34 @@ class MosaicML(data.System):
         for path in glob.glob(os.path.join(self.job["work"], "[0-9]*_filelock")):
             os.remove(path)
 
-    def folder(self, compression):
-        return os.path.join(self.job["work"], f"mds-{self.kind}-{compression}")
+    def forms(self, store):
+        return [""] if store != "s3" or self.kind == "images" else ["", "zstd"]
 
-    def prepare(self, store):
-        for compression in ["none"] if store == "local" or self.kind == "images" else ["none", "zstd"]:
-            out = self.folder(compression)
-            if not os.path.exists(out):
-                self.pack(out, compression)
-            if store == "s3":
-                data.upload(self.job, out, f"mds/{self.kind}-{compression}")
-
-    def pack(self, out, compression):
+    def pack(self, folder, form):
         column = f"ndarray:int16:{data.TOKENS}" if self.kind == "tokens" else "bytes"
-        chosen = None if compression == "none" else compression
-        with self.module.MDSWriter(out=out, columns={"x": column}, compression=chosen, size_limit=self.job["shard"]) as sink:
-            for row in data.samples(self.job["plain"]):
-                sink.write({"x": numpy.frombuffer(row, "<i2") if self.kind == "tokens" else row})
+        with self.module.MDSWriter(out=folder, columns={"x": column}, compression=form or None, size_limit=self.job["shard"]) as sink:
+            for row in self.rows():
+                sink.write({"x": row})
 
     def settings(self, store):
-        if store == "local":
-            return by_workers()
-        ahead = {"predownload": self.job["samples"]}
-        return by_workers(ahead, *([] if self.kind == "images" else [{"compression": "zstd"}]))
+        more = [{"predownload": self.job["samples"]}] if store == "s3" else []
+        return data.by_workers(*more, *({"compression": form} for form in self.forms(store)[1:]))
 
     def open(self, place, setting, state=None):
-        compression = setting.get("compression", "none")
-        more = {"local": self.folder(compression)}
-        if place.s3:
-            more = {"remote": f"s3://{place.s3['bucket']}/mds/{self.kind}-{compression}", "local": os.path.join(place.scratch, "cache")}
+        form = setting.get("compression", "")
+        more = {"local": self.folder(form)}
+        if self.parts:
+            streams = [self.module.Stream(local=part.folder(), proportion=w) for part, w in zip(self.parts, data.WEIGHTS)]
+            more = {"streams": streams, "epoch_size": self.job["samples"]}
+        elif place.s3:
+            more = {"remote": self.address(place, form), "local": os.path.join(place.scratch, "cache")}
         source = self.module.StreamingDataset(batch_size=self.batch, shuffle=False, predownload=setting.get("predownload"), **more)
         for stream in source.streams:
             stream._downloader.clean_up()  # workers that inherit one connection to S3 would wait on it for ever
-        collate = gather_tokens if self.kind == "tokens" else gather
-        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=collate, **workers(setting))
+        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=Named(self.collate), **data.workers(setting))
         if state:
             loader.load_state_dict(state)
-        return data.Loader(self.job["samples"], lambda: (batch["x"] for batch in loader), lambda seen: loader.state_dict())
+        return self.loader(lambda: (batch["x"] for batch in loader), lambda seen: loader.state_dict())
 
 
 # ---- LitData ----
@@ -148,59 +118,53 @@ class Rows:
         self.kind = kind
 
     def __call__(self, file):
-        for row in data.samples([file]):
-            yield numpy.frombuffer(row, "<i2") if self.kind == "tokens" else row.decode() if self.kind == "str" else row
+        yield from data.rows(self.kind, [file])
 
 
 class LitData(data.System):
     """Optimized chunks; from S3 into an empty local folder, compressed or not, whichever is faster."""
 
-    resumes = "exact"
+    package = stored = "litdata"
     shuffle = False
 
     def __init__(self, job):
         super().__init__(job)
-        import litdata
         from litdata.helpers import _check_version_and_prompt_upgrade
 
-        self.module = litdata
-        _check_version_and_prompt_upgrade(litdata.__version__)  # it asks PyPI once a process, which no reading is to wait for
+        _check_version_and_prompt_upgrade(self.module.__version__)  # it asks PyPI once a process, which no reading is to wait for
 
     def items(self):
         return {"item_loader": self.module.TokensLoader(block_size=data.TOKENS)} if self.kind == "tokens" else {}
 
-    def folder(self, compression):
-        return os.path.join(self.job["work"], f"litdata-{self.kind}-{compression}")
+    def forms(self, store):
+        return [""] if store != "s3" or self.kind != "text" else ["", "zstd"]
 
-    def prepare(self, store):
-        for compression in ["none"] if store == "local" or self.kind != "text" else ["none", "zstd"]:
-            out = self.folder(compression)
-            if not os.path.exists(out):
-                more = {"compression": None if compression == "none" else compression, "chunk_bytes": self.job["shard"], **self.items()}
-                with contextlib.redirect_stdout(sys.stderr):
-                    self.module.optimize(
-                        Rows(self.kind), self.job["plain"], output_dir=out, num_workers=1, start_method="fork", reorder_files=False, **more
-                    )
-            if store == "s3":
-                data.upload(self.job, out, f"litdata/{self.kind}-{compression}")
+    def pack(self, folder, form):
+        more = {"compression": form or None, "chunk_bytes": self.job["shard"], **self.items()}
+        with contextlib.redirect_stdout(sys.stderr):
+            self.module.optimize(
+                Rows(self.kind), self.job["plain"], output_dir=folder, num_workers=1, start_method="fork", reorder_files=False, **more
+            )
 
     def settings(self, store):
-        if store == "local":
-            return by_workers()
-        return by_workers({"max_pre_download": 8}, *([{"compression": "zstd"}] if self.kind == "text" else []))
+        more = [{"max_pre_download": 8}] if store == "s3" else []
+        return data.by_workers(*more, *({"compression": form} for form in self.forms(store)[1:]))
 
-    def open(self, place, setting, state=None):
-        compression = setting.get("compression", "none")
-        where, more = self.folder(compression), {}
+    def source(self, place, setting):
+        more = {}
         if place.s3:
-            where = f"s3://{place.s3['bucket']}/litdata/{self.kind}-{compression}"
             more = {"cache_dir": os.path.join(place.scratch, "cache"), "storage_options": {"endpoint_url": place.s3["endpoint"]}}
             os.makedirs(more["cache_dir"])
-        source = self.module.StreamingDataset(
-            where, shuffle=self.shuffle, max_pre_download=setting.get("max_pre_download", 2), **more, **self.items()
-        )
-        collate = stacked if self.kind == "tokens" else same
-        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=collate, **workers(setting))
+        where = self.address(place, setting.get("compression", ""))
+        return self.module.StreamingDataset(where, shuffle=self.shuffle, max_pre_download=setting.get("max_pre_download", 2), **more, **self.items())
+
+    def open(self, place, setting, state=None):
+        if self.parts:
+            sources = [part.source(place, setting) for part in self.parts]
+            source = self.module.CombinedStreamingDataset(sources, weights=list(data.WEIGHTS), iterate_over_all=False)
+        else:
+            source = self.source(place, setting)
+        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=self.collate, **data.workers(setting))
         if state:
             loader.load_state_dict(state)
-        return data.Loader(self.job["samples"], lambda: iter(loader), lambda seen: loader.state_dict())
+        return self.loader(lambda: iter(loader), lambda seen: loader.state_dict())

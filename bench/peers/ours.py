@@ -5,38 +5,44 @@ decoded in every epoch.
 """
 
 import data
-import shardtool
 
 
 class Copies(data.System):
     """Batches copied into this process."""
 
     copy = True
+    package = stored = "shardtool"
 
-    def prepare(self, store):
-        if store == "s3":
-            data.upload(self.job, self.job["packed"], f"packed/{self.kind}")
+    def folder(self, form=""):
+        return super().folder() if self.kind == "packed" else self.job["packed"]
 
-    def folder(self):
-        return self.job["packed"]
+    def pack(self, folder, form):
+        with self.module.Writer(folder, attrs={"tokens": "tokens"}) as sink:
+            for row in self.rows():
+                sink.write({"input_ids": row, "tokens": len(row)})
+
+    def settings(self, store):
+        return [{}]
 
     def open(self, place, setting, state=None):
-        url = self.folder()
+        url, field = self.address(place), self.job["field"]
+        fields, more = {field: {"tokens": ("int16", (data.TOKENS,)), "str": "str"}.get(self.kind, "bytes")}, {}
         if place.s3:
-            url = (
-                f"s3://{place.s3['bucket']}/packed/{self.kind}?endpoint={place.s3['endpoint']}&region={place.s3['region']}&path_style=true"
-            )
-        field = self.job["field"]
-        spec = {"tokens": ("int16", (data.TOKENS,)), "str": "str"}.get(self.kind, "bytes")
-        order = shardtool.Order(shuffle_memory=max(self.job["bytes"] // 8, 4 << 20))
-        loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short",
-                                  order=order, tuning=shardtool.Tuning(copy=setting.get("copy", self.copy)))
+            url += f"?endpoint={place.s3['endpoint']}&region={place.s3['region']}&path_style=true"
+        if self.parts:
+            shares = zip(self.parts, data.WEIGHTS)
+            url = {"sources": {f"s{i}": {"data": part.folder(), "weight": w} for i, (part, w) in enumerate(shares)}, "epoch": self.job["samples"]}
+        if self.kind == "packed":
+            field, fields, more = "input_ids", None, {"units": self.module.Pack(data.LENGTH, ["input_ids"])}
+        order = self.module.Order(shuffle_memory=max(self.job["bytes"] // 8, 8 << 20))
+        loader = self.module.Loader(url, self.batch, fields=fields, shuffle=True, seed=1, tail="short", order=order,
+                                    tuning=self.module.Tuning(copy=setting.get("copy", self.copy)), **more)
         if state:
             loader.load_state_dict(state)
         return self.wrap(loader, field)
 
     def wrap(self, loader, field):
-        return data.Loader(self.job["samples"], lambda: (batch[field] for batch in loader), lambda seen: loader.state_dict(), loader.close)
+        return self.loader(lambda: (batch[field] for batch in loader), lambda seen: loader.state_dict(), loader.close)
 
 
 class Views(Copies):
@@ -45,10 +51,9 @@ class Views(Copies):
     copy = False
 
     def wrap(self, loader, field):
-        if self.kind == "tokens":
-            return super().wrap(loader, field)
-        out = data.Loader(self.job["samples"], lambda: iter(loader), lambda seen: loader.state_dict(), loader.close)
-        out.count = lambda batch: (batch.size, len(batch.data(field)))
-        out.payloads = lambda batch: map(bytes, batch.payloads(field))
+        out = super().wrap(loader, field)
+        if self.kind in ("text", "images", "mix"):
+            out.epoch = lambda: iter(loader)
+            out.count = lambda batch: (batch.size, len(batch.data(field)))
+            out.payloads = lambda batch: map(bytes, batch.payloads(field))
         return out
-

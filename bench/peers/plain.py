@@ -8,7 +8,7 @@ import data
 import measure
 import numpy
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, WeightedRandomSampler
 
 REMOTE = 2048  # small files that are put into S3: reading all of them would take hours
 
@@ -51,21 +51,17 @@ class Rows(Dataset):
         return self.rows[i]
 
 
-def same(rows):
-    return rows
-
-
-def stacked(rows):
-    return torch.from_numpy(numpy.stack(rows))
-
-
 class Files(data.System):
     """torch's DataLoader. It resumes by a sampler that begins at the position of the state."""
 
     resumes = "exact, by a sampler"
+    objects = REMOTE
+
+    def folder(self, form=""):
+        return self.job["files"]
 
     def settings(self, store):
-        counts = (0, 1, 2) if store == "local" else (8,)  # which wait, most of the time
+        counts = (8,) if store == "s3" else (0, 1, 2)  # which wait, most of the time
         return [{"workers": w, "prefetch_factor": 4} if w else {"workers": 0} for w in counts]
 
     def unfit(self, store):
@@ -74,37 +70,28 @@ class Files(data.System):
     def note(self, store):
         return f"the first {REMOTE} files only, a GET each" if store == "s3" and self.kind == "text" else ""
 
-    def names(self):
-        folder = self.job["files"]
-        return sorted(os.path.relpath(os.path.join(at, name), folder) for at, _, files in os.walk(folder) for name in files)
-
-    def prepare(self, store):
-        if store == "s3":
-            data.upload(self.job, self.job["files"], f"files/{self.kind}", REMOTE)
+    def source(self, place):
+        if self.kind == "tokens":
+            return Rows(self.job["mapped"])
+        names = sorted(os.path.relpath(os.path.join(at, name), self.folder()) for at, _, files in os.walk(self.folder()) for name in files)
+        if place.s3:
+            return Objects(place.s3, [f"{self.prefix()}/{name}" for name in names[:REMOTE]])
+        return Paths(self.folder(), names)
 
     def open(self, place, setting, state=None):
-        collate = same
-        if self.kind == "tokens":
-            source, collate = Rows(self.job["mapped"]), stacked
-        elif place.s3:
-            source = Objects(place.s3, [f"files/{self.kind}/{name}" for name in self.names()[:REMOTE]])
-        else:
-            source = Paths(self.job["files"], self.names())
+        source = ConcatDataset([part.source(place) for part in self.parts]) if self.parts else self.source(place)
         start = [state or 0]
 
         def epoch():
-            begin, start[0] = start[0], 0
-            loader = DataLoader(source, self.batch, sampler=range(begin, len(source)), collate_fn=collate, **workers(setting, keep=False))
-            return iter(loader)
+            order, start[0] = range(start[0], len(source)), 0
+            if self.parts:
+                shares = [w / len(part) for part, w in zip(source.datasets, data.WEIGHTS) for _ in range(len(part))]
+                order = list(WeightedRandomSampler(shares, len(source), generator=torch.Generator().manual_seed(1)))[order.start :]
+            return iter(DataLoader(source, self.batch, sampler=order, collate_fn=self.collate, **data.workers(setting, keep=False)))
 
-        return data.Loader(len(source), epoch, lambda seen: seen)
-
-
-def workers(setting, keep=True):
-    """Arguments of a DataLoader."""
-    if not setting["workers"]:
-        return {"num_workers": 0}
-    return {"num_workers": setting["workers"], "prefetch_factor": setting["prefetch_factor"], "persistent_workers": keep}
+        made = self.loader(epoch, lambda seen: seen)
+        made.samples, made.most = len(source), max(made.most, len(source))
+        return made
 
 
 class Tar(data.System):
@@ -112,16 +99,18 @@ class Tar(data.System):
 
     streams = False
 
-    def prepare(self, store):
-        if store == "s3":
-            data.upload(self.job, self.job["packed"], f"packed/{self.kind}")
+    def folder(self, form=""):
+        return self.job["packed"]
 
-    def open(self, place, setting, state=None):
-        shards = sorted(name for name in os.listdir(self.job["packed"]) if name.endswith(".tar.zst"))
+    def settings(self, store):
+        return [{}]
+
+    def commands(self, place):
+        shards = sorted(name for name in os.listdir(self.folder()) if name.endswith(".tar.zst"))
         if place.s3:
-            fetch = [["curl", "--silent", "--fail", *data.signed(self.job, f"packed/{self.kind}", shards)], ["zstd", "-dcq"]]
+            fetch = [["curl", "--silent", "--fail", *data.signed(self.job, self.prefix(), shards)], ["zstd", "-dcq"]]
         else:
-            fetch = [["zstd", "-dcq", *(os.path.join(self.job["packed"], name) for name in shards)]]
+            fetch = [["zstd", "-dcq", *(os.path.join(self.folder(), name) for name in shards)]]
         return [*fetch, ["tar", "-x", "--to-stdout", "--ignore-zeros"]]
 
     def pipeline(self, commands):
@@ -142,7 +131,7 @@ class Tar(data.System):
 
     def read(self, place):
         used, began = measure.cpu(), time.perf_counter()
-        size = self.pipeline(self.open(place, {}))
+        size = self.pipeline(self.commands(place))
         if size != self.job["bytes"]:
             raise measure.Failed(f"{size} bytes came, not {self.job['bytes']}")
         return {"samples": self.job["samples"], "bytes": size, "seconds": time.perf_counter() - began, "cpu": measure.cpu() - used}

@@ -18,7 +18,7 @@ class Packed(ours.Copies):
 class Plain(Packed):
     """Plain tars, not compressed, as the others' data."""
 
-    def folder(self):
+    def folder(self, form=""):
         return os.path.dirname(self.job["plain"][0])
 
 
@@ -27,11 +27,18 @@ class LitDataShuffled(LitData):
 
 
 class ArrowShuffled(tables.Arrow):
+    stored = "arrow"
     shuffle = True
 
 
 class Alone(data.System):
     """The limit: str of bytes that are in the memory of the process."""
+
+    def prepare(self, store):
+        """It has the tars."""
+
+    def settings(self, store):
+        return [{}]
 
     def open(self, place, setting, state=None):
         rows = list(data.samples(self.job["plain"]))

@@ -46,10 +46,8 @@ def consume(kind, batches):
         count += 1
         if isinstance(batch, tuple):  # a number of samples, and all their bytes
             total, size = total + batch[0], size + len(batch[1])
-        elif kind == "tokens":
+        elif kind in ("tokens", "tensors"):
             total, size = total + batch.shape[0], size + batch.nbytes
-        elif kind == "tensors":
-            total, size = total + batch.shape[0], size + batch.numel()
         else:
             total, size = total + len(batch), size + sum(map(len, batch))
     return count, total, size

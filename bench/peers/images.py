@@ -6,7 +6,6 @@
 SYSTEM is "floor" for threads of one process that decode what is in its memory, and nothing else. All decode by simplejpeg and resize by cv2.
 """
 
-import contextlib
 import io
 import json
 import math
@@ -19,8 +18,12 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import data
 import measure
 import numpy
+import others
+import shardtool
+from main import Place
 
 BATCH, SIZE, SHARDS = 64, 224, 8
 
@@ -50,20 +53,12 @@ def jpegs(count):
         yield out.getvalue()
 
 
-def one(task):
-    yield {"x": task}
-
-
 def make(folder, count):
-    import shardtool
-    from litdata import optimize
-    from streaming import MDSWriter
-
     payloads = list(jpegs(count))
     os.makedirs(folder)
     with open(f"{folder}/payloads", "wb") as f:
         pickle.dump(payloads, f)
-    with shardtool.Writer(f"{folder}/ours", fields={"jpg": "bytes"}) as w:
+    with shardtool.Writer(f"{folder}/shardtool", fields={"jpg": "bytes"}) as w:
         for payload in payloads:
             w.write({"jpg": payload})
     for shard in range(SHARDS):
@@ -72,12 +67,15 @@ def make(folder, count):
                 member = tarfile.TarInfo(f"{shard}-{i}.jpg")
                 member.size = len(payload)
                 tar.addfile(member, io.BytesIO(payload))
-    with MDSWriter(out=f"{folder}/mosaicml", columns={"x": "bytes"}, size_limit=32 << 20) as sink:
-        for payload in payloads:
-            sink.write({"x": payload})
-    with contextlib.redirect_stdout(sys.stderr):
-        optimize(one, payloads, output_dir=f"{folder}/litdata", chunk_bytes="32MB", num_workers=1)
+    for kind in PEERS.values():
+        kind(job_of(folder)).prepare("local")
     return sum(map(len, payloads)) // count
+
+
+def job_of(folder):
+    """The job of a system: what it reads, and how."""
+    plain = [f"{folder}/{shard}.tar" for shard in range(SHARDS)]
+    return {"kind": "images", "field": "jpg", "batch": BATCH, "samples": 0, "shard": 32 << 20, "work": folder, "plain": plain}
 
 
 # ---- decoding ----
@@ -112,22 +110,19 @@ def decode(payload, draw, out):
     cv2.split(pixels, [out[0], out[1], out[2]])
 
 
-def same(payload):
+def tensor(rows):
     """For workers of others."""
     import cv2
     import torch
 
     cv2.setNumThreads(0)
-    out = numpy.empty((3, SIZE, SIZE), "uint8")
-    decode(payload, random, out)
+    out = numpy.empty((len(rows), 3, SIZE, SIZE), "uint8")
+    for i, row in enumerate(data.column(rows)):
+        decode(row, random, out[i])
     return torch.from_numpy(out)
 
 
 # ---- systems: each gives a function that goes through an epoch of batches ----
-def with_workers(workers):
-    return {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
-
-
 def floor(workers, folder):
     with open(f"{folder}/payloads", "rb") as f:
         payloads = pickle.load(f)
@@ -149,52 +144,22 @@ def floor(workers, folder):
 
 
 def ours(workers, folder):
-    import shardtool
-
     image = shardtool.Image(SIZE, crop="random", flip=True, decoder="simplejpeg")
-    loader = shardtool.Loader(f"{folder}/ours", BATCH, shuffle=True, seed=1, tail="drop", fields={"jpg": image})
+    loader = shardtool.Loader(f"{folder}/shardtool", BATCH, shuffle=True, seed=1, tail="drop", fields={"jpg": image})
     return lambda: (batch["jpg"] for batch in loader)
 
 
-def by_webdataset(workers, folder):
-    import webdataset
-
-    urls = [f"{folder}/{shard}.tar" for shard in range(SHARDS)]
-    data = webdataset.WebDataset(urls, shardshuffle=False, empty_check=False)
-    data = data.to_tuple("jpg").map_tuple(same).batched(BATCH, partial=False)
-    loader = webdataset.WebLoader(data, batch_size=None, **with_workers(workers))
-    return lambda: (batch[0] for batch in loader)
+def peer(system, workers, folder):
+    made = PEERS[system](job_of(folder))
+    made.collate = tensor
+    return made.open(Place(made.job, "local", folder), {"workers": workers, "prefetch_factor": 4}).epoch
 
 
-def by_mosaicml(workers, folder):
-    from streaming import StreamingDataset
-    from torch.utils.data import DataLoader
-
-    class Data(StreamingDataset):
-        def __getitem__(self, index):
-            return same(super().__getitem__(index)["x"])
-
-    data = Data(local=f"{folder}/mosaicml", batch_size=BATCH, shuffle=False)
-    return lambda loader=DataLoader(data, batch_size=BATCH, drop_last=True, **with_workers(workers)): iter(loader)
-
-
-def by_litdata(workers, folder):
-    from litdata import StreamingDataLoader, StreamingDataset
-
-    class Data(StreamingDataset):
-        def __getitem__(self, index):
-            return same(super().__getitem__(index)["x"])
-
-    data = Data(f"{folder}/litdata", shuffle=False)
-    more = with_workers(workers)
-    return lambda loader=StreamingDataLoader(data, batch_size=BATCH, drop_last=True, **more): iter(loader)
-
-
-SYSTEMS = {"floor": floor, "ours": ours, "webdataset": by_webdataset, "mosaicml": by_mosaicml, "litdata": by_litdata}
+PEERS = {"webdataset": others.WebDataset, "mosaicml": others.MosaicML, "litdata": others.LitData}
 
 
 def read(system, workers, folder):
-    epoch = SYSTEMS[system](workers, folder)
+    epoch = peer(system, workers, folder) if system in PEERS else {"floor": floor, "ours": ours}[system](workers, folder)
     for _ in range(2):
         count, begin, used = 0, time.perf_counter(), measure.cpu()
         for batch in epoch():
