@@ -567,7 +567,13 @@ func (s *layerSource) end(ctx context.Context) error {
 	if s.reader == nil || s.ended || !s.opt.ByPlace {
 		return io.EOF
 	}
-	more, err := s.reader.next(ctx)
+	if s.reader.take == nil { // an earlier run has put all shards: their rows are not needed
+		s.reader.take = func(*layerRow, []byte, uint64) error { return nil }
+	}
+	more, err := true, error(nil)
+	for more && err == nil && s.reader.count <= s.at[s.last] {
+		more, err = s.reader.next(ctx)
+	}
 	if err == nil && (more || len(s.ahead) > 0) {
 		err = fmt.Errorf("%w: the source has more rows than the base has samples, %d: row i must be sample i", format.ErrMismatch, s.at[s.last])
 	}
