@@ -136,7 +136,9 @@ func (w *Writer) begin(ctx context.Context) error {
 	b := w.line.spare()
 	if b.layout.Buf == nil { // room for a block like the last one, rather than growing step by step
 		room := w.opt.BlockSize
-		if w.blockSamples > 0 {
+		if w.layered { // the base decides on blocks, and most are small
+			room = w.shard.laid
+		} else if w.blockSamples > 0 {
 			room = max(leastBlock, min(w.shard.laid, room))
 		}
 		b.layout.Buf = make([]byte, 0, room+room/4) // and for a last sample of 256 KiB

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-BATCH, SAMPLES, SIZE, SHARD = 256, 4000, 100_000, 64 << 20
+BATCH, SAMPLES, SIZE, SHARD = 256, 16_000, 100_000, 64 << 20  # long enough that the start of processes hardly counts
 FIELDS = {"img": "bytes"}
 
 
