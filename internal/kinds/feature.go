@@ -15,12 +15,12 @@ import (
 // FeaturesKey is the key of META that has the features of fields.
 const FeaturesKey = "features"
 
-// Features maps names of fields to the JSON of a Feature. A name that ends in ".*" is that of all
-// fields with another extension there that are not named themselves.
+// Features maps names of fields to the JSON of a Feature. A name that ends in ".*" stands for
+// all fields with another extension there that are not named themselves.
 type Features map[string]json.RawMessage
 
 // ParseFeatures returns the features in metadata, each of which ParseFeature parses. Metadata that
-// cannot be parsed, such as that of a later version, has none.
+// cannot be parsed, such as a later version's, has none.
 func ParseFeatures(meta format.Metadata) (f Features) {
 	if json.Unmarshal([]byte(meta[FeaturesKey]), &f) != nil {
 		return nil
@@ -80,7 +80,7 @@ func newFeature(class, member string, value any) *Feature {
 // List returns the feature of lists.
 func List(of *Feature) *Feature { return &Feature{Class: "List", Parts: []*Feature{of}} }
 
-// ParseFeature reads the JSON of a feature. Forms that older releases write become those of today.
+// ParseFeature reads the JSON of a feature. It replaces forms that older releases write by today's.
 func ParseFeature(text []byte) (*Feature, error) {
 	p := featureParser{}
 	return p.feature(text, 0)

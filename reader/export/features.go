@@ -37,7 +37,7 @@ func mediumOf(field string) string { return media[strings.ToLower(extension(fiel
 type column struct {
 	name    string
 	fields  []string       // nil: the key
-	feature *kinds.Feature // nil: that of the first array
+	feature *kinds.Feature // nil: the feature of the first array
 	stored  *kinds.Storage
 	// recorded reports that the data set records the feature. An array may then be JSON, and an empty
 	// payload is null where it can be no value.

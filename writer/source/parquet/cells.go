@@ -187,7 +187,7 @@ func (c *column) loadCell(row int) error {
 	return nil
 }
 
-// cellValue returns a value that is not null. Its bytes are those of the array.
+// cellValue returns a value that is not null. The array owns its bytes.
 func cellValue(arr arrow.Array, i int) value {
 	text := func(s string) value {
 		if s == "" {

@@ -212,7 +212,7 @@ func (a *array) openIndex(ctx context.Context) (err error) {
 	}
 	switch {
 	case !strings.HasPrefix(string(head), indexMagic):
-		return corrupt("it is no index of Megatron, version 1")
+		return corrupt("it is not an index of Megatron, version 1")
 	case int64(len(head)) < indexHeader:
 		return corrupt("its header is truncated")
 	}

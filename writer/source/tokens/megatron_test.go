@@ -111,7 +111,7 @@ func TestMegatronBad(t *testing.T) {
 		return append(append(bytes.Clone(idx[:at]), by...), idx[at+len(by):]...)
 	}
 	for want, idx := range map[string][]byte{
-		"it is no index of Megatron": []byte("MMIDIDX"), "its header is truncated": idx[:30], "of version 2": change(9, 2), "floating-point": change(17, 7),
+		"it is not an index of Megatron": []byte("MMIDIDX"), "its header is truncated": idx[:30], "of version 2": change(9, 2), "floating-point": change(17, 7),
 		"its type has the code 9": change(17, 9), "its header says 1099511627779 sequences": change(23, 1), "0 bounds": change(26, 0),
 		"a mode for each": append(bytes.Clone(idx), 0, 0, 0), "8 bytes follow it": append(bytes.Clone(idx), make([]byte, 8)...), "it is cut off": idx[:len(idx)-1],
 		"document 1, sequence 1: 300 tokens at byte 4 are not": change(lengths+4, 44, 1), "document 1, sequence 1: -1 tokens": change(lengths+4, 255, 255, 255, 255),

@@ -329,7 +329,7 @@ def _check_caller(owner: object) -> None:
     again."""
     if getattr(owner, "auto_collation", False):
         raise ConfigError(
-            "give batch_size to shardtool.Dataset, and batch_size=None to the DataLoader, whose default of 1 would make batches of batches"
+            "give batch_size to shardtool.Dataset, and batch_size=None to the DataLoader, which would otherwise make batches of batches"
         )
     if type(owner).__name__ == "IterableDatasetShard":
         raise ConfigError(
