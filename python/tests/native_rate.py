@@ -161,6 +161,19 @@ def read_tfrecord(at: Path) -> int:
     return sum("image" in record for record in tfrecord_loader(str(at / "x.tfrecord"), None))
 
 
+def make_tensorflow(at: Path, size: int) -> None:
+    import tensorflow as tf
+
+    def feature(value: bytes) -> Any:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    with tf.io.TFRecordWriter(str(at / "x.tfrecord")) as w:
+        for i, image in enumerate(images(size)):
+            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[i % 10]))
+            features = tf.train.Features(feature={"image": feature(image), "label": label, "text": feature(b"text %d" % i)})
+            w.write(tf.train.Example(features=features).SerializeToString())
+
+
 def read_tensorflow(at: Path) -> int:
     import tensorflow as tf
 
@@ -285,7 +298,7 @@ KINDS = {
     "saved": Kind(make_saved, read_saved, "datasets", "datasets", "load_from_disk, iter(1000)", "saved"),
     "mds": Kind(make_mds, read_mds, "mosaicml-streaming", "streaming", "MDSReader of each shard"),
     "tfrecord": Kind(make_tfrecord, read_tfrecord, "tfrecord", "tfrecord.reader", "tfrecord_loader"),
-    "tfrecord-tf": Kind(make_tfrecord, read_tensorflow, "tensorflow-cpu", "tensorflow", "batch(64), parse_example, AUTOTUNE"),
+    "tfrecord-tf": Kind(make_tensorflow, read_tensorflow, "tensorflow-cpu", "tensorflow", "batch(64), parse_example, AUTOTUNE"),
     "npy": Kind(make_npy, read_npy, "numpy", "numpy", "mmap_mode, a copy of each row", "x.npy"),
     "npz": Kind(make_npz, read_npz, "numpy", "numpy", "load, which reads whole arrays", "x.npz"),
     "megatron": Kind(make_megatron, read_megatron, "megatron-core", INDEXED, "mmap, a copy of each document"),
