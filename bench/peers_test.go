@@ -91,7 +91,7 @@ json.dump(out, sys.stdout)
 	if got.Failed != "ValueError: broken shard" || got.Late != "no result after 4 s" || !strings.HasPrefix(got.Ended, "it ended") {
 		t.Errorf("failures: %q, %q, %q", got.Failed, got.Late, got.Ended)
 	}
-	if !strings.HasPrefix(got.Limited, "it ended") && !strings.HasPrefix(got.Limited, "memory cannot be limited here") {
+	if !strings.HasPrefix(got.Limited, "it ended: it was killed") && !strings.HasPrefix(got.Limited, "memory cannot be limited here") {
 		t.Errorf("256 MiB in a group of 64: %q", got.Limited)
 	}
 	if got.Alive {

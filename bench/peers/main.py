@@ -246,6 +246,8 @@ def main():
     module, name = SYSTEMS[job["system"]]
     with contextlib.suppress(ImportError):
         import torch.utils.data  # noqa: F401  a training process has it, whatever loads its data
+    if "s3" in job["stores"]:
+        import boto3  # noqa: F401  which URLs are signed with
     system = getattr(importlib.import_module(module), name)(job)
     loaded = measure.since_start()
     bench = Bench(job, system)

@@ -129,7 +129,7 @@ def in_child(work, limit, most=0):
         ok, value = pickle.loads(data) if data else (False, None)
         if not ok:
             log.seek(0)
-            raise Failed(value or "it ended: " + last_line(log.read().decode(errors="replace")))
+            raise Failed(value or "it ended: " + (last_line(log.read().decode(errors="replace")) or "it was killed, as where memory is short"))
     return value, peak
 
 

@@ -127,12 +127,6 @@ class LitData(data.System):
     package = stored = "litdata"
     shuffle = False
 
-    def __init__(self, job):
-        super().__init__(job)
-        from litdata.helpers import _check_version_and_prompt_upgrade
-
-        _check_version_and_prompt_upgrade(self.module.__version__)  # it asks PyPI once a process, which no reading is to wait for
-
     def items(self):
         return {"item_loader": self.module.TokensLoader(block_size=data.TOKENS)} if self.kind == "tokens" else {}
 
@@ -153,6 +147,7 @@ class LitData(data.System):
     def source(self, place, setting):
         more = {}
         if place.s3:
+            self.module.streaming.downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # the server has no TLS
             more = {"cache_dir": os.path.join(place.scratch, "cache"), "storage_options": {"endpoint_url": place.s3["endpoint"]}}
             os.makedirs(more["cache_dir"])
         where = self.address(place, setting.get("compression", ""))
