@@ -62,14 +62,7 @@ func (l length) value(first []byte, size int64) (v format.AttrValue, err error) 
 
 // elements returns the number of elements of a one-dimensional array of size bytes.
 func elements(first []byte, size int64) (int64, error) {
-	n, err := npy.HeaderLen(first[:min(npy.Lead, len(first))])
-	if err == nil && n > int64(len(first)) {
-		err = fmt.Errorf("its header of %d bytes is truncated: it has %d", n, size)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
-	}
-	h, err := npy.Parse(first[:n])
+	h, rest, err := npy.Read(first, size)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}
@@ -79,9 +72,9 @@ func elements(first []byte, size int64) (int64, error) {
 	count := h.Shape[0]
 	if h.Size > 0 { // the size of an element is known
 		high, low := bits.Mul64(uint64(count), uint64(h.Size))
-		if high > 0 || low != uint64(size-n) {
+		if left := size - int64(len(first)-len(rest)); high > 0 || low != uint64(left) {
 			return 0, fmt.Errorf("%w: an array of %d elements of %d bytes has %d bytes: it is truncated, or bytes follow it",
-				format.ErrCorrupt, count, h.Size, size-n)
+				format.ErrCorrupt, count, h.Size, left)
 		}
 	}
 	return count, nil

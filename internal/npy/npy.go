@@ -59,6 +59,28 @@ func HeaderLen(first []byte) (int64, error) {
 	return begin + text, nil
 }
 
+// Cut divides the beginning of a file of size bytes, or the whole file, into the header, which Parse
+// parses, and what follows it.
+func Cut(first []byte, size int64) (header, rest []byte, err error) {
+	n, err := HeaderLen(first[:min(len(first), Lead)])
+	if err == nil && n > int64(len(first)) {
+		err = fmt.Errorf("its header of %d bytes is truncated: it has %d", n, size)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return first[:n], first[n:], nil
+}
+
+// Read is Cut that parses the header.
+func Read(first []byte, size int64) (h Header, rest []byte, err error) {
+	head, rest, err := Cut(first, size)
+	if err == nil {
+		h, err = Parse(head)
+	}
+	return h, rest, err
+}
+
 // Parse parses a header. Its length must be the one that HeaderLen returns.
 func Parse(header []byte) (Header, error) {
 	if n, err := HeaderLen(header[:min(len(header), Lead)]); err != nil {

@@ -88,15 +88,7 @@ func (s *Stack) whole(i int, head, size int64) error {
 
 // parse reads the header of an array that is to become a row.
 func parse(f *File) (field stacked.Field, head []byte, err error) {
-	n, err := npy.HeaderLen(f.First[:min(npy.Lead, len(f.First))])
-	if err == nil && n > int64(len(f.First)) {
-		err = fmt.Errorf("its header of %d bytes is truncated: it has %d", n, f.Size)
-	}
-	if err != nil {
-		return field, nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
-	}
-	head = f.First[:n]
-	h, err := npy.Parse(head)
+	h, rest, err := npy.Read(f.First, f.Size)
 	switch {
 	case err != nil:
 		return field, nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
@@ -108,7 +100,7 @@ func parse(f *File) (field stacked.Field, head []byte, err error) {
 		return field, nil, errors.New("its first dimension varies fastest (Fortran order)")
 	}
 	field = stacked.Field{Name: f.Name, DType: descr(h), Shape: h.Shape}
-	return field, head, nil
+	return field, f.First[:len(f.First)-len(rest)], nil
 }
 
 // descr returns the type as SPEC 11 has it: elements of one byte have no order.

@@ -196,11 +196,7 @@ type attr struct {
 
 // scalar returns the only element of an array of one dimension, and its type, which is empty for other arrays.
 func (v value) scalar() (descr string, element []byte) {
-	n, err := npy.HeaderLen(v.b[:npy.Lead])
-	if err != nil {
-		return "", nil
-	}
-	h, err := npy.Parse(v.b[:n])
+	h, _, err := npy.Read(v.b, int64(len(v.b)))
 	if err != nil || len(h.Shape) != 1 || h.Shape[0] != 1 {
 		return "", nil
 	}

@@ -136,12 +136,8 @@ func isIDX(head []byte, size int64) bool {
 }
 
 // header parses the header of a .npy file, as far as it is in head.
-func header(head []byte) (h npy.Header, ok bool) {
-	n, err := npy.HeaderLen(head[:min(len(head), npy.Lead)])
-	if err != nil || n > int64(len(head)) {
-		return h, false
-	}
-	h, err = npy.Parse(head[:n])
+func header(head []byte) (npy.Header, bool) {
+	h, _, err := npy.Read(head, int64(len(head)))
 	return h, err == nil
 }
 

@@ -30,20 +30,16 @@ func (c *tokenColumn) take(s *reader.Sample, field string, cut *order.Cut) error
 	if !ok {
 		return errors.New("the sample has no such field")
 	}
-	n, err := npy.HeaderLen(file[:min(len(file), npy.Lead)])
-	if err == nil && n > int64(len(file)) {
-		err = fmt.Errorf("an npy file of %d bytes, cut short in its header of %d", len(file), n)
-	}
+	header, values, err := npy.Cut(file, int64(len(file)))
 	if err != nil {
 		return err
 	}
-	count, ok := c.known.count(file[:n])
+	count, ok := c.known.count(header)
 	if !ok {
-		if count, err = c.newHeader(file[:n]); err != nil {
+		if count, err = c.newHeader(header); err != nil {
 			return err
 		}
 	}
-	values := file[n:]
 	if int64(len(values)) != count*int64(c.in) {
 		return fmt.Errorf("an npy file with %d bytes of data, its header says %d", len(values), count*int64(c.in))
 	}

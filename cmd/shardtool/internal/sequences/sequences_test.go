@@ -286,7 +286,7 @@ func TestSequencesRefuse(t *testing.T) {
 		err  string
 	}{
 		"no array":   {[]byte("text"), 0, "it is not an .npy file"},
-		"cut short":  {testset.Npy("<i4", 2, make([]byte, 8))[:40], 0, "cut short in its header"},
+		"cut short":  {testset.Npy("<i4", 2, make([]byte, 8))[:40], 0, "is truncated: it has 40"},
 		"data":       {testset.Npy("<i4", 2, make([]byte, 7)), 0, "7 bytes of data, its header says 8"},
 		"longer":     {testset.Npy("<i4", 3, make([]byte, 12)), 0, "3 values, but the index says that the sample has 2"},
 		"shape":      {[]byte(strings.Replace(string(testset.Npy("<i4", 2, make([]byte, 8))), "(2,)", "(2,1)", 1)), 0, "an array of shape [2 1]"},

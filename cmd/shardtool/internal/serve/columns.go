@@ -196,7 +196,7 @@ func scalarOf(w *Column, file []byte) ([]byte, error) {
 	if len(file) == len(usual)+8 && bytes.HasPrefix(file, usual) {
 		return file[len(usual):], nil
 	}
-	header, data, err := cutNpy(file)
+	header, data, err := npy.Cut(file, int64(len(file)))
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (m *column) npy(w *Column, samples []reader.Sample) error {
 		if file == nil {
 			continue
 		}
-		header, data, err := cutNpy(file)
+		header, data, err := npy.Cut(file, int64(len(file)))
 		if err == nil && (m.header == nil || !bytes.Equal(header, m.header)) {
 			err = m.newHeader(header)
 		}
@@ -247,7 +247,7 @@ func (m *column) npy(w *Column, samples []reader.Sample) error {
 	}
 	for i, file := range m.views {
 		if file != nil {
-			_, m.views[i], _ = cutNpy(file)
+			_, m.views[i], _ = npy.Cut(file, int64(len(file)))
 		}
 	}
 	m.typ, m.flags, m.stride = m.npyType, m.flags|columnFixed, m.npySize

@@ -149,7 +149,7 @@ func TestDecodeErrors(t *testing.T) {
 		{`{"name":"x","decode":"array","dtype":"<i4","item_size":4,"shape":[3]}`, []byte("1"), "shape [3] has 12"},
 		{`{"name":"x","decode":"array","dtype":"<i4","item_size":4,"shape":[-1]}`, []byte("1"), "items of 4"},
 		{`{"name":"x","decode":"npy"}`, []byte("text"), "it is not an .npy file"},
-		{`{"name":"x","decode":"npy"}`, good[:50], "cut short in its header"},
+		{`{"name":"x","decode":"npy"}`, good[:50], "is truncated: it has 50"},
 		{`{"name":"x","decode":"npy"}`, good[:len(good)-1], "11 bytes of data, its header says 12"},
 		{`{"name":"x","decode":"npy"}`, append(bytes.Clone(good), 0), "13 bytes of data"},
 	} {

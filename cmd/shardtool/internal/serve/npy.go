@@ -15,18 +15,6 @@ type arrayType struct {
 	Fortran bool   `json:"fortran_order"`
 }
 
-// cutNpy splits an npy file into header, padding included, and data.
-func cutNpy(file []byte) (header, data []byte, err error) {
-	n, err := npy.HeaderLen(file[:min(len(file), npy.Lead)])
-	if err != nil {
-		return nil, nil, err
-	}
-	if n > int64(len(file)) {
-		return nil, nil, fmt.Errorf("an npy file of %d bytes, cut short in its header of %d", len(file), n)
-	}
-	return file[:n], file[n:], nil
-}
-
 // parseNpy reads the header of an npy file. size is the bytes of data that follow. plain is false
 // for arrays whose items are no numbers or fixed strings (structured ones, objects, dates): these
 // are distinguished from damage.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/internal/npy"
 )
 
 func TestParseNpy(t *testing.T) {
@@ -48,7 +50,7 @@ func FuzzNpy(f *testing.F) {
 	f.Add([]byte("\x93NUMPY\x02\x00\x36\x00\x00\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }"))
 	f.Add([]byte("\x93NUMPY\x03\x00\xff\xff\xff\xff{"))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		header, data, err := cutNpy(file)
+		header, data, err := npy.Cut(file, int64(len(file)))
 		if err != nil {
 			return
 		}

@@ -47,11 +47,7 @@ var errArray = errors.New("no array of numbers")
 
 // readArray reads the beginning of a .npy file.
 func readArray(head []byte, size uint64) (*array, error) {
-	n, err := npy.HeaderLen(head)
-	if err != nil || n > int64(len(head)) {
-		return nil, errArray
-	}
-	h, err := npy.Parse(head[:n])
+	h, items, err := npy.Read(head, int64(size))
 	if err != nil || !strings.ContainsRune("iufb", rune(h.Kind)) || h.Size < 1 || h.Size > 8 {
 		return nil, errArray
 	}
@@ -62,13 +58,13 @@ func readArray(head []byte, size uint64) (*array, error) {
 		}
 		a.Of *= side
 	}
-	if room := int64(size) - n; a.Of > room/int64(h.Size) {
+	if room := int64(size) - int64(len(head)-len(items)); a.Of > room/int64(h.Size) {
 		return nil, errArray // it is cut
 	}
-	a.Values = min(a.Of, (int64(len(head))-n)/int64(h.Size), maxValues)
+	a.Values = min(a.Of, int64(len(items))/int64(h.Size), maxValues)
 	a.values = make([]float64, a.Values)
 	for i := range a.values {
-		a.values[i] = value(head[n+int64(i)*int64(h.Size):], &h)
+		a.values[i] = value(items[int64(i)*int64(h.Size):], &h)
 	}
 	if h.Kind == 'i' || h.Kind == 'u' {
 		for _, v := range a.values[:min(len(a.values), 2048)] {
