@@ -30,15 +30,9 @@ func ParseFeatures(meta format.Metadata) (f Features) {
 
 // Put sets the features in metadata, or removes them if there are none.
 func (f Features) Put(meta format.Metadata) {
-	delete(meta, FeaturesKey)
-	if len(f) == 0 {
-		return
+	if delete(meta, FeaturesKey); len(f) > 0 {
+		meta[FeaturesKey] = string(encoded(f))
 	}
-	text, err := json.Marshal(f)
-	if err != nil {
-		panic("kinds: " + err.Error()) // each was parsed
-	}
-	meta[FeaturesKey] = string(text)
 }
 
 // Of returns the feature of a field, nil if it is not known.
@@ -70,11 +64,7 @@ func Value(dtype string) *Feature { return newFeature("Value", "dtype", dtype) }
 func Labels(names []string) *Feature { return newFeature("ClassLabel", "names", names) }
 
 func newFeature(class, member string, value any) *Feature {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic("kinds: " + err.Error()) // strings
-	}
-	return &Feature{Class: class, Rest: map[string]json.RawMessage{member: text}}
+	return &Feature{Class: class, Rest: map[string]json.RawMessage{member: encoded(value)}}
 }
 
 // List returns the feature of lists.
@@ -211,13 +201,7 @@ func (f *Feature) appendRest(dst []byte) []byte {
 }
 
 // Quoted returns a string as JSON.
-func Quoted(text string) []byte {
-	b, err := json.Marshal(text)
-	if err != nil {
-		panic("kinds: " + err.Error()) // a string
-	}
-	return b
-}
+func Quoted(text string) []byte { return encoded(text) }
 
 func appendQuoted(dst []byte, text string) []byte { return append(dst, Quoted(text)...) }
 

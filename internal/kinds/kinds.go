@@ -23,11 +23,16 @@ func OfFiles() Kinds { return Kinds{".npy": "npy", ".txt": "txt", ".json": "json
 
 // Meta returns the kinds as metadata.
 func (k Kinds) Meta() format.Metadata {
-	b, err := json.Marshal(k)
+	return format.Metadata{Key: string(encoded(k))}
+}
+
+// encoded returns the JSON of strings, or of what was parsed.
+func encoded(v any) []byte {
+	b, err := json.Marshal(v)
 	if err != nil {
-		panic("kinds: " + err.Error()) // a map of strings
+		panic("kinds: " + err.Error())
 	}
-	return format.Metadata{Key: string(b)}
+	return b
 }
 
 // Parse returns the kinds in metadata, nil if there are none.
