@@ -152,7 +152,7 @@ func (p *peersBench) measure(k peerKind, systems []peerSystem) (all []peerResult
 		if err != nil {
 			return nil, err
 		}
-		large.Stores, large.Memory, large.Warm = []string{"disk"}, p.diskMemory(), large.Longest
+		large.Stores, large.Memory, large.Longest, large.Warm = []string{"disk"}, p.diskMemory(), 2, 2
 		jobs = append(jobs, large)
 	}
 	for _, system := range systems {

@@ -31,7 +31,7 @@ type peerKind struct {
 const peerParts = 4
 
 var peerKinds = []peerKind{
-	{"text", "text 3 KB", "txt", 256, []string{"local", "s3", "disk"}, nil, peerText},
+	{"text", "text 3 KB", "txt", 256, []string{"local", "s3"}, nil, peerText},
 	{"images", "images 100 KB", "jpg", 64, []string{"local", "s3", "disk"}, nil, func(size int64, _ uint64) iter.Seq[corpus.Sample] {
 		return corpus.Images(corpus.Options{Samples: int(size / 100_000), Seed: 2})
 	}},
@@ -122,7 +122,7 @@ func (p *peersBench) prepare(k peerKind, work string, size int64, part uint64) (
 	}
 	job = peerJob{Parts: job.Parts, Kind: k.id, Field: k.field, Batch: k.batch, Shard: shard, Work: work, S3: p.s3,
 		Packed: filepath.Join(work, "packed"), Files: filepath.Join(work, "files"), Mapped: filepath.Join(work, "rows.bin"),
-		Readings: min(p.times, 3), Longest: 4, Warm: 0.5, Window: 0.8, Patience: 12, Limit: 60}
+		Readings: min(p.times, 3), Longest: 3, Warm: 0.5, Window: 0.8, Patience: 12, Limit: 60}
 	samples := k.samples(size, part)
 	for s := range samples {
 		job.Samples++

@@ -52,7 +52,6 @@ def by_workers(*more):
     """Settings that all systems are tried with, and settings of each system."""
     return [
         {"workers": 0},
-        {"workers": 1, "prefetch_factor": 4},
         {"workers": 2, "prefetch_factor": 4},
         {"workers": 2, "prefetch_factor": 16},
         *({"workers": 2, "prefetch_factor": 4, **m} for m in more),

@@ -207,10 +207,10 @@ class Bench:
         if len(settings) == 1:
             return settings[0], []
         rates, failed = {}, {}
-        windows = (1.5 if store == "s3" else 0.2, 0.2, 0.4)
+        windows = (1 if store == "s3" else 0.2, 0.2, 0.4)
         for i, setting in enumerate(settings):
             try:
-                got, _ = self.once(store, reading, setting, windows, limit=10)
+                got, _ = self.once(store, reading, setting, windows, limit=8)
                 rates[i] = got["samples"] / got["seconds"]
             except measure.Failed as err:
                 failed[i] = err
@@ -229,7 +229,7 @@ class Bench:
 
     def resume(self, store, setting, loaded):
         middle, _ = self.once(store, half, setting)
-        got = [self.once(store, resume, setting, middle)[0] for _ in self.times(2)]
+        got = [self.once(store, resume, setting, middle)[0] for _ in self.times(0 if store == "s3" else 1)]
         if any(r["seconds"] is None for r in got):
             return {"resume": [], "way": f"the right sample did not come, {max(r['passed'] for r in got)} others did"}
         passed = statistics.median(r["passed"] for r in got)

@@ -58,7 +58,7 @@ class Files(data.System):
     objects = REMOTE
 
     def folder(self, form=""):
-        return self.job["files"]
+        return self.job["mapped" if self.kind == "tokens" else "files"]
 
     def settings(self, store):
         counts = (8,) if store == "s3" else (0, 1, 2)  # which wait, most of the time
@@ -72,7 +72,7 @@ class Files(data.System):
 
     def source(self, place):
         if self.kind == "tokens":
-            return Rows(self.job["mapped"])
+            return Rows(self.folder())
         names = sorted(os.path.relpath(os.path.join(at, name), self.folder()) for at, _, files in os.walk(self.folder()) for name in files)
         if place.s3:
             return Objects(place.s3, [f"{self.prefix()}/{name}" for name in names[:REMOTE]])

@@ -184,7 +184,7 @@ class Lance(Table):
         lancedb.connect(folder).create_table("x", self.arrow())
 
     def settings(self, store):
-        return [*({"workers": 0, "read_batch_size": size} for size in (64, 256, 1024, 4096)), {"workers": 2, "prefetch_factor": 4, "read_batch_size": 1024}]
+        return [*({"workers": 0, "read_batch_size": size} for size in (64, 256, 1024)), {"workers": 2, "prefetch_factor": 4, "read_batch_size": 1024}]
 
     def options(self, place):
         s3 = place.s3 and {"aws_endpoint": place.s3["endpoint"], "aws_region": place.s3["region"], "allow_http": "true"}
