@@ -116,9 +116,7 @@ func refuseFile(arg string) error {
 		return nil //nolint:nilerr // a missing folder has an error of its own
 	}
 	folder, name := filepath.Split(arg)
-	if folder == "" {
-		folder = "."
-	}
+	folder = cmp.Or(folder, ".")
 	_, err = os.Stat(filepath.Join(folder, format.ManifestName))
 	switch packed := err == nil; {
 	case packed && strings.HasPrefix(name, "manifest"):

@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -111,11 +112,7 @@ var arrowEndings = []string{".arrow", ".arrows", ".feather", ".ipc"}
 
 // isArrow reports whether a file is read as Arrow.
 func (f *parquetFile) isArrow() bool {
-	name := f.As
-	if name == "" {
-		name = strings.ToLower(path.Ext(f.Path))
-	}
-	return slices.Contains(arrowEndings, name)
+	return slices.Contains(arrowEndings, cmp.Or(f.As, strings.ToLower(path.Ext(f.Path))))
 }
 
 // surveyArrow lists the messages of a file, whose records stand for row groups.

@@ -317,22 +317,19 @@ func (l *large) open(ctx context.Context) (objstore.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := obj.Info(ctx)
-	if err == nil {
-		err = l.same(info)
-	}
-	if err != nil {
+	if err := l.same(obj.Info(ctx)); err != nil {
 		obj.Close()
 		return nil, err
 	}
 	return obj, nil
 }
 
-func (l *large) same(info objstore.Info) error {
-	if info.Size != l.info.Size || info.ETag != l.info.ETag {
-		return fmt.Errorf("%s: %w while it was packed: pack again when nothing writes to it", l.name, objstore.ErrChanged)
+// same returns err, or objstore.ErrChanged if info describes another file.
+func (l *large) same(info objstore.Info, err error) error {
+	if err == nil && (info.Size != l.info.Size || info.ETag != l.info.ETag) {
+		err = fmt.Errorf("%s: %w while it was packed: pack again when nothing writes to it", l.name, objstore.ErrChanged)
 	}
-	return nil
+	return err
 }
 
 // check compares a file of this machine after it was read; a store reads the version that it opened.
@@ -340,11 +337,7 @@ func (l *large) check(ctx context.Context) error {
 	if objstore.TraitsOf(l.store).Remote() {
 		return nil
 	}
-	info, err := l.store.Stat(ctx, l.name)
-	if err == nil {
-		err = l.same(info)
-	}
-	return err
+	return l.same(l.store.Stat(ctx, l.name))
 }
 
 // Open implements writer.Payload.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
@@ -34,10 +35,7 @@ func croppingOf(q url.Values) (*cropping, error) {
 	if size == "" {
 		return nil, nil
 	}
-	c := &cropping{Crop: q.Get("crop"), Flip: q.Get("flip") != "", Scale: [2]float64{0.08, 1}, Ratio: [2]float64{3.0 / 4, 4.0 / 3}}
-	if c.Crop == "" {
-		c.Crop = "center"
-	}
+	c := &cropping{Crop: cmp.Or(q.Get("crop"), "center"), Flip: q.Get("flip") != "", Scale: [2]float64{0.08, 1}, Ratio: [2]float64{3.0 / 4, 4.0 / 3}}
 	numbers := [2]float64{}
 	if !pair(size, &numbers) && !pair(size+","+size, &numbers) || numbers[0] > 1<<14 || numbers[1] > 1<<14 {
 		return nil, wrong("size: %q is neither a number of pixels nor a height and a width, such as 224,320", clean(size, 40))

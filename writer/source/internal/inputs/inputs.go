@@ -61,23 +61,19 @@ func (f *File) Reopen(ctx context.Context) (objstore.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := obj.Info(ctx)
-	if err == nil {
-		err = f.Same(info)
-	}
-	if err != nil {
+	if err := f.same(obj.Info(ctx)); err != nil {
 		obj.Close()
 		return nil, err
 	}
 	return obj, nil
 }
 
-// Same returns objstore.ErrChanged if info describes another file than Open opened.
-func (f *File) Same(info objstore.Info) error {
-	if info.Size != f.Info.Size || info.ETag != f.Info.ETag {
-		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
+// same returns err, or objstore.ErrChanged if info describes another file than Open opened.
+func (f *File) same(info objstore.Info, err error) error {
+	if err == nil && (info.Size != f.Info.Size || info.ETag != f.Info.ETag) {
+		err = fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
 	}
-	return nil
+	return err
 }
 
 // Unchanged returns objstore.ErrChanged if the file is not the one that Open opened. It is called
@@ -88,10 +84,7 @@ func (f *File) Unchanged(ctx context.Context, obj objstore.Object) error {
 	if err == nil && !f.Remote {
 		info, err = f.Store.Stat(ctx, f.Name)
 	}
-	if err == nil {
-		err = f.Same(info)
-	}
-	return err
+	return f.same(info, err)
 }
 
 // Version tells info apart from another file of its name and size: by the ETag, or by the
