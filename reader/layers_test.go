@@ -367,7 +367,7 @@ func TestLayersRefused(t *testing.T) {
 		says           []string
 	}{
 		{[]string{"other"}, nil, format.ErrMismatch, []string{"layer other", "digest"}},
-		{[]string{"base"}, nil, format.ErrMismatch, []string{"layer base", "no layer"}},
+		{[]string{"base"}, nil, format.ErrMismatch, []string{"layer base", "not a layer"}},
 		{[]string{"caption", "again"}, nil, nil, []string{`field "caption"`, "layer caption", "layer again"}},
 		{[]string{"same"}, []string{"jpg"}, nil, []string{`field "txt"`, "the data set", "layer same", "replaces"}},
 		{[]string{"text", "twice"}, nil, nil, []string{`field "txt"`, "layer text", "layer twice", "both replace"}},

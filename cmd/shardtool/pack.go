@@ -34,8 +34,7 @@ In arrays (.npy, .npz; of token ids also .bin with --raw-dtype) each row is a sa
 --include and --exclude choose files, whose bytes and names then decide the kind. Unknown kinds, and two kinds in a folder, are refused; --as forces a kind.
 
 The source '-' is standard input: a tar archive, or what --stdin-format names, compressed or not. It is read as it
-arrives, except Parquet and zip, which are copied to a temporary file first. It cannot be packed
-with --resume or --parts.
+arrives; Parquet and zip are copied to a temporary file first. It cannot be packed with --resume or --parts.
 
 Data sets, on disk or in a store, can be packed again: to change the size of their shards, to join several, or to take
 a part of one by --share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).
