@@ -80,7 +80,7 @@ def test_samples_first(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 3), "<i4"), "label": [1, 2]}, r"late0.*field \"x\" is an array.*earlier samples have.*layout=\"samples\""),
         ({"x": X[:2]}, r"late0.*1 fields, earlier samples have 2.*layout=\"samples\""),
         ({"x": X[:2], "other": [1, 2]}, r"late0.*field \"other\", earlier samples have \"label\".*layout=\"samples\""),
-        ({"x": X[:2], "label": [1, 2], "text": ["a", "b"]}, r"late0.*field \"text\".*no .npy file.*layout=\"samples\""),
+        ({"x": X[:2], "label": [1, 2], "text": ["a", "b"]}, r"late0.*field \"text\".*not an .npy file.*layout=\"samples\""),
     ],
 )
 def test_later_samples(tmp_path: Path, later: Dict[str, Any], message: str) -> None:

@@ -203,7 +203,7 @@ def test_reader_is_killed(small: Path, tmp_path: Path, hosts: bool) -> None:
     for lines in got[1:]:
         ((kind, message),) = errors(lines)
         assert kind == "ServerDiedError" and "which reads for its peers, ended without closing its loader: it was killed" in message
-        assert len(batches(lines)) >= 4
+        assert hosts or len(batches(lines)) >= 4  # with a process, what it had sent to another host may be lost
 
 
 def test_other_peer_is_killed(small: Path, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_numbers_need_no_library(small: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with shardtool.open(small, fields={"cls": "int"}) as ds:
         assert ds[7] == {"cls": 7}
-    with pytest.raises(shardtool.ConfigError, match="torch is not installed"):
+    with pytest.raises(shardtool.ConfigError, match="torch, which is not installed"):
         shardtool.open(small, fields={"x.npy": "npy"})
 
 

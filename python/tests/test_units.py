@@ -330,7 +330,7 @@ def test_refused(docs: str) -> None:
         ({"units": Pack(8, ["input_ids"])}, "longer than the length of 8"),
         ({"units": Pack(L, ["ids"], long="split")}, "the data set has no field 'ids', it has input_ids.npy, labels.npy"),
         ({"units": Pack(L, ["input_ids"], by="frames")}, 'no integer attribute "frames"'),
-        ({"units": Pack(L, ["tokens.txt"], long="split")}, "no .npy file"),
+        ({"units": Pack(L, ["tokens.txt"], long="split")}, "not an .npy file"),
         ({"units": Bucket(10, by="tokens")}, "longer than the budget of 10"),
     ):
         with (
