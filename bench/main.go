@@ -89,7 +89,7 @@ func main() {
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	flag.StringVar(&o.old, "old", "", "compare with an older `revision` of git, or with a folder that has one checked out: both programs run each group in turn")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of old and new program with -old")
-	flag.StringVar(&o.interpreter, "python", "", "a Python `interpreter` that has the packages of bench/requirements.txt")
+	flag.StringVar(&o.interpreter, "python", os.Getenv("BENCH_PYTHON"), "a Python `interpreter` that has the packages of bench/requirements.txt")
 	flag.StringVar(&o.markdown, "markdown", "", "put tables into these Markdown `files`, a,b, between the comments that say where")
 	flag.Parse()
 	if o.only = strings.Split(*only, ","); *only == "all" {
@@ -134,6 +134,7 @@ func run(o options) error {
 	}
 	defer os.RemoveAll(tmp)
 	if o.old != "" {
+		_ = os.Setenv("BENCH_PYTHON", o.interpreter) // both programs inherit it; the older may not know the flag
 		return runOld(ctx, tmp, o)
 	}
 	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}, interpreter: o.interpreter}
