@@ -101,48 +101,66 @@ func timeUnit(unit time.Duration) schema.TimeUnitType {
 	return schema.TimeUnitMillis
 }
 
-func (l *leaf) schema(name string) (schema.Node, error) {
-	var logical schema.LogicalType = schema.NoLogicalType{}
-	physical, length := parquet.Types.ByteArray, -1
+// physical returns the physical type of the values, and the length of fixed ones, else -1.
+func (l *leaf) physical() (is parquet.Type, length int) {
 	switch l.Base {
 	case kinds.Int, kinds.Uint:
-		if physical = parquet.Types.Int32; l.Bits == 64 {
-			physical = parquet.Types.Int64
+		if l.Bits == 64 {
+			return parquet.Types.Int64, -1
 		}
-		logical = schema.NewIntLogicalType(int8(l.Bits), l.Base == kinds.Int)
+		return parquet.Types.Int32, -1
 	case kinds.Float:
 		switch l.Bits {
 		case 16:
-			physical, length, logical = parquet.Types.FixedLenByteArray, 2, schema.Float16LogicalType{}
+			return parquet.Types.FixedLenByteArray, 2
 		case 32:
-			physical = parquet.Types.Float
-		default:
-			physical = parquet.Types.Double
+			return parquet.Types.Float, -1
 		}
+		return parquet.Types.Double, -1
 	case kinds.Bool:
-		physical = parquet.Types.Boolean
+		return parquet.Types.Boolean, -1
+	case kinds.Fixed:
+		return parquet.Types.FixedLenByteArray, l.Bits
+	case kinds.Decimal:
+		return parquet.Types.FixedLenByteArray, l.decimalBytes()
+	case kinds.Time:
+		if l.Unit >= time.Millisecond {
+			return parquet.Types.Int32, -1
+		}
+		return parquet.Types.Int64, -1
+	case kinds.Timestamp, kinds.Duration:
+		return parquet.Types.Int64, -1
+	case kinds.Date, kinds.Null:
+		return parquet.Types.Int32, -1
+	}
+	return parquet.Types.ByteArray, -1
+}
+
+func (l *leaf) schema(name string) (schema.Node, error) {
+	var logical schema.LogicalType = schema.NoLogicalType{}
+	switch l.Base {
+	case kinds.Int, kinds.Uint:
+		logical = schema.NewIntLogicalType(int8(l.Bits), l.Base == kinds.Int)
+	case kinds.Float:
+		if l.Bits == 16 {
+			logical = schema.Float16LogicalType{}
+		}
 	case kinds.Text:
 		logical = schema.StringLogicalType{}
 	case kinds.JSON:
 		logical = schema.JSONLogicalType{}
-	case kinds.Fixed:
-		physical, length = parquet.Types.FixedLenByteArray, l.Bits
 	case kinds.Date:
-		physical, logical = parquet.Types.Int32, schema.DateLogicalType{}
+		logical = schema.DateLogicalType{}
 	case kinds.Time:
-		if physical = parquet.Types.Int64; l.Unit >= time.Millisecond {
-			physical = parquet.Types.Int32
-		}
 		logical = schema.NewTimeLogicalType(false, timeUnit(l.Unit))
 	case kinds.Timestamp:
-		physical, logical = parquet.Types.Int64, schema.NewTimestampLogicalType(l.Zone, timeUnit(l.Unit))
-	case kinds.Duration:
-		physical = parquet.Types.Int64
+		logical = schema.NewTimestampLogicalType(l.Zone, timeUnit(l.Unit))
 	case kinds.Decimal:
-		physical, length, logical = parquet.Types.FixedLenByteArray, l.decimalBytes(), schema.NewDecimalLogicalType(int32(l.Precision), int32(l.Scale))
+		logical = schema.NewDecimalLogicalType(int32(l.Precision), int32(l.Scale))
 	case kinds.Null:
-		physical, logical = parquet.Types.Int32, schema.NullLogicalType{}
+		logical = schema.NullLogicalType{}
 	}
+	physical, length := l.physical()
 	return schema.NewPrimitiveNodeLogical(name, parquet.Repetitions.Optional, logical, physical, length, -1)
 }
 
@@ -292,10 +310,9 @@ func (l *leaf) text(data []byte) error {
 
 // integer adds an integer to the slice of the leaf's physical type.
 func (l *leaf) integer(i int64) {
-	switch {
-	case l.Base == kinds.Date, l.Base == kinds.Time && l.Unit >= time.Millisecond, (l.Base == kinds.Int || l.Base == kinds.Uint) && l.Bits < 64:
+	if is, _ := l.physical(); is == parquet.Types.Int32 {
 		l.i32 = append(l.i32, int32(i))
-	default:
+	} else {
 		l.i64 = append(l.i64, i)
 	}
 }
@@ -303,9 +320,13 @@ func (l *leaf) integer(i int64) {
 // decimal adds a decimal, in two's complement.
 func (l *leaf) decimal(text string) error {
 	digits, fraction, _ := strings.Cut(text, ".")
+	bad := errors.New("it is not written so")
+	if len(fraction) > l.Scale || len(text) > 2*len("-.")+76 { // before it is parsed: the time of that is quadratic
+		return bad
+	}
 	n, ok := new(big.Int).SetString(digits+fraction+strings.Repeat("0", max(0, l.Scale-len(fraction))), 10)
-	if !ok || len(fraction) > l.Scale || len(text) > 2*len("-.")+76 {
-		return errors.New("it is not written so")
+	if !ok {
+		return bad
 	}
 	if len(new(big.Int).Abs(n).String()) > l.Precision {
 		return errors.New("it has more digits")
