@@ -72,6 +72,10 @@ for name, new, compression, rows in (
 ):
     with new(f"{R}/{name}", T.schema, options=ipc.IpcWriteOptions(compression=compression)) as w:
         w.write_table(T, rows)
+at = T.schema.get_field_index("dict")
+plain = T.set_column(at, "dict", T["dict"].cast(pa.string()))
+with ipc.new_file(f"{R}/plain.arrow", plain.schema) as w:
+    w.write_table(plain, 5)
 small = pa.table({"id": ["a", "b", "c"], "word": pa.array(["x", "y", "x"]).dictionary_encode(), "n": [[1, 2], [], [3]]})
 with ipc.new_stream(f"{R}/small.arrows", small.schema, options=ipc.IpcWriteOptions(emit_dictionary_deltas=True)) as w:
     w.write_table(small)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
@@ -28,6 +29,7 @@ type arrowReader struct {
 	limit  int64 // of the decoded size of a message
 
 	ipc       *ipc.Reader
+	plain     bool           // its records may be stored as they are
 	from      *stream.Stream // of a remote file, at pos
 	cancel    context.CancelFunc
 	pos       int64
@@ -67,8 +69,8 @@ func (a *arrowReader) explain(err error) error {
 	return corruptf("it does not decode: %w", err)
 }
 
-// records decodes records number no.
-func (a *arrowReader) records(no int) (rec arrow.Record, err error) {
+// records decodes records number no. Their columns are valid until the next call.
+func (a *arrowReader) records(no int) (columns []arrow.ArrayData, err error) {
 	want := -1
 	for i, m := range a.list {
 		if m.kind == ipcRecords {
@@ -85,11 +87,25 @@ func (a *arrowReader) records(no int) (rec arrow.Record, err error) {
 		}
 	}
 	a.want = want
-	if rec, err = a.ipc.Read(); err != nil {
+	if a.plain {
+		meta, body, err := a.fetch(a.list[want])
+		if err != nil {
+			return nil, a.explain(err)
+		}
+		if columns = columnsOf(meta, body, a.ipc.Schema()); columns != nil {
+			return columns, nil
+		}
+		a.plain = false
+	}
+	rec, err := a.ipc.Read()
+	if err != nil {
 		a.ipc = nil
 		return nil, a.explain(err)
 	}
-	return rec, nil
+	for _, column := range rec.Columns() {
+		columns = append(columns, column.Data())
+	}
+	return columns, nil
 }
 
 // Message implements ipc.MessageReader.
@@ -102,15 +118,28 @@ func (a *arrowReader) Message() (*ipc.Message, error) {
 	}
 	m := a.list[a.next]
 	a.next++
+	meta, body, err := a.fetch(m)
+	if err != nil {
+		return nil, err
+	}
+	t := ipcTable(meta)
+	if head, ok := ipcChild(&t, 8); ok && m.kind == ipcSchema { // little-endian
+		a.plain = head.GetInt16Slot(4, 0) == 0 && !slices.ContainsFunc(a.list, func(m message) bool { return m.kind == ipcDictionary })
+	}
+	return ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(body)), nil
+}
+
+// fetch reads a message and checks it. It is valid until the next call.
+func (a *arrowReader) fetch(m message) (meta, body []byte, err error) {
 	if a.limit > 0 && m.meta+m.body > a.limit {
-		return nil, fmt.Errorf("%w: %d bytes of records are stored together, more than the limit of %d", ErrPageMemory, m.body, a.limit)
+		return nil, nil, fmt.Errorf("%w: %d bytes of records are stored together, more than the limit of %d", ErrPageMemory, m.body, a.limit)
 	}
 	a.buf = resize(a.buf, int(m.meta+m.body))
 	if err := a.read(m.off); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	lead, _ := prefix(a.buf)
-	meta, body := a.buf[lead:m.meta:m.meta], a.buf[m.meta:]
+	meta, body = a.buf[lead:m.meta:m.meta], a.buf[m.meta:]
 	if m.kind != ipcSchema {
 		size, err := decodedSize(meta, body, m.kind)
 		if err == nil && size > plausible && size/1024 > m.body {
@@ -124,10 +153,10 @@ func (a *arrowReader) Message() (*ipc.Message, error) {
 			err = fmt.Errorf("%w: records take %d bytes together, more than the limit of %d", ErrPageMemory, size, a.limit)
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(body)), nil
+	return meta, body, nil
 }
 
 // read fills buf from off on. Remote files are read ahead.

@@ -58,7 +58,7 @@ func TestArrowValues(t *testing.T) {
 	if len(want) < 20 {
 		t.Fatalf("%d rows", len(want))
 	}
-	for _, name := range []string{"file.arrow", "stream.arrows", "lz4.arrow", "zstd.arrows"} {
+	for _, name := range []string{"file.arrow", "plain.arrow", "stream.arrows", "lz4.arrow", "zstd.arrows"} {
 		for _, remote := range []bool{false, true} {
 			src, err := arrowSource(t, arrowFile(t, name), remote, opt)
 			if err != nil {
@@ -160,7 +160,7 @@ func attemptArrow(t *testing.T, what string, content []byte) (failed bool) {
 
 // TestArrowDamaged cuts files anywhere, which is always found, and flips bytes.
 func TestArrowDamaged(t *testing.T) {
-	for _, name := range []string{"small.arrows", "union.arrow", "lz4.arrow", "zstd.arrows"} {
+	for _, name := range []string{"small.arrows", "plain.arrow", "union.arrow", "lz4.arrow", "zstd.arrows"} {
 		content := arrowFile(t, name)
 		if attemptArrow(t, name, content) && name != "union.arrow" {
 			t.Fatalf("%s is not whole", name)
@@ -234,7 +234,7 @@ func TestArrowLabels(t *testing.T) {
 
 // FuzzArrow: no file causes a panic, a hang or a large allocation.
 func FuzzArrow(f *testing.F) {
-	for _, name := range []string{"small.arrows", "union.arrow"} {
+	for _, name := range []string{"small.arrows", "plain.arrow", "union.arrow"} {
 		f.Add(arrowFile(f, name))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/apache/arrow/go/v17/arrow/array"
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
@@ -39,6 +40,7 @@ type group struct {
 	fields []writer.Field
 	attrs  []format.AttrValue
 	buf    []byte
+	text   []byte // origin and key
 }
 
 // errNever means that no row of a row group can match the filters.
@@ -155,28 +157,25 @@ func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error
 
 // openRecords decodes the records of the group, and gives each column its array.
 func (g *group) openRecords(f *openedFile) error {
-	rec, err := f.arrow.records(g.no)
+	columns, err := f.arrow.records(g.no)
 	if err != nil {
 		return err
-	}
-	if rec.NumRows() != g.rows {
-		return corruptf("its records %d have %d rows, and %d were listed", g.no, rec.NumRows(), g.rows)
 	}
 	for _, c := range g.plan.columns {
 		if c.node == nil || c.constant {
 			continue
 		}
-		cells := rec.Column(slices.Index(f.of.columns, c.node))
+		cells := columns[slices.Index(f.of.columns, c.node)]
 		if int64(cells.Len()) != g.rows {
 			return g.fail(c, corruptf("it has %d of %d rows", cells.Len(), g.rows))
 		}
-		if err := checkData(cells.Data()); err != nil {
+		if err := checkData(cells); err != nil {
 			return g.fail(c, err)
 		}
 		for len(c.parts) <= c.node.last-c.node.first {
 			c.parts = append(c.parts, &entries{})
 		}
-		c.cells = cells
+		c.cells = array.MakeFromData(cells)
 	}
 	return nil
 }
@@ -201,13 +200,18 @@ func (g *group) fail(c *column, err error) error {
 	return fmt.Errorf("%s %d, column %s, row %d: %w", g.unit, g.no, c.name, g.row, err)
 }
 
-// origin returns the position of the current row.
-func (g *group) origin() string {
-	b := make([]byte, 0, len(g.path)+40)
-	b = append(append(append(append(b, g.path...), ": "...), g.unit...), ' ')
+// names returns the position of the current row, and its key if no column has it.
+func (g *group) names(row int64) (origin, key string) {
+	b := append(append(append(append(g.text[:0], g.path...), ": "...), g.unit...), ' ')
 	b = strconv.AppendInt(b, int64(g.no), 10)
-	b = append(b, ", row "...)
-	return string(strconv.AppendInt(b, g.row, 10))
+	b = strconv.AppendInt(append(b, ", row "...), g.row, 10)
+	end := len(b)
+	if g.plan.key == nil {
+		b = fields.AppendRowKey(b, g.stem, row)
+	}
+	g.text = b
+	all := string(b) // one allocation for both
+	return all[:end], all[end:]
 }
 
 // load reads the column's value of the next row, which is row number row.
@@ -268,7 +272,8 @@ func (c *column) loadFile() (def int16, err error) {
 
 // next reads a row. ok is false if a filter drops the row.
 func (g *group) next() (s writer.Sample, ok bool, err error) {
-	origin, row := g.origin(), g.first+g.row
+	row := g.first + g.row
+	origin, key := g.names(row)
 	skip := func(err error) (writer.Sample, bool, error) {
 		wanted := g.plan.nulls == source.NullsSkip && errors.Is(err, source.ErrNulls)
 		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.path, Row: row + 1, Err: err, LeaveOut: wanted}
@@ -293,8 +298,10 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 	if g.plan.where != nil && !g.plan.where.Holds(func(i int) bool { return g.plan.filters[i].holds() }) {
 		return s, false, nil
 	}
-	if s.Key, err = g.key(row); err != nil {
-		return skip(err)
+	if s.Key = key; g.plan.key != nil {
+		if s.Key, err = g.key(g.plan.key); err != nil {
+			return skip(err)
+		}
 	}
 	s.Origin, s.Source, s.Row = origin, g.path, row+1
 	if err := g.sample(); err != nil {
@@ -342,7 +349,7 @@ func (g *group) sample() error {
 func (g *group) empty() {
 	for _, c := range g.plan.columns {
 		if c.field {
-			g.fields = append(g.fields, writer.Field{Name: c.fieldName(c.extensions()[0])})
+			g.fields = append(g.fields, writer.Field{Name: c.usual})
 		}
 	}
 }
@@ -373,11 +380,7 @@ func (g *group) load() error {
 	return nil
 }
 
-func (g *group) key(row int64) (string, error) {
-	c := g.plan.key
-	if c == nil {
-		return fields.RowKey(g.stem, row), nil
-	}
+func (g *group) key(c *column) (string, error) {
 	if c.null {
 		return "", fmt.Errorf("the key, column %s, is null: leave such rows out by the condition '%s is not null'", c.name, c.name)
 	}
@@ -390,18 +393,18 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 	begin := len(g.buf)
 	switch c.form {
 	case formRaw:
-		return c.fieldName(c.extensions()[0]), c.v.b, nil
+		return c.usual, c.v.b, nil
 	case formText:
 		if err := c.node.leaf.checkTime(c.v); err != nil {
 			return "", nil, err
 		}
 		g.buf = c.node.leaf.appendText(g.buf, c.v)
-		return c.fieldName(c.extensions()[0]), g.buf[begin:len(g.buf):len(g.buf)], nil
+		return c.usual, g.buf[begin:len(g.buf):len(g.buf)], nil
 	case formScalar:
 		s := c.node.leaf.scalar
 		dtype, _ := s.dtype()
 		g.buf = s.appendRaw(npy.AppendHeader[int](g.buf, dtype), c.v)
-		return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
+		return c.usual, g.buf[begin:len(g.buf):len(g.buf)], nil
 	case formFile:
 		if c.v.b == nil {
 			return "", nil, fmt.Errorf("its bytes are null, and the file %q is stored elsewhere: write the data set again with the files embedded", c.path.b)

@@ -44,6 +44,7 @@ type column struct {
 	base   string // field name, without extension
 	form   form
 	names  map[string]string // field names, by extension
+	usual  string            // the one with the first of extensions
 	wanted bool              // it is read
 
 	// constant reports that the column is of the folders of files; first is then its type.
@@ -56,10 +57,13 @@ type column struct {
 	parts  []*entries
 	cells  arrow.Array // of Arrow records, in place of leaves
 	row    int         // in cells
-	// State of the current row. v and path are set only for forms that take one value.
-	null bool
-	v    value
-	path value
+	cell               // of the current row
+}
+
+// cell is a column's value in a row. v and path are set only for forms that take one value.
+type cell struct {
+	null    bool
+	v, path value
 }
 
 // attr is an attribute and the column of its values.
@@ -276,6 +280,7 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 			return writer.Optionf("columns: column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
 		}
 		c.wanted = true
+		c.usual = c.fieldName(c.extensions()[0])
 		for _, ext := range c.extensions() {
 			name := c.fieldName(ext)
 			if err := format.CheckField(name); err != nil || name == "" {
