@@ -81,9 +81,5 @@ func BaseOf(m *Manifest, shards int, replaces []string) *Base {
 		shards = len(m.Shards)
 	}
 	first := &Manifest{Shards: m.Shards[:shards]}
-	b := &Base{Digest: first.digest(), Shards: uint32(shards), Replaces: replaces}
-	for i := range first.Shards {
-		b.Samples += first.Shards[i].Samples
-	}
-	return b
+	return &Base{Digest: first.digest(), Shards: uint32(shards), Samples: SumSamples(first.Shards), Replaces: replaces}
 }

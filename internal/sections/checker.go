@@ -110,12 +110,15 @@ func (c *contentChecker) End() error {
 	return nil
 }
 
-func (c *contentChecker) fail(err error) error {
+func (c *contentChecker) fail(err error) error { return c.cur.ix.fail(c.cur.Sample, c.off, err) }
+
+// fail is the error of a block at an offset, in a sample.
+func (ix *ShardIndex) fail(sample int, off int64, err error) error {
 	key := ""
-	if c.cur.Sample < c.cur.ix.Keys.Len() {
-		key = c.cur.ix.Keys.At(c.cur.Sample)
+	if sample < ix.Keys.Len() {
+		key = ix.Keys.At(sample)
 	}
-	return damage.InSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
+	return damage.InSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, off))
 }
 
 // foreignChecker is the BlockChecker of a foreign archive.
@@ -201,13 +204,7 @@ func (c *foreignChecker) End() error {
 	return nil
 }
 
-func (c *foreignChecker) fail(err error) error {
-	key := ""
-	if i := max(c.cur.Sample-1, 0); i < c.ix.Keys.Len() {
-		key = c.ix.Keys.At(i)
-	}
-	return damage.InSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
-}
+func (c *foreignChecker) fail(err error) error { return c.ix.fail(max(c.cur.Sample-1, 0), c.off, err) }
 
 // rowChecker is the BlockChecker of a stacked shard.
 type rowChecker struct {

@@ -23,14 +23,11 @@ func (t *Tail) Cold() (off, n int64) {
 func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
 	off, _ := t.Cold()
 	d, err := t.decoder(cold)
-	if err != nil {
-		return nil, format.At(off, err)
+	var ix *ShardIndex
+	if err == nil {
+		ix, err = d.decode()
 	}
-	ix, err := d.decode()
-	if err != nil {
-		return nil, format.At(off, err)
-	}
-	return ix, nil
+	return ix, format.At(off, err)
 }
 
 // DecodeColumns is DecodeCold for attributes alone: their columns in the order of names. The column
@@ -38,20 +35,13 @@ func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
 func (t *Tail) DecodeColumns(cold []byte, names []string) ([]AttrColumn, error) {
 	off, _ := t.Cold()
 	d, err := t.decoder(cold)
-	if err != nil {
-		return nil, format.At(off, err)
-	}
 	columns := make([]AttrColumn, len(names))
 	for i, a := range t.Attributes {
-		k := slices.Index(names, a.Name)
-		if k < 0 {
-			continue
-		}
-		if columns[k], err = d.attribute(i); err != nil {
-			return nil, format.At(off, err)
+		if k := slices.Index(names, a.Name); k >= 0 && err == nil {
+			columns[k], err = d.attribute(i)
 		}
 	}
-	return columns, nil
+	return columns, format.At(off, err)
 }
 
 // decoder checks the header of COLD and notes its hash.

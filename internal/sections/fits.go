@@ -55,8 +55,5 @@ func (t *Tables) prefix(shards uint64) (digest format.Hash, samples uint64, err 
 		}
 	}
 	m := &Manifest{Shards: all[:shards]}
-	for i := range m.Shards {
-		samples += m.Shards[i].Samples
-	}
-	return m.digest(), samples, nil
+	return m.digest(), SumSamples(m.Shards), nil
 }

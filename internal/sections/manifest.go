@@ -169,6 +169,14 @@ type ShardEntry struct {
 	Rows []format.Row
 }
 
+// SumSamples returns the number of samples of shards.
+func SumSamples(shards []ShardEntry) (n uint64) {
+	for i := range shards {
+		n += shards[i].Samples
+	}
+	return n
+}
+
 // Manifest is the content of the tables of one generation.
 type Manifest struct {
 	// Generation counts from 1. Parent names the tables of the generation before; it is empty for
@@ -345,17 +353,13 @@ func partSections(part uint32, shards []ShardEntry) ([]section.Raw, Part, error)
 		section.Column(typeShardSmp, part, true, samples), section.Column(typeShardBlk, part, true, blocks),
 		section.Column(typeShardRows, part, true, nrows), {Kind: typeHashes, Part: part, Critical: true, Raw: hashes}, krng,
 	}
-	if !damage.AllZero(foreign) {
-		secs = append(secs, section.Raw{Kind: typeForeign, Part: part, Critical: true, Raw: foreign})
-	}
-	if !damage.AllZero(sidecars) {
-		secs = append(secs, section.Raw{Kind: typeSidecars, Part: part, Critical: true, Raw: sidecars})
-	}
-	if !damage.AllZero(indexes) {
-		secs = append(secs, section.Raw{Kind: typeIndexHash, Part: part, Raw: indexes})
-	}
-	if !damage.AllZero(purged) {
-		secs = append(secs, section.Raw{Kind: typePurged, Part: part, Critical: true, Raw: purged})
+	for _, s := range []section.Raw{
+		{Kind: typeForeign, Critical: true, Raw: foreign}, {Kind: typeSidecars, Critical: true, Raw: sidecars},
+		{Kind: typeIndexHash, Raw: indexes}, {Kind: typePurged, Critical: true, Raw: purged},
+	} {
+		if s.Part = part; !damage.AllZero(s.Raw) {
+			secs = append(secs, s)
+		}
 	}
 	if raw, ok := appendLayouts(shards); ok {
 		secs = append(secs, section.Raw{Kind: section.KindLayout, Part: part, Critical: true, Raw: raw})

@@ -3,9 +3,37 @@ package sections
 import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/damage"
+	"github.com/shardtool/shardtool/internal/section"
 )
 
-// The sections of shards that a part of the tables has only where they say something (SPEC 6.2).
+// optional are the sections of shards that a part of the tables has only where they say something
+// (SPEC 6.2).
+var optional = []struct {
+	kind   string
+	decode func(raw []byte, shards []ShardInfo) error
+}{
+	{typeForeign, decodeForeign},
+	{typeSidecars, fixed(typeSidecars, len(SidecarTag{}), func(s *ShardInfo, raw []byte) { copy(s.Index.Sidecar[:], raw) })},
+	{typeIndexHash, fixed(typeIndexHash, 2*len(format.Hash{}), func(s *ShardInfo, raw []byte) {
+		copy(s.Index.Hash.Cold[:], raw[copy(s.Index.Hash.Hot[:], raw):])
+	})},
+	{typePurged, fixed(typePurged, len(format.Hash{}), func(s *ShardInfo, raw []byte) { copy(s.Purged[:], raw) })},
+	{section.KindLayout, decodeLayouts},
+	{section.KindKeyNumbers, decodeNumbered},
+}
+
+// fixed returns the decoder of a section that has n bytes for each shard.
+func fixed(kind string, n int, set func(s *ShardInfo, raw []byte)) func(raw []byte, shards []ShardInfo) error {
+	return func(raw []byte, shards []ShardInfo) error {
+		if len(raw) != n*len(shards) {
+			return damage.Errorf("section %s has %d bytes for %d shards", kind, len(raw), len(shards))
+		}
+		for i := range shards {
+			set(&shards[i], raw[n*i:])
+		}
+		return nil
+	}
+}
 
 // decodeForeign decodes which shards of a part are foreign: one bit each.
 func decodeForeign(bits []byte, shards []ShardInfo) error {
@@ -14,41 +42,6 @@ func decodeForeign(bits []byte, shards []ShardInfo) error {
 	}
 	for i := range shards {
 		shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
-	}
-	return nil
-}
-
-// decodeSidecars decodes the tags in the names of a part's sidecars.
-func decodeSidecars(tags []byte, shards []ShardInfo) error {
-	const n = len(SidecarTag{})
-	if len(tags) != n*len(shards) {
-		return damage.Errorf("section %s has %d bytes for %d shards", typeSidecars, len(tags), len(shards))
-	}
-	for i := range shards {
-		copy(shards[i].Index.Sidecar[:], tags[n*i:])
-	}
-	return nil
-}
-
-// decodeIndexHashes decodes the identities of a part's indexes.
-func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
-	if len(raw) != 2*len(format.Hash{})*len(shards) {
-		return damage.Errorf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
-	}
-	for i := range shards {
-		raw = raw[copy(shards[i].Index.Hash.Hot[:], raw):]
-		raw = raw[copy(shards[i].Index.Hash.Cold[:], raw):]
-	}
-	return nil
-}
-
-// decodePurged decodes the identities of a part's purged shards.
-func decodePurged(raw []byte, shards []ShardInfo) error {
-	if len(raw) != len(format.Hash{})*len(shards) {
-		return damage.Errorf("section %s has %d bytes for %d shards", typePurged, len(raw), len(shards))
-	}
-	for i := range shards {
-		raw = raw[copy(shards[i].Purged[:], raw):]
 	}
 	return nil
 }

@@ -40,10 +40,7 @@ func Within(numbers []uint64, from, to uint64) []uint64 {
 
 // removedSection is the section of the removed samples; ok is false where there are none.
 func (m *Manifest) removedSection() (s section.Raw, ok bool, err error) {
-	samples := uint64(0)
-	for i := range m.Shards {
-		samples += m.Shards[i].Samples
-	}
+	samples := SumSamples(m.Shards)
 	s = section.Raw{Kind: typeRemoved, Critical: true}
 	for _, numbers := range [][]uint64{m.Removed, m.Purged} {
 		gaps, next := make([]uint64, len(numbers)), uint64(0)

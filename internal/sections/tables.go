@@ -109,10 +109,45 @@ func (t *Tables) open() error {
 }
 
 func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
-	raw, err := get(typeHead)
-	if err != nil {
-		return err
+	var names []string // of fields
+	for _, s := range []struct {
+		kind     string
+		required bool
+		decode   func(raw []byte) error
+	}{
+		{typeHead, true, t.decodeHead},
+		{typeMeta, false, func(raw []byte) (err error) { t.Meta, err = section.DecodeMetadata(raw); return err }},
+		{typeSchema, true, func(raw []byte) error {
+			schema, err := decodeSchema(raw)
+			names, t.Attributes = schema.Fields, schema.Attributes
+			return err
+		}},
+		{typeFields, true, func(raw []byte) error { return t.decodeFields(raw, names) }},
+		{typeParts, true, t.decodeParts},
+		{typeAttrTotal, false, func(raw []byte) (err error) {
+			if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
+				return fmt.Errorf("section %s: %w", typeAttrTotal, err)
+			}
+			return nil
+		}},
+		{typeBase, false, func(raw []byte) (err error) { t.Base, err = decodeBase(raw, t.Shards, t.Samples); return err }},
+		{typeRemoved, false, func(raw []byte) (err error) { t.Removed, t.Purged, err = decodeRemoved(raw, t.Samples); return err }},
+	} {
+		if !s.required && t.object.dir.Find(s.kind, 0) == nil {
+			continue
+		}
+		raw, err := get(s.kind)
+		if err == nil {
+			err = s.decode(raw)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (t *Tables) decodeHead(raw []byte) error {
 	r := section.Reader{Src: raw}
 	t.Generation, t.Parent = r.U64(), r.Str()
 	copy(t.Digest[:], r.Take(len(t.Digest)))
@@ -123,57 +158,19 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if t.Generation == 0 || (t.Parent != "" && !names.IsTables(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
 		return damage.Errorf("generation %d with parent %q", t.Generation, t.Parent)
 	}
-	if t.object.dir.Find(typeMeta, 0) != nil {
-		if raw, err = get(typeMeta); err != nil {
-			return err
-		}
-		if t.Meta, err = section.DecodeMetadata(raw); err != nil {
-			return err
-		}
-	}
-	if raw, err = get(typeSchema); err != nil {
-		return err
-	}
-	schema, err := decodeSchema(raw)
-	if err != nil {
-		return err
-	}
-	t.Attributes = schema.Attributes
-	if raw, err = get(typeFields); err != nil {
-		return err
-	}
-	cols, err := decodeColumns(raw, 4, len(schema.Fields))
+	return nil
+}
+
+func (t *Tables) decodeFields(raw []byte, names []string) error {
+	cols, err := decodeColumns(raw, 4, len(names))
 	if err != nil {
 		return fmt.Errorf("section %s: %w", typeFields, err)
 	}
-	for i, name := range schema.Fields {
+	for i, name := range names {
 		t.Fields = append(t.Fields, format.FieldTotal{Name: name, Samples: cols[0][i], Bytes: cols[1][i], Min: cols[2][i], Max: cols[3][i]})
 		t.PayloadBytes += cols[1][i]
 	}
-	if raw, err = get(typeParts); err != nil {
-		return err
-	}
-	if err := t.decodeParts(raw); err != nil {
-		return err
-	}
-	if err := t.decodeAttrTotals(get); err != nil {
-		return err
-	}
-	if t.object.dir.Find(typeBase, 0) != nil {
-		if raw, err = get(typeBase); err == nil {
-			t.Base, err = decodeBase(raw, t.Shards, t.Samples)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if t.object.dir.Find(typeRemoved, 0) == nil {
-		return nil
-	}
-	if raw, err = get(typeRemoved); err == nil {
-		t.Removed, t.Purged, err = decodeRemoved(raw, t.Samples)
-	}
-	return err
+	return nil
 }
 
 func (t *Tables) decodeParts(raw []byte) error {
@@ -200,21 +197,6 @@ func (t *Tables) decodeParts(raw []byte) error {
 		t.Shards, t.Blocks, t.Samples = t.Shards+p.Shards, t.Blocks+p.Blocks, t.Samples+p.Samples
 		t.Bytes, t.Decoded = t.Bytes+p.Bytes, t.Decoded+p.Decoded
 		t.Parts = append(t.Parts, p)
-	}
-	return nil
-}
-
-// decodeAttrTotals decodes the totals of attributes, if the tables have them.
-func (t *Tables) decodeAttrTotals(get func(kind string) ([]byte, error)) error {
-	if t.object.dir.Find(typeAttrTotal, 0) == nil {
-		return nil
-	}
-	raw, err := get(typeAttrTotal)
-	if err != nil {
-		return err
-	}
-	if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
-		return fmt.Errorf("section %s: %w", typeAttrTotal, err)
 	}
 	return nil
 }
@@ -271,11 +253,6 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.S
 // LoadShards reads what the tables have of a part's shards, except their rows.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
-	optional := []struct {
-		kind   string
-		decode func(raw []byte, shards []ShardInfo) error
-	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged},
-		{section.KindLayout, decodeLayouts}, {section.KindKeyNumbers, decodeNumbered}}
 	for _, o := range optional {
 		if t.object.dir.Find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
