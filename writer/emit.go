@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -218,28 +217,11 @@ func (e *emitter) index(s *openShard) error {
 	hash := s.hasher.Sum()
 	ix.Meta = e.plan.shardMeta(hash, s.end)
 	ix.Skipped = s.notes
-	first, last := ix.Keys.Ends()
-	err := s.write(sections.EndOfArchive(e.plan.opt.Plain))
-	var tail []byte
-	if err == nil {
-		tail, err = sections.AppendTail(nil, ix, e.plan.opt.Plain)
-	}
-	if e.plan.opt.Plain {
-		s.sidecar = tail
-	} else if err == nil {
-		err = s.write(tail)
-	}
+	entry, err := s.finish(ix, hash, e.plan.opt.Plain)
 	if err != nil {
-		return format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
+		return err
 	}
-	s.rows = ix.Rows
-	e.sum.entries = append(e.sum.entries, sections.ShardEntry{
-		ShardInfo: sections.ShardInfo{
-			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
-			Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.IndexTag{Hash: sections.HashIndex(tail)}, FirstKey: first, LastKey: last, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
-		},
-		Rows: ix.Rows,
-	})
+	e.sum.entries = append(e.sum.entries, entry)
 	e.indexes.Add(s.size - before + int64(len(s.sidecar)))
 	return nil
 }

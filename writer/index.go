@@ -189,11 +189,8 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		return nil, err
 	}
 	sum := format.BlockHash(tail)
-	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
-		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.Samples), Blocks: uint64(in.Blocks),
-		Rows: uint64(len(ix.Rows)), Hash: in.Content, Index: sections.IndexTag{Hash: sections.HashIndex(tail), Sidecar: sections.SidecarTag(sum[:8])}, Foreign: true,
-	}}
-	e.FirstKey, e.LastKey = in.First, in.Last
+	e := entryOf(name, info.Size, ix, int64(len(tail)), sections.HashIndex(tail), in.Content)
+	e.Index.Sidecar = sections.SidecarTag(sum[:8])
 	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {
 		return nil, err
 	}

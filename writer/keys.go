@@ -86,7 +86,7 @@ func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 	if base == nil || base.Keys == (format.Hash{}) {
 		return &keyStream{ctx: ctx}, nil
 	}
-	return openKeys(ctx, w.puts.store, base.KeysName(), sumSamples(base.Shards))
+	return openKeys(ctx, w.puts.store, base.KeysName(), sections.SumSamples(base.Shards))
 }
 
 // openKeys opens the keys table of that many samples.

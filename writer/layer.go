@@ -170,17 +170,11 @@ func (s *layerSource) takes(src Source) {
 // follow reads the generation of the layer that this run follows, if any.
 func (s *layerSource) follow(ctx context.Context, store objstore.Store, replaces *[]string) error {
 	var prior current
-	sum, err := prior.find(ctx, store)
-	if err != nil {
-		return err
+	sum, err := prior.read(ctx, store)
+	if err == nil && sum == nil && s.pack.Mode == ModeAppend {
+		err = fmt.Errorf("there is no layer to append to: %w", errNoBase)
 	}
-	if sum == nil {
-		if s.pack.Mode == ModeAppend {
-			return fmt.Errorf("there is no layer to append to: %w", errNoBase)
-		}
-		return nil
-	}
-	if err := prior.load(ctx, store); err != nil {
+	if err != nil || sum == nil {
 		return err
 	}
 	b := prior.manifest.Base
@@ -204,8 +198,8 @@ func (s *layerSource) follow(ctx context.Context, store objstore.Store, replaces
 			}
 		}
 	}
-	if int(b.Shards) > len(s.m.Shards) || sections.BaseOf(s.m, int(b.Shards), nil).Digest != b.Digest {
-		return fmt.Errorf("%w: it was made for a data set with the digest %s: make it again, over this one", ErrNotLayer, format.DigestString(b.Digest))
+	if err := madeFor(s.m, b); err != nil {
+		return err
 	}
 	if s.first = int(b.Shards); s.first == len(s.m.Shards) {
 		return fmt.Errorf("%w: the layer covers all %d shards of the base", ErrEmpty, s.first)

@@ -67,7 +67,7 @@ func (in *intake) next(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	if err = checkLayerRow(&s); err != nil {
-		return false, &SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
+		return false, s.failed(err)
 	}
 	at := len(in.arena)
 	in.before, in.last = append(in.before, before), uint64(s.Row)

@@ -69,14 +69,11 @@ func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, 
 	if err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", base, err)
 	}
-	l.Samples = sumSamples(of.Shards)
+	l.Samples = sections.SumSamples(of.Shards)
 	var now current
-	sum, err := now.find(ctx, store)
+	sum, err := now.read(ctx, store)
 	if err == nil && sum == nil {
 		err = fmt.Errorf("there is no layer: %w", fs.ErrNotExist)
-	}
-	if err == nil {
-		err = now.load(ctx, store)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -118,9 +115,17 @@ func fitsBase(m, of *sections.Manifest) error {
 	switch b := m.Base; {
 	case b == nil:
 		return fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
-	case int(b.Shards) != len(m.Shards) || b.Samples != sumSamples(m.Shards):
+	case int(b.Shards) != len(m.Shards) || b.Samples != sections.SumSamples(m.Shards):
 		return fmt.Errorf("%w: it has %d shards, and says %d", format.ErrCorrupt, len(m.Shards), b.Shards)
-	case int(b.Shards) > len(of.Shards) || sections.BaseOf(of, int(b.Shards), nil).Digest != b.Digest:
+	default:
+		return madeFor(of, b)
+	}
+}
+
+// madeFor returns an error that wraps ErrNotLayer unless a data set begins with the shards that a
+// layer was made for.
+func madeFor(of *sections.Manifest, b *sections.Base) error {
+	if int(b.Shards) > len(of.Shards) || sections.BaseOf(of, int(b.Shards), nil).Digest != b.Digest {
 		return fmt.Errorf("%w: it was made for a data set with the digest %s: make it again, over this one", ErrNotLayer, format.DigestString(b.Digest))
 	}
 	return nil
@@ -131,14 +136,12 @@ func fitsBase(m, of *sections.Manifest) error {
 // ErrNotLayer, or fs.ErrNotExist where there is nothing.
 func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error) {
 	var now current
-	sum, err := now.find(ctx, store)
+	sum, err := now.read(ctx, store)
+	if err == nil && sum != nil && now.manifest.Base == nil {
+		err = fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
+	}
 	if err == nil && sum != nil {
-		if err = now.load(ctx, store); err == nil && now.manifest.Base == nil {
-			err = fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
-		}
-		if err == nil {
-			err = store.Delete(ctx, format.ManifestName)
-		}
+		err = store.Delete(ctx, format.ManifestName)
 	}
 	var res *PruneResult
 	if err == nil {

@@ -40,11 +40,7 @@ func LayerParts(ctx context.Context, store, base objstore.Store, rows Splitter, 
 // parts decides how many parts there are, and finds those that are missing.
 func (s *layerSource) parts(ctx context.Context, store objstore.Store, rows Splitter) (*PartsReport, error) {
 	var prior current
-	sum, err := prior.find(ctx, store)
-	if err == nil && sum != nil {
-		err = prior.load(ctx, store)
-	}
-	if err != nil {
+	if _, err := prior.read(ctx, store); err != nil {
 		return nil, err
 	}
 	all, err := listPresent(ctx, store, "part-"+shardPrefix(s.pack.Name, prior.next()))
@@ -140,13 +136,13 @@ func (s *partSet) settles(base objstore.Store) (cutter, error) {
 	l := &layerSource{layerBase: &layerBase{store: base, base: of}}
 	shards, number := 0, uint64(0)
 	if m := s.prior.manifest; m != nil && s.common["mode"] == ModeAppend.String() {
-		shards, number = len(m.Shards), sumSamples(m.Shards)
+		shards, number = len(m.Shards), sections.SumSamples(m.Shards)
 	}
 	for _, m := range s.parts {
 		for _, n := range m.Purged {
 			l.purged = append(l.purged, number+n)
 		}
-		shards, number = shards+len(m.Shards), number+sumSamples(m.Shards)
+		shards, number = shards+len(m.Shards), number+sections.SumSamples(m.Shards)
 	}
 	if shards != int(of.Shards) || number != of.Samples {
 		return nil, fmt.Errorf("%w: the parts have %d samples in %d shards, and the data set %d in %d", format.ErrMismatch, number, shards, of.Samples, of.Shards)

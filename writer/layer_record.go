@@ -102,11 +102,6 @@ func (r *layerRow) decode(rec []byte) error {
 	return nil
 }
 
-// failed is the error of the row.
-func (r *layerRow) failed(err error) error {
-	return &SampleError{Origin: r.Origin, Key: r.Key, Source: r.Source, Row: r.Row, Err: err}
-}
-
 // place names the row for a message.
 func (r *layerRow) place() string {
 	switch {

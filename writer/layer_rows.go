@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -51,18 +52,11 @@ type layerBase struct {
 
 func openBase(ctx context.Context, store objstore.Store) (*sections.Manifest, error) {
 	var now current
-	for {
-		sum, err := now.find(ctx, store)
-		if err != nil || sum == nil {
-			if err == nil {
-				err = fmt.Errorf("there is no data set to add a layer to: %w", errNoBase)
-			}
-			return nil, err
-		}
-		if err = overtaken(ctx, store, now.info, now.load(ctx, store)); !errors.Is(err, ErrLost) {
-			return now.manifest, err
-		}
+	sum, err := now.read(ctx, store)
+	if err == nil && sum == nil {
+		err = fmt.Errorf("there is no data set to add a layer to: %w", errNoBase)
 	}
+	return now.manifest, err
 }
 
 // shardOf returns the shard of a sample.
@@ -73,13 +67,7 @@ func (b *layerBase) shardOf(number uint64) int {
 // index reads the index of a shard of the base.
 func (b *layerBase) index(ctx context.Context, shard int) (*sections.ShardIndex, error) {
 	s := &b.m.Shards[shard]
-	ix, tail, err := loadIndex(ctx, b.store, s.IndexObject())
-	if err == nil && (!slices.Equal(ix.Rows, s.Rows) || uint64(ix.Keys.Len()) != s.Samples) {
-		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
-	}
-	if err == nil {
-		err = s.Index.Hash.Check(tail.Index)
-	}
+	ix, err := loadEntry(ctx, b.store, s)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", b.store, format.InShard(s.Name, err))
 	}
@@ -310,9 +298,7 @@ func (s *layerSource) unknown(r *layerRow) error {
 	}
 	s.report.Unknown++
 	if s.opt.Skipped != nil {
-		var se *SampleError
-		errors.As(err, &se)
-		s.opt.Skipped(se)
+		s.opt.Skipped(err)
 	}
 	return nil
 }
@@ -577,14 +563,7 @@ func (s *layerSource) end(ctx context.Context) error {
 	if err == nil && (more || len(s.ahead) > 0) {
 		err = fmt.Errorf("%w: the source has more rows than the base has samples, %d: row i must be sample i", format.ErrMismatch, s.at[s.last])
 	}
-	return cmpErr(err, io.EOF)
-}
-
-func cmpErr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
+	return cmp.Or(err, io.EOF)
 }
 
 func (s *layerSource) begins() (*stack.Stack, keysOf) { return s.open.stack, s.open.how }

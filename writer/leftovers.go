@@ -14,11 +14,7 @@ import (
 // for the generation after the current one. name is Options.Name.
 func Leftovers(ctx context.Context, store objstore.Store, name string) ([]string, error) {
 	var prior current
-	sum, err := prior.find(ctx, store)
-	if err == nil && sum != nil {
-		err = overtaken(ctx, store, prior.info, prior.load(ctx, store))
-	}
-	if err != nil {
+	if _, err := prior.read(ctx, store); err != nil {
 		return nil, err
 	}
 	prefix := shardPrefix(name, prior.next())

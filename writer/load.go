@@ -41,6 +41,7 @@ type current struct {
 func (c *current) find(ctx context.Context, store objstore.Store) (*sections.Summary, error) {
 	sum, info, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
+		*c = current{}
 		return nil, nil
 	}
 	if err != nil {
@@ -48,6 +49,20 @@ func (c *current) find(ctx context.Context, store objstore.Store) (*sections.Sum
 	}
 	c.tables, c.info = sum.Tables, info
 	return sum, nil
+}
+
+// read is find and load. Where another program publishes meanwhile and deletes these tables, it
+// reads again.
+func (c *current) read(ctx context.Context, store objstore.Store) (*sections.Summary, error) {
+	for {
+		sum, err := c.find(ctx, store)
+		if err != nil || sum == nil {
+			return nil, err
+		}
+		if err = overtaken(ctx, store, c.info, c.load(ctx, store)); !errors.Is(err, ErrLost) {
+			return sum, err
+		}
+	}
 }
 
 func (c *current) load(ctx context.Context, store objstore.Store) (err error) {
@@ -63,21 +78,21 @@ func (c *current) next() uint64 {
 	return c.manifest.Generation + 1
 }
 
-// loadTables opens the tables of a generation. The caller calls closeTables when it is done.
-func loadTables(ctx context.Context, store objstore.Store, name string) (t *sections.Tables, closeTables func(), err error) {
+// loadTotals reads the tables of a generation without their parts.
+func loadTotals(ctx context.Context, store objstore.Store, name string) (t *sections.Tables, err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	defer obj.Close()
 	info, err := obj.Info(ctx)
 	if err == nil {
 		t, err = sections.OpenTables(func(p []byte, off int64) error { return obj.ReadAt(ctx, p, off) }, info.Size)
 	}
 	if err != nil {
-		obj.Close()
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return t, func() { _ = obj.Close() }, nil // read only: nothing is lost
+	return t, nil
 }
 
 // loadManifest reads the tables of a generation or of a part. Tables of a generation must have the
@@ -147,35 +162,43 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*section
 	}
 }
 
-// currentMeta returns the metadata of the current generation, and its manifest.json; the zero value
+// loadEntry reads the index of a shard, and compares it with what the tables have of the shard.
+func loadEntry(ctx context.Context, store objstore.Store, s *sections.ShardEntry) (*sections.ShardIndex, error) {
+	ix, tail, err := loadIndex(ctx, store, s.IndexObject())
+	if err == nil && (!slices.Equal(ix.Rows, s.Rows) || uint64(ix.Keys.Len()) != s.Samples) {
+		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
+	}
+	if err == nil {
+		err = s.Index.Hash.Check(tail.Index)
+	}
+	return ix, err
+}
+
+// currentTotals is loadTotals of the current generation, and the name of its tables; the zero value
 // where there is no data set.
-func currentMeta(ctx context.Context, store objstore.Store) (meta format.Metadata, sum *sections.Summary, err error) {
-	sum, _, err = loadSummary(ctx, store)
+func currentTotals(ctx context.Context, store objstore.Store) (t *sections.Tables, name string, err error) {
+	sum, _, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &sections.Summary{}, nil
+		return &sections.Tables{}, "", nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
-	t, closeTables, err := loadTables(ctx, store, sum.Tables)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer closeTables()
-	return t.Meta, sum, nil
+	t, err = loadTotals(ctx, store, sum.Tables)
+	return t, sum.Tables, err
 }
 
 // Classes returns the names of the classes of a data set that was packed with a class field, in the
 // order of their numbers. It returns nil where there is no data set or the data set has no classes.
 func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
-	meta, sum, err := currentMeta(ctx, store)
+	t, name, err := currentTotals(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	var classes []string
-	if text := meta["classes"]; text != "" {
+	if text := t.Meta["classes"]; text != "" {
 		if err := json.Unmarshal([]byte(text), &classes); err != nil {
-			return nil, fmt.Errorf("%w: metadata classes of %s: %w", format.ErrCorrupt, sum.Tables, err)
+			return nil, fmt.Errorf("%w: metadata classes of %s: %w", format.ErrCorrupt, name, err)
 		}
 	}
 	return classes, nil

@@ -145,20 +145,19 @@ func partResultOf(t *sections.Tables, object string) *PartResult {
 // missing.
 func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 	object := partObject(w.opt.Name, w.generation, w.part, w.parts)
-	t, closeTables, err := loadTables(ctx, w.puts.store, object)
+	t, err := loadTotals(ctx, w.puts.store, object)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; no data set names it: remove it, and pack the part again", err)
 	}
-	defer closeTables()
 	if err := w.samePart(object, t); err != nil {
 		return nil, err
 	}
-	m, err := t.Load()
+	m, err := loadManifest(ctx, w.puts.store, object)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; no data set names it: remove it, and pack the part again", object, err)
+		return nil, fmt.Errorf("%w; no data set names it: remove it, and pack the part again", err)
 	}
 	if err := w.checkPart(ctx, m); errors.Is(err, ErrLost) {
 		w.opt.Log.Warn("packing a part again because objects of it are missing or changed", "part", w.part, "why", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -70,19 +71,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 		return nil, s.report.missing()
 	}
 	defer func() { _ = w.sum.close() }()
-	if w.input.cuts, err = s.settles(opt.Base); err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
-	}
-	if err := s.merge(w); err != nil {
-		return nil, err
-	}
-	if err := s.joinTypes(w); err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
-	}
-	if err := s.joinLists(ctx, w); err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
-	}
-	if err := s.sortKeys(ctx, w); err != nil {
+	if err := s.join(ctx, w, opt.Base); err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
 	res, err := w.publish(ctx)
@@ -135,8 +124,21 @@ func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, erro
 	return w, nil
 }
 
+// join puts together in w what the parts have.
+func (s *partSet) join(ctx context.Context, w *Writer, base objstore.Store) (err error) {
+	if w.input.cuts, err = s.settles(base); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context, *Writer) error{s.merge, s.joinTypes, s.joinLists, s.sortKeys} {
+		if err := step(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // merge adds up the parts' manifests, in the order of the parts.
-func (s *partSet) merge(w *Writer) error {
+func (s *partSet) merge(_ context.Context, w *Writer) error {
 	for part, m := range s.parts {
 		w.sum.entries = append(w.sum.entries, m.Shards...)
 		for _, f := range m.Fields {
@@ -179,17 +181,7 @@ func copyList(ctx context.Context, w *Writer, name string) error {
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, min(info.Size, 1<<20))
-	for off := int64(0); off < info.Size; off += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), info.Size-off)]
-		if err := obj.ReadAt(ctx, buf, off); err != nil {
-			return err
-		}
-		if err := w.sum.lists.add(buf); err != nil {
-			return err
-		}
-	}
-	return nil
+	return readThrough(ctx, obj, info.Size, w.sum.lists.add)
 }
 
 // sortKeys reads the parts' keys tables, several at a time, and gives their samples the numbers
@@ -205,7 +197,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 		return nil
 	}
 	for part, m := range s.parts {
-		from, samples := first, sumSamples(m.Shards)
+		from, samples := first, sections.SumSamples(m.Shards)
 		if first += samples; samples == 0 {
 			continue
 		}
@@ -258,7 +250,7 @@ func addKeys(to *keysort.Sorter[samplekey.Entry], mu *sync.Mutex, keys *keyStrea
 
 // joinTypes records the types of all parts. A field that two parts have with different types is an
 // error.
-func (s *partSet) joinTypes(w *Writer) error {
+func (s *partSet) joinTypes(_ context.Context, w *Writer) error {
 	all, from := map[string]string{}, map[string]int{}
 	var wide kinds.Kinds // of a pack: rows of several parts may differ
 	for part, m := range s.parts {

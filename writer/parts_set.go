@@ -85,15 +85,11 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 		return nil, fmt.Errorf("writer: %d parts: use 1 to %d", parts, MaxParts)
 	}
 	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}}, parts: make([]*sections.Manifest, parts)}
-	sum, err := s.prior.find(ctx, store)
-	if err == nil && sum != nil {
-		s.report.parent = sum.Tables
-		err = overtaken(ctx, store, s.prior.info, s.prior.load(ctx, store))
-	}
+	_, err := s.prior.read(ctx, store)
 	if err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
-	s.report.Generation = s.prior.next()
+	s.report.Generation, s.report.parent = s.prior.next(), s.prior.tables
 	if s.all, err = listPresent(ctx, store, ""); err != nil {
 		return nil, err
 	}
@@ -231,7 +227,7 @@ func (s *partSet) take(ctx context.Context, part int, m *sections.Manifest) erro
 		return nil
 	}
 	s.parts[part] = m
-	s.report.Samples += sumSamples(m.Shards)
+	s.report.Samples += sections.SumSamples(m.Shards)
 	s.report.Shards += uint64(len(m.Shards))
 	for i := range m.Shards {
 		s.report.Bytes += m.Shards[i].Size

@@ -259,13 +259,12 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 		if !partObjects.MatchString(name) {
 			continue
 		}
-		t, closeTables, err := loadTables(ctx, store, name)
+		t, err := loadTotals(ctx, store, name)
 		switch {
 		case err == nil:
 			for _, beside := range besides(&sections.Manifest{Keys: t.Keys, Meta: t.Meta}) {
 				young[beside] = true
 			}
-			closeTables()
 		case !notOurs(err):
 			return nil, err
 		}

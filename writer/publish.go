@@ -86,7 +86,7 @@ func (w *Writer) rebase(ctx context.Context, m *sections.Manifest) bool {
 		return false
 	}
 	var now current
-	if sum, err := now.find(ctx, w.puts.store); err != nil || sum == nil || sum.Tables == w.prior.tables || now.load(ctx, w.puts.store) != nil {
+	if sum, err := now.read(ctx, w.puts.store); err != nil || sum == nil || sum.Tables == w.prior.tables {
 		return false // the error that brought us here is the one to report
 	}
 	same := slices.EqualFunc(base.Shards, now.manifest.Shards, func(a, b sections.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
@@ -165,11 +165,10 @@ func (p *publication) confirm(ctx context.Context, res *Result) error {
 		return err
 	}
 	for name := sum.Tables; name != res.Tables; {
-		t, closeTables, err := loadTables(ctx, p.store, name)
+		t, err := loadTotals(ctx, p.store, name)
 		if err != nil {
 			return err
 		}
-		closeTables()
 		if t.Generation <= res.Generation {
 			return fmt.Errorf("%w: %v took %s with %s from this program and now has it with %s: the store let two writers succeed, "+
 				"although each put it on the condition that nobody else had; nothing of this program's generation is visible; "+
@@ -210,6 +209,17 @@ func resultOf(t *sections.Tables, name string) *Result {
 		Tables: name, Digest: t.Digest, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
 		Bytes: t.Bytes, PayloadBytes: t.PayloadBytes,
 	}
+}
+
+// result describes the generation, to which nothing was done.
+func (c *current) result(ctx context.Context, store objstore.Store) (*Result, error) {
+	t, err := loadTotals(ctx, store, c.tables)
+	if err != nil {
+		return nil, err
+	}
+	res := resultOf(t, c.tables)
+	res.Already = true
+	return res, nil
 }
 
 // manifest is the generation without its keys table.

@@ -210,7 +210,7 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	if err != nil {
 		return fmt.Errorf("writer: %v: %w", store, err)
 	}
-	res, err := p.current(ctx)
+	res, err := p.prior.result(ctx, store)
 	if err == nil && len(p.report.Shards) > 0 && !p.opt.DryRun {
 		if err = p.keys(ctx, m); err == nil {
 			res, err = p.publish(ctx, m)
@@ -307,7 +307,7 @@ func (p *purge) keys(ctx context.Context, m *sections.Manifest) error {
 	if m.Keys == (format.Hash{}) {
 		return nil
 	}
-	samples := sumSamples(m.Shards)
+	samples := sections.SumSamples(m.Shards)
 	old, err := openKeys(ctx, p.store, m.KeysName(), samples)
 	if err != nil {
 		return err

@@ -143,7 +143,7 @@ func (h *holding) candidates(ctx context.Context, m *sections.Manifest, firsts [
 	if m.Keys == (format.Hash{}) || len(shards) == 0 {
 		return shards, nil
 	}
-	table, err := openKeys(ctx, h.store, m.KeysName(), sumSamples(m.Shards))
+	table, err := openKeys(ctx, h.store, m.KeysName(), sections.SumSamples(m.Shards))
 	if notOurs(err) {
 		return shards, nil
 	}

@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"regexp"
 	"slices"
@@ -54,13 +52,7 @@ type rewrite struct {
 
 // load reads the index of the old shard, and settles the new keys and the new name.
 func (r *rewrite) load(ctx context.Context) error {
-	ix, tail, err := loadIndex(ctx, r.of.store, r.was.IndexObject())
-	if err == nil && !slices.Equal(ix.Rows, r.was.Rows) {
-		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
-	}
-	if err == nil {
-		err = r.was.Index.Hash.Check(tail.Index)
-	}
+	ix, err := loadEntry(ctx, r.of.store, r.was)
 	if err != nil {
 		return err
 	}
@@ -148,37 +140,19 @@ func (r *rewrite) write(ctx context.Context) (e *sections.ShardEntry, err error)
 
 // adopt returns the new shard if an interrupted purge put it.
 func (r *rewrite) adopt(ctx context.Context) (*sections.ShardEntry, error) {
-	info, err := r.of.store.Stat(ctx, r.name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	ix, e, err := unfinished(ctx, r.of.store, r.name)
+	if ix == nil || err != nil {
 		return nil, err
 	}
-	ix, tail, err := loadIndex(ctx, r.of.store, (&sections.ShardInfo{Name: r.name}).IndexObject())
-	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
-		return nil, nil
+	if e.Samples != r.was.Samples || e.Blocks != r.was.Blocks || ix.Meta["purged"] == "" {
+		return nil, fmt.Errorf("%w: %s is not what a purge of this shard makes: remove it, and purge again", format.ErrMismatch, r.name)
 	}
-	if err != nil {
-		return nil, err
-	}
-	hash, err := format.ParseHash(ix.Meta["content"])
-	if err == nil && (tail.Samples != r.was.Samples || tail.Total.Blocks != r.was.Blocks || ix.Meta["purged"] == "") {
-		err = fmt.Errorf("%w: %s is not what a purge of this shard makes: remove it, and purge again", format.ErrMismatch, r.name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r.entry(ix, hash, uint64(info.Size), uint64(tail.Len), tail.Index), nil
+	return r.entry(e), nil
 }
 
-// entry is the new shard in the tables.
-func (r *rewrite) entry(ix *sections.ShardIndex, content format.Hash, size, tail uint64, index sections.IndexHash) *sections.ShardEntry {
-	e := *r.was
-	e.Name, e.Size, e.Tail, e.Index.Hash, e.Purged = r.name, size, tail, index, content
-	e.Rows, e.ShardInfo.Rows = ix.Rows, uint64(len(ix.Rows))
-	e.FirstKey, e.LastKey = ix.Keys.Ends()
-	e.Numbered = ix.Keys.Ranges()
+// entry is the new shard in the tables: it keeps the identity that it was packed with.
+func (r *rewrite) entry(e sections.ShardEntry) *sections.ShardEntry {
+	e.Hash, e.Purged = r.was.Hash, e.Hash
 	return &e
 }
 
@@ -373,11 +347,7 @@ func (r *rewrite) frames(samples uint32) error {
 
 // finish writes the end of the archive and the index.
 func (r *rewrite) finish() (*sections.ShardEntry, error) {
-	plain, ix := r.was.Plain(), r.index
-	r.out.rows = r.rows
-	if err := r.out.write(sections.EndOfArchive(plain)); err != nil {
-		return nil, err
-	}
+	ix := r.index
 	ix.ClearSamples(r.clear, r.keys, r.of.attributes)
 	r.hashes[1].AddKeys(ix.Layout, ix.Keys.Ranges())
 	content := r.hashes[1].Sum()
@@ -386,16 +356,8 @@ func (r *rewrite) finish() (*sections.ShardEntry, error) {
 		delete(ix.Meta, note)
 	}
 	ix.Meta["content"], ix.Meta["packed"], ix.Meta["purged"] = content.String(), r.was.Hash.String(), fmt.Sprint(len(r.clear))
-	tail, err := sections.AppendTail(nil, ix, plain)
-	if err != nil {
-		return nil, err
-	}
-	if plain {
-		r.out.sidecar = tail
-	} else if err := r.out.write(tail); err != nil {
-		return nil, err
-	}
-	return r.entry(ix, content, uint64(r.out.size), uint64(len(tail)), sections.HashIndex(tail)), nil
+	e, err := r.out.finish(ix, content, r.was.Plain())
+	return r.entry(e), err
 }
 
 // shardTodo is a shard to rewrite: its number, its first sample, and the samples to clear, by their

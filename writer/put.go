@@ -115,15 +115,26 @@ func (o placed) same(ctx context.Context, store objstore.Store, name, known stri
 		return known, true, nil
 	}
 	h := comparison{rows: o.rows, rest: xxhash.New()}
-	buf := make([]byte, min(o.size, 1<<20))
-	for off := int64(0); off < o.size; off += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), o.size-off)]
-		if err := obj.ReadAt(ctx, buf, off); err != nil {
-			return "", false, err
-		}
-		h.add(buf)
+	if err := readThrough(ctx, obj, o.size, h.add); err != nil {
+		return "", false, err
 	}
 	return info.ETag, !h.differs && h.rest.Sum64() == o.sum, nil
+}
+
+// readThrough calls f with the bytes of an object of that size, piece by piece.
+func readThrough(ctx context.Context, obj objstore.Object, size int64, f func(p []byte) error) error {
+	buf := make([]byte, min(size, 1<<20))
+	for off := int64(0); off < size; off += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), size-off)]
+		err := obj.ReadAt(ctx, buf, off)
+		if err == nil {
+			err = f(buf)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // comparison compares the bytes of a shard with the rows of its frames, and sums those after them.
@@ -135,7 +146,7 @@ type comparison struct {
 	differs bool
 }
 
-func (c *comparison) add(p []byte) {
+func (c *comparison) add(p []byte) error {
 	for len(p) > 0 && len(c.rows) > 0 {
 		k := min(len(p), int(c.rows[0].Stored)-c.at)
 		c.crc, c.at, p = codec.UpdateChecksum(c.crc, p[:k]), c.at+k, p[k:]
@@ -144,5 +155,6 @@ func (c *comparison) add(p []byte) {
 			c.rows, c.at, c.crc = c.rows[1:], 0, 0
 		}
 	}
-	_, _ = c.rest.Write(p)
+	_, err := c.rest.Write(p)
+	return err
 }

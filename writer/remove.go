@@ -28,24 +28,18 @@ type revision struct {
 // empty; otherwise the error wraps ErrLost. Where there is no data set it wraps fs.ErrNotExist.
 func revise(ctx context.Context, store objstore.Store, tables string, log *slog.Logger) (*revision, error) {
 	r := &revision{store: store, puts: newPuts(store), log: log}
-	for {
-		sum, err := r.prior.find(ctx, store)
-		if err == nil && sum == nil {
-			err = fmt.Errorf("there is no data set: check the path; `shardtool pack` makes one%w", plain.Silent(fs.ErrNotExist))
-		}
-		if err == nil && tables != "" && sum.Tables != tables {
-			err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)
-		}
-		if err == nil {
-			if err = overtaken(ctx, store, r.prior.info, r.prior.load(ctx, store)); errors.Is(err, ErrLost) {
-				continue
-			}
-		}
-		if err != nil {
-			return nil, fmt.Errorf("writer: %v: %w", store, err)
-		}
-		return r, nil
+	sum, err := r.prior.read(ctx, store)
+	switch {
+	case err != nil:
+	case sum == nil:
+		err = fmt.Errorf("there is no data set: check the path; `shardtool pack` makes one%w", plain.Silent(fs.ErrNotExist))
+	case tables != "" && sum.Tables != tables:
+		err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", store, err)
+	}
+	return r, nil
 }
 
 // next is the new generation, equal to the one before until the caller changes it. It keeps
@@ -75,18 +69,6 @@ func (r *revision) publish(ctx context.Context, m *sections.Manifest) (*Result, 
 	return p.put(ctx, m)
 }
 
-// current is the result of a revision that changes nothing.
-func (r *revision) current(ctx context.Context) (*Result, error) {
-	t, closeTables, err := loadTables(ctx, r.store, r.prior.tables)
-	if err != nil {
-		return nil, err
-	}
-	defer closeTables()
-	res := resultOf(t, r.prior.tables)
-	res.Already = true
-	return res, nil
-}
-
 // Remove publishes a generation in which the samples of the given numbers are removed, beside those
 // that were removed before. No shard is read or written, and the digest stays: removed samples are
 // holes in every order (SPEC 9.11). tables names the generation whose numbers these are. Where it
@@ -99,8 +81,8 @@ func Remove(ctx context.Context, store objstore.Store, tables string, numbers []
 		m.Removed = slices.Concat(m.Removed, numbers)
 		slices.Sort(m.Removed)
 		m.Removed = slices.Compact(m.Removed)
-		if n := len(m.Removed); n > 0 && m.Removed[n-1] >= sumSamples(m.Shards) {
-			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], sumSamples(m.Shards), fs.ErrNotExist)
+		if n := len(m.Removed); n > 0 && m.Removed[n-1] >= sections.SumSamples(m.Shards) {
+			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], sections.SumSamples(m.Shards), fs.ErrNotExist)
 		}
 		return nil
 	})
@@ -138,7 +120,7 @@ func change(ctx context.Context, store objstore.Store, tables, mode string, edit
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
 	if slices.Equal(m.Removed, r.prior.manifest.Removed) {
-		return r.current(ctx)
+		return r.prior.result(ctx, store)
 	}
 	return r.publish(ctx, m)
 }

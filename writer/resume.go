@@ -1,15 +1,14 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
@@ -24,22 +23,20 @@ func (w *Writer) published(ctx context.Context) (*Result, error) {
 	if err := w.puts.checkObjects(ctx, w.prior.manifest, w.prior.tables); err != nil {
 		return nil, err
 	}
-	t, closeTables, err := loadTables(ctx, w.puts.store, w.prior.tables)
+	res, err := w.prior.result(ctx, w.puts.store)
 	if err != nil {
 		return nil, err
 	}
-	defer closeTables()
-	res := resultOf(t, w.prior.tables)
-	res.Already = true
-	for i := range w.prior.manifest.Shards {
-		if s := &w.prior.manifest.Shards[i]; strings.HasPrefix(s.Name, shardPrefix(w.opt.Name, t.Generation)) {
+	m := w.prior.manifest
+	for i := range m.Shards {
+		if s := &m.Shards[i]; strings.HasPrefix(s.Name, shardPrefix(w.opt.Name, m.Generation)) {
 			res.Adopted += int64(s.Samples)
 		}
 	}
-	if t.Meta["skipped"] != "" {
-		res.SkippedList = lastWord(t.Meta[metaSkippedList])
+	if m.Meta["skipped"] != "" {
+		res.SkippedList = lastWord(m.Meta[metaSkippedList])
 	}
-	res.Skipped, err = skippedBefore(t.Meta)
+	res.Skipped, err = skippedBefore(m.Meta)
 	return res, err
 }
 
@@ -64,36 +61,17 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		return "", false, err
 	}
 	name := w.shardName(w.shard.number)
-	info, err := w.puts.store.Stat(ctx, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil
+	ix, entry, err := unfinished(ctx, w.puts.store, name)
+	if ix != nil {
+		err = cmp.Or(w.sameOrigin(name, ix.Meta), err)
 	}
-	if err != nil {
+	if errors.Is(err, format.ErrCorrupt) {
+		err = fmt.Errorf("%w; no data set names it: remove it, and pack again", err)
+	}
+	if ix == nil || err != nil {
 		return "", false, err
 	}
-	ix, tail, err := loadIndex(ctx, w.puts.store, (&sections.ShardInfo{Name: name}).IndexObject())
-	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("%w; no data set names it: remove it, and pack again", err)
-	}
-	if err := w.sameOrigin(name, ix.Meta); err != nil {
-		return "", false, err
-	}
-	want := int64(tail.DataSize)
-	if !tail.Plain() {
-		want += tail.Len
-	}
-	hash, err := format.ParseHash(ix.Meta["content"])
-	if err == nil && info.Size != want {
-		err = fmt.Errorf("%w: the object has %d bytes, its index says %d; no data set names it: remove it, and pack again",
-			format.ErrCorrupt, info.Size, want)
-	}
-	skipped := int64(0)
-	if err == nil {
-		skipped, err = skippedBefore(ix.Meta)
-	}
+	skipped, err := skippedBefore(ix.Meta)
 	for _, at := range ix.Attributes {
 		if err == nil {
 			err = sameKind(w.attrs, at)
@@ -109,20 +87,13 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		}
 	}
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
-	a := &adopted{index: ix, entry: sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
-		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,
-		Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.IndexTag{Hash: tail.Index},
-	}}}
-	a.entry.FirstKey, a.entry.LastKey = ix.Keys.Ends()
-	a.entry.Layout, a.entry.Numbered = ix.Layout, ix.Keys.Ranges()
 	w.shard.last = nil // as after the run that put the shard
 	if ix.Layout != nil {
 		w.shard.last = stack.Of(ix.Layout)
 	}
 	w.shard.number++
 	w.shard.cursor = ix.Meta["cursor_end"]
-	b := &block{adopt: a}
-	return w.shard.cursor, true, w.line.send(ctx, b, 0)
+	return w.shard.cursor, true, w.line.send(ctx, &block{adopt: &adopted{entry, ix}}, 0)
 }
 
 // sameOrigin compares the provenance of a shard with this run.

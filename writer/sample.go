@@ -28,6 +28,11 @@ type Sample struct {
 	Row    int64
 }
 
+// failed is the error of the sample.
+func (s *Sample) failed(err error) *SampleError {
+	return &SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
+}
+
 // Field is a named payload, in memory or read later by a worker.
 type Field struct {
 	// Name is what follows the first dot in the base name of the member; it may be empty.

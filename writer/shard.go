@@ -2,6 +2,9 @@ package writer
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -53,6 +56,66 @@ func (s *openShard) write(p []byte) error {
 	n, err := s.up.Write(p)
 	s.size += int64(n)
 	return err
+}
+
+// finish writes what follows the blocks, the end of the archive and the index, and returns the shard
+// as the tables have it. content is its identity.
+func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash, plain bool) (e sections.ShardEntry, err error) {
+	s.rows = ix.Rows
+	tail, err := sections.AppendTail(nil, ix, plain)
+	if err == nil {
+		err = s.write(sections.EndOfArchive(plain))
+	}
+	if plain {
+		s.sidecar = tail
+	} else if err == nil {
+		err = s.write(tail)
+	}
+	if err != nil {
+		return e, format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
+	}
+	return entryOf(s.name, s.size, ix, int64(len(tail)), sections.HashIndex(tail), content), nil
+}
+
+// entryOf is a shard as the tables have it: an object of size bytes with an index of tail bytes, whose
+// identity is hash. content is the identity of the shard.
+func entryOf(name string, size int64, ix *sections.ShardIndex, tail int64, hash sections.IndexHash, content format.Hash) sections.ShardEntry {
+	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
+		Name: name, Size: uint64(size), Tail: uint64(tail), Samples: uint64(ix.Keys.Len()), Rows: uint64(len(ix.Rows)), Hash: content,
+		Index: sections.IndexTag{Hash: hash}, Foreign: ix.Foreign, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
+	}}
+	for _, r := range ix.Rows {
+		if r.Samples > 0 {
+			e.Blocks++
+		}
+	}
+	e.FirstKey, e.LastKey = ix.Keys.Ends()
+	return e
+}
+
+// unfinished finds a shard that an interrupted run put. ix is nil where there is none, and where a
+// plain shard lacks its sidecar: it is written again, and compared.
+func unfinished(ctx context.Context, store objstore.Store, name string) (ix *sections.ShardIndex, e sections.ShardEntry, err error) {
+	info, err := store.Stat(ctx, name)
+	var tail *sections.Tail
+	if err == nil {
+		ix, tail, err = loadIndex(ctx, store, (&sections.ShardInfo{Name: name}).IndexObject())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, e, nil
+	}
+	if err != nil {
+		return nil, e, err
+	}
+	want := int64(tail.DataSize)
+	if !tail.Plain() {
+		want += tail.Len
+	}
+	content, err := format.ParseHash(ix.Meta["content"])
+	if err == nil && info.Size != want {
+		err = fmt.Errorf("%w: the object has %d bytes, its index says %d", format.ErrCorrupt, info.Size, want)
+	}
+	return ix, entryOf(name, info.Size, ix, tail.Len, tail.Index, content), format.InShard(name, err)
 }
 
 func (s *openShard) abort() error { return s.up.Abort() }

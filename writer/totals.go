@@ -43,7 +43,7 @@ func newTotals(opt *Options, base *sections.Manifest) *totals {
 			t.attrs[a.Name] = a.Kind
 		}
 		t.addValues(base)
-		t.numbers = sumSamples(base.Shards)
+		t.numbers = sections.SumSamples(base.Shards)
 	}
 	return t
 }
@@ -183,11 +183,4 @@ func (t *totals) describe(m *sections.Manifest) {
 			m.AttrTotals = append(m.AttrTotals, *sum)
 		}
 	}
-}
-
-func sumSamples(shards []sections.ShardEntry) (n uint64) {
-	for i := range shards {
-		n += shards[i].Samples
-	}
-	return n
 }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kinds"
@@ -21,29 +19,21 @@ const MetaTypes = "types"
 // Types returns the types of fields that the current generation of a data set records, nil for
 // none, and its number of samples. Where there is no data set it returns nil and 0.
 func Types(ctx context.Context, store objstore.Store) (types map[string]string, samples int64, err error) {
-	meta, sum, err := currentMeta(ctx, store)
+	t, name, err := currentTotals(ctx, store)
 	if err != nil {
 		return nil, 0, err
 	}
-	types, err = typesOf(meta, sum.Tables)
-	return types, int64(sum.Samples), err
+	types, err = typesOf(t.Meta, name)
+	return types, int64(t.Samples), err
 }
 
 // Stacked reports whether the current generation of a data set has stacked shards, so that its
 // readers read them. Where there is no data set or no sample it does not know: known is false.
 func Stacked(ctx context.Context, store objstore.Store) (stacked, known bool, err error) {
-	sum, _, err := loadSummary(ctx, store)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && sum.Samples == 0 {
-		return false, false, nil
-	}
-	if err != nil {
+	t, _, err := currentTotals(ctx, store)
+	if err != nil || t.Samples == 0 {
 		return false, false, err
 	}
-	t, closeTables, err := loadTables(ctx, store, sum.Tables)
-	if err != nil {
-		return false, false, err
-	}
-	defer closeTables()
 	return t.Minor() > 0, true, nil
 }
 

@@ -125,7 +125,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		err = w.admit(&s)
 	}
 	if err != nil {
-		se := &SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
+		se := s.failed(err)
 		if w.opt.Faults.Skip {
 			return w.leaveOut(se)
 		}

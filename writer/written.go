@@ -35,9 +35,7 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 	case partObjects.MatchString(name):
 		ok, err = writtenPart(ctx, store, name)
 	case names.IsTables(name):
-		var closeTables func()
-		if _, closeTables, err = loadTables(ctx, store, name); err == nil {
-			closeTables()
+		if _, err = loadTotals(ctx, store, name); err == nil {
 			ok, err = hashed(ctx, store, info, names.Tables)
 		}
 	case names.IsKeys(name):
@@ -134,11 +132,10 @@ func provenanceOf(meta format.Metadata) (p provenance, ok bool) {
 
 // writtenPart compares the name of a part's manifest with its content.
 func writtenPart(ctx context.Context, store objstore.Store, name string) (bool, error) {
-	t, closeTables, err := loadTables(ctx, store, name)
+	t, err := loadTotals(ctx, store, name)
 	if err != nil {
 		return false, err
 	}
-	defer closeTables()
 	from, ok := provenanceOf(t.Meta)
 	part, err := strconv.Atoi(t.Meta["part"])
 	return ok && err == nil && partObject(from.Name, t.Generation, part, from.Parts) == name, nil

@@ -19,11 +19,10 @@ import (
 
 // Archive describes an archive.
 type Archive struct {
-	Index           sections.IndexBuilder
-	Content         format.Hash // identity of its blocks
-	Samples, Blocks int
-	First, Last     string // least and greatest key
-	End             int64  // offset of the end of the last block
+	Index   sections.IndexBuilder
+	Content format.Hash // identity of its blocks
+	Samples int
+	End     int64 // offset of the end of the last block
 }
 
 // Read reads an archive of that many bytes, readSize at a time. full reports whether a block of
@@ -254,10 +253,6 @@ func (t *foreignTar) endSample() error {
 	if err := t.Index.AddForeign(s.key, s.fields, s.places); err != nil {
 		return err
 	}
-	if t.Samples == 0 {
-		t.First, t.Last = s.key, s.key
-	}
-	t.First, t.Last = min(t.First, s.key), max(t.Last, s.key)
 	t.Samples++
 	t.block.count++
 	s.key, s.fields, s.places = "", s.fields[:0], s.places[:0]
@@ -301,7 +296,6 @@ func (t *foreignTar) endBlock() error {
 			t.Index.AddRow(r)
 		}
 		t.hasher.Add(format.Hash(t.block.sum.Sum(nil)))
-		t.Blocks++
 		t.block.begin += t.block.open
 	}
 	t.newBlock()
