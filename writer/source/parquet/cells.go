@@ -162,7 +162,6 @@ func cellOf(arr arrow.Array, i int) (arrow.Array, int) {
 
 // loadCell takes the value of a row. Lists and structs are read when their field is made.
 func (c *column) loadCell(row int) error {
-	c.row = row
 	arr, i := cellOf(c.cells, row)
 	c.null = arr == nil
 	switch {
@@ -273,11 +272,11 @@ func bigValue(n *big.Int, size int) value {
 
 // cellNumpy appends a list of numbers as a .npy file. ok is false if the lists are ragged or have
 // nulls, or may have.
-func (c *column) cellNumpy(dst []byte) (out []byte, ok bool) {
+func (c *column) cellNumpy(dst []byte, row int) (out []byte, ok bool) {
 	if c.form != formNumpy {
 		return dst, false
 	}
-	arr, i := cellOf(c.cells, c.row)
+	arr, i := cellOf(c.cells, row)
 	lo, hi := i, i+1
 	var dims []int
 	for {
@@ -347,14 +346,14 @@ func (n *node) tensorScalar() scalar {
 	return n.leaf.scalar
 }
 
-// shred writes the levels and values of the row that leaves of a Parquet file would give.
-func (c *column) shred() {
+// shred writes the levels and values of a row that leaves of a Parquet file would give.
+func (c *column) shred(row int) {
 	parts := c.parts[:c.node.last-c.node.first+1]
 	for _, e := range parts {
 		*e = entries{reps: e.reps[:0], defs: e.defs[:0], nums: e.nums[:0], ends: e.ends[:0], bytes: e.bytes[:0]}
 	}
 	s := shredder{first: c.node.first, parts: parts}
-	s.value(c.node, c.cells, c.row, 0)
+	s.value(c.node, c.cells, row, 0)
 }
 
 type shredder struct {

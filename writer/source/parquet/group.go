@@ -412,11 +412,12 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		return c.fieldName(extension(c.path.b, c.v.b)), c.v.b, nil
 	}
 	if c.cells != nil {
-		if out, ok := c.cellNumpy(g.buf); ok {
+		row := int(g.row) - 1 // it was counted
+		if out, ok := c.cellNumpy(g.buf, row); ok {
 			g.buf = out
 			return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
 		}
-		c.shred()
+		c.shred(row)
 	}
 	parts := c.parts[:c.node.last-c.node.first+1]
 	for _, e := range parts {

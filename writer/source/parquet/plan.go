@@ -56,7 +56,6 @@ type column struct {
 	bufs   []*pageBuffers
 	parts  []*entries
 	cells  arrow.Array // of Arrow records, in place of leaves
-	row    int         // in cells
 	cell               // of the current row
 }
 
