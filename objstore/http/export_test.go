@@ -6,4 +6,4 @@ import (
 )
 
 // StatsOf returns the counters of a store that New returned. Stat counts as a request too.
-func StatsOf(s objstore.Store) ranged.Stats { return s.(*store).reader.Stats() }
+func StatsOf(s objstore.Store) ranged.Stats { return s.(*store).Reader.Stats() }

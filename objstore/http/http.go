@@ -38,12 +38,9 @@ type Options struct {
 
 // store is a store of the objects below a URL.
 type store struct {
-	ranged.ReadOnly
-	base    url.URL // contains user and query; the path ends in /
-	address string  // base without them
-	header  http.Header
-	client  ranged.Client
-	reader  *ranged.Reader
+	ranged.Objects
+	base   url.URL // contains user and query; the path ends in /
+	header http.Header
 }
 
 // New returns the store of the objects whose URLs are base, a slash and the name. It sends no
@@ -57,23 +54,11 @@ func New(base string, opts Options) (objstore.Store, error) {
 	u.Fragment, u.RawFragment = "", ""
 	u = u.JoinPath("/")
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	s := &store{
-		base:    *u,
-		address: strings.TrimSuffix(shown.String(), "/"),
-		header:  opts.Header.Clone(),
-	}
-	s.ReadOnly = ranged.ReadOnly{Store: s.address, Check: check, Err: objstore.ErrReadOnly}
-	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
-	client := cmp.Or(opts.HTTPClient, ranged.NewClient(s.reader.Traits().MostRequests))
-	s.client = ranged.Client{Doer: ranged.BoundRedirects(client)}
+	s := &store{base: *u, header: opts.Header.Clone()}
+	s.Bucket = ranged.Bucket{Address: strings.TrimSuffix(shown.String(), "/"), Bytes: true}
+	s.Connect(ranged.Connection{ReadOptions: opts.ReadOptions, HTTPClient: opts.HTTPClient, Logger: opts.Logger}, s)
 	return s, nil
 }
-
-// String returns the URL without user, password and query.
-func (s *store) String() string { return s.address }
-
-// Traits reports a remote store, with the concurrency that the Options set.
-func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
 
 // Describe says whether requests have credentials.
 func (s *store) Describe(context.Context) (objstore.Description, error) {
@@ -96,17 +81,15 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 		if err == nil {
 			err = objstore.ErrNoList
 		}
-		yield(objstore.Info{}, s.fail("list", prefix, err))
+		yield(objstore.Info{}, s.Fail("list", prefix, err))
 	}
 }
 
-func check(ctx context.Context, name string) error {
-	if err := objstore.CheckName(name); err != nil {
-		return err
-	}
-	return ctx.Err()
+// Create returns an error: the store is read only.
+func (s *store) Create(ctx context.Context, name string, _ objstore.Condition) (objstore.Upload, error) {
+	_, err := s.Key(ctx, name)
+	return nil, s.Fail("put", name, cmp.Or(err, objstore.ErrReadOnly))
 }
 
-func (s *store) fail(op, name string, err error) error {
-	return objstore.NewError(op, s.address, name, err)
-}
+// Remove implements ranged.Backend. It returns an error: the store is read only.
+func (s *store) Remove(context.Context, string) error { return objstore.ErrReadOnly }

@@ -14,28 +14,9 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// Open sends no request: a missing object is an error of the first read or Info.
-func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
-	if err := check(ctx, name); err != nil {
-		return nil, s.fail("get", name, err)
-	}
-	get := func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
-		return s.get(ctx, name, off, n, etag)
-	}
-	return s.reader.Open(name, get, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) }), nil
-}
-
-// Stat sends one HEAD request, or a GET of one byte if the server does not answer HEAD.
-func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
-	if err := check(ctx, name); err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
-	}
-	return s.reader.Stat(ctx, name, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) })
-}
-
-// get implements ranged.Getter.
-func (s *store) get(ctx context.Context, name string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
-	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
+// Get implements ranged.Backend.
+func (s *store) Get(ctx context.Context, name string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+	header := ranged.Range(off, n)
 	if etag != "" {
 		header.Set("If-Range", etag)
 	}
@@ -75,9 +56,9 @@ func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, e
 	return meta, nil
 }
 
-// head describes an object by a HEAD request, and by a GET of one byte if the server does not
+// Head describes an object by a HEAD request, and by a GET of one byte if the server does not
 // answer HEAD.
-func (s *store) head(ctx context.Context, name string) (ranged.Meta, error) {
+func (s *store) Head(ctx context.Context, name string) (ranged.Meta, error) {
 	answer, err := s.send(ctx, http.MethodHead, name, nil)
 	if err == nil {
 		answer.Body.Close()
@@ -121,12 +102,9 @@ func (s *store) send(ctx context.Context, method, name string, header http.Heade
 			request.Header[http.CanonicalHeaderKey(key)] = values
 		}
 	}
-	answer, err := s.client.Do(request)
+	answer, err := s.Client.Send(request)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, ranged.TransportError(err)
+		return nil, err
 	}
 	if err := checkAnswer(answer); err != nil {
 		answer.Body.Close()

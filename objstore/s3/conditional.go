@@ -92,7 +92,7 @@ func (s *store) try(ctx context.Context, key string, inParts bool) (noneMatch, m
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 		defer cancel()
-		if err := s.delete(ctx, key); err != nil {
+		if err := s.Erase(ctx, key); err != nil {
 			s.opts.Logger.Warn("the probe of conditional puts stays in the bucket; delete it",
 				"store", s.Address, "key", key, "error", err)
 		}
@@ -105,7 +105,7 @@ func (s *store) try(ctx context.Context, key string, inParts bool) (noneMatch, m
 		return noneMatch, noneMatch, err
 	}
 	var there described
-	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
+	err = s.Reader.Do(ctx, func(ctx context.Context) (err error) {
 		there, err = s.head(ctx, "put", key)
 		return err
 	})

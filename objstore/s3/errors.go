@@ -51,7 +51,7 @@ func (s *store) explain(op string, err error) error {
 			return ended
 		}
 		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
-			"or read a public bucket anonymously", s.shown.Redact(rootText(err)))
+			"or read a public bucket anonymously", s.Secrets.Redact(rootText(err)))
 	}
 	if sent, ok := errors.AsType[*smithyhttp.RequestSendError](err); ok {
 		return ranged.TransportError(sent.Err)
@@ -64,7 +64,7 @@ func (s *store) explain(op string, err error) error {
 		// connection was lost.
 		return ranged.ErrUnreadable
 	}
-	return errors.New(s.shown.Redact(rootText(err)))
+	return errors.New(s.Secrets.Redact(rootText(err)))
 }
 
 // answerOf finds the server's refusal in an error of the SDK. An answer that could not be parsed is
@@ -78,12 +78,12 @@ func (s *store) answerOf(err error) (answer, bool) {
 			return answer{}, false
 		}
 		return answer{Answer: ranged.Answer{
-			Status: http.StatusInternalServerError, Code: ranged.Clean(api.ErrorCode()), Message: s.shown.Redact(api.ErrorMessage()),
+			Status: http.StatusInternalServerError, Code: ranged.Clean(api.ErrorCode()), Message: s.Secrets.Redact(api.ErrorMessage()),
 		}}, true
 	}
 	a := answer{region: ranged.Clean(response.Response.Header.Get("X-Amz-Bucket-Region")), Answer: ranged.Answer{
 		Status:  response.HTTPStatusCode(),
-		Request: s.shown.Redact(ranged.Clean(response.RequestID)),
+		Request: s.Secrets.Redact(ranged.Clean(response.RequestID)),
 		After:   ranged.RetryAfter(response.Response.Header),
 	}}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
@@ -94,7 +94,7 @@ func (s *store) answerOf(err error) (answer, bool) {
 			a.region = found[1]
 		}
 	}
-	a.Message = s.shown.Redact(a.Message)
+	a.Message = s.Secrets.Redact(a.Message)
 	return a, true
 }
 

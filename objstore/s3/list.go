@@ -18,7 +18,7 @@ import (
 // List requests pages of at most 1,000 keys, each when the page before it is used up. It leaves out
 // keys that are not valid names, such as the "dir/" that consoles create for folders.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
-	return s.reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
+	return s.Reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
 }
 
 // page implements ranged.Pager.

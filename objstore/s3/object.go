@@ -10,51 +10,20 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// object adds the checksum to the handle of package ranged.
-type object struct {
-	*ranged.Object
-	store *store
-	name  string
-	key   string
+// Head implements ranged.Backend.
+func (s *store) Head(ctx context.Context, key string) (ranged.Meta, error) {
+	head, err := s.head(ctx, "get", key)
+	return head.meta, err
 }
 
-// Open sends no request: a missing object is an error of the first read or Info.
-func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
-	key, err := s.Key(ctx, name)
-	if err != nil {
-		return nil, s.fail("get", name, err)
-	}
-	o := &object{store: s, name: name, key: key}
-	o.Object = s.reader.Open(name, o.get, s.stater("get", key))
-	return o, nil
-}
-
-// Stat sends one HEAD request.
-func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
-	key, err := s.Key(ctx, name)
-	if err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
-	}
-	return s.reader.Stat(ctx, name, s.stater("stat", key))
-}
-
-func (s *store) stater(op, key string) ranged.Stater {
-	return func(ctx context.Context) (ranged.Meta, error) {
-		head, err := s.head(ctx, op, key)
-		return head.meta, err
-	}
-}
-
-// get implements ranged.Getter.
-func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
-	s := o.store
+// Get implements ranged.Backend.
+func (s *store) Get(ctx context.Context, key string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	in := &s3.GetObjectInput{
 		Bucket: &s.bucket,
-		Key:    &o.key,
+		Key:    &key,
 		Range:  aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1)),
 	}
 	if etag != "" {

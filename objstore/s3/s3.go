@@ -49,7 +49,7 @@ import (
 
 // store is an [objstore.Store] in a bucket.
 type store struct {
-	ranged.Bucket
+	ranged.Objects
 	client  *s3.Client
 	bucket  string
 	region  string
@@ -59,8 +59,6 @@ type store struct {
 	plain   bool     // the endpoint has no TLS
 	google  bool     // the endpoint is the one of Google Cloud Storage
 	secrets *secrets // nil for an anonymous store
-	shown   ranged.Secrets
-	reader  *ranged.Reader
 
 	segmentParts int // the constant, except in tests
 
@@ -81,18 +79,17 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Sto
 	s := &store{bucket: bucket, segmentParts: segmentParts}
 	var err error
 	if s.Bucket, err = ranged.NewBucket("s3://", "bucket", bucket, prefix); err != nil {
-		return nil, s.fail("open", "", err)
+		return nil, s.Fail("open", "", err)
 	}
 	s.Address = cmp.Or(opts.Gateway, s.Address)
 	opts, err = opts.withDefaults()
 	if err != nil {
-		return nil, s.fail("open", "", err)
+		return nil, s.Fail("open", "", err)
 	}
 	s.opts = opts
-	s.reader = ranged.New(s.Address, opts.ReadOptions, opts.Logger)
-	s.reader.WriteTimeout = opts.WriteTimeout
+	s.Attach(ranged.Connection{ReadOptions: opts.ReadOptions, WriteTimeout: opts.WriteTimeout, Logger: opts.Logger}, s)
 	if err := s.connect(ctx); err != nil {
-		return nil, s.fail("open", "", err)
+		return nil, s.Fail("open", "", err)
 	}
 	return s, nil
 }
@@ -101,7 +98,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Sto
 // find credentials.
 func (s *store) connect(ctx context.Context) error {
 	load := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(newHTTPClient(s.opts, s.reader.Traits().MostRequests)),
+		config.WithHTTPClient(newHTTPClient(s.opts, s.Reader.Traits().MostRequests)),
 		config.WithLogger(logging.Nop{}),
 		config.WithRetryMaxAttempts(8), // about half a minute
 		config.WithDefaultRegion("us-east-1"),
@@ -120,7 +117,7 @@ func (s *store) connect(ctx context.Context) error {
 		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", ranged.Scrub(err.Error()))
 	}
 	if !s.opts.Anonymous && cfg.Credentials != nil {
-		s.secrets = &secrets{shown: &s.shown, provider: cfg.Credentials, load: func(ctx context.Context) (aws.CredentialsProvider, error) {
+		s.secrets = &secrets{shown: &s.Secrets, provider: cfg.Credentials, load: func(ctx context.Context) (aws.CredentialsProvider, error) {
 			again, err := config.LoadDefaultConfig(ctx, load...)
 			return again.Credentials, err
 		}}
@@ -150,9 +147,6 @@ func (s *store) connect(ctx context.Context) error {
 	return ranged.CheckEndpoint(endpoint)
 }
 
-// Traits reports a remote store, with the concurrency that the Options set.
-func (s *store) Traits() objstore.Traits { return s.reader.Traits() }
-
 // Describe finds the credentials, which may ask a server for them.
 func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 	d := objstore.Description{Identity: "anonymous", From: "the options of the store", Endpoint: cmp.Or(s.at, "AWS"), Region: s.region}
@@ -162,7 +156,7 @@ func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 	d.Identity, d.From = "", "the AWS_ variables, the files in ~/.aws, the role of the machine"
 	found, err := s.secrets.Retrieve(ctx)
 	if err != nil {
-		return d, s.fail("open", "", s.explain("get", fmt.Errorf("get credentials: %w", err)))
+		return d, s.Fail("open", "", s.explain("get", fmt.Errorf("get credentials: %w", err)))
 	}
 	key := found.AccessKeyID
 	d.Identity, d.From = "access key ending in "+key[max(len(key)/2, len(key)-4):], found.Source
@@ -172,31 +166,13 @@ func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 	return d, nil
 }
 
-// Delete removes an object.
-func (s *store) Delete(ctx context.Context, name string) error {
-	key, err := s.Key(ctx, name)
-	if err != nil {
-		return s.fail("delete", name, err)
-	}
-	return s.fail("delete", name, s.delete(ctx, key))
-}
-
-func (s *store) delete(ctx context.Context, key string) error {
-	err := s.reader.Do(ctx, func(ctx context.Context) error {
-		_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key})
-		return s.explain("delete", err)
-	})
-	if isMissing(err) {
-		return nil // some servers report it, and it is what the caller wants
-	}
-	return err
+// Remove implements ranged.Backend.
+func (s *store) Remove(ctx context.Context, key string) error {
+	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key})
+	return s.explain("delete", err)
 }
 
 // send sends a request of an upload.
 func (s *store) send(ctx context.Context, body io.Seeker, request func(ctx context.Context) error) error {
-	return s.reader.Send(ctx, body, func(ctx context.Context) error { return s.explain("put", request(ctx)) })
-}
-
-func (s *store) fail(op, name string, err error) error {
-	return objstore.NewError(op, s.Address, name, err)
+	return s.Reader.Send(ctx, body, func(ctx context.Context) error { return s.explain("put", request(ctx)) })
 }

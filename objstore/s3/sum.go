@@ -41,20 +41,14 @@ const (
 	encryption = "X-Amz-Server-Side-Encryption"
 )
 
-// Sum returns the checksum for [objstore.SumOf]: the MD5 in the ETag, which costs no request, or
-// else a checksum of the object or of its parts, which it requests from the server.
-func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
-	meta, err := o.Meta(ctx)
-	if err != nil || meta.Sum != nil || o.store.opts.Unchecked {
-		return meta.Sum, o.store.fail("get", o.name, err)
+// Sum implements ranged.Summer for objects whose ETag is no MD5 of their bytes: it requests a
+// checksum of the object or of its parts. It sends one HEAD request, or three if the server keeps a
+// checksum of parts.
+func (s *store) Sum(ctx context.Context, key string, meta ranged.Meta) (*objstore.Sum, error) {
+	if s.opts.Unchecked {
+		return nil, nil
 	}
-	sum, err := o.askSum(ctx, meta)
-	return sum, o.store.fail("get", o.name, err)
-}
-
-// askSum sends one HEAD request, or three if the server keeps a checksum of parts.
-func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, error) {
-	out, err := o.headSum(ctx, meta, 0)
+	out, err := s.headSum(ctx, key, meta, 0)
 	if out == nil {
 		return nil, err
 	}
@@ -70,7 +64,7 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 		switch {
 		case sum == nil:
 		case parts > 0:
-			return o.partsSum(ctx, meta, kept.Checksum, sum.Want, parts)
+			return s.partsSum(ctx, key, meta, kept.Checksum, sum.Want, parts)
 		case out.ChecksumType != types.ChecksumTypeComposite:
 			sum.Advice = advice
 			return sum, nil
@@ -78,23 +72,22 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 	}
 	text, parts := cutParts(meta.ETag)
 	value, err := hex.DecodeString(text)
-	if err != nil || len(value) != md5.Size || parts == 0 || !o.store.digests(out.ResultMetadata) {
+	if err != nil || len(value) != md5.Size || parts == 0 || !s.digests(out.ResultMetadata) {
 		return nil, nil
 	}
-	return o.partsSum(ctx, meta, ranged.MD5, value, parts)
+	return s.partsSum(ctx, key, meta, ranged.MD5, value, parts)
 }
 
 // headSum requests checksums, or the size of a part. If the server refuses, it returns neither an
 // answer nor an error, because the object can be read without a checksum.
-func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
-	s := o.store
-	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &o.key, ChecksumMode: types.ChecksumModeEnabled}
+func (s *store) headSum(ctx context.Context, key string, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
+	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key, ChecksumMode: types.ChecksumModeEnabled}
 	if part > 0 {
 		in.PartNumber = &part // no If-Match: some servers compare it with the part's own tag
 	} else {
 		in.IfMatch = aws.String(quoteTag(meta.ETag))
 	}
-	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
+	err = s.Reader.Do(ctx, func(ctx context.Context) (err error) {
 		out, err = s.client.HeadObject(ctx, in)
 		if a, ok := s.answerOf(err); ok && (a.Status/100 == 4 || a.Status == http.StatusNotImplemented) &&
 			!ranged.TransientStatus(a.Status) && a.Status != http.StatusPreconditionFailed {
@@ -122,17 +115,17 @@ func cutParts(text string) (value string, parts int64) {
 // partsSum returns a digest of the digests of parts. It can be verified if all parts but the last
 // have the same size, as in uploads of the usual programs; the sizes of the first and the last part
 // show that.
-func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a ranged.Checksum, want []byte, parts int64) (*objstore.Sum, error) {
+func (s *store) partsSum(ctx context.Context, key string, meta ranged.Meta, a ranged.Checksum, want []byte, parts int64) (*objstore.Sum, error) {
 	size := meta.Size // of one part
 	if size == 0 {
 		return nil, nil
 	}
 	if parts > 1 {
-		first, err := o.headSum(ctx, meta, 1)
+		first, err := s.headSum(ctx, key, meta, 1)
 		if first == nil {
 			return nil, err
 		}
-		last, err := o.headSum(ctx, meta, int32(parts))
+		last, err := s.headSum(ctx, key, meta, int32(parts))
 		if last == nil {
 			return nil, err
 		}

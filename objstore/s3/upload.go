@@ -63,13 +63,13 @@ type upload struct {
 func (s *store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	key, err := s.Key(ctx, name)
 	if err != nil {
-		return nil, s.fail("put", name, err)
+		return nil, s.Fail("put", name, err)
 	}
 	u := &upload{store: s, key: key, cond: cond, tag: rand.Text()}
 	if s.client.Options().RequestChecksumCalculation == aws.RequestChecksumCalculationWhenSupported {
 		u.algorithm = types.ChecksumAlgorithmCrc32
 	}
-	return parts.NewUpload(ctx, s.reader, name, u.tag, cond, parts.Options{
+	return parts.NewUpload(ctx, s.Reader, name, u.tag, cond, parts.Options{
 		Size: int(s.opts.UploadPartSize), Workers: s.opts.UploadConcurrency, Segment: s.segmentParts, Growth: growth, Most: maxParts,
 	}, u), nil
 }
@@ -220,7 +220,7 @@ func (u *upload) Drop(ctx context.Context) error {
 }
 
 func (s *store) dropParts(ctx context.Context, key, id string) error {
-	err := s.reader.Do(ctx, func(ctx context.Context) error {
+	err := s.Reader.Do(ctx, func(ctx context.Context) error {
 		_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &key, UploadId: &id})
 		return s.explain("put", err)
 	})

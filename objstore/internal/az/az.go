@@ -255,7 +255,7 @@ func (s *Store) Get(ctx context.Context, key string, off, n int64, etag string) 
 	}
 	answer, err := s.send(ctx, "get", http.MethodGet, key, nil, header, nil)
 	if err != nil {
-		return nil, ranged.Meta{}, err
+		return nil, ranged.Meta{}, ranged.Gone(etag, err)
 	}
 	meta := describe(answer.Header)
 	whole, err := ranged.RangeMeta(answer, off, n)

@@ -212,7 +212,7 @@ func (s *Store) Get(ctx context.Context, key string, off, n int64, etag string) 
 	}
 	answer, err := s.send(ctx, "get", http.MethodGet, s.url("", key, query), ranged.Range(off, n))
 	if err != nil {
-		return nil, ranged.Meta{}, err
+		return nil, ranged.Meta{}, ranged.Gone(etag, err)
 	}
 	header := answer.Header
 	if header.Get("X-Goog-Stored-Content-Encoding") == "gzip" || header.Get("Content-Encoding") == "gzip" {

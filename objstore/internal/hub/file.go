@@ -84,10 +84,10 @@ func (l link) meta() ranged.Meta {
 
 // Get implements ranged.Backend. A commit never changes. If a server sends another version even so,
 // its tag tells package ranged.
-func (s *store) Get(ctx context.Context, key string, off, n int64, _ string) (io.ReadCloser, ranged.Meta, error) {
+func (s *store) Get(ctx context.Context, key string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	answer, l, err := s.read(ctx, key, off, n)
 	if err != nil {
-		return nil, ranged.Meta{}, err
+		return nil, ranged.Meta{}, ranged.Gone(etag, err)
 	}
 	return answer.Body, l.meta(), nil
 }

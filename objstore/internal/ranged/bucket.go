@@ -13,8 +13,12 @@ import (
 )
 
 // Bucket is the part of a bucket that a store has: the objects whose keys begin with Prefix, which
-// is empty or ends in a slash. Address is the one of the store.
-type Bucket struct{ Bucket, Prefix, Address string }
+// is empty or ends in a slash. Address is the one of the store. The names of a bucket are UTF-8,
+// unless Bytes is set.
+type Bucket struct {
+	Bucket, Prefix, Address string
+	Bytes                   bool
+}
 
 // bucketName also matches the names of Azure's containers.
 var bucketName = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,255}$`)
@@ -42,7 +46,11 @@ func (b *Bucket) String() string { return b.Address }
 
 // Key checks a name and its context, and returns the key.
 func (b *Bucket) Key(ctx context.Context, name string) (string, error) {
-	if err := CheckName(name); err != nil {
+	check := CheckName
+	if b.Bytes {
+		check = objstore.CheckName
+	}
+	if err := check(name); err != nil {
 		return "", err
 	}
 	if key := b.Prefix + name; len(key) <= objstore.MaxNameLen {

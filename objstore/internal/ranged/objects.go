@@ -35,7 +35,7 @@ type Backend interface {
 }
 
 // Objects implements the methods of [objstore.Store] but Create and List for the objects in a
-// bucket. The stores of cloud providers embed it.
+// bucket. The stores on networks embed it.
 type Objects struct {
 	Bucket
 	Reader  *Reader
@@ -46,15 +46,20 @@ type Objects struct {
 
 // Connect sets all but the bucket. It returns the client that sends the requests.
 func (o *Objects) Connect(c Connection, b Backend) *http.Client {
-	o.Reader = New(o.Address, c.ReadOptions, c.Logger)
-	o.Reader.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
-	o.backend = b
+	o.Attach(c, b)
 	client := c.HTTPClient
 	if client == nil {
 		client = NewClient(o.Reader.Traits().MostRequests + 16)
 	}
 	o.Client = Client{Doer: BoundRedirects(client)}
 	return client
+}
+
+// Attach sets all but the bucket and the client.
+func (o *Objects) Attach(c Connection, b Backend) {
+	o.Reader = New(o.Address, c.ReadOptions, c.Logger)
+	o.Reader.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
+	o.backend = b
 }
 
 // Traits reports a remote store, with the concurrency that the options set.
@@ -65,13 +70,26 @@ func (o *Objects) Fail(op, name string, err error) error {
 	return objstore.NewError(op, o.Address, name, err)
 }
 
-// summed adds the checksum to an object.
-type summed struct{ *Object }
+// Summer is a [Backend] that can ask for a checksum if the answers to reads had none.
+type Summer interface {
+	Sum(ctx context.Context, key string, meta Meta) (*objstore.Sum, error)
+}
 
-// Sum returns the checksum for [objstore.SumOf], which costs no request once the object was read.
+// summed adds the checksum to an object.
+type summed struct {
+	*Object
+	of  *Objects
+	key string
+}
+
+// Sum returns the checksum for [objstore.SumOf], which costs no request once the object was read and
+// an answer had it.
 func (s summed) Sum(ctx context.Context) (*objstore.Sum, error) {
 	meta, err := s.Meta(ctx)
-	return meta.Sum, s.r.Fail("get", s.name, err)
+	if ask, ok := s.of.backend.(Summer); ok && err == nil && meta.Sum == nil {
+		meta.Sum, err = ask.Sum(ctx, s.key, meta)
+	}
+	return meta.Sum, s.of.Fail("get", s.name, err)
 }
 
 // Open sends no request: a missing object is an error of the first read or Info.
@@ -81,13 +99,17 @@ func (o *Objects) Open(ctx context.Context, name string) (objstore.Object, error
 		return nil, o.Fail("get", name, err)
 	}
 	get := func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, Meta, error) {
-		body, meta, err := o.backend.Get(ctx, key, off, n, etag)
-		if etag != "" && errors.Is(err, fs.ErrNotExist) {
-			err = objstore.ErrChanged
-		}
-		return body, meta, err
+		return o.backend.Get(ctx, key, off, n, etag)
 	}
-	return summed{o.Reader.Open(name, get, o.stater(key))}, nil
+	return summed{o.Reader.Open(name, get, o.stater(key)), o, key}, nil
+}
+
+// Gone returns err, or [objstore.ErrChanged] if the version with that tag is missing.
+func Gone(etag string, err error) error {
+	if etag != "" && errors.Is(err, fs.ErrNotExist) {
+		return objstore.ErrChanged
+	}
+	return err
 }
 
 func (o *Objects) stater(key string) Stater {
