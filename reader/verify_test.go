@@ -296,7 +296,7 @@ func lie(t *testing.T, second string, edit func(*sections.ShardEntry)) *mem.Stor
 	}
 	store := mem.New()
 	put(t, store, "s.tar.zst", shard)
-	m := &sections.Manifest{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2, Bytes: 2, Min: 1, Max: 1}}, Shards: []sections.ShardEntry{{
+	m := &sections.Manifest{Totals: sections.Totals{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2, Bytes: 2, Min: 1, Max: 1}}}, Shards: []sections.ShardEntry{{
 		ShardInfo: sections.ShardInfo{Name: "s.tar.zst", Size: uint64(len(shard)), Tail: uint64(len(shard) - data), Samples: 2, Blocks: 1, Rows: 1,
 			Hash: h.Sum(), FirstKey: "a", LastKey: second},
 		Rows: []format.Row{row},

@@ -2,6 +2,7 @@ package writer
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -148,12 +149,7 @@ func (l *layouts) of(r *layerRow) uint32 {
 			return uint32(n) + 1
 		}
 	}
-	files := make([]stack.File, len(r.Fields))
-	for i := range r.Fields {
-		f := &r.Fields[i]
-		files[i] = stack.File{Name: f.Name, Size: f.size(), First: f.Data}
-	}
-	st, err := stack.Learn(files)
+	st, err := learn(context.Background(), &r.Sample) // its payloads are in memory
 	if err != nil || len(*l) == mostLayouts {
 		return 0
 	}

@@ -178,7 +178,7 @@ func (w *Writer) checkPart(ctx context.Context, m *sections.Manifest) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range besides(m) {
+	for _, name := range besides(&m.Totals) {
 		info, err := w.puts.store.Stat(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

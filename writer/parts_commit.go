@@ -162,7 +162,7 @@ func (s *partSet) merge(_ context.Context, w *Writer) error {
 // joinLists appends the parts' lists of skipped samples, in order.
 func (s *partSet) joinLists(ctx context.Context, w *Writer) error {
 	for _, m := range s.parts {
-		for _, name := range skippedLists(m) {
+		for _, name := range skippedLists(&m.Totals) {
 			if err := copyList(ctx, w, name); err != nil {
 				return err
 			}

@@ -52,7 +52,7 @@ func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts,
 		}
 		return nil
 	}
-	for _, name := range append(besides(m), extra...) {
+	for _, name := range append(besides(&m.Totals), extra...) {
 		if err := check(name, -1); err != nil {
 			return nil, err
 		}
@@ -95,9 +95,9 @@ func (p *puts) checkObjects(ctx context.Context, m *sections.Manifest, tables st
 
 // besides are the objects of a part other than its shards: the keys table and the list of skipped
 // samples.
-func besides(m *sections.Manifest) []string {
-	names := skippedLists(m)
-	if keys := m.KeysName(); keys != "" {
+func besides(t *sections.Totals) []string {
+	names := skippedLists(t)
+	if keys := t.KeysName(); keys != "" {
 		names = append(names, keys)
 	}
 	return names

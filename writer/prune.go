@@ -12,7 +12,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -262,7 +261,7 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 		t, err := loadTotals(ctx, store, name)
 		switch {
 		case err == nil:
-			for _, beside := range besides(&sections.Manifest{Keys: t.Keys, Meta: t.Meta}) {
+			for _, beside := range besides(&t.Totals) {
 				young[beside] = true
 			}
 		case !notOurs(err):

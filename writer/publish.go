@@ -224,7 +224,7 @@ func (c *current) result(ctx context.Context, store objstore.Store) (*Result, er
 
 // manifest is the generation without its keys table.
 func (w *Writer) manifest() (*sections.Manifest, error) {
-	m := &sections.Manifest{Generation: w.generation, Parent: w.prior.tables}
+	m := &sections.Manifest{Totals: sections.Totals{Generation: w.generation, Parent: w.prior.tables}}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.options(), "mode": w.opt.Mode.String()}
 	maps.Copy(m.Meta, w.input.meta)
 	if w.fingerprint != "" {
@@ -260,7 +260,7 @@ func (w *Writer) putSkipped(ctx context.Context, m *sections.Manifest) (name str
 	}
 	var names []string
 	if base := w.base(); base != nil {
-		names = skippedLists(base)
+		names = skippedLists(&base.Totals)
 	}
 	if name != "" {
 		names = append(names, name)

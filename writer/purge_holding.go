@@ -279,7 +279,7 @@ func (h *holding) written(ctx context.Context, tables, orphans []string, keep ma
 
 // objectsOf are the objects that a generation names.
 func objectsOf(m *sections.Manifest) []string {
-	names := besides(m)
+	names := besides(&m.Totals)
 	for i := range m.Shards {
 		names = append(names, m.Shards[i].Name)
 		if m.Shards[i].Plain() {

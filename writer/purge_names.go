@@ -32,7 +32,7 @@ func namesLeft(ctx context.Context, store objstore.Store, tables string) (left [
 	if strings.Contains(m.Meta[kinds.FeaturesKey], "ClassLabel") {
 		left = append(left, NameLeft{tables, kinds.FeaturesKey})
 	}
-	for _, list := range skippedLists(m) {
+	for _, list := range skippedLists(&m.Totals) {
 		left = append(left, NameLeft{Object: list})
 	}
 	err = labels(ctx, store, func(name string, text []byte, err error) error {

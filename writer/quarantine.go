@@ -117,8 +117,8 @@ const metaSkippedList = "skipped_list"
 
 // skippedLists are the lists that a generation names. Metadata is free text, so other words are
 // ignored.
-func skippedLists(m *sections.Manifest) (lists []string) {
-	for _, name := range strings.Fields(m.Meta[metaSkippedList]) {
+func skippedLists(t *sections.Totals) (lists []string) {
+	for _, name := range strings.Fields(t.Meta[metaSkippedList]) {
 		if names.IsSkipped(name) {
 			lists = append(lists, name)
 		}

@@ -77,8 +77,8 @@ func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash, plain b
 	return entryOf(s.name, s.size, ix, int64(len(tail)), sections.HashIndex(tail), content), nil
 }
 
-// entryOf is a shard as the tables have it: an object of size bytes with an index of tail bytes, whose
-// identity is hash. content is the identity of the shard.
+// entryOf is a shard as the tables have it: an object of size bytes with an index of tail bytes,
+// whose identity is hash. content is the identity of the shard.
 func entryOf(name string, size int64, ix *sections.ShardIndex, tail int64, hash sections.IndexHash, content format.Hash) sections.ShardEntry {
 	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
 		Name: name, Size: uint64(size), Tail: uint64(tail), Samples: uint64(ix.Keys.Len()), Rows: uint64(len(ix.Rows)), Hash: content,

@@ -111,7 +111,7 @@ func TestForeignTables(t *testing.T) {
 		return ShardEntry{Rows: ix.Rows, ShardInfo: ShardInfo{Name: name, Size: uint64(len(data)) + 10240, Tail: 1, Samples: 2, Blocks: 1, Rows: 1, FirstKey: "a", LastKey: "b"}}
 	}
 	load := func(shards ...ShardEntry) (*Manifest, error) {
-		raw, _, _, err := EncodeTables(&Manifest{Generation: 1, Shards: shards})
+		raw, _, _, err := EncodeTables(&Manifest{Totals: Totals{Generation: 1}, Shards: shards})
 		if err != nil {
 			return nil, err
 		}

@@ -161,7 +161,7 @@ func TestMend(t *testing.T) {
 // FuzzTables opens any bytes as tables and loads every part, with checksums as they are or put
 // right.
 func FuzzTables(f *testing.F) {
-	for _, m := range []*Manifest{{Generation: 1}, testManifest(3), testManifest(3, 0, 5)} {
+	for _, m := range []*Manifest{{Totals: Totals{Generation: 1}}, testManifest(3), testManifest(3, 0, 5)} {
 		raw := encodeTables(f, m)
 		f.Add(raw, true)
 		f.Add(raw, false)
@@ -180,7 +180,7 @@ func FuzzTables(f *testing.F) {
 
 // FuzzSummary reads any bytes as manifest.json.
 func FuzzSummary(f *testing.F) {
-	f.Add((&Tables{Generation: 1, Fields: []format.FieldTotal{{Name: "x"}}}).Summary("manifest-e3b0c44298fc1c14.bin").Encode())
+	f.Add((&Tables{Totals: Totals{Generation: 1, Fields: []format.FieldTotal{{Name: "x"}}}}).Summary("manifest-e3b0c44298fc1c14.bin").Encode())
 	f.Add([]byte(`{"format":"shardtool/1"}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s, err := DecodeSummary(raw)

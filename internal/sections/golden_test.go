@@ -92,7 +92,7 @@ func writeGolden(t *testing.T) {
 	if err := os.MkdirAll(goldenDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	m := &Manifest{Generation: 1, Meta: format.Metadata{"tool": "golden"}}
+	m := &Manifest{Totals: Totals{Generation: 1, Meta: format.Metadata{"tool": "golden"}}}
 	totals := map[string]*format.FieldTotal{}
 	var keys []samplekey.Entry
 	var expect []goldenSample

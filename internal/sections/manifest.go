@@ -177,13 +177,12 @@ func SumSamples(shards []ShardEntry) (n uint64) {
 	return n
 }
 
-// Manifest is the content of the tables of one generation.
-type Manifest struct {
+// Totals is what the tables have of a generation beside its shards.
+type Totals struct {
 	// Generation counts from 1. Parent names the tables of the generation before; it is empty for
 	// the first.
 	Generation uint64
 	Parent     string
-	Shards     []ShardEntry
 	Fields     []format.FieldTotal
 	Attributes []format.Attribute
 	// AttrTotals are the totals of integer attributes, in ascending order of names. Manifests
@@ -193,18 +192,24 @@ type Manifest struct {
 	// Keys is the hash of the keys table; zero if there is none.
 	Keys format.Hash
 	// Removed are the numbers of the samples that were removed, ascending; Purged are the ones
-	// whose bytes are gone.
+	// whose bytes are gone. The caller must not change the ones of Tables.
 	Removed, Purged []uint64
 	// Base is the data set to which a layer adds fields; nil for a data set that is no layer.
 	Base *Base
 }
 
 // KeysName returns the object name of the keys table, or "" if there is none.
-func (m *Manifest) KeysName() string {
-	if m.Keys == (format.Hash{}) {
+func (t *Totals) KeysName() string {
+	if t.Keys == (format.Hash{}) {
 		return ""
 	}
-	return names.Keys(m.Keys)
+	return names.Keys(t.Keys)
+}
+
+// Manifest is the content of the tables of one generation.
+type Manifest struct {
+	Totals
+	Shards []ShardEntry
 }
 
 // Section types of the tables (SPEC 6.2), besides the types of rows, schema and metadata.

@@ -26,24 +26,13 @@ type ReadRange func(p []byte, off int64) error
 // totals, in one or two ranges whatever the size of the data set. Its methods are safe for
 // concurrent use if the ReadRange is.
 type Tables struct {
-	Generation uint64
-	Parent     string
-	Digest     format.Hash
-	// Keys is the hash of the keys table; zero if there is none.
-	Keys       format.Hash
-	Fields     []format.FieldTotal
-	Attributes []format.Attribute
-	AttrTotals []AttrTotal // as in Manifest
-	Meta       format.Metadata
-	Parts      []Part
+	Totals
+	Digest format.Hash
+	Parts  []Part
 	// Shards, Blocks, Samples, Bytes and Decoded are the sums over Parts.
 	Shards, Blocks, Samples, Bytes, Decoded uint64
 	// PayloadBytes is the sum over Fields.
 	PayloadBytes uint64
-	// Removed are the numbers of the samples that were removed, ascending; Purged are the ones
-	// whose bytes are gone. The caller must not change them.
-	Removed, Purged []uint64
-	Base            *Base // as in Manifest
 
 	object tablesObject
 }
@@ -455,8 +444,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 
 // Load reads all parts and compares the digest with the digest of their shards.
 func (t *Tables) Load() (*Manifest, error) {
-	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, AttrTotals: t.AttrTotals, Meta: t.Meta, Keys: t.Keys,
-		Removed: t.Removed, Purged: t.Purged, Base: t.Base}
+	m := &Manifest{Totals: t.Totals}
 	for part := range t.Parts {
 		infos, err := t.LoadShards(part)
 		if err != nil {

@@ -21,10 +21,10 @@ import (
 // testManifest describes shards of the given numbers of rows; the first is plain, the second has no
 // samples.
 func testManifest(rows ...int) *Manifest {
-	m := &Manifest{Generation: 2, Parent: names.Tables(format.BlockHash([]byte("parent"))), Keys: format.BlockHash([]byte("keys")),
+	m := &Manifest{Totals: Totals{Generation: 2, Parent: names.Tables(format.BlockHash([]byte("parent"))), Keys: format.BlockHash([]byte("keys")),
 		Meta:       format.Metadata{"tool": "test", "options": "{}"},
 		Attributes: []format.Attribute{{Name: "class", Kind: format.AttrLabel}, {Name: "weight", Kind: format.AttrNumber}},
-		Fields:     []format.FieldTotal{{Name: "", Samples: 1, Bytes: 2, Min: 2, Max: 2}, {Name: "jpg", Samples: 10, Bytes: 1 << 40, Min: 0, Max: 1 << 34}, {Name: "txt", Samples: 11, Bytes: 0, Min: 0, Max: 0}}}
+		Fields:     []format.FieldTotal{{Name: "", Samples: 1, Bytes: 2, Min: 2, Max: 2}, {Name: "jpg", Samples: 10, Bytes: 1 << 40, Min: 0, Max: 1 << 34}, {Name: "txt", Samples: 11, Bytes: 0, Min: 0, Max: 0}}}}
 	for i, n := range rows {
 		s := ShardEntry{ShardInfo: ShardInfo{Name: fmt.Sprintf("train-%06d.tar.zst", i), Tail: uint64(300 + i), Hash: format.BlockHash([]byte{byte(i)})}, Rows: []format.Row{}}
 		if n > 0 {

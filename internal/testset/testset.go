@@ -142,7 +142,7 @@ func newBuilder(ctx context.Context, store objstore.Store, o Options) *builder {
 		o.Member = format.JoinName
 	}
 	return &builder{ctx: ctx, store: store, o: o, encoder: codec.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
-		manifest: &sections.Manifest{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}
+		manifest: &sections.Manifest{Totals: sections.Totals{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}}
 }
 
 type builder struct {

@@ -294,7 +294,7 @@ func (c *Catalog) AfterClose(err error) error {
 
 // KeysTable returns the object name of the keys table; empty when there is none.
 func (c *Catalog) KeysTable() string {
-	return (&sections.Manifest{Keys: c.Tables.Keys}).KeysName()
+	return c.Tables.KeysName()
 }
 
 // Summary returns manifest.json as the tables say it must be.
