@@ -353,7 +353,7 @@ func (p *parser) example(c *chunk, record []byte) error {
 				if err != nil {
 					return fmt.Errorf("feature %s: %w", quoted(name), err)
 				}
-				return p.feature(name, v)
+				return p.set(p.find(name), v)
 			})
 		case 2:
 			return entries(b, func(name string, list []byte) error {
@@ -361,15 +361,12 @@ func (p *parser) example(c *chunk, record []byte) error {
 				if err != nil {
 					return fmt.Errorf("feature list %s: %w", quoted(name), err)
 				}
-				return p.feature(name, v)
+				return p.set(p.find(name), v)
 			})
 		}
 		return errWire
 	})
 }
-
-// feature sets the value of a column by its name.
-func (p *parser) feature(name string, v value) error { return p.set(p.find(name), v) }
 
 // set sets the value of a column. A name such as image/encoded becomes a field image_encoded.
 func (p *parser) set(col *column, v value) error {

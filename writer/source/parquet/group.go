@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -449,28 +450,18 @@ func extension(name, content []byte) string {
 	if plain {
 		return ext
 	}
-	has := func(at int, magic string) bool {
-		return len(content) >= at+len(magic) && string(content[at:at+len(magic)]) == magic
-	}
-	switch {
-	case has(0, "\x89PNG\r\n\x1a\n"):
-		return "png"
-	case has(0, "\xff\xd8\xff"):
-		return "jpg"
-	case has(0, "GIF87a"), has(0, "GIF89a"):
-		return "gif"
-	case has(0, "RIFF") && has(8, "WEBP"):
-		return "webp"
-	case has(0, "RIFF") && has(8, "WAVE"):
-		return "wav"
-	case has(0, "fLaC"):
-		return "flac"
-	case has(0, "OggS"):
-		return "ogg"
-	case has(0, "ID3"), has(0, "\xff\xfb"):
-		return "mp3"
+	for _, m := range magics {
+		if bytes.HasPrefix(content, []byte(m.begin)) && (m.at8 == "" || len(content) >= 8 && bytes.HasPrefix(content[8:], []byte(m.at8))) {
+			return m.ext
+		}
 	}
 	return "bin"
+}
+
+// magics are the bytes at the beginning of files, and at offset 8, by their extensions.
+var magics = []struct{ ext, begin, at8 string }{
+	{"png", "\x89PNG\r\n\x1a\n", ""}, {"jpg", "\xff\xd8\xff", ""}, {"gif", "GIF87a", ""}, {"gif", "GIF89a", ""}, {"webp", "RIFF", "WEBP"},
+	{"wav", "RIFF", "WAVE"}, {"flac", "fLaC", ""}, {"ogg", "OggS", ""}, {"mp3", "ID3", ""}, {"mp3", "\xff\xfb", ""},
 }
 
 // value returns the attribute of the current row.

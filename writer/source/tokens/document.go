@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
@@ -45,7 +46,6 @@ type content struct {
 }
 
 // open streams the payload from its beginning.
-
 func (c *content) open() (io.Reader, func(), error) {
 	r, err := c.payload.Open(c.ctx)
 	if err != nil {
@@ -114,17 +114,14 @@ func chooseField(fields []writer.Field, from string) (*writer.Field, error) {
 func extension(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
 func fieldNames(fields []writer.Field) string {
-	text := ""
-	for i, f := range fields {
-		if i == 8 {
-			return text + ", …"
-		}
-		if i > 0 {
-			text += ", "
-		}
-		text += fmt.Sprintf("%q", f.Name)
+	var names []string
+	for _, f := range fields[:min(len(fields), 8)] {
+		names = append(names, strconv.Quote(f.Name))
 	}
-	return text
+	if len(fields) > 8 {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // openIDs detects the type of the content, and validates all of it if an id might not fit.

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -103,7 +104,7 @@ func (x *index) check(ctx context.Context, size, width int64) error {
 			n, nerr := x.lengths.get(ctx, s)
 			at, aerr := x.offsets.get(ctx, s)
 			if nerr != nil || aerr != nil {
-				return errorOf(nerr, aerr)
+				return cmp.Or(nerr, aerr)
 			}
 			if n < 0 || at < 0 || at > size || n > (size-at)/width || at%width != 0 {
 				return fmt.Errorf("%w: document %d, sequence %d: %d tokens at byte %d are not in its .bin file of %d bytes", format.ErrCorrupt, d, s, n, at, size)
@@ -129,13 +130,6 @@ func (x *index) check(ctx context.Context, size, width int64) error {
 		err = fmt.Errorf("%w: %d sequences are in no document", format.ErrCorrupt, x.sequences-bound)
 	}
 	return err
-}
-
-func errorOf(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // document returns the place of a document, in tokens after the offset of the first.
