@@ -159,7 +159,12 @@ class LitData(data.System):
             source = self.module.CombinedStreamingDataset(sources, weights=list(data.WEIGHTS), iterate_over_all=False)
         else:
             source = self.source(place, setting)
-        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=self.collate, **data.workers(setting))
+
+        def sent(rows):  # by workers: samples that are bytes come as views, which cannot be pickled
+            return self.collate([bytes(row) if isinstance(row, memoryview) else row for row in rows])
+
+        collate = sent if setting["workers"] else self.collate
+        loader = self.module.StreamingDataLoader(source, batch_size=self.batch, collate_fn=collate, **data.workers(setting))
         if state:
             loader.load_state_dict(state)
         return self.loader(lambda: iter(loader), lambda seen: loader.state_dict())
