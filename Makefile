@@ -45,9 +45,9 @@ version:
 
 # The same commit, Go and zlib give the same bytes.
 .PHONY: wheel
-wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOOS=darwin or linux, GOARCH=arm64 or amd64
+wheel: $(VENV)-wheel/ready ## the Python package with the binary inside, dist/*.whl; GOOS=darwin or linux, GOARCH=arm64 or amd64
 	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(subst -dev,.dev,$(VERSION))-*' -delete
-	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
+	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)-wheel/bin/python -m hatchling build -t wheel -d ../dist
 
 RELEASES := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
 .PHONY: release
@@ -176,10 +176,18 @@ test-azurite: ## az:// with Azurite, which it installs (needs npm); .ci/run leav
 test-slurm: ## deploy: pack under a private Slurm (needs slurm-wlm and munge), check the manifests for Kubernetes
 	cd test && $(GO) test -vet=off -count=1 $(TESTFLAGS) ./slurm ./kubernetes
 
-# numpy and torch are those of the system if it has them, such as Debian's python3-torch: pip's packages have gigabytes.
-$(VENV)/ready: python/requirements-test.txt python/requirements-torch.txt
+.PHONY: python
+python:
 	@$(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || { \
 		echo "this needs Python 3.9 or newer with venv, and '$(PYTHON)' is not that: install it (Debian: python3-venv), or give PYTHON=..." >&2; exit 1; }
+
+$(VENV)-wheel/ready: python/requirements-wheel.txt | python
+	$(PYTHON) -m venv --clear $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# numpy and torch are those of the system if it has them, such as Debian's python3-torch: pip's packages have gigabytes.
+$(VENV)/ready: python/requirements-test.txt python/requirements-wheel.txt python/requirements-torch.txt | python
 	$(PYTHON) -m venv --clear --system-site-packages $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	if $(VENV)/bin/python -c 'import torch' 2>/dev/null; then \

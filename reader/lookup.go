@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/samplekey"
@@ -20,28 +22,35 @@ import (
 // message names its neighbours if that costs little. If a keys table leads to a removed sample with
 // the key, and to no other, the error wraps ErrRemoved too.
 func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
-	shards, known, err := d.catalog.Candidates(ctx, key, false)
-	if err != nil {
-		return nil, err
-	}
-	if known && len(shards) == 0 {
-		return nil, d.notFound(ctx, key, nil)
-	}
-	var numbers []uint64
-	if d.tables.Keys != (format.Hash{}) {
-		numbers, err = d.lookupTable(ctx, key)
-	} else {
-		if !known {
-			if shards, _, err = d.catalog.Candidates(ctx, key, true); err != nil {
-				return nil, err
-			}
-		}
-		numbers, err = d.lookupIndexes(ctx, key, shards)
-	}
+	numbers, shards, err := d.lookup(ctx, key, true)
 	if err == nil && len(numbers) == 0 {
 		err = d.notFound(ctx, key, shards)
 	}
 	return numbers, err
+}
+
+// lookup is Lookup without an error for a key that no sample has. It also returns the shards whose
+// range of keys has room for the key, as far as they are known. Without all it may miss samples: it
+// reads the keys table or one index, and the tables of shards only as far as they are in memory.
+func (d *Dataset) lookup(ctx context.Context, key string, all bool) (numbers []uint64, shards []int, err error) {
+	shards, known, err := d.catalog.Candidates(ctx, key, false)
+	if err != nil || known && len(shards) == 0 {
+		return nil, nil, err
+	}
+	if d.tables.Keys != (format.Hash{}) {
+		numbers, err = d.lookupTable(ctx, key)
+		return numbers, shards, err
+	}
+	if !known && all {
+		if shards, _, err = d.catalog.Candidates(ctx, key, true); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !all {
+		shards = shards[:min(len(shards), 1)]
+	}
+	numbers, err = d.lookupIndexes(ctx, key, shards)
+	return numbers, shards, err
 }
 
 // lookupTable asks the keys table.
@@ -155,8 +164,8 @@ func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbe
 	return numbers, false, nil
 }
 
-// notFound names the keys before and after the one that is not there, from the index of one shard
-// at most.
+// notFound names the key that was meant: the same in other letters, where that costs little, or else
+// the keys before and after it, from the index of one shard.
 func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error {
 	hint := "; `shardtool ls` lists the keys"
 	if len(shards) > 0 {
@@ -167,7 +176,25 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 			hint = nearKeys(&ix.Keys, key)
 		}
 	}
+	for _, other := range otherLetters(key) {
+		if numbers, _, err := d.lookup(ctx, other, false); err == nil && len(numbers) > 0 {
+			hint = fmt.Sprintf("; did you mean %q?", other)
+		}
+	}
 	return &missingError{fmt.Sprintf("reader: no sample with key %q%s", key, hint)}
+}
+
+// otherLetters returns a key in small letters, in capitals, and with its first letter in the other
+// case, without the key itself.
+func otherLetters(key string) []string {
+	lower, upper := strings.ToLower(key), strings.ToUpper(key)
+	others := []string{upper, lower}
+	if first, size := utf8.DecodeRuneInString(key); first == unicode.ToUpper(first) {
+		others = append(others, string(unicode.ToLower(first))+key[size:])
+	} else {
+		others = append(others, string(unicode.ToUpper(first))+key[size:])
+	}
+	return slices.DeleteFunc(others, func(k string) bool { return k == key })
 }
 
 // missingError is the error of a key that no sample has, or of a field that the sample lacks.

@@ -209,6 +209,23 @@ func TestLookupMissing(t *testing.T) {
 	}
 }
 
+// TestLookupOtherLetters: the key that differs only in case is suggested where another shard has it.
+func TestLookupOtherLetters(t *testing.T) {
+	var samples []testset.Sample
+	for _, key := range []string{"ALL/1", "Cat/2", "cat/1", "dog/1", "dog/2", "eel/3"} {
+		samples = append(samples, testset.Sample{Key: key, Fields: []testset.Field{{Name: "x"}}})
+	}
+	for _, noKeys := range []bool{false, true} {
+		d := open(t, build(t, samples, testset.Options{BlockSize: 512, ShardSize: 1024, NoKeys: noKeys}), Options{})
+		for key, meant := range map[string]string{"Dog/1": "dog/1", "DOG/2": "dog/2", "all/1": "ALL/1", "cat/2": "Cat/2"} {
+			_, err := d.Lookup(t.Context(), key)
+			if want := fmt.Sprintf("; did you mean %q?", meant); !errors.Is(err, fs.ErrNotExist) || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%q: %v, want %s", key, err, want)
+			}
+		}
+	}
+}
+
 // TestLookupRequests counts what a look-up costs: a key outside of all ranges nothing, another one
 // a range of the keys table and a block.
 func TestLookupRequests(t *testing.T) {

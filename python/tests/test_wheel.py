@@ -144,6 +144,15 @@ def test_old_wheels_are_removed(wheel: Path) -> None:
     assert not fnmatch.fnmatch(wheel.name.replace("-0.", "-9.", 1), kept)
 
 
+def test_make_wheel_installs_little() -> None:
+    """`make wheel` in a new clone installs what pyproject.toml requires, and no tools of tests."""
+    plan = subprocess.run(["make", "-n", "-B", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert re.findall(r"pip install .*-r (\S+)", plan) == ["python/requirements-wheel.txt"]
+    listed = [x for x in (ROOT / "python/requirements-wheel.txt").read_text().splitlines() if not x.startswith("#")]
+    (required,) = re.findall(r"(?m)^requires = \[(.*?)\]", (ROOT / "python/pyproject.toml").read_text())
+    assert [f'"{x}"' for x in listed] == required.split(", ")
+
+
 def test_command(installed: Installed) -> None:
     """The command is the program: its exit codes and words, also without the program."""
     assert "no sample" in installed.run("shardtool", "get", "out/demo", "nobody", code=6)
