@@ -266,14 +266,9 @@ func (d *differences) frozen(source, field string, checkpoint, given any) {
 
 // segments compares pending segments, in ascending order of positions.
 func (d *differences) segments(checkpoint, given map[uint64]string) {
-	all := slices.Collect(maps.Keys(checkpoint))
-	for at := range given {
-		if _, both := checkpoint[at]; !both {
-			all = append(all, at)
-		}
-	}
-	slices.Sort(all)
-	for _, at := range all {
+	all := maps.Clone(checkpoint)
+	maps.Copy(all, given)
+	for _, at := range slices.Sorted(maps.Keys(all)) {
 		none := fmt.Sprintf("none at %d", at)
 		d.compare("", "segments", cmp.Or(checkpoint[at], none), cmp.Or(given[at], none))
 	}

@@ -1,13 +1,12 @@
 package mix
 
 import (
-	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"slices"
 	"strconv"
 
+	"github.com/shardtool/shardtool/internal/members"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
@@ -124,8 +123,8 @@ func (c *Checkpoint) Begin(epoch uint64) error {
 	return nil
 }
 
-// checkpointText is the text of a checkpoint: one JSON object with exactly these members, as in
-// package order. Sources and segments are arrays, because otherwise the names of members would be
+// checkpointText is the text of a checkpoint: one JSON object with exactly these members and a
+// check, as in package order. Sources and segments are arrays, because otherwise the names of members would be
 // most of the text.
 type checkpointText struct {
 	Version     int         `json:"version"`
@@ -147,7 +146,6 @@ type checkpointText struct {
 	LeftOut     [][2]uint64 `json:"left_out"`
 	SkipHash    string      `json:"skip_hash"`
 	Skipped     uint64      `json:"skipped"`
-	Check       string      `json:"check,omitempty"`
 }
 
 // sourceFields names the elements of a source's array.
@@ -179,12 +177,8 @@ func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
 		return dst, fmt.Errorf("mix: checkpoint: %w", err)
 	}
-	text, err := json.Marshal(c.text())
-	if err != nil {
-		return dst, err
-	}
-	dst = append(dst, text[:len(text)-1]...) // check is the last member
-	return fmt.Appendf(dst, `,"check":"%08x"}`, crc32.ChecksumIEEE(text)), nil
+	text, _, err := members.Seal(c.text())
+	return append(dst, text...), err
 }
 
 // text returns the text of the checkpoint without its check.
@@ -225,11 +219,6 @@ func (c *Checkpoint) text() checkpointText {
 	return t
 }
 
-func (c *Checkpoint) sum() (string, error) {
-	text, err := json.Marshal(c.text())
-	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)), err
-}
-
 func (c *Checkpoint) validate() error {
 	if err := c.Mix.validate(); err != nil {
 		return err
@@ -241,13 +230,13 @@ func (c *Checkpoint) validate() error {
 	}
 	switch {
 	case c.Position < c.From || c.Position > maxPosition:
-		return badValue("position", c.Position)
+		return members.Bad("position", c.Position)
 	case c.Steps.GlobalBatch < 0 || c.Steps.GlobalBatch > math.MaxInt32:
-		return badValue("global_batch", c.Steps.GlobalBatch)
+		return members.Bad("global_batch", c.Steps.GlobalBatch)
 	case c.Steps.Position > maxPosition:
-		return badValue("steps", c.Steps.Position)
+		return members.Bad("steps", c.Steps.Position)
 	case !plain.InJSON(c.SkipHash, maxHash):
-		return badValue("skip_hash", c.SkipHash)
+		return members.Bad("skip_hash", c.SkipHash)
 	}
 	return checkRanges(c.LeftOut)
 }

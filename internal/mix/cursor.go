@@ -77,9 +77,6 @@ func (p *Plan) cursor(position uint64, orders []*order.Plan) (*Cursor, error) {
 // batch that begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = epoch }
 
-// Position returns where the next batch begins, before drop or steps left out move it on.
-func (c *Cursor) Position() uint64 { return c.position }
-
 // NextBatch appends this rank's part of the next global batch to dst and moves past the whole of
 // it. The split may change from call to call; another rank is another part of the same sequence of
 // global batches. At the end the error is io.EOF.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/shardtool/shardtool/internal/members"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/units"
 )
@@ -19,7 +20,7 @@ const (
 var errLine = errors.New("its units are needed, and were not given")
 
 // errBefore is returned for a checkpoint that counts more units than epochs have.
-var errBefore = badValue("first", "before epoch 0")
+var errBefore = members.Bad("first", "before epoch 0")
 
 // inUnits reports whether positions of the source hold units.
 func (s *Source) inUnits() bool { return s.Unit.Kind != "" }
@@ -75,9 +76,9 @@ func (s *Source) validateUnits() error {
 	}
 	switch {
 	case !plain.InJSON(s.Unit.By, maxBy):
-		return badValue("by", s.Unit.By)
+		return members.Bad("by", s.Unit.By)
 	case !plain.InJSON(s.Lengths, maxLengths):
-		return badValue("lengths", s.Lengths)
+		return members.Bad("lengths", s.Lengths)
 	case s.Line == nil:
 		return nil
 	}

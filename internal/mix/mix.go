@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"slices"
 
+	"github.com/shardtool/shardtool/internal/members"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -86,7 +87,7 @@ func (m *Mix) validate() error {
 	case m.Epoch < 1 || m.Epoch >= maxPosition:
 		return fmt.Errorf("an epoch of %d units: give 1 to 2^63-1", m.Epoch)
 	case m.From >= maxPosition:
-		return badValue("from", m.From)
+		return members.Bad("from", m.From)
 	}
 	return m.validateParts()
 }
@@ -112,7 +113,7 @@ func (m *Mix) validateParts() error {
 			return &SourceError{s.Name, err}
 		}
 		if given += s.Base; s.Base > m.From || given > m.From {
-			return &SourceError{s.Name, badValue("base", s.Base)}
+			return &SourceError{s.Name, members.Bad("base", s.Base)}
 		}
 	}
 	if given != m.From {

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"strings"
 
+	"github.com/shardtool/shardtool/internal/members"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
@@ -129,33 +130,29 @@ func (s *Source) validate() error {
 	case !validName(s.Name):
 		return fmt.Errorf("name %.40q: give 1 to %d of the characters a-z, 0-9, '.', '_' and '-'", s.Name, maxName)
 	case s.Units >= maxPosition:
-		return badValue("N", s.Units)
+		return members.Bad("N", s.Units)
 	case s.MaxEpochs > maxEpochs:
 		return fmt.Errorf("max_epochs %d: give at most %d", s.MaxEpochs, uint64(maxEpochs))
 	case s.Epoch > maxEpochs:
-		return badValue("epoch", s.Epoch)
+		return members.Bad("epoch", s.Epoch)
 	case !s.inUnits() && s.First > s.Base && (s.Units == 0 || (s.First-s.Base-1)/s.Units >= s.Epoch):
-		return badValue("first", s.First) // Base would lie before epoch 0
+		return members.Bad("first", s.First) // Base would lie before epoch 0
 	case s.Lanes < 1 || s.Lanes > maxLanes:
-		return badValue("V", s.Lanes)
+		return members.Bad("V", s.Lanes)
 	case s.Delay < 1:
-		return badValue("W", s.Delay)
+		return members.Bad("W", s.Delay)
 	case s.Head < 1 || s.Head > s.Delay:
-		return badValue("H", s.Head)
+		return members.Bad("H", s.Head)
 	case s.Affinity != order.AffinityEpoch && s.Affinity != order.AffinityRun:
-		return badValue("affinity", s.Affinity)
+		return members.Bad("affinity", s.Affinity)
 	case !plain.InJSON(s.Digest, maxDigest):
-		return badValue("digest", s.Digest)
+		return members.Bad("digest", s.Digest)
 	case !plain.InJSON(s.Tables, maxTables):
-		return badValue("tables", s.Tables)
+		return members.Bad("tables", s.Tables)
 	case s.View != "" && !validView(s.View):
-		return badValue("view", s.View)
+		return members.Bad("view", s.View)
 	}
 	return s.validateUnits()
-}
-
-func badValue(member string, value any) error {
-	return fmt.Errorf("%s cannot be %.200q", member, fmt.Sprint(value))
 }
 
 func validView(id string) bool { return len(id) == 16 && strings.Trim(id, "0123456789abcdef") == "" }

@@ -1,13 +1,12 @@
 package order
 
 import (
-	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"slices"
 	"strconv"
 
+	"github.com/shardtool/shardtool/internal/members"
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
@@ -85,8 +84,8 @@ func (p *Plan) Checkpoint(epoch, position uint64) (Checkpoint, error) {
 	}, nil
 }
 
-// The text of a checkpoint: one JSON object with exactly these members. Numbers that programs read
-// as floating point and that use all their bits are strings.
+// The text of a checkpoint: one JSON object with exactly these members and a check, see
+// members.Seal. Numbers that programs read as floating point and that use all their bits are strings.
 type checkpointText struct {
 	Version     int              `json:"version"`
 	Algorithm   string           `json:"algorithm"`
@@ -107,9 +106,6 @@ type checkpointText struct {
 	Tables      string           `json:"tables"`
 	SkipHash    string           `json:"skip_hash"`
 	Skipped     uint64           `json:"skipped"`
-	// Check is the CRC-32 (IEEE, eight hex digits) of the object without this member, written
-	// without blanks in this order of members.
-	Check string `json:"check,omitempty"`
 }
 
 type sourceMarkText struct {
@@ -137,24 +133,20 @@ type unitMarkText struct {
 // or a line feed, at most MaxCheckpoint bytes. It refuses what DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
-		return dst, err
+		return dst, fmt.Errorf("order: checkpoint: %w", err)
 	}
-	check, err := c.sum()
-	if err != nil {
-		return dst, err
-	}
-	text, err := json.Marshal(c.text(check))
+	text, _, err := members.Seal(c.text())
 	return append(dst, text...), err
 }
 
-// text is the checkpoint with a check, or for the check's own sake without.
-func (c *Checkpoint) text(check string) checkpointText {
+// text is the checkpoint without its check.
+func (c *Checkpoint) text() checkpointText {
 	t := checkpointText{
 		Version: CheckpointVersion, Algorithm: Algorithm, Seed: strconv.FormatUint(c.Seed, 10),
 		Epoch: c.Epoch, Position: c.Position,
 		Shuffle: c.Shuffle, Lanes: c.Lanes, RunBlocks: c.RunBlocks, Delay: c.Delay, Head: c.Head, MixBlock: c.MixBlock,
 		Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch,
-		Tables: c.Tables, SkipHash: c.SkipHash, Skipped: c.Skipped, Check: check,
+		Tables: c.Tables, SkipHash: c.SkipHash, Skipped: c.Skipped,
 	}
 	for _, s := range c.Sources {
 		t.Sources = append(t.Sources, sourceMarkText{s.Digest, s.Samples, s.Weight, strconv.FormatUint(s.Key, 10)})
@@ -166,38 +158,33 @@ func (c *Checkpoint) text(check string) checkpointText {
 	return t
 }
 
-func (c *Checkpoint) sum() (string, error) {
-	text, err := json.Marshal(c.text(""))
-	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)), err
-}
-
 func (c *Checkpoint) validate() error {
 	if err := c.Params.validate(); err != nil {
-		return fmt.Errorf("order: checkpoint: %w", err)
+		return err
 	}
 	if len(c.Sources) != 1 {
-		return fmt.Errorf("order: checkpoint: sources: %d of them, this version reads exactly one", len(c.Sources))
+		return fmt.Errorf("sources: %d of them, this version reads exactly one", len(c.Sources))
 	}
 	s := c.Sources[0]
 	switch {
 	case s.Weight != 1:
-		return badMember("weight", s.Weight)
+		return members.Bad("weight", s.Weight)
 	case s.Key != c.Seed:
-		return badMember("key", s.Key)
+		return members.Bad("key", s.Key)
 	case s.Samples > math.MaxInt64:
-		return badMember("N", s.Samples)
+		return members.Bad("N", s.Samples)
 	case c.Units == nil && c.Position > 0 && c.Position >= s.Samples, c.Position > math.MaxInt64:
-		return badMember("position", c.Position)
+		return members.Bad("position", c.Position)
 	case c.Epoch > maxEpochs || c.Epoch == maxEpochs && c.Position > 0:
-		return badMember("epoch", c.Epoch)
+		return members.Bad("epoch", c.Epoch)
 	case c.GlobalBatch < 0 || c.GlobalBatch > math.MaxInt32:
-		return badMember("global_batch", c.GlobalBatch)
+		return members.Bad("global_batch", c.GlobalBatch)
 	case !plain.InJSON(s.Digest, maxName):
-		return badMember("digest", s.Digest)
+		return members.Bad("digest", s.Digest)
 	case !plain.InJSON(c.Tables, maxName):
-		return badMember("tables", c.Tables)
+		return members.Bad("tables", c.Tables)
 	case !plain.InJSON(c.SkipHash, maxName):
-		return badMember("skip_hash", c.SkipHash)
+		return members.Bad("skip_hash", c.SkipHash)
 	}
 	return c.Units.validate()
 }
@@ -207,21 +194,17 @@ func (u *UnitMark) validate() error {
 	case u == nil:
 		return nil
 	case u.Kind != "pack" && u.Kind != "bucket":
-		return badMember("kind", u.Kind)
+		return members.Bad("kind", u.Kind)
 	case u.Size < 1 || u.Size > math.MaxInt32:
-		return badMember("size", u.Size)
+		return members.Bad("size", u.Size)
 	case !slices.Contains([]string{"error", "split", "truncate", "drop"}, u.Long):
-		return badMember("long", u.Long)
+		return members.Bad("long", u.Long)
 	case u.Window < 1 || u.Window > 1<<20:
-		return badMember("window", u.Window)
+		return members.Bad("window", u.Window)
 	case !plain.InJSON(u.By, maxName):
-		return badMember("by", u.By)
+		return members.Bad("by", u.By)
 	case !plain.InJSON(u.Lengths, 32):
-		return badMember("lengths", u.Lengths)
+		return members.Bad("lengths", u.Lengths)
 	}
 	return nil
-}
-
-func badMember(name string, value any) error {
-	return fmt.Errorf("order: checkpoint: %s cannot be %.200q", name, fmt.Sprint(value))
 }

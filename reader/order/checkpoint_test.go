@@ -32,7 +32,7 @@ func encode(t testing.TB, c Checkpoint) []byte {
 }
 
 func sameCheckpoint(a, b Checkpoint) bool {
-	x, y := a.text(""), b.text("")
+	x, y := a.text(), b.text()
 	p, _ := json.Marshal(x)
 	q, _ := json.Marshal(y)
 	return bytes.Equal(p, q)
