@@ -11,9 +11,7 @@
 package mixing
 
 import (
-	"errors"
-	"fmt"
-	"io"
+	"math"
 
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -90,7 +88,7 @@ func Rank(plan *order.Plan, labels *Labels, s order.Split, span Span) (World, ui
 // epoch. share is about how many samples there are in the epoch; sampled reports that not all of
 // them were gone through.
 func (span Span) walk(plan *order.Plan, s order.Split, share uint64, batch func(refs []order.Ref, own int)) (sampled bool, err error) {
-	var position, seen uint64
+	var position uint64
 	if sampled = span.Most > 0 && share > span.Most; sampled {
 		g := uint64(max(s.GlobalBatch, 1))
 		position = plan.Samples() / 2 / g * g
@@ -100,25 +98,14 @@ func (span Span) walk(plan *order.Plan, s order.Split, share uint64, batch func(
 		return sampled, err
 	}
 	c.Until(span.Epoch + 1)
-	var refs []order.Ref
-	for batches := uint64(0); !sampled || seen < span.Most && batches < span.Most; batches++ { // a part may be empty
-		if span.Stop != nil {
-			if err := span.Stop(); err != nil {
-				return sampled, err
-			}
-		}
-		var b order.Batch
-		refs, b, err = c.NextBatch(refs[:0], s)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return sampled, fmt.Errorf("mixing: %w", err)
-		}
+	most := span.Most
+	if !sampled {
+		most = math.MaxUint64
+	}
+	return sampled, each(c, s, most, span.Stop, func(refs []order.Ref, b *order.Batch) uint64 {
 		whole := min(uint64(b.Global), plan.Samples()-b.Position) // of the batch, in this epoch
 		own := min(uint64(len(refs)), whole-min(whole, uint64(b.First)))
 		batch(refs, int(own))
-		seen += own
-	}
-	return sampled, nil
+		return own
+	})
 }

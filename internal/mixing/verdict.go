@@ -14,45 +14,22 @@ type Batches interface {
 	NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error)
 }
 
-// Part measures the parts that one rank, or one source, has of the batches that follow one another.
-// It is not safe for concurrent use.
-type Part struct {
-	labels *Labels
-	inflation
-}
-
-// NewPart returns a Part that measures by these labels; nil: it measures nothing.
-func NewPart(l *Labels) *Part {
-	if l == nil {
-		return &Part{}
-	}
-	return &Part{l, newInflation(l)}
-}
-
-// Add adds the part of a batch.
-func (p *Part) Add(refs []order.Ref) {
-	if p.labels != nil {
-		p.part(p.labels, refs)
-		p.next()
-	}
-}
-
-// VIF returns the variance inflation so far, 0 where nothing was measured.
-func (p *Part) VIF() float64 { return p.mean() }
-
 // BySource measures the parts that the sources of a mix have of the batches that follow one
-// another.
+// another. It is not safe for concurrent use.
 type BySource struct {
-	parts []*Part
-	own   [][]order.Ref
+	labels []*Labels
+	parts  []inflation
+	own    [][]order.Ref
 }
 
 // NewBySource returns a BySource. labels are by number of the source; a source without labels is
 // not measured.
 func NewBySource(labels []*Labels) *BySource {
-	b := &BySource{own: make([][]order.Ref, len(labels))}
-	for _, l := range labels {
-		b.parts = append(b.parts, NewPart(l))
+	b := &BySource{labels, make([]inflation, len(labels)), make([][]order.Ref, len(labels))}
+	for i, l := range labels {
+		if l != nil {
+			b.parts[i] = newInflation(l)
+		}
 	}
 	return b
 }
@@ -67,8 +44,11 @@ func (b *BySource) Add(refs []order.Ref) {
 			b.own[r.Source] = append(b.own[r.Source], r)
 		}
 	}
-	for i := range b.parts {
-		b.parts[i].Add(b.own[i])
+	for i, l := range b.labels {
+		if l != nil {
+			b.parts[i].part(l, b.own[i])
+			b.parts[i].next()
+		}
 	}
 }
 
@@ -76,7 +56,7 @@ func (b *BySource) Add(refs []order.Ref) {
 func (b *BySource) VIF() []float64 {
 	vif := make([]float64, len(b.parts))
 	for i := range b.parts {
-		vif[i] = b.parts[i].VIF()
+		vif[i] = b.parts[i].mean()
 	}
 	return vif
 }
@@ -85,23 +65,34 @@ func (b *BySource) VIF() []float64 {
 // or c ends. It returns what BySource.VIF does. Samples of units count, not units.
 func MeasureParts(c Batches, labels []*Labels, s order.Split, most int, stop func() error) ([]float64, error) {
 	by := NewBySource(labels)
+	err := each(c, s, uint64(most), stop, func(refs []order.Ref, _ *order.Batch) uint64 {
+		by.Add(refs)
+		return uint64(len(refs))
+	})
+	return by.VIF(), err
+}
+
+// each calls batch with one rank's parts of batches, until it has seen most samples or c ends. It
+// returns the error of stop, which may be nil.
+func each(c Batches, s order.Split, most uint64, stop func() error, batch func(refs []order.Ref, b *order.Batch) (seen uint64)) (err error) {
 	var refs []order.Ref
-	for seen, batches := 0, 0; seen < most && batches < most; batches++ { // a part may be empty
-		if err := stop(); err != nil {
-			return nil, err
+	var b order.Batch
+	for seen, batches := uint64(0), uint64(0); seen < most && batches < most; batches++ { // a part may be empty
+		if stop != nil {
+			if err := stop(); err != nil {
+				return err
+			}
 		}
-		var err error
-		refs, _, err = c.NextBatch(refs[:0], s)
+		refs, b, err = c.NextBatch(refs[:0], s)
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("mixing: %w", err)
+			return fmt.Errorf("mixing: %w", err)
 		}
-		by.Add(refs)
-		seen += len(refs)
+		seen += batch(refs, &b)
 	}
-	return by.VIF(), nil
+	return nil
 }
 
 // Verdict tells whether an order mixes well enough, and what helps.
