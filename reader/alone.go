@@ -98,7 +98,7 @@ func unitsOfMark(m *order.UnitMark) units.Params {
 // Layers add to the bytes that it is divided by, and the checkpoint does not say which ones were
 // read: with layers the checkpoint's window stays, whatever the memory.
 func (s *Spec) sameWindow(d *Dataset, table order.Table, cp *order.Checkpoint) error {
-	if !s.Said["shuffle-memory"] || !cp.Shuffle || len(d.layers) > 0 {
+	if !s.Said["shuffle-memory"] || !cp.Shuffle || len(d.all) > 1 {
 		return nil
 	}
 	c, unit := s.Order, unitsOfMark(cp.Units)

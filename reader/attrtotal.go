@@ -35,7 +35,8 @@ func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.A
 		names = integers
 	}
 	totals := make([]sections.AttrTotal, len(names))
-	var missing []*sections.AttrTotal
+	var missing []string
+	var at []int // in totals
 	for i, name := range names {
 		of := d.owner(name).tables.AttrTotals
 		if known := slices.IndexFunc(of, func(t sections.AttrTotal) bool { return t.Name == name }); known >= 0 {
@@ -43,30 +44,18 @@ func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.A
 			continue
 		}
 		totals[i].Name = name
-		missing = append(missing, &totals[i])
+		missing, at = append(missing, name), append(at, i)
 	}
 	if missing == nil {
 		return totals, nil
 	}
-	return totals, d.addIndexes(ctx, missing)
-}
-
-// addIndexes adds the values in the indexes of all shards.
-func (d *Dataset) addIndexes(ctx context.Context, totals []*sections.AttrTotal) error {
-	const atOnce = 4 // an index holds the keys of its shard, too
 	var mu sync.Mutex
-	return parallel(ctx, d.NumShards(), atOnce, func(ctx context.Context, shard int) error {
-		ix, err := d.Index(ctx, shard)
-		if err != nil {
-			return err
-		}
+	return totals, d.eachColumns(ctx, missing, atOnce, func(_, _ uint64, columns []sections.AttrColumn) error {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, t := range totals {
-			for c := range ix.Attrs {
-				if ix.Attrs[c].Name == t.Name && ix.Attrs[c].Kind == format.AttrInteger {
-					t.AddAll(&ix.Attrs[c])
-				}
+		for i, k := range at {
+			if c := &columns[i]; c.Name != "" && c.Kind == format.AttrInteger {
+				totals[k].AddAll(c)
 			}
 		}
 		return nil

@@ -97,15 +97,13 @@ func (d *Dataset) blocks(ctx context.Context, o BlockOptions, yield func(*Block,
 	var b Block
 	for w := (blockOrder{d: d, o: o, at: o.From}); w.at < o.To; {
 		w.large = nil
-		for u, err := range d.run(ctx, pipelineOptions{keepGoing: true, memory: o.memory}, w.jobs(ctx)) {
-			if err != nil {
+		for r, err := range d.run(ctx, pipelineOptions{keepGoing: true, memory: o.memory}, w.jobs(ctx)) {
+			if r == nil {
 				yield(nil, err)
 				return
 			}
-			for i := range u.Results {
-				if !b.yield(&u.Results[i], yield) {
-					return
-				}
+			if !b.yield(r, yield) {
+				return
 			}
 		}
 		if w.large != nil && !yield(w.large, nil) {
@@ -173,7 +171,7 @@ func (w *blockOrder) shard(ctx context.Context, j *fetch.Job, yield func(fetch.J
 			break
 		}
 		b := Block{Shard: j.Shard.Number, Number: block.Block, First: block.First, Samples: int(rows[block.From].Samples)}
-		b.Large = block.To-block.From > 1 && int64(block.Plan(w.d.source.Joined()).Size) > w.o.memory/4
+		b.Large = block.To-block.From > 1 && int64(block.Plan().Size) > w.o.memory/4
 		take := true
 		if w.o.Take != nil {
 			var err error

@@ -25,7 +25,6 @@ type Dataset struct {
 	random    *semaphore.Weighted // bytes of all random reads
 	selection *views.Selection
 
-	layers     []openLayer
 	parts      []part         // the data set itself, and the layers that are read
 	all        []part         // the data set itself, and all layers
 	attributes map[string]int // by name the place in all of the data set that has it
@@ -37,7 +36,7 @@ type Dataset struct {
 // fs.ErrClosed. Close waits for its own goroutines, not for the caller's. A second Close does
 // nothing.
 func (d *Dataset) Close() error {
-	err := errors.Join(d.catalog.Close(), closeLayers(d.layers))
+	err := errors.Join(d.catalog.Close(), closeLayers(d.all[1:]))
 	d.pool.Close()
 	return err
 }

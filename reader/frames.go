@@ -57,45 +57,19 @@ func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 			yield(Frame{}, err)
 			return
 		}
-		var large members // of a block of several frames
-		var without cutter
 		var rows unstacked
-		for u, err := range d.run(ctx, pipelineOptions{check: checkNames}, d.storageOrder(ctx, r, false)) {
-			if err != nil {
-				yield(Frame{}, err)
-				return
+		var tar cutter
+		for r, err := range d.run(ctx, pipelineOptions{check: checkNames}, d.storageOrder(ctx, r, false)) {
+			var f Frame
+			switch {
+			case err != nil:
+			case r.Shard.Layout != nil:
+				f, err = rows.frame(r)
+			default:
+				f, err = tar.frame(r)
 			}
-			for i := range u.Results {
-				r := &u.Results[i]
-				if r.Err == nil && r.Shard.Layout != nil {
-					f, err := rows.frame(r)
-					if !yield(f, err) || err != nil {
-						return
-					}
-					continue
-				}
-				f, err := frameOf(r), r.Err
-				gone := 0
-				if err == nil {
-					gone = len(r.Shard.GoneOf(r.First, r.Shard.SamplesOf(r.Row)))
-				}
-				switch {
-				case err != nil:
-				case gone > 0:
-					f.Decoded, err = without.cut(r)
-				default:
-					err = large.pass(r)
-				}
-				if err != nil {
-					yield(Frame{}, err)
-					return
-				}
-				if r.Samples > 0 {
-					f.Removed = gone
-				}
-				if !yield(f, nil) {
-					return
-				}
+			if !yield(f, err) || err != nil {
+				return
 			}
 		}
 	}
@@ -126,6 +100,53 @@ func (u *unstacked) frame(r *fetch.Result) (Frame, error) {
 	return f, nil
 }
 
+// cutter takes the members of removed samples out of the decoded blocks of tar shards, whose frames
+// it gets in order. It checks the names of members that checkNames has not seen.
+type cutter struct {
+	members
+	out []byte
+}
+
+// frame returns a frame. Its bytes are valid until the next call.
+func (c *cutter) frame(r *fetch.Result) (Frame, error) {
+	f, gone := frameOf(r), len(r.Shard.GoneOf(r.First, r.Shard.SamplesOf(r.Row)))
+	if r.Samples > 0 {
+		f.Removed = gone
+		if gone == 0 && r.Last {
+			return f, nil
+		}
+		c.block(r, gone > 0)
+	}
+	c.out = c.out[:0]
+	place := func(err error) error { return placed(r, err) }
+	err := c.write(r.Decoded, place)
+	if err == nil && r.Last {
+		err = c.end(place)
+	}
+	if err != nil {
+		return Frame{}, err
+	}
+	if gone > 0 {
+		f.Decoded = c.out
+	}
+	return f, nil
+}
+
+// block begins a block. With cut it keeps the bytes of the samples that were not removed.
+func (c *cutter) block(r *fetch.Result, cut bool) {
+	c.members = members{want: -1, foreign: r.Shard.Foreign, head: c.head[:0], key: c.key[:0]}
+	if !cut {
+		return
+	}
+	shard, first := r.Shard, r.First // the walk needs these after r, which is valid for this frame only
+	keep := func(p []byte) error {
+		c.out = append(c.out, p...)
+		return nil
+	}
+	c.visitor = visitor{header: keep, payload: keep, padding: keep}
+	c.shows = func(sample int) bool { return !shard.Gone(first + uint64(sample)) }
+}
+
 // checkNames checks the names of the members of a whole block.
 func checkNames(f *fetch.Result) error {
 	if f.Samples == 0 || !f.Last || f.Shard.Layout != nil {
@@ -138,22 +159,6 @@ func checkNames(f *fetch.Result) error {
 			return placed(f, window.InBlock(err))
 		}
 	}
-}
-
-// pass checks the names of the members of a block of several frames, which come one by one.
-func (m *members) pass(f *fetch.Result) error {
-	if f.Samples > 0 && f.Last {
-		return nil
-	}
-	if f.Samples > 0 {
-		*m = members{want: -1, foreign: f.Shard.Foreign, head: m.head[:0], key: m.key[:0]}
-	}
-	place := func(err error) error { return placed(f, err) }
-	err := m.write(f.Decoded, place)
-	if err == nil && f.Last {
-		err = m.end(place)
-	}
-	return err
 }
 
 // storageOrder is the order of jobs that reads a range of shards from front to end. whole keeps
@@ -188,14 +193,25 @@ type pipelineOptions struct {
 	check     func(*fetch.Result) error // runs on the workers, for every frame that is right so far
 }
 
-// run fetches jobs within the data set's options.
-func (d *Dataset) run(ctx context.Context, o pipelineOptions, jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Unit, error] {
-	return func(yield func(*fetch.Unit, error) bool) {
+// run fetches jobs within the data set's options. A result comes with its error, after which run goes
+// on only with keepGoing. An error without a result is of the jobs, or of ctx, and ends them.
+func (d *Dataset) run(ctx context.Context, o pipelineOptions, jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Result, error] {
+	return func(yield func(*fetch.Result, error) bool) {
 		ctx, end := d.catalog.Scope(ctx)
 		defer end()
 		p := &fetch.Pipeline{
 			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: cmp.Or(o.memory, d.opts.Memory), KeepGoing: o.keepGoing, Check: o.check, Requests: o.requests,
 		}
-		p.Run(ctx, jobs)(yield)
+		for u, err := range p.Run(ctx, jobs) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range u.Results {
+				if r := &u.Results[i]; !yield(r, r.Err) || r.Err != nil && !o.keepGoing {
+					return
+				}
+			}
+		}
 	}
 }

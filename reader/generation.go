@@ -49,7 +49,7 @@ func openWith(ctx context.Context, store objstore.Store, opts Options, open func
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var file *views.File
-	var layers []openLayer
+	var layers []part
 	var fileErr, layersErr error
 	var reading sync.WaitGroup
 	if opts.View != "" {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"slices"
 	"strings"
 
@@ -93,7 +92,7 @@ func (d *Dataset) get(ctx context.Context, number uint64) (*Sample, error) {
 	}
 	if whole := j; j.Shard.Layout == nil {
 		whole.Whole = true
-		if whole.Fits(whole.Plan(d.source.Joined()), d.opts.Memory) != nil {
+		if whole.Fits(whole.Plan(), d.opts.Memory) != nil {
 			return d.gather(ctx, j, index, number)
 		}
 	}
@@ -145,7 +144,7 @@ func (d *Dataset) readBlock(ctx context.Context, j fetch.Job, use func(*fetch.Sc
 	ctx, end := d.catalog.Scope(ctx) // a Close in the middle ends the read
 	defer end()
 	j.Whole = true
-	p := j.Plan(d.source.Joined())
+	p := j.Plan()
 	if err := j.Fits(p, d.opts.Memory); err != nil {
 		return err
 	}
@@ -170,18 +169,13 @@ func (d *Dataset) readBlock(ctx context.Context, j fetch.Job, use func(*fetch.Sc
 // detach copies a sample out of the scratch that holds it, or takes the memory along when the
 // sample is most of it.
 func detach(s *fetch.Scratch, in *Sample) *Sample {
-	size := len(in.Key)
-	for i := range in.Fields {
-		size += len(in.Fields[i].Name) + len(in.Fields[i].Data)
-	}
-	out := &Sample{Number: in.Number}
-	if size > cap(s.Decoded)/2 {
+	out := *in
+	if assemble.SizeOf(in.Key, in.Fields) > cap(s.Decoded)/2 {
 		s.Decoded = nil
-		*out = *in
-		return out
+	} else {
+		out = in.Clone()
 	}
-	*out = in.Clone()
-	return out
+	return &out
 }
 
 // Field writes one field of the sample of that number to w, however large it is: a block of several
@@ -264,29 +258,13 @@ func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
 			return m.whole(rows.AppendTar(nil, index), place)
 		})
 	}
-	for u, err := range d.run(ctx, pipelineOptions{}, rowByRow(j)) {
+	for f, err := range d.run(ctx, pipelineOptions{}, j.ByRow()) {
 		if err != nil {
 			return err
 		}
-		for i := range u.Results {
-			if err := u.Results[i].Err; err != nil {
-				return err
-			}
-			if err := m.write(u.Results[i].Decoded, place); err != nil || m.done {
-				return err
-			}
+		if err := m.write(f.Decoded, place); err != nil || m.done {
+			return err
 		}
 	}
 	return m.end(place)
-}
-
-// rowByRow yields the jobs that read a block of several frames in pieces.
-func rowByRow(j fetch.Job) iter.Seq2[fetch.Job, error] {
-	return func(yield func(fetch.Job, error) bool) {
-		for row := range j.ByRow() {
-			if !yield(row, nil) {
-				return
-			}
-		}
-	}
 }

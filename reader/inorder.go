@@ -19,27 +19,19 @@ func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error
 			return
 		}
 		var w sampleWalk
-		for u, err := range d.run(ctx, pipelineOptions{}, d.storageOrder(ctx, r, true)) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for i := range u.Results {
-				f := &u.Results[i]
-				if f.Err != nil {
-					yield(nil, f.Err)
-					return
-				}
+		for f, err := range d.run(ctx, pipelineOptions{}, d.storageOrder(ctx, r, true)) {
+			if err == nil {
 				w.begin(f)
 				for w.next() {
 					if !yield(&w.sample, nil) {
 						return
 					}
 				}
-				if w.err != nil {
-					yield(nil, w.err)
-					return
-				}
+				err = w.err
+			}
+			if err != nil {
+				yield(nil, err)
+				return
 			}
 		}
 	}

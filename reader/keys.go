@@ -24,14 +24,12 @@ func (d *Dataset) Keys(ctx context.Context, numbers []uint64) ([]string, error) 
 	if err := k.plan(ctx); err != nil {
 		return nil, err
 	}
-	for u, err := range d.run(ctx, pipelineOptions{requests: k.requests}, k.jobs()) {
+	for f, err := range d.run(ctx, pipelineOptions{requests: k.requests}, k.jobs()) {
+		if err == nil {
+			err = k.take(f)
+		}
 		if err != nil {
 			return nil, err
-		}
-		for i := range u.Results {
-			if err := k.take(&u.Results[i]); err != nil {
-				return nil, err
-			}
 		}
 	}
 	keys := make([]string, len(numbers))
@@ -98,7 +96,7 @@ func (k *keyLookup) read(ctx context.Context, s *keyShard) error {
 			return err
 		}
 		j.Whole = true
-		p := j.Plan(k.d.source.Joined())
+		p := j.Plan()
 		stored += uint64(p.Stored)
 		large = large || j.To-j.From > 1 && int64(p.Size) > k.d.opts.Memory/4
 		s.blocks = append(s.blocks, j)

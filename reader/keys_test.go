@@ -93,3 +93,19 @@ func TestKeys(t *testing.T) {
 		})
 	}
 }
+
+// TestKeysOfMissingShard: a block that cannot be read is an error, not an empty key.
+func TestKeysOfMissingShard(t *testing.T) {
+	store := mem.New()
+	s := newStreamed(t, store, mixed(600), testset.Options{BlockSize: 60_000, ShardSize: 200_000, Raw: true})
+	first, err := s.Shard(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(t.Context(), first.Name); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := open(t, store, Options{}).Keys(t.Context(), []uint64{0}); err == nil {
+		t.Errorf("%q without an error", keys)
+	}
+}

@@ -63,18 +63,12 @@ func (p *part) fields() (out []format.FieldTotal) {
 	return out
 }
 
-// openLayer is a layer that was opened with a data set, which closes it.
-type openLayer struct {
-	Name string // Layer.Name
-	Set  *Dataset
-}
-
 // Layers yields the layers that were opened with the data set by their names, in the order of
 // Options.Layers. They are closed with it.
 func (d *Dataset) Layers() iter.Seq2[string, *Dataset] {
 	return func(yield func(string, *Dataset) bool) {
-		for _, l := range d.layers {
-			if !yield(l.Name, l.Set) {
+		for _, p := range d.all[1:] {
+			if !yield(p.layer, p.Dataset) {
 				return
 			}
 		}
@@ -100,19 +94,16 @@ func (d *Dataset) Fields() (all []format.FieldTotal) {
 }
 
 // openLayers opens the layers of opts beside the data set, with its defaults.
-func openLayers(ctx context.Context, opts Options) (layers []openLayer, err error) {
-	layers = make([]openLayer, len(opts.Layers))
+func openLayers(ctx context.Context, opts Options) (layers []part, err error) {
+	layers = make([]part, len(opts.Layers))
 	if opts, err = opts.filled(); err != nil {
 		return nil, nil // as the data set is opened
 	}
 	err = parallel(ctx, len(layers), openAtOnce, func(ctx context.Context, i int) (err error) {
 		l := &opts.Layers[i]
-		layers[i].Name = l.Name
-		layers[i].Set, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory})
-		if err != nil {
-			return &layerError{l.Name, err}
-		}
-		return nil
+		layers[i].layer, layers[i].pick = l.Name, new(assemble.Pick)
+		layers[i].Dataset, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory})
+		return layers[i].failed(err)
 	})
 	if err != nil {
 		_ = closeLayers(layers) // the first error says more
@@ -121,10 +112,10 @@ func openLayers(ctx context.Context, opts Options) (layers []openLayer, err erro
 	return layers, nil
 }
 
-func closeLayers(layers []openLayer) (err error) {
-	for _, l := range layers {
-		if l.Set != nil {
-			err = errors.Join(err, l.Set.Close())
+func closeLayers(layers []part) (err error) {
+	for _, p := range layers {
+		if p.Dataset != nil {
+			err = errors.Join(err, p.Close())
 		}
 	}
 	return err
@@ -132,20 +123,19 @@ func closeLayers(layers []openLayer) (err error) {
 
 // join makes the layers part of the data set: it compares them with it, and chooses which data sets
 // are read for the wanted fields. Without names, all fields are wanted.
-func (d *Dataset) join(layers []openLayer, wanted []string) error {
-	d.layers = layers
-	d.parts, d.allAttributes = []part{{Dataset: d}}, nil
-	for i, l := range layers {
-		p := part{Dataset: l.Set, layer: l.Name, pick: new(assemble.Pick)}
-		if slices.ContainsFunc(layers[:i], func(o openLayer) bool { return o.Name == l.Name }) {
-			return fmt.Errorf("reader: the layer %s is named twice", l.Name)
+func (d *Dataset) join(layers []part, wanted []string) error {
+	d.all, d.allAttributes = append([]part{{Dataset: d}}, layers...), nil
+	d.parts = d.all
+	for i := range layers {
+		p := &layers[i]
+		if slices.ContainsFunc(layers[:i], func(o part) bool { return o.layer == p.layer }) {
+			return fmt.Errorf("reader: the layer %s is named twice", p.layer)
 		}
-		if err := p.failed(d.fits(l.Set)); err != nil {
+		if err := p.failed(d.fits(p.Dataset)); err != nil {
 			return fmt.Errorf("reader: %v: %w", d.Store(), err)
 		}
-		l.Set.random = d.random
-		p.pick.None = without(l.Set.tables.Removed, d.tables.Removed)
-		d.parts = append(d.parts, p)
+		p.random = d.random
+		p.pick.None = without(p.tables.Removed, d.tables.Removed)
 	}
 	if err := d.joinAttributes(); err != nil {
 		return err
@@ -219,7 +209,6 @@ func (d *Dataset) owners(kind string, namesOf func(*part) []string) (map[string]
 
 // joinAttributes finds out which data set has each attribute.
 func (d *Dataset) joinAttributes() (err error) {
-	d.all = d.parts
 	d.attributes, err = d.owners("attribute", func(p *part) (names []string) {
 		for _, a := range p.tables.Attributes {
 			names = append(names, a.Name)
@@ -346,7 +335,7 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 		if purged := sections.Within(p.tables.Purged, sh.First, sh.First+sh.Samples); len(without(purged, sh.Removed)) > 0 {
 			alone = true
 		}
-		all = append(all, planner.Shard{Of: sh, Set: set + 1 + i, Joined: p.source.Joined()})
+		all = append(all, planner.Shard{Of: sh, Set: set + 1 + i})
 	}
 	if !alone && len(all) > 0 {
 		return all, nil
@@ -355,7 +344,7 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 	if err != nil {
 		return nil, err
 	}
-	return slices.Insert(all, 0, planner.Shard{Of: sh, Set: set, Joined: d.source.Joined()}), nil
+	return slices.Insert(all, 0, planner.Shard{Of: sh, Set: set}), nil
 }
 
 // sameBlocks compares the blocks of a shard of a layer with the data set's.

@@ -346,7 +346,7 @@ func TestLayersReads(t *testing.T) {
 			t.Errorf("fields %v of %v: %d bytes of the base and %d of the layer", c.fields, c.layers, base.Load(), caption.Load())
 		}
 		if slices.Equal(c.fields, []string{"caption"}) {
-			if stored := int64(d.layers[0].Set.Info().Bytes); caption.Load() > stored {
+			if stored := int64(d.all[1].Info().Bytes); caption.Load() > stored {
 				t.Errorf("%d of %d bytes of the layer", caption.Load(), stored)
 			}
 		}

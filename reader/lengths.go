@@ -32,7 +32,9 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 	}
 	out := make([]uint32, d.tables.Samples)
 	const atOnce = 8 // an index is one request
-	err := parallel(ctx, d.NumShards(), max(d.opts.Workers, atOnce), func(ctx context.Context, i int) error { return d.shardLengths(ctx, i, attribute, out) })
+	err := d.eachColumns(ctx, []string{attribute}, max(d.opts.Workers, atOnce), func(first, end uint64, columns []sections.AttrColumn) error {
+		return d.shardLengths(ctx, first, &columns[0], attribute, out[first:end])
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -41,21 +43,13 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 
 // shardLengths is readLengths of one shard. A sample without a value from 1 to units.MaxSize that
 // was removed has 1: it is a hole, whatever its length. So has one outside the view in use.
-func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {
-	ix, err := d.Index(ctx, shard)
-	if err != nil {
-		return err
-	}
-	first, err := d.FirstSample(ctx, shard)
-	if err != nil {
-		return err
-	}
-	at := slices.IndexFunc(ix.Attrs, func(c sections.AttrColumn) bool { return c.Name == attribute && c.Kind == format.AttrInteger })
-	for i := range ix.Keys.Len() {
+func (d *Dataset) shardLengths(ctx context.Context, first uint64, c *sections.AttrColumn, attribute string, out []uint32) (err error) {
+	known := c.Name != "" && c.Kind == format.AttrInteger
+	for i := range out {
 		var v format.AttrValue
 		has := false
-		if at >= 0 {
-			v, has = ix.Attrs[at].At(i)
+		if known {
+			v, has = c.At(i)
 		}
 		fits := has && v.Integer >= 1 && v.Integer <= units.MaxSize
 		switch number := first + uint64(i); {
@@ -69,7 +63,7 @@ func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string,
 		if err != nil {
 			return d.placed(ctx, first+uint64(i), err)
 		}
-		out[first+uint64(i)] = uint32(v.Integer)
+		out[i] = uint32(v.Integer)
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ func (d *Dataset) LookupAll(ctx context.Context, keys []string) ([][]uint64, err
 	if d.tables.Keys != (format.Hash{}) {
 		err = a.fromTable
 	}
-	if err := err(ctx); err != nil {
-		return nil, d.catalog.AfterClose(err)
+	if err := d.catalog.AfterClose(err(ctx)); err != nil {
+		return nil, err
 	}
 	for i := range a.found {
 		slices.Sort(a.found[i])

@@ -163,7 +163,7 @@ func (s *Stream) work(ctx context.Context) {
 				s.count.stored.Add(uint64(p.Plan.Stored))
 				at.At(account.Landed)
 				if p.Land() {
-					signal(s.flow.landing)
+					tune.Signal(s.flow.landing)
 				}
 			}
 			if w.Flight == nil {

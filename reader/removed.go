@@ -46,33 +46,3 @@ func (d *Dataset) locate(ctx context.Context, number uint64) (j fetch.Job, index
 	}
 	return j, index, err
 }
-
-// cutter takes removed samples out of decoded blocks, whose frames it gets in order.
-type cutter struct {
-	members
-	out []byte
-}
-
-// cut returns the members in a frame that belong to no removed sample. The bytes are valid until
-// the next call.
-func (c *cutter) cut(f *fetch.Result) ([]byte, error) {
-	place := func(err error) error { return placed(f, err) }
-	if f.Samples > 0 {
-		shard, first := f.Shard, f.First // the walk needs these after f, which is valid for this frame only
-		keep := func(p []byte) error {
-			c.out = append(c.out, p...)
-			return nil
-		}
-		c.members = members{
-			want: -1, foreign: f.Shard.Foreign, head: c.head[:0], key: c.key[:0],
-			visitor: visitor{header: keep, payload: keep, padding: keep},
-			shows:   func(sample int) bool { return !shard.Gone(first + uint64(sample)) },
-		}
-	}
-	c.out = c.out[:0]
-	err := c.write(f.Decoded, place)
-	if err == nil && f.Last {
-		err = c.end(place)
-	}
-	return c.out, err
-}

@@ -48,7 +48,7 @@ func (s *Stream) log(ctx context.Context, epoch uint64) {
 		s.opts.Log.Warn("stream: "+lost, "truncated", s.lengths.Truncated, "tokens_cut", s.lengths.Cut, "dropped", s.lengths.Dropped, "tokens_dropped", s.lengths.Left)
 	}
 	for _, in := range s.inputs {
-		if in.Dataset != nil && len(in.layers) > 0 {
+		if in.Dataset != nil && len(in.all) > 1 {
 			s.opts.Log.Info("stream: layers", "source", in.name, "dataset", in.Store(), "tables", in.catalog.Name, "layers", in.layerNames())
 		}
 	}

@@ -94,14 +94,6 @@ func (s *Stream) pool() *fetch.ScratchPool {
 	return &s.inputs[i].pool
 }
 
-// signal leaves a token in the channel unless one is there.
-func signal(token chan struct{}) {
-	select {
-	case token <- struct{}{}:
-	default:
-	}
-}
-
 // assembled is a batch, or the error that ends the stream.
 type assembled struct {
 	*Batch

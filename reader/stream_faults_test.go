@@ -42,7 +42,7 @@ func blocksOf(t testing.TB, d *Dataset) (all []located) {
 		}
 		for b := range int(info.Blocks) {
 			j := sh.BlockRange(b, 1)
-			all = append(all, located{info, b, j.Offset, j.Plan(1 << 20).Stored, j.First, uint64(sh.Rows[j.From].Samples)})
+			all = append(all, located{info, b, j.Offset, j.Plan().Stored, j.First, uint64(sh.Rows[j.From].Samples)})
 		}
 	}
 	return all

@@ -137,7 +137,7 @@ func leastFor(t *testing.T, set *streamed, number uint64) int64 {
 		t.Fatal(err)
 	}
 	j := sh.BlockRange(place.Block, 1)
-	return int64(j.Plan(set.source.Joined()).Size)
+	return int64(j.Plan().Size)
 }
 
 // TestStreamHeld: the error of Next has the number of held batches, and Next continues after a

@@ -60,20 +60,8 @@ type attrSum struct {
 func (d *Dataset) sumOf(ctx context.Context, attribute string) (attrSum, error) {
 	all := attrSum{sum: new(big.Int)}
 	var mu sync.Mutex
-	err := parallel(ctx, d.NumShards(), atOnce, func(ctx context.Context, shard int) error {
-		first, err := d.FirstSample(ctx, shard)
-		if err != nil {
-			return err
-		}
-		info, err := d.Shard(ctx, shard)
-		if err != nil {
-			return err
-		}
-		columns, err := d.Columns(ctx, shard, []string{attribute})
-		if err != nil {
-			return err
-		}
-		t := sumOfShard(d.selection, first, info.Samples, &columns[0])
+	err := d.eachColumns(ctx, []string{attribute}, atOnce, func(first, end uint64, columns []sections.AttrColumn) error {
+		t := sumOfShard(d.selection, first, end-first, &columns[0])
 		mu.Lock()
 		defer mu.Unlock()
 		all.samples, all.with, all.negative, all.weight = all.samples+t.samples, all.with+t.with, all.negative+t.negative, all.weight+t.weight

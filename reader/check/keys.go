@@ -7,15 +7,16 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sort"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // indexed takes in a shard's index: totals of fields, keys, and what the tables say of them.
-func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *sections.ShardIndex) {
+func (c *shardCheck) indexed(ctx context.Context) {
+	v, s, ix := c.v, c.s, c.index
 	fault := func(block int, key string, err error) {
 		v.fail(ctx, s.Number, KindIndex, key, format.Place{Shard: s.Name, Block: block, Offset: -1, Key: key}.Wrap(err))
 	}
@@ -47,7 +48,7 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *sections.Sha
 	if rs := ix.Keys.Ranges(); rs != nil {
 		if k, twice := rs.Shared(); twice {
 			i, _ := rs.Find(k)
-			fault(blockOf(s.Rows, int(i)), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
+			fault(c.blockOf(int(i)), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
 		}
 		return
 	}
@@ -57,11 +58,14 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *sections.Sha
 	seen := make(map[string]struct{}, ix.Keys.Len())
 	for i, k := range ix.Keys.All() {
 		if _, twice := seen[k]; twice {
-			fault(blockOf(s.Rows, i), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
+			fault(c.blockOf(i), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
 		}
 		seen[k] = struct{}{}
 	}
 }
+
+// blockOf returns the block that sample i of the shard is in.
+func (c *shardCheck) blockOf(i int) int { return sort.SearchInts(c.firsts, i+1) - 1 }
 
 func (v *verifier) knows(a format.Attribute) bool {
 	return slices.Contains(v.c.Tables.Attributes, a)

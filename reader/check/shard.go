@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash"
 	"iter"
-	"sort"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -87,7 +86,16 @@ func (v *verifier) jobs(ctx context.Context) iter.Seq2[fetch.Job, error] {
 func (v *verifier) begin(ctx context.Context, s *fetch.Shard) *shardCheck {
 	s.Object.Unchecked = true // what is there of an object of another size is read
 	c := &shardCheck{v: v, s: s}
-	size, there := v.measure(ctx, s)
+	samples := 0
+	for _, r := range s.Rows {
+		if r.Samples > 0 {
+			c.firsts = append(c.firsts, samples)
+			samples += int(r.Samples)
+		}
+	}
+	size, err := v.c.Source.CheckSize(ctx, s.Name, s.Size)
+	v.fail(ctx, s.Number, KindRead, "", err)
+	there := size >= 0
 	if there && size >= int64(s.Size) {
 		v.endOfArchive(ctx, s)
 	}
@@ -103,13 +111,6 @@ func (v *verifier) begin(ctx context.Context, s *fetch.Shard) *shardCheck {
 	if size < int64(s.Size) {
 		c.cut(size)
 	}
-	samples := 0
-	for _, r := range c.s.Rows {
-		if r.Samples > 0 {
-			c.firsts = append(c.firsts, samples)
-			samples += int(r.Samples)
-		}
-	}
 	c.hashes = make([]format.Hash, len(c.firsts))
 	if c.index != nil {
 		c.cursors = c.index.Cursors(c.firsts)
@@ -120,19 +121,6 @@ func (v *verifier) begin(ctx context.Context, s *fetch.Shard) *shardCheck {
 	}
 	v.shards.Store(c.s.Number, c)
 	return c
-}
-
-// measure compares the size of a shard's object.
-func (v *verifier) measure(ctx context.Context, s *fetch.Shard) (size int64, there bool) {
-	size, err := v.c.Source.Stat(ctx, s.Name)
-	if err != nil {
-		v.fail(ctx, s.Number, KindRead, "", err)
-		return 0, false
-	}
-	if err := v.c.Source.CheckSize(ctx, s.Name, s.Size); err != nil {
-		v.fail(ctx, s.Number, KindSize, "", err)
-	}
-	return size, true
 }
 
 // cut leaves the whole blocks of an object that is too short.
@@ -202,7 +190,7 @@ func (v *verifier) indexOf(ctx context.Context, c *shardCheck, size int64) {
 		return
 	}
 	c.index = ix
-	v.indexed(ctx, s, c.index)
+	c.indexed(ctx)
 }
 
 // check returns the check of a shard whose blocks are being read.
@@ -302,17 +290,4 @@ func (c *shardCheck) finish(ctx context.Context) {
 		c.v.fail(ctx, c.s.Number, KindContent, "", format.InShard(c.s.Name, fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
 			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Content())))
 	}
-}
-
-// blockOf is the block that sample i of the shard is in.
-func blockOf(rows []format.Row, i int) int {
-	ends := 0
-	var firsts []int
-	for _, r := range rows {
-		if r.Samples > 0 {
-			firsts = append(firsts, ends)
-			ends += int(r.Samples)
-		}
-	}
-	return sort.SearchInts(firsts, i+1) - 1
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -145,7 +146,9 @@ func differences(raw, want []byte) (faults []error) {
 		return nil
 	}
 	has, should := jsonMembers(raw), jsonMembers(want)
-	for _, name := range sortedKeys(has, should) {
+	all := maps.Clone(should)
+	maps.Copy(all, has)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !bytes.Equal(has[name], should[name]) {
 			faults = append(faults, fmt.Errorf("%w: %s: member %q is %s, the tables say %s",
 				format.ErrMismatch, format.ManifestName, name, orAbsent(has[name]), orAbsent(should[name])))
@@ -172,16 +175,6 @@ func jsonMembers(raw []byte) map[string][]byte {
 		}
 	}
 	return out
-}
-
-func sortedKeys(ms ...map[string][]byte) (names []string) {
-	for _, m := range ms {
-		for name := range m {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 func orAbsent(b []byte) string {
@@ -301,7 +294,7 @@ func (v *verifier) shallowShard(ctx context.Context, s *fetch.Shard) {
 
 // size compares an object's size.
 func (v *verifier) size(ctx context.Context, order int, name string, size uint64) bool {
-	err := v.c.Source.CheckSize(ctx, name, size)
+	_, err := v.c.Source.CheckSize(ctx, name, size)
 	v.fail(ctx, order, KindRead, "", err)
 	return err == nil
 }

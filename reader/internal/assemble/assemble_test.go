@@ -54,7 +54,7 @@ func newMemory(t *testing.T, p order.Params, blocks, perBlock int) *memory {
 }
 
 func (m *memory) Shards(context.Context, int, uint32) ([]planner.Shard, int, error) {
-	return []planner.Shard{{Of: m.shard, Joined: 1 << 20}}, 0, nil
+	return []planner.Shard{{Of: m.shard}}, 0, nil
 }
 
 // cursor is one rank's part of an order.

@@ -63,7 +63,7 @@ func (t *Table) Add(decoded []byte, number uint64, count int, kind Kind) error {
 
 // stacked opens a block of rows in memory of an earlier one.
 func (t *Table) stacked(decoded []byte, count int, kind Kind) (*Rows, error) {
-	r := take(&t.idleRows)
+	r := Take(&t.idleRows)
 	if err := r.Open(decoded, count, kind); err != nil {
 		t.idleRows = append(t.idleRows, r)
 		return nil, err
@@ -72,8 +72,8 @@ func (t *Table) stacked(decoded []byte, count int, kind Kind) (*Rows, error) {
 	return r, nil
 }
 
-// take takes the last value that is kept for reuse, or makes a new one.
-func take[T any](idle *[]*T) *T {
+// Take takes the last value that is kept for reuse, or makes a new one.
+func Take[T any](idle *[]*T) *T {
 	n := len(*idle)
 	if n == 0 {
 		return new(T)

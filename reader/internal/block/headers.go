@@ -36,7 +36,7 @@ type member struct {
 // walk finds the samples of a block. It costs one step for each member.
 func (h *headers) walk(data []byte, count int, foreign bool) (*walked, error) {
 	starts, members, names := len(h.starts), len(h.members), len(h.names)
-	b := take(&h.idle)
+	b := Take(&h.idle)
 	*b = walked{of: h, data: data, from: starts}
 	err := h.add(b, count, foreign)
 	if err != nil {

@@ -51,7 +51,7 @@ func (p *Packer) Pack(t *Table, dst, decoded []byte, count int, foreign bool) (*
 	if err != nil {
 		return nil, err
 	}
-	b := take(&t.idlePacked)
+	b := Take(&t.idlePacked)
 	t.packed = append(t.packed, b)
 	b.pack(dst, from)
 	return b, nil

@@ -35,12 +35,7 @@ func (c *Catalog) SearchTable(ctx context.Context, hash uint64) (entries []sampl
 	from, to := table.Guess(hash)
 	step := max(to-from, 1)
 	for {
-		off, n := table.Range(from, to)
-		err := c.Source.ReadRange(ctx, c.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
-			entries, err = table.Decode(nil, raw, from, to)
-			return err
-		})
-		if err != nil {
+		if entries, err = c.KeyGroups(ctx, nil, from, to); err != nil {
 			return nil, err
 		}
 		below := from > 0 && (len(entries) == 0 || entries[0].Hash >= hash)

@@ -286,7 +286,7 @@ func (c *Catalog) Scope(ctx context.Context) (context.Context, func()) {
 
 // AfterClose returns err, or the error that the data set was closed if that is why a read failed.
 func (c *Catalog) AfterClose(err error) error {
-	if c.ctx.Err() != nil {
+	if err != nil && c.ctx.Err() != nil {
 		return fetch.ErrClosed
 	}
 	return err

@@ -34,25 +34,39 @@ func (c *Catalog) Index(ctx context.Context, number int) (*sections.ShardIndex, 
 		}
 		return ix, indexCost(ix), err
 	})
-	if err != nil {
-		return nil, c.AfterClose(err)
-	}
-	return ix, nil
+	return ix, c.AfterClose(err)
 }
 
 // ReadIndex reads a shard's whole index, out of an object that must have the given size unless that
 // is 0. It returns how many bytes it read.
 func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (ix *sections.ShardIndex, n int, err error) {
-	name, whole := IndexObject(s.ShardInfo)
-	err = c.Source.ReadRange(ctx, name, size, int64(whole-s.Tail), int64(s.Tail), func(raw []byte) error {
-		n = len(raw)
-		t, err := parseTail(s, raw)
-		if err == nil {
-			ix, err = decodeCold(s, t, raw)
-		}
+	n, err = c.readCold(ctx, s, size, func(t *sections.Tail, cold []byte) (err error) {
+		ix, err = t.DecodeCold(cold)
 		return err
 	})
 	return ix, n, err
+}
+
+// readCold reads what ReadIndex does, has decode decode the cold index, and checks the hash of all.
+func (c *Catalog) readCold(ctx context.Context, s *fetch.Shard, size uint64, decode func(t *sections.Tail, cold []byte) error) (n int, err error) {
+	name, whole := IndexObject(s.ShardInfo)
+	begin := int64(whole - s.Tail)
+	err = c.Source.ReadRange(ctx, name, size, begin, int64(s.Tail), func(raw []byte) error {
+		n = len(raw)
+		t, err := parseTail(s, raw)
+		if err != nil {
+			return err
+		}
+		from, length := t.Cold()
+		if from -= begin; from < 0 || length < 0 || from+length > int64(len(raw)) {
+			return fmt.Errorf("%w: %w: the cold index lies outside", format.ErrCorrupt, io.ErrUnexpectedEOF)
+		}
+		if err := decode(t, raw[from:from+length]); err != nil {
+			return err
+		}
+		return s.Index.Hash.Check(t.Index)
+	})
+	return n, err
 }
 
 // Columns returns the columns of attributes of a shard, as sections.Tail.DecodeColumns does. They
@@ -61,28 +75,14 @@ func (c *Catalog) Columns(ctx context.Context, number int, names []string) (colu
 	ctx, end := c.Scope(ctx)
 	defer end()
 	s, err := c.Shard(ctx, number)
-	if err != nil {
-		return nil, c.AfterClose(err)
+	if err == nil {
+		_, size := IndexObject(s.ShardInfo)
+		_, err = c.readCold(ctx, s, size, func(t *sections.Tail, cold []byte) (err error) {
+			columns, err = t.DecodeColumns(cold, names)
+			return err
+		})
 	}
-	name, size := IndexObject(s.ShardInfo)
-	err = c.Source.ReadRange(ctx, name, size, int64(size-s.Tail), int64(s.Tail), func(raw []byte) error {
-		t, err := parseTail(s, raw)
-		if err != nil {
-			return err
-		}
-		cold, err := coldOf(s, t, raw)
-		if err != nil {
-			return err
-		}
-		if columns, err = t.DecodeColumns(cold, names); err != nil {
-			return err
-		}
-		return s.Index.Hash.Check(t.Index)
-	})
-	if err != nil {
-		return nil, c.AfterClose(err)
-	}
-	return columns, nil
+	return columns, c.AfterClose(err)
 }
 
 // KeyGroups reads groups [from, to) of the keys table and appends their entries to dst.
@@ -95,10 +95,7 @@ func (c *Catalog) KeyGroups(ctx context.Context, dst []samplekey.Entry, from, to
 		entries, err = table.Decode(dst, raw, from, to)
 		return err
 	})
-	if err != nil {
-		return nil, c.AfterClose(err)
-	}
-	return entries, nil
+	return entries, c.AfterClose(err)
 }
 
 // IndexObject returns the object that holds a shard's index, and the object's size.
@@ -148,30 +145,6 @@ const metaContent = "content"
 type needMore int64
 
 func (n needMore) Error() string { return fmt.Sprintf("%d bytes of the index are wanted", int64(n)) }
-
-// decodeCold reads the rest out of all of the index's bytes.
-func decodeCold(s *fetch.Shard, t *sections.Tail, raw []byte) (*sections.ShardIndex, error) {
-	cold, err := coldOf(s, t, raw)
-	if err != nil {
-		return nil, err
-	}
-	ix, err := t.DecodeCold(cold)
-	if err == nil {
-		err = s.Index.Hash.Check(t.Index)
-	}
-	return ix, err
-}
-
-// coldOf returns COLD out of all of the index's bytes.
-func coldOf(s *fetch.Shard, t *sections.Tail, raw []byte) ([]byte, error) {
-	off, n := t.Cold()
-	_, size := IndexObject(s.ShardInfo)
-	from := off - (int64(size) - int64(s.Tail))
-	if from < 0 || n < 0 || from+n > int64(len(raw)) {
-		return nil, fmt.Errorf("%w: %w: the cold index lies outside", format.ErrCorrupt, io.ErrUnexpectedEOF)
-	}
-	return raw[from : from+n], nil
-}
 
 // indexCost returns about how much memory an index takes.
 func indexCost(ix *sections.ShardIndex) int64 {

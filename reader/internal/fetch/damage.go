@@ -95,7 +95,7 @@ func (s *Source) ReadRange(ctx context.Context, name string, size uint64, off, n
 		}
 		defer s.objects.release(h)
 		if size > 0 && !s.Remote() {
-			if err := s.checkSize(ctx, h, size); err != nil {
+			if _, err := s.checkSize(ctx, h, size); err != nil {
 				return err
 			}
 		}

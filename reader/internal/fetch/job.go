@@ -179,13 +179,13 @@ func (j Job) Rest() iter.Seq[Job] {
 }
 
 // ByRow yields a job for each row of j, for blocks that are too large to be held whole.
-func (j Job) ByRow() iter.Seq[Job] {
-	return func(yield func(Job) bool) {
+func (j Job) ByRow() iter.Seq2[Job, error] {
+	return func(yield func(Job, error) bool) {
 		row := j
 		row.Whole = false
 		for row.From < j.To {
 			row.To = row.From + 1
-			if !yield(row) {
+			if !yield(row, nil) {
 				return
 			}
 			row.next()
@@ -247,8 +247,8 @@ type Plan struct {
 	inPlace         bool
 }
 
-// Plan lays out the buffer of a job. joined is the most stored bytes that are read at once.
-func (j *Job) Plan(joined int) (p Plan) {
+// Plan lays out the buffer of a job.
+func (j *Job) Plan() (p Plan) {
 	p.inPlace = true
 	for _, r := range j.Shard.Rows[j.From:j.To] {
 		p.Stored += int(r.Stored)
@@ -261,7 +261,7 @@ func (j *Job) Plan(joined int) (p Plan) {
 		// Frames of raw blocks are longer than what they hold. Decoded where they were read to, each
 		// byte moves forward by a few bytes at most, and nothing is overwritten before it was used.
 		p.Size = p.Stored + room
-	case p.Stored <= joined:
+	case p.Stored <= j.Shard.Object.Source.joined():
 		p.Size = p.Decoded + room // stored bytes go to the goroutine's own scratch, which stays in its cache
 	default:
 		p.Size = p.Decoded + room + p.largest // and large ones after the decoded ones, a row at a time

@@ -114,13 +114,8 @@ func (o *objects) openFirst(ctx context.Context, h *handle) error {
 	if !o.remote {
 		o.learn(h, info)
 	}
-	var idle []*handle
-	if !o.closed {
-		h.place = o.order.PushFront(h)
-		idle = o.trim()
-	}
-	o.mu.Unlock()
-	closeAll(idle)
+	h.place = o.order.PushFront(h)
+	o.unlock(o.trim())
 	return nil
 }
 
@@ -164,8 +159,7 @@ func (o *objects) keepFewer() bool {
 	o.mu.Lock()
 	o.most = min(o.most, o.order.Len()/2)
 	idle := o.trim()
-	o.mu.Unlock()
-	closeAll(idle)
+	o.unlock(idle)
 	return len(idle) > 0
 }
 
@@ -173,9 +167,7 @@ func (o *objects) keepFewer() bool {
 func (o *objects) keep(most int) {
 	o.mu.Lock()
 	o.most = min(o.most, most)
-	idle := o.trim()
-	o.mu.Unlock()
-	closeAll(idle)
+	o.unlock(o.trim())
 }
 
 // trim removes unused handles beyond those that are kept.
@@ -201,13 +193,12 @@ func (o *objects) release(h *handle) {
 	case h.users > 0:
 	case h.Object == nil: // could not be opened
 		delete(o.open, h.Key)
-	case o.closed, h.stale:
+	case h.stale:
 		idle = append(idle, h)
 	default:
 		idle = o.trim()
 	}
-	o.mu.Unlock()
-	closeAll(idle)
+	o.unlock(idle)
 }
 
 // forget makes the next acquire open the object again, for a second read of bytes that looked
@@ -224,8 +215,7 @@ func (o *objects) forget(key Key) {
 			idle = append(idle, h)
 		}
 	}
-	o.mu.Unlock()
-	closeAll(idle)
+	o.unlock(idle)
 }
 
 // replaced reports whether an object differs from the one first opened under its name. That
@@ -242,24 +232,14 @@ func (o *objects) replaced(h *handle) bool {
 // close closes unused handles; the others follow when they are released.
 func (o *objects) close() {
 	o.mu.Lock()
-	o.closed = true
-	var idle []*handle
-	for e := o.order.Front(); e != nil; e = e.Next() {
-		h := e.Value.(*handle)
-		h.place = nil
-		if h.users == 0 {
-			idle = append(idle, h)
-		}
-	}
-	o.order.Init()
-	clear(o.open)
-	o.mu.Unlock()
-	closeAll(idle)
+	o.closed, o.most = true, 0
+	o.unlock(o.trim())
 }
 
-// closeAll closes objects that were only read, so errors have no consequence.
-func closeAll(handles []*handle) {
-	for _, h := range handles {
+// unlock releases the lock, and closes objects that were only read: errors have no consequence.
+func (o *objects) unlock(idle []*handle) {
+	o.mu.Unlock()
+	for _, h := range idle {
 		h.Close()
 	}
 }

@@ -132,7 +132,7 @@ func (p *Pipeline) dispatch(ctx context.Context, jobs iter.Seq2[Job, error]) {
 			return
 		}
 		if err == nil {
-			u.plan = j.Plan(p.Source.Joined())
+			u.plan = j.Plan()
 			if j.Whole {
 				err = j.Fits(u.plan, p.Memory)
 			}

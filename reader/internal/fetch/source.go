@@ -46,9 +46,9 @@ func (s *Source) Requests() int {
 	return objstore.TraitsOf(s.Store).Requests
 }
 
-// Joined returns the most stored bytes of one read.
-func (s *Source) Joined() int {
-	if s.Remote() {
+// joined returns the most stored bytes of one read.
+func (s *Source) joined() int {
+	if s != nil && s.Remote() {
 		return remoteMost
 	}
 	return joinMost
@@ -63,7 +63,7 @@ func (s *Source) open(ctx context.Context, of *Shard) (*handle, error) {
 	if s.Remote() || of.Object.Unchecked {
 		return h, nil
 	}
-	if err := s.checkSize(ctx, h, of.Size); err != nil {
+	if _, err := s.checkSize(ctx, h, of.Size); err != nil {
 		s.objects.release(h)
 		return nil, err
 	}
@@ -78,46 +78,34 @@ func (s *Shard) key() Key {
 	return Key{s.Name, s.Object.Identity}
 }
 
-// Stat returns the size of an object that the tables name.
-func (s *Source) Stat(ctx context.Context, name string) (size int64, err error) {
+// CheckSize compares the size of an object with what the tables say, and returns it: -1 where it is
+// not known.
+func (s *Source) CheckSize(ctx context.Context, name string, size uint64) (have int64, err error) {
 	h, err := s.objects.acquire(ctx, Key{Name: name})
 	if err != nil {
-		return 0, s.missing(err, name)
-	}
-	defer s.objects.release(h)
-	if err := s.objects.stat(ctx, h); err != nil {
-		return 0, s.missing(err, name)
-	}
-	return h.info.Size, nil
-}
-
-// CheckSize compares the size of an object with what the tables say.
-func (s *Source) CheckSize(ctx context.Context, name string, size uint64) error {
-	h, err := s.objects.acquire(ctx, Key{Name: name})
-	if err != nil {
-		return s.missing(err, name)
+		return -1, s.missing(err, name)
 	}
 	defer s.objects.release(h)
 	return s.checkSize(ctx, h, size)
 }
 
-func (s *Source) checkSize(ctx context.Context, h *handle, size uint64) error {
+func (s *Source) checkSize(ctx context.Context, h *handle, size uint64) (have int64, err error) {
 	if err := s.objects.stat(ctx, h); err != nil {
-		return s.missing(err, h.Name)
+		return -1, s.missing(err, h.Name)
 	}
-	have := h.info.Size
+	have = h.info.Size
 	if uint64(have) == size {
-		return nil
+		return have, nil
 	}
 	kind := KindSize
-	err := fmt.Errorf("%w: the object has %d bytes, %s says %d", format.ErrCorrupt, have, s.Tables, size)
+	err = fmt.Errorf("%w: the object has %d bytes, %s says %d", format.ErrCorrupt, have, s.Tables, size)
 	if uint64(have) < size {
 		kind, err = KindTruncated, fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
 	}
 	if s.objects.replaced(h) {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
 	}
-	return format.InShard(h.Name, &KindError{kind, err})
+	return have, format.InShard(h.Name, &KindError{kind, err})
 }
 
 // Identify sets the identity of a shard: a hash over the lengths and checksums of its blocks and

@@ -99,7 +99,7 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 		r.at = w.Scratch.hold(p.largest)
 		return r.takeTurn(ctx, out) // which reads each row
 	}
-	if !p.inPlace && p.Stored > source.Joined() {
+	if !p.inPlace && p.Stored > source.joined() {
 		r.at = buf[p.Decoded+room:]
 		return r.takeTurn(ctx, out)
 	}

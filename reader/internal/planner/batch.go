@@ -64,10 +64,10 @@ func (p *Planner) fill(s *span, of *order.Span, sh *Shard, base int) {
 	for n := from; n <= to; n++ {
 		id := window.ID{Source: sh.Set, Shard: sh.Of.Number, Number: n, Per: per}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
-			piece.Note = window.Note{Joined: sh.Joined}
+			piece.Note = window.Note{}
 			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Of.Blocks)-n*per))
 			piece.Job = sh.Of.BlockRange(piece.First-base, piece.Blocks)
-			piece.Plan = piece.Job.Plan(sh.Joined)
+			piece.Plan = piece.Job.Plan()
 		})
 		piece.Note.Slots++
 	}

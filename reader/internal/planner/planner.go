@@ -37,9 +37,8 @@ type Shards interface {
 
 // Shard is a shard with the number of its data set. Data sets are numbered over all sources.
 type Shard struct {
-	Of     *fetch.Shard
-	Set    int
-	Joined int // most stored bytes of one read
+	Of  *fetch.Shard
+	Set int
 }
 
 // Source describes a source for the planner.

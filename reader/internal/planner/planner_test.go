@@ -53,7 +53,7 @@ func (s *script) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 }
 
 func (s *script) Shards(context.Context, int, uint32) ([]Shard, int, error) {
-	return []Shard{{Of: s.shard, Joined: 8 << 20}}, 0, nil
+	return []Shard{{Of: s.shard}}, 0, nil
 }
 
 // ref is the reference to a sample by its number.

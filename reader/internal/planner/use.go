@@ -147,7 +147,7 @@ func (p *Planner) place(s *span, r *order.Ref) (int32, error) {
 func (p *Planner) fits(piece *window.Piece) error {
 	for i := range piece.Blocks {
 		j := piece.Job.Shard.BlockRange(piece.Job.Block+i, 1)
-		if need := j.Plan(piece.Note.Joined); int64(need.Size) > p.Limit {
+		if need := j.Plan(); int64(need.Size) > p.Limit {
 			err := fmt.Errorf("%w: the block has %d bytes, and the memory budget is %d: raise it to at least %d",
 				format.ErrTooLarge, need.Decoded, p.Limit, need.Size)
 			return format.Place{Shard: j.Shard.Name, Block: j.Block, Offset: j.Offset}.Wrap(err)

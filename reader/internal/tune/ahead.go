@@ -49,7 +49,7 @@ func (a *Ahead) Deliver() {
 	a.mu.Lock()
 	a.batches--
 	a.mu.Unlock()
-	signal(a.wake)
+	Signal(a.wake)
 }
 
 // Batches returns how many batches are planned and not delivered.
@@ -78,11 +78,11 @@ func (a *Ahead) SetDepth(depth int) {
 	a.mu.Lock()
 	a.depth = depth
 	a.mu.Unlock()
-	signal(a.wake)
+	Signal(a.wake)
 }
 
-// signal leaves a token in the channel unless one is there.
-func signal(token chan struct{}) {
+// Signal leaves a token in the channel unless one is there.
+func Signal(token chan struct{}) {
 	select {
 	case token <- struct{}{}:
 	default:

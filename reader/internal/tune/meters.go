@@ -42,7 +42,7 @@ func (m *Meters) Stepped(d time.Duration) {
 	}
 	m.busy.Add(int64(d))
 	if m.steps.Add(1) <= firstSteps {
-		signal(m.kick)
+		Signal(m.kick)
 	}
 }
 
@@ -52,7 +52,7 @@ func (m *Meters) Waited(d time.Duration) {
 		return
 	}
 	m.held.Store(true)
-	signal(m.kick)
+	Signal(m.kick)
 }
 
 // Load measures what the order needs: how many pieces a batch brings, and how many come in a burst.

@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
 // Outcome tells what Admit did.
@@ -38,7 +40,7 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	if p.Buf == nil {
 		return Wait
 	}
-	p.Table = take(&w.tables)
+	p.Table = block.Take(&w.tables)
 	p.here, p.place = true, len(w.resident)
 	w.resident = append(w.resident, p)
 	w.most = max(w.most, len(w.resident))
@@ -106,7 +108,7 @@ func (w *Window) Gathered(u *Use, p *Piece) {
 	p.pins--
 	w.letGo(p)
 	w.mu.Unlock()
-	w.signal() // also where nothing was freed: the next piece of the batch may have its turn
+	tune.Signal(w.freed) // also where nothing was freed: the next piece of the batch may have its turn
 }
 
 // Release ends the part of a batch, or of the planner, in a Use. The last one unpins the pieces,
@@ -139,7 +141,7 @@ func (w *Window) Release(u *Use) bool {
 		w.pool.Put(c)
 	}
 	if w.pool.Lent() < before || w.urgent { // else Admit fails as before: most small batches free nothing
-		w.signal()
+		tune.Signal(w.freed)
 	}
 	clear(u.copies) // a Use that is kept for reuse must not keep buffers alive
 	u.Arrays.Reset()

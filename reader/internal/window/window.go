@@ -24,6 +24,7 @@ import (
 	"github.com/shardtool/shardtool/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
 // ID names a piece: the Number-th group of Per consecutive blocks of a shard.
@@ -68,7 +69,6 @@ type Note struct {
 	Place   int32  // in that Use
 	Slots   int    // open slots at the batch at hand
 	Counted bool   // in the size of the planner's window
-	Joined  int    // most stored bytes of one read
 	Next    *Piece // what the same worker fills after the piece
 }
 
@@ -146,13 +146,6 @@ func New(limit int64, c *account.Clock) *Window {
 // for one goroutine.
 func (w *Window) Freed() <-chan struct{} { return w.freed }
 
-func (w *Window) signal() {
-	select {
-	case w.freed <- struct{}{}:
-	default:
-	}
-}
-
 // Urgent records whether the consumer waits for a batch. Only then does Admit take memory from
 // pieces that later batches need, because nobody else can free any.
 func (w *Window) Urgent(on bool) {
@@ -160,7 +153,7 @@ func (w *Window) Urgent(on bool) {
 	w.urgent = on
 	w.mu.Unlock()
 	if on {
-		w.signal()
+		tune.Signal(w.freed)
 	}
 }
 
@@ -168,7 +161,7 @@ func (w *Window) Urgent(on bool) {
 func (w *Window) OpenSlot() *Slot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return take(&w.slots)
+	return block.Take(&w.slots)
 }
 
 // Open adds a piece to a slot. fill sets the planner's fields of a piece that is new, all of them.
@@ -177,7 +170,7 @@ func (w *Window) Open(s *Slot, id ID, fill func(*Piece)) *Piece {
 	defer w.mu.Unlock()
 	p := w.pieces[id]
 	if p == nil {
-		p = take(&w.idle)
+		p = block.Take(&w.idle)
 		p.ID, p.BroughtBy = id, 0
 		p.SetEvicted(false)
 		fill(p)
@@ -192,7 +185,7 @@ func (w *Window) Open(s *Slot, id ID, fill func(*Piece)) *Piece {
 func (w *Window) Begin() *Use {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	u := take(&w.uses)
+	u := block.Take(&w.uses)
 	u.users = 1
 	return u
 }
@@ -253,14 +246,4 @@ func (w *Window) Free() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pool.Close()
-}
-
-// take takes the last value that is kept for reuse, or makes a new one.
-func take[T any](idle *[]*T) *T {
-	if n := len(*idle); n > 0 {
-		t := (*idle)[n-1]
-		*idle = (*idle)[:n-1]
-		return t
-	}
-	return new(T)
 }
