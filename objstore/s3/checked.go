@@ -30,7 +30,7 @@ import (
 
 // declares reports whether new uploads declare CRC-32C.
 func (s *store) declares() bool {
-	return s.plain && s.custom && s.opts.RequestChecksums == "" && !s.opts.Anonymous && !s.opts.Unchecked && !s.hashParts.Load()
+	return s.at.plain && s.at.custom && s.opts.RequestChecksums == "" && !s.opts.Anonymous && !s.opts.Unchecked && !s.hashParts.Load()
 }
 
 // declare begins an upload that declares CRC-32C, or a plain one if the server refuses that. It

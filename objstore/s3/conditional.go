@@ -32,10 +32,10 @@ type probe struct {
 
 // checkCondition returns an error if the server is known to ignore the condition of a commit.
 func (s *store) checkCondition(ctx context.Context, cond objstore.Condition, inParts bool) error {
-	if !s.custom || cond == (objstore.Condition{}) {
+	if !s.at.custom || cond == (objstore.Condition{}) {
 		return nil
 	}
-	if s.google {
+	if s.at.google {
 		return s.useGoogle()
 	}
 	p, err := s.ask(ctx, inParts)

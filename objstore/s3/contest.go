@@ -122,7 +122,7 @@ func (c *contest) send(ctx context.Context, body io.Seeker, request func(ctx con
 }
 
 func (c *contest) put(ctx context.Context, body string, start func(context.Context) context.Context) error {
-	in := &s3.PutObjectInput{Bucket: &c.store.bucket, Key: &c.key, IfNoneMatch: c.noneMatch, IfMatch: c.match}
+	in := &s3.PutObjectInput{Bucket: &c.store.Bucket.Bucket, Key: &c.key, IfNoneMatch: c.noneMatch, IfMatch: c.match}
 	reader := strings.NewReader(body)
 	in.Body = reader
 	return c.send(ctx, reader, func(ctx context.Context) error {
@@ -134,18 +134,18 @@ func (c *contest) put(ctx context.Context, body string, start func(context.Conte
 // complete publishes by a multipart upload of one part, and removes that upload if it is refused.
 func (c *contest) complete(ctx context.Context, body string, start func(context.Context) context.Context) error {
 	s := c.store
-	begun, err := s.createUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &c.key})
+	begun, err := s.createUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.Bucket.Bucket, Key: &c.key})
 	if err != nil {
 		return err
 	}
 	in := &s3.UploadPartInput{
-		Bucket: &s.bucket, Key: &c.key, UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: bytes.NewReader([]byte(body)),
+		Bucket: &s.Bucket.Bucket, Key: &c.key, UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: bytes.NewReader([]byte(body)),
 	}
 	part, err := s.uploadPart(ctx, in)
 	if err == nil {
 		err = c.send(ctx, nil, func(ctx context.Context) error {
 			_, err := s.client.CompleteMultipartUpload(start(ctx), &s3.CompleteMultipartUploadInput{
-				Bucket: &s.bucket, Key: &c.key, UploadId: begun.UploadId, IfNoneMatch: c.noneMatch, IfMatch: c.match,
+				Bucket: &s.Bucket.Bucket, Key: &c.key, UploadId: begun.UploadId, IfNoneMatch: c.noneMatch, IfMatch: c.match,
 				MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{completed(in, part)}},
 			})
 			return err

@@ -112,7 +112,7 @@ func (s *store) explainAnswer(op string, a answer) error {
 		transient.Throttled = transient.Throttled || a.Code == "SlowDown"
 		return transient
 	case a.Code == "NoSuchBucket":
-		return fmt.Errorf("the bucket %s does not exist; check its name and the endpoint", s.bucket)
+		return fmt.Errorf("the bucket %s does not exist; check its name and the endpoint", s.Bucket.Bucket)
 	case a.Code == "NoSuchUpload":
 		return errUploadGone
 	case a.Status == http.StatusNotFound:
@@ -154,7 +154,7 @@ func (s *store) advice(op string, a answer) string {
 		return "the clock of this machine is wrong: set it"
 	case a.Status == http.StatusForbidden || a.Status == http.StatusUnauthorized:
 		return s.adviceDenied(op)
-	case a.Status == http.StatusBadRequest && s.plain && a.Code == "BadRequest": // the SDK's word for one without a code
+	case a.Status == http.StatusBadRequest && s.at.plain && a.Code == "BadRequest": // the SDK's word for one without a code
 		return ranged.PerhapsTLS
 	case a.Code == "NotImplemented" && op == "put":
 		return "the server knows no conditional puts or no multipart uploads: use one that does"

@@ -17,7 +17,7 @@ func StatsOf(s objstore.Store) ranged.Stats { return s.(*store).Reader.Stats() }
 // CheckConditional makes both tests of the server that the first conditional commits make.
 func CheckConditional(ctx context.Context, of objstore.Store) error {
 	s := of.(*store)
-	if s.google {
+	if s.at.google {
 		return s.Fail("put", "", s.useGoogle())
 	}
 	var found []error

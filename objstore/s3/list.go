@@ -24,7 +24,7 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 // page implements ranged.Pager.
 func (s *store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, err error) {
 	in := &s3.ListObjectsV2Input{
-		Bucket: &s.bucket,
+		Bucket: &s.Bucket.Bucket,
 		// Keys may contain bytes that XML cannot represent.
 		EncodingType: types.EncodingTypeUrl,
 	}

@@ -22,7 +22,7 @@ func (s *store) Head(ctx context.Context, key string) (ranged.Meta, error) {
 // Get implements ranged.Backend.
 func (s *store) Get(ctx context.Context, key string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	in := &s3.GetObjectInput{
-		Bucket: &s.bucket,
+		Bucket: &s.Bucket.Bucket,
 		Key:    &key,
 		Range:  aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1)),
 	}
@@ -60,7 +60,7 @@ type described struct {
 // have several reasons is followed by a GET of one byte, whose answer has one.
 func (s *store) head(ctx context.Context, op, key string) (described, error) {
 	_, renewed := s.secrets.current()
-	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key})
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.Bucket.Bucket, Key: &key})
 	if err != nil {
 		err = s.headError(ctx, op, key, err)
 		if _, now := s.secrets.current(); now != renewed {
@@ -94,7 +94,7 @@ func (s *store) headError(ctx context.Context, op, key string, cause error) erro
 	if !vague {
 		return s.explain(op, cause)
 	}
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, Range: aws.String("bytes=0-0")})
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.Bucket.Bucket, Key: &key, Range: aws.String("bytes=0-0")})
 	if err == nil {
 		out.Body.Close()
 		return s.explain(op, cause)

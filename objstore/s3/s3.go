@@ -51,13 +51,9 @@ import (
 type store struct {
 	ranged.Objects
 	client  *s3.Client
-	bucket  string
 	region  string
-	at      string // the endpoint, or "" for AWS
+	at      endpoint
 	opts    Options
-	custom  bool     // the endpoint is not one of AWS
-	plain   bool     // the endpoint has no TLS
-	google  bool     // the endpoint is the one of Google Cloud Storage
 	secrets *secrets // nil for an anonymous store
 
 	segmentParts int // the constant, except in tests
@@ -71,12 +67,20 @@ type store struct {
 	skewed atomic.Bool // the server has refused a time, and the SDK learned the server's
 }
 
+// endpoint is the server of a store.
+type endpoint struct {
+	url    string // "" for AWS
+	custom bool   // it is not one of AWS
+	plain  bool   // it has no TLS
+	google bool   // it is the one of Google Cloud Storage
+}
+
 // New returns the store of the objects in bucket whose keys begin with prefix and a slash, or of
 // all objects if prefix is empty. Many goroutines may use it, and it needs no closing. New reads
 // the configuration of the environment and sends no request to the bucket: a missing or forbidden
 // bucket is an error of the first use.
 func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Store, error) {
-	s := &store{bucket: bucket, segmentParts: segmentParts}
+	s := &store{segmentParts: segmentParts}
 	var err error
 	if s.Bucket, err = ranged.NewBucket("s3://", "bucket", bucket, prefix); err != nil {
 		return nil, s.Fail("open", "", err)
@@ -129,27 +133,27 @@ func (s *store) connect(ctx context.Context) error {
 			o.BaseEndpoint = &s.opts.Endpoint
 		}
 		endpoint = aws.ToString(o.BaseEndpoint)
-		s.custom, s.plain = !inDomain(endpoint, "amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"), strings.HasPrefix(endpoint, "http://")
-		s.custom, s.google = s.custom && endpoint != "", inDomain(endpoint, "googleapis.com")
-		o.UsePathStyle = s.custom
+		s.at.custom, s.at.plain = !inDomain(endpoint, "amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"), strings.HasPrefix(endpoint, "http://")
+		s.at.custom, s.at.google = s.at.custom && endpoint != "", inDomain(endpoint, "googleapis.com")
+		o.UsePathStyle = s.at.custom
 		if s.opts.PathStyle != nil {
 			o.UsePathStyle = *s.opts.PathStyle
 		}
-		o.RequestChecksumCalculation = s.opts.checksums(s.custom, o.RequestChecksumCalculation)
+		o.RequestChecksumCalculation = s.opts.checksums(s.at.custom, o.RequestChecksumCalculation)
 		// Readers verify what they read in blocks of their own; S3's checksums cover entire
 		// objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.APIOptions = append(o.APIOptions, unsignedEncoding, s.renewExpired)
 		o.HTTPClient = client{ranged.Client{Doer: boundRedirects(o.HTTPClient, s.opts.Gateway != "")}}
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
-		s.region, s.at = o.Region, endpoint
+		s.region, s.at.url = o.Region, endpoint
 	})
 	return ranged.CheckEndpoint(endpoint)
 }
 
 // Describe finds the credentials, which may ask a server for them.
 func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
-	d := objstore.Description{Identity: "anonymous", From: "the options of the store", Endpoint: cmp.Or(s.at, "AWS"), Region: s.region}
+	d := objstore.Description{Identity: "anonymous", From: "the options of the store", Endpoint: cmp.Or(s.at.url, "AWS"), Region: s.region}
 	if s.secrets == nil {
 		return d, nil
 	}
@@ -168,7 +172,7 @@ func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 
 // Remove implements ranged.Backend.
 func (s *store) Remove(ctx context.Context, key string) error {
-	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key})
+	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.Bucket.Bucket, Key: &key})
 	return s.explain("delete", err)
 }
 

@@ -81,7 +81,7 @@ func (s *store) Sum(ctx context.Context, key string, meta ranged.Meta) (*objstor
 // headSum requests checksums, or the size of a part. If the server refuses, it returns neither an
 // answer nor an error, because the object can be read without a checksum.
 func (s *store) headSum(ctx context.Context, key string, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
-	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key, ChecksumMode: types.ChecksumModeEnabled}
+	in := &s3.HeadObjectInput{Bucket: &s.Bucket.Bucket, Key: &key, ChecksumMode: types.ChecksumModeEnabled}
 	if part > 0 {
 		in.PartNumber = &part // no If-Match: some servers compare it with the part's own tag
 	} else {
@@ -191,7 +191,7 @@ func (s *store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.
 // such as appendable objects (x-oss-object-type).
 func (s *store) digests(answer smithymiddleware.Metadata) bool {
 	response, ok := middleware.GetRawResponse(answer).(*smithyhttp.Response)
-	if !ok || s.opts.Unchecked || strings.HasSuffix(s.bucket, "--x-s3") {
+	if !ok || s.opts.Unchecked || strings.HasSuffix(s.Bucket.Bucket, "--x-s3") {
 		return false
 	}
 	if how := response.Header.Get(encryption); how != "" && how != string(types.ServerSideEncryptionAes256) {

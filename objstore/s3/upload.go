@@ -80,14 +80,14 @@ func (u *upload) Send(ctx context.Context, number int, data []byte) error {
 		ctx, end := parts.Linger(ctx, u.store.opts.WriteTimeout) // Drop needs the id
 		defer end()
 		u.id, u.idErr = u.declare(ctx, &s3.CreateMultipartUploadInput{
-			Bucket: &u.store.bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
+			Bucket: &u.store.Bucket.Bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
 		})
 	})
 	if u.idErr != nil {
 		return u.idErr
 	}
 	in := &s3.UploadPartInput{
-		Bucket: &u.store.bucket, Key: &u.key, UploadId: &u.id, PartNumber: aws.Int32(int32(number)),
+		Bucket: &u.store.Bucket.Bucket, Key: &u.key, UploadId: &u.id, PartNumber: aws.Int32(int32(number)),
 		Body: bytes.NewReader(data), ChecksumAlgorithm: u.algorithm,
 	}
 	send := u.store.uploadPart
@@ -167,7 +167,7 @@ func (u *upload) commit(ctx context.Context, whole []byte) (info objstore.Info, 
 	s := u.store
 	if u.id == "" {
 		put := &s3.PutObjectInput{
-			Bucket: &s.bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
+			Bucket: &s.Bucket.Bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
 			IfNoneMatch: noneMatch, IfMatch: match,
 		}
 		body := bytes.NewReader(whole)
@@ -183,7 +183,7 @@ func (u *upload) commit(ctx context.Context, whole []byte) (info objstore.Info, 
 	}
 	slices.SortFunc(u.done, func(a, b types.CompletedPart) int { return int(*a.PartNumber - *b.PartNumber) })
 	complete := &s3.CompleteMultipartUploadInput{
-		Bucket: &s.bucket, Key: &u.key, UploadId: &u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.done},
+		Bucket: &s.Bucket.Bucket, Key: &u.key, UploadId: &u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.done},
 		IfNoneMatch: noneMatch, IfMatch: match,
 	}
 	err = s.send(ctx, nil, func(ctx context.Context) error {
@@ -221,7 +221,7 @@ func (u *upload) Drop(ctx context.Context) error {
 
 func (s *store) dropParts(ctx context.Context, key, id string) error {
 	err := s.Reader.Do(ctx, func(ctx context.Context) error {
-		_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &key, UploadId: &id})
+		_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.Bucket.Bucket, Key: &key, UploadId: &id})
 		return s.explain("put", err)
 	})
 	if errors.Is(err, errUploadGone) || isMissing(err) {
