@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -211,8 +213,11 @@ func (c *comparer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// partial ends the name of a file that is not whole yet.
-const partial = ".shardtool-part"
+// partial names a file that is not whole yet, beside the file that it becomes. It is short: names
+// may be as long as the file system allows.
+func partial(name string) string {
+	return path.Join(path.Dir(name), fmt.Sprintf(".%016x.shardtool-part", samplekey.Hash(name)))
+}
 
 // file writes a file whole or not at all. It keeps one of the same size.
 func (u *unpacker) file(name string, size int64, write func(io.Writer) error) error {
@@ -234,17 +239,18 @@ func (u *unpacker) file(name string, size int64, write func(io.Writer) error) er
 		}
 		u.folder = folder
 	}
-	out, err := u.root.Create(name + partial)
+	part := partial(name)
+	out, err := u.root.Create(part)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriterSize(out, 64<<10)
-	err = errors.Join(write(w), w.Flush(), out.Close())
+	err = cmp.Or(write(w), w.Flush(), out.Close())
 	if err == nil {
-		err = u.root.Rename(name+partial, name)
+		err = u.root.Rename(part, name)
 	}
 	if err != nil {
-		_ = u.root.Remove(name + partial)
+		_ = u.root.Remove(part)
 	}
 	return err
 }
