@@ -155,19 +155,11 @@ func (s *joined) types() (format.Metadata, error) {
 // typesOf returns what a data set and its layers record of their fields.
 func typesOf(of *set) (all kinds.Kinds, features kinds.Features, err error) {
 	all, features = kinds.Kinds{}, kinds.Features{}
-	add := func(meta format.Metadata, fields []format.FieldTotal) error { // a field of both is the layer's
-		own, err := kinds.Parse(meta, writer.MetaTypes)
-		known := kinds.ParseFeatures(meta)
-		for _, f := range fields {
-			all[f.Name], features[f.Name] = own[f.Name], known[f.Name]
-		}
-		return err
-	}
-	if err := add(of.Info().Meta, of.Info().Fields); err != nil {
+	if err := kinds.Cover(all, features, of.Info().Meta, of.Info().Fields); err != nil {
 		return nil, nil, err
 	}
 	for name, layer := range of.Layers() {
-		if err := add(layer.Info().Meta, layer.Info().Fields); err != nil {
+		if err := kinds.Cover(all, features, layer.Info().Meta, layer.Info().Fields); err != nil {
 			return nil, nil, fmt.Errorf("layer %s: %w", name, err)
 		}
 	}

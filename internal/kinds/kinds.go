@@ -47,6 +47,17 @@ func Parse(meta format.Metadata, key string) (k Kinds, err error) {
 	return k, nil
 }
 
+// Cover sets the words and features of fields to those in the metadata of the data set or layer that
+// has them. Where it records none, what was set before is of a field that is no longer seen.
+func Cover(words Kinds, features Features, meta format.Metadata, fields []format.FieldTotal) error {
+	own, err := Parse(meta, "types")
+	known := ParseFeatures(meta)
+	for _, f := range fields {
+		words[f.Name], features[f.Name] = own[f.Name], known[f.Name]
+	}
+	return err
+}
+
 // Of returns the word of a field, empty if it is not known.
 func (k Kinds) Of(field string) string {
 	if word, ok := k[field]; ok {

@@ -65,6 +65,16 @@ var dtypes = regexp.MustCompile(`^([a-z_]+?)(?:_view)?(\d*)(?:\[(\w+)(, ?tz=[\w/
 // units are the units of times, by their names in dtypes.
 var units = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": time.Nanosecond}
 
+// UnitName returns the name of a unit of times in dtypes.
+func UnitName(unit time.Duration) string {
+	for name, of := range units {
+		if of == unit {
+			return name
+		}
+	}
+	return ""
+}
+
 // ParseScalar parses the dtype of a Value, in the words of datasets and Arrow.
 func ParseScalar(dtype string) (s Scalar, err error) {
 	m := dtypes.FindStringSubmatch(dtype)

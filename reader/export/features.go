@@ -154,21 +154,10 @@ func (c *column) merges(with *column) bool {
 // features.
 func typesOf(d *reader.Dataset) (kinds.Kinds, kinds.Features, error) {
 	words, features := kinds.Kinds{}, kinds.Features{}
-	add := func(of *reader.Dataset) error {
-		types, err := kinds.Parse(of.Info().Meta, "types")
-		known := kinds.ParseFeatures(of.Info().Meta)
-		for _, f := range of.Info().Fields {
-			if word := types[f.Name]; word != "" {
-				words[f.Name] = word
-			}
-			features[f.Name] = known[f.Name]
-		}
-		return err
-	}
-	err := add(d)
+	err := kinds.Cover(words, features, d.Info().Meta, d.Info().Fields)
 	for _, layer := range d.Layers() {
 		if err == nil {
-			err = add(layer)
+			err = kinds.Cover(words, features, layer.Info().Meta, layer.Info().Fields)
 		}
 	}
 	return words, features, err

@@ -278,3 +278,31 @@ func TestFeatureValues(t *testing.T) {
 		}
 	}
 }
+
+// TestFeaturesCovered: what the base records of a field is not said of the field of a layer in its place.
+func TestFeaturesCovered(t *testing.T) {
+	t.Parallel()
+	base, over := mem.New(), mem.New()
+	of := func(text string) []testset.Field { return []testset.Field{{Name: "x", Data: []byte(text)}} }
+	set, err := testset.Build(t.Context(), base, slices.Values([]testset.Sample{{Key: "k", Fields: of("1")}}), testset.Options{
+		Edit: func(m *sections.Manifest) {
+			m.Meta = format.Metadata{"types": `{"x":"int"}`, kinds.FeaturesKey: `{"x":{"_type":"Value","dtype":"int8"}}`}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := testset.Layer(t.Context(), over, set, []string{"x"}, func(string) []testset.Field { return of("\xff") }, testset.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for want, layers := range map[string][]reader.Layer{"int8": nil, "binary": {{Name: "over", Store: over}}} {
+		d, err := reader.Open(t.Context(), base, reader.Options{Layers: layers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		columns, err := columnsOf(t.Context(), d)
+		if err != nil || len(columns) != 2 || !strings.Contains(string(columns[1].feature.AppendJSON(nil)), want) {
+			t.Errorf("%s: %+v, %v", want, columns, err)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
@@ -122,22 +123,19 @@ func decimalOf(precision, scale int32) scalar {
 	return scalar{class: classDecimal, scale: int(scale), exact: fmt.Sprintf("decimal%d(%d, %d)", bits, precision, scale)}
 }
 
-// unitNames are the units of times in the words of Arrow.
-var unitNames = map[time.Duration]string{time.Second: "s", time.Millisecond: "ms", time.Microsecond: "us", time.Nanosecond: "ns"}
-
 func timeOf(unit time.Duration) scalar {
 	bits := 64
 	if unit >= time.Millisecond {
 		bits = 32
 	}
-	return scalar{class: classTime, unit: unit, exact: fmt.Sprintf("time%d[%s]", bits, unitNames[unit])}
+	return scalar{class: classTime, unit: unit, exact: fmt.Sprintf("time%d[%s]", bits, kinds.UnitName(unit))}
 }
 
 func timestampOf(unit time.Duration, zone string) scalar {
 	if zone != "" {
 		zone = ", tz=" + zone
 	}
-	return scalar{class: classTimestamp, unit: unit, exact: fmt.Sprintf("timestamp[%s%s]", unitNames[unit], zone)}
+	return scalar{class: classTimestamp, unit: unit, exact: fmt.Sprintf("timestamp[%s%s]", kinds.UnitName(unit), zone)}
 }
 
 // String returns Arrow's name of the type.
