@@ -124,8 +124,8 @@ func (c *Checkpoint) Begin(epoch uint64) error {
 }
 
 // checkpointText is the text of a checkpoint: one JSON object with exactly these members and a
-// check, as in package order. Sources and segments are arrays, because otherwise the names of members would be
-// most of the text.
+// check, as in package order. Sources and segments are arrays, because otherwise the names of
+// members would be most of the text.
 type checkpointText struct {
 	Version     int         `json:"version"`
 	Algorithm   string      `json:"algorithm"`

@@ -85,7 +85,8 @@ func (p *Plan) Checkpoint(epoch, position uint64) (Checkpoint, error) {
 }
 
 // The text of a checkpoint: one JSON object with exactly these members and a check, see
-// members.Seal. Numbers that programs read as floating point and that use all their bits are strings.
+// members.Seal. Numbers that programs read as floating point and that use all their bits are
+// strings.
 type checkpointText struct {
 	Version     int              `json:"version"`
 	Algorithm   string           `json:"algorithm"`
