@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard"
@@ -51,8 +52,7 @@ func (f *shareFlags) options(cmd *cobra.Command) (reshard.Share, error) {
 
 // datasetKind is the kind of data sets, whole or in part.
 var datasetKind = kind{
-	name:  "data sets",
-	one:   "a data set",
+	of:    &recognise.Kind{One: "a data set", Many: "data sets"},
 	flags: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by", "layer"},
 	instead: func(flag string) string {
 		switch flag {
@@ -95,34 +95,30 @@ func rowsBefore(ctx context.Context, store objstore.Store, opt *writer.Options) 
 	return &datasetSource{of, []*reader.Dataset{before}}, nil
 }
 
-func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
-	src := &datasetSource{}
-	size, err := src.open(ctx, found.srcs, f, stderr)
-	if err != nil {
-		for _, d := range src.sets {
-			d.Close()
+func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (_ writer.Source, size int64, err error) {
+	s := &datasetSource{}
+	defer func() {
+		if err != nil {
+			for _, d := range s.sets {
+				d.Close()
+			}
 		}
-		return nil, 0, err
-	}
-	return src, size, nil
-}
-
-func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, stderr io.Writer) (size int64, err error) {
+	}()
 	memory := max(f.opt.Memory/2, minMemory)
 	limitMemory(f.opt.Memory+memory, encoderMemory(&f.opt))
-	for _, src := range srcs {
+	for _, src := range found.srcs {
 		layered := fieldFlags{layers: f.share.layers.layers}
 		for i := 0; i < len(f.rows.columns) && len(layered.layers) > 0; i++ { // of other data sets too
 			layered.fields = append(layered.fields, f.rows.columns[i]+"?")
 		}
 		d, err := layered.open(ctx, src, reader.Options{Workers: f.opt.Workers, Memory: memory})
 		if err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 		s.sets = append(s.sets, d)
 		for _, a := range d.Info().Attributes {
 			if field, ok := f.rows.lengths[a.Name]; ok {
-				return 0, usagef("--attr %s=len(%s): the data set %s has an attribute of this name, which is kept: leave --attr out, or choose another name", a.Name, field, src)
+				return nil, 0, usagef("--attr %s=len(%s): the data set %s has an attribute of this name, which is kept: leave --attr out, or choose another name", a.Name, field, src)
 			}
 		}
 	}
@@ -132,7 +128,7 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 	}
 	s.Splitter, err = reshard.New(ctx, s.sets, opt)
 	if err != nil {
-		return 0, optionError(err)
+		return nil, 0, optionError(err)
 	}
 	all := uint64(0)
 	for _, d := range s.sets {
@@ -147,7 +143,7 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 		of += " to choose from"
 	}
 	f.known(stderr, "%s in %s%s", plural(all, "sample"), plural(len(s.sets), "data set"), of)
-	return size, nil
+	return s, size, nil
 }
 
 // provenance records the share in the metadata of the data set.

@@ -112,7 +112,7 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 	}
 	stderr := cmd.ErrOrStderr()
 	quiet := f.pack.quiet
-	f.kind = found.kind.name
+	f.kind = found.kind.of.Many
 	f.pack.quiet = true // the report has what was found
 	src, size, err := found.open(ctx, &f.pack, stderr)
 	if err != nil {

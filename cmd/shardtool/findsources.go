@@ -53,7 +53,7 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 			all.kind, first = k, src
 		}
 		if k != all.kind {
-			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", first, all.kind.one, src, k.one, why)
+			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", first, all.kind.of.One, src, k.of.One, why)
 		}
 		if err := r.knows(cmd, f, src); err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func (r *recognised) knows(cmd *cobra.Command, f *packFlags, src string) error {
 			}
 			applied := r.folder && (flag == "include" || flag == "exclude")
 			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) && !applied {
-				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.one, r.why, k.instead(flag))
+				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.of.One, r.why, k.instead(flag))
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func whoKnows(flag string) string {
 	var names []string
 	for _, k := range allKinds() {
 		if slices.Contains(k.flags, flag) {
-			names = append(names, k.name)
+			names = append(names, k.of.Many)
 		}
 	}
 	if n := len(names) - 1; n > 0 {

@@ -189,7 +189,7 @@ func lookInArchives(ctx context.Context, f *packFlags, src string, r *recognised
 			all.kind = one.kind
 		}
 		if one.kind != all.kind {
-			return nil, usagef("source %s: %s holds %s and %s %s: pack one kind, then the other with --append", src, r.files[0].Path, all.kind.name, in.Path, one.kind.name)
+			return nil, usagef("source %s: %s holds %s and %s %s: pack one kind, then the other with --append", src, r.files[0].Path, all.kind.of.Many, in.Path, one.kind.of.Many)
 		}
 		all.files, all.why = append(all.files, one.files...), one.why
 		all.note = strings.TrimPrefix(all.note+"\nfound "+one.note, "\nfound ")

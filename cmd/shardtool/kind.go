@@ -12,19 +12,31 @@ import (
 
 // kind is a kind of source that pack can read.
 type kind struct {
-	// name and one are for messages: "Parquet files", "a Parquet file".
-	name, one string
+	// of is the kind of its files. Folders of files and data sets have one with names for messages
+	// alone, which no file is recognised as.
+	of *recognise.Kind
 	// tokens reports that its files contain only token ids.
 	tokens bool
-	// of is the kind of its files; nil for folders of files and for data sets.
-	of *recognise.Kind
 	// flags are those flags that apply to this kind and not to all.
 	flags []string
 	// instead is the advice for a flag that does not apply.
 	instead func(flag string) string
-	// open opens the source and prints what was found. size is the total of the progress, 0 when it is
-	// not known.
-	open func(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (src writer.Source, size int64, err error)
+	open    openSource
+}
+
+// openSource opens the source and prints what was found. size is the total of the progress, 0 when
+// it is not known.
+type openSource func(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (src writer.Source, size int64, err error)
+
+// opened returns a source as an openSource does. If it has nothing, which count says, opened closes
+// it and returns an error.
+func opened(src writer.Source, count int64, where string) (writer.Source, int64, error) {
+	if count == 0 {
+		src.Close()
+		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, where)}
+	}
+	_, size := src.Total()
+	return src, size, nil
 }
 
 // found is the kind and the files of the sources of a pack.

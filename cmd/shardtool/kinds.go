@@ -7,6 +7,16 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 )
 
+// rowsKind returns a kind of files whose rows are samples. more are its flags besides rowsOnly.
+func rowsKind(of *recognise.Kind, open openSource, more ...string) kind {
+	return kind{
+		of:      of,
+		flags:   append(more, rowsOnly...),
+		instead: func(string) string { return "--columns and --where choose, and reading shuffles" },
+		open:    open,
+	}
+}
+
 // fileKinds are the kinds of files that pack reads.
 var fileKinds = []*kind{&parquetKind, &arrowKind, &linesKind, &tarKind, &tokensKind, &arraysKind, &megatronKind, &tfrecordKind, &mdsKind, &zipKind}
 
@@ -30,7 +40,7 @@ func kindOf(name string) *kind { return kindFor(recognise.OfName(name)) }
 func kindNames() string {
 	var names []string
 	for _, k := range fileKinds {
-		names = append(names, k.name)
+		names = append(names, k.of.Many)
 	}
 	return strings.Join(names, ", ")
 }

@@ -11,35 +11,13 @@ import (
 	rowlines "github.com/shardtool/shardtool/writer/source/lines"
 )
 
-// linesKind is text files whose lines are rows.
-var linesKind = kind{
-	name:    "files of JSON Lines and CSV",
-	one:     "a file of JSON Lines or CSV",
-	of:      recognise.Lines,
-	flags:   append([]string{"delimiter"}, rowsOnly...),
-	instead: func(string) string { return "--columns and --where choose, and reading shuffles" },
-	open:    openLines,
-}
-
-// tfrecordKind is TFRecord files, whose records are rows.
-var tfrecordKind = kind{
-	name:    recognise.TFRecord.Many,
-	one:     recognise.TFRecord.One,
-	of:      recognise.TFRecord,
-	flags:   rowsOnly,
-	instead: linesKind.instead,
-	open:    openLines,
-}
-
-// mdsKind is shards of MosaicML Streaming, whose samples are rows.
-var mdsKind = kind{
-	name:    recognise.MDS.Many,
-	one:     recognise.MDS.One,
-	of:      recognise.MDS,
-	flags:   rowsOnly,
-	instead: linesKind.instead,
-	open:    openLines,
-}
+// Text files whose lines are rows, TFRecord files whose records are, and shards of MosaicML
+// Streaming whose samples are.
+var (
+	linesKind    = rowsKind(recognise.Lines, openLines, "delimiter")
+	tfrecordKind = rowsKind(recognise.TFRecord, openLines)
+	mdsKind      = rowsKind(recognise.MDS, openLines)
+)
 
 func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	if len(found.files) == 0 { // an index names none

@@ -90,7 +90,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 	ctx := cmd.Context()
 	whole, ok := src.(writer.Splitter)
 	if !ok {
-		return usagef("--parts: %s cannot be divided", found.kind.name)
+		return usagef("--parts: %s cannot be divided", found.kind.of.Many)
 	}
 	res, err := writer.PackPart(ctx, store, whole, f.parts.part, f.parts.parts, f.opt)
 	bar.end()

@@ -187,6 +187,6 @@ func TestRecogniseStreams(t *testing.T) {
 		}
 	}
 	if r.kind != &mdsKind || len(r.files) != 39 || raw != 1 || !strings.Contains(r.note, "left aside: s08/index.json, s08/s.mds.gz") {
-		t.Errorf("%s of %d files, %d raw, %q", r.kind.name, len(r.files), raw, r.note)
+		t.Errorf("%s of %d files, %d raw, %q", r.kind.of.Many, len(r.files), raw, r.note)
 	}
 }

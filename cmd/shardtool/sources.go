@@ -16,8 +16,7 @@ import (
 
 // filesKind is folders whose files are fields of samples.
 var filesKind = kind{
-	name:  "folders of files",
-	one:   "a folder of files",
+	of:    &recognise.Kind{One: "a folder of files", Many: "folders of files"},
 	flags: []string{"include", "exclude", "class-field", "pack-shuffle"},
 	instead: func(string) string {
 		return "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'"
@@ -27,9 +26,7 @@ var filesKind = kind{
 
 // tarKind is tar archives of samples.
 var tarKind = kind{
-	name: "tar archives",
-	one:  "a tar archive",
-	of:   recognise.Tar,
+	of: recognise.Tar,
 	instead: func(flag string) string {
 		switch flag {
 		case "pack-shuffle":
@@ -43,7 +40,7 @@ var tarKind = kind{
 }
 
 // zipKind is zip archives, which are read as folders of what they contain.
-var zipKind = kind{name: "zip archives", one: "a zip archive", of: recognise.Zip}
+var zipKind = kind{of: recognise.Zip}
 
 func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	plain := true

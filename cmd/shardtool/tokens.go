@@ -117,10 +117,8 @@ func (f *tokenFlags) provenance(cmd *cobra.Command, to map[string]string) {
 
 // tokensKind is arrays of token ids.
 var tokensKind = kind{
-	name:   "arrays of token ids (.npy, .bin)",
-	one:    "an array of token ids",
-	tokens: true,
 	of:     recognise.Tokens,
+	tokens: true,
 	instead: func(flag string) string {
 		switch flag {
 		case "pack-shuffle":
@@ -133,18 +131,14 @@ var tokensKind = kind{
 
 // megatronKind is indexed datasets of Megatron, whose documents are samples.
 var megatronKind = kind{
-	name:    recognise.Megatron.Many,
-	one:     recognise.Megatron.One,
-	tokens:  true,
 	of:      recognise.Megatron,
+	tokens:  true,
 	instead: tokensKind.instead,
 	open:    openArrays,
 }
 
 // arraysKind is arrays of any type, whose rows are samples.
 var arraysKind = kind{
-	name:    recognise.Arrays.Many,
-	one:     recognise.Arrays.One,
 	of:      recognise.Arrays,
 	flags:   []string{"columns", "rename"},
 	instead: func(string) string { return "arrays have numbers and nothing else" },
@@ -159,18 +153,13 @@ func openArrayRows(ctx context.Context, found *found, f *packFlags, stderr io.Wr
 	}
 	f.evenLayout(true)
 	f.known(stderr, "%s of arrays in %s", plural(src.Samples, "row"), plural(len(found.files), "file"))
-	if src.Samples == 0 {
-		src.Close()
-		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, plural(len(found.files), "array"))}
-	}
-	_, size := src.Total()
-	return src, size, nil
+	return opened(src, src.Samples, plural(len(found.files), "array"))
 }
 
 func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	opt := f.tokens.arrays
 	if f.tokens.field != "" {
-		return nil, 0, usagef("--tokens-field is for documents with several fields: source %s is %s", found.first(), found.kind.one)
+		return nil, 0, usagef("--tokens-field is for documents with several fields: source %s is %s", found.first(), found.kind.of.One)
 	}
 	if f.tokens.joins(found.kind) {
 		opt = tokens.Options{Raw: opt.Raw, Mixed: true} // each array, or each row of one, is a document
@@ -196,12 +185,7 @@ func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Write
 		}
 	}
 	f.known(stderr, "%s", text)
-	if src.Tokens == 0 {
-		src.Close()
-		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, plural(len(found.files), "array"))}
-	}
-	_, size := src.Total()
-	return src, size, nil
+	return opened(src, src.Tokens, plural(len(found.files), "array"))
 }
 
 // open opens the source, and joins its documents if the flags ask for it. size is the total of the
@@ -209,18 +193,18 @@ func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Write
 func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src writer.Source, size int64, err error) {
 	t := &f.tokens
 	if t.raw != "" && !all.kind.tokens {
-		return nil, 0, usagef("--raw-dtype is for .bin files of token ids: source %s is %s", all.first(), all.kind.one)
+		return nil, 0, usagef("--raw-dtype is for .bin files of token ids: source %s is %s", all.first(), all.kind.of.One)
 	}
 	if !t.joins(all.kind) {
 		if f.tokens.dtype != "" && !all.kind.tokens {
-			return nil, 0, usagef("--token-dtype goes with --pack-tokens: source %s is %s", all.first(), all.kind.one)
+			return nil, 0, usagef("--token-dtype goes with --pack-tokens: source %s is %s", all.first(), all.kind.of.One)
 		}
 		return all.openRows(ctx, f, stderr)
 	}
 	switch {
 	case t.separator == "":
 		return nil, 0, usagef("--pack-tokens joins documents, since source %s is %s%s: give the id that follows each with --separator ID, or "+
-			"--separator none where they end with such an id already", all.first(), all.kind.one, all.why)
+			"--separator none where they end with such an id already", all.first(), all.kind.of.One, all.why)
 	case len(f.rows.files.given) > 0:
 		return nil, 0, usagef("--file-column adds files to rows, and --pack-tokens joins rows to samples: leave one of them out")
 	case len(f.rows.attributes) > 0 || f.files.ClassField != "":
@@ -254,7 +238,7 @@ func (all *found) first() string {
 
 // chooseColumn limits the columns that are read to the column of the tokens.
 func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
-	rows := k.of != nil && slices.Contains(k.flags, "columns")
+	rows := k != &datasetKind && slices.Contains(k.flags, "columns")
 	if r := &of.rows; rows && f.field != "" && !strings.Contains(f.field, ".") && r.columns == nil && r.renamed == nil {
 		r.columns, f.narrowed = []string{f.field}, true
 	}
