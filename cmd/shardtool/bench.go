@@ -30,7 +30,6 @@ type benchFlags struct {
 	cache    cacheFlags
 	tune     tuneFlags
 	memory   int64
-	work     int
 	step     time.Duration
 	batch    int
 	ranks    int
@@ -75,7 +74,7 @@ the host and its limits; --baseline compares it with an earlier report.`,
 	f.order.addUnits(cmd)
 	f.cache.add(cmd)
 	fl := cmd.Flags()
-	fl.IntVar(&f.work, "workers", 0, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)")
+	fl.IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight per rank (default: sized by the order)")
 	f.tune.add(cmd)
 	fl.DurationVar(&f.step, "step", 0, "time that the consumer needs for a batch (0: none, to measure the highest rate)")
@@ -130,19 +129,20 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 		f.order.opt.GlobalBatch = f.batch * f.order.opt.World
 	}
 	f.order.opt.Epochs = 0
-	if f.work == 0 && f.ranks > 1 {
-		f.work = ranks.Workers(f.ranks)
+	workers := &f.order.opt.Tuning.Workers
+	if *workers == 0 && f.ranks > 1 {
+		*workers = ranks.Workers(f.ranks)
 	}
 	if !changed("memory") {
 		f.memory = 0
-		return checkRun(minMemory, f.work)
+		return checkRun(minMemory, *workers)
 	}
-	return checkRun(f.memory, f.work)
+	return checkRun(f.memory, *workers)
 }
 
 func (f *benchFlags) setting() bench.Setting {
 	o := f.order.opt
-	o.Tuning.Memory, o.Tuning.Workers = f.memory, f.work
+	o.Tuning.Memory = f.memory
 	s := bench.NewSetting(&o)
 	s.Resources.Cache, s.Resources.CacheSize = f.cache.dir, f.cache.size
 	return s
@@ -215,7 +215,7 @@ func (f *benchFlags) length() string {
 
 // describe fills in the data set, and rejects one that no rank could read.
 func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
-	run, err := f.order.openRun(ctx, stderr, arg, &mixFlags{}, 0)
+	run, err := f.order.openRun(ctx, stderr, arg)
 	if err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 	open := func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error) {
 		f := orderFlags{opt: o, view: *view, changed: func(string) bool { return false }}
 		var err error
-		if in, err = f.input(ctx, io.Discard, arg, &mixFlags{}, o.Tuning.Workers); err != nil {
+		if in, err = f.input(ctx, io.Discard, arg); err != nil {
 			return nil, err
 		}
 		return in.Stream, nil

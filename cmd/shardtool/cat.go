@@ -54,7 +54,7 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 	f.order.addCheckpointIn(cmd)
 	f.order.addUnits(cmd)
 	f.order.layers.add(cmd)
-	f.mix.add(cmd)
+	f.order.mix.add(cmd)
 	f.cache.add(cmd)
 	f.stats.add(cmd)
 	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file by a checkpoint after each batch")
@@ -63,7 +63,7 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
 	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, including the ones listed beside --checkpoint-in: a number or a share (default 0.1%)")
 	titled(cmd, "Faults")
-	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
+	cmd.Flags().IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
 	f.tune.add(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
@@ -92,7 +92,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.tune.fill(&f.order.opt); err != nil {
 		return err
 	}
-	if err := checkRun(f.memory, f.work); err != nil {
+	if err := checkRun(f.memory, f.order.opt.Tuning.Workers); err != nil {
 		return err
 	}
 	switch f.onError {
@@ -115,7 +115,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	if f.order.opt.Units.Kind != "" && !f.json {
 		return usagef("--pack and --bucket: a tar has samples, not sequences or micro-batches: give --json")
 	}
-	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
+	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return err
 	}

@@ -5,13 +5,11 @@ import "github.com/spf13/cobra"
 type catFlags struct {
 	cache       cacheFlags
 	order       orderFlags
-	mix         mixFlags
 	stats       statsFlags
 	tune        tuneFlags
 	json        bool
 	quiet       bool
 	memory      int64
-	work        int
 	out         string
 	checkpoints bool
 	onError     string

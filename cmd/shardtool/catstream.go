@@ -32,7 +32,7 @@ const saveWithin = 8 * time.Second
 func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags) error {
 	ctx := cmd.Context()
 	quiet := context.WithoutCancel(ctx) // a signal lets the batch in hand end
-	in, err := f.order.stream(ctx, run, f.work)
+	in, err := f.order.stream(ctx, run)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 // explainFlags are the flags of explain.
 type explainFlags struct {
 	order orderFlags
-	mixed mixFlags
 	keys  bool
 	json  bool
 }
@@ -57,8 +56,8 @@ weights may have changed since. With --change-mix the run continues with the wei
 	f.order.addCheckpointIn(cmd)
 	f.order.addUnits(cmd)
 	f.order.layers.add(cmd)
-	f.mixed.add(cmd)
-	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
+	f.order.mix.add(cmd)
+	cmd.Flags().Uint64Var(&f.order.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
 	cmd.Flags().Lookup("keys").Usage = "`false` prints no keys; with a file, take the samples whose keys are in it, one in each line"
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
@@ -93,7 +92,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	} else if len(args) == 2 {
 		return &exitError{exitCheckpoint, fmt.Errorf("%s is not a checkpoint: write `shardtool explain CHECKPOINT %s`", args[0], data)}
 	}
-	f.mixed.asSaved = len(args) == 2 && !f.mixed.change
+	f.order.mix.asSaved = len(args) == 2 && !f.order.mix.change
 	f.order.anyEpoch()
 	step, err := f.step(cmd, data)
 	if errors.Is(err, explain.ErrEnd) {
@@ -114,12 +113,12 @@ func (f *orderFlags) explainOptions(keys bool) explain.Options {
 
 // step explains the step that the flags ask for.
 func (f *explainFlags) step(cmd *cobra.Command, arg string) (*explain.Step, error) {
-	run, err := f.order.openRun(cmd.Context(), cmd.ErrOrStderr(), arg, &f.mixed, 0)
+	run, err := f.order.openRun(cmd.Context(), cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return nil, err
 	}
 	defer run.Close()
-	at, err := f.order.stepPlace(cmd.Context(), run, f.mixed.step)
+	at, err := f.order.stepPlace(cmd.Context(), run)
 	if errors.Is(err, io.EOF) {
 		err = explain.ErrEnd
 	}

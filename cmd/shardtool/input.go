@@ -37,8 +37,8 @@ type question struct {
 }
 
 // ask reads the mix file and the checkpoints.
-func (f *orderFlags) ask(arg string, mixed *mixFlags) (q question, err error) {
-	if q.spec, err = f.sources(arg, mixed); err != nil {
+func (f *orderFlags) ask(arg string) (q question, err error) {
+	if q.spec, err = f.sources(arg); err != nil {
 		return q, err
 	}
 	q.spec.Said = f.said()
@@ -48,7 +48,7 @@ func (f *orderFlags) ask(arg string, mixed *mixFlags) (q question, err error) {
 		}
 		f.opt.Checkpoint = q.from
 	}
-	q.change, err = mixed.asked()
+	q.change, err = f.mix.asked()
 	return q, err
 }
 
@@ -64,12 +64,12 @@ func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, q *question,
 
 // openRun opens the run over a data set or a mix that the flags ask for. It prints what changes in
 // the mix and, on rank 0, what samples longer than a unit lose.
-func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*openedRun, error) {
-	q, err := f.ask(arg, mixed)
+func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string) (*openedRun, error) {
+	q, err := f.ask(arg)
 	if err != nil {
 		return nil, err
 	}
-	sources, err := f.open(ctx, &q, reader.Options{Workers: workers, Memory: f.opt.Tuning.Memory, Fields: f.layers.fields})
+	sources, err := f.open(ctx, &q, reader.Options{Workers: f.opt.Tuning.Workers, Memory: f.opt.Tuning.Memory, Fields: f.layers.fields})
 	if err != nil {
 		return nil, f.explain(err)
 	}
@@ -129,12 +129,12 @@ func (in *input) Close() {
 }
 
 // input opens a stream over a data set or a mix.
-func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mixed *mixFlags, workers int) (*input, error) {
-	run, err := f.openRun(ctx, stderr, arg, mixed, workers)
+func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string) (*input, error) {
+	run, err := f.openRun(ctx, stderr, arg)
 	if err != nil {
 		return nil, err
 	}
-	in, err := f.stream(ctx, run, workers)
+	in, err := f.stream(ctx, run)
 	if err != nil {
 		run.Close()
 	}
@@ -142,7 +142,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 }
 
 // stream opens the stream over a run. It reads all fields that samples have.
-func (f *orderFlags) stream(ctx context.Context, run *openedRun, workers int) (in *input, err error) {
+func (f *orderFlags) stream(ctx context.Context, run *openedRun) (in *input, err error) {
 	in = &input{run: run, epoch: run.Run.Begin().Epoch, position: run.Run.Begin().Position}
 	if in.samples, err = run.Run.Length(ctx, in.epoch); err != nil {
 		return nil, err
@@ -151,7 +151,6 @@ func (f *orderFlags) stream(ctx context.Context, run *openedRun, workers int) (i
 		in.epoch, in.position = in.epoch+in.position/in.samples, in.position%in.samples
 	}
 	opt := f.opt
-	opt.Tuning.Workers = workers
 	opt.Expect = append(opt.Expect, others(run.Sources, opt.Expect)...)
 	if in.Stream, err = run.Run.Stream(ctx, opt); err != nil {
 		return nil, f.explain(err)
@@ -160,9 +159,9 @@ func (f *orderFlags) stream(ctx context.Context, run *openedRun, workers int) (i
 }
 
 // sources returns the sources in a mix file, or the one data set that the argument names.
-func (f *orderFlags) sources(arg string, mixed *mixFlags) (*reader.Spec, error) {
+func (f *orderFlags) sources(arg string) (*reader.Spec, error) {
 	if !isMix(arg) {
-		return &reader.Spec{Sources: []reader.SourceSpec{{Data: arg, Layers: f.layers.layers}}}, mixed.refuse(f.changed)
+		return &reader.Spec{Sources: []reader.SourceSpec{{Data: arg, Layers: f.layers.layers}}}, f.mix.refuse(f.changed)
 	}
 	if f.view.given() {
 		return nil, usagef("--where and --keys choose samples of one data set: in a mix, write where: or keys: in each source")
@@ -207,10 +206,10 @@ func (f *orderFlags) anyEpoch() {
 
 // stepPlace returns the place where the run begins, or with --step where that step begins. Past the
 // end of the order the error is io.EOF.
-func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun, step uint64) (reader.Place, error) {
+func (f *orderFlags) stepPlace(ctx context.Context, run *openedRun) (reader.Place, error) {
 	if !f.changed("step") {
 		return run.Run.Begin(), nil
 	}
-	at, err := run.Run.Step(ctx, step, f.opt.GlobalBatch)
+	at, err := run.Run.Step(ctx, f.step, f.opt.GlobalBatch)
 	return at, f.explain(err)
 }

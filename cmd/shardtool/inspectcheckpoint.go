@@ -19,7 +19,7 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	ctx := cmd.Context()
 	flags := orderFlags{in: f.checkpoint, ins: []string{f.checkpoint}, changed: func(string) bool { return false }}
 	flags.opt.Tuning.Plans = plansFolder("", "")
-	run, err := flags.openRun(ctx, cmd.ErrOrStderr(), arg, new(mixFlags), 0)
+	run, err := flags.openRun(ctx, cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,6 @@ type inspectFlags struct {
 // dryFlags are the flags of inspect that only a mix has.
 type dryFlags struct {
 	order  orderFlags
-	mix    mixFlags
 	job    jobFlags
 	steps  uint64
 	worlds string
@@ -36,7 +35,7 @@ func (f *dryFlags) add(cmd *cobra.Command) {
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
 	f.order.addUnits(cmd)
-	f.mix.add(cmd)
+	f.order.mix.add(cmd)
 	f.job.add(cmd)
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: one epoch of the mix)")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")

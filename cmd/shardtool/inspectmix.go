@@ -40,7 +40,7 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	ctx, order := cmd.Context(), &f.mixed.order
-	run, err := order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mixed.mix, 0)
+	run, err := order.openRun(ctx, cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 
 func newOrder() *cobra.Command {
 	var f orderFlags
-	var mixed mixFlags
 	cmd := &cobra.Command{
 		Use:   "order DATASET|MIX.yaml",
 		Short: "Print the order of the samples, without reading them",
@@ -44,7 +43,7 @@ second for each core, and the plan is stored for the next time. In a mix each so
 				return err
 			}
 			w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
-			err = f.printOrder(cmd.Context(), w, cmd.ErrOrStderr(), args[0], &mixed, keys)
+			err = f.printOrder(cmd.Context(), w, cmd.ErrOrStderr(), args[0], keys)
 			return cmp.Or(err, w.Flush())
 		},
 	}
@@ -54,23 +53,23 @@ second for each core, and the plan is stored for the next time. In a mix each so
 	f.addUnits(cmd)
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
 	cmd.Flags().Lookup("keys").Usage = "also print keys; with a `FILE`, take the samples whose keys are in it, one in each line"
-	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "print this step alone, counted from 0 in batches of the same size")
+	cmd.Flags().Uint64Var(&f.step, "step", 0, "print this step alone, counted from 0 in batches of the same size")
 	titled(cmd, "Order")
-	mixed.add(cmd)
+	f.mix.add(cmd)
 	return cmd
 }
 
 // printOrder prints the order of a data set or a mix, or one step of it.
-func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg string, mixed *mixFlags, keys bool) error {
+func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg string, keys bool) error {
 	if f.changed("step") {
 		f.anyEpoch()
 	}
-	run, err := f.openRun(ctx, stderr, arg, mixed, 0)
+	run, err := f.openRun(ctx, stderr, arg)
 	if err != nil {
 		return err
 	}
 	defer run.Close()
-	at, err := f.stepPlace(ctx, run, mixed.step)
+	at, err := f.stepPlace(ctx, run)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

@@ -33,6 +33,8 @@ type orderFlags struct {
 	changed   func(flag string) bool
 	units     unitFlags
 	layers    fieldFlags
+	mix       mixFlags
+	step      uint64
 	cache     string // folder of --cache, where the command has one
 	orderSaid bool   // any flag was given that plain storage order does not have
 }

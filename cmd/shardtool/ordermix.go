@@ -26,7 +26,6 @@ func isMix(arg string) bool {
 
 // mixFlags are the flags that only a mix has.
 type mixFlags struct {
-	step    uint64
 	skip    string // steps to leave out, A-B
 	change  bool
 	asSaved bool // the mix file is used to find the data sets alone

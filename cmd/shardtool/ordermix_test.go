@@ -23,7 +23,7 @@ func cmdMixCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	f := orderFlags{changed: func(string) bool { return false }}
 	f.opt.Shuffle, f.opt.Seed, f.opt.Tail, f.opt.Order.Affinity, f.opt.World = true, 7, order.TailWrap, order.AffinityEpoch, 1
 	f.opt.GlobalBatch, f.opt.Order.ShuffleMemory = 10, order.DefaultMemory
-	run, err := f.openRun(context.Background(), io.Discard, ts.MkAbs(args[0]), new(mixFlags), 0)
+	run, err := f.openRun(context.Background(), io.Discard, ts.MkAbs(args[0]))
 	ts.Check(err)
 	defer run.Close()
 	cp, err := run.mix().Checkpoint(position)

@@ -55,7 +55,7 @@ The other ranks wait for it.`,
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
-	f.mix.add(cmd)
+	f.order.mix.add(cmd)
 	f.order.addUnits(cmd)
 	f.order.layers.add(cmd)
 	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b in L + b·L², the cost of a sample of length L: the cost of attention")
@@ -74,7 +74,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if err != nil {
 		return err
 	}
-	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg, &f.mix, 0)
+	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ const squareCost = 1e-4
 
 type simulateFlags struct {
 	order  orderFlags
-	mix    mixFlags
 	steps  uint64
 	worlds string
 	label  string

@@ -14,10 +14,8 @@ import (
 
 type stageFlags struct {
 	order  orderFlags
-	mix    mixFlags
 	cache  cacheFlags
 	memory int64
-	work   int
 	quiet  bool
 	json   bool
 }
@@ -43,9 +41,9 @@ the same data.`,
 	f.order.add(cmd)
 	f.order.layers.add(cmd)
 	f.order.addCheckpointIn(cmd)
-	f.mix.add(cmd)
+	f.order.mix.add(cmd)
 	f.cache.add(cmd)
-	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
+	cmd.Flags().IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (default: sized by the order)")
 	titled(cmd, "Speed and memory")
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
@@ -85,7 +83,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if err := f.order.fill(); err != nil {
 		return err
 	}
-	if err := checkRun(f.memory, f.work); err != nil {
+	if err := checkRun(f.memory, f.order.opt.Tuning.Workers); err != nil {
 		return err
 	}
 	if f.order.opt.Epochs == 0 {
@@ -99,7 +97,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if cmd.Flags().Changed("memory") {
 		f.order.opt.Tuning.Memory = f.memory
 	}
-	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
+	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return err
 	}

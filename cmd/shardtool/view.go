@@ -23,7 +23,6 @@ import (
 
 type viewerFlags struct {
 	order      orderFlags
-	mixed      mixFlags
 	checkpoint string
 	listen     string
 	noOpen     bool
@@ -64,7 +63,7 @@ prints. Ctrl-C ends it.`,
 	f.order.add(cmd)
 	f.order.addUnits(cmd)
 	f.order.layers.add(cmd)
-	f.mixed.add(cmd)
+	f.order.mix.add(cmd)
 	return cmd
 }
 
@@ -77,7 +76,7 @@ func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 			return usagef("--tokenizer: %w", err)
 		}
 	}
-	q, err := f.order.ask(arg, &f.mixed)
+	q, err := f.order.ask(arg)
 	if err != nil {
 		return err
 	}
