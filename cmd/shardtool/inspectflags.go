@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -22,11 +21,8 @@ type inspectFlags struct {
 
 // dryFlags are the flags of inspect that only a mix has.
 type dryFlags struct {
-	order  orderFlags
-	job    jobFlags
-	steps  uint64
-	worlds string
-	only   []string // names of all of them
+	walkFlags
+	only []string // names of all of them
 }
 
 func (f *dryFlags) add(cmd *cobra.Command) {
@@ -38,7 +34,7 @@ func (f *dryFlags) add(cmd *cobra.Command) {
 	f.order.mix.add(cmd)
 	f.job.add(cmd)
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: one epoch of the mix)")
-	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
+	cmd.Flags().StringVar(&f.given, "worlds", "1,2,4,8", "world sizes to list")
 	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps", "pack", "bucket"}
 	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
 		if was[fl.Name] {
@@ -50,17 +46,9 @@ func (f *dryFlags) add(cmd *cobra.Command) {
 	})
 }
 
-// fill checks the flags.
-func (f *dryFlags) fill() (worlds []int, err error) {
-	if err := cmp.Or(f.order.fill(), f.job.fill()); err != nil {
-		return nil, err
-	}
-	return f.order.parseWorlds(f.worlds)
-}
-
 // refuse refuses the flags for a data set.
 func (f *dryFlags) refuse(cmd *cobra.Command) error {
-	if _, err := f.fill(); err != nil {
+	if err := f.fill(); err != nil {
 		return err
 	}
 	for _, flag := range f.only {

@@ -35,8 +35,7 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 			return usagef("--%s is for data sets: name one of the mix's; --checkpoint-in continues a mix", flag)
 		}
 	}
-	worlds, err := f.mixed.fill()
-	if err != nil {
+	if err := f.mixed.fill(); err != nil {
 		return err
 	}
 	ctx, order := cmd.Context(), &f.mixed.order
@@ -54,7 +53,7 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return usage(err)
 	}
 	walked := min(r.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
-	opt := simulate.MixOptions{Steps: walked, End: r.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: worlds, Job: f.mixed.job.Job}}
+	opt := simulate.MixOptions{Steps: walked, End: r.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: f.mixed.worlds, Job: f.mixed.job.Job}}
 	report, err := run.walk(ctx, "", opt, squareCost)
 	if err != nil {
 		return err

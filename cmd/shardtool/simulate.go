@@ -43,15 +43,7 @@ The other ranks wait for it.`,
 			"  shardtool simulate mix.yaml --shuffle --global-batch 4096 --steps 1000 --worlds 64\n" +
 			"  shardtool simulate text/ --shuffle --pack 8192 --long split --global-batch 64 --worlds 8,64",
 		Args: usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.order.fill(); err != nil {
-				return err
-			}
-			if err := f.job.fill(); err != nil {
-				return err
-			}
-			return runSimulate(cmd, args[0], &f)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runSimulate(cmd, args[0], &f) },
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
@@ -59,7 +51,7 @@ The other ranks wait for it.`,
 	f.order.addUnits(cmd)
 	f.order.layers.add(cmd)
 	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b in L + b·L², the cost of a sample of length L: the cost of attention")
-	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
+	cmd.Flags().StringVar(&f.given, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: one epoch of the mix)")
 	titled(cmd, "Simulating")
@@ -70,8 +62,7 @@ The other ranks wait for it.`,
 
 func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	ctx := cmd.Context()
-	worlds, err := f.order.parseWorlds(f.worlds)
-	if err != nil {
+	if err := f.fill(); err != nil {
 		return err
 	}
 	run, err := f.order.openRun(ctx, cmd.ErrOrStderr(), arg)
@@ -81,9 +72,9 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	defer run.Close()
 	switch of := run.Run.Plan().(type) {
 	case *mix.Plan:
-		return f.walkMix(cmd, run, of.Mix().Epoch, worlds)
+		return f.walkMix(cmd, run, of.Mix().Epoch)
 	case *unitplan.Order:
-		return f.walkUnits(cmd, run.Sources[0], of, worlds)
+		return f.walkUnits(cmd, run.Sources[0], of)
 	}
 	plan, ds := run.Plans[0], run.Sources[0]
 	labels, err := readLabels(ctx, ds, f.label)
@@ -91,7 +82,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	r, err := simulate.Epoch(ctx, plan, labels, simulate.Options{
-		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Job: f.job.Job,
+		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Job: f.job.Job,
 	})
 	if err != nil {
 		return err
@@ -104,13 +95,13 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 }
 
 // walkUnits reports an epoch of units.
-func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order, worlds []int) error {
+func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order) error {
 	labels, err := readLabels(cmd.Context(), ds, f.label)
 	if err != nil {
 		return err
 	}
 	r, err := simulate.Units(cmd.Context(), u, simulate.UnitOptions{
-		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Square: f.square, Labels: labels.In(u.Order(), f.order.opt.Epoch),
+		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Square: f.square, Labels: labels.In(u.Order(), f.order.opt.Epoch),
 	})
 	if err != nil {
 		return err
@@ -124,8 +115,8 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *uni
 }
 
 // walkMix reports steps of a mix, by default of one epoch.
-func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64, worlds []int) error {
-	opt := simulate.MixOptions{Steps: f.steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job}}
+func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64) error {
+	opt := simulate.MixOptions{Steps: f.steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Job: f.job.Job}}
 	opt.Steps = cmp.Or(opt.Steps, (epoch-1)/uint64(opt.GlobalBatch)+1)
 	report, err := run.walk(cmd.Context(), f.label, opt, f.square)
 	if err != nil {

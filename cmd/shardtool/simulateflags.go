@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,13 +20,38 @@ import (
 const squareCost = 1e-4
 
 type simulateFlags struct {
-	order  orderFlags
-	steps  uint64
-	worlds string
+	walkFlags
 	label  string
 	json   bool
 	square float64 // of the cost of units
+}
+
+// walkFlags are the flags of a walk through steps without data, which inspect has too.
+type walkFlags struct {
+	order  orderFlags
 	job    jobFlags
+	steps  uint64
+	given  string // --worlds
+	worlds []int
+}
+
+// fill checks the flags and parses --worlds. The order gets the largest of these, unless flags give
+// a world size.
+func (f *walkFlags) fill() error {
+	if err := cmp.Or(f.order.fill(), f.job.fill()); err != nil {
+		return err
+	}
+	for part := range strings.SplitSeq(f.given, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 1 || n > 1<<16 {
+			return usagef("--worlds %q: write world sizes such as 1,8,64", f.given)
+		}
+		f.worlds = append(f.worlds, n)
+	}
+	if !f.order.changed("world-size") && !f.order.fromEnv { // it determines the lanes of storage order
+		f.order.opt.World = slices.Max(f.worlds)
+	}
+	return nil
 }
 
 // jobFlags describe the job, and what it pays.
@@ -75,19 +101,4 @@ func readLabels(ctx context.Context, ds *reader.Dataset, attribute string) (*mix
 		return nil, usagef("--label %s: %w; use an attribute with fewer", attribute, err)
 	}
 	return labels, err
-}
-
-// parseWorlds parses a list of world sizes. The order gets the largest, unless flags give one.
-func (f *orderFlags) parseWorlds(text string) (worlds []int, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 1 || n > 1<<16 {
-			return nil, usagef("--worlds %q: write world sizes such as 1,8,64", text)
-		}
-		worlds = append(worlds, n)
-	}
-	if !f.changed("world-size") && !f.fromEnv { // it determines the lanes of storage order
-		f.opt.World = slices.Max(worlds)
-	}
-	return worlds, nil
 }
