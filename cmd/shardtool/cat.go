@@ -4,13 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/tarblock"
@@ -125,7 +123,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		limitMemory(f.memory, 0)
 		bar := f.bar(cmd, f.order.samples(plan.Samples()))
 		if f.json {
-			err = catJSON(ctx, w, run.Sources[0], f.order.limit, bar)
+			err = catJSON(ctx, w, run, f.order.limit, bar)
 		} else {
 			err = catTar(ctx, w, run.Sources[0], f.order.limit, bar)
 		}
@@ -145,19 +143,18 @@ func (f *catFlags) stored() bool {
 	return !f.order.orderSaid && !f.order.layers.given() && !f.checkpoints && f.out == "" && f.onError != "skip" && !f.stats.said()
 }
 
-func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, bar *progress) error {
-	enc := json.NewEncoder(w)
-	var places placer
+func catJSON(ctx context.Context, w io.Writer, run *openedRun, limit int64, bar *progress) error {
+	p := newLinePrinter(w, run)
 	left := limit
-	for s, err := range ds.Samples(ctx, reader.Range{}) {
+	for s, err := range run.Sources[0].Samples(ctx, reader.Range{}) {
 		if err != nil {
 			return err
 		}
-		shard, block, err := places.find(ctx, ds, s.Number)
+		it, err := p.item(ctx, &order.Ref{Number: s.Number}, string(s.Key))
 		if err != nil {
 			return err
 		}
-		if err := enc.Encode(orderLine{Position: s.Number, Stored: explain.Stored{Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key)}}); err != nil {
+		if err := p.enc.Encode(orderLine{Position: s.Number, Stored: it.Stored}); err != nil {
 			return err
 		}
 		if left--; left == 0 {

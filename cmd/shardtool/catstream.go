@@ -111,9 +111,7 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 		if err != nil || !whole {
 			return err
 		}
-		if o.done += int64(b.Units); b.Units == 0 {
-			o.done += int64(len(b.Samples))
-		}
+		o.done += int64(entries(b))
 		o.bar.set(o.done, "")
 		if err := o.save(s, b, f); err != nil || o.full {
 			return err
@@ -156,20 +154,19 @@ func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error
 	return replaceFile(f.out, text)
 }
 
-// batch writes the samples of a batch. whole is false when the limit cut it.
+// batch writes the samples or units of a batch. whole is false when the limit cut it.
 func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, err error) {
-	if b.Units > 0 {
-		return o.units(ctx, b)
-	}
-	for i := range b.Samples {
-		if o.full {
+	next := 0 // the first sample of the next unit
+	for i := range entries(b) {
+		switch {
+		case o.full:
 			return false, nil
-		}
-		smp := &b.Samples[i]
-		if o.json {
+		case b.Units > 0:
+			next, err = o.writeUnit(ctx, b, uint32(i), next)
+		case o.json:
 			err = o.line(ctx, b, i)
-		} else if !smp.Padding {
-			err = o.members(smp)
+		case !b.Samples[i].Padding:
+			err = o.members(&b.Samples[i])
 		}
 		if err != nil {
 			return false, err
@@ -180,6 +177,14 @@ func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, e
 		}
 	}
 	return true, nil
+}
+
+// entries is the number of units of a batch, or of its samples where it has no units.
+func entries(b *reader.Batch) int {
+	if b.Units > 0 {
+		return b.Units
+	}
+	return len(b.Samples)
 }
 
 func (o *batchWriter) members(s *reader.Sample) error {
@@ -231,31 +236,20 @@ func (o *batchWriter) checkpoint(text []byte) error {
 	return o.member(tarblock.AppendHeader(nil, checkpointMember, int64(len(text))), text)
 }
 
-// units writes the lines of a batch of units. whole is false when the limit cut it.
-func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, err error) {
-	for i, unit := 0, uint32(0); int(unit) < b.Units; unit++ {
-		if o.full {
-			return false, nil
+// writeUnit writes the line of a unit whose first sample is i, and returns the first sample of the
+// next unit.
+func (o *batchWriter) writeUnit(ctx context.Context, b *reader.Batch, unit uint32, i int) (next int, err error) {
+	l := o.begin()
+	of, epoch := b.UnitSource(unit)
+	is := order.Ref{Source: uint16(of), Epoch: uint32(epoch)}
+	for ; i < len(b.Samples) && b.Cut(i).Unit == unit; i++ {
+		r, cut := refOf(&b.Samples[i]), b.Cut(i)
+		it, err := o.item(ctx, &r, string(b.Samples[i].Key))
+		if err != nil {
+			return i, err
 		}
-		l := o.begin()
-		of, epoch := b.UnitSource(unit)
-		is := order.Ref{Source: uint16(of), Epoch: uint32(epoch)}
-		for ; i < len(b.Samples) && b.Cut(i).Unit == unit; i++ {
-			r, cut := refOf(&b.Samples[i]), b.Cut(i)
-			it, err := o.item(ctx, &r, string(b.Samples[i].Key))
-			if err != nil {
-				return false, err
-			}
-			is.Padding = r.Padding
-			l.add(it, &cut)
-		}
-		if err := o.end(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First) + uint64(unit)}, &is); err != nil {
-			return false, err
-		}
-		if o.left > 0 {
-			o.left--
-			o.full = o.left == 0
-		}
+		is.Padding = r.Padding
+		l.add(it, &cut)
 	}
-	return true, nil
+	return i, o.end(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First) + uint64(unit)}, &is)
 }

@@ -224,11 +224,7 @@ func fieldsOf(ctx context.Context, ds *reader.Dataset, word string) (found []str
 	if err != nil {
 		return nil, err
 	}
-	ix, err := ds.Index(ctx, at.Shard)
-	if err != nil {
-		return nil, err
-	}
-	first, err := ds.FirstSample(ctx, at.Shard)
+	ix, first, err := indexOf(ctx, ds, at.Shard)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -80,10 +79,7 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	if err != nil {
 		return f.explain(err)
 	}
-	p := orderPrinter{linePrinter: newLinePrinter(w, run), keys: keys, left: f.limit, indexes: make([]keyReader, len(run.Sources))}
-	for s, ds := range run.Sources {
-		p.indexes[s] = keyReader{ds: ds, at: -1}
-	}
+	p := orderPrinter{linePrinter: newLinePrinter(w, run), keys: keys, left: f.limit}
 	var refs []order.Ref
 	for {
 		var b order.Batch
@@ -105,9 +101,8 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 // orderPrinter prints the entries of batches.
 type orderPrinter struct {
 	linePrinter
-	keys    bool
-	left    int64 // lines to print, 0: no limit
-	indexes []keyReader
+	keys bool
+	left int64 // lines to print, 0: no limit
 }
 
 // print prints a rank's part of a batch. more is false once the limit is reached.
@@ -167,30 +162,7 @@ func (p *orderPrinter) item(ctx context.Context, r *order.Ref) (it itemLine, err
 	if it, err = p.linePrinter.item(ctx, r, ""); err != nil || !p.keys || r.Padding {
 		return it, err
 	}
-	it.Key, err = p.indexes[r.Source].key(ctx, p.places[r.Source].shard, r.Number)
+	it.Key, err = p.places[r.Source].key(ctx, p.run.Sources[r.Source], r.Number)
 	it.KeyBytes = keyBytes(it.Key)
 	return it, err
-}
-
-// keyReader reads keys from the indexes of shards.
-type keyReader struct {
-	ds    *reader.Dataset
-	at    int
-	index *sections.ShardIndex
-	first uint64
-}
-
-func (k *keyReader) key(ctx context.Context, shard int, number uint64) (string, error) {
-	if k.at != shard {
-		ix, err := k.ds.Index(ctx, shard)
-		if err != nil {
-			return "", err
-		}
-		first, err := k.ds.FirstSample(ctx, shard)
-		if err != nil {
-			return "", err
-		}
-		k.at, k.index, k.first = shard, ix, first
-	}
-	return k.index.Keys.At(int(number - k.first)), nil
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -93,10 +94,13 @@ func (p *linePrinter) end(ctx context.Context, at reader.Place, r *order.Ref) er
 	return p.enc.Encode(&p.unit)
 }
 
-// placer finds shard and block of sample numbers.
+// placer finds where samples are, and their keys. It keeps what it read of a shard until a sample
+// is in another one.
 type placer struct {
 	shard int
 	name  string
+	index *sections.ShardIndex // nil until a key is asked for
+	first uint64               // sample of the shard
 }
 
 func (p *placer) find(ctx context.Context, ds *reader.Dataset, number uint64) (name string, block int, err error) {
@@ -109,9 +113,29 @@ func (p *placer) find(ctx context.Context, ds *reader.Dataset, number uint64) (n
 		if err != nil {
 			return "", 0, err
 		}
-		p.shard, p.name = at.Shard, info.Name
+		*p = placer{shard: at.Shard, name: info.Name}
 	}
 	return p.name, at.Block, nil
+}
+
+// key returns the key of the sample that was found last.
+func (p *placer) key(ctx context.Context, ds *reader.Dataset, number uint64) (key string, err error) {
+	if p.index == nil {
+		if p.index, p.first, err = indexOf(ctx, ds, p.shard); err != nil {
+			return "", err
+		}
+	}
+	return p.index.Keys.At(int(number - p.first)), nil
+}
+
+// indexOf returns the index of a shard and the number of its first sample.
+func indexOf(ctx context.Context, ds *reader.Dataset, shard int) (*sections.ShardIndex, uint64, error) {
+	ix, err := ds.Index(ctx, shard)
+	if err != nil {
+		return nil, 0, err
+	}
+	first, err := ds.FirstSample(ctx, shard)
+	return ix, first, err
 }
 
 // keyBytes returns the bytes of a key that is not UTF-8, because a JSON string cannot hold it.

@@ -143,11 +143,7 @@ func (u *unpacker) block(b *reader.Block) error {
 
 // large writes the samples of a block that memory does not hold.
 func (u *unpacker) large(ctx context.Context, b *reader.Block) error {
-	ix, err := u.ds.Index(ctx, b.Shard)
-	if err != nil {
-		return err
-	}
-	first, err := u.ds.FirstSample(ctx, b.Shard)
+	ix, first, err := indexOf(ctx, u.ds, b.Shard)
 	if err != nil {
 		return err
 	}
