@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -131,11 +132,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	} else {
 		err = catStream(cmd, w, run, f)
 	}
-	// Complete samples are written even if a later one failed.
-	if ferr := w.Flush(); err == nil {
-		err = ferr
-	}
-	return err
+	return cmp.Or(err, w.Flush()) // complete samples are written even if a later one failed
 }
 
 // stored reports whether the flags ask for all samples in storage order, without checkpoints.

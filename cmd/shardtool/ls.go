@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
@@ -45,11 +47,10 @@ type lsLine struct {
 }
 
 func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool) error {
-	ctx := cmd.Context()
 	if err := checkPatterns("", patterns); err != nil {
 		return err
 	}
-	ds, err := openDataset(ctx, arg, reader.Options{})
+	ds, err := openDataset(cmd.Context(), arg, reader.Options{})
 	if err != nil {
 		return err
 	}
@@ -62,49 +63,44 @@ func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool)
 	takes := func(number uint64, key string) bool { // a removed sample has no key
 		return key != "" && ds.Selection().Has(number) && globs.Choice{Include: patterns}.Takes(key)
 	}
-	err = listShardKeys(ctx, w, ds, takes, long, asJSON, show)
-	// What was read is printed even if a later shard fails.
-	if ferr := w.Flush(); err == nil {
-		err = ferr
-	}
-	return err
+	err = listShardKeys(cmd.Context(), w, ds, takes, long, asJSON, show)
+	return cmp.Or(err, w.Flush()) // what was read is printed even if a later shard fails
 }
 
 func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, takes func(number uint64, key string) bool, long, asJSON bool, show func(string) string) error {
-	number, shard := uint64(0), -1
+	number, shard := uint64(0), 0
 	for ix, err := range ds.Indexes(ctx) {
 		if err != nil {
 			return err
 		}
-		shard++
-		if !long && !asJSON {
-			first := number
+		if long || asJSON {
+			s, err := ds.Shard(ctx, shard)
+			if err != nil {
+				return err
+			}
+			if err := listLong(w, s.Name, ix, number, takes, asJSON, show); err != nil {
+				return err
+			}
+		} else {
 			for i, k := range ix.Keys.All() {
-				number++
-				if !takes(first+uint64(i), k) {
+				if !takes(number+uint64(i), k) {
 					continue
 				}
 				if _, err := fmt.Fprintln(w, show(k)); err != nil {
 					return err
 				}
 			}
-			continue
 		}
-		s, err := ds.Shard(ctx, shard)
-		if err != nil {
-			return err
-		}
-		if number, err = listLong(w, s.Name, ix, number, takes, asJSON, show); err != nil {
-			return err
-		}
+		number, shard = number+uint64(ix.Keys.Len()), shard+1
 	}
 	return nil
 }
 
-// listLong prints the samples of one shard and returns the next one's number.
-func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uint64, takes func(number uint64, key string) bool, asJSON bool, show func(string) string) (uint64, error) {
+// listLong prints the samples of one shard, of which the first has the number first.
+func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint64, takes func(number uint64, key string) bool, asJSON bool, show func(string) string) error {
 	enc := json.NewEncoder(w)
-	at := make([]int, len(ix.Fields)) // samples so far that have the field
+	at := ix.Cursors([]int{0})[0]
+	var sizes []format.FieldSize
 	block, left, row := -1, 0, 0
 	for i, key := range ix.Keys.All() {
 		for left == 0 {
@@ -114,13 +110,15 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uin
 			row++
 		}
 		left--
-		line := lsLine{Number: number, Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key), Fields: map[string]uint64{}}
+		sizes = at.Fields(sizes[:0])
+		if !takes(first+uint64(i), key) {
+			continue
+		}
+		line := lsLine{Number: first + uint64(i), Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key), Fields: map[string]uint64{}}
 		var fields strings.Builder
-		for _, f := range ix.Shape(i) {
-			size := ix.Sizes[f].At(at[f])
-			at[f]++
-			line.Fields[ix.Fields[f]] = size
-			fmt.Fprintf(&fields, " %s=%d", ix.Fields[f], size)
+		for _, f := range sizes {
+			line.Fields[f.Name] = uint64(f.Size)
+			fmt.Fprintf(&fields, " %s=%d", f.Name, f.Size)
 		}
 		for a := range ix.Attrs {
 			v, ok := ix.Attrs[a].At(i)
@@ -133,9 +131,6 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uin
 			line.Attributes[v.Name] = sections.Value(v)
 			fmt.Fprintf(&fields, " %s:%v", v.Name, sections.Value(v))
 		}
-		if number++; !takes(line.Number, key) {
-			continue
-		}
 		var err error
 		if asJSON {
 			err = enc.Encode(line)
@@ -143,8 +138,8 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uin
 			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", line.Number, show(shard), block, show(key), show(strings.TrimPrefix(fields.String(), " ")))
 		}
 		if err != nil {
-			return number, err
+			return err
 		}
 	}
-	return number, nil
+	return nil
 }
