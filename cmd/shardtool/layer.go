@@ -264,24 +264,9 @@ readers follow the data set.`,
 			if err != nil {
 				return err
 			}
-			found, err := writer.Layers(cmd.Context(), base)
+			list, err := inspectLayers(cmd, "layer ls", args[0], base, args[1:])
 			if err != nil {
 				return err
-			}
-			list := []*writer.LayerInfo{}
-			for i, layer := range append(found, args[1:]...) {
-				store, err := layerStore(cmd, "layer ls", args[0], layer)
-				if err != nil {
-					return err
-				}
-				l, err := writer.InspectLayer(cmd.Context(), store, base)
-				if err != nil {
-					return err
-				}
-				if i < len(found) {
-					l.Name = layer
-				}
-				list = append(list, l)
 			}
 			return present(cmd, asJSON, map[string]any{"dataset": base.String(), "layers": list}, func(w io.Writer) { printLayers(w, base, list) })
 		},
@@ -299,20 +284,38 @@ func layerStore(cmd *cobra.Command, command, dataset, layer string) (objstore.St
 	return wholeDataset(cmd.Context(), command, addr)
 }
 
-// layersOf opens the layers in the folder of a data set, and those at addresses elsewhere.
-func layersOf(cmd *cobra.Command, command, dataset string, base objstore.Store, elsewhere []string) (all []objstore.Store, err error) {
-	found, err := writer.Layers(cmd.Context(), base)
+// layersOf opens the layers in the folder of a data set, which have names, and those at addresses
+// elsewhere.
+func layersOf(cmd *cobra.Command, command, dataset string, base objstore.Store, elsewhere []string) (all []objstore.Store, names []string, err error) {
+	names, err = writer.Layers(cmd.Context(), base)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, layer := range append(found, elsewhere...) {
+	for _, layer := range slices.Concat(names, elsewhere) {
 		store, err := layerStore(cmd, command, dataset, layer)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		all = append(all, store)
 	}
-	return all, nil
+	return all, names, nil
+}
+
+// inspectLayers describes the layers that layersOf opens.
+func inspectLayers(cmd *cobra.Command, command, dataset string, base objstore.Store, elsewhere []string) ([]*writer.LayerInfo, error) {
+	stores, names, err := layersOf(cmd, command, dataset, base, elsewhere)
+	list := []*writer.LayerInfo{}
+	for i, store := range stores {
+		l, err := writer.InspectLayer(cmd.Context(), store, base)
+		if err != nil {
+			return nil, err
+		}
+		if i < len(names) {
+			l.Name = names[i]
+		}
+		list = append(list, l)
+	}
+	return list, err
 }
 
 // addElsewhere adds the flag that names layers elsewhere.

@@ -93,24 +93,16 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 
 // compareLayers adds to the report which layers do not fit, lack removals, or have other samples.
 func (f *verifyFlags) compareLayers(cmd *cobra.Command, arg string, base objstore.Store, report *check.Report) error {
-	found, err := writer.Layers(cmd.Context(), base)
+	found, err := inspectLayers(cmd, "verify", arg, base, nil)
 	if err != nil {
 		return err
 	}
-	for _, name := range found {
-		store, err := layerStore(cmd, "verify", arg, name)
-		if err != nil {
-			return err
-		}
-		l, err := writer.InspectLayer(cmd.Context(), store, base)
-		if err != nil {
-			return err
-		}
+	for _, l := range found {
 		switch {
 		case !l.Fits:
-			report.Notes = append(report.Notes, fmt.Sprintf("layer %s does not fit: %s", name, l.Error))
+			report.Notes = append(report.Notes, fmt.Sprintf("layer %s does not fit: %s", l.Name, l.Error))
 		case l.Behind > 0:
-			report.Notes = append(report.Notes, fmt.Sprintf("layer %s is behind by %s: repeat `shardtool remove` or `purge`", name, plural(l.Behind, "removed sample")))
+			report.Notes = append(report.Notes, fmt.Sprintf("layer %s is behind by %s: repeat `shardtool remove` or `purge`", l.Name, plural(l.Behind, "removed sample")))
 		}
 	}
 	for _, layer := range f.layers {
