@@ -39,9 +39,15 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 
 // wholeDataset opens the store of a data set for a command that changes it.
 func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
+	return current(ctx, arg, command+" publishes a new generation after the current one: give the data set without @%[2]s")
+}
+
+// current opens the store of a data set, or of one to be made, and refuses a generation. refusal is
+// the format of the error, with the address and the generation.
+func current(ctx context.Context, arg, refusal string) (objstore.Store, error) {
 	store, generation, err := dataset(ctx, arg)
 	if err == nil && generation != "" {
-		err = usagef("%s publishes a new generation after the current one: give the data set without @%s", command, generation)
+		err = usagef(refusal, strings.TrimSuffix(arg, "@"+generation), generation)
 	}
 	return store, err
 }

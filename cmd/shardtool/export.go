@@ -82,12 +82,9 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 		return err
 	}
 	ctx := cmd.Context()
-	to, generation, err := dataset(ctx, f.out)
+	to, err := current(ctx, f.out, "%s@%s: give a folder to write to, not a generation of a data set")
 	if err != nil {
 		return err
-	}
-	if generation != "" {
-		return usagef("%s: give a folder to write to, not a generation of a data set", f.out)
 	}
 	if f.workers == 0 {
 		f.workers = runtime.GOMAXPROCS(0)

@@ -104,9 +104,5 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 
 // openFolder opens the folder or store of archives, which a generation does not name.
 func openFolder(ctx context.Context, addr string) (objstore.Store, error) {
-	store, generation, err := dataset(ctx, addr)
-	if err == nil && generation != "" {
-		err = usagef("%s: give the folder of the archives, not a generation", addr)
-	}
-	return store, err
+	return current(ctx, addr, "%s@%s: give the folder of the archives, not a generation")
 }

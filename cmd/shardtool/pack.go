@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,12 +100,9 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return err
 	}
 	srcs, target := args[:len(args)-1], args[len(args)-1]
-	store, generation, err := dataset(cmd.Context(), target)
+	store, err := current(cmd.Context(), target, "pack writes a new generation: give %s without @%s")
 	if err != nil {
 		return err
-	}
-	if generation != "" {
-		return usagef("pack writes a new generation: give %s without @%s", strings.TrimSuffix(target, "@"+generation), generation)
 	}
 	found, err := findSources(cmd, f, srcs)
 	if err != nil {

@@ -157,14 +157,7 @@ func (p *partsCommand) store(cmd *cobra.Command, arg string) (objstore.Store, er
 			return nil, optionError(err)
 		}
 	}
-	store, generation, err := dataset(cmd.Context(), arg)
-	if err != nil {
-		return nil, err
-	}
-	if generation != "" {
-		return nil, usagef("%s works on the whole data set: give it without @%s", cmd.Name(), generation)
-	}
-	return store, nil
+	return current(cmd.Context(), arg, cmd.Name()+" works on the whole data set: give it without @%[2]s")
 }
 
 // partsError gives an error about missing parts its exit code.

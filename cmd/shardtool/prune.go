@@ -36,12 +36,9 @@ A pack that loses objects to a prune fails, and names them.`,
 			if opt.Grace < 0 {
 				return usagef("--grace %v: write a duration such as 24h, or 0s to spare nothing", opt.Grace)
 			}
-			store, generation, err := dataset(cmd.Context(), args[0])
+			store, err := current(cmd.Context(), args[0], "prune works on the whole data set: give it without @%[2]s")
 			if err != nil {
 				return err
-			}
-			if generation != "" {
-				return usagef("prune works on the whole data set: give it without @%s", generation)
 			}
 			if opt.Grace == 0 {
 				opt.Grace = -1 // no grace; for the library 0 is the default

@@ -152,12 +152,9 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	if r.begin, err = receive.ReadBegin(in); err != nil {
 		return err
 	}
-	store, generation, err := dataset(ctx, target)
+	store, err := current(ctx, target, "a writer makes a new generation: give %s without @%s")
 	if err != nil {
 		return err
-	}
-	if generation != "" {
-		return usagef("a writer makes a new generation: give %s without @%s", strings.TrimSuffix(target, "@"+generation), generation)
 	}
 	if err := r.options(); err != nil {
 		return err
