@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -52,7 +51,7 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 	sweep(ctx, store) // left by packs of parts that were killed
 	res, err := writer.Commit(ctx, store, opt)
 	if err != nil {
-		return commitError(ctx, err)
+		return packError(ctx, err, repeated)
 	}
 	if res.Already {
 		fmt.Fprintf(cmd.ErrOrStderr(), "generation %d was published of these %s before\n", res.Generation, plural(opt.Parts, "part"))
@@ -60,11 +59,4 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 	}
 	hintOrder(cmd, store)
 	return printResult(cmd, p.json, store, res, time.Since(begin))
-}
-
-func commitError(ctx context.Context, err error) error {
-	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; run the same command again")
-	}
-	return partsError(packError(ctx, err))
 }

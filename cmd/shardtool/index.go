@@ -94,10 +94,7 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 	res, err := writer.Index(ctx, found.Store, found.Names, f.pack.opt)
 	bar.end()
 	if err != nil {
-		if stopped(ctx) {
-			return stoppedError(ctx, err, "nothing was published; run the same command again")
-		}
-		return packError(ctx, err)
+		return packError(ctx, err, repeated)
 	}
 	return printResult(cmd, f.pack.json, found.Store, res, time.Since(begin))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -163,7 +162,7 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 		SkipUnknown: skip, Skipped: skipPrinter(stderr), LargeBlocks: f.large}
 	src, size, err := f.open(cmd, dataset, store.String(), srcs)
 	if err != nil {
-		return packError(ctx, err)
+		return packError(ctx, err, resumed)
 	}
 	defer src.Close()
 	if f.update {
@@ -181,7 +180,7 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	res, err := writer.AddLayer(ctx, store, base, src, opt)
 	bar.end()
 	if err != nil {
-		return layerError(packError(ctx, err))
+		return packError(ctx, err, resumed)
 	}
 	return printLayer(cmd, p.json, base, store, res, time.Since(begin))
 }
@@ -206,19 +205,6 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 		found.kind = &arraysKind // ids too, under the name of their file
 	}
 	return found.open(cmd.Context(), p, cmd.ErrOrStderr())
-}
-
-// layerError adds the flag that helps to an error of a layer.
-func layerError(err error) error {
-	switch {
-	case errors.Is(err, writer.ErrMissingRow):
-		return fmt.Errorf("%w by --missing allow", err)
-	case errors.Is(err, writer.ErrUnknownKey):
-		return fmt.Errorf("%w; --key COLUMN names the column with the keys of samples, --unknown skip leaves such rows out", err)
-	case strings.Contains(err.Error(), "or allow large blocks"):
-		return fmt.Errorf("%w with --large-blocks", err)
-	}
-	return err
 }
 
 // printLayer prints what layer add published.

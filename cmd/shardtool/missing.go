@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -29,8 +30,11 @@ Parts that do not belong together are an error: parts of other sources, with oth
 				return err
 			}
 			r, err := writer.Missing(cmd.Context(), store, p.name, p.parts)
+			if errors.Is(err, writer.ErrMissing) {
+				err = &exitError{exitNotFound, err}
+			}
 			if err != nil {
-				return partsError(err)
+				return err
 			}
 			return p.printMissing(cmd, store, r)
 		},

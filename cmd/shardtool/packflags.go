@@ -164,12 +164,18 @@ func (f *packFlags) mode() (writer.Mode, error) {
 	return writer.ModeCreate, nil
 }
 
-// packError returns the error of a pack with what to do next.
-func packError(ctx context.Context, err error) error {
+// What to do after a signal.
+const (
+	resumed  = "nothing was published; the same command with --resume continues after the last complete shard"
+	repeated = "nothing was published; run the same command again"
+)
+
+// packError returns the error of a pack with what to do next, after a signal what stop says.
+func packError(ctx context.Context, err error, stop string) error {
 	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues after the last complete shard")
+		return stoppedError(ctx, err, stop)
 	}
-	if errors.Is(err, writer.ErrEmpty) { // filters or errors left out all samples
+	if errors.Is(err, writer.ErrEmpty) || errors.Is(err, writer.ErrMissing) { // all samples were left out, or parts are missing
 		return &exitError{exitNotFound, err}
 	}
 	return rowError(err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -158,12 +157,4 @@ func (p *partsCommand) store(cmd *cobra.Command, arg string) (objstore.Store, er
 		}
 	}
 	return current(cmd.Context(), arg, cmd.Name()+" works on the whole data set: give it without @%[2]s")
-}
-
-// partsError gives an error about missing parts its exit code.
-func partsError(err error) error {
-	if errors.Is(err, writer.ErrMissing) {
-		return &exitError{exitNotFound, err}
-	}
-	return err
 }

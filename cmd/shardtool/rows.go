@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/filecolumns"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
-	"github.com/shardtool/shardtool/writer/source/parquet"
-	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
 // rowFlags determine how rows become samples, for all kinds of files of rows.
@@ -134,26 +130,6 @@ func (f *rowFlags) provenance(to map[string]string) {
 	}))
 	list("where", f.where)
 	f.files.provenance(to)
-}
-
-// nullsHelp is the advice for rows without a value.
-const nullsHelp = "--nulls empty keeps such rows, with fields of no bytes, --nulls skip leaves them out"
-
-// rowError adds the flag that helps to an error of a row.
-func rowError(err error) error {
-	switch {
-	case errors.Is(err, source.ErrNulls):
-		return fmt.Errorf("%w; %s", err, nullsHelp)
-	case errors.Is(err, parquet.ErrPageMemory):
-		return fmt.Errorf("%w; give more with --memory, or write the file again with smaller pages", err)
-	case errors.Is(err, tokens.ErrRange):
-		return fmt.Errorf("%w; set the type with --token-dtype", err)
-	case errors.Is(err, writer.ErrLength):
-		return fmt.Errorf("%w; --on-error skip leaves such samples out and lists them", err)
-	case errors.Is(err, tokens.ErrField):
-		return fmt.Errorf("%w; name it with --tokens-field", err)
-	}
-	return err
 }
 
 // fileColumnFlags have the files that rows name become fields.

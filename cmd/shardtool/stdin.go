@@ -100,7 +100,7 @@ func (f *packFlags) packError(ctx context.Context, store objstore.Store, err err
 	case stopped(ctx) && !hasShards(ctx, store):
 		return stoppedError(ctx, err, "nothing was published, and no shard was complete: there is nothing to continue")
 	}
-	return packError(ctx, err)
+	return packError(ctx, err, resumed)
 }
 
 // hasShards reports whether a store has a shard, from which a pack that was stopped can continue.
