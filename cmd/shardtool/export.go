@@ -133,7 +133,7 @@ func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options)
 	if err != nil {
 		return nil, "", err
 	}
-	if err = f.view.use(ctx, ds); err == nil && ds.Selection().View() == nil {
+	if err = f.view.use(ctx, ds, explainView); err == nil && ds.Selection().View() == nil {
 		return ds, "", nil
 	}
 	defer ds.Close()

@@ -54,7 +54,7 @@ func (f *orderFlags) ask(arg string) (q question, err error) {
 
 // open opens the data sets.
 func (f *orderFlags) open(ctx context.Context, q *question, opts reader.Options) (*reader.Sources, error) {
-	return reader.OpenSources(ctx, *q.spec, opener(opts, f.view, nil, (*viewFlags).use), q.from)
+	return reader.OpenSources(ctx, *q.spec, opener(opts, f.view, nil, explainView), q.from)
 }
 
 // resolve decides the run over the data sets. stderr shows the progress of planning.
@@ -174,7 +174,7 @@ func (f *orderFlags) sources(arg string) (*reader.Spec, error) {
 
 // opener opens the data sets of sources with their layers, and has each use the view that it or the
 // flags ask for. saved are the generations of layers that a state names, by source and layer.
-func opener(opts reader.Options, view viewFlags, saved map[string]map[string]string, use func(*viewFlags, context.Context, *reader.Dataset) error) reader.Opener {
+func opener(opts reader.Options, view viewFlags, saved map[string]map[string]string, explain func(error) error) reader.Opener {
 	return func(ctx context.Context, s *reader.SourceSpec, tables string) (*reader.Dataset, error) {
 		choose := viewFlags{where: view.where, keys: cmp.Or(s.Keys, view.keys)}
 		if s.Where != "" {
@@ -188,7 +188,7 @@ func opener(opts reader.Options, view viewFlags, saved map[string]map[string]str
 		if err != nil {
 			return nil, err
 		}
-		if err := use(&choose, ctx, ds); err != nil {
+		if err := choose.use(ctx, ds, explain); err != nil {
 			ds.Close()
 			return nil, err
 		}

@@ -314,16 +314,18 @@ func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 			return err
 		}
 	}
-	if f.json {
-		err = printJSON(cmd, map[string]any{"same": same, "same_content": content, "digest": format.DigestString(ds.Digest()), "against_digest": format.DigestString(other.Digest()),
-			"samples": ds.NumSamples(), "against_samples": other.NumSamples(), "first_difference": first})
-	} else if same {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "same samples, same blocks: %s\n", format.DigestString(ds.Digest()))
-	}
-	if !f.json && content && !same {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "same samples, stored in another layout or in other blocks, so a checkpoint of one does not fit the other: %s, %s\n",
-			format.DigestString(ds.Digest()), format.DigestString(other.Digest()))
-	}
+	digest, against := format.DigestString(ds.Digest()), format.DigestString(other.Digest())
+	err = present(cmd, f.json, map[string]any{
+		"same": same, "same_content": content, "digest": digest, "against_digest": against,
+		"samples": ds.NumSamples(), "against_samples": other.NumSamples(), "first_difference": first,
+	}, func(w io.Writer) {
+		switch {
+		case same:
+			fmt.Fprintf(w, "same samples, same blocks: %s\n", digest)
+		case content:
+			fmt.Fprintf(w, "same samples, stored in another layout or in other blocks, so a checkpoint of one does not fit the other: %s, %s\n", digest, against)
+		}
+	})
 	if err == nil && !content {
 		return &exitError{exitFailed, fmt.Errorf("the data sets differ: %d and %d samples; %s", ds.NumSamples(), other.NumSamples(), first)}
 	}

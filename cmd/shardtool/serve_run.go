@@ -181,7 +181,7 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 		view.where = []string{q.Where}
 	}
 	o := new(serve.Opened)
-	if o.Sources, err = reader.OpenSources(ctx, *spec, opener(reader.Options{Workers: q.Workers, Memory: q.Memory, Fields: q.Fields}, view, q.LayerTables, (*viewFlags).useServed), from); err != nil {
+	if o.Sources, err = reader.OpenSources(ctx, *spec, opener(reader.Options{Workers: q.Workers, Memory: q.Memory, Fields: q.Fields}, view, q.LayerTables, explainServedView), from); err != nil {
 		return nil, explainServed(err)
 	}
 	if o.Epoch, o.End, err = o.Sources.Extent(from, q.ChangeMix); err != nil {
@@ -230,18 +230,15 @@ func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
 	return spec, nil
 }
 
-// useServed calls use, and returns errors in terms of Python.
-func (f *viewFlags) useServed(ctx context.Context, ds *reader.Dataset) error {
-	v, err := f.make(ctx, ds)
+// explainServedView gives an error of package curate its exit code, in terms of Python.
+func explainServedView(err error) error {
 	switch {
 	case errors.Is(err, curate.ErrSpec):
 		return usage(err)
 	case errors.Is(err, curate.ErrMissing), errors.Is(err, os.ErrNotExist):
 		return &exitError{exitNotFound, err}
-	case v == nil || err != nil:
-		return err
 	}
-	return ds.UseView(v)
+	return err
 }
 
 func closeQuietly(c *cache.Cache) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -23,11 +24,8 @@ func newVersion() *cobra.Command {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), licenses)
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd, map[string]string{"version": version, "format": formatVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
-			return err
+			return present(cmd, asJSON, map[string]string{"version": version, "format": formatVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH},
+				func(w io.Writer) { fmt.Fprintln(w, versionText()) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")

@@ -31,26 +31,21 @@ func (f *viewFlags) add(cmd *cobra.Command) {
 
 func (f *viewFlags) given() bool { return len(f.where) > 0 || f.keys != "" }
 
-// use makes the view that the flags ask for, and has the data set use it.
-func (f *viewFlags) use(ctx context.Context, ds *reader.Dataset) error {
-	v, err := f.make(ctx, ds)
-	if v == nil || err != nil {
-		return explainView(err)
-	}
-	return ds.UseView(v)
-}
-
-// make makes the view; nil where the flags ask for none.
-func (f *viewFlags) make(ctx context.Context, ds *reader.Dataset) (*viewfile.View, error) {
+// use makes the view that the flags ask for, if they do, and has the data set use it. explain
+// explains errors of package curate.
+func (f *viewFlags) use(ctx context.Context, ds *reader.Dataset, explain func(error) error) error {
 	if !f.given() {
-		return nil, nil
+		return nil
 	}
 	spec := curate.Spec{Where: f.where}
 	if f.keys != "" {
 		spec.Keys = curate.KeyFile(f.keys)
 	}
 	v, _, err := curate.Make(ctx, ds, spec)
-	return v, err
+	if err != nil {
+		return explain(err)
+	}
+	return ds.UseView(v)
 }
 
 // flags are the command line that gives these flags.
