@@ -10,7 +10,6 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -25,19 +24,20 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	}
 	defer run.Close()
 	ds, plan, cp := run.Sources[0], run.Plans[0], flags.opt.Checkpoint.Dataset
+	result := map[string]any{
+		"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch, "tables": cp.Tables,
+		"resumed_tables": ds.Info().Tables, "digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
+	}
+	fits := fmt.Sprintf("it fits %v, %s; %s%s", ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
 	if u, ok := run.Run.Plan().(*unitplan.Order); ok {
-		return inspectUnits(cmd, ds, u, f, cp)
+		return inspectUnits(cmd, u, f, cp, result, fits)
 	}
 	lanes, err := inspect.Lanes(ctx, ds, plan, cp.Epoch, cp.Position)
 	if err != nil {
 		return err
 	}
-	return present(cmd, f.json, map[string]any{
-		"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch, "tables": cp.Tables,
-		"resumed_tables": ds.Info().Tables,
-		"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params), "lanes": lanes,
-	}, func(w io.Writer) {
-		fits := fmt.Sprintf("it fits %v, %s; %s%s", ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
+	result["lanes"] = lanes
+	return present(cmd, f.json, result, func(w io.Writer) {
 		if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
 			fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; %s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
 				plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, fits)
@@ -55,8 +55,9 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	})
 }
 
-// inspectUnits prints the place of a checkpoint of units.
-func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order, f *inspectFlags, cp *order.Checkpoint) error {
+// inspectUnits prints the place of a checkpoint of units. result and fits are what it has in common
+// with other checkpoints.
+func inspectUnits(cmd *cobra.Command, u *unitplan.Order, f *inspectFlags, cp *order.Checkpoint, result map[string]any, fits string) error {
 	count := uint64(0)
 	if cp.Epoch < order.MaxEpochs {
 		plan, err := u.Plan(cmd.Context(), cp.Epoch)
@@ -68,14 +69,9 @@ func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order, f *
 		}
 	}
 	m := cp.Units
-	return present(cmd, f.json, map[string]any{
-		"epoch": cp.Epoch, "position": cp.Position, "samples": u.Order().Samples(), "units": count, "global_batch": cp.GlobalBatch, "tables": cp.Tables,
-		"resumed_tables": ds.Info().Tables,
-		"digest":         format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
-		"unit_parameters": units.ParamsOf(m),
-	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: epoch %d, position %s of %s, batches of %d\nit fits %v, %s; %s%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
-			shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped),
-			m.Kind, m.Size, shown(m.By), m.Long, m.Window)
+	result["units"], result["unit_parameters"] = count, units.ParamsOf(m)
+	return present(cmd, f.json, result, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: epoch %d, position %s of %s, batches of %d\n%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
+			shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, fits, m.Kind, m.Size, shown(m.By), m.Long, m.Window)
 	})
 }
