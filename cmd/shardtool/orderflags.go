@@ -76,9 +76,7 @@ func (f *orderFlags) addCheckpointIn(cmd *cobra.Command) {
 
 // fill checks the flags and turns them into options.
 func (f *orderFlags) fill() error {
-	for _, name := range orderFlagNames {
-		f.orderSaid = f.orderSaid || f.changed(name)
-	}
+	f.orderSaid = slices.ContainsFunc(slices.Concat(orderFlagNames, unitFlagNames), f.changed)
 	f.ins = slices.DeleteFunc(f.ins, func(file string) bool { return file == "" })
 	f.in = strings.Join(f.ins, ", ")
 	switch {
@@ -262,9 +260,6 @@ func (f *orderFlags) addUnits(cmd *cobra.Command) {
 func (f *orderFlags) fillUnits() error {
 	u, p := &f.units, &f.opt.Units
 	f.opt.Tuning.Plans = plansFolder(u.plans, f.cache)
-	for _, name := range unitFlagNames {
-		f.orderSaid = f.orderSaid || f.changed(name)
-	}
 	switch {
 	case f.changed("pack") && f.changed("bucket"):
 		return usagef("--pack and --bucket: give one of them")

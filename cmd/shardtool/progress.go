@@ -74,7 +74,7 @@ func newProgress(out io.Writer, what string, total int64, quiet bool) *progress 
 // terminal, not on one that shows the command's data, and only after a second of work: a pipe may
 // lead to a program that writes to the same terminal.
 func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
-	p := &progress{out: io.Discard, what: what, work: w, begin: time.Now(), last: time.Now()}
+	p := newProgressOf(io.Discard, what, w, true)
 	if !quiet && movable(out) && !isTerminal(data) {
 		p.out, p.waits = out, true
 	}
@@ -83,10 +83,10 @@ func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
 
 func newProgressOf(out io.Writer, what string, w work, quiet bool) *progress {
 	p := &progress{out: out, what: what, work: w, begin: time.Now(), last: time.Now()}
-	if quiet {
+	switch {
+	case quiet:
 		p.out = io.Discard
-	}
-	if !quiet && movable(out) {
+	case movable(out):
 		p.draw()
 	}
 	return p
@@ -138,9 +138,10 @@ func (p *progress) set(done int64, note string) {
 	}
 }
 
-// end removes the bar, and what the user typed into its line.
+// end removes the bar, and what the user typed into its line. Work that did not begin has a nil
+// progress.
 func (p *progress) end() {
-	if p.bars != nil && shownBar.CompareAndSwap(p, nil) {
+	if p != nil && p.bars != nil && shownBar.CompareAndSwap(p, nil) {
 		p.bar.Abort(true)
 		p.bars.Wait()
 		fmt.Fprint(fileOf(p.out), "\r\x1b[J")

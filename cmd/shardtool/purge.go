@@ -53,9 +53,7 @@ refused, because shardtool never changes them.`,
 				bar.set(int64(done), plural(shards, "shard"))
 			}
 			r, err := writer.Purge(cmd.Context(), store, opt)
-			if bar != nil {
-				bar.end()
-			}
+			bar.end()
 			if err != nil {
 				return err
 			}

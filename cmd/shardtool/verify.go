@@ -67,9 +67,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 		}
 	}
 	report, err := check.Verify(cmd.Context(), store, opts)
-	if bar != nil {
-		bar.end()
-	}
+	bar.end()
 	if err == nil && generation == "" {
 		err = f.compareLayers(cmd, arg, store, report)
 	}
