@@ -65,8 +65,7 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 	cmd.Flags().IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
 	f.tune.add(cmd)
-	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
-	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
+	f.outputFlags.add(cmd, "a JSON object a sample in place of the tar; payloads are read and checked")
 	return cmd
 }
 

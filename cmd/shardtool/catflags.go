@@ -3,12 +3,11 @@ package main
 import "github.com/spf13/cobra"
 
 type catFlags struct {
-	cache       cacheFlags
-	order       orderFlags
-	stats       statsFlags
-	tune        tuneFlags
-	json        bool
-	quiet       bool
+	cache cacheFlags
+	order orderFlags
+	stats statsFlags
+	tune  tuneFlags
+	outputFlags
 	memory      int64
 	out         string
 	checkpoints bool

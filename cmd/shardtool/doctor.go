@@ -79,8 +79,7 @@ Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 	fl := cmd.Flags()
 	fl.Int64Var(&f.limit, "limit", 0, "examine this many samples (0: all)")
 	fl.BoolVar(&f.write, "write", false, "an address: try to publish, by small objects that are deleted again")
-	fl.BoolVar(&f.pack.json, "json", false, "print findings as JSON")
-	fl.BoolVar(&f.pack.quiet, "quiet", false, "no progress")
+	f.pack.outputFlags.add(cmd, "print findings as JSON")
 	return cmd
 }
 

@@ -23,8 +23,7 @@ type exportFlags struct {
 	memory  int64
 	view    viewFlags
 	share   fieldFlags
-	json    bool
-	quiet   bool
+	outputFlags
 }
 
 func newExport() *cobra.Command {
@@ -69,8 +68,7 @@ files have only the chosen samples. hf and megatron take fields with --fields, a
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
 	f.view.add(cmd)
 	f.share.add(cmd)
-	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
-	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	f.outputFlags.add(cmd, "print the result as JSON")
 	return cmd
 }
 

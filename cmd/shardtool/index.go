@@ -46,8 +46,7 @@ Samples whose members are not adjacent, links and truncated archives are errors.
 	fl.StringVar(&f.pack.opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
 	fl.BoolVar(&f.pack.overwrite, "overwrite", false, "publish a new generation that replaces the current one, with new indexes of archives that changed")
 	fl.BoolVar(&f.pack.append, "append", false, "publish a new generation: the current one, then these archives")
-	fl.BoolVar(&f.pack.json, "json", false, "print the result as JSON")
-	fl.BoolVar(&f.pack.quiet, "quiet", false, "no progress")
+	f.pack.outputFlags.add(cmd, "print the result as JSON")
 	return cmd
 }
 

@@ -98,8 +98,7 @@ A field that the data set or another layer has too is an error when both are rea
 	fl.BoolVar(&p.append, "append", false, "add shards for samples that the data set has gained since, and leave out rows of other samples")
 	fl.BoolVar(&f.update, "update", false, "publish a new generation; samples without a row keep what they have")
 	titled(cmd, "Publishing")
-	fl.BoolVar(&p.json, "json", false, "print the result as JSON")
-	fl.BoolVar(&p.quiet, "quiet", false, "no progress")
+	p.outputFlags.add(cmd, "print the result as JSON")
 	return cmd
 }
 

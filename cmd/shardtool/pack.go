@@ -90,8 +90,7 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
 	fl.BoolVar(&f.append, "append", false, "publish a new generation: the current one, then the new samples")
 	f.parts.add(cmd)
 	titled(cmd, "Publishing")
-	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
-	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	f.outputFlags.add(cmd, "print the result as JSON")
 	return cmd
 }
 

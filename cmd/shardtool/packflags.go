@@ -35,8 +35,7 @@ type packFlags struct {
 	overwrite   bool
 	append      bool
 	parts       partFlags
-	json        bool
-	quiet       bool
+	outputFlags
 
 	as asFlag
 }

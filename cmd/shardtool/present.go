@@ -10,6 +10,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// outputFlags are the flags of how a result is printed, and of whether progress is.
+type outputFlags struct{ json, quiet bool }
+
+// add adds the flags. usage describes --json.
+func (f *outputFlags) add(cmd *cobra.Command, usage string) {
+	cmd.Flags().BoolVar(&f.json, "json", false, usage)
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
+}
+
 // printJSON writes one indented value.
 func printJSON(cmd *cobra.Command, v any) error {
 	enc := json.NewEncoder(cmd.OutOrStdout())

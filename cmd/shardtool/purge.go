@@ -13,7 +13,7 @@ import (
 func newPurge() *cobra.Command {
 	var opt writer.PurgeOptions
 	var layers []string
-	var asJSON, quiet bool
+	var out outputFlags
 	cmd := &cobra.Command{
 		Use:   "purge DATASET",
 		Short: "Rewrite shards without the bytes of removed samples",
@@ -48,7 +48,7 @@ refused, because shardtool never changes them.`,
 			var bar *progress
 			opt.Progress = func(done, shards int) {
 				if bar == nil {
-					bar = newProgress(cmd.ErrOrStderr(), "purging", int64(shards), quiet)
+					bar = newProgress(cmd.ErrOrStderr(), "purging", int64(shards), out.quiet)
 				}
 				bar.set(int64(done), plural(shards, "shard"))
 			}
@@ -57,14 +57,13 @@ refused, because shardtool never changes them.`,
 			if err != nil {
 				return err
 			}
-			return present(cmd, asJSON, r, func(w io.Writer) { printAllPurged(w, r, opt.Generations) })
+			return present(cmd, out.json, r, func(w io.Writer) { printAllPurged(w, r, opt.Generations) })
 		},
 	}
 	cmd.Flags().BoolVar(&opt.Generations, "generations", false, "also delete the generations that still hold the bytes")
 	cmd.Flags().StringSliceVar(&opt.ClearAttributes, "clear-attr", nil, "clear this integer attribute of purged samples too")
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "print what would be purged, change nothing")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipt as JSON")
-	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
+	out.add(cmd, "print the receipt as JSON")
 	addElsewhere(cmd, &layers)
 	sizeVar(cmd, &opt.Memory, "memory", 1<<30, "largest block that is rewritten")
 	return cmd

@@ -52,7 +52,7 @@ func TestRecognise(t *testing.T) {
 			t.Errorf("%s is not in the table", name)
 		}
 		seen++
-		got, files := verdict(t, folder, &packFlags{quiet: true})
+		got, files := verdict(t, folder, &packFlags{outputFlags: outputFlags{quiet: true}})
 		if got != want.is || files != want.files {
 			t.Errorf("%s: %s of %d files, want %s of %d", name, got, files, want.is, want.files)
 		}
@@ -60,11 +60,11 @@ func TestRecognise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := lookAtFolder(t.Context(), &packFlags{quiet: true}, name, prefix{store, ""}, []source.Input{{Store: store}})
+		r, err := lookAtFolder(t.Context(), &packFlags{outputFlags: outputFlags{quiet: true}}, name, prefix{store, ""}, []source.Input{{Store: store}})
 		if got, files := verdictOf(t, name, r, err); got != want.is || files != want.files {
 			t.Errorf("%s in a store: %s of %d files, want %s of %d", name, got, files, want.is, want.files)
 		}
-		if got, _ := verdict(t, folder, &packFlags{quiet: true, as: asFlag{files: true}}); got != "files" {
+		if got, _ := verdict(t, folder, &packFlags{outputFlags: outputFlags{quiet: true}, as: asFlag{files: true}}); got != "files" {
 			t.Errorf("%s with --as files: %s", name, got)
 		}
 	}
@@ -115,7 +115,7 @@ func TestRecogniseLongArray(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.npy"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got, n := verdict(t, dir, &packFlags{quiet: true}); got != "tokens" || n != 1 {
+	if got, n := verdict(t, dir, &packFlags{outputFlags: outputFlags{quiet: true}}); got != "tokens" || n != 1 {
 		t.Errorf("%s of %d files", got, n)
 	}
 }
@@ -130,7 +130,7 @@ func TestRecogniseLongJSON(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := verdict(t, dir, &packFlags{quiet: true}); got != want {
+			if got, _ := verdict(t, dir, &packFlags{outputFlags: outputFlags{quiet: true}}); got != want {
 				t.Errorf("%s of %.10s: %s, want %s", name, text, got, want)
 			}
 		}
@@ -141,7 +141,7 @@ func TestRecogniseLongJSON(t *testing.T) {
 func TestRecogniseChoice(t *testing.T) {
 	t.Parallel()
 	for globs, want := range map[[2]string]string{{"*.csv", ""}: "lines", {"*.parquet", ""}: "parquet", {"", "*.csv"}: "parquet"} {
-		f := &packFlags{quiet: true}
+		f := &packFlags{outputFlags: outputFlags{quiet: true}}
 		if globs[0] != "" {
 			f.files.Include = globs[:1]
 		}
@@ -176,7 +176,7 @@ func TestRecogniseStreams(t *testing.T) {
 	put("s07/s.mds", "x")
 	put("index.json", strings.ReplaceAll(index, "NAME", "s07/s")) // as merge_index writes it
 	put("s08/index.json", `{"images":[]}`)
-	r, err := lookAt(t.Context(), &packFlags{quiet: true}, dir)
+	r, err := lookAt(t.Context(), &packFlags{outputFlags: outputFlags{quiet: true}}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

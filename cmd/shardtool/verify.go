@@ -15,9 +15,8 @@ import (
 )
 
 type verifyFlags struct {
-	deep   bool
-	json   bool
-	quiet  bool
+	deep bool
+	outputFlags
 	work   int
 	memory int64
 	layers []string
@@ -39,8 +38,7 @@ data set; verify the layer itself by its own address.`,
 	}
 	cmd.Flags().BoolVar(&f.deep, "deep", false, "read and check every byte")
 	cmd.Flags().StringArrayVar(&f.layers, "layer", nil, "compare the samples of this layer, by name or address, with the data set (may be repeated)")
-	cmd.Flags().BoolVar(&f.json, "json", false, "print the report as JSON")
-	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
+	f.outputFlags.add(cmd, "print the report as JSON")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "check with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
 	return cmd
