@@ -38,9 +38,8 @@ type benchFlags struct {
 	baseline string
 	html     string
 	price    float64
-	quiet    bool
-	json     bool
-	process  bool // this is the process of one rank
+	outputFlags
+	process bool // this is the process of one rank
 }
 
 func newBench() *cobra.Command {
@@ -86,8 +85,7 @@ the host and its limits; --baseline compares it with an earlier report.`,
 	fl.StringVar(&f.html, "html", "", "write the report as a page to this file")
 	fl.Float64Var(&f.price, "price", 0, "price of a rank per hour; adds what waiting costs")
 	titled(cmd, "Measuring")
-	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
-	fl.BoolVar(&f.json, "json", false, "print as JSON")
+	f.outputFlags.add(cmd, "print as JSON")
 	fl.BoolVar(&f.process, "rank-process", false, "run as the process of one rank")
 	for _, name := range []string{"rank-process", "epochs", "limit"} { // it ends by --duration
 		_ = fl.MarkHidden(name) // fails for an unknown flag

@@ -35,37 +35,6 @@ func titled(cmd *cobra.Command, title string) {
 	})
 }
 
-// flagGroup is the flags of a command that have a title.
-type flagGroup struct {
-	title string
-	flags *pflag.FlagSet
-}
-
-// flagGroups returns the flags of a command that are not hidden, by their titles, in the order of
-// registration; those without a title come last.
-func flagGroups(cmd *cobra.Command) []flagGroup {
-	all := cmd.Flags()
-	all.SortFlags = false
-	defer func() { all.SortFlags = true }()
-	groups, other := []flagGroup{}, flagGroup{otherFlags, pflag.NewFlagSet("", pflag.ContinueOnError)}
-	all.VisitAll(func(f *pflag.Flag) {
-		of := &other
-		if title := f.Annotations[groupAnnotation]; title != nil && title[0] != otherFlags {
-			i := slices.IndexFunc(groups, func(g flagGroup) bool { return g.title == title[0] })
-			if i < 0 {
-				i = len(groups)
-				groups = append(groups, flagGroup{title[0], pflag.NewFlagSet("", pflag.ContinueOnError)})
-				groups[i].flags.SortFlags = false
-			}
-			of = &groups[i]
-		}
-		if !f.Hidden {
-			of.flags.AddFlag(f)
-		}
-	})
-	return append(groups, other)
-}
-
 // addHelpAll adds --help-all to a command with many flags. It is --help, and printUsage looks at
 // it.
 func addHelpAll(cmd *cobra.Command) {
@@ -113,20 +82,32 @@ func printCommands(w io.Writer, cmd *cobra.Command, g *cobra.Group) {
 	}
 }
 
-// printFlags prints the flags by group: the common ones, or all if the command has few or the user
-// gave --help-all.
+// printFlags prints the flags that are not hidden by their titles, in the order of registration;
+// those without a title come last, sorted. They are the common ones, or all if the command has few
+// or the user gave --help-all.
 func printFlags(w io.Writer, cmd *cobra.Command) {
-	helpAll := cmd.Flags().Lookup(helpAllFlag)
-	for _, g := range flagGroups(cmd) {
-		shown := pflag.NewFlagSet("", pflag.ContinueOnError)
-		shown.SortFlags = false
-		g.flags.VisitAll(func(f *pflag.Flag) {
-			if helpAll == nil || helpAll.Changed || !slices.Contains(rareFlags, f.Name) {
-				shown.AddFlag(f)
-			}
-		})
-		if shown.HasFlags() {
-			fmt.Fprintf(w, "\n%s:\n%s", g.title, shown.FlagUsages())
+	all, helpAll := cmd.Flags(), cmd.Flags().Lookup(helpAllFlag)
+	all.SortFlags = false
+	defer func() { all.SortFlags = true }()
+	var titles []string
+	groups := map[string]*pflag.FlagSet{otherFlags: pflag.NewFlagSet("", pflag.ContinueOnError)}
+	all.VisitAll(func(f *pflag.Flag) {
+		title := otherFlags
+		if given := f.Annotations[groupAnnotation]; given != nil {
+			title = given[0]
+		}
+		if groups[title] == nil {
+			titles = append(titles, title)
+			groups[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
+			groups[title].SortFlags = false
+		}
+		if !f.Hidden && (helpAll == nil || helpAll.Changed || !slices.Contains(rareFlags, f.Name)) {
+			groups[title].AddFlag(f)
+		}
+	})
+	for _, title := range append(titles, otherFlags) {
+		if groups[title].HasFlags() {
+			fmt.Fprintf(w, "\n%s:\n%s", title, groups[title].FlagUsages())
 		}
 	}
 }

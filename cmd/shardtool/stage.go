@@ -16,8 +16,7 @@ type stageFlags struct {
 	order  orderFlags
 	cache  cacheFlags
 	memory int64
-	quiet  bool
-	json   bool
+	outputFlags
 }
 
 func newStage() *cobra.Command {
@@ -46,8 +45,7 @@ the same data.`,
 	cmd.Flags().IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (default: sized by the order)")
 	titled(cmd, "Speed and memory")
-	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
-	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	f.outputFlags.add(cmd, "print as JSON")
 	return cmd
 }
 
