@@ -126,16 +126,12 @@ func (u *unpacker) block(b *reader.Block) error {
 			return err
 		}
 		for _, field := range s.Fields {
-			name := format.JoinName(string(s.Key), string(field.Name))
-			if !u.ds.Selection().Has(s.Number) || !u.wanted(string(field.Name), name) {
-				continue
-			}
-			err := u.file(name, int64(len(field.Data)), func(w io.Writer) error {
+			err := u.field(s.Number, string(s.Key), string(field.Name), int64(len(field.Data)), func(w io.Writer) error {
 				_, err := w.Write(field.Data)
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("sample number %d: %w", s.Number, err)
+				return err
 			}
 		}
 	}
@@ -148,29 +144,30 @@ func (u *unpacker) large(ctx context.Context, b *reader.Block) error {
 		return err
 	}
 	for n := b.First; n < b.First+uint64(b.Samples); n++ {
-		if u.ds.Removed(n) || !u.ds.Selection().Has(n) {
+		if u.ds.Removed(n) {
 			continue
 		}
 		i := int(n - first)
 		for _, field := range ix.Cursors([]int{i})[0].Fields(nil) {
-			name := format.JoinName(ix.Keys.At(i), field.Name)
-			if !u.wanted(field.Name, name) {
-				continue
-			}
-			if err := u.file(name, field.Size, func(w io.Writer) error { return u.ds.Field(ctx, n, field.Name, w) }); err != nil {
-				return fmt.Errorf("sample number %d: %w", n, err)
+			if err := u.field(n, ix.Keys.At(i), field.Name, field.Size, func(w io.Writer) error { return u.ds.Field(ctx, n, field.Name, w) }); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// wanted reports whether a field is written, by its name and the name of its file.
-func (u *unpacker) wanted(field, name string) bool {
-	if len(u.fields) > 0 && !slices.Contains(u.fields, field) {
-		return false
+// field writes a field of a sample, unless the view or the flags leave it out.
+func (u *unpacker) field(number uint64, key, field string, size int64, write func(io.Writer) error) error {
+	name := format.JoinName(key, field)
+	wanted := len(u.fields) == 0 || slices.Contains(u.fields, field)
+	if !wanted || !u.ds.Selection().Has(number) || !(globs.Choice{Include: u.include}).Takes(name) {
+		return nil
 	}
-	return globs.Choice{Include: u.include}.Takes(name)
+	if err := u.file(name, size, write); err != nil {
+		return fmt.Errorf("sample number %d: %w", number, err)
+	}
+	return nil
 }
 
 func exists(name string) error {
