@@ -72,10 +72,7 @@ func putNew(ctx context.Context, store objstore.Store, name string, data []byte)
 func putLabel(ctx context.Context, store objstore.Store, v *viewfile.View, object string, name ViewName) error {
 	label := viewfile.Label{
 		Format: viewfile.LabelFormat, View: object, Digest: format.DigestString(v.Digest), Of: v.Samples, Tables: name.Tables,
-		Kind: "weights", Samples: name.Samples, Made: name.Made,
-	}
-	if v.Subset() {
-		label.Kind = "subset"
+		Kind: v.Kind(), Samples: name.Samples, Made: name.Made,
 	}
 	at := names.Label(name.Name)
 	text, info, err := objstore.ReadAll(ctx, store, at, viewfile.MaxLabel)

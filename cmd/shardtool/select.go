@@ -219,12 +219,8 @@ type selectJSON struct {
 }
 
 func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, v *viewfile.View, r *curate.Report) error {
-	kind := "weights"
-	if v.Subset() {
-		kind = "subset"
-	}
 	return present(cmd, f.json, selectJSON{
-		Dataset: ds.Store().String(), Name: f.name, View: names.View(v.ID()), ID: v.ID(), Kind: kind, Of: v.Samples, Chosen: r.Chosen,
+		Dataset: ds.Store().String(), Name: f.name, View: names.View(v.ID()), ID: v.ID(), Kind: v.Kind(), Of: v.Samples, Chosen: r.Chosen,
 		Samples: r.Samples, Digest: format.DigestString(v.Digest), Missing: r.MissingKeys, WithoutValue: r.WithoutValue, Raised: r.Raised,
 	}, func(w io.Writer) { f.summary(w, cmd.ErrOrStderr(), arg, v, r) })
 }

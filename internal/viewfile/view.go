@@ -59,6 +59,14 @@ func CheckLabel(s string) error {
 // Subset reports whether the view has each of its samples once in every epoch.
 func (v *View) Subset() bool { return v.Draws == 0 }
 
+// Kind is the Kind of a label of the view.
+func (v *View) Kind() string {
+	if v.Subset() {
+		return "subset"
+	}
+	return "weights"
+}
+
 // ID names the view in checkpoints, and is part of its file's name: the first 16 hexadecimal digits
 // of its identity, the SHA-256 of its content. It does not depend on compression.
 func (v *View) ID() string {
