@@ -121,7 +121,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
 	if plan, alone := run.Run.Plan().(*order.Plan); alone && !plan.Viewed() && f.stored() {
 		limitMemory(f.memory, 0)
-		bar := f.bar(cmd, f.order.samples(plan.Samples()))
+		bar := f.bar(cmd, f.order.left(plan.Samples(), 0, 0))
 		if f.json {
 			err = catJSON(ctx, w, run, f.order.limit, bar)
 		} else {

@@ -54,14 +54,10 @@ func (f *shareFlags) options(cmd *cobra.Command) (reshard.Share, error) {
 var datasetKind = kind{
 	of:    &recognise.Kind{One: "a data set", Many: "data sets"},
 	flags: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by", "layer"},
-	instead: func(flag string) string {
-		switch flag {
-		case "pack-shuffle":
-			return "rely on the shuffle when reading"
-		case "class-field":
-			return "its fields come as they are, with the names of its classes"
-		}
-		return "its samples have their keys and attributes"
+	instead: map[string]string{
+		"pack-shuffle": "rely on the shuffle when reading",
+		"class-field":  "its fields come as they are, with the names of its classes",
+		"":             "its samples have their keys and attributes",
 	},
 	open: openDatasets,
 }

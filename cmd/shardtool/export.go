@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,12 +85,10 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.workers == 0 {
-		f.workers = runtime.GOMAXPROCS(0)
-	}
+	workers := cmp.Or(f.workers, runtime.GOMAXPROCS(0))
 	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it.
-	parallel := min(f.workers, 8, max(1, int(f.memory/(32<<20))))
-	ds, view, err := f.open(ctx, arg, reader.Options{Workers: (f.workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
+	parallel := min(workers, 8, max(1, int(f.memory/(32<<20))))
+	ds, view, err := f.open(ctx, arg, reader.Options{Workers: (workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
 	if err != nil {
 		return err
 	}

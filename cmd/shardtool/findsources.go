@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func (r *recognised) knows(cmd *cobra.Command, f *packFlags, src string) error {
 			}
 			applied := r.folder && (flag == "include" || flag == "exclude")
 			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) && !applied {
-				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.of.One, r.why, k.instead(flag))
+				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.of.One, r.why, cmp.Or(k.instead[flag], k.instead[""]))
 			}
 		}
 	}

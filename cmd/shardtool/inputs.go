@@ -36,20 +36,16 @@ type asFlag struct {
 }
 
 // asKinds are the values of --as, but files.
-var asKinds = []struct {
-	name   string
-	kind   *kind
-	ending string
-}{{"parquet", &parquetKind, ""}, {"arrow", &arrowKind, ".arrow"}, {"jsonl", &linesKind, ".jsonl"}, {"json", &linesKind, ".json"}, {"csv", &linesKind, ".csv"}, {"tsv", &linesKind, ".tsv"}, {"mds", &mdsKind, ".mds"}, {"tar", &tarKind, ".tar"},
-	{"tokens", &tokensKind, ""}, {"arrays", &arraysKind, ""}}
+var asKinds = map[string]asFlag{
+	"parquet": {kind: &parquetKind}, "tokens": {kind: &tokensKind}, "arrays": {kind: &arraysKind},
+	"arrow": {kind: &arrowKind, ending: ".arrow"}, "mds": {kind: &mdsKind, ending: ".mds"}, "tar": {kind: &tarKind, ending: ".tar"},
+	"jsonl": {kind: &linesKind, ending: ".jsonl"}, "json": {kind: &linesKind, ending: ".json"},
+	"csv": {kind: &linesKind, ending: ".csv"}, "tsv": {kind: &linesKind, ending: ".tsv"},
+}
 
 func (f *asFlag) options() error {
 	f.files = f.given == "files"
-	for _, k := range asKinds {
-		if k.name == f.given {
-			f.kind, f.ending = k.kind, k.ending
-		}
-	}
+	f.kind, f.ending = asKinds[f.given].kind, asKinds[f.given].ending
 	if f.given == "zip" {
 		return usagef("--as zip: archives are known by their bytes, and --as says what the files in them are; on standard input, --stdin-format zip reads one")
 	}

@@ -19,8 +19,8 @@ type kind struct {
 	tokens bool
 	// flags are those flags that apply to this kind and not to all.
 	flags []string
-	// instead is the advice for a flag that does not apply.
-	instead func(flag string) string
+	// instead is the advice for flags that do not apply, under "" for those without their own.
+	instead map[string]string
 	open    openSource
 }
 

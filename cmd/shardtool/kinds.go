@@ -12,7 +12,7 @@ func rowsKind(of *recognise.Kind, open openSource, more ...string) kind {
 	return kind{
 		of:      of,
 		flags:   append(more, rowsOnly...),
-		instead: func(string) string { return "--columns and --where choose, and reading shuffles" },
+		instead: map[string]string{"": "--columns and --where choose, and reading shuffles"},
 		open:    open,
 	}
 }

@@ -119,9 +119,6 @@ func (f *layerFlags) check(srcs []string) (err error) {
 	case slices.Contains(srcs, stdinName):
 		return usagef("a layer cannot be read from standard input: write the rows to a file first")
 	}
-	if f.missing == "allow" {
-		f.missing = "skip"
-	}
 	p.overwrite = p.overwrite || f.update
 	p.onError, p.duplicates = "fail", "keep"
 	p.opt.ShardSize, p.opt.BlockSize = 256<<20, 0

@@ -28,11 +28,3 @@ func (f *packFlags) evenLayout(even bool) {
 		f.opt.Layout = writer.LayoutAuto
 	}
 }
-
-// chooseLayout sets the layout of the new shards.
-func (f *packFlags) chooseLayout() (err error) {
-	if f.opt.Layout, err = writer.ParseLayout(f.layout); err != nil {
-		return usagef("--layout %q: use samples, stacked or auto", f.layout)
-	}
-	return nil
-}

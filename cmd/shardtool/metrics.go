@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,9 +71,7 @@ func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, e
 	if err != nil {
 		return nil, usagef("--metrics %q: write an address such as :9400 or 0.0.0.0:9400", addr)
 	}
-	if host == "" { // not visible from other hosts
-		host = "127.0.0.1"
-	}
+	host = cmp.Or(host, "127.0.0.1") // not visible from other hosts
 	first, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
 		return nil, usagef("--metrics %s: %w", addr, err)

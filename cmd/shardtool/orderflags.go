@@ -217,16 +217,8 @@ func explainRun(in string, err error) error {
 	return err
 }
 
-// samples returns how many samples of a data set of n this rank gets from here on. The number is
+// left returns how many samples of a data set of n this rank gets from a place on. The number is
 // exact up to the last batches of epochs. It is 0 if the order has no end and no limit is set.
-func (f *orderFlags) samples(n uint64) int64 {
-	if cp := f.opt.Checkpoint; cp != nil {
-		return f.left(n, cp.Place().Epoch, cp.Place().Position)
-	}
-	return f.left(n, f.opt.Epoch, 0)
-}
-
-// left is samples, counted from a place on.
 func (f *orderFlags) left(n, epoch, position uint64) int64 {
 	if f.opt.Epochs == 0 || n == 0 {
 		return f.limit

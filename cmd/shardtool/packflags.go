@@ -107,19 +107,17 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	if err := f.parts.resolve(cmd, os.Getenv); err != nil {
 		return err
 	}
-	level, err := codec.ParseLevel(f.level)
-	if err != nil {
+	var err error
+	if f.opt.Level, err = codec.ParseLevel(f.level); err != nil {
 		return usagef("--level %q: use fastest, default, better or best", f.level)
 	}
-	f.opt.Level = level
-	var skip bool
 	if f.opt.Plain, err = choose("format", f.kind, "tar.zst", "tar"); err != nil {
 		return err
 	}
-	if err := f.chooseLayout(); err != nil {
-		return err
+	if f.opt.Layout, err = writer.ParseLayout(f.layout); err != nil {
+		return usagef("--layout %q: use samples, stacked or auto", f.layout)
 	}
-	if skip, err = choose("on-error", f.onError, "fail", "skip"); err != nil {
+	if f.opt.Faults.Skip, err = choose("on-error", f.onError, "fail", "skip"); err != nil {
 		return err
 	}
 	if f.opt.KeepDuplicates, err = keepDuplicates(f.duplicates); err != nil {
@@ -127,9 +125,6 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	}
 	if f.opt.Mode, err = f.mode(); err != nil {
 		return err
-	}
-	if skip {
-		f.opt.Faults.Skip = true
 	}
 	f.opt.Faults.MaxSkipped, f.opt.Faults.MaxSkippedShare = f.maxSkipped.n, f.maxSkipped.share
 	f.files.Shuffle, f.files.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
@@ -182,10 +177,7 @@ func packError(ctx context.Context, err error, stop string) error {
 
 // encoderMemory is the memory of the workers' encoders: about 7 MiB each, 40 at the best level.
 func encoderMemory(o *writer.Options) int64 {
-	workers := o.Workers
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
+	workers := cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	each := int64(7 << 20)
 	if o.Level == codec.LevelBest {
 		each = 40 << 20

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -224,10 +225,7 @@ func (r *receiver) options() (err error) {
 	b, o := r.begin, &r.opt
 	*o = writer.Options{
 		Name: b.Name, BlockSize: b.BlockSize, ShardSize: b.ShardSize, SamplesPerShard: b.SamplesPerShard, Resume: b.Resume,
-		KeepDuplicates: b.KeepDuplicates, Workers: b.Workers, Memory: b.Memory,
-	}
-	if o.Memory == 0 {
-		o.Memory = 256 << 20
+		KeepDuplicates: b.KeepDuplicates, Workers: b.Workers, Memory: cmp.Or(b.Memory, 256<<20),
 	}
 	if err := o.Check(); err != nil {
 		return argumentError(err)

@@ -123,11 +123,7 @@ func (m *serveMeter) close() {
 
 // serveOpen opens the data set of OPEN.
 func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
-	memory := q.Memory
-	if memory == 0 { // the default
-		memory = minMemory
-	}
-	if err := checkRun(memory, q.Workers); err != nil {
+	if err := checkRun(cmp.Or(q.Memory, minMemory), q.Workers); err != nil { // 0 is the default
 		return nil, err
 	}
 	runtime.GOMAXPROCS(processors)
@@ -141,10 +137,7 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 	// Workers decode; one more puts batches together. The rest of the host belongs to the training
 	// step and to other ranks.
 	runtime.GOMAXPROCS(min(max(processors, q.Workers), q.Workers+1))
-	caches := cacheFlags{dir: q.Cache, size: q.CacheSize}
-	if caches.size == 0 {
-		caches.size = defaultCacheSize
-	}
+	caches := cacheFlags{dir: q.Cache, size: cmp.Or(q.CacheSize, defaultCacheSize)}
 	ctx, c, err := caches.open(ctx)
 	if err != nil {
 		return nil, err

@@ -16,25 +16,19 @@ import (
 
 // filesKind is folders whose files are fields of samples.
 var filesKind = kind{
-	of:    &recognise.Kind{One: "a folder of files", Many: "folders of files"},
-	flags: []string{"include", "exclude", "class-field", "pack-shuffle"},
-	instead: func(string) string {
-		return "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'"
-	},
-	open: openFiles,
+	of:      &recognise.Kind{One: "a folder of files", Many: "folders of files"},
+	flags:   []string{"include", "exclude", "class-field", "pack-shuffle"},
+	instead: map[string]string{"": "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'"},
+	open:    openFiles,
 }
 
 // tarKind is tar archives of samples.
 var tarKind = kind{
 	of: recognise.Tar,
-	instead: func(flag string) string {
-		switch flag {
-		case "pack-shuffle":
-			return "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading"
-		case "class-field":
-			return "their fields come as they are"
-		}
-		return "extract what is wanted"
+	instead: map[string]string{
+		"pack-shuffle": "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading",
+		"class-field":  "their fields come as they are",
+		"":             "extract what is wanted",
 	},
 	open: openArchives,
 }

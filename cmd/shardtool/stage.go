@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -84,9 +85,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if err := checkRun(f.memory, f.order.opt.Tuning.Workers); err != nil {
 		return err
 	}
-	if f.order.opt.Epochs == 0 {
-		f.order.opt.Epochs = 1
-	}
+	f.order.opt.Epochs = cmp.Or(f.order.opt.Epochs, 1)
 	ctx, c, err := f.cache.open(cmd.Context())
 	if err != nil {
 		return err

@@ -12,11 +12,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// stdinKinds are the values of --stdin-format, the default first.
-var stdinKinds = []struct {
-	format string
-	kind   *kind
-}{{"tar", &tarKind}, {"jsonl", &linesKind}, {"csv", &linesKind}, {"parquet", &parquetKind}, {"zip", &zipKind}}
+// stdinKinds are the values of --stdin-format.
+var stdinKinds = map[string]*kind{"tar": &tarKind, "jsonl": &linesKind, "csv": &linesKind, "parquet": &parquetKind, "zip": &zipKind}
 
 // stdinFlag is the format of standard input.
 type stdinFlag struct {
@@ -30,12 +27,7 @@ func (f *stdinFlag) add(cmd *cobra.Command) {
 
 // lookAtStdin returns the kind and the input of standard input. done removes what it spooled.
 func (f *packFlags) lookAtStdin(cmd *cobra.Command) (k *kind, in source.Input, done func(), err error) {
-	done = func() {}
-	for _, of := range stdinKinds {
-		if of.format == f.stdin.format {
-			k = of.kind
-		}
-	}
+	k, done = stdinKinds[f.stdin.format], func() {}
 	switch {
 	case k == nil:
 		return nil, in, done, usagef("--stdin-format %q: use tar, jsonl, csv, parquet or zip", f.stdin.format)

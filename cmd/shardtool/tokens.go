@@ -117,16 +117,10 @@ func (f *tokenFlags) provenance(cmd *cobra.Command, to map[string]string) {
 
 // tokensKind is arrays of token ids.
 var tokensKind = kind{
-	of:     recognise.Tokens,
-	tokens: true,
-	instead: func(flag string) string {
-		switch flag {
-		case "pack-shuffle":
-			return "reading shuffles"
-		}
-		return "arrays have token ids and nothing else"
-	},
-	open: openArrays,
+	of:      recognise.Tokens,
+	tokens:  true,
+	instead: map[string]string{"pack-shuffle": "reading shuffles", "": "arrays have token ids and nothing else"},
+	open:    openArrays,
 }
 
 // megatronKind is indexed datasets of Megatron, whose documents are samples.
@@ -141,7 +135,7 @@ var megatronKind = kind{
 var arraysKind = kind{
 	of:      recognise.Arrays,
 	flags:   []string{"columns", "rename"},
-	instead: func(string) string { return "arrays have numbers and nothing else" },
+	instead: map[string]string{"": "arrays have numbers and nothing else"},
 	open:    openArrayRows,
 }
 
