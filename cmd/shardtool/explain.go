@@ -104,13 +104,6 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	return present(cmd, f.json, step, func(w io.Writer) { printStep(w, data, step) })
 }
 
-// explainOptions returns the options of the step that the flags ask for.
-func (f *orderFlags) explainOptions(keys bool) explain.Options {
-	return explain.Options{
-		GlobalBatch: f.opt.GlobalBatch, World: f.opt.World, Rank: f.opt.Rank, OneRank: f.changed("rank") || f.fromEnv, Keys: keys, Limit: int(f.limit),
-	}
-}
-
 // step explains the step that the flags ask for.
 func (f *explainFlags) step(cmd *cobra.Command, arg string) (*explain.Step, error) {
 	run, err := f.order.openRun(cmd.Context(), cmd.ErrOrStderr(), arg)
@@ -125,7 +118,10 @@ func (f *explainFlags) step(cmd *cobra.Command, arg string) (*explain.Step, erro
 	if err != nil {
 		return nil, err
 	}
-	return explain.Of(cmd.Context(), run.Run, at, f.order.explainOptions(f.keys))
+	o := &f.order
+	return explain.Of(cmd.Context(), run.Run, at, explain.Options{
+		GlobalBatch: o.opt.GlobalBatch, World: o.opt.World, Rank: o.opt.Rank, OneRank: o.changed("rank") || o.fromEnv, Keys: f.keys, Limit: int(o.limit),
+	})
 }
 
 // printStep prints a step for people.

@@ -155,7 +155,7 @@ func checkSources(srcs []string, target string) error {
 		if err != nil {
 			return err
 		}
-		if rel, err := filepath.Rel(src, abs); err == nil && !strings.Contains(target, "://") && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		if within(src, abs) && !strings.Contains(target, "://") {
 			return usagef("%s is inside the source %s and would be packed into itself: choose another place", target, s)
 		}
 	}
@@ -165,6 +165,12 @@ func checkSources(srcs []string, target string) error {
 // noSource is the error of a source that is not there.
 func noSource(name string) error {
 	return &exitError{exitNotFound, fmt.Errorf("source %s: there is no such file or folder: check the path", name)}
+}
+
+// within reports whether a path is a folder, or below it.
+func within(folder, path string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // realPath resolves links as far as the path exists.
@@ -228,8 +234,7 @@ func checkDatasets(ctx context.Context, srcs []string, target string) error {
 		same := false
 		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
 			to, err := realPath(target)
-			rel, rerr := filepath.Rel(from, to)
-			same = err == nil && rerr == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+			same = err == nil && within(from, to)
 		} else if from, _, err := dataset(ctx, addr); err == nil {
 			to, _, err := dataset(ctx, target)
 			same = err == nil && strings.TrimSuffix(from.String(), "/") == strings.TrimSuffix(to.String(), "/")

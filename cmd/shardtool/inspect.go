@@ -77,6 +77,7 @@ type inspectJSON struct {
 	Views         []viewJSON          `json:"views"`
 	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
 	ShardList     []shardJSON         `json:"shard_list"`
+	Layers        []openLayerJSON     `json:"layers,omitempty"` // of --layer
 }
 
 // openLayerJSON describes a layer that a data set was opened with.
@@ -122,14 +123,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		if err != nil {
 			return err
 		}
-		out.View = viewOf(ds)
-		if out.Views, err = listViews(ctx, ds); err != nil {
-			return err
-		}
-		return printJSON(cmd, struct {
-			inspectJSON
-			Layers []openLayerJSON `json:"layers,omitempty"` // of --layer
-		}{out, describeLayers(ds)})
+		return printJSON(cmd, out)
 	}
 	w := bufio.NewWriter(cmd.OutOrStdout())
 	if f.shard == "" {
@@ -141,30 +135,27 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	return cmp.Or(err, w.Flush())
 }
 
-func describeLayers(ds *reader.Dataset) (list []openLayerJSON) {
-	for name, l := range ds.Layers() {
-		i := l.Info()
-		list = append(list, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
-	}
-	return list
-}
-
-func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view *inspect.Part) (inspectJSON, error) {
+func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view *inspect.Part) (out inspectJSON, err error) {
 	in := ds.Info()
-	out := inspectJSON{
+	out = inspectJSON{
 		FormatVersion: in.Format, Generation: in.Generation, Tables: in.Tables, Parent: in.Parent,
 		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes, DecodedBytes: in.DecodedBytes,
 		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: uint64(len(in.Removed)), Purged: uint64(len(in.Purged)),
-		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, ShardList: shards,
+		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, View: viewOf(ds), ShardList: shards,
 	}
 	for _, a := range in.Attributes {
 		out.Attributes = append(out.Attributes, a.Name)
 	}
-	var err error
+	for name, l := range ds.Layers() {
+		i := l.Info()
+		out.Layers = append(out.Layers, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
+	}
 	if view != nil {
 		out.Samples, out.Shards, out.Blocks, out.Bytes, out.DecodedBytes = view.Samples, view.Shards, view.Blocks, view.Stored, view.Decoded
 	}
-	out.AttrTotals, err = attrTotals(ctx, ds, view)
+	if out.AttrTotals, err = attrTotals(ctx, ds, view); err == nil {
+		out.Views, err = listViews(ctx, ds)
+	}
 	return out, err
 }
 

@@ -53,14 +53,13 @@ func (f *statsFlags) watch(ctx context.Context, stderr io.Writer, s *reader.Stre
 	if f.addr == "" {
 		return func() {}, nil
 	}
-	listener, err := listenMetrics(ctx, f.addr, 1)
+	m, err := serveMetrics(ctx, f.addr, 1, stderr)
 	if err != nil {
 		return nil, err
 	}
-	c := metrics.New()
-	c.Watch(s, rank)
-	fmt.Fprintf(stderr, "metrics at %s\n", metricsURL(listener))
-	return serveMetrics(listener, c, stderr), nil
+	m.Watch(s, rank)
+	fmt.Fprintf(stderr, "metrics at %s\n", m.url)
+	return m.stop, nil
 }
 
 // listenMetrics listens at an address, on the loopback interface unless the address names a host.
@@ -89,14 +88,20 @@ func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, e
 	}
 }
 
-// metricsURL returns the address of a listener's metrics.
-func metricsURL(listener net.Listener) string {
-	return "http://" + listener.Addr().String() + "/metrics"
+// meter serves the metrics of a collector at a URL until stop is called.
+type meter struct {
+	*metrics.Collector
+	url  string
+	stop func()
 }
 
-// serveMetrics serves a collector's metrics until the function that it returns is called.
-func serveMetrics(listener net.Listener, c *metrics.Collector, stderr io.Writer) (stop func()) {
-	registry := prometheus.NewRegistry()
+// serveMetrics returns a meter that listens as listenMetrics does.
+func serveMetrics(ctx context.Context, addr string, ports int, stderr io.Writer) (*meter, error) {
+	listener, err := listenMetrics(ctx, addr, ports)
+	if err != nil {
+		return nil, err
+	}
+	c, registry := metrics.New(), prometheus.NewRegistry()
 	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -108,8 +113,8 @@ func serveMetrics(listener net.Listener, c *metrics.Collector, stderr io.Writer)
 			fmt.Fprintf(stderr, "shardtool: metrics are not served any more: %v\n", err)
 		}
 	}()
-	return func() {
+	return &meter{c, "http://" + listener.Addr().String() + "/metrics", func() {
 		server.Close()
 		<-done
-	}
+	}}, nil
 }

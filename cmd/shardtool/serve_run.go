@@ -22,7 +22,6 @@ import (
 	"github.com/shardtool/shardtool/internal/stats"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/metrics"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/ranks"
 	"github.com/shardtool/shardtool/reshard/curate"
@@ -81,25 +80,20 @@ func giveWay() {
 
 // serveMeter serves metrics of the process, if an address for them was given.
 type serveMeter struct {
-	addr, url string
-	stderr    io.Writer
-	collector *metrics.Collector
-	stop      func()
+	addr   string
+	stderr io.Writer
+	*meter // nil until the first call of open
 }
 
 // open calls serveOpen. The first call begins to listen, because only an answer can tell the parent
 // of an error.
-func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
-	if m.addr != "" && m.collector == nil {
-		listener, err := listenMetrics(ctx, m.addr, metricsPorts)
-		if err != nil {
+func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (o *serve.Opened, err error) {
+	if m.addr != "" && m.meter == nil {
+		if m.meter, err = serveMetrics(ctx, m.addr, metricsPorts, m.stderr); err != nil {
 			return nil, err
 		}
-		m.collector, m.url = metrics.New(), metricsURL(listener)
-		m.stop = serveMetrics(listener, m.collector, m.stderr)
 	}
-	o, err := serveOpen(ctx, q)
-	if err == nil {
+	if o, err = serveOpen(ctx, q); err == nil && m.meter != nil {
 		o.Metrics = m.url
 	}
 	return o, err
@@ -109,14 +103,14 @@ func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (*serve.Ope
 const metricsPorts = 64
 
 func (m *serveMeter) watch(s interface{ Stats() stats.Stream }, rank int) (stop func()) {
-	if m.collector == nil {
+	if m.meter == nil {
 		return func() {}
 	}
-	return m.collector.Watch(s, rank)
+	return m.Watch(s, rank)
 }
 
 func (m *serveMeter) close() {
-	if m.stop != nil {
+	if m.meter != nil {
 		m.stop()
 	}
 }
