@@ -29,7 +29,6 @@ type benchFlags struct {
 	order    orderFlags
 	cache    cacheFlags
 	tune     tuneFlags
-	memory   int64
 	step     time.Duration
 	batch    int
 	ranks    int
@@ -73,8 +72,8 @@ the host and its limits; --baseline compares it with an earlier report.`,
 	f.order.addUnits(cmd)
 	f.cache.add(cmd)
 	fl := cmd.Flags()
-	fl.IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)")
-	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight per rank (default: sized by the order)")
+	f.order.addReading(cmd, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)",
+		"bytes of blocks held and in flight per rank (default: sized by the order)")
 	f.tune.add(cmd)
 	fl.DurationVar(&f.step, "step", 0, "time that the consumer needs for a batch (0: none, to measure the highest rate)")
 	fl.IntVar(&f.batch, "batch", 0, "samples of a batch of one rank (0: the global batch divided by the ranks)")
@@ -127,21 +126,14 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 		f.order.opt.GlobalBatch = f.batch * f.order.opt.World
 	}
 	f.order.opt.Epochs = 0
-	workers := &f.order.opt.Tuning.Workers
-	if *workers == 0 && f.ranks > 1 {
-		*workers = ranks.Workers(f.ranks)
+	if f.order.opt.Tuning.Workers == 0 && f.ranks > 1 {
+		f.order.opt.Tuning.Workers = ranks.Workers(f.ranks)
 	}
-	if !changed("memory") {
-		f.memory = 0
-		return checkRun(minMemory, *workers)
-	}
-	return checkRun(f.memory, *workers)
+	return f.order.fillReading()
 }
 
 func (f *benchFlags) setting() bench.Setting {
-	o := f.order.opt
-	o.Tuning.Memory = f.memory
-	s := bench.NewSetting(&o)
+	s := bench.NewSetting(&f.order.opt)
 	s.Resources.Cache, s.Resources.CacheSize = f.cache.dir, f.cache.size
 	return s
 }

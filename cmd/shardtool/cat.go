@@ -62,8 +62,7 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
 	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, including the ones listed beside --checkpoint-in: a number or a share (default 0.1%)")
 	titled(cmd, "Faults")
-	cmd.Flags().IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
-	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
+	f.order.addReading(cmd, "decode with this many threads (0: the CPUs this process may use)", "bytes of blocks held and in flight (with an order: sized by it)")
 	f.tune.add(cmd)
 	f.outputFlags.add(cmd, "a JSON object a sample in place of the tar; payloads are read and checked")
 	return cmd
@@ -90,7 +89,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.tune.fill(&f.order.opt); err != nil {
 		return err
 	}
-	if err := checkRun(f.memory, f.order.opt.Tuning.Workers); err != nil {
+	if err := f.order.fillReading(); err != nil {
 		return err
 	}
 	switch f.onError {
@@ -103,9 +102,6 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		f.order.opt.Faults.MaxSkipped = uint64(f.maxSkipped.n)
 	default:
 		return usagef("--on-error %q: use fail or skip", f.onError)
-	}
-	if cmd.Flags().Changed("memory") {
-		f.order.opt.Tuning.Memory = f.memory
 	}
 	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
 		return err
@@ -120,7 +116,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	defer run.Close()
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
 	if plan, alone := run.Run.Plan().(*order.Plan); alone && !plan.Viewed() && f.stored() {
-		limitMemory(f.memory, 0)
+		limitMemory(f.order.budget, 0)
 		bar := f.bar(cmd, f.order.left(plan.Samples(), 0, 0))
 		if f.json {
 			err = catJSON(ctx, w, run, f.order.limit, bar)

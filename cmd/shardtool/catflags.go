@@ -8,7 +8,6 @@ type catFlags struct {
 	stats statsFlags
 	tune  tuneFlags
 	outputFlags
-	memory      int64
 	out         string
 	checkpoints bool
 	onError     string

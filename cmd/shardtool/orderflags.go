@@ -23,6 +23,7 @@ import (
 type orderFlags struct {
 	opt       reader.StreamOptions
 	memory    int64 // shuffle memory
+	budget    int64 // --memory, where the command has it
 	affinity  string
 	tail      string
 	limit     int64
@@ -72,6 +73,20 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 func (f *orderFlags) addCheckpointIn(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.ins, "checkpoint-in", nil, "continue from the checkpoint in this file; given for each rank: from their common step, with the skipped blocks of all")
 	titled(cmd, "Checkpoints")
+}
+
+// addReading adds the flags of commands that read the samples, which fillReading looks at.
+func (f *orderFlags) addReading(cmd *cobra.Command, workers, memory string) {
+	cmd.Flags().IntVar(&f.opt.Tuning.Workers, "workers", 0, workers)
+	sizeVar(cmd, &f.budget, "memory", 256<<20, memory)
+}
+
+// fillReading checks these flags. The order sizes the memory unless the user gives it.
+func (f *orderFlags) fillReading() error {
+	if f.changed("memory") {
+		f.opt.Tuning.Memory = f.budget
+	}
+	return checkRun(f.budget, f.opt.Tuning.Workers)
 }
 
 // fill checks the flags and turns them into options.

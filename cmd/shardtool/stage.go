@@ -14,9 +14,8 @@ import (
 )
 
 type stageFlags struct {
-	order  orderFlags
-	cache  cacheFlags
-	memory int64
+	order orderFlags
+	cache cacheFlags
 	outputFlags
 }
 
@@ -43,8 +42,7 @@ the same data.`,
 	f.order.addCheckpointIn(cmd)
 	f.order.mix.add(cmd)
 	f.cache.add(cmd)
-	cmd.Flags().IntVar(&f.order.opt.Tuning.Workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
-	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (default: sized by the order)")
+	f.order.addReading(cmd, "decode with this many threads (0: the CPUs this process may use)", "bytes of blocks held and in flight (default: sized by the order)")
 	titled(cmd, "Speed and memory")
 	f.outputFlags.add(cmd, "print as JSON")
 	return cmd
@@ -82,7 +80,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if err := f.order.fill(); err != nil {
 		return err
 	}
-	if err := checkRun(f.memory, f.order.opt.Tuning.Workers); err != nil {
+	if err := f.order.fillReading(); err != nil {
 		return err
 	}
 	f.order.opt.Epochs = cmp.Or(f.order.opt.Epochs, 1)
@@ -91,9 +89,6 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 		return err
 	}
 	defer c.Close()
-	if cmd.Flags().Changed("memory") {
-		f.order.opt.Tuning.Memory = f.memory
-	}
 	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return err
