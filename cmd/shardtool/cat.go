@@ -136,8 +136,7 @@ func (f *catFlags) stored() bool {
 }
 
 func catJSON(ctx context.Context, w io.Writer, run *openedRun, limit int64, bar *progress) error {
-	p := newLinePrinter(w, run)
-	left := limit
+	p := newLinePrinter(w, run, limit)
 	for s, err := range run.Sources[0].Samples(ctx, reader.Range{}) {
 		if err != nil {
 			return err
@@ -146,11 +145,8 @@ func catJSON(ctx context.Context, w io.Writer, run *openedRun, limit int64, bar 
 		if err != nil {
 			return err
 		}
-		if err := p.enc.Encode(orderLine{Position: s.Number, Stored: it.Stored}); err != nil {
+		if err := p.print(orderLine{Position: s.Number, Stored: it.Stored}); err != nil || p.full {
 			return err
-		}
-		if left--; left == 0 {
-			return nil
 		}
 		if s.Number%1024 == 0 {
 			bar.set(int64(s.Number), "")

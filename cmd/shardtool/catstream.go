@@ -48,7 +48,7 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
 	}
 	limitMemory(s.Info().Memory, 0)
-	out := &batchWriter{linePrinter: newLinePrinter(w, run), w: w, json: f.json, left: f.order.limit, saved: -1}
+	out := &batchWriter{linePrinter: newLinePrinter(w, run, f.order.limit), w: w, json: f.json, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody reads the output; stopped after the last batch that was read")
@@ -81,9 +81,7 @@ type batchWriter struct {
 	linePrinter
 	w     *bufio.Writer
 	json  bool
-	left  int64 // samples still to write; 0: no limit
-	full  bool  // the limit was reached
-	cut   bool  // stopped in the middle: no end of archive
+	cut   bool // stopped in the middle: no end of archive
 	buf   []byte
 	bar   *progress
 	done  int64 // samples written
@@ -165,15 +163,12 @@ func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, e
 			next, err = o.writeUnit(ctx, b, uint32(i), next)
 		case o.json:
 			err = o.line(ctx, b, i)
-		case !b.Samples[i].Padding:
+		default:
+			o.count()
 			err = o.members(&b.Samples[i])
 		}
 		if err != nil {
 			return false, err
-		}
-		if o.left > 0 {
-			o.left--
-			o.full = o.left == 0
 		}
 	}
 	return true, nil
@@ -187,7 +182,11 @@ func entries(b *reader.Batch) int {
 	return len(b.Samples)
 }
 
+// members writes a sample to a tar, unless it is padding.
 func (o *batchWriter) members(s *reader.Sample) error {
+	if s.Padding {
+		return nil
+	}
 	key := string(s.Key)
 	if source := s.Source(); source != "" {
 		key = source + "/" + key // sources may have the same keys

@@ -79,7 +79,7 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	if err != nil {
 		return f.explain(err)
 	}
-	p := orderPrinter{linePrinter: newLinePrinter(w, run), keys: keys, left: f.limit}
+	p := orderPrinter{newLinePrinter(w, run, f.limit), keys}
 	var refs []order.Ref
 	for {
 		var b order.Batch
@@ -92,8 +92,13 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 		if f.changed("step") && b.Position != at.Position {
 			return nil // the step is left out
 		}
-		if more, err := p.print(ctx, refs, &b); err != nil || !more || f.changed("step") {
-			return err
+		for i := 0; i < len(refs) && !p.full; {
+			if i, err = p.entry(ctx, refs, &b, i); err != nil {
+				return err
+			}
+		}
+		if p.full || f.changed("step") {
+			return nil
 		}
 	}
 }
@@ -102,40 +107,23 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 type orderPrinter struct {
 	linePrinter
 	keys bool
-	left int64 // lines to print, 0: no limit
-}
-
-// print prints a rank's part of a batch. more is false once the limit is reached.
-func (p *orderPrinter) print(ctx context.Context, refs []order.Ref, b *order.Batch) (more bool, err error) {
-	for i := 0; i < len(refs); {
-		printed, next, err := p.entry(ctx, refs, b, i)
-		if err != nil {
-			return false, err
-		}
-		if i = next; printed && p.left > 0 {
-			if p.left--; p.left == 0 {
-				return false, nil
-			}
-		}
-	}
-	return true, nil
 }
 
 // entry prints the entry that begins with reference i, and returns the number of the reference
 // after the entry. It does not print a removed sample.
-func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Batch, i int) (printed bool, next int, err error) {
+func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Batch, i int) (next int, err error) {
 	r := &refs[i]
 	at := reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First)}
 	if b.Cuts == nil {
 		if p.gone(r) {
-			return false, i + 1, nil
+			return i + 1, nil
 		}
 		it, err := p.item(ctx, r)
 		if err != nil {
-			return false, i, err
+			return i, err
 		}
 		at.Position += uint64(i)
-		return true, i + 1, p.sample(ctx, at, r, it)
+		return i + 1, p.sample(ctx, at, r, it)
 	}
 	l, unit := p.begin(), b.Cuts[i].Unit
 	for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
@@ -144,12 +132,12 @@ func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Bat
 		}
 		it, err := p.item(ctx, &refs[i])
 		if err != nil {
-			return false, i, err
+			return i, err
 		}
 		l.add(it, &b.Cuts[i])
 	}
 	at.Position += uint64(unit)
-	return true, i, p.end(ctx, at, r)
+	return i, p.end(ctx, at, r)
 }
 
 // gone reports whether a sample was removed.

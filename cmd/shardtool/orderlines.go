@@ -54,10 +54,26 @@ type linePrinter struct {
 	enc    *json.Encoder
 	places []placer // by source
 	unit   unitLine
+	left   int64 // entries to print; 0: no limit
+	full   bool  // the limit was reached
 }
 
-func newLinePrinter(w io.Writer, run *openedRun) linePrinter {
-	return linePrinter{run: run, enc: json.NewEncoder(w), places: make([]placer, len(run.Sources))}
+func newLinePrinter(w io.Writer, run *openedRun, limit int64) linePrinter {
+	return linePrinter{run: run, enc: json.NewEncoder(w), places: make([]placer, len(run.Sources)), left: limit}
+}
+
+// print prints a line.
+func (p *linePrinter) print(line any) error {
+	p.count()
+	return p.enc.Encode(line)
+}
+
+// count counts an entry towards the limit.
+func (p *linePrinter) count() {
+	if p.left > 0 {
+		p.left--
+		p.full = p.left == 0
+	}
 }
 
 // item returns where a sample is.
@@ -73,7 +89,7 @@ func (p *linePrinter) sample(ctx context.Context, at reader.Place, r *order.Ref,
 	if err != nil {
 		return err
 	}
-	return p.enc.Encode(orderLine{
+	return p.print(orderLine{
 		Source: p.run.Names[r.Source], Epoch: at.Epoch, Position: at.Position, Stored: it.Stored, Padding: r.Padding,
 	})
 }
@@ -91,7 +107,7 @@ func (p *linePrinter) end(ctx context.Context, at reader.Place, r *order.Ref) er
 		return err
 	}
 	p.unit.Source, p.unit.Epoch, p.unit.Position, p.unit.Padding = p.run.Names[r.Source], at.Epoch, at.Position, r.Padding
-	return p.enc.Encode(&p.unit)
+	return p.print(&p.unit)
 }
 
 // placer finds where samples are, and their keys. It keeps what it read of a shard until a sample
