@@ -20,7 +20,6 @@ import (
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/stats"
-	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/ranks"
@@ -136,19 +135,23 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 	if err != nil {
 		return nil, err
 	}
+	closeCache := func() {
+		if c == nil {
+			return
+		}
+		if err := c.Close(); err != nil {
+			warnings.Warn("closing the cache", "error", err)
+		}
+	}
 	o, err := openServed(ctx, q)
 	if err != nil {
-		if c != nil {
-			closeQuietly(c)
-		}
+		closeCache()
 		return nil, err
 	}
 	o.Workers = q.Workers
 	o.Close = func() {
 		o.Sources.Close()
-		if c != nil {
-			closeQuietly(c)
-		}
+		closeCache()
 	}
 	return o, nil
 }
@@ -226,12 +229,6 @@ func explainServedView(err error) error {
 		return &exitError{exitNotFound, err}
 	}
 	return err
-}
-
-func closeQuietly(c *cache.Cache) {
-	if err := c.Close(); err != nil {
-		warnings.Warn("closing the cache", "error", err)
-	}
 }
 
 // servedCheckpoint decodes the text of a checkpoint; nil if the text is empty.
