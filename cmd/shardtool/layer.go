@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -147,7 +148,7 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	if err != nil {
 		return err
 	}
-	store, err := layerStore(cmd, "layer add", dataset, args[1])
+	store, err := layerStore(ctx, "layer add", dataset, args[1])
 	if err != nil {
 		return err
 	}
@@ -246,7 +247,7 @@ readers follow the data set.`,
 			if err != nil {
 				return err
 			}
-			list, err := inspectLayers(cmd, "layer ls", args[0], base, args[1:])
+			list, err := inspectLayers(cmd.Context(), "layer ls", args[0], base, args[1:])
 			if err != nil {
 				return err
 			}
@@ -258,23 +259,23 @@ readers follow the data set.`,
 }
 
 // layerStore opens the store of a layer of a data set.
-func layerStore(cmd *cobra.Command, command, dataset, layer string) (objstore.Store, error) {
+func layerStore(ctx context.Context, command, dataset, layer string) (objstore.Store, error) {
 	addr, err := address.Layer(dataset, layer)
 	if err != nil {
 		return nil, usage(err)
 	}
-	return wholeDataset(cmd.Context(), command, addr)
+	return wholeDataset(ctx, command, addr)
 }
 
 // layersOf opens the layers in the folder of a data set, which have names, and those at addresses
 // elsewhere.
-func layersOf(cmd *cobra.Command, command, dataset string, base objstore.Store, elsewhere []string) (all []objstore.Store, names []string, err error) {
-	names, err = writer.Layers(cmd.Context(), base)
+func layersOf(ctx context.Context, command, dataset string, base objstore.Store, elsewhere []string) (all []objstore.Store, names []string, err error) {
+	names, err = writer.Layers(ctx, base)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, layer := range slices.Concat(names, elsewhere) {
-		store, err := layerStore(cmd, command, dataset, layer)
+		store, err := layerStore(ctx, command, dataset, layer)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -284,11 +285,11 @@ func layersOf(cmd *cobra.Command, command, dataset string, base objstore.Store, 
 }
 
 // inspectLayers describes the layers that layersOf opens.
-func inspectLayers(cmd *cobra.Command, command, dataset string, base objstore.Store, elsewhere []string) ([]*writer.LayerInfo, error) {
-	stores, names, err := layersOf(cmd, command, dataset, base, elsewhere)
+func inspectLayers(ctx context.Context, command, dataset string, base objstore.Store, elsewhere []string) ([]*writer.LayerInfo, error) {
+	stores, names, err := layersOf(ctx, command, dataset, base, elsewhere)
 	list := []*writer.LayerInfo{}
 	for i, store := range stores {
-		l, err := writer.InspectLayer(cmd.Context(), store, base)
+		l, err := writer.InspectLayer(ctx, store, base)
 		if err != nil {
 			return nil, err
 		}
@@ -346,7 +347,7 @@ at the next object that they read. If the command is interrupted, the same comma
 		Example: "  shardtool layer remove photos/ captions",
 		Args:    usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			store, err := layerStore(cmd, "layer remove", args[0], args[1])
+			store, err := layerStore(cmd.Context(), "layer remove", args[0], args[1])
 			if err != nil {
 				return err
 			}

@@ -42,7 +42,7 @@ refused, because shardtool never changes them.`,
 			if opt.Memory < minMemory {
 				return usagef("--memory %d: use at least 1MiB", opt.Memory)
 			}
-			if opt.Layers, _, err = layersOf(cmd, "purge", args[0], store, layers); err != nil {
+			if opt.Layers, _, err = layersOf(cmd.Context(), "purge", args[0], store, layers); err != nil {
 				return err
 			}
 			var bar *progress

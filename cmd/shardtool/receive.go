@@ -22,7 +22,6 @@ import (
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -311,11 +310,7 @@ type layerReply struct {
 // layer writes a layer from rows that the parent sends.
 func (r *receiver) layer(ctx context.Context, in io.Reader, dataset string, base objstore.Store) error {
 	l := r.begin.Layer
-	addr, err := address.Layer(dataset, l.Name)
-	if err != nil {
-		return usage(err)
-	}
-	store, err := wholeDataset(ctx, "a layer", addr)
+	store, err := layerStore(ctx, "a layer", dataset, l.Name)
 	if err != nil {
 		return err
 	}

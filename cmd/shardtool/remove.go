@@ -52,7 +52,7 @@ removed unless --allow-missing is set.`,
 					return err
 				}
 			}
-			if o.Layers, _, err = layersOf(cmd, "remove", args[0], store, layers); err != nil {
+			if o.Layers, _, err = layersOf(cmd.Context(), "remove", args[0], store, layers); err != nil {
 				return err
 			}
 			r, err := reshard.RemoveKeys(cmd.Context(), store, list, o)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -67,7 +68,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	report, err := check.Verify(cmd.Context(), store, opts)
 	bar.end()
 	if err == nil && generation == "" {
-		err = f.compareLayers(cmd, arg, store, report)
+		err = f.compareLayers(cmd.Context(), arg, store, report)
 	}
 	if err != nil {
 		return err
@@ -88,8 +89,8 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 }
 
 // compareLayers adds to the report which layers do not fit, lack removals, or have other samples.
-func (f *verifyFlags) compareLayers(cmd *cobra.Command, arg string, base objstore.Store, report *check.Report) error {
-	found, err := inspectLayers(cmd, "verify", arg, base, nil)
+func (f *verifyFlags) compareLayers(ctx context.Context, arg string, base objstore.Store, report *check.Report) error {
+	found, err := inspectLayers(ctx, "verify", arg, base, nil)
 	if err != nil {
 		return err
 	}
@@ -102,11 +103,11 @@ func (f *verifyFlags) compareLayers(cmd *cobra.Command, arg string, base objstor
 		}
 	}
 	for _, layer := range f.layers {
-		store, err := layerStore(cmd, "verify", arg, layer)
+		store, err := layerStore(ctx, "verify", arg, layer)
 		if err != nil {
 			return err
 		}
-		err = writer.CheckLayer(cmd.Context(), store, base)
+		err = writer.CheckLayer(ctx, store, base)
 		switch {
 		case errors.Is(err, format.ErrMismatch), errors.Is(err, format.ErrCorrupt), errors.Is(err, writer.ErrNotLayer):
 			report.Faults = append(report.Faults, check.Fault{Kind: check.KindLayer, Block: -1, Offset: -1, Detail: err.Error()})
