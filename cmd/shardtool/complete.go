@@ -79,13 +79,12 @@ func valuesOf(cmd *cobra.Command, flag string) []string {
 func completeFlag(cmd *cobra.Command, flag string) {
 	values := cobra.NoFileCompletions
 	switch {
+	case slices.Contains(fileFlags, flag):
+		return
 	case valuesOf(cmd, flag) != nil:
 		values = cobra.FixedCompletions(valuesOf(cmd, flag), cobra.ShellCompDirectiveNoFileComp)
 	case flag == "shard":
 		values = withDataset(shardNames, 0)
-	}
-	if slices.Contains(fileFlags, flag) {
-		return
 	}
 	_ = cmd.RegisterFlagCompletionFunc(flag, values) // fails for a flag that has one
 }

@@ -181,9 +181,7 @@ func lookInArchives(ctx context.Context, f *packFlags, src string, r *recognised
 		if err != nil {
 			return nil, err
 		}
-		if all.kind == nil {
-			all.kind = one.kind
-		}
+		all.kind = cmp.Or(all.kind, one.kind)
 		if one.kind != all.kind {
 			return nil, usagef("source %s: %s holds %s and %s %s: pack one kind, then the other with --append", src, r.files[0].Path, all.kind.of.Many, in.Path, one.kind.of.Many)
 		}

@@ -114,7 +114,7 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint
 		if !takes(first+uint64(i), key) {
 			continue
 		}
-		line := lsLine{Number: first + uint64(i), Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key), Fields: map[string]uint64{}}
+		line := lsLine{Number: first + uint64(i), Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key), Fields: map[string]uint64{}, Attributes: map[string]any{}}
 		var fields strings.Builder
 		for _, f := range sizes {
 			line.Fields[f.Name] = uint64(f.Size)
@@ -124,9 +124,6 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint
 			v, ok := ix.Attrs[a].At(i)
 			if !ok {
 				continue
-			}
-			if line.Attributes == nil {
-				line.Attributes = map[string]any{}
 			}
 			line.Attributes[v.Name] = sections.Value(v)
 			fmt.Fprintf(&fields, " %s:%v", v.Name, sections.Value(v))

@@ -185,10 +185,8 @@ func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg str
 		fmt.Fprintf(cmd.ErrOrStderr(), "the view %s is of the current content of %s already\n", f.name, arg)
 	}
 	v, r, err := curate.Carry(ctx, old, ds, *spec)
-	made := maps.Clone(label.Made)
-	if made == nil {
-		made = map[string]string{}
-	}
+	made := map[string]string{}
+	maps.Copy(made, label.Made)
 	made["carried_from"] = label.Tables
 	return v, r, made, err
 }

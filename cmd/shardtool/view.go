@@ -150,10 +150,7 @@ func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 
 // openBrowser opens an address in the user's browser if there is a program for that.
 func openBrowser(address string) {
-	program := map[string]string{"darwin": "open"}[runtime.GOOS]
-	if program == "" {
-		program = "xdg-open"
-	}
+	program := cmp.Or(map[string]string{"darwin": "open"}[runtime.GOOS], "xdg-open")
 	cmd := exec.Command(program, address)
 	if cmd.Start() == nil {
 		go func() { _ = cmd.Wait() }()
