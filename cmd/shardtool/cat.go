@@ -95,9 +95,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	switch f.onError {
 	case "fail":
 	case "skip":
-		if f.maxSkipped.share > 0 || f.maxSkipped.n > 0 || !cmd.Flags().Changed("max-skipped") { // at most 0 is: fail
-			f.order.opt.Faults.SkipCorrupt = true
-		}
+		f.order.opt.Faults.SkipCorrupt = f.maxSkipped.share > 0 || f.maxSkipped.n > 0 || !cmd.Flags().Changed("max-skipped") // at most 0 is: fail
 		f.order.opt.Faults.MaxSkippedShare = f.maxSkipped.share
 		f.order.opt.Faults.MaxSkipped = uint64(f.maxSkipped.n)
 	default:

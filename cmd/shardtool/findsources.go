@@ -15,7 +15,6 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/source"
 )
 
 // findSources finds the kind of the sources, which must be the same for all, and their files.
@@ -29,17 +28,13 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 			all.close()
 		}
 	}()
-	first := ""
 	for i, src := range srcs {
 		if src == "" {
 			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
 		}
-		r := &recognised{}
+		var r *recognised
 		if src == stdinName {
-			r.files = make([]source.Input, 1)
-			if r.kind, r.files[0], all.close, err = f.lookAtStdin(cmd); err == nil {
-				r, err = lookInArchives(cmd.Context(), f, src, r)
-			}
+			r, err = all.lookAtStdin(cmd, f)
 		} else {
 			r, err = lookAt(cmd.Context(), f, src)
 		}
@@ -50,18 +45,16 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 		if r.note != "" {
 			f.known(cmd.ErrOrStderr(), "%s", r.note)
 		}
-		if all.kind == nil {
-			all.kind, first = k, src
-		}
+		all.kind = cmp.Or(all.kind, k)
 		if k != all.kind {
-			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", first, all.kind.of.One, src, k.of.One, why)
+			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", srcs[0], all.kind.of.One, src, k.of.One, why)
 		}
 		if err := r.knows(cmd, f, src); err != nil {
 			return nil, err
 		}
 		// Folders are read by their paths, and stores and archives as files.
 		if k == &filesKind && i > 0 && (len(r.files) > 0) != (len(all.files) > 0) {
-			return nil, usagef("of the sources %s and %s one is a folder on this machine and one is not: pack the one, then the other with --append", first, src)
+			return nil, usagef("of the sources %s and %s one is a folder on this machine and one is not: pack the one, then the other with --append", srcs[0], src)
 		}
 		all.files, all.why = append(all.files, r.files...), all.why+why
 	}

@@ -118,17 +118,16 @@ func lookAtFiles(ctx context.Context, f *packFlags, src string, files []source.I
 	for i := range files {
 		in := &files[i]
 		name := cmp.Or(in.Path, in.Name)
-		of, as := recognise.OfName(name), ""
+		var of *recognise.Kind
+		as := ""
 		if i < mostRead {
 			var err error
-			if of, as, err = recognise.Of(ctx, source.Input{Store: in.Store, Name: in.Name, Path: in.Path}); err != nil && ctx.Err() != nil {
+			of, as, err = recognise.Of(ctx, source.Input{Store: in.Store, Name: in.Name, Path: in.Path})
+			if err != nil && ctx.Err() != nil { // reading it gives other errors
 				return nil, err
-			} else if err != nil { // reading it gives the error
-				of, as = recognise.OfName(name), ""
-			} else if of == nil { // a link may lead to a file without an extension
-				of = recognise.OfName(name)
 			}
 		}
+		of = cmp.Or(of, recognise.OfName(name)) // a link may lead to a file without an extension
 		in.As = cmp.Or(as, f.as.ending)
 		if of == nil && strings.EqualFold(path.Ext(name), ".json") { // one file alone is no field
 			of = recognise.Lines

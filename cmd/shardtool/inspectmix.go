@@ -54,12 +54,9 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	}
 	walked := min(r.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
 	opt := simulate.MixOptions{Steps: walked, End: r.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: f.mixed.worlds, Job: f.mixed.job.Job}}
-	report, err := run.walk(ctx, "", opt, squareCost)
-	if err != nil {
+	if r.Reading, r.Units, err = run.walk(ctx, "", opt, squareCost); err != nil {
 		return err
 	}
-	r.Reading, _ = report.(*simulate.MixReport)
-	r.Units, _ = report.(*simulate.MixUnitReport)
 	return present(cmd, f.json, r, func(w io.Writer) {
 		r.print(w)
 		if u := r.Units; u != nil {

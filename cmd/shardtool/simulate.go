@@ -118,37 +118,35 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *uni
 func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64) error {
 	opt := simulate.MixOptions{Steps: f.steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Job: f.job.Job}}
 	opt.Steps = cmp.Or(opt.Steps, (epoch-1)/uint64(opt.GlobalBatch)+1)
-	report, err := run.walk(cmd.Context(), f.label, opt, f.square)
+	r, u, err := run.walk(cmd.Context(), f.label, opt, f.square)
 	if err != nil {
 		return err
 	}
-	switch r := report.(type) {
-	case *simulate.MixUnitReport:
-		return present(cmd, f.json, r, func(w io.Writer) {
-			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(r.Position), countText(r.End), plural(r.Units, "unit"), countText(r.Batches))
-			printMixUnits(w, r)
+	if u != nil {
+		return present(cmd, f.json, u, func(w io.Writer) {
+			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(u.Position), countText(u.End), plural(u.Units, "unit"), countText(u.Batches))
+			printMixUnits(w, u)
 		})
-	case *simulate.MixReport:
-		return present(cmd, f.json, struct {
-			*simulate.MixReport
-			Label string `json:"label"`
-		}{r, f.label}, func(w io.Writer) { f.printMix(w, r) })
 	}
-	return nil
+	return present(cmd, f.json, struct {
+		*simulate.MixReport
+		Label string `json:"label"`
+	}{r, f.label}, func(w io.Writer) { f.printMix(w, r) })
 }
 
-// walk walks through steps of the mix. It returns a *simulate.MixReport, or a
-// *simulate.MixUnitReport where positions hold units. label is the attribute to measure mixing by,
-// for samples. square is b in the cost of a sample, for units.
-func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions, square float64) (any, error) {
+// walk walks through steps of the mix, and returns a report on samples, or on units where positions
+// hold these; the other is nil. label is the attribute to measure mixing by, for samples. square is
+// b in the cost of a sample, for units.
+func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions, square float64) (r *simulate.MixReport, u *simulate.MixUnitReport, err error) {
 	position := o.Run.Begin().Position
 	if o.Units.Kind != "" {
 		if label != "" {
-			return nil, usagef("--label is for samples, not for --pack and --bucket")
+			return nil, nil, usagef("--label is for samples, not for --pack and --bucket")
 		}
-		return simulate.MixUnits(ctx, o.mix(), position, simulate.MixUnitOptions{
+		u, err = simulate.MixUnits(ctx, o.mix(), position, simulate.MixUnitOptions{
 			UnitOptions: simulate.UnitOptions{GlobalBatch: opt.GlobalBatch, Worlds: opt.Worlds, Square: square}, Steps: opt.Steps, End: opt.End, LeftOut: o.LeftOut,
 		})
+		return nil, u, err
 	}
 	sources := make([]simulate.MixSource, len(o.Sources))
 	for i, ds := range o.Sources {
@@ -157,10 +155,11 @@ func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOpti
 		}
 		labels, err := readLabels(ctx, ds, label)
 		if err != nil {
-			return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
+			return nil, nil, fmt.Errorf("source %s: %w", o.Names[i], err)
 		}
 		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
 	opt.LeftOut = o.LeftOut
-	return simulate.Mix(ctx, o.mix(), position, o.Plans, sources, opt)
+	r, err = simulate.Mix(ctx, o.mix(), position, o.Plans, sources, opt)
+	return r, nil, err
 }

@@ -25,31 +25,34 @@ func (f *stdinFlag) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.format, "stdin-format", "tar", "standard input, the source '-': tar, jsonl, csv, parquet or zip")
 }
 
-// lookAtStdin returns the kind and the input of standard input. done removes what it spooled.
-func (f *packFlags) lookAtStdin(cmd *cobra.Command) (k *kind, in source.Input, done func(), err error) {
-	k, done = stdinKinds[f.stdin.format], func() {}
+// lookAtStdin finds the kind of standard input. all.close removes what it spooled.
+func (all *found) lookAtStdin(cmd *cobra.Command, f *packFlags) (*recognised, error) {
+	k := stdinKinds[f.stdin.format]
 	switch {
 	case k == nil:
-		return nil, in, done, usagef("--stdin-format %q: use tar, jsonl, csv, parquet or zip", f.stdin.format)
+		return nil, usagef("--stdin-format %q: use tar, jsonl, csv, parquet or zip", f.stdin.format)
 	case f.opt.Resume:
-		return nil, in, done, usagef("--resume: what the killed pack read of standard input cannot be read again; save the stream to a file, or pack it anew and delete leftovers with `shardtool prune`")
+		return nil, usagef("--resume: what the killed pack read of standard input cannot be read again; save the stream to a file, or pack it anew and delete leftovers with `shardtool prune`")
 	case f.parts.parts > 0:
-		return nil, in, done, usagef("--parts: standard input cannot be divided between tasks; save the stream to files, or give each task data of its own with --append")
+		return nil, usagef("--parts: standard input cannot be divided between tasks; save the stream to files, or give each task data of its own with --append")
 	}
 	f.stdin.used = true
-	name := "stdin." + f.stdin.format
-	if k != &parquetKind && k != &zipKind {
-		if in, err = source.ReaderInput(cmd.Context(), cmd.InOrStdin(), name); err == nil {
-			err = checkFormat(cmd.Context(), in, f.stdin.format)
+	ctx, name := cmd.Context(), "stdin."+f.stdin.format
+	var in source.Input
+	var err error
+	if k == &parquetKind || k == &zipKind {
+		f.known(cmd.ErrOrStderr(), "%s on standard input: copying it to a temporary file, because it is not read from front to back", f.stdin.format)
+		var remove func()
+		if in, remove, err = source.SpooledInput(ctx, cmd.InOrStdin(), name, f.opt.TempDir); err == nil {
+			all.close = remove
 		}
-		return k, in, done, err
+	} else if in, err = source.ReaderInput(ctx, cmd.InOrStdin(), name); err == nil {
+		err = checkFormat(ctx, in, f.stdin.format)
 	}
-	f.known(cmd.ErrOrStderr(), "%s on standard input: copying it to a temporary file, because it is not read from front to back", f.stdin.format)
-	in, remove, err := source.SpooledInput(cmd.Context(), cmd.InOrStdin(), name, f.opt.TempDir)
 	if err != nil {
-		return nil, in, done, err
+		return nil, err
 	}
-	return k, in, remove, nil
+	return lookInArchives(ctx, f, stdinName, &recognised{kind: k, files: []source.Input{in}})
 }
 
 // checkFormat rejects a stream that begins as one of another format does. A shorter one is left to its
