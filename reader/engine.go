@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
@@ -323,18 +322,15 @@ func (e *mixEngine) use(m *mix.Mix, in []*input, made []*unitplan.Order) error {
 }
 
 func (e *mixEngine) seek(ctx context.Context, at Place) (batches, error) {
-	plan, m := e.plan, e.plan.Mix()
+	plan := e.plan
 	if e.units != nil { // cursors wait for plans until ctx ends, Lines until the run is closed
-		m.Sources = slices.Clone(m.Sources)
+		m, lines := plan.Mix(), make([]*units.Line, len(e.units))
 		for i, u := range e.units {
 			if u != nil {
-				m.Sources[i].Line = m.Sources[i].Line.With(u.Plans(ctx))
+				lines[i] = m.Sources[i].Line.With(u.Plans(ctx))
 			}
 		}
-		var err error
-		if plan, err = mix.New(m); err != nil {
-			return nil, err
-		}
+		plan = plan.Over(lines)
 	}
 	c, err := plan.Seek(at.Position, e.orders)
 	if err != nil {

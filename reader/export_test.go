@@ -23,11 +23,17 @@ func sourcesData(data []Data) (all []sourceData) {
 	return all
 }
 
-// MixOf is Spec.mix over data sets that are not there.
+// MixOf is Spec.mix over data sets that are not there. It refuses what a run refuses.
 func (s *Spec) MixOf(data []Data, c order.Choice, from *mix.Checkpoint) (mix.Mix, error) {
 	x := *s
 	x.Order = c
-	return x.mix(context.Background(), sourcesData(data), from)
+	m, err := x.mix(context.Background(), sourcesData(data), from)
+	if err == nil && from == nil { // else Differences checks it
+		if _, err = mix.New(m); err != nil {
+			err = x.located(0, "", err)
+		}
+	}
+	return m, err
 }
 
 // ExtentOf is Spec.extent over data sets that are not there.

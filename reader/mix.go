@@ -45,7 +45,10 @@ func (r *resolving) run(ctx context.Context, p Planning) (run *Run, err error) {
 		return nil, err
 	}
 	plan, err := mix.New(m)
-	if err != nil {
+	switch {
+	case err != nil && r.from == nil:
+		return nil, r.located(0, "", err)
+	case err != nil:
 		return nil, checkpointError{err}
 	}
 	e := &mixEngine{plan: plan, steps: mix.Steps{GlobalBatch: r.Order.GlobalBatch}}
@@ -121,7 +124,7 @@ func (r *resolving) mixed(ctx context.Context, laid bool) (mix.Mix, []mix.Differ
 	differences, err := r.from.Differences(asked)
 	switch {
 	case err != nil:
-		return asked, nil, &SpecError{Err: err}
+		return asked, nil, r.located(0, "", err)
 	case len(differences) == 0:
 		return r.from.Mix, nil, nil
 	case !r.change.Mix:

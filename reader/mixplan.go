@@ -22,6 +22,9 @@ func (s *Spec) mix(ctx context.Context, data []sourceData, from *mix.Checkpoint)
 	if err != nil {
 		return m, err
 	}
+	if err := m.Tail.Validate(); err != nil {
+		return m, &SpecError{Err: err}
+	}
 	if err := s.choose(&m, data, from); err != nil {
 		return m, err
 	}
@@ -32,11 +35,6 @@ func (s *Spec) mix(ctx context.Context, data []sourceData, from *mix.Checkpoint)
 		if m.Epoch, err = s.epochLength(m); err != nil {
 			return m, s.located(s.Length.Line, "epoch", err)
 		}
-	}
-	checked := m
-	checked.Epoch = max(m.Epoch, 1) // with a checkpoint it may be open
-	if _, err := mix.New(checked); err != nil {
-		return m, s.located(0, "", err)
 	}
 	return m, nil
 }

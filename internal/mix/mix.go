@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/internal/members"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -58,6 +59,19 @@ func New(m Mix) (*Plan, error) {
 // Mix returns the mix of the plan.
 func (p *Plan) Mix() Mix { return p.mix }
 
+// Over returns the plan over other Lines of the same units. lines are by source number; a nil one
+// leaves the source as it is.
+func (p *Plan) Over(lines []*units.Line) *Plan {
+	over := *p
+	over.mix.Sources = slices.Clone(p.mix.Sources)
+	for s, line := range lines {
+		if line != nil {
+			over.mix.Sources[s].Line = line
+		}
+	}
+	return &over
+}
+
 // Params returns the parameters of the order of source s. Its key is the seed. Its tail is wrap,
 // because the tail of a mix applies to the mix's own epochs.
 func (m *Mix) Params(s int) order.Params {
@@ -81,9 +95,10 @@ func (m *Mix) LargestShare(s int) *big.Rat {
 }
 
 func (m *Mix) validate() error {
+	if err := m.Tail.Validate(); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains([]order.Tail{order.TailShort, order.TailDrop, order.TailWrap, order.TailPad}, m.Tail):
-		return fmt.Errorf("tail %.40q: give short, drop, wrap or pad", string(m.Tail))
 	case m.Epoch < 1 || m.Epoch >= maxPosition:
 		return fmt.Errorf("an epoch of %d units: give 1 to 2^63-1", m.Epoch)
 	case m.From >= maxPosition:

@@ -105,7 +105,7 @@ func (p Params) validate() error {
 	if err := p.Affinity.validate(); err != nil {
 		return err
 	}
-	return p.Tail.validate()
+	return p.Tail.Validate()
 }
 
 func (a Affinity) validate() error {
@@ -116,12 +116,13 @@ func (a Affinity) validate() error {
 	return badOption(fmt.Errorf("affinity %q: give epoch or run", string(a)), "affinity")
 }
 
-func (t Tail) validate() error {
+// Validate returns an *OptionError unless t is one of the four tails.
+func (t Tail) Validate() error {
 	switch t {
 	case TailShort, TailDrop, TailWrap, TailPad:
 		return nil
 	}
-	return badOption(fmt.Errorf("tail %q: give short, drop, wrap or pad", string(t)), "tail")
+	return badOption(fmt.Errorf("tail %.40q: give short, drop, wrap or pad", string(t)), "tail")
 }
 
 // Split is how one global batch is divided. It is not part of the order: it may differ from call to
