@@ -98,7 +98,8 @@ type Store interface {
 }
 
 // Object reads one version of one object. ReadAt may be called from many goroutines. Close makes
-// current and later reads fail.
+// current and later reads fail. An Object that gains from knowing what will be read soon has a
+// method Expect(off, n int64), which does not wait for the bytes.
 type Object interface {
 	// ReadAt fills p with the bytes from off on. A range that ends past the object fails with an
 	// error that wraps io.ErrUnexpectedEOF. After an error the contents of p are undefined.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -219,13 +220,15 @@ func nearKeys(keys *sections.KeyColumn, key string) string {
 			after = k
 		}
 	}
+	quote := strconv.Quote
+	if strings.ContainsFunc(key+before+after, func(r rune) bool { return unicode.Is(unicode.Mn, r) }) {
+		quote = strconv.QuoteToASCII // "é" may be one rune or two, which look alike
+	}
 	switch {
 	case before != "" && after != "":
-		return fmt.Sprintf("; the nearest are %q and %q", before, after)
-	case before != "":
-		return fmt.Sprintf("; the nearest is %q", before)
-	case after != "":
-		return fmt.Sprintf("; the nearest is %q", after)
+		return fmt.Sprintf("; the nearest are %s and %s", quote(before), quote(after))
+	case before != "" || after != "":
+		return "; the nearest is " + quote(before+after)
 	}
 	return ""
 }

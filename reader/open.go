@@ -79,7 +79,7 @@ func (s *Stream) start(of planner.Order) {
 	s.planner = &planner.Planner{
 		Order: of, Shards: &shards{inputs: s.inputs, first: first}, Sources: s.sources(), Levels: levels,
 		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
-		Limit: s.sizes.memory, Share: share, Chain: s.flow.flight == nil,
+		Limit: s.sizes.memory, Share: share, Local: s.flow.flight == nil,
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
 	}
 	if s.opts.Log != nil {

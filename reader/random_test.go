@@ -207,6 +207,10 @@ func TestLookupMissing(t *testing.T) {
 	if hint := nearKeys(&keys, "A/b"); !strings.Contains(hint, `"a/B"`) {
 		t.Fatal(hint)
 	}
+	keys = sections.StoredKeys([]string{"cafe\u0301", "zoo"})
+	if hint := nearKeys(&keys, "caf\u00e9"); hint != `; the nearest are "cafe\u0301" and "zoo"` {
+		t.Fatal(hint) // two that look alike are told apart
+	}
 }
 
 // TestLookupOtherLetters: the key that differs only in case is suggested where another shard has it.

@@ -70,6 +70,22 @@ func (s *Source) open(ctx context.Context, of *Shard) (*handle, error) {
 	return h, nil
 }
 
+// Expect tells a local store that a job will be read soon. An error has no consequence: the read
+// meets it again.
+func (s *Source) Expect(ctx context.Context, j *Job, stored int) {
+	if s == nil {
+		return
+	}
+	h, err := s.objects.acquire(ctx, j.Shard.key())
+	if err != nil {
+		return
+	}
+	if object, ok := h.Object.(interface{ Expect(off, n int64) }); ok {
+		object.Expect(j.Offset, int64(stored))
+	}
+	s.objects.release(h)
+}
+
 // key returns the key that open acquires.
 func (s *Shard) key() Key {
 	if s.Object.Unchecked {

@@ -164,7 +164,7 @@ func (p *Planner) ask(ctx context.Context, piece *window.Piece) bool {
 		j.last.Note.Next = piece
 	}
 	j.last, j.bytes, j.pieces = piece, j.bytes+piece.Plan.Decoded, j.pieces+1
-	if p.Chain && piece.Plan.Decoded <= chained && j.bytes < jobBytes && j.pieces < jobPieces {
+	if p.Local && piece.Plan.Decoded <= chained && j.bytes < jobBytes && j.pieces < jobPieces {
 		return true
 	}
 	return p.send(ctx)
@@ -179,6 +179,9 @@ func (p *Planner) send(ctx context.Context) bool {
 	p.job = job{}
 	p.Clock.Plan(account.PlanQueue)
 	defer p.Clock.Plan(account.PlanOrder)
+	if p.Local && first.Note.Next == nil { // the queue is as long as reads overlap
+		first.Job.Shard.Object.Source.Expect(ctx, &first.Job, first.Plan.Stored)
+	}
 	select {
 	case p.Fetches <- first:
 		return true

@@ -70,8 +70,9 @@ type Planner struct {
 	// that the pieces of one batch may hold; the samples of a larger batch are copied.
 	Limit, Share int64
 
-	// Chain makes small pieces of a batch one job, for stores where a read costs no waiting.
-	Chain bool
+	// Local tells that a read costs no request: small pieces of a batch become one job, and the store
+	// is told of larger ones before their turn.
+	Local bool
 	// Run closes both channels when it ends. What is sent to Fetches is a job: a piece, and what
 	// its Note has next, one after the other.
 	Drafts  chan<- *Draft

@@ -102,7 +102,7 @@ func TestChain(t *testing.T) {
 		s.batches[0].refs = append(s.batches[0].refs, ref(1, uint64(i*blockSamples)))
 	}
 	p, drafts, fetches := prepare(s, 64<<20)
-	p.Chain = true
+	p.Local = true
 	go p.Run(t.Context())
 	for d := range drafts {
 		if d.Err != nil {
