@@ -62,7 +62,7 @@ func (e *Error) Error() string {
 	b.WriteString(quoted(e.Store))
 	b.WriteString(": ")
 	b.WriteString(e.Err.Error())
-	if hint := advice(e.Err); hint != "" {
+	if hint := Advice(e.Err); hint != "" {
 		b.WriteString("; ")
 		b.WriteString(hint)
 	}
@@ -97,7 +97,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-func advice(err error) string {
+// Advice returns what to do about an error of the operating system, or "".
+func Advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return "free some space or write elsewhere, then run again"

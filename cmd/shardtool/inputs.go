@@ -216,7 +216,7 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 	case errors.As(err, &splits) && len(splits.Folders) > 0:
 		return nil, usagef("source %s: %w: pack each to its own data set, such as %s", src, err, path.Join(filepath.ToSlash(src), splits.Folders[0]))
 	case errors.As(err, &mixed) && mixed.Metadata != "":
-		return nil, usagef("source %s: %w: --file-column image=file_name joins the images that %s names to its rows; or choose with --include or --exclude, or pack all as fields of samples with --as files",
+		return nil, usagef("source %s: %w: --file-column image=file_name joins the files that %s names to its rows, each as the field image; or choose with --include or --exclude, or pack all as fields of samples with --as files",
 			src, err, mixed.Metadata)
 	case errors.As(err, &mixed):
 		return nil, usagef("source %s: %w: choose with --include or --exclude, or pack all as fields of samples with --as files", src, err)

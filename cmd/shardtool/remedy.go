@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -52,7 +54,15 @@ func remedy(err error) string {
 	case strings.Contains(err.Error(), "or allow large blocks"):
 		return " with --large-blocks"
 	}
-	return remedies.about(err)
+	if text := remedies.about(err); text != "" {
+		return text
+	}
+	var stored *objstore.Error // has its advice
+	var file *fs.PathError
+	if hint := objstore.Advice(err); hint != "" && errors.As(err, &file) && !errors.As(err, &stored) {
+		return "; " + hint
+	}
+	return ""
 }
 
 // nullsHelp is the advice for rows without a value.

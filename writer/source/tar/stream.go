@@ -218,6 +218,9 @@ func (s *stream) content(m *member, most int64) error {
 // archive; only two blocks of zeros distinguish an archive from one that was truncated between two
 // members.
 func (s *stream) ended() error {
+	if s.in.off == 0 {
+		return s.damaged(0, fmt.Errorf("%w: it is empty: it has no bytes, and an archive has at least %d", format.ErrCorrupt, 2*blockSize))
+	}
 	if s.in.zeros < 2*blockSize {
 		return s.damaged(s.in.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}

@@ -120,6 +120,11 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 	}
 	switch {
 	case t == 0:
+		if index := strings.TrimSuffix(a.Name, ".bin") + ".idx"; index != a.Name+".idx" {
+			if _, err := a.Store.Stat(ctx, index); err == nil {
+				return nil, writer.Optionf("raw: %s has an index beside it: pack %s.idx, which reads both", a.Path, strings.TrimSuffix(a.Path, ".bin"))
+			}
+		}
 		return nil, writer.Optionf("raw: %s does not end in .npy: say what type its ids are", a.Path)
 	case strings.HasPrefix(string(first), npy.Magic):
 		return nil, fmt.Errorf("it is a .npy file: let its name end in .npy")
