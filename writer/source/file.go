@@ -149,17 +149,15 @@ var errChanged = errors.New("the file changed while it was packed: pack again wh
 type read struct{ size, mtime int64 }
 
 // open opens the file. A link may lead to another folder inside the source, which the root can
-// decide.
+// decide. open refuses what replaced a file since it was listed, before a read of it can block.
 func (f *file) open() (*os.File, error) {
 	h, err := f.roots.list[f.root].OpenFile(filepath.FromSlash(dirOf(f.key)+f.name), os.O_RDONLY|openNonblock, 0)
-	if err != nil {
-		return nil, explain(err)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("the file was removed while it was packed: %w", err)
 	}
-	return f.regular(h)
-}
-
-// regular refuses what replaced a file since it was listed, before a read of it can block.
-func (f *file) regular(h *os.File) (*os.File, error) {
+	if err != nil {
+		return nil, err
+	}
 	info, err := h.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%w (it is no longer a regular file)", errChanged)
@@ -169,13 +167,6 @@ func (f *file) regular(h *os.File) (*os.File, error) {
 		return nil, err
 	}
 	return h, nil
-}
-
-func explain(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the file was removed while it was packed: %w", err)
-	}
-	return err
 }
 
 // check fails if the file differs from the one that was listed. Callers check after reading, so

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -94,10 +95,7 @@ func NewFiles(ctx context.Context, folders []string, opt FilesOptions) (*Files, 
 
 // newFiles lists r and owns it from then on.
 func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
-	if opt.Memory == 0 {
-		opt.Memory = 64 << 20
-	}
-	f := &fileSource{opt: opt, roots: r, list: extsort.New(opt.TempDir, opt.Memory)}
+	f := &fileSource{opt: opt, roots: r, list: extsort.New(opt.TempDir, cmp.Or(opt.Memory, 64<<20))}
 	err := format.CheckField(opt.ClassField)
 	if err == nil {
 		err = f.walk(ctx)
@@ -203,14 +201,11 @@ func (f *fileSource) survey(ctx context.Context) error {
 	}
 	if f.opt.ClassField != "" {
 		f.classes = slices.Clone(f.opt.Classes)
-		var more []string
-		for c := range seen {
+		for _, c := range slices.Sorted(maps.Keys(seen)) {
 			if !slices.Contains(f.opt.Classes, c) {
-				more = append(more, c)
+				f.classes = append(f.classes, c)
 			}
 		}
-		slices.Sort(more)
-		f.classes = append(f.classes, more...)
 		f.classNo = make(map[string]int, len(f.classes))
 		for i, c := range f.classes {
 			f.classNo[c] = i
@@ -329,9 +324,7 @@ func (f *fileSource) Seek(ctx context.Context, cursor string) error {
 			f.stop()
 		}
 		f.at, f.peek = 0, nil
-		pull, stop := iter.Pull2(f.all())
-		f.next = func() (listed, error, bool) { return pull() }
-		f.stop = stop
+		f.next, f.stop = iter.Pull2(f.all())
 	}
 	for ; f.at < to; f.at++ {
 		if _, err := f.group(); err != nil {

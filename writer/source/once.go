@@ -24,21 +24,13 @@ import (
 // goroutine then waits until Read of r returns.
 func ReaderInput(ctx context.Context, r io.Reader, name string) (Input, error) {
 	s := newOnce(name, r)
-	var head [4]byte
-	n := 0
-	for n < len(head) {
-		got, err := s.ReadSome(ctx, head[n:], int64(n))
-		n += got
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return Input{}, fmt.Errorf("source: %s: %w", name, err)
-		}
+	head, err := io.ReadAll(io.LimitReader(&onceReader{ctx: ctx, of: s}, 4))
+	if err != nil {
+		return Input{}, fmt.Errorf("source: %s: %w", name, err)
 	}
 	for magic, ending := range map[string]string{
 		"\x1f\x8b": ".gz", "\x28\xb5\x2f\xfd": ".zst", "BZh": ".bz2", "\xfd7zX": ".xz", "\x04\x22\x4d\x18": ".lz4"} {
-		if strings.HasPrefix(string(head[:n]), magic) {
+		if strings.HasPrefix(string(head), magic) {
 			s.name += ending
 			break
 		}
@@ -77,19 +69,7 @@ func spool(ctx context.Context, r io.Reader, path string) error {
 	if err != nil {
 		return err
 	}
-	s := newOnce("", r)
-	buf := make([]byte, onceBuffer)
-	for off := int64(0); err == nil; {
-		var n int
-		n, err = s.ReadSome(ctx, buf, off)
-		off += int64(n)
-		if _, werr := f.Write(buf[:n]); werr != nil {
-			err = werr
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{f}, &onceReader{ctx: ctx, of: newOnce("", r)}, make([]byte, onceBuffer))
 	return errors.Join(err, f.Close())
 }
 
@@ -199,21 +179,29 @@ func (s *once) Delete(context.Context, string) error { return objstore.ErrReadOn
 // String implements objstore.Store.
 func (s *once) String() string { return s.name }
 
+// onceReader reads the stream from off on.
+type onceReader struct {
+	ctx context.Context
+	of  *once
+	off int64
+}
+
+func (r *onceReader) Read(p []byte) (int, error) {
+	n, err := r.of.ReadSome(r.ctx, p, r.off)
+	r.off += int64(n)
+	return n, err
+}
+
 // onceObject is the stream. Sources read it with ReadSome.
 type onceObject struct{ *once }
 
 // ReadAt implements objstore.Object.
 func (o onceObject) ReadAt(ctx context.Context, p []byte, off int64) error {
-	for len(p) > 0 {
-		n, err := o.ReadSome(ctx, p, off)
-		if p, off = p[n:], off+int64(n); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
+	_, err := io.ReadFull(&onceReader{ctx, o.once, off}, p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
 	}
-	return nil
+	return err
 }
 
 // Info implements objstore.Object.

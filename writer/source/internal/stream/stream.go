@@ -33,17 +33,18 @@ const (
 
 var names = [...]string{Gzip: "gzip", Zstd: "zstd", Bzip2: "bzip2", Xz: "xz", Lz4: "lz4"}
 
-// Suffixes lists the file name extensions of codings.
-var Suffixes = []string{".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4"}
-
-var codings = [...]Coding{Gzip, Zstd, Zstd, Bzip2, Xz, Lz4}
+// suffixes are the file name extensions of codings.
+var suffixes = []struct {
+	text   string
+	coding Coding
+}{{".gz", Gzip}, {".zst", Zstd}, {".zstd", Zstd}, {".bz2", Bzip2}, {".xz", Xz}, {".lz4", Lz4}}
 
 // CutSuffix returns the coding that a file's name implies, ignoring case, and the name without that
 // extension.
 func CutSuffix(name string) (rest string, coding Coding) {
-	for i, s := range Suffixes {
-		if n := len(name) - len(s); n > 0 && strings.EqualFold(name[n:], s) {
-			return name[:n], codings[i]
+	for _, s := range suffixes {
+		if n := len(name) - len(s.text); n > 0 && strings.EqualFold(name[n:], s.text) {
+			return name[:n], s.coding
 		}
 	}
 	return name, Plain
@@ -54,8 +55,8 @@ type Stream struct {
 	raw    *ranges
 	r      io.Reader
 	coding Coding
-	unzip  io.Closer
-	off    int64 // of decoded bytes
+	zstd   *zstd.Decoder // r, if it must be closed
+	off    int64         // of decoded bytes
 }
 
 // Open opens an object of size stored bytes at offset off of its decoded content. Everything before
@@ -71,53 +72,53 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 			s.raw.off = off
 		}
 	}
-	if err := s.raw.verify(); err != nil || coding == Plain {
-		if err != nil {
-			s.Close()
-			return nil, err
-		}
-		return s, nil
-	}
-	in := bufio.NewReaderSize(s.raw, buffer)
-	var err error
-	switch coding {
-	case Gzip:
-		var z *gzip.Reader
-		if z, err = gzip.NewReader(in); err == nil {
-			s.r, s.unzip = z, z
-		}
-	case Bzip2:
-		if _, err = in.Peek(1); err == nil { // an empty file is not a stream
-			s.r = bzip2.NewReader(in)
-		}
-	case Xz:
-		s.r, err = openXz(s.raw)
-	case Lz4:
-		if _, err = in.Peek(1); err == nil {
-			s.r = lz4.NewReader(in)
-		}
-	default:
-		var z *zstd.Decoder
-		if _, err = in.Peek(1); err == nil { // an empty file is not a frame
-			z, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-		}
-		if err == nil {
-			s.r, s.unzip = z, z.IOReadCloser()
-		}
+	err := s.raw.verify()
+	if err == nil && coding != Plain {
+		err = s.decode(off)
 	}
 	if err != nil {
-		err = s.fail(err)
 		s.Close()
-		return nil, err
-	}
-	if _, err := io.CopyN(io.Discard, s, off); err != nil {
-		s.Close()
-		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w: it has %d bytes, fewer than before", objstore.ErrChanged, s.off)
-		}
 		return nil, err
 	}
 	return s, nil
+}
+
+// decode opens the decoder and skips to an offset.
+func (s *Stream) decode(off int64) error {
+	in := bufio.NewReaderSize(s.raw, buffer)
+	_, err := in.Peek(1) // an empty file has no stream
+	if err == nil {
+		err = s.open(in)
+	}
+	if err != nil {
+		return s.fail(err)
+	}
+	if _, err = io.CopyN(io.Discard, s, off); errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: it has %d bytes, fewer than before", objstore.ErrChanged, s.off)
+	}
+	return err
+}
+
+// open sets the decoder of in.
+func (s *Stream) open(in *bufio.Reader) (err error) {
+	var r io.Reader
+	switch s.coding {
+	case Gzip:
+		r, err = gzip.NewReader(in)
+	case Bzip2:
+		r = bzip2.NewReader(in)
+	case Xz:
+		r, err = openXz(in)
+	case Lz4:
+		r = lz4.NewReader(in)
+	default:
+		s.zstd, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		r = s.zstd
+	}
+	if err == nil {
+		s.r = r
+	}
+	return err
 }
 
 // Read implements io.Reader. The error of a truncated file or of a checksum that does not match
@@ -153,8 +154,8 @@ func (s *Stream) fail(err error) error {
 
 // Close stops reading and waits for the requests in flight.
 func (s *Stream) Close() {
-	if s.unzip != nil {
-		s.unzip.Close()
+	if s.zstd != nil {
+		s.zstd.Close()
 	}
 	s.raw.close()
 }
