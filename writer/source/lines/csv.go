@@ -111,13 +111,7 @@ func lineEnd(b []byte) int { return bytes.IndexByte(b, '\n') + 1 }
 
 // trimEnd removes the line end.
 func trimEnd(b []byte) []byte {
-	if n := len(b); n > 0 && b[n-1] == '\n' {
-		b = b[:n-1]
-	}
-	if n := len(b); n > 0 && b[n-1] == '\r' {
-		b = b[:n-1]
-	}
-	return b
+	return bytes.TrimSuffix(bytes.TrimSuffix(b, newline), []byte("\r"))
 }
 
 var newline = []byte{'\n'}

@@ -234,13 +234,7 @@ func (u *cutter) rows(c *chunk) (bool, error) {
 			at.row++
 		}
 	}
-	if len(c.spans) == 0 {
-		u.take(nil, pos)
-	} else {
-		u.take(c, pos)
-	}
-	u.at = at
-	return true, nil
+	return u.took(c, pos, at), nil
 }
 
 // row finds the end of the row at the beginning of b, whose first quote is at quote. s.end is 0 if
@@ -306,12 +300,7 @@ func (u *cutter) records(c *chunk) (bool, error) {
 		c.spans = append(c.spans, span{begin: pos, end: end, line: at.line, row: at.row, lines: 1})
 		at.off, at.line, at.row, pos = at.off+int64(end-pos), at.line+1, at.row+1, end
 	}
-	if pos == 0 {
-		return false, nil
-	}
-	u.take(c, pos)
-	u.at = at
-	return true, nil
+	return u.took(c, pos, at), nil
 }
 
 // elements cuts whole elements of a list. It returns false if there is none yet. Where the brackets
@@ -383,7 +372,8 @@ func (u *cutter) unclosed() error {
 	return corruptf("the list is not closed: the file is cut off after element %d", u.at.row-1)
 }
 
-// took moves pos bytes to the chunk.
+// took moves the bytes before at, of which there are pos, to the chunk, or drops them if it has no
+// row. It returns false if there are none.
 func (u *cutter) took(c *chunk, pos int, at place) bool {
 	if pos == 0 {
 		return false

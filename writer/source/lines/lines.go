@@ -66,12 +66,10 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 
 // share makes neighbouring files with the same header share it.
 func (s *lineSource) share() {
-	var last *textFile
-	for _, f := range s.files {
-		if last != nil && slices.Equal(last.header, f.header) {
+	for i, f := range s.files[1:] {
+		if last := s.files[i]; slices.Equal(last.header, f.header) {
 			f.header = last.header
 		}
-		last = f
 	}
 }
 

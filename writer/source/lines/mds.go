@@ -307,13 +307,8 @@ func (u *cutter) shardEnd() error {
 
 // mdsSample parses a sample.
 func (p *parser) mdsSample(c *chunk, b []byte) error {
+	p.open(c.of)
 	columns := c.of.shard.Columns
-	if p.file != c.of {
-		p.file, p.cells = c.of, p.cells[:0]
-		for _, col := range columns {
-			p.cells = append(p.cells, p.find(col.Name))
-		}
-	}
 	lead := int64(0)
 	for i := range columns {
 		if columns[i].Size == 0 {

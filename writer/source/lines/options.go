@@ -1,6 +1,7 @@
 package lines
 
 import (
+	"cmp"
 	"runtime"
 	"slices"
 	"strings"
@@ -56,15 +57,8 @@ const (
 )
 
 func (o Options) filled() (Options, error) {
-	if o.MaxLine == 0 {
-		o.MaxLine = defaultMaxLine
-	}
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	if o.chunk == 0 {
-		o.chunk = chunkSize
-	}
+	o.MaxLine, o.chunk = cmp.Or(o.MaxLine, defaultMaxLine), cmp.Or(o.chunk, chunkSize)
+	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	if o.MaxLine < 0 || o.Workers < 0 {
 		return o, writer.Optionf("lines of %d bytes and %d workers: give positive numbers", o.MaxLine, o.Workers)
 	}

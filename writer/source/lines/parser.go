@@ -83,11 +83,10 @@ func (p *parser) reset() {
 
 // finish adds the current row to the chunk, unless a filter drops it.
 func (p *parser) finish(c *chunk, at, after place, err error) {
-	if err != nil {
-		c.add(at.line, after, err)
-		return
+	if err == nil {
+		err = p.constants(c)
 	}
-	if err := p.constants(c); err != nil {
+	if err != nil {
 		c.add(at.line, after, err)
 		return
 	}
@@ -240,7 +239,7 @@ func (p *parser) names() string {
 
 // field converts the value of a column to a field.
 func (p *parser) field(c *chunk, col *column) error {
-	ext, data := extText, col.v.b
+	ext, data := extensionOf[col.v.kind], col.v.b
 	switch col.v.kind {
 	case kindInteger:
 		if col.class {
@@ -250,18 +249,7 @@ func (p *parser) field(c *chunk, col *column) error {
 		if col.class && digitsOnly(data) {
 			ext = extClass
 		}
-	case kindObject:
-		ext = extJSON
-	case kindBytes:
-		ext = extBytes
-	case kindJPEG:
-		ext = extJPEG
-	case kindPNG:
-		ext = extPNG
-	case kindArray:
-		ext = extNumpy
 	case kindList:
-		ext = extJSON
 		if p.array.read(data) {
 			if p.array.size() > maxArray {
 				return fmt.Errorf("%w: column %s: an array of %d bytes", format.ErrTooLarge, quoted(col.name), p.array.size())
@@ -282,12 +270,7 @@ func (p *parser) field(c *chunk, col *column) error {
 
 // csvRow parses the cells of a row.
 func (p *parser) csvRow(c *chunk, b []byte) error {
-	if p.file != c.of {
-		p.file, p.cells = c.of, p.cells[:0]
-		for _, name := range c.of.header {
-			p.cells = append(p.cells, p.find(name))
-		}
-	}
+	p.open(c.of)
 	row := cells{b: trimEnd(b), comma: c.of.comma}
 	n := 0
 	for ; !row.over; n++ {

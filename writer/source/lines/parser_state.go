@@ -58,6 +58,17 @@ func (p *parser) add(name string) *column {
 	return c
 }
 
+// open finds the columns of a file's header.
+func (p *parser) open(f *textFile) {
+	if p.file == f {
+		return
+	}
+	p.file, p.cells = f, p.cells[:0]
+	for _, name := range f.header {
+		p.cells = append(p.cells, p.find(name))
+	}
+}
+
 // forget bounds the cache when lines have ever new names: it drops those that no option names. It
 // is called between rows.
 func (p *parser) forget() {

@@ -84,15 +84,8 @@ func (v value) number() (float64, bool) {
 
 // digitsOnly reports whether a cell is an integer.
 func digitsOnly(b []byte) bool {
-	if len(b) > 0 && b[0] == '-' {
-		b = b[1:]
-	}
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(b) > 0
+	b = bytes.TrimPrefix(b, []byte("-"))
+	return len(b) > 0 && skipDigits(b, 0) == len(b)
 }
 
 // value converts v to the attribute.
