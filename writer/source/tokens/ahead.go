@@ -3,7 +3,6 @@ package tokens
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
 	"time"
 
@@ -174,12 +173,4 @@ func (a *ahead) reset() {
 		a.cancel = nil
 	}
 	a.queue, a.waiting = nil, 0
-}
-
-// noEOF converts io.EOF where the end is unexpected.
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

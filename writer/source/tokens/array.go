@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/damage"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
@@ -203,9 +204,6 @@ func (a *array) dropped() int64 {
 // openIndex reads the header of the index that a names, and makes a the .bin file.
 func (a *array) openIndex(ctx context.Context) (err error) {
 	x := &index{File: a.File}
-	corrupt := func(msg string, args ...any) error {
-		return fmt.Errorf("%w: "+msg, append([]any{format.ErrCorrupt}, args...)...)
-	}
 	obj, err := x.Open(ctx)
 	if err != nil {
 		return err
@@ -217,9 +215,9 @@ func (a *array) openIndex(ctx context.Context) (err error) {
 	}
 	switch {
 	case !strings.HasPrefix(string(head), indexMagic):
-		return corrupt("it is not an index of Megatron, version 1")
+		return damage.Errorf("it is not an index of Megatron, version 1")
 	case int64(len(head)) < indexHeader:
-		return corrupt("its header is truncated")
+		return damage.Errorf("its header is truncated")
 	}
 	le := binary.LittleEndian
 	if version := le.Uint64(head[9:]); version != 1 {
@@ -228,19 +226,19 @@ func (a *array) openIndex(ctx context.Context) (err error) {
 	if code := head[17]; code == 6 || code == 7 {
 		return fmt.Errorf("its elements are floating-point numbers, not token ids")
 	} else if int(code) >= len(indexTypes) || indexTypes[code] == 0 {
-		return corrupt("its type has the code %d, which is none", code)
+		return damage.Errorf("its type has the code %d, which is none", code)
 	} else {
 		a.layout = layout{DType: indexTypes[code]}
 	}
 	sequences, bounds := le.Uint64(head[18:]), le.Uint64(head[26:])
 	rest := uint64(x.Info.Size - indexHeader)
 	if sequences > rest/12 || bounds == 0 || bounds > (rest-12*sequences)/8 {
-		return corrupt("its header says %d sequences and %d bounds of documents, and %d bytes follow it: it is cut off, or no index", sequences, bounds, rest)
+		return damage.Errorf("its header says %d sequences and %d bounds of documents, and %d bytes follow it: it is cut off, or no index", sequences, bounds, rest)
 	}
 	if more := rest - 12*sequences - 8*bounds; more == sequences && more > 0 {
 		return fmt.Errorf("it has a mode for each sequence, as of multimodal data, which pack does not read")
 	} else if more > 0 {
-		return corrupt("%d bytes follow it", more)
+		return damage.Errorf("%d bytes follow it", more)
 	}
 	x.sequences, x.documents = int64(sequences), int64(bounds)-1
 	x.lengths = table{of: x, at: indexHeader, width: 4, n: x.sequences}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"sort"
 	"strconv"
 
@@ -264,11 +263,9 @@ func (a *arraySource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("tokens: there is no part %d of %d: parts count from 0", part, parts)
 	}
+	n := a.before[len(a.arrays)]
 	first := func(part int) int64 { // the least i of the part: ⌈part × n ÷ parts⌉
-		high, low := bits.Mul64(uint64(part), uint64(a.before[len(a.arrays)]))
-		low, carry := bits.Add64(low, uint64(parts-1), 0)
-		i, _ := bits.Div64(high+carry, low, uint64(parts))
-		return int64(i)
+		return n - inputs.MulDiv(n, int64(parts-part), int64(parts))
 	}
 	a.begin, a.end = first(part), first(part+1)
 	a.goTo(a.begin)

@@ -45,13 +45,13 @@ type content struct {
 	size    int64
 }
 
-// open streams the payload from its beginning.
-func (c *content) open() (io.Reader, func(), error) {
-	r, err := c.payload.Open(c.ctx)
-	if err != nil {
-		return nil, nil, err
+// streamed is a payload that is read while its ids are used; in is nil for one in memory.
+type streamed struct{ in io.ReadCloser }
+
+func (s *streamed) close() {
+	if s.in != nil {
+		s.in.Close()
 	}
-	return r, func() { r.Close() }, nil
 }
 
 // openDocument finds the tokens of a sample. Errors are found before its first token is used, and
@@ -131,60 +131,57 @@ func (j *joinSource) openIDs(c *content) (r idReader, n int64, err error) {
 	}
 	first := c.data
 	if c.payload != nil {
-		in, done, err := c.open()
+		in, err := c.payload.Open(c.ctx)
 		if err != nil {
 			return nil, 0, err
 		}
 		first = make([]byte, 1)
 		_, err = io.ReadFull(in, first)
-		done()
+		in.Close()
 		if err != nil {
 			return nil, 0, err
 		}
 	}
-	if first[0] == npy.Magic[0] {
-		return j.openArray(c)
+	array := first[0] == npy.Magic[0]
+	open := func() (idReader, int64, error) {
+		if array {
+			return j.openArray(c)
+		}
+		return j.openList(c)
 	}
-	return openList(c, j.opt.DType)
+	r, n, err = open()
+	if err != nil || n >= 0 {
+		return r, n, err
+	}
+	n, err = r.count()
+	r.close()
+	if err == nil {
+		r, _, err = open()
+	}
+	return r, n, err
 }
 
 // arrayReader reads a .npy file.
 type arrayReader struct {
+	streamed
 	from layout
 	to   DType
 	data []byte // remaining ids, in memory
-	in   io.Reader
-	done func()
 	buf  []byte
 	left int64 // remaining ids of in
 }
 
-// openArray reads the header, and validates all ids before the first is used if some may not fit.
-func (j *joinSource) openArray(c *content) (idReader, int64, error) {
-	r, n, err := j.newArrayReader(c)
-	if err != nil || r.from.sure(r.to) {
-		return r, n, err
-	}
-	_, err = r.count()
-	r.close()
-	if err != nil {
-		return nil, 0, err
-	}
-	r, n, err = j.newArrayReader(c)
-	return r, n, err
-}
-
-func (j *joinSource) newArrayReader(c *content) (r *arrayReader, n int64, err error) {
-	in, done := io.Reader(nil), func() {}
+// openArray reads the header. n is the number of ids, or -1 if one may not fit.
+func (j *joinSource) openArray(c *content) (_ idReader, n int64, err error) {
+	r := &j.array
+	*r = arrayReader{to: j.opt.DType, buf: r.buf}
 	var h npy.Header
 	var begin int64
 	if c.payload == nil {
 		h, begin, err = j.headerOf(c.data)
-	} else if in, done, err = c.open(); err == nil {
-		h, begin, err = readHeader(in, c.size)
+	} else if r.in, err = c.payload.Open(c.ctx); err == nil {
+		h, begin, err = readHeader(r.in, c.size)
 	}
-	r = &j.array
-	*r = arrayReader{to: j.opt.DType, in: in, done: done, buf: r.buf}
 	if err == nil {
 		r.from, err = layoutOf(&h)
 	}
@@ -192,13 +189,14 @@ func (j *joinSource) newArrayReader(c *content) (r *arrayReader, n int64, err er
 		r.left, err = documentLength(&h, c.size-begin)
 	}
 	if err != nil {
-		if done != nil {
-			done()
-		}
+		r.close()
 		return nil, 0, err
 	}
 	if c.payload == nil {
 		r.data = c.data[begin:]
+	}
+	if !r.from.sure(r.to) {
+		return r, -1, nil
 	}
 	return r, r.left, nil
 }
@@ -284,21 +282,24 @@ func (r *arrayReader) append(dst []byte, n int64) (out []byte, err error) {
 	return dst, nil
 }
 
-func (r *arrayReader) count() (n int64, err error) {
-	var buf []byte
-	total := r.left
-	for n < total {
-		some := min(total-n, 32<<10)
-		if buf, err = r.append(buf[:0], some); err != nil {
-			var m *misfit
-			if errors.As(err, &m) {
-				m.at += n
-			}
-			return n, err
-		}
-		n += some
+func (r *arrayReader) count() (int64, error) {
+	n, err := readOver(r, r.left)
+	var m *misfit
+	if errors.As(err, &m) {
+		m.at += n
 	}
-	return n, nil
+	return n, err
 }
 
-func (r *arrayReader) close() { r.done() }
+// readOver reads n ids, and returns how many it read without an error.
+func readOver(r idReader, n int64) (done int64, err error) {
+	var buf []byte
+	for done < n {
+		some := min(n-done, 32<<10)
+		if buf, err = r.append(buf[:0], some); err != nil {
+			return done, err
+		}
+		done += some
+	}
+	return done, nil
+}

@@ -31,10 +31,8 @@ var typeNames = [...]string{"", "uint8", "uint16", "uint32", "uint64", "int8", "
 
 // ParseDType parses a name such as uint16.
 func ParseDType(name string) (DType, error) {
-	for i, n := range typeNames {
-		if n == name && i > 0 {
-			return DType(i), nil
-		}
+	if i := slices.Index(typeNames[:], name); i > 0 {
+		return DType(i), nil
 	}
 	return 0, fmt.Errorf("type %q: use uint8, uint16, uint32, uint64, int8, int16, int32 or int64", name)
 }

@@ -238,7 +238,10 @@ func (j *joinSource) Seek(ctx context.Context, cursor string) error {
 		return nil
 	}
 	if err := j.nextDocument(ctx); err != nil {
-		return fmt.Errorf("tokens: cursor %q: its document can no longer be read: %w", cursor, noEOF(err))
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("tokens: cursor %q: its document can no longer be read: %w", cursor, err)
 	}
 	if j.doc == nil || token >= j.doc.tokens {
 		j.closeDocument()
@@ -250,15 +253,9 @@ func (j *joinSource) Seek(ctx context.Context, cursor string) error {
 // skip reads over tokens.
 func (j *joinSource) skip(n int64) error {
 	d := j.doc
-	ids := min(n, d.tokens-int64(len(j.opt.Separator)))
-	var buf []byte
-	for done := int64(0); done < ids; {
-		some := min(ids-done, 32<<10)
-		var err error
-		if buf, err = d.reader.append(buf[:0], some); err != nil {
-			return fmt.Errorf("tokens: document %q, at token %d: %w", d.key, done, err)
-		}
-		done += some
+	done, err := readOver(d.reader, min(n, d.tokens-int64(len(j.opt.Separator))))
+	if err != nil {
+		return fmt.Errorf("tokens: document %q, at token %d: %w", d.key, done, err)
 	}
 	d.at = n
 	return nil

@@ -11,39 +11,22 @@ import (
 
 // listReader parses a JSON list of integers.
 type listReader struct {
-	to   DType
-	in   io.Reader
-	done func()
-	buf  []byte
-	i    int // bytes of buf that were consumed
-	end  bool
-	at   int64 // elements parsed
+	streamed
+	to  DType
+	buf []byte
+	i   int // bytes of buf that were consumed
+	end bool
+	at  int64 // elements parsed
 }
 
-// openList parses the list once to count and to validate it before its first id is used.
-func openList(c *content, to DType) (idReader, int64, error) {
-	r, err := newListReader(c, to)
-	if err != nil {
-		return nil, 0, err
+// openList begins to parse a list. n is -1: ids may not fit.
+func (j *joinSource) openList(c *content) (_ idReader, n int64, err error) {
+	r := &listReader{to: j.opt.DType, buf: c.data, end: c.payload == nil}
+	if c.payload != nil {
+		r.in, err = c.payload.Open(c.ctx)
+		r.buf = make([]byte, 0, 64<<10)
 	}
-	n, err := r.count()
-	r.close()
-	if err != nil {
-		return nil, 0, err
-	}
-	r, err = newListReader(c, to)
-	return r, n, err
-}
-
-func newListReader(c *content, to DType) (*listReader, error) {
-	if c.payload == nil {
-		return &listReader{to: to, buf: c.data, end: true, done: func() {}}, nil
-	}
-	in, done, err := c.open()
-	if err != nil {
-		return nil, err
-	}
-	return &listReader{to: to, in: in, buf: make([]byte, 0, 64<<10), done: done}, nil
+	return r, -1, err
 }
 
 // peek returns the next byte, or io.EOF.
@@ -182,5 +165,3 @@ func (r *listReader) count() (n int64, err error) {
 		n++
 	}
 }
-
-func (r *listReader) close() { r.done() }

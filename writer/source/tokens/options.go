@@ -1,8 +1,10 @@
 package tokens
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/shardtool/shardtool/writer"
 )
@@ -32,10 +34,8 @@ func (r Remainder) String() string { return remainderNames[r] }
 
 // ParseRemainder parses keep, pad or drop.
 func ParseRemainder(name string) (Remainder, error) {
-	for i, n := range remainderNames {
-		if n == name {
-			return Remainder(i), nil
-		}
+	if i := slices.Index(remainderNames[:], name); i >= 0 {
+		return Remainder(i), nil
 	}
 	return 0, fmt.Errorf("remainder %q: use keep, pad or drop", name)
 }
@@ -127,9 +127,7 @@ type JoinOptions struct {
 const MaxJoinLength = 1 << 24
 
 func (o JoinOptions) filled() (JoinOptions, error) {
-	if o.DType == 0 {
-		o.DType = Int32
-	}
+	o.DType = cmp.Or(o.DType, Int32)
 	switch {
 	case o.Length < 1 || o.Length > MaxJoinLength:
 		return o, writer.Optionf("length: %d tokens: give 1 to %d", o.Length, MaxJoinLength)

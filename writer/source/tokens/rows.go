@@ -26,12 +26,10 @@ func (a *array) surveyRows(ctx context.Context, obj objstore.Object) error {
 	if err != nil {
 		return err
 	}
-	a.data = n
-	r, err := rowsOf(&h, a.Info.Size-n)
-	if err != nil {
+	if a.form, err = rowsOf(&h, a.Info.Size-n); err != nil {
 		return err
 	}
-	a.form, a.length = r, r.size
+	a.data, a.length = n, a.form.size
 	a.row, a.rows, a.samples = h.Shape[1:], h.Shape[0], h.Shape[0]
 	return nil
 }
