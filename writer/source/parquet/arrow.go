@@ -39,15 +39,6 @@ type arrowReader struct {
 	dictSizes int64
 }
 
-// protect runs f, and returns the error of the store where there is one.
-func (a *arrowReader) protect(f func() error) error {
-	err := protect(f)
-	if a.at.err != nil {
-		return a.at.err
-	}
-	return err
-}
-
 // restart begins with the schema.
 func (a *arrowReader) restart() (*arrow.Schema, error) {
 	a.next, a.dictSizes = 0, 0

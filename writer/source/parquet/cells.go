@@ -161,7 +161,7 @@ func cellOf(arr arrow.Array, i int) (arrow.Array, int) {
 }
 
 // loadCell takes the value of a row. Lists and structs are read when their field is made.
-func (c *column) loadCell(row int) error {
+func (c *column) loadCell(row int) {
 	arr, i := cellOf(c.cells, row)
 	c.null = arr == nil
 	switch {
@@ -183,17 +183,10 @@ func (c *column) loadCell(row int) error {
 			}
 		}
 	}
-	return nil
 }
 
 // cellValue returns a value that is not null. The array owns its bytes.
 func cellValue(arr arrow.Array, i int) value {
-	text := func(s string) value {
-		if s == "" {
-			return value{b: []byte{}}
-		}
-		return value{b: unsafe.Slice(unsafe.StringData(s), len(s))}
-	}
 	switch a := arr.(type) {
 	case *array.Boolean:
 		if a.Value(i) {
@@ -222,19 +215,13 @@ func cellValue(arr arrow.Array, i int) value {
 		return value{u: uint64(math.Float32bits(a.Value(i)))}
 	case *array.Float64:
 		return value{u: math.Float64bits(a.Value(i))}
-	case *array.String:
-		return text(a.Value(i))
-	case *array.LargeString:
-		return text(a.Value(i))
-	case *array.StringView:
-		return text(a.Value(i))
-	case *array.Binary:
-		return value{b: a.Value(i)}
-	case *array.LargeBinary:
-		return value{b: a.Value(i)}
-	case *array.BinaryView:
-		return value{b: a.Value(i)}
-	case *array.FixedSizeBinary:
+	case interface{ Value(int) string }: // String, LargeString, StringView
+		s := a.Value(i)
+		if s == "" {
+			return value{b: []byte{}}
+		}
+		return value{b: unsafe.Slice(unsafe.StringData(s), len(s))}
+	case interface{ Value(int) []byte }: // Binary, LargeBinary, BinaryView, FixedSizeBinary
 		return value{b: a.Value(i)}
 	case *array.Decimal128:
 		return bigValue(a.Value(i).BigInt(), 16)
@@ -382,14 +369,8 @@ func (s *shredder) value(n *node, arr arrow.Array, i int, rep int16) {
 	switch n.shape {
 	case shapeScalar:
 		s.none(n, rep, n.def)
-		e := s.parts[n.first-s.first]
 		v := cellValue(arr, i)
-		if v.b == nil {
-			e.nums = append(e.nums, v.u)
-			return
-		}
-		e.bytes = append(e.bytes, v.b...)
-		e.ends = append(e.ends, len(e.bytes))
+		s.parts[n.first-s.first].put(v)
 		s.size += len(v.b)
 	case shapeStruct:
 		if len(n.kids) == 0 {

@@ -5,11 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 
 	pq "github.com/apache/arrow/go/v17/parquet"
-	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"github.com/shardtool/shardtool/format"
@@ -79,6 +77,15 @@ func (r *readerAt) ReadAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// protect runs f, and returns the error of the store where there is one.
+func (r *readerAt) protect(f func() error) error {
+	err := protect(f)
+	if r.err != nil {
+		return r.err
+	}
+	return err
 }
 
 // readFooter reads and checks the footer of a file of size bytes.
@@ -214,9 +221,4 @@ func uncounted(meta *metadata.FileMetaData) int64 {
 		return 100
 	}
 	return 0
-}
-
-// openFile opens the library's reader with a footer that was read before.
-func openFile(r *readerAt, size int64, meta *metadata.FileMetaData) (*file.Reader, error) {
-	return file.NewParquetReader(io.NewSectionReader(r, 0, size), file.WithMetadata(meta))
 }

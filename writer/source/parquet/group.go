@@ -217,18 +217,16 @@ func (g *group) names(row int64) (origin, key string) {
 
 // load reads the column's value of the next row, which is row number row.
 func (c *column) load(row int64) (err error) {
-	if c.constant {
-		return nil
-	}
-	if c.node == nil {
-		c.null = true
-		return nil
-	}
-	if c.cells != nil {
-		return c.loadCell(int(row))
-	}
 	def := int16(0)
 	switch {
+	case c.constant:
+		return nil
+	case c.node == nil:
+		c.null = true
+		return nil
+	case c.cells != nil:
+		c.loadCell(int(row))
+		return nil
 	case c.node.shape == shapeScalar:
 		_, def, c.v, err = c.leaves[0].next()
 	case c.form == formFile:
@@ -262,9 +260,6 @@ func (c *column) loadFile() (def int16, err error) {
 		}
 		def = max(def, d)
 		if d >= part.n.def && !part.n.isNull() {
-			if v.b == nil {
-				v.b = []byte{}
-			}
 			*part.dst = v
 		}
 	}
@@ -280,9 +275,7 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.path, Row: row + 1, Err: err, LeaveOut: wanted}
 	}
 	if g.bad == nil {
-		if err := g.load(); err != nil {
-			g.bad = err
-		}
+		g.bad = g.load()
 	}
 	if g.bad != nil {
 		g.row++

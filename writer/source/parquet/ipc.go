@@ -73,7 +73,7 @@ func prefix(b []byte) (size, length int64) {
 // messages lists the messages of a file: its schema, then dictionaries and records in order.
 func messages(r *readerAt, size int64) (list []message, err error) {
 	l := &ipcList{r: r, size: size}
-	err = protect(func() error {
+	err = r.protect(func() error {
 		head, err := l.bytes(0, min(size, 8))
 		switch {
 		case err != nil:
@@ -87,9 +87,6 @@ func messages(r *readerAt, size int64) (list []message, err error) {
 		}
 		return err
 	})
-	if r.err != nil {
-		err = r.err
-	}
 	return list, err
 }
 

@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,22 +21,14 @@ const batch = 128
 // leaf reads the values of one column chunk with their levels. A value is valid until the next one
 // is read.
 type leaf struct {
-	col            *schema.Column
 	maxDef, maxRep int16
 	pages          *pageReader
 	rd             file.ColumnChunkReader
 	read           func(n int64) (total int64, values int, err error)
+	value          func(i int) value // of the batch; byte strings are not nil
 
 	n, at, vat int
 	defs, reps [batch]int16
-	i32        []int32
-	i64        []int64
-	i96        []pq.Int96
-	f32        []float32
-	f64        []float64
-	bools      []bool
-	bytes      []pq.ByteArray
-	fixed      []pq.FixedLenByteArray
 }
 
 // scratch is a pool that the library needs for skipping, which this package does not use.
@@ -43,25 +36,35 @@ var scratch = sync.Pool{New: func() any { return memory.NewResizableBuffer(memor
 
 // newLeaf returns a leaf that reads pages.
 func newLeaf(col *schema.Column, pages *pageReader) *leaf {
-	l := &leaf{col: col, maxDef: col.MaxDefinitionLevel(), maxRep: col.MaxRepetitionLevel(), pages: pages}
+	l := &leaf{maxDef: col.MaxDefinitionLevel(), maxRep: col.MaxRepetitionLevel(), pages: pages}
 	l.rd = file.NewColumnReader(col, pages, memory.DefaultAllocator, &scratch)
 	switch rd := l.rd.(type) {
 	case *file.Int32ColumnChunkReader:
-		readInto(l, rd, &l.i32)
+		readInto(l, rd, func(v *int32) value { return value{u: uint64(uint32(*v))} })
 	case *file.Int64ColumnChunkReader:
-		readInto(l, rd, &l.i64)
+		readInto(l, rd, func(v *int64) value { return value{u: uint64(*v)} })
 	case *file.Int96ColumnChunkReader:
-		readInto(l, rd, &l.i96)
+		readInto(l, rd, func(v *pq.Int96) value { return value{b: v[:]} })
 	case *file.Float32ColumnChunkReader:
-		readInto(l, rd, &l.f32)
+		readInto(l, rd, func(v *float32) value { return value{u: uint64(math.Float32bits(*v))} })
 	case *file.Float64ColumnChunkReader:
-		readInto(l, rd, &l.f64)
+		readInto(l, rd, func(v *float64) value { return value{u: math.Float64bits(*v)} })
 	case *file.BooleanColumnChunkReader:
-		readInto(l, rd, &l.bools)
+		readInto(l, rd, func(v *bool) (out value) {
+			if *v {
+				out.u = 1
+			}
+			return out
+		})
 	case *file.ByteArrayColumnChunkReader:
-		readInto(l, rd, &l.bytes)
+		readInto(l, rd, func(v *pq.ByteArray) value {
+			if *v == nil {
+				return value{b: []byte{}}
+			}
+			return value{b: *v}
+		})
 	case *file.FixedLenByteArrayColumnChunkReader:
-		readInto(l, rd, &l.fixed)
+		readInto(l, rd, func(v *pq.FixedLenByteArray) value { return value{b: *v} })
 	}
 	return l
 }
@@ -71,10 +74,7 @@ func newLeaf(col *schema.Column, pages *pageReader) *leaf {
 func (l *leaf) fill() error {
 	l.n, l.at, l.vat = 0, 0, 0
 	if l.pages.inPage == 0 && !l.rd.HasNext() {
-		err := l.pages.err
-		if err == nil {
-			err = l.rd.Err()
-		}
+		err := cmp.Or(l.pages.err, l.rd.Err())
 		switch {
 		case err == nil && l.pages.values > 0:
 			return errors.New("it ends early")
@@ -114,12 +114,14 @@ func (l *leaf) fill() error {
 	return nil
 }
 
-// readInto makes l.read fill a batch of values of the type of the library's reader.
+// readInto makes l.read fill a batch of values of the type of the library's reader, and l.value
+// convert them.
 func readInto[T any](l *leaf, rd interface {
 	ReadBatch(n int64, values []T, defs, reps []int16) (total int64, read int, err error)
-}, values *[]T) {
-	*values = make([]T, batch)
-	l.read = func(n int64) (int64, int, error) { return rd.ReadBatch(n, *values, l.defs[:], l.reps[:]) }
+}, convert func(*T) value) {
+	values := make([]T, batch)
+	l.read = func(n int64) (int64, int, error) { return rd.ReadBatch(n, values, l.defs[:], l.reps[:]) }
+	l.value = func(i int) value { return convert(&values[i]) }
 }
 
 // next returns the next value with its levels. v is valid only if def is the maximum level.
@@ -159,29 +161,6 @@ func (l *leaf) inRow() (bool, error) {
 	return l.reps[l.at] > 0, nil
 }
 
-func (l *leaf) value(i int) value {
-	switch {
-	case l.bytes != nil:
-		return value{b: l.bytes[i]}
-	case l.i64 != nil:
-		return value{u: uint64(l.i64[i])}
-	case l.i32 != nil:
-		return value{u: uint64(uint32(l.i32[i]))}
-	case l.f32 != nil:
-		return value{u: uint64(math.Float32bits(l.f32[i]))}
-	case l.f64 != nil:
-		return value{u: math.Float64bits(l.f64[i])}
-	case l.fixed != nil:
-		return value{b: l.fixed[i]}
-	case l.bools != nil:
-		if l.bools[i] {
-			return value{u: 1}
-		}
-		return value{}
-	}
-	return value{b: l.i96[i][:]}
-}
-
 // maxCell is the maximum size of the values of a list or struct in one row, which is assembled in
 // memory.
 const maxCell = 256 << 20
@@ -209,7 +188,10 @@ func (e *entries) gather(l *leaf) error {
 			return errors.New("a row begins in the middle of a list")
 		}
 		if e.large = e.large || 20*len(e.defs)+len(e.bytes)+len(v.b) > maxCell; !e.large {
-			e.add(l, rep, def, v)
+			e.reps, e.defs = append(e.reps, rep), append(e.defs, def)
+			if def == l.maxDef {
+				e.put(v)
+			}
 		}
 		if more, err := l.inRow(); err != nil || !more {
 			return err
@@ -217,16 +199,14 @@ func (e *entries) gather(l *leaf) error {
 	}
 }
 
-func (e *entries) add(l *leaf, rep, def int16, v value) {
-	e.reps, e.defs = append(e.reps, rep), append(e.defs, def)
-	switch {
-	case def < l.maxDef:
-	case l.bytes != nil || l.fixed != nil || l.i96 != nil:
-		e.bytes = append(e.bytes, v.b...)
-		e.ends = append(e.ends, len(e.bytes))
-	default:
+// put adds a value that is not null.
+func (e *entries) put(v value) {
+	if v.b == nil {
 		e.nums = append(e.nums, v.u)
+		return
 	}
+	e.bytes = append(e.bytes, v.b...)
+	e.ends = append(e.ends, len(e.bytes))
 }
 
 // value returns value number i of those that are not null.

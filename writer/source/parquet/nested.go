@@ -1,6 +1,9 @@
 package parquet
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
@@ -29,11 +32,7 @@ func (a *assembly) json(dst []byte) ([]byte, error) {
 	return dst, a.err
 }
 
-func (a *assembly) fail(err error) {
-	if a.err == nil {
-		a.err = err
-	}
-}
+func (a *assembly) fail(err error) { a.err = cmp.Or(a.err, err) }
 
 // lead returns the first leaf of a node. The other leaves have the same levels.
 func (a *assembly) lead(n *node) *entries { return a.leaves[n.first-a.root.first] }
@@ -159,7 +158,7 @@ func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
 	count := len(e.nums) + len(e.ends)
 	switch {
 	case len(e.defs) == 1 && e.defs[0] < lists[0].elem: // empty
-	case count == 0 && len(lists) == 2 && !anyOther(e.defs, lists[1].def): // rows without columns
+	case count == 0 && len(lists) == 2 && !slices.ContainsFunc(e.defs, func(l int16) bool { return l != lists[1].def }): // rows without columns
 		dims[0] = len(e.defs)
 	case count != len(e.defs):
 		return dst, false
@@ -175,15 +174,6 @@ func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
 		dst = n.leaf.scalar.appendRaw(dst, v)
 	}
 	return dst, true
-}
-
-func anyOther(levels []int16, level int16) bool {
-	for _, l := range levels {
-		if l != level {
-			return true
-		}
-	}
-	return false
 }
 
 // rectangle computes the dimensions of nested lists from the repetition levels of their values. An

@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,10 +75,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parquet: %w", err)
 	}
-	if opt.PageMemory == 0 {
-		opt.PageMemory = defaultPageMemory
-	}
-	p := &rowSource{files: make([]*parquetFile, len(files)), pageMemory: opt.PageMemory}
+	p := &rowSource{files: make([]*parquetFile, len(files)), pageMemory: cmp.Or(opt.PageMemory, defaultPageMemory)}
 	const together = 8 // requests in flight, and footers in memory
 	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
 		f := &parquetFile{File: files[i]}
@@ -241,7 +239,7 @@ func (p *rowSource) openFile(ctx context.Context, f *parquetFile) error {
 		return err
 	}
 	p.open.uncounted = uncounted(meta)
-	p.open.reader, err = openFile(p.open.at, f.Info.Size, meta)
+	p.open.reader, err = file.NewParquetReader(io.NewSectionReader(p.open.at, 0, f.Info.Size), file.WithMetadata(meta))
 	return err
 }
 
@@ -353,18 +351,14 @@ func (p *rowSource) Split(part, parts int) error {
 	for _, u := range units {
 		at := place{file: u.file, group: u.group}
 		of := int(inputs.MulDiv(first, int64(parts), total))
-		switch {
-		case of == part && !found:
-			p.begin, found = at, true
-		case of > part && found:
+		if of > part && found {
 			p.end = at
-			p.at = p.begin
-			return nil
+			break
+		}
+		if of == part && !found {
+			p.begin, found = at, true
 		}
 		first += u.rows
-	}
-	if !found {
-		p.end = p.begin
 	}
 	p.at = p.begin
 	return nil

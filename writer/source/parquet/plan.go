@@ -319,32 +319,19 @@ func (c *column) setForm() {
 // extensions returns the possible extensions of the column's field. Which one a file has is known
 // only when it is read.
 func (c *column) extensions() []string {
-	switch c.form {
-	case formRaw:
-		switch c.first.leaf.scalar.class {
-		case classText:
-			return []string{"txt"}
-		case classJSON:
-			return []string{"json"}
-		case classBSON:
-			return []string{"bson"}
-		}
-		return []string{"bin"}
-	case formText:
-		if c.first.leaf.scalar.family() == "integer" && (c.labels != nil || fields.IsClass(c.name)) {
-			return []string{"cls"}
-		}
-		return []string{"txt"}
-	case formFile:
-		return []string{"bin"}
-	case formNumpy:
-		return []string{"npy", "json"}
-	case formScalar:
-		return []string{"npy"}
-	case formAbsent: // an empty field
-		return []string{"txt"}
+	switch {
+	case c.form == formRaw:
+		return []string{rawFields[c.first.leaf.scalar.class].extension}
+	case c.form == formText && c.first.leaf.scalar.family() == "integer" && (c.labels != nil || fields.IsClass(c.name)):
+		return []string{"cls"}
 	}
-	return []string{"json"}
+	return formExtensions[c.form]
+}
+
+// formExtensions are the extensions of the other forms.
+var formExtensions = map[form][]string{
+	formText: {"txt"}, formFile: {"bin"}, formNumpy: {"npy", "json"}, formScalar: {"npy"}, formJSON: {"json"},
+	formAbsent: {"txt"}, // an empty field
 }
 
 // kinds states what the fields of the columns contain.
@@ -404,13 +391,7 @@ func (c *column) kind(ext string) string {
 		}
 		return "npy"
 	case formRaw:
-		switch c.first.leaf.scalar.class {
-		case classText:
-			return "txt"
-		case classJSON:
-			return "json"
-		}
-		return "bytes"
+		return rawFields[c.first.leaf.scalar.class].kind
 	case formText:
 		switch s := c.first.leaf.scalar; {
 		case s.class == classUnsigned && s.bits == 64: // beyond the integers of arrays
@@ -511,7 +492,7 @@ func featuresOf(text string) map[string]json.RawMessage {
 
 // classLabels finds the columns of class numbers.
 func classLabels(features map[string]json.RawMessage) map[string][]string {
-	var out map[string][]string
+	out := map[string][]string{}
 	for name, raw := range features {
 		var feature struct {
 			Type  string   `json:"_type"`
@@ -519,9 +500,6 @@ func classLabels(features map[string]json.RawMessage) map[string][]string {
 		}
 		if json.Unmarshal(raw, &feature) != nil || feature.Type != "ClassLabel" || len(feature.Names) == 0 {
 			continue
-		}
-		if out == nil {
-			out = map[string][]string{}
 		}
 		out[name] = feature.Names
 	}

@@ -162,10 +162,13 @@ func (s scalar) family() string {
 	return classNames[s.class]
 }
 
-// raw reports whether values become fields unchanged.
-func (s scalar) raw() bool {
-	return s.class == classBinary || s.class == classText || s.class == classJSON || s.class == classBSON
+// rawFields are the classes whose values become fields unchanged, and what these are.
+var rawFields = map[class]struct{ extension, kind string }{
+	classBinary: {"bin", "bytes"}, classText: {"txt", "txt"}, classJSON: {"json", "json"}, classBSON: {"bson", "bytes"},
 }
+
+// raw reports whether values become fields unchanged.
+func (s scalar) raw() bool { return rawFields[s.class].kind != "" }
 
 // integer returns the value of an integer or boolean with its sign.
 func (s scalar) integer(v value) int64 {

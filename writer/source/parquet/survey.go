@@ -124,7 +124,7 @@ func (f *parquetFile) surveyArrow(ctx context.Context, obj objstore.Object) erro
 	}
 	in := &arrowReader{list: list, at: r}
 	var schema *arrow.Schema
-	if err := in.protect(func() error {
+	if err := r.protect(func() error {
 		schema, err = in.restart()
 		return err
 	}); err != nil {

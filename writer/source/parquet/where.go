@@ -45,15 +45,11 @@ func (f *filter) bind(c *column) error {
 	}
 	var ok bool
 	var err error
-	switch c.first.leaf.scalar.class {
-	case classInteger, classUnsigned:
-		if i := slices.Index(c.labels, f.Word); i >= 0 {
+	switch s := c.first.leaf.scalar; s.class {
+	case classInteger, classUnsigned, classHalf, classFloat, classDouble:
+		if i := slices.Index(c.labels, f.Word); i >= 0 && s.family() == "integer" {
 			f.Word = strconv.Itoa(i)
 		}
-		if f.with.n, ok = where.ParseNumber(f.Word); !ok {
-			return bad("compare it with a number")
-		}
-	case classHalf, classFloat, classDouble:
 		if f.with.n, ok = where.ParseNumber(f.Word); !ok {
 			return bad("compare it with a number")
 		}

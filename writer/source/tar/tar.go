@@ -100,9 +100,7 @@ type member struct {
 // member. Naming an archive twice is an error. The caller must close the source, and closes the
 // stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
-	if opt.MemberMemory == 0 {
-		opt.MemberMemory = defaultMemberMemory
-	}
+	opt.MemberMemory = cmp.Or(opt.MemberMemory, defaultMemberMemory)
 	if opt.MemberMemory < 0 {
 		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
 	}
