@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
@@ -94,50 +96,35 @@ func archivesSum(ctx context.Context, store objstore.Store, names []string) (str
 // indexAll reads several archives at once and sends their indexes in order.
 func (w *Writer) indexAll(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var work errgroup.Group
+	work.SetLimit(w.opt.Workers)
+	defer func() { // waits for every goroutine
+		cancel()
+		_ = work.Wait()
+	}()
 	type done struct {
 		a   *adopted
 		err error
 	}
-	ahead := make(chan chan done, w.opt.Workers)
-	turns := make(chan struct{}, w.opt.Workers)
-	ended := make(chan struct{})
-	defer func() { // waits for every goroutine
-		cancel()
-		for out := range ahead {
-			<-out
-		}
-		<-ended
-	}()
-	go func() {
-		defer close(ended)
-		defer close(ahead)
-		for _, name := range names {
-			out := make(chan done, 1)
-			select {
-			case ahead <- out:
-			case <-ctx.Done():
-				return
-			}
-			turns <- struct{}{}
-			go func() {
-				defer func() { <-turns }()
+	var ahead []chan done // of the archives that were begun, in order
+	for len(names) > 0 || len(ahead) > 0 {
+		for len(names) > 0 && len(ahead) < 2*w.opt.Workers {
+			name, out := names[0], make(chan done, 1)
+			names, ahead = names[1:], append(ahead, out)
+			work.Go(func() error {
 				a, err := w.indexOne(ctx, name)
 				out <- done{a, err}
-			}()
+				return nil
+			})
 		}
-	}()
-	for range names {
-		var d done
-		select {
-		case out := <-ahead:
-			d = <-out
-		case <-ctx.Done():
+		d := <-ahead[0]
+		ahead = ahead[1:]
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		}
-		if d.err != nil {
+		case d.err != nil:
 			return d.err
-		}
-		if d.a == nil {
+		case d.a == nil:
 			continue
 		}
 		for _, f := range d.a.index.Fields {

@@ -2,6 +2,7 @@
 package foreign
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -28,10 +29,8 @@ type Archive struct {
 // Read reads an archive of that many bytes, readSize at a time. full reports whether a block of
 // that many bytes and samples is complete. Errors have the offset in the archive.
 func Read(ctx context.Context, obj objstore.Object, size int64, readSize int, full func(size int64, samples int) bool) (*Archive, error) {
-	t := &foreignTar{
-		in:   archiveWindow{ctx: ctx, obj: obj, size: size, readSize: readSize},
-		full: full, names: map[string]string{}, keys: map[string]int64{},
-	}
+	in := bufio.NewReaderSize(io.NewSectionReader(readerAt{ctx, obj}, 0, size), max(readSize, tarblock.MaxForeignHeaders+2*tarRecord))
+	t := &foreignTar{ctx: ctx, in: in, size: size, full: full, names: map[string]string{}, keys: map[string]int64{}}
 	if err := t.read(); err != nil {
 		return nil, err
 	}
@@ -48,7 +47,10 @@ func Read(ctx context.Context, obj objstore.Object, size int64, readSize int, fu
 // directories, belong to the block around them.
 type foreignTar struct {
 	Archive
-	in    archiveWindow
+	ctx   context.Context
+	in    *bufio.Reader // with room for all headers of a member
+	off   int64         // of what in reads next
+	size  int64
 	block openBlock
 	full  func(size int64, samples int) bool
 
@@ -58,15 +60,17 @@ type foreignTar struct {
 	hasher sections.ShardHasher
 }
 
-// archiveWindow is the part of an archive that is in memory.
-type archiveWindow struct {
-	ctx      context.Context
-	obj      objstore.Object
-	size     int64
-	readSize int    // bytes of a read
-	buf      []byte // memory of window
-	window   []byte // the bytes read, from off on
-	off      int64
+// readerAt is an object as an io.ReaderAt.
+type readerAt struct {
+	ctx context.Context
+	obj objstore.Object
+}
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
+	if err := r.obj.ReadAt(r.ctx, p, off); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // openBlock is the block that members are being added to.
@@ -92,8 +96,8 @@ const tarRecord = 512
 func (t *foreignTar) read() error {
 	t.newBlock()
 	for {
-		if err := t.in.ctx.Err(); err != nil {
-			return context.Cause(t.in.ctx)
+		if err := t.ctx.Err(); err != nil {
+			return context.Cause(t.ctx)
 		}
 		e, err := t.entry()
 		if err != nil {
@@ -106,43 +110,26 @@ func (t *foreignTar) read() error {
 	if err := t.endSample(); err != nil {
 		return err
 	}
-	if err := t.endBlock(); err != nil {
-		return err
-	}
+	t.endBlock()
 	return t.checkEnd()
-}
-
-// peek reads until n bytes are in the window, or all that the archive has.
-func (t *archiveWindow) peek(n int) error {
-	if len(t.window) >= n || t.off+int64(len(t.window)) >= t.size {
-		return nil
-	}
-	have := len(t.window)
-	want := int(min(int64(max(n, t.readSize)), t.size-t.off))
-	if cap(t.buf) < want {
-		t.buf = append(make([]byte, 0, want), t.window...)
-	} else {
-		copy(t.buf[:have], t.window) // towards the front
-	}
-	t.window = t.buf[:want]
-	return t.obj.ReadAt(t.ctx, t.window[have:], t.off+int64(have))
 }
 
 // entry reads the next entry. At the end of the archive its Type is 0, and the end is not consumed.
 func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 	need := tarRecord
 	for need > 0 {
-		if err := t.in.peek(need); err != nil {
+		p, err := t.in.Peek(need)
+		if err != nil && err != io.EOF {
 			return e, err
 		}
-		if len(t.in.window) == 0 {
-			return e, format.At(t.in.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		if len(p) == 0 {
+			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
-		if len(t.in.window) < need {
-			return e, format.At(t.in.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		if len(p) < need {
+			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
-		if e, need, err = tarblock.ReadForeignEntry(t.in.window); err != nil {
-			return e, moved(err, t.in.off)
+		if e, need, err = tarblock.ReadForeignEntry(p); err != nil {
+			return e, moved(err, t.off)
 		}
 	}
 	switch e.Type {
@@ -154,7 +141,7 @@ func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 		t.take(int(e.Payload))
 		return e, nil
 	}
-	return e, format.At(t.in.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
+	return e, format.At(t.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
 		format.ErrName, e.Name, typeName(e.Type)))
 }
 
@@ -185,20 +172,18 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 	name, ok := t.names[string(field)]
 	if !ok {
 		if err := format.CheckField(string(field)); err != nil {
-			return format.At(t.in.off, err)
+			return format.At(t.off, err)
 		}
 		name = string(field)
 		t.names[name] = name
 	}
-	start := t.in.off
+	start := t.off
 	if t.sample.key != string(key) || len(t.sample.fields) == 0 {
 		if err := t.endSample(); err != nil {
 			return err
 		}
 		if t.block.open > 0 && t.block.count > 0 && t.full(t.block.open, int(t.block.count)) {
-			if err := t.endBlock(); err != nil {
-				return err
-			}
+			t.endBlock()
 		}
 		if err := t.beginSample(string(key), e); err != nil {
 			return err
@@ -208,16 +193,16 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 		return format.At(start, fmt.Errorf("%w field %.256q in sample %.256q: rename a member, or pack the archive", format.ErrDuplicate, field, key))
 	}
 	end := e.Payload + e.Size + (tarRecord-e.Size%tarRecord)%tarRecord
-	if end < 0 || end > t.in.size-start {
+	if end < 0 || end > t.size-start {
 		return format.At(start, fmt.Errorf("%w: member %.256q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
 	}
 	t.sample.fields = append(t.sample.fields, format.FieldSize{Name: name, Size: e.Size})
 	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.block.begin))
 	for left := end; left > 0; {
-		if err := t.in.peek(int(min(left, int64(t.in.readSize)))); err != nil {
+		n := int(min(left, int64(t.in.Size())))
+		if _, err := t.in.Peek(n); err != nil {
 			return err
 		}
-		n := int(min(left, int64(len(t.in.window))))
 		t.take(n)
 		left -= int64(n)
 	}
@@ -227,13 +212,13 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 // beginSample begins a sample, whose key must be new.
 func (t *foreignTar) beginSample(key string, e *tarblock.ForeignEntry) error {
 	if err := format.CheckKey(key); err != nil {
-		return format.At(t.in.off, fmt.Errorf("member %.256q: %w", e.Name, err))
+		return format.At(t.off, fmt.Errorf("member %.256q: %w", e.Name, err))
 	}
 	if first, twice := t.keys[key]; twice {
-		return format.At(t.in.off, fmt.Errorf("%w key %.256q: member %.256q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
+		return format.At(t.off, fmt.Errorf("%w key %.256q: member %.256q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
 			format.ErrDuplicate, key, e.Name, first))
 	}
-	t.keys[key] = t.in.off
+	t.keys[key] = t.off
 	t.sample.key = key
 	return nil
 }
@@ -259,10 +244,10 @@ func (t *foreignTar) endSample() error {
 	return nil
 }
 
-// take moves n bytes of the window into the block.
+// take moves n bytes, which were read, into the block.
 func (t *foreignTar) take(n int) {
-	p := t.in.window[:n]
-	t.in.window, t.in.off = t.in.window[n:], t.in.off+int64(n)
+	p, _ := t.in.Peek(n)
+	t.off += int64(n)
 	t.block.sum.Write(p)
 	t.block.open += int64(n)
 	for len(p) > 0 {
@@ -273,6 +258,7 @@ func (t *foreignTar) take(n int) {
 			t.endRow()
 		}
 	}
+	_, _ = t.in.Discard(n)
 }
 
 func (t *foreignTar) endRow() {
@@ -288,7 +274,7 @@ func (t *foreignTar) newBlock() {
 }
 
 // endBlock closes the block after its last sample.
-func (t *foreignTar) endBlock() error {
+func (t *foreignTar) endBlock() {
 	if t.block.count > 0 {
 		t.endRow()
 		t.block.rows[0].Samples = t.block.count
@@ -299,31 +285,32 @@ func (t *foreignTar) endBlock() error {
 		t.block.begin += t.block.open
 	}
 	t.newBlock()
-	return nil
 }
 
 // checkEnd checks what follows the last entry: only zeros, and at least the two records that end an
 // archive.
 func (t *foreignTar) checkEnd() error {
-	if t.in.size-t.block.begin > maxForeignEnd {
-		return format.At(t.in.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.in.size-t.block.begin))
+	if t.size-t.block.begin > maxForeignEnd {
+		return format.At(t.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.size-t.block.begin))
 	}
-	if t.in.size-t.in.off < 2*tarRecord {
-		return format.At(t.in.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+	if t.size-t.off < 2*tarRecord {
+		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}
-	for t.in.off < t.in.size {
-		if err := t.in.peek(1); err != nil {
+	for {
+		if _, err := t.in.Peek(1); err == io.EOF {
+			return nil
+		} else if err != nil {
 			return err
 		}
-		for i, c := range t.in.window {
+		rest, _ := t.in.Peek(t.in.Buffered())
+		for i, c := range rest {
 			if c != 0 {
-				return format.At(t.in.off+int64(i), fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
+				return format.At(t.off+int64(i), fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
 			}
 		}
-		t.in.off += int64(len(t.in.window))
-		t.in.window = nil
+		_, _ = t.in.Discard(len(rest))
+		t.off += int64(len(rest))
 	}
-	return nil
 }
 
 // maxForeignEnd bounds what follows the last block (SPEC 5).
