@@ -21,7 +21,7 @@ func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash
 		return format.Hash{}, err
 	}
 	defer old.close()
-	keys := w.allKeys(old)
+	keys := mergeKeys(old.next, w.sum.keys.All())
 	if !w.opt.KeepDuplicates {
 		keys = w.refuseDuplicates(ctx, m, keys)
 	}
@@ -38,11 +38,11 @@ func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash
 // keys.
 const keysMemory = 16 << 20
 
-// allKeys merges the entries of the generation appended to with the new ones.
-func (w *Writer) allKeys(old *keyStream) iter.Seq2[samplekey.Entry, error] {
+// mergeKeys yields the entries of a table that next returns, and others, in ascending order.
+func mergeKeys(next func() (samplekey.Entry, bool, error), others iter.Seq2[samplekey.Entry, error]) iter.Seq2[samplekey.Entry, error] {
 	return func(yield func(samplekey.Entry, error) bool) {
-		prior, more, err := old.next()
-		for e, rerr := range w.sum.keys.All() {
+		prior, more, err := next()
+		for e, rerr := range others {
 			if err != nil || rerr != nil {
 				yield(samplekey.Entry{}, errors.Join(err, rerr))
 				return
@@ -51,13 +51,13 @@ func (w *Writer) allKeys(old *keyStream) iter.Seq2[samplekey.Entry, error] {
 				if !yield(prior, nil) {
 					return
 				}
-				prior, more, err = old.next()
+				prior, more, err = next()
 			}
 			if err == nil && !yield(e, nil) {
 				return
 			}
 		}
-		for ; more && err == nil; prior, more, err = old.next() {
+		for ; more && err == nil; prior, more, err = next() {
 			if !yield(prior, nil) {
 				return
 			}

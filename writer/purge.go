@@ -1,12 +1,12 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -153,12 +153,7 @@ func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l 
 
 // purgeOne is Purge without layers.
 func purgeOne(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
-	if opt.Log == nil {
-		opt.Log = slog.New(slog.DiscardHandler)
-	}
-	if opt.Memory == 0 {
-		opt.Memory = 1 << 30
-	}
+	opt.Log, opt.Memory = cmp.Or(opt.Log, slog.New(slog.DiscardHandler)), cmp.Or(opt.Memory, 1<<30)
 	tables := ""
 	for {
 		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{}, NamesLeft: []NameLeft{}, Deleted: []string{}, DryRun: opt.DryRun, Layers: []PurgedLayer{}}}
@@ -318,41 +313,29 @@ func (p *purge) keys(ctx context.Context, m *sections.Manifest) error {
 		changed[e.Number] = true
 	}
 	slices.SortFunc(p.fresh, samplekey.Entry.Compare)
-	write := func(to io.Writer) error { return samplekey.WriteTable(to, samples, replaceKeys(old, changed, p.fresh)) }
+	kept := func() (e samplekey.Entry, more bool, err error) {
+		for e, more, err = old.next(); more && changed[e.Number]; {
+			e, more, err = old.next()
+		}
+		return e, more, err
+	}
+	fresh := func(yield func(samplekey.Entry, error) bool) {
+		for _, e := range p.fresh {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+	write := func(to io.Writer) error {
+		old.rewind()
+		return samplekey.WriteTable(to, samples, mergeKeys(kept, fresh))
+	}
 	h := sha256.New()
 	if err := write(h); err != nil {
 		return err
 	}
 	m.Keys = format.Hash(h.Sum(nil))
 	return p.puts.named(ctx, m.KeysName(), samplekey.Table{Entries: samples}.Size(), write)
-}
-
-// replaceKeys yields the entries of a keys table, but not for the changed samples, and the
-// fresh entries among them in their order.
-func replaceKeys(old *keyStream, changed map[uint64]bool, fresh []samplekey.Entry) iter.Seq2[samplekey.Entry, error] {
-	return func(yield func(samplekey.Entry, error) bool) {
-		old.rewind()
-		rest := fresh
-		for {
-			e, more, err := old.next()
-			if err != nil {
-				yield(e, err)
-				return
-			}
-			if more && changed[e.Number] {
-				continue
-			}
-			for len(rest) > 0 && (!more || rest[0].Compare(e) < 0) {
-				if !yield(rest[0], nil) {
-					return
-				}
-				rest = rest[1:]
-			}
-			if !more || !yield(e, nil) {
-				return
-			}
-		}
-	}
 }
 
 // generations finds the generations that hold the bytes, and deletes them if the options say so.
