@@ -175,12 +175,7 @@ func (j *join) add(r *layerRow, rec []byte, _ uint64) error {
 
 // at reads the row at a place of the file.
 func (j *join) at(place uint64) (*layerRow, error) {
-	from := bufio.NewReader(io.NewSectionReader(j.file, int64(place), int64(j.size-place)))
-	n, err := binary.ReadUvarint(from)
-	if err != nil {
-		return nil, fmt.Errorf("temporary file for sorting: %w", err)
-	}
-	rec, err := readRecord(from, n, nil)
+	rec, err := readRecord(bufio.NewReader(io.NewSectionReader(j.file, int64(place), int64(j.size-place))), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -267,30 +262,19 @@ func (j *join) each(yield func(number uint64, rec []byte) error) error {
 	}
 	from, at, begin := bufio.NewReaderSize(j.file, 256<<10), uint64(0), uint64(0)
 	var rec []byte
-	have := false
+	var head [binary.MaxVarintLen64]byte
 	for e, err := range j.byRow.All() {
 		if err != nil {
 			return err
 		}
-		place := e.Hash >> j.shift
-		for !have || begin != place {
-			begin = at
-			n, err := binary.ReadUvarint(from)
-			if err != nil {
+		if place := e.Hash >> j.shift; rec == nil || begin != place {
+			if _, err := from.Discard(int(place - at)); err != nil {
 				return fmt.Errorf("temporary file for sorting: %w", err)
 			}
-			var head [binary.MaxVarintLen64]byte
-			at += uint64(binary.PutUvarint(head[:], n)) + n
-			if begin != place {
-				if _, err := from.Discard(int(n)); err != nil {
-					return fmt.Errorf("temporary file for sorting: %w", err)
-				}
-				continue
-			}
-			if rec, err = readRecord(from, n, rec); err != nil {
+			if rec, err = readRecord(from, rec); err != nil {
 				return err
 			}
-			have = true
+			begin, at = place, place+uint64(binary.PutUvarint(head[:], uint64(len(rec)))+len(rec))
 		}
 		if err := yield(e.Number, rec); err != nil {
 			return err

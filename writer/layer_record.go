@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -161,10 +162,14 @@ func (l *layouts) of(r *layerRow) uint32 {
 	return uint32(len(*l))
 }
 
-// readRecord reads a record after its length into buf, or the next one's place.
-func readRecord(from io.Reader, n uint64, buf []byte) ([]byte, error) {
-	buf = slices.Grow(buf[:0], int(n))[:n]
-	if _, err := io.ReadFull(from, buf); err != nil {
+// readRecord reads the length of a record, and the record into buf, or the next one's place.
+func readRecord(from *bufio.Reader, buf []byte) ([]byte, error) {
+	n, err := binary.ReadUvarint(from)
+	if err == nil {
+		buf = slices.Grow(buf[:0], int(n))[:n]
+		_, err = io.ReadFull(from, buf)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("temporary file for sorting: %w", err)
 	}
 	return buf, nil

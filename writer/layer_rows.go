@@ -125,15 +125,21 @@ type layerSource struct {
 
 	got sortedRows
 	// reader reads an ordered source; it is nil where the rows of all shards are sorted. ahead are
-	// records of it that belong to later shards, and ended reports that it has no more rows.
+	// rows of it that belong to later shards, and ended reports that it has no more rows.
 	reader *intake
-	ahead  []byte
+	ahead  []aheadRow
 	ended  bool
 	purged []uint64 // samples that have nothing because they were removed from the base
 
 	shard int // the current one
 	open  *openLayerShard
 	out   rowCursor
+}
+
+// aheadRow is a record, and how many rows the source has given or left out before it.
+type aheadRow struct {
+	before uint64
+	rec    []byte
 }
 
 // rowsFrom is where the rows are from.
@@ -346,8 +352,7 @@ func (s *layerSource) ordered(ctx context.Context) error {
 			return r.failed(fmt.Errorf("%w: it is for sample %d, and the part ends before sample %d", format.ErrMismatch, number, end))
 		}
 		if number >= end { // rows are read several at once
-			s.ahead = binary.AppendUvarint(binary.AppendUvarint(s.ahead, before), uint64(len(rec)))
-			s.ahead = append(s.ahead, rec...)
+			s.ahead = append(s.ahead, aheadRow{before, slices.Clone(rec)})
 			return nil
 		}
 		if number < s.at[s.shard] && number >= s.at[s.first] { // of a shard that was adopted
@@ -362,16 +367,13 @@ func (s *layerSource) ordered(ctx context.Context) error {
 		last = func() uint64 { return in.count }
 	}
 	ahead := s.ahead
-	for s.ahead = nil; len(ahead) > 0; {
-		before, k := binary.Uvarint(ahead)
-		n, k2 := binary.Uvarint(ahead[k:])
-		rec := ahead[k+k2:][:n]
-		ahead = ahead[k+k2+int(n):]
+	s.ahead = nil
+	for _, a := range ahead {
 		var r layerRow
-		if err := r.decode(rec); err != nil {
+		if err := r.decode(a.rec); err != nil {
 			return err
 		}
-		if err := in.take(&r, rec, before); err != nil {
+		if err := in.take(&r, a.rec, a.before); err != nil {
 			return err
 		}
 	}
