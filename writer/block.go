@@ -2,6 +2,7 @@ package writer
 
 import (
 	"context"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -17,7 +18,7 @@ type block struct {
 	sizes   []format.FieldSize // of all samples, in order
 	fills   []fill
 	size    int64 // the decoded length
-	taken   int64 // of the budget
+	taken   int64 // of the pipeline's memory
 
 	// frames carries the worker's results in order; the worker closes it.
 	frames chan frame
@@ -85,7 +86,7 @@ func (b *block) reset(how body) {
 	b.frames = make(chan frame, 1)
 }
 
-// shrink frees memory that an uncommonly large sample took: the budget does not count blocks that
+// shrink frees memory that an uncommonly large sample took: the pipeline does not count blocks that
 // wait to be used again.
 func (b *block) shrink(blockSize int64) {
 	most := int(max(4<<20, 2*blockSize))
@@ -105,17 +106,10 @@ func (b *block) note(s *Sample) []format.FieldSize {
 	}
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	b.samples = append(b.samples, blockSample{
-		key: s.Key, origin: s.Origin, fields: fields, attrs: cloneAttrs(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
+		key: s.Key, origin: s.Origin, fields: fields, attrs: slices.Clone(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
 		source: s.Source, row: s.Row,
 	})
 	return fields
-}
-
-func cloneAttrs(attrs []format.AttrValue) []format.AttrValue {
-	if len(attrs) == 0 {
-		return nil
-	}
-	return append([]format.AttrValue(nil), attrs...)
 }
 
 // put copies a payload to its place in the layout, or has it read later.

@@ -53,11 +53,14 @@ func (p *pace) wake() {
 	p.changed = make(chan struct{})
 }
 
-// wait calls try until it returns true.
-func (p *pace) wait(ctx context.Context, try func() bool) error {
+// take waits until a count is below its limit, and adds one to it.
+func (p *pace) take(ctx context.Context, count *int, limit func() int) error {
 	for {
 		p.mu.Lock()
-		ok, changed := try(), p.changed
+		ok, changed := *count < limit(), p.changed
+		if ok {
+			*count++
+		}
 		p.mu.Unlock()
 		if ok {
 			return nil
@@ -72,14 +75,7 @@ func (p *pace) wait(ctx context.Context, try func() bool) error {
 
 // begin waits for room for one more block in the pipeline; end gives the room back.
 func (p *pace) begin(ctx context.Context) error {
-	return p.wait(ctx, func() bool {
-		most, _ := p.limits()
-		if p.underway >= most {
-			return false
-		}
-		p.underway++
-		return true
-	})
+	return p.take(ctx, &p.underway, func() int { most, _ := p.limits(); return most })
 }
 
 func (p *pace) end() {
@@ -91,19 +87,11 @@ func (p *pace) end() {
 
 // read runs f, which reads that many payloads, once there is room for one more reader.
 func (p *pace) read(ctx context.Context, payloads int, f func() error) error {
-	err := p.wait(ctx, func() bool {
-		_, most := p.limits()
-		if p.reading >= most {
-			return false
-		}
-		p.reading++
-		return true
-	})
-	if err != nil {
+	if err := p.take(ctx, &p.reading, func() int { _, most := p.limits(); return most }); err != nil {
 		return err
 	}
 	begin := time.Now()
-	err = f()
+	err := f()
 	p.book(time.Since(begin), payloads)
 	return err
 }

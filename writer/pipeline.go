@@ -20,7 +20,10 @@ type pipeline struct {
 	cancel context.CancelCauseFunc
 	group  sync.WaitGroup
 
-	budget *budget
+	// memory bounds the bytes in flight by most. Only the layout takes from it, in order, and only
+	// the emitter gives back, in order, so the block that is needed next always has its share.
+	memory *semaphore.Weighted
+	most   int64
 	pace   *pace
 	free   chan *block // blocks to use again
 	// read, work and order have room for every block that the pace admits, so sending never waits.
@@ -30,7 +33,7 @@ type pipeline struct {
 // newPipeline makes a pipeline whose goroutines do not run yet. It outlives ctx: the context of
 // New may end before the first Write, and each call has its own.
 func newPipeline(ctx context.Context, opt *Options) *pipeline {
-	p := &pipeline{budget: newBudget(opt.Memory), pace: newPace(opt.Workers)}
+	p := &pipeline{memory: semaphore.NewWeighted(opt.Memory), most: opt.Memory, pace: newPace(opt.Workers)}
 	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	near, far := p.pace.most()
 	p.free = make(chan *block, near+1)
@@ -62,14 +65,15 @@ func (p *pipeline) start(opt *Options, pool *buffers, skip func(*SampleError), e
 	p.group.Go(emit)
 }
 
-// send passes a block on once the budget has cost bytes for it and the pace a place.
+// send passes a block on once it has cost bytes of the memory, or all of it if that is less, and the
+// pace has a place.
 func (p *pipeline) send(ctx context.Context, b *block, cost int64) error {
 	wait, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(p.ctx, func() { stop(context.Cause(p.ctx)) })()
-	taken, err := p.budget.take(wait, cost)
+	b.taken = min(cost, p.most)
+	err := p.memory.Acquire(wait, b.taken)
 	if err == nil {
-		b.taken = taken
 		err = p.pace.begin(wait)
 	}
 	if err != nil {
@@ -89,7 +93,7 @@ func (p *pipeline) send(ctx context.Context, b *block, cost int64) error {
 
 // done gives back what a written block held and keeps the block for the next use.
 func (p *pipeline) done(b *block, blockSize int64) {
-	p.budget.give(b.taken)
+	p.memory.Release(b.taken)
 	p.pace.end()
 	b.shrink(blockSize)
 	select {
@@ -130,21 +134,3 @@ var (
 	errClosed  = errors.New("writer: used after Close or Abort")
 	errAborted = errors.New("writer: aborted")
 )
-
-// budget bounds the bytes in flight. Only the layout takes from it, in order, and only the emitter
-// gives back, in order, so the block that is needed next always has its share.
-type budget struct {
-	sem *semaphore.Weighted
-	max int64
-}
-
-func newBudget(max int64) *budget { return &budget{sem: semaphore.NewWeighted(max), max: max} }
-
-// take waits for n bytes and returns how many it took: at most the whole budget, so that a larger
-// block is written on its own.
-func (b *budget) take(ctx context.Context, n int64) (int64, error) {
-	n = min(n, b.max)
-	return n, b.sem.Acquire(ctx, n)
-}
-
-func (b *budget) give(n int64) { b.sem.Release(n) }
