@@ -106,22 +106,9 @@ func checkLengths(lengths map[string]string) error {
 
 // filled returns the options with their defaults, or the first value that is not valid.
 func (o Options) filled() (Options, error) {
-	def := func(p *int64, v int64) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	def(&o.BlockSize, DefaultBlockSize)
-	def(&o.ShardSize, 256<<20)
-	def(&o.Memory, 256<<20)
-	if o.Name == "" {
-		o.Name = "data"
-	}
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.BlockSize, o.ShardSize = cmp.Or(o.BlockSize, DefaultBlockSize), cmp.Or(o.ShardSize, 256<<20)
+	o.Workers, o.Memory = cmp.Or(o.Workers, runtime.GOMAXPROCS(0)), cmp.Or(o.Memory, 256<<20)
+	o.Name = cmp.Or(o.Name, "data")
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o, o.check()
 }

@@ -72,10 +72,8 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 // learn takes the metadata that the samples have brought.
 func (w *Writer) learn(src Source) {
 	if l, ok := src.(learner); ok {
-		meta := maps.Clone(w.input.meta)
-		if meta == nil {
-			meta = format.Metadata{}
-		}
+		meta := format.Metadata{}
+		maps.Copy(meta, w.input.meta)
 		maps.Copy(meta, l.Learned())
 		w.input.meta = meta
 	}

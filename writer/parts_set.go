@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -148,18 +147,11 @@ func (s *partSet) published() bool {
 	if s.prior.manifest == nil {
 		return false
 	}
-	var options struct {
-		Name  string `json:"name"`
-		Parts int    `json:"parts"`
-	}
-	if json.Unmarshal([]byte(s.prior.manifest.Meta["options"]), &options) != nil || options.Parts != s.report.Parts ||
-		(s.report.Name != "" && options.Name != s.report.Name) {
+	from, ok := provenanceOf(s.prior.manifest.Meta)
+	if !ok || from.Parts != s.report.Parts || s.report.Name != "" && from.Name != s.report.Name || s.overtaken(from.Name) {
 		return false
 	}
-	if s.overtaken(options.Name) {
-		return false
-	}
-	s.report.Name = options.Name
+	s.report.Name = from.Name
 	return true
 }
 

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,9 +61,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	if opt.Keep < 1 {
 		return nil, fmt.Errorf("writer: prune cannot keep %d generations: keep at least 1", opt.Keep)
 	}
-	if opt.Grace == 0 {
-		opt.Grace = DefaultGrace
-	}
+	opt.Grace = cmp.Or(opt.Grace, DefaultGrace)
 	if exclude := objstore.TraitsOf(store).Exclude; exclude != nil && !opt.DryRun {
 		release, err := exclude(ctx, "prune")
 		if errors.Is(err, fs.ErrNotExist) {

@@ -2,6 +2,7 @@ package writer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,10 +43,7 @@ func skippedLine(e *SampleError) []byte {
 		Key       string `json:"key,omitempty"`
 		KeyBase64 []byte `json:"key_base64,omitempty"`
 		Reason    string `json:"reason"`
-	}{Source: e.Source, Row: e.Row, Key: e.Key, Reason: e.Err.Error()}
-	if line.Source == "" {
-		line.Source = e.Origin
-	}
+	}{Source: cmp.Or(e.Source, e.Origin), Row: e.Row, Key: e.Key, Reason: e.Err.Error()}
 	if len(line.Reason) > maxReason {
 		line.Reason = strings.ToValidUTF8(line.Reason[:maxReason], "") + "…"
 	}

@@ -48,14 +48,9 @@ func (r *revision) next(mode string) *sections.Manifest {
 	m := *r.prior.manifest
 	m.Generation, m.Parent = r.prior.next(), r.prior.tables
 	m.Shards = slices.Clone(m.Shards)
-	m.Meta = maps.Clone(m.Meta)
-	if m.Meta == nil {
-		m.Meta = format.Metadata{}
-	}
+	m.Meta = format.Metadata{metaRevises: strconv.FormatUint(r.prior.manifest.Generation, 10)}
+	maps.Copy(m.Meta, r.prior.manifest.Meta)
 	m.Meta["mode"] = mode
-	if m.Meta[metaRevises] == "" {
-		m.Meta[metaRevises] = strconv.FormatUint(r.prior.manifest.Generation, 10)
-	}
 	return &m
 }
 
@@ -78,9 +73,7 @@ func (r *revision) publish(ctx context.Context, m *sections.Manifest) (*Result, 
 // number that no sample has is an error that wraps fs.ErrNotExist.
 func Remove(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
 	return change(ctx, store, tables, "remove", func(m *sections.Manifest) error {
-		m.Removed = slices.Concat(m.Removed, numbers)
-		slices.Sort(m.Removed)
-		m.Removed = slices.Compact(m.Removed)
+		m.Removed = union(m.Removed, numbers)
 		if n := len(m.Removed); n > 0 && m.Removed[n-1] >= sections.SumSamples(m.Shards) {
 			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], sections.SumSamples(m.Shards), fs.ErrNotExist)
 		}

@@ -46,14 +46,11 @@ func setTypes(m *sections.Manifest, key string, base *sections.Manifest, object 
 		return err
 	}
 	delete(m.Meta, kinds.Key)
-	types, before := map[string]string{}, map[string]uint64{}
+	types, before := map[string]string{}, fieldSamples(base)
 	var known map[string]string
 	if base != nil {
 		if known, err = typesOf(base.Meta, object); err != nil {
 			return err
-		}
-		for _, f := range base.Fields {
-			before[f.Name] = f.Samples
 		}
 	}
 	for _, f := range m.Fields {
@@ -86,14 +83,10 @@ func setTypes(m *sections.Manifest, key string, base *sections.Manifest, object 
 func setFeatures(m, base *sections.Manifest) {
 	stated := kinds.ParseFeatures(m.Meta)
 	var known kinds.Features
-	before := map[string]uint64{}
 	if base != nil {
 		known = kinds.ParseFeatures(base.Meta)
-		for _, f := range base.Fields {
-			before[f.Name] = f.Samples
-		}
 	}
-	kept := kinds.Features{}
+	kept, before := kinds.Features{}, fieldSamples(base)
 	for _, f := range m.Fields {
 		feature := stated.Of(f.Name)
 		if old := before[f.Name]; old == f.Samples {
@@ -106,6 +99,17 @@ func setFeatures(m, base *sections.Manifest) {
 		}
 	}
 	kept.Put(m.Meta)
+}
+
+// fieldSamples returns how many samples of a generation have each field; none if it is nil.
+func fieldSamples(m *sections.Manifest) map[string]uint64 {
+	out := map[string]uint64{}
+	if m != nil {
+		for _, f := range m.Fields {
+			out[f.Name] = f.Samples
+		}
+	}
+	return out
 }
 
 // typesOf parses the types of META of an object.

@@ -47,7 +47,10 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 			ok, err = hashed(ctx, store, info, names.Skipped)
 		}
 	case names.IsView(name):
-		ok, err = isView(ctx, store, info)
+		ok, err = proven(ctx, store, info, func(data []byte) (bool, error) {
+			_, err := viewfile.Head(data)
+			return err == nil, err
+		})
 	default:
 		ok, err = writtenShard(ctx, store, info)
 	}
@@ -62,27 +65,22 @@ func notOurs(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion)
 }
 
-// hashed reports whether an object's name is the hash of its bytes. It assumes so if the object is
+// proven reports whether the bytes of an object prove who put it. It assumes so if the object is
 // too large to be read.
-func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(hash [32]byte) string) (bool, error) {
+func proven(ctx context.Context, store objstore.Store, info objstore.Info, proof func(data []byte) (bool, error)) (bool, error) {
 	if info.Size > maxProof {
 		return true, nil
 	}
 	data, _, err := objstore.ReadAll(ctx, store, info.Name, maxProof)
-	return err == nil && nameOf(format.BlockHash(data)) == info.Name, err
+	if err != nil {
+		return false, err
+	}
+	return proof(data)
 }
 
-// isView reports whether an object has the structure of a view. It assumes so if the object is too
-// large to be read.
-func isView(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
-	if info.Size > maxProof {
-		return true, nil
-	}
-	data, _, err := objstore.ReadAll(ctx, store, info.Name, maxProof)
-	if err == nil {
-		_, err = viewfile.Head(data)
-	}
-	return err == nil, err
+// hashed reports whether an object's name is the hash of its bytes.
+func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(hash [32]byte) string) (bool, error) {
+	return proven(ctx, store, info, func(data []byte) (bool, error) { return nameOf(format.BlockHash(data)) == info.Name, nil })
 }
 
 // isKeys reports whether an object has the header of a keys table of its length.
@@ -120,7 +118,7 @@ func readFront(ctx context.Context, store objstore.Store, info objstore.Info, mo
 	return head, obj.ReadAt(ctx, head, 0)
 }
 
-// provenance is what the options in the metadata of shards and parts contain of their names.
+// provenance is what the options in metadata contain of the names of shards and parts.
 type provenance struct {
 	Name  string `json:"name"`
 	Parts int    `json:"parts"`
