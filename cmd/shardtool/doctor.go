@@ -118,7 +118,7 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 		return nil, err
 	}
 	defer src.Close()
-	bar := newProgress(stderr, "examining", size, quiet)
+	bar := newProgress(stderr, "examining", bytesOf(size), quiet)
 	defer bar.end()
 	r, err := doctor.Source(ctx, src, doctor.Options{
 		Limit: f.limit, FileNames: found.kind == &filesKind || found.kind == &tarKind,

@@ -97,7 +97,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	limitMemory(f.memory, int64(parallel)*tables)
 	sweep(ctx, to)
 	begin := time.Now()
-	bar := newProgress(cmd.ErrOrStderr(), "exporting", int64(ds.Info().DecodedBytes), f.quiet)
+	bar := newProgress(cmd.ErrOrStderr(), "exporting", bytesOf(int64(ds.Info().DecodedBytes)), f.quiet)
 	res, err := export.Run(ctx, ds, to, export.Options{Form: export.Form(f.as), Parallel: parallel, View: view, Progress: func(p export.Progress) {
 		bar.set(p.Bytes, fmt.Sprintf("%s of %d", plural(p.Shards, "archive"), ds.NumShards()))
 	}})

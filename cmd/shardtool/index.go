@@ -85,7 +85,7 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 	sweep(ctx, found.Store)
 	limitMemory(256<<20, 0)
 	begin := time.Now()
-	bar := newProgress(stderr, "indexing", found.Size, f.pack.quiet)
+	bar := newProgress(stderr, "indexing", bytesOf(found.Size), f.pack.quiet)
 	f.pack.opt.Progress = func(p writer.Progress) {
 		bar.set(p.StoredBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "archive")))
 	}

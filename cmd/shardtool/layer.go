@@ -168,7 +168,7 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 		}
 		defer opt.Before.Close()
 	}
-	bar := newProgress(stderr, "adding", size, p.quiet)
+	bar := newProgress(stderr, "adding", bytesOf(size), p.quiet)
 	opt.Pack = p.opt
 	opt.Pack.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	opt.Pack.Progress = func(at writer.Progress) {

@@ -131,7 +131,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if f.parts.parts > 0 {
 		size /= int64(f.parts.parts) // approximately
 	}
-	bar := newProgress(stderr, "packing", size, f.quiet)
+	bar := newProgress(stderr, "packing", bytesOf(size), f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
 		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))
 	}

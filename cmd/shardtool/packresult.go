@@ -71,10 +71,5 @@ func skippedError(store objstore.Store, skipped int64, list string) error {
 	if skipped == 0 {
 		return nil
 	}
-	return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(skipped, "sample"), objectText(store, list))}
-}
-
-// objectText returns the address of an object as a user would write it.
-func objectText(store objstore.Store, name string) string {
-	return strings.TrimSuffix(store.String(), "/") + "/" + name
+	return &exitError{exitSkipped, fmt.Errorf("%s left out: %s/%s lists each with the reason", plural(skipped, "sample"), strings.TrimSuffix(store.String(), "/"), list)}
 }

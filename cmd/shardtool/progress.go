@@ -65,23 +65,19 @@ func shareOf(parts int64) work {
 // every is the interval between lines where there is no terminal.
 const every = 10 * time.Second
 
-// newProgress begins work on total bytes; 0 means that the total is not known.
-func newProgress(out io.Writer, what string, total int64, quiet bool) *progress {
-	return newProgressOf(out, what, bytesOf(total), quiet)
-}
-
 // newBar returns a progress for commands whose stderr is otherwise empty. It is drawn only on a
 // terminal, not on one that shows the command's data, and only after a second of work: a pipe may
 // lead to a program that writes to the same terminal.
 func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
-	p := newProgressOf(io.Discard, what, w, true)
+	p := newProgress(io.Discard, what, w, true)
 	if !quiet && movable(out) && !isTerminal(data) {
 		p.out, p.waits = out, true
 	}
 	return p
 }
 
-func newProgressOf(out io.Writer, what string, w work, quiet bool) *progress {
+// newProgress begins work.
+func newProgress(out io.Writer, what string, w work, quiet bool) *progress {
 	p := &progress{out: out, what: what, work: w, begin: time.Now(), last: time.Now()}
 	switch {
 	case quiet:

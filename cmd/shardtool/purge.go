@@ -48,7 +48,7 @@ refused, because shardtool never changes them.`,
 			var bar *progress
 			opt.Progress = func(done, shards int) {
 				if bar == nil {
-					bar = newProgress(cmd.ErrOrStderr(), "purging", int64(shards), out.quiet)
+					bar = newProgress(cmd.ErrOrStderr(), "purging", bytesOf(int64(shards)), out.quiet)
 				}
 				bar.set(int64(done), plural(shards, "shard"))
 			}

@@ -90,7 +90,7 @@ var errLeft = errors.New("leftovers")
 
 func runReceive(cmd *cobra.Command, target string) error {
 	signal.Ignore(append([]os.Signal{os.Interrupt}, stopSignals...)...)
-	r := &receiver{out: answers{to: json.NewEncoder(cmd.OutOrStdout()), mu: new(sync.Mutex)}}
+	r := &receiver{out: json.NewEncoder(cmd.OutOrStdout())}
 	err := r.run(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), target, cmd.ErrOrStderr())
 	if err == nil || errors.Is(err, receive.ErrLeft) {
 		return err
@@ -120,31 +120,26 @@ func runReceive(cmd *cobra.Command, target string) error {
 	case e.Code == exitNotFound:
 		e.Kind = "not_found"
 	}
-	_ = r.out.Encode(reply{Kind: "error", Error: e}) // a parent that has ended does not read it
+	_ = r.reply(reply{Kind: "error", Error: e}) // a parent that has ended does not read it
 	return &exitError{code: e.Code}
-}
-
-// answers writes one JSON value a line, for any goroutine.
-type answers struct {
-	to *json.Encoder
-	mu *sync.Mutex
-}
-
-// Encode writes a reply.
-func (a answers) Encode(said reply) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.to.Encode(said)
 }
 
 // receiver is the child of a parent that writes.
 type receiver struct {
-	out   answers
+	out   *json.Encoder
+	mu    sync.Mutex // of out
 	begin *receive.Begin
 	opt   writer.Options
 	ready bool
 	// stored counts the samples in shards that the store has.
 	stored atomic.Int64
+}
+
+// reply writes a line. Any goroutine may call it.
+func (r *receiver) reply(line reply) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.Encode(line)
 }
 
 func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr io.Writer) error {
@@ -186,10 +181,10 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 		}
 		r.ready = true
 		r.stored.Store(at.Samples)
-		return r.out.Encode(reply{Kind: "ready", At: &at, First: first})
+		return r.reply(reply{Kind: "ready", At: &at, First: first})
 	})
 	src.First = first
-	src.Asked = func() error { return r.out.Encode(reply{Kind: "state", Stored: r.stored.Load()}) }
+	src.Asked = func() error { return r.reply(reply{Kind: "state", Stored: r.stored.Load()}) }
 	r.opt.Stored = func(samples int64) { r.stored.Add(samples) }
 	defer src.Close()
 	if r.begin.Parts > 0 {
@@ -258,7 +253,7 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 		return err
 	}
 	if !r.ready {
-		if err := r.out.Encode(reply{Kind: "ready", At: &receive.Place{Samples: int64(part.Samples)}, Done: true}); err != nil {
+		if err := r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(part.Samples)}, Done: true}); err != nil {
 			return err
 		}
 		r.ready = true
@@ -268,7 +263,7 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 		return err
 	}
 	if len(left.Missing) > 0 {
-		return r.out.Encode(reply{Kind: "result", Result: &receiveResult{
+		return r.reply(reply{Kind: "result", Result: &receiveResult{
 			Dataset: store.String(), Generation: part.Generation, Samples: part.Samples, Shards: part.Shards, Bytes: part.Bytes,
 			PayloadBytes: part.PayloadBytes, Written: part.Written, Resumed: part.Adopted,
 		}})
@@ -288,13 +283,13 @@ func (r *receiver) published(ctx context.Context, store objstore.Store, res *wri
 	if !r.ready { // an equal run had published
 		types, _, err := writer.Types(ctx, store)
 		if err == nil {
-			err = r.out.Encode(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples), Types: types}, Done: true})
+			err = r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples), Types: types}, Done: true})
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return r.out.Encode(reply{Kind: "result", Result: publishedReply(store, res)})
+	return r.reply(reply{Kind: "result", Result: publishedReply(store, res)})
 }
 
 // layerReply describes a layer in parts: its shards from First on begin at the samples At, and end
@@ -329,9 +324,9 @@ func (r *receiver) layer(ctx context.Context, in io.Reader, dataset string, base
 	}
 	src := receive.New(r.begin, in, nil, func(at receive.Place) error {
 		r.ready = true
-		return r.out.Encode(reply{Kind: "ready", At: &at})
+		return r.reply(reply{Kind: "ready", At: &at})
 	})
-	src.Asked = func() error { return r.out.Encode(reply{Kind: "state"}) }
+	src.Asked = func() error { return r.reply(reply{Kind: "state"}) }
 	defer src.Close()
 	sweep(ctx, store)
 	res, err := writer.AddLayer(ctx, store, base, src, opt)
@@ -339,13 +334,13 @@ func (r *receiver) layer(ctx context.Context, in io.Reader, dataset string, base
 		return r.layerError(err)
 	}
 	if !r.ready { // an equal run had published
-		if err := r.out.Encode(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples)}, Done: true}); err != nil {
+		if err := r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples)}, Done: true}); err != nil {
 			return err
 		}
 	}
 	out := publishedReply(store, &res.Result)
 	out.Missing, out.Unknown, out.Removed = res.Missing, res.Unknown, res.Removed
-	return r.out.Encode(reply{Kind: "result", Result: out})
+	return r.reply(reply{Kind: "result", Result: out})
 }
 
 // layerParts writes shards of a layer, until the parent leaves.
@@ -362,7 +357,7 @@ func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base obj
 	for _, part := range left.Missing {
 		said.Missing = append(said.Missing, left.First+part)
 	}
-	if err := r.out.Encode(reply{Kind: "layer", Done: left.Published, Layer: said}); err != nil {
+	if err := r.reply(reply{Kind: "layer", Done: left.Published, Layer: said}); err != nil {
 		return err
 	}
 	var work errgroup.Group
@@ -410,7 +405,7 @@ func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards 
 	asked := false
 	rows := shards.Rows(func(at receive.Place) error {
 		asked = true
-		return r.out.Encode(reply{Kind: "ready", At: &at})
+		return r.reply(reply{Kind: "ready", At: &at})
 	})
 	rows.Ended = end
 	defer rows.Close()
@@ -421,9 +416,9 @@ func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards 
 		return err
 	}
 	if !asked { // it is there
-		return r.out.Encode(reply{Kind: "ready", Done: true})
+		return r.reply(reply{Kind: "ready", Done: true})
 	}
-	return r.out.Encode(reply{Kind: "result", Result: &receiveResult{
+	return r.reply(reply{Kind: "result", Result: &receiveResult{
 		Samples: done.Samples, Shards: done.Shards, Bytes: done.Bytes, PayloadBytes: done.PayloadBytes, Written: done.Written, Resumed: done.Adopted,
 	}})
 }
@@ -431,13 +426,13 @@ func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards 
 // commitLayer publishes the layer if all of its shards are there.
 func (r *receiver) commitLayer(ctx context.Context, store, base objstore.Store, left *writer.PartsReport) error {
 	if len(left.Missing) > 0 {
-		return r.out.Encode(reply{Kind: "result", Result: &receiveResult{Dataset: store.String()}})
+		return r.reply(reply{Kind: "result", Result: &receiveResult{Dataset: store.String()}})
 	}
 	res, err := writer.Commit(ctx, store, writer.CommitOptions{Name: left.Name, Parts: left.Parts, Base: base, Memory: r.opt.Memory})
 	if err != nil {
 		return err
 	}
-	return r.out.Encode(reply{Kind: "result", Result: publishedReply(store, res)})
+	return r.reply(reply{Kind: "result", Result: publishedReply(store, res)})
 }
 
 // layerError says in terms of Python what to do.

@@ -58,7 +58,7 @@ func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 }
 
 func openFiles(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
-	listing := newProgress(stderr, "listing", 0, f.quiet)
+	listing := newProgress(stderr, "listing", bytesOf(0), f.quiet)
 	f.files.Found = func(n int64) { listing.set(0, countText(uint64(n))+" files") }
 	var src *source.Files
 	var err error

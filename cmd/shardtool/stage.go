@@ -96,7 +96,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	defer in.Close()
 	limitMemory(in.Stream.Info().Memory, 0)
 	begin := time.Now()
-	bar := newProgressOf(cmd.ErrOrStderr(), "stage", samplesOf(f.order.left(in.samples, in.epoch, in.position)), f.quiet)
+	bar := newProgress(cmd.ErrOrStderr(), "stage", samplesOf(f.order.left(in.samples, in.epoch, in.position)), f.quiet)
 	r, err := f.fill(cmd, in.Stream, c, bar)
 	bar.end()
 	if err != nil {

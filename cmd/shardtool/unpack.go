@@ -85,7 +85,7 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	defer root.Close()
 	u := &unpacker{unpackFlags: *f, ds: ds, root: root}
 	size := payloadBytes(ds)
-	bar := newProgress(cmd.ErrOrStderr(), "unpacking", int64(size), f.quiet)
+	bar := newProgress(cmd.ErrOrStderr(), "unpacking", bytesOf(int64(size)), f.quiet)
 	defer bar.end()
 	for b, err := range ds.Blocks(ctx, reader.BlockOptions{Take: u.take}) {
 		if err != nil {
@@ -182,12 +182,10 @@ func (u *unpacker) same(name string, write func(io.Writer) error) error {
 	}
 	defer file.Close()
 	c := &comparer{file: bufio.NewReaderSize(file, 64<<10)}
-	if err := write(c); errors.Is(err, errOther) {
+	if err = write(c); errors.Is(err, errOther) {
 		return exists(name)
-	} else if err != nil {
-		return err
 	}
-	return nil
+	return err
 }
 
 var errOther = errors.New("other bytes")

@@ -60,7 +60,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	if f.deep && !f.quiet {
 		opts.Progress = func(p check.Progress) {
 			if bar == nil {
-				bar = newProgress(cmd.ErrOrStderr(), "verifying", int64(p.TotalBytes), false)
+				bar = newProgress(cmd.ErrOrStderr(), "verifying", bytesOf(int64(p.TotalBytes)), false)
 			}
 			bar.set(int64(p.Bytes), fmt.Sprintf("%d of %d shards, %d faults", p.Shards, p.TotalShards, p.Faults))
 		}
