@@ -158,21 +158,25 @@ func (l *Lane) locate(ctx context.Context, d *reader.Dataset, shard int) error {
 	if err != nil {
 		return err
 	}
-	l.Shard, l.Block, l.Offset = info.Name, at.Block, blockOffset(rows, at.Block)
+	l.Shard, l.Block = info.Name, at.Block
+	l.Offset, _ = Block(rows, at.Block)
 	return nil
 }
 
-// blockOffset returns where a block's stored bytes begin in its shard. Rows without samples
-// continue the block before them.
-func blockOffset(rows []format.Row, block int) (offset int64) {
+// Block returns where a block's stored bytes begin in its shard, and how many decoded bytes it has.
+// Rows without samples continue the block before them.
+func Block(rows []format.Row, block int) (offset, decoded int64) {
 	n := -1
 	for _, r := range rows {
 		if r.Samples > 0 {
-			if n++; n == block {
-				return offset
-			}
+			n++
 		}
-		offset += int64(r.Stored)
+		switch {
+		case n < block:
+			offset += int64(r.Stored)
+		case n == block:
+			decoded += int64(r.Decoded)
+		}
 	}
-	return offset
+	return offset, decoded
 }

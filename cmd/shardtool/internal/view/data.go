@@ -1,9 +1,9 @@
 package view
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/big"
 	"net/http"
 	"slices"
@@ -38,9 +38,7 @@ type dataPage struct {
 	Views    []string
 	Meta     []attr
 	List     []shard
-	From     int
-	Next     string
-	Before   string
+	pages
 }
 
 // total is the distribution of an integer attribute.
@@ -67,24 +65,19 @@ type shard struct {
 
 // data describes a data set from its tables. It reads no shard if they have the totals of attributes.
 func (s *Server) data(r *http.Request) (any, error) {
-	q, ctx := r.URL.Query(), r.Context()
-	of, err := s.source(q)
-	if err != nil {
-		return nil, err
-	}
-	from, err := number(q, "from", 0)
-	if err != nil {
-		return nil, err
+	q, ctx := s.query(r), r.Context()
+	of, from := q.source(), q.number("from", 0)
+	if q.err != nil {
+		return nil, q.err
 	}
 	in := of.Set.Info()
 	p := &dataPage{
 		Source: of, In: in, Digest: format.DigestString(of.Set.Digest()), Samples: of.Set.NumSamples(), InView: of.Set.Selection().Distinct(),
 		Shards: of.Set.NumShards(), Layers: of.Layers(), Views: viewNames(ctx, of.Set),
 	}
-	for name, value := range in.Meta {
-		p.Meta = append(p.Meta, attr{name, clean(value, 2000)})
+	for _, name := range slices.Sorted(maps.Keys(in.Meta)) {
+		p.Meta = append(p.Meta, attr{name, clean(in.Meta[name], 2000)})
 	}
-	slices.SortFunc(p.Meta, func(a, b attr) int { return cmp.Compare(a.Name, b.Name) })
 	short, cancel := context.WithTimeout(ctx, totalsTime)
 	defer cancel()
 	totals, err := of.Set.AttrTotals(short)
@@ -99,9 +92,9 @@ func (s *Server) data(r *http.Request) (any, error) {
 
 // list lists the shards of the page.
 func (p *dataPage) list(ctx context.Context, from uint64) error {
-	p.From = int(min(from, uint64(p.Shards)))
-	end := min(p.From+shardsOnPage, p.Shards)
-	for i := p.From; i < end; i++ {
+	from = min(from, uint64(p.Shards))
+	end := min(int(from)+shardsOnPage, p.Shards)
+	for i := int(from); i < end; i++ {
 		info, err := p.Source.Set.Shard(ctx, i)
 		if err != nil {
 			return err
@@ -112,13 +105,7 @@ func (p *dataPage) list(ctx context.Context, from uint64) error {
 		}
 		p.List = append(p.List, shard{info.Name, info.Samples, info.Size, first})
 	}
-	at := func(from int) string { return link("/data", "source", p.Source.Name, "from", from) }
-	if p.From > 0 {
-		p.Before = at(max(p.From-shardsOnPage, 0))
-	}
-	if end < p.Shards {
-		p.Next = at(end)
-	}
+	p.turn(from, shardsOnPage, end < p.Shards, func(from uint64) string { return link("/data", "source", p.Source.Name, "from", from) })
 	return nil
 }
 
@@ -143,12 +130,11 @@ func totalOf(t *sections.AttrTotal) total {
 		add(t.Negative, "below 0")
 	}
 	for i := first; i <= last; i++ {
-		switch i {
-		case 0:
-			add(t.Counts[i], "0")
-		default:
-			add(t.Counts[i], fmt.Sprintf("%s to %s", humanize.Comma(int64(1)<<(i-1)), humanize.Comma(int64(uint64(1)<<i-1))))
+		text := "0"
+		if i > 0 {
+			text = fmt.Sprintf("%s to %s", humanize.Comma(int64(1)<<(i-1)), humanize.Comma(int64(uint64(1)<<i-1)))
 		}
+		add(t.Counts[i], text)
 	}
 	return out
 }

@@ -129,12 +129,10 @@ func mediaType(head []byte) (kind, media string) {
 		media = "audio/ogg"
 	}
 	switch media {
-	case "image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/avif":
-		return "image", media
-	case "audio/wave", "audio/mpeg", "audio/ogg", "audio/flac", "audio/mp4":
-		return "audio", media
-	case "video/mp4", "video/webm":
-		return "video", media
+	case "image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/avif",
+		"audio/wave", "audio/mpeg", "audio/ogg", "audio/flac", "audio/mp4", "video/mp4", "video/webm":
+		kind, _, _ = strings.Cut(media, "/")
+		return kind, media
 	}
 	return "", ""
 }

@@ -11,10 +11,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -117,24 +119,20 @@ func (s *Server) cards(ctx context.Context, of *Source, numbers []uint64) []card
 	}
 	var g errgroup.Group
 	g.SetLimit(readers)
-	failed := make(chan func(), len(jobs))
+	var mu sync.Mutex // of the errors: jobs of several parts may have one sample
 	for id, of := range jobs {
 		g.Go(func() error {
 			if err := s.fill(ctx, id, of); err != nil {
-				failed <- func() {
-					for _, x := range of {
-						x.err = cmp.Or(x.err, err)
-					}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, x := range of {
+					x.err = cmp.Or(x.err, err)
 				}
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // errors are on the cards
-	close(failed)
-	for note := range failed {
-		note()
-	}
 	out := make([]card, len(entries))
 	for i := range entries {
 		x := &entries[i]
@@ -210,7 +208,8 @@ func indexed(ctx context.Context, number int, p *part, shard int, of []*entry) e
 	cursors := ix.Cursors(at)
 	for i, x := range of {
 		if number == 0 {
-			x.Shard, x.Block, x.Offset = info.Name, x.at.Block, offset(ix, x.at.Block)
+			x.Shard, x.Block = info.Name, x.at.Block
+			x.Offset, _ = inspect.Block(ix.Rows, x.Block)
 			x.Key, x.Removed = ix.Keys.At(at[i]), p.set.Removed(x.Number)
 			for a := range ix.Attrs {
 				if v, ok := ix.Attrs[a].At(at[i]); ok {
@@ -230,21 +229,6 @@ func indexed(ctx context.Context, number int, p *part, shard int, of []*entry) e
 	return nil
 }
 
-// offset returns where a block begins in its shard.
-func offset(ix *sections.ShardIndex, block int) (at int64) {
-	i := -1
-	for _, r := range ix.Rows {
-		if r.Samples > 0 {
-			i++
-		}
-		if i == block {
-			break
-		}
-		at += int64(r.Stored)
-	}
-	return at
-}
-
 func valueOf(v format.AttrValue) any {
 	v.Label = clean(v.Label, 200)
 	return sections.Value(v)
@@ -259,48 +243,34 @@ type job struct {
 // fill reads the fields that samples have in a part.
 func (s *Server) fill(ctx context.Context, id job, of []*entry) error {
 	set := of[0].parts[id.part].set
-	look := func(x *entry, head func(name string, most int64) ([]byte, error)) (err error) {
-		for i := range x.Fields {
-			f := &x.Fields[i]
-			if x.from[i] != id.part {
-				continue
-			}
-			f.look, err = lookOf(f.Name, f.Size, s.Tokenizer, func(most int64) ([]byte, error) { return head(f.Name, most) })
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	numbers := make([]uint64, len(of))
 	for i, x := range of {
 		numbers[i] = x.Number
 	}
+	var whole map[uint64]*reader.Sample // none: of each field, the beginning is read
+	var err error
 	if id.large == 0 {
-		whole, err := s.recent.read(ctx, set, numbers)
-		if err != nil {
+		if whole, err = s.recent.read(ctx, set, numbers); err != nil {
 			return err
 		}
-		for _, x := range of {
-			sample := whole[x.Number]
-			if sample == nil {
+	}
+	for _, x := range of {
+		sample := whole[x.Number]
+		for i := range x.Fields {
+			f := &x.Fields[i]
+			if x.from[i] != id.part || sample == nil && len(whole) > 0 {
 				continue
 			}
-			err := look(x, func(name string, most int64) ([]byte, error) {
-				data, _ := sample.Field(name)
+			f.look, err = lookOf(f.Name, f.Size, s.Tokenizer, func(most int64) ([]byte, error) {
+				if sample == nil {
+					return readHead(ctx, set, x.Number, f.Name, most)
+				}
+				data, _ := sample.Field(f.Name)
 				return data[:min(int64(len(data)), most)], nil
 			})
 			if err != nil {
 				return err
 			}
-		}
-		if len(whole) > 0 {
-			return nil
-		}
-	}
-	for _, x := range of { // of a large sample, or a large block, the beginning of each field
-		if err := look(x, func(name string, most int64) ([]byte, error) { return readHead(ctx, set, x.Number, name, most) }); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -412,14 +382,10 @@ func (c *content) head(most int64) ([]byte, error) {
 }
 
 // wanted is the field that a request names.
-func (s *Server) wanted(ctx context.Context, q url.Values) (*content, error) {
-	of, err := s.source(q)
-	if err != nil {
-		return nil, err
-	}
-	n, err := number(q, "n", 0)
-	if err != nil {
-		return nil, err
+func (s *Server) wanted(ctx context.Context, q *query) (*content, error) {
+	of, n := q.source(), q.number("n", 0)
+	if q.err != nil {
+		return nil, q.err
 	}
 	x := &s.entries(ctx, of, []uint64{n})[0]
 	if x.err != nil {
@@ -444,7 +410,8 @@ func (s *Server) wanted(ctx context.Context, q url.Values) (*content, error) {
 func (s *Server) field(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	c, err := s.wanted(ctx, r.URL.Query())
+	q := s.query(r)
+	c, err := s.wanted(ctx, q)
 	var l look
 	if err == nil {
 		defer c.Close()
@@ -457,7 +424,7 @@ func (s *Server) field(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Content-Type", "application/octet-stream")
-	if l.Type != "" && !r.URL.Query().Has("save") {
+	if l.Type != "" && !q.Has("save") {
 		h.Set("Content-Type", l.Type)
 	} else {
 		h.Set("Content-Disposition", `attachment; filename*=UTF-8''`+url.PathEscape(fileName(c.n, c.name)))
@@ -482,7 +449,7 @@ func fileName(n uint64, name string) string {
 
 // heat serves the heat map of an array.
 func (s *Server) heat(w http.ResponseWriter, r *http.Request) {
-	c, err := s.wanted(r.Context(), r.URL.Query())
+	c, err := s.wanted(r.Context(), s.query(r))
 	var head []byte
 	if err == nil {
 		head, err = c.head(heatBytes)

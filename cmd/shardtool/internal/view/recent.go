@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -118,14 +119,6 @@ func decoded(ctx context.Context, set *reader.Dataset, number uint64) (size int6
 		return 0, err
 	}
 	rows, err := set.Rows(ctx, at.Shard)
-	block := -1
-	for i := range rows {
-		if rows[i].Samples > 0 {
-			block++
-		}
-		if block == at.Block {
-			size += int64(rows[i].Decoded)
-		}
-	}
+	_, size = inspect.Block(rows, at.Block)
 	return size, err
 }

@@ -13,13 +13,13 @@ import (
 
 // samplePage is one sample.
 type samplePage struct {
-	Source       *Source
-	Card         card
-	Next, Before string
-	Of           uint64
-	Epoch        uint64
-	Places       []where
-	Note         string // why there are none
+	Source *Source
+	Card   card
+	Of     uint64
+	Epoch  uint64
+	Places []where
+	Note   string // why there are none
+	pages
 }
 
 // where is a place of a sample in an epoch.
@@ -30,33 +30,21 @@ type where struct {
 
 // sample shows one sample.
 func (s *Server) sample(r *http.Request) (any, error) {
-	q, ctx := r.URL.Query(), r.Context()
-	of, err := s.source(q)
-	if err != nil {
-		return nil, err
-	}
-	n, err := number(q, "n", 0)
-	if err != nil {
-		return nil, err
+	q, ctx := s.query(r), r.Context()
+	of, n := q.source(), q.number("n", 0)
+	if q.err != nil {
+		return nil, q.err
 	}
 	p := &samplePage{Source: of, Of: of.Set.NumSamples()}
 	if n >= p.Of {
 		return nil, missing("there is no sample number %d: the data set has %d, counted from 0", n, p.Of)
 	}
 	p.Card = s.cards(ctx, of, []uint64{n})[0]
-	at := func(n uint64) string { return link("/sample", "source", of.Name, "n", n) }
-	if n > 0 {
-		p.Before = at(n - 1)
+	p.turn(n, 1, n+1 < p.Of, func(n uint64) string { return link("/sample", "source", of.Name, "n", n) })
+	if p.Epoch = q.number("epoch", 0); q.err != nil || q.Get("epoch") == "" {
+		return p, q.err
 	}
-	if n+1 < p.Of {
-		p.Next = at(n + 1)
-	}
-	if q.Get("epoch") != "" {
-		if p.Epoch, err = number(q, "epoch", 0); err == nil {
-			err = s.find(ctx, p, n)
-		}
-	}
-	return p, err
+	return p, s.find(ctx, p, n)
 }
 
 const (

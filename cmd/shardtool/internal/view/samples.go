@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
+	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
@@ -38,26 +38,20 @@ type samplesPage struct {
 	Of         uint64 // samples in the list; 0: not known
 	Count      uint64
 	Cards      []card
-	Next       string // address of the next page
-	Before     string
 	Note       string
+	pages
 }
 
 // samples lists samples.
 func (s *Server) samples(r *http.Request) (any, error) {
-	q, ctx := r.URL.Query(), r.Context()
-	of, err := s.source(q)
-	if err != nil {
-		return nil, err
+	q, ctx := s.query(r), r.Context()
+	p := &samplesPage{
+		Source: q.source(), Show: cmp.Or(q.Get("show"), "storage"), Find: strings.TrimSpace(q.Get("find")),
+		From: q.number("from", 0), Count: min(max(q.number("count", pageSize), 1), maxPage),
 	}
-	p := &samplesPage{Source: of, Show: cmp.Or(q.Get("show"), "storage"), Find: strings.TrimSpace(q.Get("find"))}
-	if p.From, err = number(q, "from", 0); err != nil {
-		return nil, err
+	if q.err != nil {
+		return nil, q.err
 	}
-	if p.Count, err = number(q, "count", pageSize); err != nil {
-		return nil, err
-	}
-	p.Count = min(max(p.Count, 1), maxPage)
 	switch p.Show {
 	case "training":
 		return p, s.training(ctx, p)
@@ -69,17 +63,9 @@ func (s *Server) samples(r *http.Request) (any, error) {
 	return nil, wrong("show: %q is not storage, training, key, where or view", p.Show)
 }
 
-// turn sets the addresses of the pages before and after.
-func (p *samplesPage) turn(more bool) {
-	at := func(from uint64) string {
-		return link("/samples", "source", p.Source.Name, "show", p.Show, "find", p.Find, "from", from, "count", p.Count)
-	}
-	if p.From > 0 {
-		p.Before = at(p.From - min(p.From, p.Count))
-	}
-	if more {
-		p.Next = at(p.From + p.Count)
-	}
+// at is the address of the page of the list from a sample on.
+func (p *samplesPage) at(from uint64) string {
+	return link("/samples", "source", p.Source.Name, "show", p.Show, "find", p.Find, "from", from, "count", p.Count)
 }
 
 // selected lists samples in storage order: all, or the ones of a view or an expression.
@@ -97,7 +83,7 @@ func (s *Server) selected(ctx context.Context, p *samplesPage) error {
 		return missing("there are %d samples; from: %d is beyond them", p.Of, p.From)
 	}
 	p.Cards = s.cards(ctx, p.Source, numbers)
-	p.turn(p.From+p.Count < p.Of)
+	p.turn(p.From, p.Count, p.From+p.Count < p.Of, p.at)
 	return nil
 }
 
@@ -117,26 +103,24 @@ func (s *Server) selection(ctx context.Context, of *Source, show, find string) (
 		return sel, nil
 	}
 	content := views.Content{Digest: of.Set.Digest(), Samples: of.Set.NumSamples()}
+	var v *viewfile.View
 	if show == "where" {
-		v, _, err := curate.Make(ctx, of.Set, curate.Spec{Where: []string{find}})
-		if err != nil {
+		var err error
+		if v, _, err = curate.Make(ctx, of.Set, curate.Spec{Where: []string{find}}); err != nil {
 			return nil, problem{http.StatusBadRequest, err}
-		}
-		if sel, err = views.Select(v, content); err != nil {
-			return nil, err
 		}
 	} else {
 		file, err := views.Read(ctx, of.Set.Store(), find)
 		if err != nil {
 			return nil, err
 		}
-		v, err := file.Decode(content)
-		if err != nil {
+		if v, err = file.Decode(content); err != nil {
 			return nil, err
 		}
-		if sel, err = views.Select(v, content); err != nil {
-			return nil, err
-		}
+	}
+	sel, err := views.Select(v, content)
+	if err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +181,7 @@ func (s *Server) byKey(ctx context.Context, p *samplesPage) error {
 	}
 	p.Cards = s.cards(ctx, p.Source, numbers)
 	if next < ds.NumSamples() {
-		p.Next = link("/samples", "source", p.Source.Name, "show", p.Show, "find", p.Find, "from", next, "count", p.Count)
+		p.Next = p.at(next)
 	}
 	p.Note = "keys that begin so, from sample number " + uintText(p.From) + " to " + uintText(next-1)
 	return nil
@@ -222,7 +206,7 @@ func (s *Server) training(ctx context.Context, p *samplesPage) error {
 		var step *explain.Step
 		if step, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: int(p.Count), World: 1, Limit: maxPage}); err == nil {
 			p.Cards = s.stepCards(ctx, step.Samples)
-			p.turn(true)
+			p.turn(p.From, p.Count, true, p.at)
 			return nil
 		}
 	}
@@ -244,7 +228,7 @@ func (s *Server) stepCards(ctx context.Context, samples []explain.Sample) []card
 		}
 	}
 	for name, places := range bySource {
-		of, err := s.source(url.Values{"source": {name}})
+		of, err := s.source(name)
 		if err != nil {
 			continue // a source that the mix no longer has
 		}

@@ -19,11 +19,11 @@ import (
 type stepPage struct {
 	Of                 *explain.Step
 	World, Rank, Batch int
-	Next, Before       string
-	Cards              []card
-	From               int // of the samples that have cards
-	More, Less         string
-	Rows               []row
+	pages
+	Cards  []card
+	From   int   // of the samples that have cards
+	Listed pages // of the samples
+	Rows   []row
 	// Within reports that the step begins within a batch, as steps are counted from the beginning.
 	Within bool
 	// Crop is how images are drawn; nil: as they are. Query has its arguments.
@@ -48,27 +48,19 @@ type piece struct {
 
 // step shows what a rank reads in a step.
 func (s *Server) step(r *http.Request) (any, error) {
-	q, ctx := r.URL.Query(), r.Context()
-	var in [4]uint64
-	for i, x := range []struct {
-		name      string
-		otherwise int
-		most      uint64
-	}{{"batch", s.GlobalBatch, 1 << 24}, {"world", s.World, 1 << 20}, {"rank", s.Rank, 1 << 20}, {"from", 0, 1 << 24}} {
-		var err error
-		if in[i], err = number(q, x.name, uint64(x.otherwise)); err != nil {
-			return nil, err
-		}
-		if in[i] > x.most {
-			return nil, wrong("%s: %d is more than %d", x.name, in[i], x.most)
-		}
+	q, ctx := s.query(r), r.Context()
+	p := &stepPage{
+		Batch: q.upTo("batch", s.GlobalBatch, 1<<24), World: q.upTo("world", s.World, 1<<20), Rank: q.upTo("rank", s.Rank, 1<<20),
+		From: q.upTo("from", 0, 1<<24), Query: q.Values,
 	}
-	p := &stepPage{Batch: int(in[0]), World: int(in[1]), Rank: int(in[2]), From: int(in[3]), Query: q}
+	if q.err != nil {
+		return nil, q.err
+	}
 	if p.World < 1 || p.Rank >= p.World || p.Batch < 1 {
 		return nil, wrong("rank %d of %d with a batch of %d: ranks count from 0, and a batch has a sample", p.Rank, p.World, p.Batch)
 	}
 	var err error
-	if p.Crop, err = croppingOf(q); err != nil {
+	if p.Crop, err = croppingOf(q.Values); err != nil {
 		return nil, err
 	}
 	run, err := s.open(ctx)
@@ -83,7 +75,7 @@ func (s *Server) step(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, ended(err)
 	}
-	if err := p.turn(ctx, run); err != nil {
+	if err := p.setPages(ctx, run); err != nil {
 		return nil, err
 	}
 	listed := p.Of.Samples[min(p.From, len(p.Of.Samples)):]
@@ -116,7 +108,7 @@ func ended(err error) error {
 
 // place returns where the step begins: at the place that a link has, or by its number, or else where
 // the run does.
-func (p *stepPage) place(ctx context.Context, run *reader.Run, q url.Values) (at reader.Place, err error) {
+func (p *stepPage) place(ctx context.Context, run *reader.Run, q *query) (at reader.Place, err error) {
 	switch {
 	case q.Get("at") != "":
 		epoch, position, _ := strings.Cut(q.Get("at"), "+")
@@ -129,20 +121,19 @@ func (p *stepPage) place(ctx context.Context, run *reader.Run, q url.Values) (at
 		}
 		return at, nil
 	case q.Get("n") != "":
-		n, err := number(q, "n", 0)
-		if err != nil {
-			return at, err
+		if n := q.number("n", 0); q.err == nil {
+			return run.Step(ctx, n, p.Batch)
 		}
-		return run.Step(ctx, n, p.Batch)
+		return at, q.err
 	}
 	return run.Begin(), nil
 }
 
-// turn makes the links to other steps, and to the other samples of this one. A run that continues a
-// checkpoint with another batch size may begin within a batch, as Step counts them. The links follow
-// the batches of the run.
-func (p *stepPage) turn(ctx context.Context, run *reader.Run) error {
-	to := func(at reader.Place, from int) string {
+// setPages makes the links to other steps, and to the other samples of this one. A run that
+// continues a checkpoint with another batch size may begin within a batch, as Step counts them. The
+// links follow the batches of the run.
+func (p *stepPage) setPages(ctx context.Context, run *reader.Run) error {
+	to := func(at reader.Place, from uint64) string {
 		args := []any{"at", fmt.Sprintf("%d+%d", at.Epoch, at.Position), "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from}
 		for _, name := range []string{"size", "crop", "flip", "scale", "ratio"} {
 			args = append(args, name, p.Query.Get(name))
@@ -160,12 +151,7 @@ func (p *stepPage) turn(ctx context.Context, run *reader.Run) error {
 	} else if ok {
 		p.Before = to(before, 0)
 	}
-	if p.From > 0 {
-		p.Less = to(p.Of.At, max(0, p.From-pageSize))
-	}
-	if p.From+pageSize < len(p.Of.Samples) {
-		p.More = to(p.Of.At, p.From+pageSize)
-	}
+	p.Listed.turn(uint64(p.From), pageSize, p.From+pageSize < len(p.Of.Samples), func(from uint64) string { return to(p.Of.At, from) })
 	return nil
 }
 

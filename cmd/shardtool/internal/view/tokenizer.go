@@ -2,7 +2,6 @@ package view
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -64,7 +63,7 @@ func ReadTokenizer(name string) (*Tokenizer, error) {
 			t.pieces[int64(id)] = piece
 		}
 	default:
-		return nil, fmt.Errorf("%s: %w", name, errors.New("model.vocab is neither a map of pieces to ids nor a list of pieces"))
+		return nil, fmt.Errorf("%s: model.vocab is neither a map of pieces to ids nor a list of pieces", name)
 	}
 	switch decoder := string(file.Decoder); {
 	case strings.Contains(decoder, `"ByteLevel"`):

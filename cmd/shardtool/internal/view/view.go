@@ -13,6 +13,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"embed"
@@ -23,6 +24,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -274,31 +276,54 @@ func (s *Server) digest() string {
 	return strings.Join(parts, ",")
 }
 
-// source returns the data set that a request names; the first one by default.
-func (s *Server) source(q url.Values) (*Source, error) {
-	name := q.Get("source")
+// source returns the data set with a name; the first one if the name is empty.
+func (s *Server) source(name string) (*Source, error) {
 	if name == "" {
 		return &s.Sources[0], nil
 	}
-	for i := range s.Sources {
-		if s.Sources[i].Name == name {
-			return &s.Sources[i], nil
-		}
+	i := slices.IndexFunc(s.Sources, func(of Source) bool { return of.Name == name })
+	if i < 0 {
+		return nil, missing("there is no source %q", name)
 	}
-	return nil, missing("there is no source %q", name)
+	return &s.Sources[i], nil
 }
 
-// number reads a number of a query, or returns the default where it is missing or empty.
-func number(q url.Values, name string, otherwise uint64) (uint64, error) {
+// query has the arguments of a request. err is about the first one that is wrong.
+type query struct {
+	url.Values
+	s   *Server
+	err error
+}
+
+func (s *Server) query(r *http.Request) *query { return &query{Values: r.URL.Query(), s: s} }
+
+// source returns the data set that the request names.
+func (q *query) source() *Source {
+	of, err := q.s.source(q.Get("source"))
+	q.err = cmp.Or(q.err, err)
+	return of
+}
+
+// number returns a number, or the default where it is missing or empty.
+func (q *query) number(name string, otherwise uint64) uint64 {
 	text := q.Get(name)
 	if text == "" {
-		return otherwise, nil
+		return otherwise
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, wrong("%s: %q is no number", name, text)
+		q.err = cmp.Or(q.err, wrong("%s: %q is no number", name, text))
 	}
-	return n, nil
+	return n
+}
+
+// upTo is number with a limit.
+func (q *query) upTo(name string, otherwise, most int) int {
+	n := q.number(name, uint64(otherwise))
+	if n > uint64(most) {
+		q.err = cmp.Or(q.err, wrong("%s: %d is more than %d", name, n, most))
+	}
+	return int(n)
 }
 
 // open returns the run, opened by the first request that needs it.
@@ -333,6 +358,20 @@ func parse(name string) *template.Template {
 		"mul":     func(a, b int) int { return a * b },
 	})
 	return template.Must(t.ParseFS(files, "templates/page.html", "templates/parts.html", "templates/"+name+".html"))
+}
+
+// pages are the addresses of the pages before and after, empty where there is none.
+type pages struct{ Before, Next string }
+
+// turn sets the addresses for a page of count entries from one on. more reports whether others
+// follow, and at is the address of the page from an entry on.
+func (p *pages) turn(from, count uint64, more bool, at func(from uint64) string) {
+	if from > 0 {
+		p.Before = at(from - min(from, count))
+	}
+	if more {
+		p.Next = at(from + count)
+	}
 }
 
 // link returns the address of a page. args are names and values; an empty value is left out.
