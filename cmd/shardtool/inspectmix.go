@@ -53,8 +53,8 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return usage(err)
 	}
 	walked := min(r.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
-	opt := simulate.MixOptions{Steps: walked, End: r.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: f.mixed.worlds, Job: f.mixed.job.Job}}
-	if r.Reading, r.Units, err = run.walk(ctx, "", opt, squareCost); err != nil {
+	opt := simulate.Options{Steps: walked, End: r.End, GlobalBatch: order.opt.GlobalBatch, Worlds: f.mixed.worlds, Job: f.mixed.job.Job, Square: squareCost}
+	if r.Reading, r.Units, err = run.walk(ctx, "", opt); err != nil {
 		return err
 	}
 	return present(cmd, f.json, r, func(w io.Writer) {

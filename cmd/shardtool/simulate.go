@@ -81,9 +81,8 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if err != nil {
 		return err
 	}
-	r, err := simulate.Epoch(ctx, plan, labels, simulate.Options{
-		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Job: f.job.Job,
-	})
+	of := simulate.Source{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
+	r, err := simulate.Epoch(ctx, plan, of, f.options())
 	if err != nil {
 		return err
 	}
@@ -94,15 +93,18 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	}{r, f.label, paramsJSON(plan.Params())}, func(w io.Writer) { f.print(w, r, plan.Params(), ds.Info().Bytes) })
 }
 
+// options are the options of a walk.
+func (f *simulateFlags) options() simulate.Options {
+	return simulate.Options{Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Job: f.job.Job, Square: f.square}
+}
+
 // walkUnits reports an epoch of units.
 func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order) error {
 	labels, err := readLabels(cmd.Context(), ds, f.label)
 	if err != nil {
 		return err
 	}
-	r, err := simulate.Units(cmd.Context(), u, simulate.UnitOptions{
-		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Square: f.square, Labels: labels.In(u.Order(), f.order.opt.Epoch),
-	})
+	r, err := simulate.Units(cmd.Context(), u, labels.In(u.Order(), f.order.opt.Epoch), f.options())
 	if err != nil {
 		return err
 	}
@@ -116,9 +118,9 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *uni
 
 // walkMix reports steps of a mix, by default of one epoch.
 func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64) error {
-	opt := simulate.MixOptions{Steps: f.steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Job: f.job.Job}}
-	opt.Steps = cmp.Or(opt.Steps, (epoch-1)/uint64(opt.GlobalBatch)+1)
-	r, u, err := run.walk(cmd.Context(), f.label, opt, f.square)
+	opt := f.options()
+	opt.Steps = cmp.Or(f.steps, (epoch-1)/uint64(opt.GlobalBatch)+1)
+	r, u, err := run.walk(cmd.Context(), f.label, opt)
 	if err != nil {
 		return err
 	}
@@ -135,20 +137,18 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 }
 
 // walk walks through steps of the mix, and returns a report on samples, or on units where positions
-// hold these; the other is nil. label is the attribute to measure mixing by, for samples. square is
-// b in the cost of a sample, for units.
-func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOptions, square float64) (r *simulate.MixReport, u *simulate.MixUnitReport, err error) {
+// hold these; the other is nil. label is the attribute to measure mixing by, for samples.
+func (o *openedRun) walk(ctx context.Context, label string, opt simulate.Options) (r *simulate.MixReport, u *simulate.MixUnitReport, err error) {
 	position := o.Run.Begin().Position
+	opt.LeftOut = o.LeftOut
 	if o.Units.Kind != "" {
 		if label != "" {
 			return nil, nil, usagef("--label is for samples, not for --pack and --bucket")
 		}
-		u, err = simulate.MixUnits(ctx, o.mix(), position, simulate.MixUnitOptions{
-			UnitOptions: simulate.UnitOptions{GlobalBatch: opt.GlobalBatch, Worlds: opt.Worlds, Square: square}, Steps: opt.Steps, End: opt.End, LeftOut: o.LeftOut,
-		})
+		u, err = simulate.MixUnits(ctx, o.mix(), position, opt)
 		return nil, u, err
 	}
-	sources := make([]simulate.MixSource, len(o.Sources))
+	sources := make([]simulate.Source, len(o.Sources))
 	for i, ds := range o.Sources {
 		if ds == nil {
 			continue
@@ -157,9 +157,8 @@ func (o *openedRun) walk(ctx context.Context, label string, opt simulate.MixOpti
 		if err != nil {
 			return nil, nil, fmt.Errorf("source %s: %w", o.Names[i], err)
 		}
-		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
+		sources[i] = simulate.Source{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
-	opt.LeftOut = o.LeftOut
 	r, err = simulate.Mix(ctx, o.mix(), position, o.Plans, sources, opt)
 	return r, nil, err
 }

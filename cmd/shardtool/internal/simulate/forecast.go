@@ -102,7 +102,7 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []m
 	if err != nil {
 		return err
 	}
-	given, err := f.given(plan, leftOut)
+	given, err := f.given(plan, before, after, leftOut)
 	if err != nil {
 		return err
 	}
@@ -142,34 +142,27 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []m
 	return nil
 }
 
-// given returns how many samples each source gives in the steps.
-func (f *Forecast) given(plan *mix.Plan, leftOut []mix.Range) ([]uint64, error) {
-	given := make([]uint64, len(plan.Mix().Sources))
-	add := func(from, to uint64, sign int) error {
-		before, err := plan.Counts(nil, from)
-		if err != nil {
-			return err
+// given returns how many samples each source gives in the steps. before and after are what the
+// sources have given before the steps and after them.
+func (f *Forecast) given(plan *mix.Plan, before, after []uint64, leftOut []mix.Range) ([]uint64, error) {
+	given := make([]uint64, len(after))
+	for i := range given {
+		given[i] = after[i] - before[i]
+	}
+	for _, r := range leftOut {
+		from, to := max(r.From, f.Position), min(r.To, f.End)
+		if from >= to {
+			continue
 		}
-		after, err := plan.Counts(nil, to)
+		shares, err := plan.Shares(from, to)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for i := range given {
-			if n := after[i] - before[i]; sign > 0 {
-				given[i] += n
-			} else {
-				given[i] -= n
-			}
-		}
-		return nil
-	}
-	err := add(f.Position, f.End, 1)
-	for _, r := range leftOut {
-		if from, to := max(r.From, f.Position), min(r.To, f.End); from < to && err == nil {
-			err = add(from, to, -1)
+			given[i] -= shares[i].InStep
 		}
 	}
-	return given, err
+	return given, nil
 }
 
 // epochs returns how many epochs of a source its first n units are.

@@ -28,7 +28,7 @@ func TestForecast(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := Mix(t.Context(), plan, c.position, orders, sources, MixOptions{End: f.End, LeftOut: c.leftOut, Options: Options{GlobalBatch: c.at.GlobalBatch}})
+			r, err := Mix(t.Context(), plan, c.position, orders, sources, Options{End: f.End, LeftOut: c.leftOut, GlobalBatch: c.at.GlobalBatch})
 			if err != nil {
 				t.Fatal(err)
 			}

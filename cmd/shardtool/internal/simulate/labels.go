@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/reader"
@@ -32,17 +31,17 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 	numbers := map[string]uint16{}
 	of := make([]uint16, 0, d.NumSamples())
 	for shard := range d.NumShards() {
-		ix, err := d.Index(ctx, shard)
+		columns, err := d.Columns(ctx, shard, []string{attribute})
 		if err != nil {
 			return nil, err
 		}
-		column := findColumn(ix, attribute)
-		if column == nil {
+		column := &columns[0]
+		if column.Name == "" {
 			return nil, fmt.Errorf("simulate: shard %d: %w: %q", shard, ErrNoAttribute, attribute)
 		}
-		for sample := range ix.Keys.Len() {
+		for sample := range column.Len() {
 			value, _ := column.At(sample)
-			text := labelText(value)
+			text := fmt.Sprint(sections.Value(value))
 			id, ok := numbers[text]
 			if !ok {
 				if len(numbers) == maxLabels {
@@ -56,14 +55,3 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 	}
 	return mixing.NewLabels(of), nil
 }
-
-func findColumn(ix *sections.ShardIndex, attribute string) *sections.AttrColumn {
-	for i := range ix.Attrs {
-		if ix.Attrs[i].Name == attribute {
-			return &ix.Attrs[i]
-		}
-	}
-	return nil
-}
-
-func labelText(v format.AttrValue) string { return fmt.Sprint(sections.Value(v)) }

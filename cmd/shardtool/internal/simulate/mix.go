@@ -9,17 +9,6 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// MixOptions describe the walk through a mix. Epoch, Blocks and Bytes of the Options are not used.
-type MixOptions struct {
-	Options
-	// Steps is the number of global batches to walk, 0 all of the stream.
-	Steps uint64
-	// End, when not 0, ends the walk before the batch that begins at this position or later.
-	End uint64
-	// LeftOut are positions to skip.
-	LeftOut []mix.Range
-}
-
 // MixReport has the figures that Mix counted.
 type MixReport struct {
 	// Position is where the walk began and End where it ended. Batches and Samples count what lies
@@ -40,7 +29,7 @@ type MixReport struct {
 // Mix walks through the steps of a mix from a position on, without reading samples. orders and
 // sources are by source number, as for mix.Plan.Seek. It takes as much time and memory as Epoch.
 // Where a new epoch of a source begins, blocks are read again.
-func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.Plan, sources []MixSource, o MixOptions) (*MixReport, error) {
+func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.Plan, sources []Source, o Options) (*MixReport, error) {
 	m := plan.Mix()
 	if len(sources) != len(m.Sources) {
 		return nil, fmt.Errorf("simulate: %d sources for the %d of a mix: give one for each", len(sources), len(m.Sources))
@@ -62,10 +51,7 @@ func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.P
 		err = cursor.LeaveOut(o.LeftOut)
 	}
 	if err == nil {
-		err = each(ctx, cursor, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
-			if o.End > 0 && b.Position >= o.End {
-				return false
-			}
+		err = each(ctx, cursor, &o, func(refs []order.Ref, b *order.Batch) {
 			r.End = b.NextPosition
 			n := w.batches + 1
 			w.add(refs, len(refs), b.Global, n > 1 && n&(n-1) == 0) // a few batches, spread over the steps
@@ -74,7 +60,6 @@ func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.P
 					s.meter.Batch(s.own, len(s.own))
 				}
 			}
-			return o.Steps == 0 || n < o.Steps
 		})
 	}
 	if err != nil {

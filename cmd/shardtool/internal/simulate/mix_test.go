@@ -13,13 +13,13 @@ import (
 
 // newMix is a mix of three sources of 20, 40 and 10 blocks, with shares of 6:3:1 until position 900
 // and then without the last one, which ends after an epoch.
-func newMix(t *testing.T, tail order.Tail) (*mix.Plan, []*order.Plan, []MixSource) {
+func newMix(t *testing.T, tail order.Tail) (*mix.Plan, []*order.Plan, []Source) {
 	t.Helper()
 	m := mix.Mix{Seed: 3, Shuffle: true, Tail: tail, Epoch: 700, Segments: []mix.Segment{
 		{At: 0, Weights: []uint64{6, 3, 1}}, {At: 900, Weights: []uint64{1, 1, 0}},
 	}}
 	var tables []order.Table
-	var sources []MixSource
+	var sources []Source
 	for i, blocks := range []int{20, 40, 10} {
 		table := order.Table{ShardFirst: []int{0}}
 		units := uint64(0)
@@ -31,7 +31,7 @@ func newMix(t *testing.T, tail order.Tail) (*mix.Plan, []*order.Plan, []MixSourc
 		m.Sources = append(m.Sources, mix.Source{
 			Name: string(rune('a' + i)), Digest: "d", Units: units, Lanes: 4, RunBlocks: 2, Delay: 2, Head: 1, Affinity: order.AffinityEpoch,
 		})
-		sources = append(sources, MixSource{Blocks: uint64(blocks), Bytes: uint64(blocks) * uint64(1000*(i+1)), Labels: mixing.Parts(units)})
+		sources = append(sources, Source{Blocks: uint64(blocks), Bytes: uint64(blocks) * uint64(1000*(i+1)), Labels: mixing.Parts(units)})
 	}
 	m.Sources[2].MaxEpochs = 1
 	plan, err := mix.New(m)
@@ -51,7 +51,7 @@ func TestMix(t *testing.T) {
 	for _, tail := range []order.Tail{order.TailShort, order.TailDrop, order.TailWrap, order.TailPad} {
 		for _, position := range []uint64{0, 96} {
 			plan, orders, sources := newMix(t, tail)
-			o := MixOptions{Steps: steps, Options: Options{GlobalBatch: batch, Worlds: []int{1, 3, 8}, Job: Job{RanksPerNode: perNode, SamplesPerSecond: 10, RequestPrice: 7}}}
+			o := Options{Steps: steps, GlobalBatch: batch, Worlds: []int{1, 3, 8}, Job: Job{RanksPerNode: perNode, SamplesPerSecond: 10, RequestPrice: 7}}
 			r, err := Mix(t.Context(), plan, position, orders, sources, o)
 			if err != nil {
 				t.Fatal(err)
@@ -96,7 +96,7 @@ func checkSources(t *testing.T, plan *mix.Plan, position uint64, r *MixReport, t
 }
 
 // checkReading walks the parts of each rank.
-func checkReading(t *testing.T, plan *mix.Plan, orders []*order.Plan, sources []MixSource, position uint64, o MixOptions, w Reading) {
+func checkReading(t *testing.T, plan *mix.Plan, orders []*order.Plan, sources []Source, position uint64, o Options, w Reading) {
 	t.Helper()
 	type block struct {
 		source uint16
@@ -162,7 +162,7 @@ func checkReading(t *testing.T, plan *mix.Plan, orders []*order.Plan, sources []
 	}
 }
 
-func perNodeOf(o MixOptions) int { return o.Job.RanksPerNode }
+func perNodeOf(o Options) int { return o.Job.RanksPerNode }
 
 // TestMixEnds: the walk ends where the stream does, and with the context; sources are given by
 // number.
@@ -176,7 +176,7 @@ func TestMixEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := MixOptions{Options: Options{GlobalBatch: 10}}
+	o := Options{GlobalBatch: 10}
 	r, err := Mix(t.Context(), plan, 0, orders, sources, o)
 	if err != nil || r.End != endOf(t, plan) || r.Samples != r.End || !r.ExactlyOnce || r.Sources[1].Epochs != 1 {
 		t.Errorf("%+v, %v, want the end at %d", r, err, endOf(t, plan))
@@ -190,25 +190,28 @@ func TestMixEnds(t *testing.T) {
 	}
 }
 
-// TestBitset compares ranges with sets that are counted one by one.
-func TestBitset(t *testing.T) {
-	for from := uint64(0); from < 200; from += 7 {
-		for to := from; to <= 200; to += 3 {
-			b, n := newBitset(200), uint64(0)
-			for i := range uint64(200) {
-				if i%3 != 0 {
-					b.set(i)
-				}
-				if i%3 != 0 && from <= i && i < to {
-					n++
+// TestParts compares the blocks of a source in a set with those that are counted one by one.
+func TestParts(t *testing.T) {
+	for first := uint64(0); first < 200; first += 7 {
+		for second := uint64(0); second <= 200; second += 3 {
+			a := newPart(0, first, 0, order.Params{})
+			ps := parts{a, newPart(a.to, second, 0, order.Params{})}
+			b, counts := ps.set(), [2]uint64{}
+			for i := range ps {
+				for block := range ps[i].blocks {
+					if block%3 != 0 {
+						b.set(64*ps[i].from + block)
+						counts[i]++
+					}
 				}
 			}
-			all := b.count()
-			if got := b.countRange(from, to); got != n {
-				t.Fatalf("%d to %d: %d, want %d", from, to, got, n)
+			for i := range ps {
+				if got := ps[i].in(b).count(); got != counts[i] {
+					t.Fatalf("%d and %d blocks: %d of source %d, want %d", first, second, got, i, counts[i])
+				}
 			}
-			if b.clearRange(from, to); b.count() != all-n {
-				t.Fatalf("%d to %d: %d are left, want %d", from, to, b.count(), all-n)
+			if clear(ps[0].in(b)); b.count() != counts[1] {
+				t.Fatalf("%d and %d blocks: %d are left, want %d", first, second, b.count(), counts[1])
 			}
 		}
 	}

@@ -42,7 +42,7 @@ type UnitSourceReport struct {
 
 // MixUnits walks through steps of a mix whose positions hold units, from a position on. Padding of
 // the last batch is not counted. It takes as long as listing the units.
-func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o MixUnitOptions) (*MixUnitReport, error) {
+func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (*MixUnitReport, error) {
 	m := plan.Mix()
 	r := &MixUnitReport{Position: position, End: position, UnitSteps: newUnitSteps(o.Worlds)}
 	labels, orders, params := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources)), make([]units.Params, len(m.Sources))

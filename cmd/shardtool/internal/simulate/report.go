@@ -1,16 +1,25 @@
 package simulate
 
-import "github.com/shardtool/shardtool/internal/mixing"
+import (
+	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/mixing"
+)
 
-// Options describe the job, and the size of the data set that it reads.
+// Options describe the job, and what is walked of its order.
 type Options struct {
-	Epoch       uint64
+	Epoch       uint64 // of one data set
 	GlobalBatch int
 	// Worlds are the world sizes to report.
 	Worlds []int
-	// Blocks and Bytes are the number of blocks of the data set and their stored bytes.
-	Blocks, Bytes uint64
-	Job           Job
+	Job    Job // that reads samples
+	// Square is b in the cost of an item of a unit, L + b·L²: the cost of attention, relative to the
+	// rest of a step.
+	Square float64
+	// Steps is the number of global batches of a mix to walk, 0 all of the stream. End, when not 0,
+	// ends the walk before the batch that begins at this position or later. LeftOut are positions to
+	// skip.
+	Steps, End uint64
+	LeftOut    []mix.Range
 }
 
 // Job describes what a training job needs and what it pays. Rates and prices of 0 leave the figures
@@ -104,9 +113,9 @@ type Needs struct {
 	Cost        float64 `json:"cost_per_epoch,omitempty"`
 }
 
-// MixSource describes a source: the number of its blocks, their stored bytes, and the
-// labels of its samples. Labels are nil if the source has no data set.
-type MixSource struct {
+// Source describes a data set, alone or in a mix: the number of its blocks, their stored bytes, and
+// the labels of its samples. Labels are nil if a source of a mix has no data set.
+type Source struct {
 	Blocks, Bytes uint64
 	Labels        *mixing.Labels
 }

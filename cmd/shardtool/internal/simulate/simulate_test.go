@@ -43,10 +43,10 @@ func TestEpoch(t *testing.T) {
 	for _, tail := range []order.Tail{order.TailShort, order.TailDrop, order.TailWrap, order.TailPad} {
 		plan := newPlan(t, tail)
 		o := Options{
-			Epoch: epoch, GlobalBatch: batch, Worlds: []int{1, 3, 8}, Blocks: 60, Bytes: 60_000,
+			Epoch: epoch, GlobalBatch: batch, Worlds: []int{1, 3, 8},
 			Job: Job{RanksPerNode: perNode, SamplesPerSecond: 100, NodePrice: 2, RequestPrice: 3},
 		}
-		r, err := Epoch(t.Context(), plan, mixing.Parts(plan.Samples()), o)
+		r, err := Epoch(t.Context(), plan, Source{60, 60_000, mixing.Parts(plan.Samples())}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestEpochStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	plan := newPlan(t, order.TailShort)
-	if _, err := Epoch(ctx, plan, mixing.Parts(plan.Samples()), Options{GlobalBatch: 8, Worlds: []int{1}, Blocks: 60}); !errors.Is(err, context.Canceled) {
+	if _, err := Epoch(ctx, plan, Source{60, 0, mixing.Parts(plan.Samples())}, Options{GlobalBatch: 8, Worlds: []int{1}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

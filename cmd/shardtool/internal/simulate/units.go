@@ -2,38 +2,12 @@ package simulate
 
 import (
 	"context"
-	"math"
 
-	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
-
-// UnitOptions describe a job that reads units.
-type UnitOptions struct {
-	Epoch       uint64
-	GlobalBatch int
-	// Worlds are the world sizes to report.
-	Worlds []int
-	// Square is b in the cost of an item, L + b·L²: the cost of attention, relative to the rest of a
-	// step.
-	Square float64
-	// Labels are the labels of the samples in the units. If it is nil, mixing is not measured.
-	Labels *mixing.Labels
-}
-
-// MixUnitOptions describe a walk through a mix of units.
-type MixUnitOptions struct {
-	UnitOptions // without Epoch
-	// Steps is the number of global batches to walk.
-	Steps uint64
-	// End, when not 0, ends the walk before the batch that begins at this position or later.
-	End uint64
-	// LeftOut are positions to skip.
-	LeftOut []mix.Range
-}
 
 // UnitReport has the figures that Units counted. Padding is the room in a batch that has no tokens.
 // A sequence has room for Size tokens, a micro-batch for its number of samples times the longest.
@@ -79,15 +53,15 @@ type UnitWorld struct {
 }
 
 // Units walks through one epoch of an order of units. Padding of the last batch is not counted.
-func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, error) {
+// labels are the labels of the samples in the units. If they are nil, mixing is not measured.
+func Units(ctx context.Context, u *unitplan.Order, labels *mixing.Labels, o Options) (*UnitReport, error) {
 	r := &UnitReport{Summary: u.Summary(), Epoch: o.Epoch, UnitSteps: newUnitSteps(o.Worlds)}
 	cursor, err := u.Seek(o.Epoch, 0, u.Plans(ctx))
 	if err != nil {
 		return nil, err
 	}
 	cursor.Until(o.Epoch + 1)
-	vif, err := r.walk(ctx, cursor, &MixUnitOptions{UnitOptions: o, Steps: math.MaxUint64}, []units.Params{u.Units.Params()}, []*mixing.Labels{o.Labels},
-		func(b *order.Batch, _ []unitCost) { r.Units = b.Of })
+	vif, err := r.walk(ctx, cursor, &o, []units.Params{u.Units.Params()}, []*mixing.Labels{labels}, func(b *order.Batch, _ []unitCost) { r.Units = b.Of })
 	if err != nil {
 		return nil, err
 	}
@@ -97,18 +71,14 @@ func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, 
 
 // walk counts the steps that c lists, and calls step with each. params and labels are by source
 // number. It returns the variance inflation of each source's samples.
-func (r *UnitSteps) walk(ctx context.Context, c batches, o *MixUnitOptions, params []units.Params, labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
+func (r *UnitSteps) walk(ctx context.Context, c mixing.Batches, o *Options, params []units.Params, labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
 	meter := mixing.NewBySource(labels)
 	var costs []unitCost
-	err := each(ctx, c, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
-		if r.Batches >= o.Steps || o.End > 0 && b.Position >= o.End {
-			return false
-		}
+	err := each(ctx, c, o, func(refs []order.Ref, b *order.Batch) {
 		costs = unitCosts(costs[:0], refs, b, params, o.Square)
 		r.add(costs)
 		meter.Add(refs)
 		step(b, costs)
-		return r.Batches < o.Steps
 	})
 	r.end()
 	return meter.VIF(), err

@@ -40,8 +40,8 @@ func TestViews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		labels := mixing.Parts(n)
-		r, err := Epoch(t.Context(), plan, labels, Options{Epoch: 1, GlobalBatch: 64, Worlds: []int{1, 4}, Blocks: uint64(len(blocks))})
+		data := Source{Blocks: uint64(len(blocks)), Labels: mixing.Parts(n)}
+		r, err := Epoch(t.Context(), plan, data, Options{Epoch: 1, GlobalBatch: 64, Worlds: []int{1, 4}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,11 +59,11 @@ func TestViews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		of, err := Mix(t.Context(), mixed, 0, orders, []MixSource{{Blocks: uint64(len(blocks)), Labels: labels}}, MixOptions{Options: Options{GlobalBatch: 64}, Steps: 3 * v.Samples() / 64})
+		of, err := Mix(t.Context(), mixed, 0, orders, []Source{data}, Options{GlobalBatch: 64, Steps: 3 * v.Samples() / 64})
 		if err != nil || !of.ExactlyOnce || of.Sources[0].VIF > 2 {
 			t.Errorf("%s in a mix: %+v, %v", name, of, err)
 		}
-		own := labels.In(plan, 1)
+		own := data.Labels.In(plan, 1)
 		if m, err := mixing.Measure(plan, own, 64, nil, mixing.Span{Epoch: 1}); err != nil || m.VIF > 2 {
 			t.Errorf("%s: VIF %v, %v", name, m.VIF, err)
 		}

@@ -12,10 +12,10 @@ import (
 )
 
 // Epoch walks through one epoch of a plan. The time is proportional to its samples times the number
-// of worlds; the memory to the blocks times the ranks of all worlds, a bit each. The labels must
-// cover all samples of the plan.
-func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Options) (*Report, error) {
-	w, err := newWalk([]*order.Plan{plan}, []MixSource{{o.Blocks, o.Bytes, labels}}, o.Worlds)
+// of worlds; the memory to the blocks times the ranks of all worlds, a bit each. The labels of the
+// data set must cover all samples of the plan.
+func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report, error) {
+	w, err := newWalk([]*order.Plan{plan}, []Source{of}, o.Worlds)
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
@@ -24,12 +24,11 @@ func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Optio
 		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
 	}
 	cursor.Until(o.Epoch + 1)
-	n, meter := plan.Samples(), mixing.NewMeter(labels.In(plan, o.Epoch), o.Worlds...)
-	if err := each(ctx, cursor, o.GlobalBatch, func(refs []order.Ref, b *order.Batch) bool {
+	n, meter := plan.Samples(), mixing.NewMeter(of.Labels.In(plan, o.Epoch), o.Worlds...)
+	if err := each(ctx, cursor, &o, func(refs []order.Ref, b *order.Batch) {
 		own := int(min(uint64(len(refs)), n-b.Position)) // the rest is padding, or of the next epoch
 		w.add(refs, own, b.Global, b.Position <= n/2 && n/2 < b.Position+uint64(own))
 		meter.Batch(refs, own)
-		return true
 	}); err != nil {
 		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
 	}
@@ -39,7 +38,7 @@ func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Optio
 	for i := range w.worlds {
 		r.Worlds = append(r.Worlds, World{Reading: w.worlds[i].figures(n, w.batches, o.Job)})
 	}
-	r.mixed(meter.Figures(), labels.Len())
+	r.mixed(meter.Figures(), of.Labels.Len())
 	worst := r.VIF
 	for _, x := range r.Worlds {
 		worst = max(worst, x.LocalVIF)
@@ -50,26 +49,24 @@ func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Optio
 	return r, nil
 }
 
-// batches is a cursor over an order.
-type batches interface {
-	NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error)
-}
-
-// each calls f with the global batches of a cursor, until its end or until f returns false.
-func each(ctx context.Context, c batches, globalBatch int, f func(refs []order.Ref, b *order.Batch) (more bool)) error {
+// each calls f with the global batches that c lists, up to the end that o has.
+func each(ctx context.Context, c mixing.Batches, o *Options, f func(refs []order.Ref, b *order.Batch)) error {
 	var refs []order.Ref
-	for {
+	for n := uint64(1); ; n++ {
 		var b order.Batch
 		var err error
-		refs, b, err = c.NextBatch(refs[:0], order.Split{GlobalBatch: globalBatch, World: 1})
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+		refs, b, err = c.NextBatch(refs[:0], order.Split{GlobalBatch: o.GlobalBatch, World: 1})
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		if err != nil || !f(refs, &b) {
+		if errors.Is(err, io.EOF) || err == nil && o.End > 0 && b.Position >= o.End {
+			return nil
+		}
+		if err != nil {
 			return err
+		}
+		if f(refs, &b); n == o.Steps {
+			return nil
 		}
 	}
 }
@@ -96,17 +93,17 @@ type walkSource struct {
 	SourceReport
 }
 
-func newWalk(orders []*order.Plan, sources []MixSource, worlds []int) (*walk, error) {
+func newWalk(orders []*order.Plan, sources []Source, worlds []int) (*walk, error) {
 	w := &walk{}
-	var first uint64
+	var words uint64
 	for i, s := range sources {
 		at, p := walkSource{plan: orders[i], SourceReport: SourceReport{Mixing: Mixing{First: []float64{}}}}, order.Params{}
 		if at.plan != nil {
 			p, at.seen = at.plan.Params(), newBitset(at.plan.Stored())
 		}
 		w.sources = append(w.sources, at)
-		w.parts = append(w.parts, newPart(first, s.Blocks, s.Bytes, p))
-		if first += s.Blocks; first > math.MaxUint32 {
+		w.parts = append(w.parts, newPart(words, s.Blocks, s.Bytes, p))
+		if words = w.parts[i].to; 64*words > math.MaxUint32 {
 			return nil, fmt.Errorf("the sources have more than %d blocks", uint32(math.MaxUint32))
 		}
 	}
@@ -132,7 +129,7 @@ func (w *walk) add(refs []order.Ref, own, global int, middle bool) {
 		case i < own:
 			w.delivered(r)
 		}
-		r.Block += uint32(w.parts[r.Source].first)
+		r.Block += uint32(64 * w.parts[r.Source].from)
 		for j := range w.worlds {
 			w.worlds[j].add(i, global, r.Block, r.Padding)
 		}

@@ -11,17 +11,18 @@ const together = 8
 
 // part is the blocks of one source among the blocks of all sources.
 type part struct {
-	first, blocks uint64
-	block         float64 // stored bytes of a mean block
-	run           float64 // blocks of a request
+	from, to uint64 // words of a set that has blocks of all sources
+	blocks   uint64
+	block    float64 // stored bytes of a mean block
+	run      float64 // blocks of a request
 }
 
-func newPart(first, blocks, bytes uint64, p order.Params) part {
+func newPart(from, blocks, bytes uint64, p order.Params) part {
 	run := float64(together)
 	if p.Shuffle && p.RunBlocks > 0 {
 		run = min(run, float64(p.RunBlocks))
 	}
-	return part{first: first, blocks: blocks, block: float64(bytes) / float64(max(blocks, 1)), run: run}
+	return part{from: from, to: from + (blocks+63)/64, blocks: blocks, block: float64(bytes) / float64(max(blocks, 1)), run: run}
 }
 
 // volume is the work of reading blocks.
@@ -31,9 +32,12 @@ func (v *volume) add(o volume) {
 	v.blocks, v.bytes, v.requests = v.blocks+o.blocks, v.bytes+o.bytes, v.requests+o.requests
 }
 
+// in returns the words of a set that have the part's blocks.
+func (p *part) in(b bitset) bitset { return b[p.from:p.to] }
+
 // of returns the volume of the part's blocks that are in a set.
 func (p *part) of(b bitset) volume {
-	n := float64(b.countRange(p.first, p.first+p.blocks))
+	n := float64(p.in(b).count())
 	return volume{n, n * p.block, n / p.run}
 }
 
@@ -46,6 +50,9 @@ func (ps parts) blocks() (n uint64) {
 	}
 	return n
 }
+
+// set returns an empty set of blocks.
+func (ps parts) set() bitset { return make(bitset, ps[len(ps)-1].to) }
 
 func (ps parts) of(b bitset) (v volume) {
 	for i := range ps {
@@ -74,7 +81,7 @@ func newWorld(size int, ps parts) world {
 	w := world{size: size, parts: ps, samples: make([]uint64, size), blocks: make([]bitset, size), earlier: make([]volume, size), seen: make([]bitset, size),
 		sources: make([]float64, len(ps))}
 	for r := range w.blocks {
-		w.blocks[r] = newBitset(ps.blocks())
+		w.blocks[r] = ps.set()
 	}
 	return w
 }
@@ -97,13 +104,13 @@ func (w *world) nextEpoch(source int) {
 	p := &w.parts[source]
 	for r, of := range w.blocks {
 		if w.seen[r] == nil {
-			w.seen[r] = newBitset(w.parts.blocks())
+			w.seen[r] = w.parts.set()
 		}
 		v := p.of(of)
 		w.earlier[r].add(v)
 		w.sources[source] += v.bytes
 		w.seen[r].add(of)
-		of.clearRange(p.first, p.first+p.blocks)
+		clear(p.in(of))
 	}
 }
 
@@ -168,7 +175,7 @@ func (w *world) needs(samples uint64, job Job) Needs {
 	n := Needs{Nodes: (w.size + perNode - 1) / perNode, First: uint64(w.first), Resume: uint64(w.resume)}
 	var read, once volume // of all ranks, and of all nodes with each block once per node
 	for node := range n.Nodes {
-		union := newBitset(w.parts.blocks())
+		union := w.parts.set()
 		var each volume
 		for rank := node * perNode; rank < min((node+1)*perNode, w.size); rank++ {
 			each.add(w.volume(rank))
@@ -209,26 +216,9 @@ func (b bitset) add(o bitset) {
 	}
 }
 
-func (b bitset) count() (n uint64) { return b.countRange(0, 64*uint64(len(b))) }
-
-// words calls do with the words that hold the numbers from ≤ i < to, and a mask of these.
-func words(from, to uint64, do func(word int, mask uint64)) {
-	for at := from; at < to; {
-		end := min(to, (at/64+1)*64)
-		mask := ^uint64(0) << (at % 64)
-		if end%64 != 0 {
-			mask &= 1<<(end%64) - 1
-		}
-		do(int(at/64), mask)
-		at = end
+func (b bitset) count() (n uint64) {
+	for _, word := range b {
+		n += uint64(bits.OnesCount64(word))
 	}
-}
-
-func (b bitset) countRange(from, to uint64) (n uint64) {
-	words(from, to, func(word int, mask uint64) { n += uint64(bits.OnesCount64(b[word] & mask)) })
 	return n
-}
-
-func (b bitset) clearRange(from, to uint64) {
-	words(from, to, func(word int, mask uint64) { b[word] &^= mask })
 }
