@@ -9,13 +9,12 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// ends is the number of bytes read at each end of a file. A tar archive has its signature at 257,
-// and the header of a .npy file seldom takes more than 128.
-const ends = 512
+// headSize is the number of bytes read at the beginning of a file. A tar archive has its signature
+// at 257, and the header of a .npy file seldom takes more than 128.
+const headSize = 512
 
 // signatures are beginnings of files.
 var signatures = []struct {
@@ -171,12 +170,7 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 	if in.Once() {
 		return named, "", false, nil
 	}
-	obj, err := in.Store.Open(ctx, in.Name)
-	if err != nil {
-		return nil, "", false, err
-	}
-	defer obj.Close()
-	head, tail, size, err := bothEnds(ctx, obj)
+	head, tail, size, err := bothEnds(ctx, in, headSize, 64)
 	if err != nil {
 		return nil, "", false, err
 	}
@@ -186,8 +180,8 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return Arrays, "", false, nil
 	case seen == nil, payload(strings.ToLower(in.Name)) && seen != lfsPointer:
 		return named, "", seen == named, nil
-	case seen == named, named == Tokens && seen == Tokens:
-		return named, "", seen == named, nil
+	case seen == named:
+		return named, "", true, nil
 	case seen == Arrays && bytes.HasPrefix(head, []byte("PK")):
 		return Arrays, ".npz", true, nil
 	case seen == TFRecord:
@@ -205,8 +199,6 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		case seen == Tar && stated != "":
 			return Tar, ".tar", true, nil
 		}
-	case seen == gZip && named == idx:
-		return named, "", seen == named, nil
 	case seen == Zip && named == Arrays: // an empty one, or one whose first member has a long header
 		return Arrays, "", true, nil
 	}
@@ -236,15 +228,22 @@ func cutCoding(suffix string) (plain, coding string) {
 	return suffix, ""
 }
 
-func bothEnds(ctx context.Context, obj objstore.Object) (head, tail []byte, size int64, err error) {
+// bothEnds reads up to front bytes at the beginning of a file, and the last back bytes of a longer
+// one unless back is 0.
+func bothEnds(ctx context.Context, in source.Input, front, back int64) (head, tail []byte, size int64, err error) {
+	obj, err := in.Store.Open(ctx, in.Name)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	defer obj.Close()
 	info, err := obj.Info(ctx)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	head = make([]byte, min(info.Size, ends))
-	if err = obj.ReadAt(ctx, head, 0); err != nil || info.Size <= ends {
+	head = make([]byte, min(info.Size, front))
+	if err = obj.ReadAt(ctx, head, 0); err != nil || info.Size <= front || back == 0 {
 		return head, head, info.Size, err
 	}
-	tail = make([]byte, 64)
-	return head, tail, info.Size, obj.ReadAt(ctx, tail, info.Size-64)
+	tail = make([]byte, back)
+	return head, tail, info.Size, obj.ReadAt(ctx, tail, info.Size-back)
 }

@@ -1,6 +1,7 @@
 package recognise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -101,9 +102,9 @@ func Folder(ctx context.Context, place Place, opt Options) (*Answer, error) {
 	if opt.Files {
 		return &Answer{}, nil
 	}
-	l := &listing{place: place, opt: opt, kinds: map[*Kind][]string{}, samples: map[string][]string{}, others: map[string]int{},
-		markers: map[string][]string{}, as: map[string]string{}, seen: map[string]*Kind{}, folders: map[string]bool{}}
-	if err := l.list(ctx); err != nil {
+	l := &listing{place: place, opt: opt, samples: map[string][]string{}, markers: map[string][]string{}, as: map[string]string{},
+		seen: map[string]*Kind{}, folders: map[string]bool{}}
+	if err := l.list(ctx, l.ofName); err != nil {
 		return nil, err
 	}
 	if opt.As != nil {
@@ -127,7 +128,22 @@ func (o *Options) wanted(name string) bool {
 	return !strings.HasSuffix(name, "/") && (!hidden || o.Choice.TakesHidden(name)) && o.Choice.Takes(name)
 }
 
-func (l *listing) list(ctx context.Context) error {
+// each calls f with the files that are taken.
+func (l *listing) each(ctx context.Context, f func(name string)) error {
+	for name, err := range l.place.Names(ctx) {
+		if err != nil {
+			return err
+		}
+		if l.opt.wanted(name) {
+			f(name)
+		}
+	}
+	return nil
+}
+
+// list sorts the files by their kinds, which of returns. It may be called again with another of.
+func (l *listing) list(ctx context.Context, of func(name string) *Kind) error {
+	l.kinds, l.others, l.first = map[*Kind][]string{}, map[string]int{}, ""
 	for name, err := range l.place.Names(ctx) {
 		if err != nil {
 			return err
@@ -138,7 +154,7 @@ func (l *listing) list(ctx context.Context) error {
 		}
 		ext := extension(name)
 		insert(l.samples, ext, name, ofExtension)
-		if k := l.ofName(name); k != nil {
+		if k := of(name); k != nil {
 			l.kinds[k] = append(l.kinds[k], name)
 		} else {
 			l.other(name, ext)
@@ -273,34 +289,17 @@ func (l *listing) read(ctx context.Context, names []string) error {
 
 // correct lists files by their bytes where an extension states another kind.
 func (l *listing) correct(ctx context.Context, belied map[string]*Kind) error {
-	l.kinds, l.others, l.first = map[*Kind][]string{}, map[string]int{}, ""
-	for name, err := range l.place.Names(ctx) {
-		if err != nil {
-			return err
+	return l.list(ctx, func(name string) *Kind {
+		ext, named := extension(name), l.ofName(name)
+		k, is := l.seen[name]
+		if !is {
+			k = cmp.Or(belied[ext], named)
 		}
-		if !l.opt.wanted(name) {
-			continue
+		if (k == Tokens || k == Arrays) && k != named && !l.opt.Tokens && ext != ".npy" {
+			return nil
 		}
-		ext := extension(name)
-		k := l.ofName(name)
-		if seen, is := l.seen[name]; is {
-			k = seen
-		} else if other := belied[ext]; other != nil {
-			k = other
-		}
-		if (k == Tokens || k == Arrays) && k != l.ofName(name) && !l.opt.Tokens && ext != ".npy" {
-			k = nil
-		}
-		if k != nil {
-			l.kinds[k] = append(l.kinds[k], name)
-		} else {
-			l.other(name, ext)
-		}
-	}
-	for _, names := range l.kinds {
-		slices.SortFunc(names, compare)
-	}
-	return nil
+		return k
+	})
 }
 
 func key(name string) string {
@@ -322,17 +321,13 @@ func (l *listing) fields(ctx context.Context) error {
 	if len(keys) == 0 || len(l.others) == 0 || len(l.kinds[Tar]) > 0 {
 		return nil
 	}
-	for name, err := range l.place.Names(ctx) {
-		if err != nil {
-			return err
+	err := l.each(ctx, func(name string) {
+		if _, is := keys[key(name)]; is && l.ofName(name) == nil && !l.taken(name) {
+			keys[key(name)] = true
 		}
-		if l.opt.wanted(name) && l.ofName(name) == nil && !l.taken(name) {
-			if k := key(name); !keys[k] {
-				if _, is := keys[k]; is {
-					keys[k] = true
-				}
-			}
-		}
+	})
+	if err != nil {
+		return err
 	}
 	for k, names := range l.kinds {
 		if !k.field {
@@ -350,10 +345,13 @@ func (l *listing) fields(ctx context.Context) error {
 
 // taken reports whether a file has a kind that its name does not state.
 func (l *listing) taken(name string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(l.kinds)), func(names []string) bool {
-		_, found := slices.BinarySearchFunc(names, name, compare)
-		return found
-	})
+	return slices.ContainsFunc(slices.Collect(maps.Values(l.kinds)), func(names []string) bool { return has(names, name) })
+}
+
+// has reports whether a name is among names, which compare has sorted.
+func has(names []string, name string) bool {
+	_, found := slices.BinarySearchFunc(names, name, compare)
+	return found
 }
 
 // onlyJSON reports whether all files are lists of JSON by their bytes, not by their names.
@@ -448,12 +446,9 @@ var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", "
 // merely describe them, if there is one, or if there are too many for descriptions.
 func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, beside func(string) bool) (foreign string, err error) {
 	apart := 0 // those that describe no archive of their own
-	for name, err := range l.place.Names(ctx) {
-		if err != nil {
-			return "", err
-		}
-		if !l.opt.wanted(name) || l.is(a, name) || parts[name] {
-			continue
+	err = l.each(ctx, func(name string) {
+		if has(a.Names, name) || parts[name] {
+			return
 		}
 		a.Left++
 		if at, _ := slices.BinarySearchFunc(a.Aside, name, compare); at < mostAside {
@@ -461,33 +456,28 @@ func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, b
 			a.Aside = a.Aside[:min(len(a.Aside), mostAside)]
 		}
 		if underscored(name) || beside(name) {
-			continue
+			return
 		}
 		if apart++; !slices.Contains(describing, extension(name)) || apart > 16+len(a.Names) {
 			if foreign == "" || compare(name, foreign) < 0 {
 				foreign = name
 			}
 		}
-	}
-	return foreign, nil
-}
-
-func (l *listing) is(a *Answer, name string) bool {
-	_, found := slices.BinarySearchFunc(a.Names, name, compare)
-	return found
+	})
+	return foreign, err
 }
 
 // forced takes all files of the extensions of a kind, or all files if there is none.
 func (l *listing) forced(ctx context.Context) (*Answer, error) {
 	a := &Answer{Kind: l.opt.As, Names: l.kinds[l.opt.As]}
 	if len(a.Names) == 0 {
-		for name, err := range l.place.Names(ctx) {
-			if err != nil {
-				return nil, err
-			}
-			if l.opt.wanted(name) && !underscored(name) {
+		err := l.each(ctx, func(name string) {
+			if !underscored(name) {
 				a.Names = append(a.Names, name)
 			}
+		})
+		if err != nil {
+			return nil, err
 		}
 		slices.SortFunc(a.Names, compare)
 	}

@@ -1,6 +1,7 @@
 package recognise
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -178,7 +179,7 @@ func (l *listing) shards(ctx context.Context) (*Answer, error) {
 		for _, s := range list {
 			raw, zip := path.Join(path.Dir(index), s.Raw.Name), path.Join(path.Dir(index), cmp.Or(s.Zip.Name, s.Raw.Name))
 			name := raw
-			if _, there := slices.BinarySearchFunc(l.kinds[MDS], raw, compare); !there && raw != zip {
+			if !has(l.kinds[MDS], raw) {
 				name = zip
 			}
 			if !l.opt.Choice.Takes(name) || parts[raw] && parts[zip] { // an index over others names their shards again
@@ -218,37 +219,25 @@ var longLists = []string{"images", "annotations", "shards"}
 // shows. A file that cannot be read has none. Where one of longLists is longer than what is read, the
 // members after it need not be seen.
 func hasMembers(ctx context.Context, in source.Input, members []string) bool {
-	obj, err := in.Store.Open(ctx, in.Name)
+	head, _, size, err := bothEnds(ctx, in, maxMarker, 0)
 	if err != nil {
-		return false
-	}
-	defer obj.Close()
-	info, err := obj.Info(ctx)
-	if err != nil {
-		return false
-	}
-	head := make([]byte, min(info.Size, maxMarker))
-	if obj.ReadAt(ctx, head, 0) != nil {
 		return false
 	}
 	found := map[string]bool{}
-	d := json.NewDecoder(strings.NewReader(string(head)))
+	d := json.NewDecoder(bytes.NewReader(head))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return false
 	}
 	cut := false
 	for d.More() {
+		var value json.RawMessage
 		name, err := d.Token()
-		if err != nil {
-			cut = info.Size > maxMarker
-			break
-		}
 		if text, ok := name.(string); ok {
 			found[text] = true
+			err = d.Decode(&value)
 		}
-		var value json.RawMessage
-		if d.Decode(&value) != nil { // a value that exceeds maxMarker, perhaps
-			cut = info.Size > maxMarker
+		if err != nil { // a value that exceeds maxMarker, perhaps
+			cut = size > maxMarker
 			break
 		}
 	}
