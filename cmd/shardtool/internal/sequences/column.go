@@ -133,9 +133,6 @@ func (c *tokenColumn) copy(dst, src []byte) {
 	}
 }
 
-// fill writes padding.
-func (c *tokenColumn) fill(dst []byte) { fill(dst, c.padded) }
-
 // headers recognizes headers of arrays with one dimension that differ only in their number of
 // values. Parsing a header takes longer than copying a thousand tokens. Comparing needs no memory
 // for each length.

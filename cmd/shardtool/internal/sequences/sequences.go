@@ -6,10 +6,10 @@ package sequences
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -33,10 +33,10 @@ type Layout struct {
 // Field is a field with one value for each token: a .npy file with one dimension. All
 // fields of a sample have as many values as the attribute with its length states.
 type Field struct {
-	Name string
+	Name string `json:"name"`
 	// Pad fills the rows. Values of an unsigned type are widened to a signed one where Pad is
 	// negative.
-	Pad int64
+	Pad int64 `json:"pad"`
 }
 
 // segment is an item in its row.
@@ -46,12 +46,6 @@ type segment struct {
 	document int32 // number in the row
 	cut      order.Cut
 }
-
-// optionsError is a reader.ErrOptions with the text of the error that it wraps.
-type optionsError struct{ error }
-
-func (e optionsError) Unwrap() error        { return e.error }
-func (e optionsError) Is(target error) bool { return target == reader.ErrOptions }
 
 // FieldError is an error about a field of a sample.
 type FieldError struct {
@@ -71,7 +65,7 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // New returns the layout of sequences of a length. Fields must not be empty.
 func New(length int, fields []Field) (*Layout, error) {
 	if len(fields) == 0 {
-		return nil, optionsError{errors.New("reader: sequences without fields: give those with one value a token")}
+		return nil, fmt.Errorf("reader: sequences without fields: give those with one value a token%w", plain.Silent(reader.ErrOptions))
 	}
 	q := &Layout{length: length, fields: fields, columns: make([]tokenColumn, len(fields))}
 	for i := range fields {
@@ -85,7 +79,7 @@ func New(length int, fields []Field) (*Layout, error) {
 // that earlier samples have, or has another number of values than the attribute states.
 func (q *Layout) Set(b *reader.Batch) error {
 	if int64(b.Units)*int64(q.length) > math.MaxInt32 {
-		return optionsError{fmt.Errorf("reader: a batch of %d sequences of %d tokens: give fewer, so that their tokens are below 2^31", b.Units, q.length)}
+		return fmt.Errorf("reader: a batch of %d sequences of %d tokens: give fewer, so that their tokens are below 2^31%w", b.Units, q.length, plain.Silent(reader.ErrOptions))
 	}
 	q.rows, q.longest, q.content = b.Units, 0, 0
 	q.segments, q.limits = q.segments[:0], append(q.limits[:0], 0)
@@ -182,11 +176,11 @@ func (q *Layout) Tokens(field int, dst []byte) {
 	for i := range q.segments {
 		s := &q.segments[i]
 		at := s.row*q.length + s.at
-		c.fill(dst[end*c.out : at*c.out])
+		fill(dst[end*c.out:at*c.out], c.padded)
 		end = at + int(s.cut.Length)
 		c.copy(dst[at*c.out:end*c.out], c.data[i])
 	}
-	c.fill(dst[end*c.out:])
+	fill(dst[end*c.out:], c.padded)
 }
 
 // Positions writes the position of each token in its item, counted from the beginning of the piece,

@@ -128,12 +128,12 @@ func (p *parcel) write(dst []byte) error {
 	copy(dst[p.keysBytes:], p.keyList.text)
 	key, padding := 0, uint32(0)
 	for i, end := range p.keyList.ends {
-		o := originOf(b, i)
-		le.PutUint64(dst[p.numbers+8*i:], o.number)
-		le.PutUint64(dst[p.seeds+8*i:], o.seed)
-		le.PutUint64(dst[p.origins+originSize*i:], uint64(o.epoch)|uint64(o.source)<<32)
+		of := b.Ref(i)
+		le.PutUint64(dst[p.numbers+8*i:], of.Number)
+		le.PutUint64(dst[p.seeds+8*i:], b.Seed(i))
+		le.PutUint64(dst[p.origins+originSize*i:], uint64(of.Epoch)|uint64(of.Source)<<32)
 		size := end - key
-		if o.padding {
+		if of.Padding {
 			padding++
 			size = absent
 		}

@@ -3,12 +3,13 @@ package serve
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -55,18 +56,14 @@ type column struct {
 	copyRows func(dst []byte) error // which copies them
 }
 
-func newColumns(wanted []Column) (*columns, error) {
+func newColumns(wanted []Column) *columns {
 	c := &columns{wanted: wanted, made: make([]column, len(wanted))}
 	for i := range wanted {
 		if w := &wanted[i]; w.ItemSize > 0 {
-			typ, err := json.Marshal(arrayType{Dtype: w.Dtype, Shape: w.Shape})
-			if err != nil {
-				return nil, err
-			}
-			c.made[i].typ = typ
+			c.made[i].typ = arrayType{Dtype: w.Dtype, Shape: w.Shape}.json()
 		}
 	}
-	return c, nil
+	return c
 }
 
 // gather finds the payloads of all columns.
@@ -123,20 +120,17 @@ func wrong(s *reader.Sample, w *Column, err error) error {
 
 // field finds a field where it was in the sample before, or anywhere.
 func (m *column) field(s *reader.Sample, name string) (data []byte, ok bool) {
-	if m.hint < len(s.Fields) && string(s.Fields[m.hint].Name) == name {
-		data, ok = s.Fields[m.hint].Data, true
-	} else {
-		for i := range s.Fields {
-			if string(s.Fields[i].Name) == name {
-				m.hint, data, ok = i, s.Fields[i].Data, true
-				break
-			}
+	if m.hint >= len(s.Fields) || string(s.Fields[m.hint].Name) != name {
+		at := slices.IndexFunc(s.Fields, func(f format.FieldView) bool { return string(f.Name) == name })
+		if at < 0 {
+			return nil, false
 		}
+		m.hint = at
 	}
-	if ok && data == nil {
+	if data = s.Fields[m.hint].Data; data == nil {
 		data = []byte{} // there, and empty
 	}
-	return data, ok
+	return data, true
 }
 
 // fixed sets the flag where all payloads are there and of one size. Arrays that begin at multiples
@@ -146,12 +140,8 @@ func (m *column) fixed() {
 		return
 	}
 	n := len(m.views[0])
-	for _, v := range m.views {
-		if len(v) != n {
-			return
-		}
-	}
-	if m.kind == columnBytes || n%dataAlign == 0 {
+	alike := !slices.ContainsFunc(m.views, func(v []byte) bool { return len(v) != n })
+	if alike && (m.kind == columnBytes || n%dataAlign == 0) {
 		m.flags, m.stride = m.flags|columnFixed, n
 	}
 }
@@ -262,8 +252,7 @@ func (m *column) newHeader(header []byte) error {
 	}
 	m.header, m.npySize, m.npyType = bytes.Clone(header), -1, nil // the copy is compared with headers of later batches
 	if plain {
-		m.npySize = size
-		m.npyType, err = json.Marshal(t)
+		m.npySize, m.npyType = size, t.json()
 	}
-	return err
+	return nil
 }

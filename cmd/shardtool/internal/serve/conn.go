@@ -80,10 +80,7 @@ func (c *conn) sendRetire(number uint32) error {
 // fail tells the parent of an error.
 func (c *conn) fail(of kind, id uint64, err error) error {
 	p, code := describe(err, c.code(err))
-	body, merr := json.Marshal(p)
-	if merr != nil {
-		return merr
-	}
+	body, _ := json.Marshal(p) // texts and integers
 	if len(body) > maxBody {
 		p.Message = fmt.Sprintf("%.100000s…", p.Message)
 		body, _ = json.Marshal(p)

@@ -16,13 +16,10 @@ import (
 // wrong usage.
 var ErrConfig = errors.New("configuration")
 
-// configError is an ErrConfig with the text of the error that it wraps.
-type configError struct{ error }
-
-func (e configError) Unwrap() error        { return e.error }
-func (e configError) Is(target error) bool { return target == ErrConfig }
-
-func configf(msg string, args ...any) error { return configError{fmt.Errorf(msg, args...)} }
+// configf returns an ErrConfig with a text of its own.
+func configf(msg string, args ...any) error {
+	return fmt.Errorf("%w%w", fmt.Errorf(msg, args...), plain.Silent(ErrConfig))
+}
 
 // errHeld is returned if the parent waits for a batch and holds so much memory that there is no
 // room for it.
@@ -92,12 +89,10 @@ func describe(err error, code int) (p problem, _ uint32) {
 			p.Message += ", in Tuning(memory=...)"
 		}
 	}
-	var source *mix.SourceError
-	if errors.As(err, &source) {
+	if source, ok := errors.AsType[*mix.SourceError](err); ok {
 		p.Source = source.Source
 	}
-	var at *format.PosError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*format.PosError](err); ok {
 		p.Shard, p.Key = at.Shard, at.Key
 		if at.Block >= 0 {
 			p.Block = &at.Block

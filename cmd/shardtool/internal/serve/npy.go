@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,12 @@ type arrayType struct {
 	Dtype   string `json:"dtype"`
 	Shape   []int  `json:"shape"`
 	Fortran bool   `json:"fortran_order"`
+}
+
+// json returns the type as JSON.
+func (t arrayType) json() []byte {
+	text, _ := json.Marshal(t) // texts and integers
+	return text
 }
 
 // parseNpy reads the header of an npy file. size is the bytes of data that follow. plain is false

@@ -1,10 +1,6 @@
 package serve
 
-import (
-	"encoding/json"
-
-	"github.com/shardtool/shardtool/reader"
-)
+import "github.com/shardtool/shardtool/reader"
 
 // ChooseRows makes the stream of START deliver rows if the data is stacked and all columns are
 // arrays of it.
@@ -45,7 +41,7 @@ func (q *StartRequest) inRows(fields []reader.RowField) bool {
 }
 
 // rows makes the columns of rows.
-func (c *columns) rows(fields []reader.RowField) error {
+func (c *columns) rows(fields []reader.RowField) {
 	for i := range c.wanted {
 		for _, f := range fields {
 			if f.Name != c.wanted[i].Name {
@@ -55,15 +51,10 @@ func (c *columns) rows(fields []reader.RowField) error {
 			for k, n := range f.Shape {
 				shape[k] = int(n)
 			}
-			typ, err := json.Marshal(arrayType{Dtype: f.DType, Shape: shape})
-			if err != nil {
-				return err
-			}
-			c.made[i] = column{kind: columnArray, typ: typ, stride: f.Stride}
+			c.made[i] = column{kind: columnArray, typ: arrayType{Dtype: f.DType, Shape: shape}.json(), stride: f.Stride}
 		}
 	}
 	c.inRows = len(fields) > 0
-	return nil
 }
 
 // gatherRows has the columns copy the rows of a batch when they are written.
@@ -95,24 +86,6 @@ func (m *column) writeRows(dst []byte, at *place, b *reader.Batch) error {
 	return m.copyRows(dst[at.data : at.data+at.length])
 }
 
-// origin is where a sample of a batch is from.
-type origin struct {
-	number, seed uint64
-	epoch        uint32
-	source       int
-	padding      bool
-}
-
-// originOf returns the origin of sample or row i.
-func originOf(b *reader.Batch, i int) origin {
-	if len(b.Samples) > 0 {
-		s := &b.Samples[i]
-		return origin{s.Number, s.Seed(), s.Epoch, s.SourceNumber(), s.Padding}
-	}
-	r := b.Ref(i)
-	return origin{r.Number, b.Seed(i), r.Epoch, int(r.Source), r.Padding}
-}
-
 // keyList is the keys of a batch.
 type keyList struct {
 	text []byte
@@ -123,11 +96,7 @@ type keyList struct {
 func (l *keyList) list(b *reader.Batch) {
 	l.text, l.ends = l.text[:0], l.ends[:0]
 	for i := range b.Len() {
-		if len(b.Samples) > 0 {
-			l.text = append(l.text, b.Samples[i].Key...)
-		} else {
-			l.text = b.AppendKey(l.text, i)
-		}
+		l.text = b.AppendKey(l.text, i)
 		l.ends = append(l.ends, len(l.text))
 	}
 }

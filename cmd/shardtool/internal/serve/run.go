@@ -55,10 +55,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 		return protocolError("a START before OPEN")
 	}
 	s.stopRun()
-	cols, err := newColumns(q.Columns)
-	if err != nil {
-		return err
-	}
+	cols := newColumns(q.Columns)
 	out := Started{Samples: s.data.samples(), Close: func() {}}
 	stream, err := s.opts.Stream(ctx, s.data, &q, &out)
 	if err != nil {
@@ -73,10 +70,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 		out.Close()
 	}
 	r.parcel.accountSize = accountSize(len(stream.Stats().Sources))
-	if err := cols.rows(stream.Info().Rows); err != nil {
-		r.close()
-		return err
-	}
+	cols.rows(stream.Info().Rows)
 	if r.parcel.units, err = newUnitColumns(q.Units, len(cols.made), stream); err != nil {
 		r.close()
 		return err
@@ -282,8 +276,8 @@ func (r *run) fill(ctx context.Context, b *reader.Batch) (reg region, err error)
 
 // place adds source, shard and block to an error of a sample.
 func (r *run) place(ctx context.Context, err error) (placed error) {
-	var of *decodeError
-	if !errors.As(err, &of) {
+	of, ok := errors.AsType[*decodeError](err)
+	if !ok {
 		return err
 	}
 	if stats := r.stream.Stats(); len(stats.Sources) > 0 {

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 
 	"github.com/shardtool/shardtool/reader"
 )
-
-func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
 // get answers a GET in its own goroutine, so that several samples are read at the same time.
 func (s *server) get(ctx context.Context, q request) error {

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -85,8 +86,7 @@ func (s *server) serve(ctx context.Context) error {
 	if err == nil {
 		err = s.listen(ctx)
 	}
-	var protocol protocolError
-	if errors.As(err, &protocol) {
+	if _, ok := errors.AsType[protocolError](err); ok {
 		_ = s.fail(0, 0, err)
 	} else if ctx.Err() != nil || errors.Is(err, io.EOF) || gone(err) {
 		err = nil
@@ -149,7 +149,7 @@ func (s *server) answer(ctx context.Context) {
 		switch q.kind() {
 		case kindOpen:
 			if q.u32(16) != Protocol {
-				err = protocolError("it asks for protocol " + itoa(q.u32(16)))
+				err = protocolError(fmt.Sprintf("it asks for protocol %d", q.u32(16)))
 			} else {
 				err = s.open(ctx, q.body)
 			}

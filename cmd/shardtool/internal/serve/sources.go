@@ -48,12 +48,11 @@ type SourceInfo struct {
 
 // info is the body of INFO.
 func (o *Opened) info() *Info {
-	i := &Info{Fields: []format.FieldTotal{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics}
+	i := &Info{
+		Fields: []format.FieldTotal{}, Types: map[string]string{}, Layers: map[string]map[string]string{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics,
+	}
 	for name, ds := range o.Sources.All() {
 		for layer, of := range ds.Layers() {
-			if i.Layers == nil {
-				i.Layers = map[string]map[string]string{}
-			}
 			if i.Layers[name] == nil {
 				i.Layers[name] = map[string]string{}
 			}
@@ -96,7 +95,21 @@ func (i *Info) add(ds *reader.Dataset) {
 	i.Bytes += ds.Info().Bytes
 	i.DecodedBytes += ds.Info().DecodedBytes
 	i.addTypes(ds)
-	i.Fields = joined(i.Fields, ds.Fields())
+	for _, f := range ds.Fields() {
+		at, before := i.field(f.Name)
+		if !before {
+			i.Fields = slices.Insert(i.Fields, at, f)
+			continue
+		}
+		sum := &i.Fields[at]
+		sum.Samples, sum.Bytes = sum.Samples+f.Samples, sum.Bytes+f.Bytes
+		sum.Min, sum.Max = min(sum.Min, f.Min), max(sum.Max, f.Max)
+	}
+}
+
+// field returns the place of a field in Fields, and whether it is there.
+func (i *Info) field(name string) (at int, ok bool) {
+	return slices.BinarySearchFunc(i.Fields, name, func(f format.FieldTotal, name string) int { return strings.Compare(f.Name, name) })
 }
 
 // addTypes adds the types of the fields of a data set. A field that several data sets have keeps
@@ -113,34 +126,12 @@ func (i *Info) addTypes(ds *reader.Dataset) {
 	}
 	for _, f := range ds.Fields() {
 		kind, known := types[f.Name]
-		_, before := slices.BinarySearchFunc(i.Fields, f.Name, func(t format.FieldTotal, name string) int { return strings.Compare(t.Name, name) })
+		_, before := i.field(f.Name)
 		switch {
 		case before && i.Types[f.Name] != kind:
 			delete(i.Types, f.Name)
 		case !before && known:
-			if i.Types == nil {
-				i.Types = map[string]string{}
-			}
 			i.Types[f.Name] = kind
 		}
 	}
-}
-
-// joined adds up two lists of fields in ascending order of names.
-func joined(a, b []format.FieldTotal) []format.FieldTotal {
-	all := make([]format.FieldTotal, 0, len(a)+len(b))
-	for len(a) > 0 || len(b) > 0 {
-		switch {
-		case len(b) == 0 || len(a) > 0 && a[0].Name < b[0].Name:
-			all, a = append(all, a[0]), a[1:]
-		case len(a) == 0 || b[0].Name < a[0].Name:
-			all, b = append(all, b[0]), b[1:]
-		default:
-			f := a[0]
-			f.Samples, f.Bytes = f.Samples+b[0].Samples, f.Bytes+b[0].Bytes
-			f.Min, f.Max = min(f.Min, b[0].Min), max(f.Max, b[0].Max)
-			all, a, b = append(all, f), a[1:], b[1:]
-		}
-	}
-	return all
 }

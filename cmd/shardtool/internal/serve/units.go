@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"math"
 
@@ -23,7 +22,7 @@ type UnitRequest struct {
 	Plans string `json:"plans"`
 	// Fields are the fields of sequences, which are delivered as rows of tokens instead of columns of
 	// samples.
-	Fields []TokenField `json:"fields"`
+	Fields []sequences.Field `json:"fields"`
 }
 
 // Packs reports whether sequences are asked for.
@@ -35,12 +34,6 @@ func (q *UnitRequest) kind() units.Kind {
 		return ""
 	}
 	return q.Kind
-}
-
-// TokenField is a field with a value for each token.
-type TokenField struct {
-	Name string `json:"name"`
-	Pad  int64  `json:"pad"`
 }
 
 // unitColumns are the columns of a batch of units that no sample has. They follow the columns of
@@ -69,13 +62,9 @@ func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns
 	if columns > 0 {
 		return nil, configf("packed sequences have their own fields, and no columns of samples")
 	}
-	fields := make([]sequences.Field, len(q.Fields))
-	for i, f := range q.Fields {
-		fields[i] = sequences.Field(f)
-	}
 	var err error
-	u.sequences, err = sequences.New(u.length, fields)
-	u.tokens = len(fields)
+	u.sequences, err = sequences.New(u.length, q.Fields)
+	u.tokens = len(q.Fields)
 	return u, err
 }
 
@@ -130,8 +119,7 @@ func (u *unitColumns) gather(ctx context.Context, s *reader.Stream, b *reader.Ba
 func (u *unitColumns) rows(b *reader.Batch) error {
 	q := u.sequences
 	if err := q.Set(b); err != nil {
-		var of *sequences.FieldError
-		if errors.As(err, &of) {
+		if of, ok := errors.AsType[*sequences.FieldError](err); ok {
 			return &decodeError{0, of.Number, of.Key, of.Field, of.Err}
 		}
 		return err
@@ -183,6 +171,5 @@ func (u *unitColumns) add(descr string, shape []int, fill func([]byte)) {
 }
 
 func (u *unitColumns) addSized(descr string, shape []int, size int, fill func([]byte)) {
-	typ, _ := json.Marshal(arrayType{Dtype: descr, Shape: shape}) // text and integers
-	u.made = append(u.made, column{kind: columnWhole, typ: typ, whole: size, fill: fill})
+	u.made = append(u.made, column{kind: columnWhole, typ: arrayType{Dtype: descr, Shape: shape}.json(), whole: size, fill: fill})
 }
