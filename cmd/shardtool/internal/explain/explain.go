@@ -104,18 +104,15 @@ func (s *Sample) setKey(key string) {
 // stepper is one call of Of.
 type stepper struct {
 	Options
-	run    *reader.Run
-	of     reader.StreamInfo
-	tables []order.Table // by source
+	run *reader.Run
+	of  reader.StreamInfo
 }
 
 // ErrEnd is returned for a step after the end of the stream.
 var ErrEnd = errors.New("explain: the stream ends before this step")
 
 func (o *Options) split() (order.Split, error) {
-	if o.World == 0 {
-		o.World = 1
-	}
+	o.World = cmp.Or(o.World, 1)
 	s := order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}
 	if err := s.Check(); err != nil {
 		return s, err
@@ -147,7 +144,7 @@ func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *ord
 			Stored: Stored{Number: r.Number}, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
 			Removed: !r.Padding && x.of.Sources[r.Source].Removed(r.Number),
 		}
-		if err := x.locate(ctx, &step.Samples[i], int(r.Block)); err != nil {
+		if err := x.locate(ctx, &step.Samples[i]); err != nil {
 			return x.failed(int(r.Source), err)
 		}
 	}
@@ -176,50 +173,44 @@ func rankOf(i, batch uint64, world int) int {
 	return sort.Search(world, func(r int) bool { return uint64(r+1)*batch/uint64(world) > i })
 }
 
-// locate finds the shard of a block, which the order numbers over the whole data set.
-func (x *stepper) locate(ctx context.Context, s *Sample, block int) error {
-	first := x.tables[s.source].ShardFirst
-	shard := sort.Search(len(first), func(i int) bool { return first[i] > block }) - 1
-	info, err := x.of.Sources[s.source].Shard(ctx, shard)
-	s.Shard, s.Block = info.Name, block-first[shard]
+// locate finds the shard and the block of a sample.
+func (x *stepper) locate(ctx context.Context, s *Sample) error {
+	ds := x.of.Sources[s.source]
+	at, err := ds.Locate(ctx, s.Number)
+	if err != nil {
+		return err
+	}
+	info, err := ds.Shard(ctx, at.Shard)
+	s.Shard, s.Block = info.Name, at.Block
 	return err
 }
 
-// readKeys reads the keys of samples. Sources are read concurrently.
+// atOnce is how many sources are asked at a time.
+const atOnce = 64
+
+// readKeys reads the keys of samples. Sources are read concurrently. It returns the error of the
+// first source that has one.
 func (x *stepper) readKeys(ctx context.Context, samples []Sample) error {
 	numbers, places := make([][]uint64, len(x.of.Sources)), make([][]int, len(x.of.Sources))
 	for i := range samples {
 		s := &samples[i]
 		numbers[s.source], places[s.source] = append(numbers[s.source], s.Number), append(places[s.source], i)
 	}
-	return x.each(func(source int) error {
-		if len(numbers[source]) == 0 {
-			return nil
-		}
-		keys, err := x.of.Sources[source].Keys(ctx, numbers[source])
-		for i, key := range keys {
-			samples[places[source][i]].setKey(key)
-		}
-		return err
-	})
-}
-
-// atOnce is how many sources are asked at a time.
-const atOnce = 64
-
-// each calls f for each source, concurrently. It returns the error of the first source that has
-// one.
-func (x *stepper) each(f func(source int) error) error {
 	failed := make([]error, len(x.of.Sources))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
-	for source, ds := range x.of.Sources {
-		if ds != nil {
-			g.Go(func() error {
-				failed[source] = f(source)
-				return nil
-			})
+	for source, wanted := range numbers {
+		if len(wanted) == 0 {
+			continue
 		}
+		g.Go(func() error {
+			keys, err := x.of.Sources[source].Keys(ctx, wanted)
+			for i, key := range keys {
+				samples[places[source][i]].setKey(key)
+			}
+			failed[source] = err
+			return nil
+		})
 	}
 	_ = g.Wait() // errors are in failed
 	for source, err := range failed {
@@ -238,15 +229,6 @@ func (x *stepper) failed(source int, err error) error {
 	return fmt.Errorf("explain: %w", &mix.SourceError{Source: x.of.Names[source], Err: err})
 }
 
-// loadTables reads what the orders need.
-func (x *stepper) loadTables(ctx context.Context) error {
-	x.tables = make([]order.Table, len(x.of.Sources))
-	return x.each(func(source int) (err error) {
-		x.tables[source], err = x.of.Sources[source].OrderTable(ctx)
-		return err
-	})
-}
-
 // Of explains the step whose batch begins at a place of a run. In a mix it explains the step that
 // holds the place. For a step after the end of the run it returns ErrEnd.
 func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step, error) {
@@ -254,9 +236,6 @@ func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step
 	x.GlobalBatch = cmp.Or(o.GlobalBatch, x.of.GlobalBatch)
 	s, err := x.split()
 	if err != nil {
-		return nil, err
-	}
-	if err := x.loadTables(ctx); err != nil {
 		return nil, err
 	}
 	cursor, err := run.Whole().Seek(ctx, at, s)
