@@ -184,13 +184,9 @@ func printStore(w io.Writer, r *doctor.StoreReport) error {
 }
 
 func (r *storeReport) json() map[string]any {
-	checks := []map[string]any{}
-	for _, c := range r.Checks {
-		checks = append(checks, map[string]any{"name": c.Name, "status": c.Status, "detail": c.Detail})
-	}
 	out := map[string]any{
 		"address": r.Address, "identity": r.Identity, "identity_from": r.From, "endpoint": r.Endpoint, "region": r.Region,
-		"dataset": r.Dataset, "checks": checks,
+		"dataset": r.Dataset, "checks": r.Checks,
 	}
 	if r.RoundTrips > 0 {
 		out["round_trip_seconds"] = r.RoundTrip.Seconds()
@@ -237,14 +233,6 @@ var doctorAdvice = map[doctor.Kind]string{
 	doctor.UpperCase:    "WebDataset lower-cases fields, others do not: rename to lower case",
 }
 
-// findingJSON is a member of findings.
-type findingJSON struct {
-	Kind     doctor.Kind `json:"kind"`
-	Count    int         `json:"count"`
-	Advice   string      `json:"advice"`
-	Examples []string    `json:"examples"`
-}
-
 // print prints the reports, and returns the exit code as an error. The report on the store is
 // printed already, unless as JSON; either may be nil.
 func (f *doctorFlags) print(cmd *cobra.Command, store *storeReport, r *doctor.Report, ofDataset bool) error {
@@ -271,27 +259,26 @@ func (f *doctorFlags) print(cmd *cobra.Command, store *storeReport, r *doctor.Re
 
 // printSamples prints a report on samples, or adds it to the JSON.
 func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDataset bool, result map[string]any) (code int, err error) {
-	findings := []findingJSON{}
-	for _, of := range r.Findings {
-		advice := doctorAdvice[of.Kind]
+	for i := range r.Findings {
+		of := &r.Findings[i]
+		of.Advice = doctorAdvice[of.Kind]
 		switch {
 		case of.Kind == doctor.Corrupt && ofDataset:
-			advice = "see `shardtool verify --deep`"
+			of.Advice = "see `shardtool verify --deep`"
 		case of.Kind == doctor.Null && f.pack.rows.nulls == "skip":
-			advice = "--nulls skip leaves these rows out"
+			of.Advice = "--nulls skip leaves these rows out"
 		}
 		if code = max(code, exitFailed); of.Kind == doctor.Corrupt {
 			code = exitCorrupt
 		}
-		findings = append(findings, findingJSON{of.Kind, of.Count, advice, of.Examples})
 	}
 	if !f.pack.json {
 		if f.kind != "" {
 			fmt.Fprintf(cmd.OutOrStdout(), "sources: %s\n", f.kind)
 		}
-		return code, printFindings(cmd.OutOrStdout(), r, findings)
+		return code, printFindings(cmd.OutOrStdout(), r)
 	}
-	result["samples"], result["findings"] = r.Samples, findings
+	result["samples"], result["findings"] = r.Samples, r.Findings
 	if f.kind != "" {
 		result["kind"] = f.kind
 	}
@@ -301,8 +288,8 @@ func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDatas
 	return code, nil
 }
 
-func printFindings(w io.Writer, r *doctor.Report, findings []findingJSON) error {
-	for _, f := range findings {
+func printFindings(w io.Writer, r *doctor.Report) error {
+	for _, f := range r.Findings {
 		fmt.Fprintf(w, "%s: %d. %s\n", f.Kind, f.Count, f.Advice)
 		for _, e := range f.Examples {
 			fmt.Fprintf(w, "    %s\n", shown(e))
@@ -315,8 +302,8 @@ func printFindings(w io.Writer, r *doctor.Report, findings []findingJSON) error 
 			m.Params.Lanes, m.Params.RunBlocks, m.Params.Delay, m.GlobalBatch, m.VIF, world.Size, world.VIF, world.LabelsLeast, m.Labels, 100*world.SameBlock)
 	}
 	verdict := "nothing found"
-	if len(findings) > 0 {
-		verdict = plural(len(findings), "kind") + " of trouble"
+	if len(r.Findings) > 0 {
+		verdict = plural(len(r.Findings), "kind") + " of trouble"
 	}
 	_, err := fmt.Fprintf(w, "looked at %s: %s\n", plural(r.Samples, "sample"), verdict)
 	return err

@@ -54,10 +54,12 @@ const mostExamples = 5
 
 // Finding is one kind of problem.
 type Finding struct {
-	Kind  Kind
-	Count int
+	Kind  Kind `json:"kind"`
+	Count int  `json:"count"`
+	// Advice is what to do. It is for the caller to fill in.
+	Advice string `json:"advice"`
 	// Examples are the first places.
-	Examples []string
+	Examples []string `json:"examples"`
 }
 
 // Report is what was found.
@@ -143,7 +145,7 @@ func (e *examination) done() bool { return e.Limit > 0 && e.samples >= e.Limit }
 // report ends the examination.
 func (e *examination) report() *Report {
 	e.compareShapes()
-	r := &Report{Samples: e.samples}
+	r := &Report{Samples: e.samples, Findings: []Finding{}}
 	for _, kind := range slices.Sorted(maps.Keys(e.kinds)) {
 		r.Findings = append(r.Findings, *e.kinds[kind])
 	}
