@@ -3,6 +3,7 @@
 package filecolumns
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -141,8 +142,7 @@ func (r *row) fail(err error) error {
 func (s *Source) ask(ctx context.Context) error {
 	r := &row{cursor: s.src.Cursor(), done: make(chan struct{})}
 	p, err := s.src.Next(ctx)
-	var se *writer.SampleError
-	if errors.As(err, &se) {
+	if _, ok := errors.AsType[*writer.SampleError](err); ok {
 		r.err = err
 		close(r.done)
 		s.queue = append(s.queue, r)
@@ -212,44 +212,41 @@ func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writ
 	if err != nil {
 		return f, err
 	}
-	remote := objstore.TraitsOf(root.Store).Remote()
-	explain := func(err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return badPath{fmt.Errorf("there is no file %q in %s: %w", name, root.Shown, fs.ErrNotExist)}
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, objstore.ErrName),
-			root.Archive && (errors.Is(err, format.ErrCorrupt) || errors.Is(err, errors.ErrUnsupported)),
-			!root.Archive && (!remote || errors.Is(err, fs.ErrPermission)): // a disk has no errors that pass
-			return badPath{fmt.Errorf("the file %q in %s: %w", name, root.Shown, err)}
-		}
-		return err
+	f, err = c.read(ctx, root.Store, object)
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		err = badPath{fmt.Errorf("there is no file %q in %s: %w", name, root.Shown, fs.ErrNotExist)}
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case errors.Is(err, objstore.ErrName),
+		root.Archive && (errors.Is(err, format.ErrCorrupt) || errors.Is(err, errors.ErrUnsupported)),
+		!root.Archive && (!objstore.TraitsOf(root.Store).Remote() || errors.Is(err, fs.ErrPermission)): // a disk has no errors that pass
+		err = badPath{fmt.Errorf("the file %q in %s: %w", name, root.Shown, err)}
 	}
-	p := &large{store: root.Store, name: object}
+	return f, err
+}
+
+// read reads a file of a store.
+func (c *Column) read(ctx context.Context, store objstore.Store, name string) (f writer.Field, err error) {
+	p := &large{store: store, name: name}
 	var data []byte
-	if data, p.info, err = objstore.ReadAll(ctx, root.Store, object, small); err == nil {
-		err = p.check(ctx)
-	}
-	if err == nil {
-		return writer.Field{Name: fieldName(c.Field, object, data), Data: data}, nil
+	if data, p.info, err = objstore.ReadAll(ctx, store, name, small); err == nil {
+		return writer.Field{Name: fieldName(c.Field, name, data), Data: data}, p.check(ctx)
 	}
 	if !errors.Is(err, objstore.ErrTooLarge) {
-		return f, explain(err)
+		return f, err
 	}
-	obj, err := root.Store.Open(ctx, object)
+	obj, err := store.Open(ctx, name)
 	if err != nil {
-		return f, explain(err)
+		return f, err
 	}
 	defer obj.Close()
 	head := make([]byte, 512)
 	if p.info, err = obj.Info(ctx); err == nil {
 		err = obj.ReadAt(ctx, head[:min(512, p.info.Size)], 0)
 	}
-	if err != nil {
-		return f, explain(err)
-	}
-	return writer.Field{Name: fieldName(c.Field, object, head), Payload: p, Size: p.info.Size}, nil
+	return writer.Field{Name: fieldName(c.Field, name, head), Payload: p, Size: p.info.Size}, err
 }
 
 // object returns the name of the object that a path stands for.
@@ -346,41 +343,35 @@ func (l *large) Open(ctx context.Context) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &largeReader{large: l, ctx: ctx, obj: obj}, nil
+	r := &largeReader{large: l, ctx: ctx, obj: obj}
+	return struct {
+		io.Reader
+		io.Closer
+	}{bufio.NewReaderSize(r, int(min(mostRequest, l.info.Size))), obj}, nil
 }
 
-// largeReader streams a file.
+// mostRequest bounds a read of a file that is streamed, which is a request.
+const mostRequest = 8 << 20
+
+// largeReader streams a file, with a request for each Read.
 type largeReader struct {
 	*large
-	ctx  context.Context
-	obj  objstore.Object
-	off  int64
-	rest []byte
-	buf  []byte
+	ctx context.Context
+	obj objstore.Object
+	off int64
 }
 
 func (r *largeReader) Read(p []byte) (int, error) {
-	if len(r.rest) == 0 {
-		n := min(8<<20, r.info.Size-r.off)
-		if n == 0 {
-			return 0, cmp.Or(r.check(r.ctx), io.EOF)
-		}
-		if r.buf == nil {
-			r.buf = make([]byte, n)
-		}
-		r.rest = r.buf[:n]
-		if err := r.obj.ReadAt(r.ctx, r.rest, r.off); err != nil {
-			r.rest = nil
-			return 0, err
-		}
-		r.off += n
+	p = p[:min(int64(len(p)), mostRequest, r.info.Size-r.off)]
+	if len(p) == 0 {
+		return 0, cmp.Or(r.check(r.ctx), io.EOF)
 	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
+	if err := r.obj.ReadAt(r.ctx, p, r.off); err != nil {
+		return 0, err
+	}
+	r.off += int64(len(p))
+	return len(p), nil
 }
-
-func (r *largeReader) Close() error { return r.obj.Close() }
 
 // Cursor implements writer.Source.
 func (s *Source) Cursor() string {
