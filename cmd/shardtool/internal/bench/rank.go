@@ -3,14 +3,10 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/shardtool/shardtool/reader"
 )
-
-// errEnd: the stream ended before a second batch.
-var errEnd = errors.New("the stream gave no second batch")
 
 // Opener opens a stream over a data set, as Dataset.Stream does, or over a mix.
 type Opener func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error)
@@ -37,7 +33,7 @@ func Measure(ctx context.Context, open Opener, j Job, began time.Time, opened fu
 		return nil, err
 	}
 	if waits.n == 0 {
-		return nil, fmt.Errorf("%w: give a longer --duration", errEnd)
+		return nil, errors.New("the stream gave no second batch: give a longer --duration")
 	}
 	end := s.Stats()
 	r := &Rank{

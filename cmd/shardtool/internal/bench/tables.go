@@ -50,7 +50,7 @@ func (r *Report) Text(w io.Writer) error {
 //go:embed report.html.tmpl
 var reportPage string
 
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"style": page.CSS}).Parse(reportPage))
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(page.Style) }}).Parse(reportPage))
 
 // HTML returns the report as one self-contained page without scripts, pictures or fonts.
 func (r *Report) HTML() ([]byte, error) {

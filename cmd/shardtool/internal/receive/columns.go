@@ -48,7 +48,6 @@ type column struct {
 
 	values, offsets, valid, prefix []byte
 	headers                        map[int64][]byte // of npy files, by length
-	attr                           layoutAttr
 	known                          bool
 }
 
@@ -100,7 +99,6 @@ func openColumns(body []byte) (*columns, error) {
 			if col.Type != "int" && col.Type != "float" && col.Type != "str" {
 				return bad("attribute %q of kind %q", col.Name, col.Type)
 			}
-			col.attr = layoutAttr{col.Name, col.Type}
 		}
 	}
 	return c, nil
@@ -236,7 +234,7 @@ func (c *columns) row(s *Source) error {
 		case "key":
 			s.sample.Key = string(data)
 		case "attr":
-			err = s.addAttr(&col.attr, data)
+			err = s.addAttr(col.Name, col.Type, data)
 		default:
 			s.sample.Fields = append(s.sample.Fields, writer.Field{Name: col.Name, Data: data})
 			if !col.known {

@@ -134,13 +134,11 @@ func ReadBegin(r io.Reader) (*Begin, error) {
 	if err := json.Unmarshal(f.body, b); err != nil {
 		return nil, fmt.Errorf("%w: BEGIN: %w", ErrProtocol, err)
 	}
-	if b.Shared != nil && b.Protocol == Protocol {
-		if err := b.Shared.open(); err != nil {
-			return nil, err
-		}
-	}
 	if b.Protocol != Protocol {
 		return nil, fmt.Errorf("%w: the parent speaks version %d of it, this program %d: install package and program of one version", ErrProtocol, b.Protocol, Protocol)
 	}
-	return b, nil
+	if b.Shared != nil {
+		err = b.Shared.open()
+	}
+	return b, err
 }

@@ -294,36 +294,32 @@ func (s *Source) takeSample() error {
 	if len(b) < head {
 		return fmt.Errorf("%w: a sample of %d bytes", ErrProtocol, len(b))
 	}
-	keyLen := binary.LittleEndian.Uint32(b)
-	lengths, data := b[4:head], b[head:]
+	lengths, data, short := b[4:head], b[head:], false
 	take := func(n uint32) (part []byte) {
-		if uint64(n) > uint64(len(data)) {
-			lengths = nil
+		if short = short || uint64(n) > uint64(len(data)); short {
 			return nil
 		}
 		part, data = data[:n:n], data[n:]
 		return part
 	}
+	keyLen := binary.LittleEndian.Uint32(b)
 	s.beginSample(keyLen == absent)
 	if keyLen != absent {
 		s.sample.Key = string(take(keyLen))
 	}
 	for i := range l.Fields {
-		if lengths == nil {
-			break
-		}
 		s.sample.Fields = append(s.sample.Fields, writer.Field{Name: l.Fields[i].Name, Data: take(binary.LittleEndian.Uint32(lengths[4*i:]))})
 	}
-	for i := range l.Attrs {
-		if lengths == nil {
+	for i, a := range l.Attrs {
+		text := take(binary.LittleEndian.Uint32(lengths[4*(len(l.Fields)+i):]))
+		if short {
 			break
 		}
-		text := take(binary.LittleEndian.Uint32(lengths[4*(len(l.Fields)+i):]))
-		if err := s.addAttr(&l.Attrs[i], text); err != nil {
+		if err := s.addAttr(a.Name, a.Kind, text); err != nil {
 			return err
 		}
 	}
-	if lengths == nil {
+	if short {
 		return fmt.Errorf("%w: the fields of a sample exceed its frame", ErrProtocol)
 	}
 	if s.decide(false); s.at.Stacked {
@@ -376,10 +372,10 @@ func (s *Source) know(name, kind string) {
 	}
 }
 
-func (s *Source) addAttr(a *layoutAttr, text []byte) error {
-	v := format.AttrValue{Attribute: format.Attribute{Name: a.Name}}
+func (s *Source) addAttr(name, kind string, text []byte) error {
+	v := format.AttrValue{Attribute: format.Attribute{Name: name}}
 	var err error
-	switch a.Kind {
+	switch kind {
 	case "int":
 		v.Kind = format.AttrInteger
 		v.Integer, err = strconv.ParseInt(string(text), 10, 64)
@@ -390,7 +386,7 @@ func (s *Source) addAttr(a *layoutAttr, text []byte) error {
 		v.Kind, v.Label = format.AttrLabel, string(text)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: attribute %q: %w", ErrProtocol, a.Name, err)
+		return fmt.Errorf("%w: attribute %q: %w", ErrProtocol, name, err)
 	}
 	s.sample.Attrs = append(s.sample.Attrs, v)
 	return nil

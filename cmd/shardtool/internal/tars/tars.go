@@ -33,15 +33,9 @@ var (
 	ErrNotPlain = errors.New("not a plain tar")
 )
 
-// kindError is an error of one of these kinds whose text is complete.
-type kindError struct {
-	error
-	kind error
+func addressf(msg string, args ...any) error {
+	return fmt.Errorf("%w%w", fmt.Errorf(msg, args...), plain.Silent(ErrAddress))
 }
-
-func (e kindError) Unwrap() []error { return []error{e.error, e.kind} }
-
-func addressf(msg string, args ...any) error { return kindError{fmt.Errorf(msg, args...), ErrAddress} }
 
 // Archives are plain tars below one folder or prefix.
 type Archives struct {
@@ -61,11 +55,10 @@ type Open func(ctx context.Context, addr string) (objstore.Store, error)
 // addresses that do not exist are fs.ErrNotExist; an address that cannot be indexed is an
 // ErrAddress.
 func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives, error) {
-	f := finder{ctx: ctx, open: open}
 	var all []string // addresses of archives
 	base := out
 	for _, addr := range addrs {
-		dir, names, err := f.list(addr)
+		dir, names, err := open.list(ctx, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -96,30 +89,25 @@ func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives
 	return found, nil
 }
 
-type finder struct {
-	ctx  context.Context
-	open Open
-}
-
 // list lists the archives of one address: their folder or store, and their names below it.
-func (f *finder) list(addr string) (dir string, names []string, err error) {
+func (open Open) list(ctx context.Context, addr string) (dir string, names []string, err error) {
 	if strings.Contains(addr, "://") {
-		return f.listStore(addr)
+		return open.listStore(ctx, addr)
 	}
 	info, err := os.Stat(addr)
 	switch {
 	case err == nil && info.IsDir():
-		store, err := f.open(f.ctx, addr)
+		store, err := open(ctx, addr)
 		if err != nil {
 			return "", nil, err
 		}
-		names, err := f.match(store, "", "**", addr)
+		names, err := match(ctx, store, "", "**", addr)
 		return addr, names, err
 	case err == nil:
 		names = []string{addr}
 	case strings.ContainsAny(addr, "*?[{"):
 		if names, err = inputs.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			err = kindError{err, ErrAddress}
+			err = addressf("%w", err)
 		}
 		if err != nil {
 			return "", nil, err
@@ -153,20 +141,20 @@ func commonFolder(files []string) (dir string, names []string, err error) {
 }
 
 func notPlain(name string) error {
-	return kindError{fmt.Errorf("source %s is not a plain tar: compressed archives cannot be indexed where they are", name), ErrNotPlain}
+	return fmt.Errorf("source %s is not a plain tar: compressed archives cannot be indexed where they are%w", name, plain.Silent(ErrNotPlain))
 }
 
 // listStore lists the archives of an address of a store: one, the matches of a glob, or all below a
 // prefix.
-func (f *finder) listStore(addr string) (dir string, names []string, err error) {
+func (open Open) listStore(ctx context.Context, addr string) (dir string, names []string, err error) {
 	dir, pattern, _ := inputs.CutAddress(addr, func(name string) bool { return recognise.OfName(name) == recognise.Tar })
-	store, err := f.open(f.ctx, dir)
+	store, err := open(ctx, dir)
 	if err != nil {
 		return "", nil, err
 	}
 	words, err := inputs.Braces(cmp.Or(pattern, "**"))
 	if err != nil {
-		return "", nil, kindError{err, ErrAddress}
+		return "", nil, addressf("%w", err)
 	}
 	for _, word := range words {
 		meta := strings.IndexAny(word, "*[?\\")
@@ -177,7 +165,7 @@ func (f *finder) listStore(addr string) (dir string, names []string, err error) 
 			names = append(names, word)
 			continue
 		}
-		more, err := f.match(store, word[:meta], word, addr)
+		more, err := match(ctx, store, word[:meta], word, addr)
 		if err != nil {
 			return "", nil, err
 		}
@@ -188,18 +176,18 @@ func (f *finder) listStore(addr string) (dir string, names []string, err error) 
 
 // match lists the plain tars of a store whose names match a pattern, in order. prefix is common to
 // all of them.
-func (f *finder) match(store objstore.Store, prefix, pattern, addr string) (names []string, err error) {
+func match(ctx context.Context, store objstore.Store, prefix, pattern, addr string) (names []string, err error) {
 	compressed := ""
-	for info, err := range store.List(f.ctx, prefix) {
+	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
 			return nil, err
 		}
-		match, err := doublestar.Match(pattern, info.Name)
+		matches, err := doublestar.Match(pattern, info.Name)
 		if err != nil {
 			return nil, addressf("source %s: not a glob; write one such as s3://bucket/prefix/*.tar", addr)
 		}
 		switch {
-		case !match || strings.HasPrefix(path.Base(info.Name), "."):
+		case !matches || strings.HasPrefix(path.Base(info.Name), "."):
 		case strings.HasSuffix(info.Name, format.TarSuffix):
 			names = append(names, info.Name)
 		case recognise.OfName(info.Name) == recognise.Tar:

@@ -98,11 +98,10 @@ func (s *Store) list() (err error) {
 
 // file returns a member, or nil.
 func (s *Store) file(name string) *zip.File {
-	at, ok := s.search(name)
-	if !ok {
-		return nil
+	if at, ok := s.search(name); ok {
+		return s.files[at]
 	}
-	return s.files[at]
+	return nil
 }
 
 func (s *Store) search(name string) (at int, ok bool) {
