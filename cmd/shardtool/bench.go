@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,14 +110,11 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 	case f.price < 0:
 		return usagef("--price %v: give what a rank costs an hour", f.price)
 	}
-	if err := f.tune.fill(&f.order.opt); err != nil {
-		return err
-	}
 	if !changed("world-size") && !f.order.fromEnv {
 		f.order.opt.World = f.order.opt.Rank + f.ranks
 	}
 	f.order.cache = f.cache.dir
-	if err := f.order.fill(); err != nil {
+	if err := cmp.Or(f.tune.fill(&f.order.opt), f.order.fill()); err != nil {
 		return err
 	}
 	if last := f.order.opt.Rank + f.ranks - 1; last >= f.order.opt.World {

@@ -83,13 +83,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		cmd.SetContext(ctx)
 	}
 	f.order.cache = f.cache.dir
-	if err := f.order.fill(); err != nil {
-		return err
-	}
-	if err := f.tune.fill(&f.order.opt); err != nil {
-		return err
-	}
-	if err := f.order.fillReading(); err != nil {
+	if err := cmp.Or(f.order.fill(), f.tune.fill(&f.order.opt), f.order.fillReading()); err != nil {
 		return err
 	}
 	switch f.onError {

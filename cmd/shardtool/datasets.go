@@ -100,7 +100,7 @@ func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 			}
 		}
 	}()
-	memory := max(f.opt.Memory/2, minMemory)
+	all, memory := uint64(0), max(f.opt.Memory/2, minMemory)
 	limitMemory(f.opt.Memory+memory, encoderMemory(&f.opt))
 	for _, src := range found.srcs {
 		layered := fieldFlags{layers: f.share.layers.layers}
@@ -111,7 +111,7 @@ func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 		if err != nil {
 			return nil, 0, err
 		}
-		s.sets = append(s.sets, d)
+		s.sets, all = append(s.sets, d), all+d.NumSamples()
 		for _, a := range d.Info().Attributes {
 			if field, ok := f.rows.lengths[a.Name]; ok {
 				return nil, 0, usagef("--attr %s=len(%s): the data set %s has an attribute of this name, which is kept: leave --attr out, or choose another name", a.Name, field, src)
@@ -125,10 +125,6 @@ func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 	s.Splitter, err = reshard.New(ctx, s.sets, opt)
 	if err != nil {
 		return nil, 0, optionError(err)
-	}
-	all := uint64(0)
-	for _, d := range s.sets {
-		all += d.NumSamples()
 	}
 	_, size = s.Total()
 	of := ""

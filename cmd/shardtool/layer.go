@@ -137,10 +137,7 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := f.check(srcs); err != nil {
-		return err
-	}
-	if err := p.options(cmd); err != nil {
+	if err := cmp.Or(f.check(srcs), p.options(cmd)); err != nil {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()

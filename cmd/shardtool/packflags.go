@@ -61,18 +61,10 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 
 // sourceOptions converts those flags to options.
 func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
-	for flag, globs := range map[string][]string{"include": f.files.Include, "exclude": f.files.Exclude} {
-		if err := checkPatterns("--"+flag+" ", globs); err != nil {
-			return err
-		}
-	}
-	if err := f.tokens.options(cmd); err != nil {
-		return err
-	}
-	if err := f.as.options(); err != nil {
-		return err
-	}
-	err := f.rows.options()
+	err := cmp.Or(
+		checkPatterns("--include ", f.files.Include), checkPatterns("--exclude ", f.files.Exclude),
+		f.tokens.options(cmd), f.as.options(), f.rows.options(),
+	)
 	f.opt.Lengths = f.rows.lengths
 	return err
 }
@@ -101,13 +93,10 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 
 // options converts the flags to options.
 func (f *packFlags) options(cmd *cobra.Command) error {
-	if err := f.check(cmd); err != nil {
+	err := cmp.Or(f.check(cmd), f.parts.resolve(cmd, os.Getenv))
+	if err != nil {
 		return err
 	}
-	if err := f.parts.resolve(cmd, os.Getenv); err != nil {
-		return err
-	}
-	var err error
 	if f.opt.Level, err = codec.ParseLevel(f.level); err != nil {
 		return usagef("--level %q: use fastest, default, better or best", f.level)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,10 +73,7 @@ func (f *rowFlags) options() error {
 	if f.attributes, err = pairs("attr", "NAME=COLUMN or NAME=len(FIELD), as in width=w", f.attrs); err != nil {
 		return err
 	}
-	if err := f.files.options(f); err != nil {
-		return err
-	}
-	return f.cutLengths()
+	return cmp.Or(f.files.options(f), f.cutLengths())
 }
 
 // cutLengths moves the attributes that are lengths of arrays from attributes to lengths.

@@ -16,8 +16,7 @@ func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), er
 // stoppedError returns the error of a command that a signal stopped. It includes err, unless err is
 // only the cancellation.
 func stoppedError(ctx context.Context, err error, hint string) error {
-	var e *exitError
-	if errors.As(err, &e) && e.code == exitStopped {
+	if e, ok := errors.AsType[*exitError](err); ok && e.code == exitStopped {
 		return err
 	}
 	cause := context.Cause(ctx)

@@ -77,10 +77,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if f.cache.dir == "" {
 		return usagef("give --cache DIR: the folder to fill, the same that the job uses")
 	}
-	if err := f.order.fill(); err != nil {
-		return err
-	}
-	if err := f.order.fillReading(); err != nil {
+	if err := cmp.Or(f.order.fill(), f.order.fillReading()); err != nil {
 		return err
 	}
 	f.order.opt.Epochs = cmp.Or(f.order.opt.Epochs, 1)
