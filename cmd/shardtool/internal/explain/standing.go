@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -132,13 +133,9 @@ func mixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 	}
 	for i, p := range parts {
 		of := &c.Sources[i]
-		limit := of.MaxEpochs
-		if limit == 0 {
-			limit = noLimit
-		}
 		s.Sources = append(s.Sources, StandingAt{
 			Name: p.Name, Digest: of.Digest, Tables: of.Tables, Samples: p.Samples, Share: p.Share, Given: p.Given, GivenShare: p.GivenShare,
-			Epoch: p.Epoch, Place: p.Place, MaxEpochs: limit,
+			Epoch: p.Epoch, Place: p.Place, MaxEpochs: cmp.Or(of.MaxEpochs, noLimit),
 			Lanes: of.Lanes, RunBlocks: of.RunBlocks, Delay: of.Delay, Head: of.Head, Affinity: of.Affinity,
 		})
 	}

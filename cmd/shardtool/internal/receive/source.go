@@ -156,17 +156,15 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 			if s.err = s.takeSample(); s.err == nil {
 				return s.sample, nil
 			}
-			continue
 		case len(s.run.rest) > 0:
 			s.err = s.takeRun()
-			continue
 		case s.columns != nil && s.columns.next < s.columns.rows:
 			if s.err = s.columns.row(s); s.err == nil {
 				return s.sample, nil
 			}
-			continue
+		default:
+			s.err = s.nextFrame(ctx)
 		}
-		s.err = s.nextFrame(ctx)
 	}
 	return writer.Sample{}, s.err
 }

@@ -30,8 +30,10 @@ type parcel struct {
 	size                                       int
 	numbers, keys, rows, text, keysBytes, told int // offsets; told is the offset of the account
 	seeds, origins                             int
-	places                                     []place
-	keyList                                    keyList
+
+	places  []place
+	keyText []byte // of all keys
+	keyEnds []int  // of each key in keyText
 }
 
 // place is where a column lies in the region.
@@ -62,8 +64,12 @@ func (p *parcel) plan() error {
 	p.origins = take(originSize*n, 8)
 	p.told = take(p.accountSize, 8)
 	p.text = take(len(p.checkpoint)+len(p.ledger), 8)
-	p.keyList.list(p.batch)
-	p.keysBytes = take(len(p.keyList.text), 8)
+	p.keyText, p.keyEnds = p.keyText[:0], p.keyEnds[:0]
+	for i := range n {
+		p.keyText = p.batch.AppendKey(p.keyText, i)
+		p.keyEnds = append(p.keyEnds, len(p.keyText))
+	}
+	p.keysBytes = take(len(p.keyText), 8)
 	for i := range p.columns.made {
 		length := p.columns.made[i].length()
 		if at > maxRegion-length {
@@ -125,9 +131,9 @@ func (p *parcel) write(dst []byte) error {
 	copy(dst[p.told:], p.account)
 	copy(dst[p.text:], p.checkpoint)
 	copy(dst[p.text+len(p.checkpoint):], p.ledger)
-	copy(dst[p.keysBytes:], p.keyList.text)
+	copy(dst[p.keysBytes:], p.keyText)
 	key, padding := 0, uint32(0)
-	for i, end := range p.keyList.ends {
+	for i, end := range p.keyEnds {
 		of := b.Ref(i)
 		le.PutUint64(dst[p.numbers+8*i:], of.Number)
 		le.PutUint64(dst[p.seeds+8*i:], b.Seed(i))

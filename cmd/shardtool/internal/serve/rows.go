@@ -85,18 +85,3 @@ func (m *column) writeRows(dst []byte, at *place, b *reader.Batch) error {
 	}
 	return m.copyRows(dst[at.data : at.data+at.length])
 }
-
-// keyList is the keys of a batch.
-type keyList struct {
-	text []byte
-	ends []int
-}
-
-// list lists the keys of a batch.
-func (l *keyList) list(b *reader.Batch) {
-	l.text, l.ends = l.text[:0], l.ends[:0]
-	for i := range b.Len() {
-		l.text = b.AppendKey(l.text, i)
-		l.ends = append(l.ends, len(l.text))
-	}
-}

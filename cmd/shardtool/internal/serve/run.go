@@ -275,24 +275,21 @@ func (r *run) fill(ctx context.Context, b *reader.Batch) (reg region, err error)
 }
 
 // place adds source, shard and block to an error of a sample.
-func (r *run) place(ctx context.Context, err error) (placed error) {
+func (r *run) place(ctx context.Context, err error) error {
 	of, ok := errors.AsType[*decodeError](err)
 	if !ok {
 		return err
 	}
-	if stats := r.stream.Stats(); len(stats.Sources) > 0 {
-		defer func() { placed = &mix.SourceError{Source: stats.Sources[of.source].Name, Err: placed} }()
-	}
 	d := r.stream.Info().Sources[of.source]
-	at, locateErr := d.Locate(ctx, of.number)
-	if locateErr != nil {
-		return err
+	if at, failed := d.Locate(ctx, of.number); failed == nil {
+		if shard, failed := d.Shard(ctx, at.Shard); failed == nil {
+			err = format.Place{Shard: shard.Name, Block: at.Block, Offset: -1, Key: of.key}.Wrap(err)
+		}
 	}
-	shard, locateErr := d.Shard(ctx, at.Shard)
-	if locateErr != nil {
-		return err
+	if stats := r.stream.Stats(); len(stats.Sources) > 0 {
+		err = &mix.SourceError{Source: stats.Sources[of.source].Name, Err: err}
 	}
-	return format.Place{Shard: shard.Name, Block: at.Block, Offset: -1, Key: of.key}.Wrap(err)
+	return err
 }
 
 // room takes a region for a batch. While the parent asks for no batch, room waits until the parent

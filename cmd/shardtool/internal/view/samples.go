@@ -202,18 +202,19 @@ func (s *Server) training(ctx context.Context, p *samplesPage) error {
 	} else if at.Position > math.MaxInt64 {
 		err = io.EOF
 	}
+	var step *explain.Step
 	if err == nil {
-		var step *explain.Step
-		if step, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: int(p.Count), World: 1, Limit: maxPage}); err == nil {
-			p.Cards = s.stepCards(ctx, step.Samples)
-			p.turn(p.From, p.Count, true, p.at)
-			return nil
-		}
+		step, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: int(p.Count), World: 1, Limit: maxPage})
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, explain.ErrEnd) {
 		return missing("the order ends before sample %d", p.From)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	p.Cards = s.stepCards(ctx, step.Samples)
+	p.turn(p.From, p.Count, true, p.at)
+	return nil
 }
 
 // stepCards reads samples of a step, each of its own source.

@@ -153,9 +153,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this server does not have the name "+plain.Text(r.Host)+": use the address that `shardtool view` printed", http.StatusMisdirectedRequest)
 		return
 	}
-	if given := r.URL.Query().Get("token"); s.isToken(given) {
+	q := r.URL.Query()
+	if given := q.Get("token"); s.isToken(given) {
 		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-		q := r.URL.Query()
 		q.Del("token")
 		to := url.URL{Path: r.URL.Path, RawQuery: q.Encode()}
 		http.Redirect(w, r, to.String(), http.StatusFound)
