@@ -2,16 +2,86 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/filecolumns"
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	rowlines "github.com/shardtool/shardtool/writer/source/lines"
+	"github.com/shardtool/shardtool/writer/source/parquet"
 )
+
+// Parquet files; Arrow files and streams; text files whose lines are rows; TFRecord files, whose
+// records are; and shards of MosaicML Streaming, whose samples are.
+var (
+	parquetKind  = rowsKind(recognise.Parquet, openParquet)
+	arrowKind    = rowsKind(recognise.Arrow, openParquet)
+	linesKind    = rowsKind(recognise.Lines, openLines, "delimiter")
+	tfrecordKind = rowsKind(recognise.TFRecord, openLines)
+	mdsKind      = rowsKind(recognise.MDS, openLines)
+)
+
+// rowsKind returns a kind of files whose rows are samples. more are its flags besides rowsOnly.
+func rowsKind(of *recognise.Kind, open openSource, more ...string) kind {
+	return kind{
+		of:      of,
+		flags:   append(more, rowsOnly...),
+		instead: map[string]string{"": "--columns and --where choose, and reading shuffles"},
+		open:    open,
+	}
+}
+
+func openParquet(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+	r := &f.rows
+	one := "Parquet file"
+	if found.kind.of == recognise.Arrow {
+		one = "Arrow file"
+		for i := range found.files { // whatever their names
+			found.files[i].As = ".arrow"
+		}
+	}
+	src, err := parquet.New(ctx, found.files, parquet.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where,
+		Nulls: r.onNulls, Arrays: f.opt.Layout == writer.LayoutStacked, PageMemory: f.opt.Memory})
+	if err != nil {
+		return nil, 0, optionError(err)
+	}
+	f.evenLayout(src.Even)
+	rows, size := src.Total()
+	f.known(stderr, "%s in %s, %s of columns", plural(rows, "row"), plural(len(found.files), one), bytesText(uint64(size)))
+	return opened(src, rows, plural(len(found.files), one))
+}
+
+func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+	if len(found.files) == 0 { // an index names none
+		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, strings.Join(found.srcs, ", "))}
+	}
+	r := &f.rows
+	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter, Nulls: r.onNulls})
+	if err != nil {
+		return nil, 0, optionError(err)
+	}
+	_, size := src.Total()
+	text := plural(len(found.files), "file") + " of JSON Lines or CSV"
+	switch found.kind.of {
+	case recognise.TFRecord:
+		text = plural(len(found.files), "TFRecord file")
+	case recognise.MDS:
+		text = plural(len(found.files), "MDS shard")
+	}
+	if size > 0 {
+		text += ", " + bytesText(uint64(size))
+	}
+	f.known(stderr, "%s", text)
+	return src, size, nil
+}
 
 // rowFlags determine how rows become samples, for all kinds of files of rows.
 type rowFlags struct {
