@@ -3,6 +3,7 @@ package foreign
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -142,7 +143,7 @@ func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 		return e, nil
 	}
 	return e, format.At(t.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
-		format.ErrName, e.Name, typeName(e.Type)))
+		format.ErrName, e.Name, cmp.Or(typeNames[e.Type], fmt.Sprintf("of type %q", e.Type))))
 }
 
 // moved turns an offset in an entry into one in the archive.
@@ -154,16 +155,9 @@ func moved(err error, by int64) error {
 	return format.At(by, err)
 }
 
-func typeName(kind byte) string {
-	switch kind {
-	case '1':
-		return "a hard link"
-	case '2':
-		return "a symbolic link"
-	case '3', '4', '6':
-		return "a device or pipe"
-	}
-	return fmt.Sprintf("of type %q", kind)
+// typeNames describe what is not a regular file.
+var typeNames = map[byte]string{
+	'1': "a hard link", '2': "a symbolic link", '3': "a device or pipe", '4': "a device or pipe", '6': "a device or pipe",
 }
 
 // member reads a regular file.

@@ -27,9 +27,7 @@ import (
 // group reads the rows of one row group.
 type group struct {
 	plan  *plan
-	path  string // path of the file, for errors
-	unit  string // what it is in errors
-	stem  string
+	of    *parquetFile
 	first int64 // number of its first row in the file
 	no    int
 	rows  int64
@@ -49,7 +47,7 @@ var errNever = errors.New("no row matches")
 
 // openGroup opens the columns that are read.
 func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
-	g := &group{plan: p.plan, path: f.of.Path, unit: f.of.unit(), stem: f.of.Stem, no: no, rows: f.of.rows[no]}
+	g := &group{plan: p.plan, of: f.of, no: no, rows: f.of.rows[no]}
 	for _, n := range f.of.rows[:no] {
 		g.first += n
 	}
@@ -198,17 +196,17 @@ func (g *group) close() {
 
 // fail adds the position to an error.
 func (g *group) fail(c *column, err error) error {
-	return fmt.Errorf("%s %d, column %s, row %d: %w", g.unit, g.no, c.name, g.row, err)
+	return fmt.Errorf("%s %d, column %s, row %d: %w", g.of.unit(), g.no, c.name, g.row, err)
 }
 
 // names returns the position of the current row, and its key if no column has it.
 func (g *group) names(row int64) (origin, key string) {
-	b := append(append(append(append(g.text[:0], g.path...), ": "...), g.unit...), ' ')
+	b := append(append(append(append(g.text[:0], g.of.Path...), ": "...), g.of.unit()...), ' ')
 	b = strconv.AppendInt(b, int64(g.no), 10)
 	b = strconv.AppendInt(append(b, ", row "...), g.row, 10)
 	end := len(b)
 	if g.plan.key == nil {
-		b = fields.AppendRowKey(b, g.stem, row)
+		b = fields.AppendRowKey(b, g.of.Stem, row)
 	}
 	g.text = b
 	all := string(b) // one allocation for both
@@ -272,7 +270,7 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 	origin, key := g.names(row)
 	skip := func(err error) (writer.Sample, bool, error) {
 		wanted := g.plan.nulls == source.NullsSkip && errors.Is(err, source.ErrNulls)
-		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.path, Row: row + 1, Err: err, LeaveOut: wanted}
+		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.of.Path, Row: row + 1, Err: err, LeaveOut: wanted}
 	}
 	if g.bad == nil {
 		g.bad = g.load()
@@ -297,7 +295,7 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 			return skip(err)
 		}
 	}
-	s.Origin, s.Source, s.Row = origin, g.path, row+1
+	s.Origin, s.Source, s.Row = origin, g.of.Path, row+1
 	if err := g.sample(); err != nil {
 		return skip(err)
 	}

@@ -206,7 +206,7 @@ func (p *rowSource) openGroup(ctx context.Context) error {
 		return failed
 	}
 	if p.group == nil {
-		p.group = &group{plan: p.plan, path: f.Path, unit: f.unit(), no: p.at.group, rows: f.rows[p.at.group]}
+		p.group = &group{plan: p.plan, of: f, no: p.at.group, rows: f.rows[p.at.group]}
 	}
 	switch {
 	case errors.Is(err, errNever):
@@ -313,7 +313,7 @@ func (p *rowSource) Close() error {
 // unit is a row group, the smallest part of a source. file and group count from 0, bytes is the
 // decoded size of all columns.
 type unit struct {
-	file, group int
+	place
 	rows, bytes int64
 }
 
@@ -325,7 +325,7 @@ func (p *rowSource) units() []unit {
 			before := i < p.begin.file || i == p.begin.file && k < p.begin.group
 			behind := i > p.end.file || i == p.end.file && k >= p.end.group
 			if rows > 0 && !before && !behind {
-				out = append(out, unit{i, k, rows, f.bytes[k]})
+				out = append(out, unit{place{file: i, group: k}, rows, f.bytes[k]})
 			}
 		}
 	}
@@ -342,23 +342,12 @@ func (p *rowSource) Split(part, parts int) error {
 	p.closeGroup()
 	p.begin, p.end = place{}, place{file: len(p.files)}
 	units := p.units()
-	total := int64(0)
-	for _, u := range units {
-		total += u.rows
+	first, last := inputs.Run(len(units), func(i int) int64 { return units[i].rows }, part, parts)
+	if last < len(units) && first < last {
+		p.end = units[last].place
 	}
-	p.begin = p.end
-	first, found := int64(0), false
-	for _, u := range units {
-		at := place{file: u.file, group: u.group}
-		of := int(inputs.MulDiv(first, int64(parts), total))
-		if of > part && found {
-			p.end = at
-			break
-		}
-		if of == part && !found {
-			p.begin, found = at, true
-		}
-		first += u.rows
+	if p.begin = p.end; first < last {
+		p.begin = units[first].place
 	}
 	p.at = p.begin
 	return nil

@@ -3,6 +3,7 @@ package tar
 import (
 	"archive/tar"
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (s *stream) next(most int64) (m member, err error) {
 		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: a system without contiguous files treats them as regular ones
 		default:
 			m = member{name: h.name, key: name, offset: before}
-			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", kindName(flag))
+			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", cmp.Or(kindNames[flag], fmt.Sprintf("a member of type %q", flag)))
 			return m, nil
 		}
 		key, _ := format.SplitName([]byte(name))

@@ -308,26 +308,8 @@ func (t *tarSource) Split(part, parts int) error {
 		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
 	}
 	t.leave()
-	t.from, t.to = 0, len(t.archives)
-	_, total := t.Total()
-	first, begin, end := int64(0), 0, 0
-	for i := range t.archives {
-		of := 0
-		if first < total { // empty archives at the end belong to part 0 if all are empty, else to the last part
-			of = int(inputs.MulDiv(first, int64(parts), total))
-		} else if total > 0 {
-			of = parts - 1
-		}
-		if of < part {
-			begin = i + 1
-		}
-		if of <= part {
-			end = i + 1
-		}
-		first += t.archives[i].Info.Size
-	}
-	t.from, t.to = begin, end
-	t.at, t.given = begin, 0
+	t.from, t.to = inputs.Run(len(t.archives), func(i int) int64 { return t.archives[i].Info.Size }, part, parts)
+	t.at, t.given = t.from, 0
 	return nil
 }
 
@@ -355,15 +337,8 @@ func clean(name string) string {
 	return name
 }
 
-// kindName describes a member that is not a regular file.
-func kindName(flag byte) string {
-	switch flag {
-	case tar.TypeLink:
-		return "a hard link"
-	case tar.TypeSymlink:
-		return "a symbolic link"
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return "a device or pipe"
-	}
-	return fmt.Sprintf("a member of type %q", flag)
+// kindNames describe members that are not regular files.
+var kindNames = map[byte]string{
+	tar.TypeLink: "a hard link", tar.TypeSymlink: "a symbolic link",
+	tar.TypeChar: "a device or pipe", tar.TypeBlock: "a device or pipe", tar.TypeFifo: "a device or pipe",
 }

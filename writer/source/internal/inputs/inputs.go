@@ -142,3 +142,29 @@ func MulDiv(a, b, c int64) int64 {
 	quotient, _ := bits.Div64(hi, lo, uint64(c))
 	return int64(quotient)
 }
+
+// Run returns which of n consecutive units are a part: from begin up to, and not including, end. A
+// unit belongs to part ⌊first × parts ÷ total⌋, where first is the sum of the sizes before it. Empty
+// units at the end belong to the last part, or to part 0 if all are empty.
+func Run(n int, size func(i int) int64, part, parts int) (begin, end int) {
+	first, total := int64(0), int64(0)
+	for i := range n {
+		total += size(i)
+	}
+	for i := range n {
+		of := 0
+		if first < total {
+			of = int(MulDiv(first, int64(parts), total))
+		} else if total > 0 {
+			of = parts - 1
+		}
+		if of < part {
+			begin = i + 1
+		}
+		if of <= part {
+			end = i + 1
+		}
+		first += size(i)
+	}
+	return begin, end
+}
