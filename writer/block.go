@@ -60,15 +60,11 @@ type body interface {
 
 // blockSample is what the index needs of a sample.
 type blockSample struct {
-	key     string
-	origin  string
+	Sample  // without Fields
 	fields  []format.FieldSize
-	attrs   []format.AttrValue
 	begin   int          // of its first member in the layout
 	fill    int          // index of its first fill
 	dropped *SampleError // why a worker left it out
-	source  string
-	row     int64
 }
 
 // fill is a payload to be read into the layout.
@@ -105,10 +101,9 @@ func (b *block) note(s *Sample) []format.FieldSize {
 		b.sizes = append(b.sizes, format.FieldSize{Name: s.Fields[i].Name, Size: s.Fields[i].size()})
 	}
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
-	b.samples = append(b.samples, blockSample{
-		key: s.Key, origin: s.Origin, fields: fields, attrs: slices.Clone(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
-		source: s.Source, row: s.Row,
-	})
+	of := *s
+	of.Fields, of.Attrs = nil, slices.Clone(s.Attrs)
+	b.samples = append(b.samples, blockSample{Sample: of, fields: fields, begin: len(b.layout.Cuts), fill: len(b.fills)})
 	return fields
 }
 
@@ -171,10 +166,6 @@ func (p *packer) drop(s *blockSample, err error) error {
 	return nil
 }
 
-func (s *blockSample) failed(err error) *SampleError {
-	return &SampleError{Origin: s.origin, Key: s.key, Source: s.source, Row: s.row, Err: err}
-}
-
 // fill reads payloads into the layout.
 func (b *block) fill(ctx context.Context, skip func(*SampleError)) error {
 	for i := range b.samples {
@@ -233,7 +224,7 @@ func (p *packer) measure(b *block, laid []blockSample) error {
 			if s.dropped != nil {
 				break
 			}
-			field, wanted, err := l.wants(s.attrs, s.fields)
+			field, wanted, err := l.wants(s.Attrs, s.fields)
 			if wanted {
 				at, size := b.layout.Payloads[s.begin+field], s.fields[field].Size
 				err = s.measure(l, b.layout.Buf[at:int64(at)+size], size)
@@ -253,7 +244,7 @@ func (p *packer) measure(b *block, laid []blockSample) error {
 func (s *blockSample) measure(l length, first []byte, size int64) error {
 	v, err := l.value(first, size)
 	if err == nil {
-		s.attrs = append(s.attrs, v)
+		s.Attrs = append(s.Attrs, v)
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func (r *rowBody) gather(b *block, p *packer) (decoded []byte, cuts, payloads []
 		}
 		if s.dropped == nil {
 			kept++
-			width = max(width, len(s.key))
+			width = max(width, len(s.Key))
 		}
 	}
 	if kept == 0 {
@@ -109,7 +109,7 @@ func (r *rowBody) gather(b *block, p *packer) (decoded []byte, cuts, payloads []
 		k := 0
 		for i := range b.samples {
 			if b.samples[i].dropped == nil {
-				rb.SetKey(k, b.samples[i].key)
+				rb.SetKey(k, b.samples[i].Key)
 				k++
 			}
 		}
@@ -123,21 +123,21 @@ func (r *rowBody) index(b *block, s *openShard, sum *totals) (kept int, err erro
 	var ranges samplekey.Ranges
 	err = b.each(s, func(x *blockSample) error {
 		if r.stored {
-			keys = append(keys, x.key)
+			keys = append(keys, x.Key)
 		} else {
-			ranges.Add(x.key)
+			ranges.Add(x.Key)
 		}
-		if len(x.attrs) > 0 && attrs == nil {
+		if len(x.Attrs) > 0 && attrs == nil {
 			attrs = make([][]format.AttrValue, kept, len(b.samples))
 		}
 		if attrs != nil {
-			attrs = append(attrs, x.attrs)
+			attrs = append(attrs, x.Attrs)
 		}
 		kept++
 		for f := range x.fields {
 			x.fields[f].Size = r.stack.FieldSize(f)
 		}
-		return sum.rows(x.fields, x.attrs)
+		return sum.rows(x.fields, x.Attrs)
 	})
 	if err != nil || kept == 0 {
 		return kept, err

@@ -81,10 +81,10 @@ func (t *tarBody) renumber(uint64) bool { return false }
 func (t *tarBody) index(b *block, s *openShard, sum *totals) (kept int, err error) {
 	err = b.each(s, func(x *blockSample) error {
 		kept++
-		if err := s.index.AddSample(x.key, x.fields, x.attrs); err != nil {
+		if err := s.index.AddSample(x.Key, x.fields, x.Attrs); err != nil {
 			return err
 		}
-		return sum.rows(x.fields, x.attrs)
+		return sum.rows(x.fields, x.Attrs)
 	})
 	return kept, err
 }
@@ -278,7 +278,7 @@ func (w *frameWriter) payload(f *Field, r io.Reader) error {
 // fields, nil for those in memory; their bytes stay to be read.
 func (s *blockSample) measureHuge(of *Sample, payloads []io.ReadCloser, lengths []length) error {
 	for _, l := range lengths {
-		field, wanted, err := l.wants(s.attrs, s.fields)
+		field, wanted, err := l.wants(s.Attrs, s.fields)
 		if err != nil {
 			return err
 		}

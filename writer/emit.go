@@ -197,14 +197,6 @@ func (e *emitter) adopt(a *adopted) error {
 // them. Until the putter has ended, keys, numbers and entries of the totals belong to it; the
 // emitter uses them for adopted shards alone, which precede all others.
 func (e *emitter) seal(s *openShard) error {
-	err := e.index(s)
-	if err != nil {
-		_ = s.abort() // the first failure is reported
-	}
-	return err
-}
-
-func (e *emitter) index(s *openShard) error {
 	before := s.size
 	ix := s.index.Finish(nil)
 	if l := e.plan.opt.Layout; ix.Layout == nil && (l == LayoutStacked || l == LayoutAuto) { // the blocks of a stacked shard decided

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,7 +271,7 @@ func (s *partSet) disagree(wrong, right int, all []format.Metadata) error {
 	maps.Copy(both, all[wrong])
 	for _, key := range slices.Sorted(maps.Keys(both)) {
 		if all[wrong][key] != all[right][key] {
-			what = fmt.Sprintf("%s %s, not %s", metaText(key), all[wrong][key], all[right][key])
+			what = fmt.Sprintf("%s %s, not %s", cmp.Or(metaTexts[key], key+" is"), all[wrong][key], all[right][key])
 			break
 		}
 	}
@@ -278,18 +279,8 @@ func (s *partSet) disagree(wrong, right int, all []format.Metadata) error {
 		ErrSource, wrong, right, what, s.object(wrong), partPrefix(s.report.Name, s.report.Generation, wrong), wrong)
 }
 
-// metaText describes a key of metadata.
-func metaText(key string) string {
-	switch key {
-	case "source":
-		return "fingerprint of the sources is"
-	case "tool":
-		return "tool version is"
-	case "options":
-		return "options are"
-	}
-	return key + " is"
-}
+// metaTexts describe keys of metadata.
+var metaTexts = map[string]string{"source": "fingerprint of the sources is", "tool": "tool version is", "options": "options are"}
 
 // MaxParts is the most parts that a pack can be divided into.
 const MaxParts = 1_000_000

@@ -15,15 +15,16 @@ func newPutter(line *pipeline, puts *puts, seal func(*openShard) error, stored f
 	go func() {
 		defer close(p.done)
 		for s := range p.ch {
-			if line.err() != nil {
-				_ = s.abort()
-			} else if err := seal(s); err != nil {
-				line.fail(err)
-			} else if err := puts.shard(line.ctx, s); err != nil {
-				line.fail(err)
-			} else if stored != nil {
+			err := line.err()
+			if err == nil {
+				err = seal(s)
+			}
+			if err != nil {
+				_ = s.abort() // the first failure is reported
+			} else if err = puts.shard(line.ctx, s); err == nil && stored != nil {
 				stored(int64(s.samples))
 			}
+			line.fail(err)
 		}
 	}()
 	return p
