@@ -325,29 +325,21 @@ func (p *parser) example(c *chunk, record []byte) error {
 		if typ != protowire.BytesType {
 			return errWire
 		}
+		what, parse := "feature", featureValue
 		switch num {
 		case 1:
-			return entries(b, func(name string, feature []byte) error {
-				var f tfFeature
-				if err := f.read(feature); err != nil {
-					return fmt.Errorf("feature %s: %w", quoted(name), err)
-				}
-				v, err := f.value(c)
-				if err != nil {
-					return fmt.Errorf("feature %s: %w", quoted(name), err)
-				}
-				return p.set(p.find(name), v)
-			})
 		case 2:
-			return entries(b, func(name string, list []byte) error {
-				v, err := steps(c, list)
-				if err != nil {
-					return fmt.Errorf("feature list %s: %w", quoted(name), err)
-				}
-				return p.set(p.find(name), v)
-			})
+			what, parse = "feature list", steps
+		default:
+			return errWire
 		}
-		return errWire
+		return entries(b, func(name string, b []byte) error {
+			v, err := parse(c, b)
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", what, quoted(name), err)
+			}
+			return p.set(p.find(name), v)
+		})
 	})
 }
 

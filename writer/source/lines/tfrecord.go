@@ -136,10 +136,14 @@ func (f *tfFeature) size() (n int, descr string) {
 	return 8, "<i8"
 }
 
-// value returns the value of a feature: one byte string as it is, several as a JSON list, numbers as
-// an array, also where there is one, because the record does not tell it from a list.
-func (f *tfFeature) value(c *chunk) (value, error) {
+// featureValue returns the value of a feature: one byte string as it is, several as a JSON list,
+// numbers as an array, also where there is one, because the record does not tell it from a list.
+func featureValue(c *chunk, b []byte) (value, error) {
+	var f tfFeature
+	err := f.read(b)
 	switch {
+	case err != nil:
+		return value{}, err
 	case f.kind == 0:
 		return value{}, nil
 	case f.kind == 1 && len(f.bytes) == 1:

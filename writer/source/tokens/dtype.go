@@ -51,17 +51,10 @@ func (t DType) size() int64 {
 	return 1 << (t - Uint8)
 }
 
-// descr returns the little-endian type as written in a .npy header.
-func (t DType) descr() string {
-	order, kind := "<", "u"
-	if t.size() == 1 {
-		order = "|"
-	}
-	if t.signed() {
-		kind = "i"
-	}
-	return order + kind + strconv.FormatInt(t.size(), 10)
-}
+// descrs are the little-endian types as written in a .npy header.
+var descrs = [...]string{"", "|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8"}
+
+func (t DType) descr() string { return descrs[t] }
 
 // limits returns the minimum and maximum id. uint64 has the maximum of int64.
 func (t DType) limits() (low, high int64) {
