@@ -94,33 +94,26 @@ func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []S
 
 // sources fills in what the sources give.
 func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []mix.Range) error {
-	before, err := plan.Counts(nil, f.Position)
+	shares, err := plan.Shares(f.Position, f.End)
 	if err != nil {
 		return err
 	}
-	after, err := plan.Counts(nil, f.End)
-	if err != nil {
-		return err
-	}
-	given, err := f.given(plan, before, after, leftOut)
+	without, err := f.without(plan, leftOut)
 	if err != nil {
 		return err
 	}
 	var tokens, bytes, total float64
-	for _, n := range given {
-		total += float64(n)
-	}
 	known := true
 	for i := range m.Sources {
-		s, size := &m.Sources[i], sizes[i]
-		out := SourceForecast{Name: s.Name, Samples: given[i]}
-		if out.EpochsBefore, err = epochs(s, before[i]); err != nil {
+		s, of, size := &m.Sources[i], &shares[i], sizes[i]
+		out := SourceForecast{Name: s.Name, Samples: of.InStep - without[i]}
+		if out.EpochsBefore, err = epochs(s, of.Given); err != nil {
 			return err
 		}
-		if out.Epochs, err = epochs(s, after[i]); err != nil {
+		if out.Epochs, err = epochs(s, of.Given+of.InStep); err != nil {
 			return err
 		}
-		out.Share = float64(out.Samples) / max(total, 1)
+		total += float64(out.Samples)
 		out.Bytes = scale(out.Samples, size.Bytes, s.Units)
 		bytes += float64(out.Bytes)
 		if size.Tokens > 0 {
@@ -133,7 +126,7 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []m
 	}
 	for i := range f.Sources {
 		s := &f.Sources[i]
-		s.ByteShare = float64(s.Bytes) / max(bytes, 1)
+		s.Share, s.ByteShare = float64(s.Samples)/max(total, 1), float64(s.Bytes)/max(bytes, 1)
 		if known && s.Tokens != nil {
 			share := float64(*s.Tokens) / max(tokens, 1)
 			s.TokenShare = &share
@@ -142,13 +135,9 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []m
 	return nil
 }
 
-// given returns how many samples each source gives in the steps. before and after are what the
-// sources have given before the steps and after them.
-func (f *Forecast) given(plan *mix.Plan, before, after []uint64, leftOut []mix.Range) ([]uint64, error) {
-	given := make([]uint64, len(after))
-	for i := range given {
-		given[i] = after[i] - before[i]
-	}
+// without returns how many samples of each source the steps leave out.
+func (f *Forecast) without(plan *mix.Plan, leftOut []mix.Range) ([]uint64, error) {
+	without := make([]uint64, len(plan.Mix().Sources))
 	for _, r := range leftOut {
 		from, to := max(r.From, f.Position), min(r.To, f.End)
 		if from >= to {
@@ -158,11 +147,11 @@ func (f *Forecast) given(plan *mix.Plan, before, after []uint64, leftOut []mix.R
 		if err != nil {
 			return nil, err
 		}
-		for i := range given {
-			given[i] -= shares[i].InStep
+		for i := range without {
+			without[i] += shares[i].InStep
 		}
 	}
-	return given, nil
+	return without, nil
 }
 
 // epochs returns how many epochs of a source its first n units are.
