@@ -53,8 +53,11 @@ Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 				return usagef("--limit %d: give a number of samples, or 0 for all", f.limit)
 			}
 			store, err := f.store(cmd, args)
-			if err != nil || store != nil && !store.usable() {
-				return cmp.Or(err, f.print(cmd, store, nil, false))
+			if err != nil {
+				return err
+			}
+			if store != nil && !store.usable() {
+				return f.print(cmd, store, nil, false)
 			}
 			is, err := isOneDataset(cmd.Context(), args)
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,11 +152,6 @@ func checkSources(srcs []string, target string) error {
 		}
 	}
 	return nil
-}
-
-// noSource is the error of a source that is not there.
-func noSource(name string) error {
-	return &exitError{exitNotFound, fmt.Errorf("source %s: there is no such file or folder: check the path", name)}
 }
 
 // within reports whether a path is a folder, or below it.

@@ -421,3 +421,8 @@ func expandObjects(ctx context.Context, p prefix, pattern string) (names []strin
 	}
 	return slices.Clip(names), nil
 }
+
+// noSource is the error of a source that is not there.
+func noSource(name string) error {
+	return &exitError{exitNotFound, fmt.Errorf("source %s: there is no such file or folder: check the path", name)}
+}

@@ -77,7 +77,6 @@ type inspectJSON struct {
 	Views         []viewJSON          `json:"views"`
 	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
 	ShardList     []shardJSON         `json:"shard_list"`
-	Layers        []openLayerJSON     `json:"layers,omitempty"` // of --layer
 }
 
 // openLayerJSON describes a layer that a data set was opened with.
@@ -123,7 +122,10 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		if err != nil {
 			return err
 		}
-		return printJSON(cmd, out)
+		return printJSON(cmd, struct {
+			inspectJSON
+			Layers []openLayerJSON `json:"layers,omitempty"` // of --layer
+		}{out, describeLayers(ds)})
 	}
 	w := bufio.NewWriter(cmd.OutOrStdout())
 	if f.shard == "" {
@@ -133,6 +135,14 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		printShards(w, shards, f)
 	}
 	return cmp.Or(err, w.Flush())
+}
+
+func describeLayers(ds *reader.Dataset) (list []openLayerJSON) {
+	for name, l := range ds.Layers() {
+		i := l.Info()
+		list = append(list, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
+	}
+	return list
 }
 
 func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view *inspect.Part) (out inspectJSON, err error) {
@@ -145,10 +155,6 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view 
 	}
 	for _, a := range in.Attributes {
 		out.Attributes = append(out.Attributes, a.Name)
-	}
-	for name, l := range ds.Layers() {
-		i := l.Info()
-		out.Layers = append(out.Layers, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
 	}
 	if view != nil {
 		out.Samples, out.Shards, out.Blocks, out.Bytes, out.DecodedBytes = view.Samples, view.Shards, view.Blocks, view.Stored, view.Decoded

@@ -41,15 +41,17 @@ func writeMan(root *cobra.Command, dir string) error {
 	for code, meaning := range exitMeanings {
 		exitCodes += fmt.Sprintf("\n  %d  %s", code, meaning)
 	}
-	for _, cmd := range append(root.Commands(), root) {
+	var edit func(cmd *cobra.Command)
+	edit = func(cmd *cobra.Command) {
 		cmd.Long = manText(cmd.Long + exitCodes)
 		if f := cmd.Flags().Lookup(helpAllFlag); f != nil {
 			f.Hidden = true // a page has all flags
 		}
 		for _, sub := range cmd.Commands() {
-			sub.Long = manText(sub.Long + exitCodes)
+			edit(sub)
 		}
 	}
+	edit(root)
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"}, dir)
 }
 

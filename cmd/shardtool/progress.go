@@ -57,6 +57,10 @@ func samplesOf(total int64) work {
 	})}
 }
 
+func shardsOf(total int64) work {
+	return work{total, func(n int64) string { return plural(n, "shard") }, decor.CountersNoUnit("%d / %d shards ")}
+}
+
 // shareOf is work of several parts, each counted in thousandths.
 func shareOf(parts int64) work {
 	return work{parts * 1000, func(n int64) string { return fmt.Sprintf("%d%%", n/(parts*10)) }, decor.Name("")}

@@ -48,9 +48,9 @@ refused, because shardtool never changes them.`,
 			var bar *progress
 			opt.Progress = func(done, shards int) {
 				if bar == nil {
-					bar = newProgress(cmd.ErrOrStderr(), "purging", bytesOf(int64(shards)), out.quiet)
+					bar = newProgress(cmd.ErrOrStderr(), "purging", shardsOf(int64(shards)), out.quiet)
 				}
-				bar.set(int64(done), plural(shards, "shard"))
+				bar.set(int64(done), "")
 			}
 			r, err := writer.Purge(cmd.Context(), store, opt)
 			bar.end()
