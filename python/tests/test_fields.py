@@ -185,6 +185,7 @@ def test_not_as_declared(small: Path, field: str, spec: Any, words: str) -> None
             for batch in loader:
                 batch[field]
     assert info.value.field == field and info.value.key is not None and info.value.key.startswith("s0")
+    assert str(info.value).count(info.value.key) == 1
 
 
 def test_npy_kinds(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Callable, List
 import pytest
 
 import shardtool
-from shardtool import Bucket, ConfigError, EncodeError, KeyNotFoundError, Loader, Pack, Samples, Tuning, Writer, guesses
+from shardtool import Bucket, CheckpointError, ConfigError, EncodeError, KeyNotFoundError, Loader, Pack, Samples, Tuning, Writer, guesses
 
 np = pytest.importorskip("numpy")
 
@@ -88,8 +88,14 @@ def test_names_of_fields(data: Path) -> None:
             ds[3]["jpg"]
         with pytest.raises(KeyError, match="no field 'jpg': there are 'cls', 'txt'"):
             next(iter(loader))["jpg"]
+        for payloads in (next(iter(loader)).payloads, next(iter(loader)).data):
+            with pytest.raises(KeyError, match="no field 'jpg': there are 'cls', 'txt'"):
+                payloads("jpg")
         with pytest.raises(TypeError, match=r"shardtool\.Dataset"):
             loader[0]
+        for which in (1.5, None, b"k03", np.zeros((2, 2), int)):
+            with pytest.raises(TypeError, match=r"is neither a number nor a key: ds\[0\]"):
+                ds[which]
         for name in guesses.RANDOM:
             with pytest.raises(AttributeError, match=f"no '{name}': "):
                 getattr(ds, name)
@@ -108,7 +114,12 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
     (lambda d: next(iter(Loader({"sources": {"a": {"url": str(d)}}}, 4))), r"sources\.a\.url: no such member: write data"),
     (lambda d: next(iter(Loader({"sources": {"a": {"data": str(d), "probability": 1}}}, 4))), "no such member: write weight"),
     (lambda d: next(iter(Loader({"url": str(d)}, 4))), "no such member: write one of sources, "),
-    (lambda d: next(iter(Loader({"sources": [str(d)]}, 4))), "give a mapping of names and sources, as in web: "),
+    (lambda d: Loader({"sources": [str(d)]}, 4), r'"a": \{"data": ".*out", "weight": 1\}'),
+    (lambda d: shardtool.Mix([d]), r'"a": \{"data": ".*out", "weight": 1\}'),  # type: ignore[arg-type]
+    (lambda d: Loader(d, 4, fields={"txt": str}), "field 'txt': the class str: write the word 'txt'"),
+    (lambda d: Loader(d, 4).set_epoch(1.5), "epoch=1.5: give a whole number"),  # type: ignore[arg-type]
+    (lambda d: next(iter(Loader(d, 4, cache=d / "manifest.json"))), "^cache: "),
+    (lambda d: next(iter(Loader(d, 4, tuning=Tuning(metrics="x")))), '^metrics "x": write an address'),
     (lambda d: next(iter(Loader(d))), "give batch_size, a number of samples"),
     (lambda d: next(iter(Loader(d, units=Bucket(9)))), "give batch_size, a number of micro-batches; 1 is one for each rank"),
     (lambda _: Tuning(memory="1MB"), "memory='1MB': the least is '1MiB'"),
@@ -116,6 +127,29 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
 def test_sentences(data: Path, asked: Callable[[Path], Any], answer: str) -> None:
     with pytest.raises(ConfigError, match=answer):
         asked(data)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "epochs", "map", "seed", "shuffle"])
+def test_arguments_of_random_access(data: Path, name: str) -> None:
+    with pytest.raises(TypeError, match=f"Samples has no argument '{name}': .*Loader"):
+        shardtool.open(data, **{name: 1})
+
+
+@pytest.mark.parametrize(("state", "answer"), [
+    (None, "but NoneType: give the dict"), (3, "but int: "), ("ckpt.json", "but str: "), ({}, "no 'version', it has nothing"),
+    ({"loader": {}}, "no 'version', it has 'loader'"), ([None], "but NoneType: "), ([], "no states to merge"),
+])  # fmt: skip
+def test_states_of_something_else(data: Path, state: Any, answer: str) -> None:
+    with pytest.raises(CheckpointError, match=answer):
+        Loader(data, 4).load_state_dict(state)
+
+
+def test_samples_that_are_no_dicts(tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        w.write({"x": 1})
+        for sample in ([1, 2], ("a", {"x": 1}), "x"):
+            with pytest.raises(EncodeError, match="a sample is a dict"):
+                w.write(sample)  # type: ignore[arg-type]
 
 
 VALUES: List[Any] = [b"x", "x", 1, 1.5, True, {"a": 1}, np.zeros(2)]

@@ -27,7 +27,7 @@ dataset = make(sys.argv[1], batch_size=10)
 got, state, slow = [], dataset.state_dict(), int(sys.argv[2])
 while True:
     try:
-        for batch in DataLoader(dataset, batch_size=None, num_workers=2):
+        for batch in DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=sys.argv[3]):
             step = batch["n"].tolist(), batch.state_dict()  # both or neither
             got.append(step)
             print(len(got), flush=True)
@@ -43,11 +43,11 @@ print(json.dumps([n for step in got for n in step[0]]))
 """
 
 
-def start(small: Path, slow: int) -> "subprocess.Popen[str]":
+def start(small: Path, slow: int, method: str = "fork") -> "subprocess.Popen[str]":
     path = os.pathsep.join([str(ROOT / "python" / "src"), str(ROOT / "python" / "tests")])
     env = {**os.environ, "PYTHONPATH": path}
     return subprocess.Popen(
-        [sys.executable, "-c", LOOP, str(small), str(slow)],
+        [sys.executable, "-c", LOOP, str(small), str(slow), method],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -125,9 +125,10 @@ def session(of: int) -> Any:
 
 
 @needs_proc
-def test_killed(small: Path) -> None:
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_killed(small: Path, method: str) -> None:
     """When the process is killed, its workers and their reader end by themselves."""
-    process = start(small, 5)
+    process = start(small, 5, method)
     lines(process, "5")
     assert len(session(process.pid)) >= 4
     process.kill()

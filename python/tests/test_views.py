@@ -104,6 +104,11 @@ def test_errors(rows: Path, tmp_path: Path) -> None:
         next(iter(loader))
 
 
+def test_nothing_chosen(rows: Path) -> None:
+    with Loader(rows, 4, where="score > 1000") as loader, pytest.raises(ConfigError, match="no samples: nothing is chosen of 400"):
+        next(iter(loader))
+
+
 def test_order(rows: Path) -> None:
     from oracle import Order
 

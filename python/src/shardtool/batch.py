@@ -350,7 +350,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def _index(self, name: str) -> int:
         if self._layout is None:
             raise ClosedError("a batch made from values has no payloads: take them from the batch of the loader")
-        return self._layout.index[name]
+        try:
+            return self._layout.index[name]
+        except KeyError:
+            raise KeyError(no_field(name, self)) from None
 
     def _row(self, index: int) -> "Tuple[int, ...]":
         return proto.row.unpack_from(self._buffer, self._base + self._header()[16] + proto.ROW * index)

@@ -182,11 +182,16 @@ _KINDS = {
 _PACKAGES = re.compile(r"(^|: )(?:(?:reader|writer|objstore|serve): )+")
 
 
+#: A flag of the program at the beginning of a message: the argument has the same name.
+_FLAG = re.compile(r"^--([a-z][a-z-]*)")
+
+
 def from_body(body: "dict[str, Any]", code: int) -> ShardtoolError:
     """Returns the error that an ERROR frame describes."""
     kind = _KINDS.get(str(body.get("kind")), ShardtoolError)
+    said = _PACKAGES.sub(r"\1", str(body.get("message", "the child failed and does not say why")))
     err = kind(
-        _PACKAGES.sub(r"\1", str(body.get("message", "the child failed and does not say why"))),
+        _FLAG.sub(lambda m: m[1].replace("-", "_"), said),
         shard=body.get("shard"),
         block=body.get("block"),
         offset=body.get("offset"),

@@ -91,6 +91,8 @@ class Field:
             self.decode = _WORDS[word]
             if self.decode == "image" and importlib.util.find_spec("PIL") is None:
                 raise ConfigError(f"field {name!r}: {spec!r}: decoding images needs Pillow: pip install pillow, or read the field as bytes")
+        elif spec is str:  # str(b"a") is "b'a'"
+            raise ConfigError(f"field {name!r}: the class str: write the word 'txt'")
         elif isinstance(spec, Image):
             self.decode, self.image = "pixels", spec
         elif callable(spec):

@@ -23,11 +23,15 @@ READING: Mapping[str, str] = {
     "collate_fn": "batches are complete when they come: change them in map=FUNCTION, which is called with each batch",
     "columns": "give fields=['jpg', 'cls'], or a dict of names and types",
     "datasets": _MIX,
+    "data_files": "give the address of a packed data set as the first argument: `shardtool pack` makes one",
+    "dataset": "give the address as the first argument",
     "decode": "give the types of fields: fields={'jpg': 'image', 'cls': 'int'}",
+    "device": "tensors are on the CPU: shardtool.torch.Prefetcher(loader, device) copies them",
     "drop_last": "give tail='drop'",
     "filter": "give where='score >= 3', an expression over attributes",
     "format": "give the type of arrays: tuning=Tuning(out='numpy')",
     "generator": "give seed=...: the order depends on nothing else",
+    "keys": "give Source(url, keys=FILE) as the first argument, with one key in each line",
     "local": "give cache=FOLDER, a local folder that keeps what is read",
     "num_canonical_nodes": "leave it out: the order is the same for any number of ranks",
     "num_epochs": "give epochs=...",
@@ -46,12 +50,38 @@ READING: Mapping[str, str] = {
     "shuffle_buffer_size": "give the memory to shuffle in: order=Order(shuffle_memory='2GiB')",
     "shuffle_seed": "give seed=...",
     "split": "each split is a data set of its own, or a view of one: give its address, or url#name",
+    "streaming": "leave it out: data is always streamed, and cache=FOLDER keeps what is read",
     "streams": _MIX,
     "subset": "give where=, or the name of a view: url#name",
     "timeout": "leave it out: a store that stops answering is asked again, and is an error in the end",
     "transform": "give map=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
     "transforms": "give map=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
+    "urls": _MIX,
+    "view": "give url#name, or Source(url, view=...) as the first argument",
     "weights": _MIX,
+    "worker_init_fn": "leave it out: there are no worker processes here. The workers of a DataLoader take theirs from it",
+}
+#: What to write instead, by the attribute of a data set opened for random access.
+RANDOM: Mapping[str, str] = {
+    "column_names": "ds.fields has the names",
+    "columns": "ds.fields has the names",
+    "features": "ds.fields has the names, and ds.info the types",
+    "filter": "shardtool.open(url, where='score >= 3') has the samples for which an expression holds",
+    "keys": "iterate: [s.key for s in ds], or `shardtool ls` prints them",
+    "map": "call the function on samples as they are read, or give map= to a Loader",
+    "select": "ds[[0, 5]] and ds[['key1', 'key2']] are lists of samples; a Loader reads Source(url, keys=FILE)",
+    "shape": "len(ds) is the number of samples",
+    "shuffle": "a Loader shuffles: shardtool.Loader(url, batch_size, shuffle=True, seed=7)",
+    "to_pandas": "a Loader delivers tables: tuning=Tuning(out='arrow'), and then batch.to_pandas()",
+}
+#: What to write instead, by the argument, for random access.
+OPENING: Mapping[str, str] = {
+    **READING,
+    "batch_size": "a Loader has batches; ds[8:16] and ds[[0, 5]] are lists of samples",
+    "epochs": "a Loader has epochs; here samples are read by number and key",
+    "map": RANDOM["map"],
+    "seed": RANDOM["shuffle"],
+    "shuffle": RANDOM["shuffle"],
 }
 WRITING: Mapping[str, str] = {
     "chunk_bytes": "give shard_size='256MiB'",
@@ -68,19 +98,6 @@ WRITING: Mapping[str, str] = {
     "pattern": "give the address as the first argument, and name= for the beginning of the shards' names",
     "schema": "give fields={'image': 'jpg:92', 'cls': 'int'}",
     "size_limit": "give shard_size='256MiB'",
-}
-#: What to write instead, by the attribute of a data set opened for random access.
-RANDOM: Mapping[str, str] = {
-    "column_names": "ds.fields has the names",
-    "columns": "ds.fields has the names",
-    "features": "ds.fields has the names, and ds.info the types",
-    "filter": "shardtool.open(url, where='score >= 3') has the samples for which an expression holds",
-    "keys": "iterate: [s.key for s in ds], or `shardtool ls` prints them",
-    "map": "call the function on samples as they are read, or give map= to a Loader",
-    "select": "ds[[0, 5]] and ds[['key1', 'key2']] are lists of samples; a Loader reads Source(url, keys=FILE)",
-    "shape": "len(ds) is the number of samples",
-    "shuffle": "a Loader shuffles: shardtool.Loader(url, batch_size, shuffle=True, seed=7)",
-    "to_pandas": "a Loader delivers tables: tuning=Tuning(out='arrow'), and then batch.to_pandas()",
 }
 #: Members of groups of options, by their names.
 _GROUPED: Mapping[str, str] = {member.name: group.__name__ for group in (Order, Tuning, Faults) for member in dataclasses.fields(group)}

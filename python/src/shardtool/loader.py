@@ -171,6 +171,7 @@ class Loader(Stream, Arguments[T]):
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that
         epoch already: one that resumes in the middle continues there."""
+        epoch = _checks.typed(Loader.set_epoch, {"epoch": epoch})["epoch"]
         if epoch < 0:
             raise ConfigError(f"epoch={epoch}: epochs are numbered from 0")
         it = self._pass

@@ -72,7 +72,7 @@ class Samples:
     or a list.
     """
 
-    @guesses.answering(guesses.READING)
+    @guesses.answering(guesses.OPENING)
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Source],
@@ -271,7 +271,12 @@ def _request(ident: int, which: Any, total: int) -> bytes:
     if isinstance(which, str):
         key = which.encode("utf-8", "surrogateescape")
         return proto.pack(proto.GET, ident, flags=proto.BY_KEY, body=key)
-    number = operator.index(which)
+    try:
+        number = operator.index(which)
+    except TypeError:
+        raise TypeError(
+            f"{which!r} is neither a number nor a key: ds[0], ds['key'], ds[0:8], ds[[0, 5]], or a mask of bools for all samples"
+        ) from None
     if not -total <= number < total:
         raise IndexError(f"sample {number}: the data set has {total}, from 0")
     return proto.pack(proto.GET, ident, number % total)

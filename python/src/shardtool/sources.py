@@ -87,6 +87,7 @@ class Mix:
     size, counted from 0. All others stay the same."""
 
     def __post_init__(self) -> None:
+        refuse_list(self.sources.get("sources") if isinstance(self.sources, AnyMapping) else self.sources)
         set_typed(self)
         skip = self.skip_steps
         if skip is not None and not 0 <= skip[0] <= skip[1] < NO_END:

@@ -319,6 +319,8 @@ class Writer:
         if self._skip:
             self._skip -= 1
             return
+        if type(sample) is not dict and not isinstance(sample, Mapping):
+            raise EncodeError(f"a sample is a dict, such as {{'__key__': 'a', 'txt': 'b'}}: not {type(sample).__name__}")
         rows = self._rows
         rows.add(sample)
         if rows.size >= self._room or rows.samples >= self._full or time.monotonic() >= self._due:

@@ -9,6 +9,7 @@ import (
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/view"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -73,7 +74,7 @@ func describe(err error, code int) (p problem, _ uint32) {
 		p.Kind, code = "held", codeFailed
 	case errors.As(err, &decode):
 		p.Kind, p.Key, p.Field, code = "decode", decode.key, decode.field, codeFailed
-	case errors.Is(err, ErrConfig), code == codeUsage:
+	case errors.Is(err, ErrConfig), errors.Is(err, view.ErrEmpty), code == codeUsage:
 		p.Kind, code = "config", codeUsage
 	case errors.Is(err, ledger.ErrFull):
 		p.Kind = "skipped"
@@ -93,7 +94,10 @@ func describe(err error, code int) (p problem, _ uint32) {
 		p.Source = source.Source
 	}
 	if at, ok := errors.AsType[*format.PosError](err); ok {
-		p.Shard, p.Key = at.Shard, at.Key
+		p.Shard = at.Shard
+		if at.Key != "" {
+			p.Key = at.Key
+		}
 		if at.Block >= 0 {
 			p.Block = &at.Block
 		}

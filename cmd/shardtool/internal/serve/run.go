@@ -283,7 +283,7 @@ func (r *run) place(ctx context.Context, err error) error {
 	d := r.stream.Info().Sources[of.source]
 	if at, failed := d.Locate(ctx, of.number); failed == nil {
 		if shard, failed := d.Shard(ctx, at.Shard); failed == nil {
-			err = format.Place{Shard: shard.Name, Block: at.Block, Offset: -1, Key: of.key}.Wrap(err)
+			err = format.Place{Shard: shard.Name, Block: at.Block, Offset: -1}.Wrap(err) // err has the key
 		}
 	}
 	if stats := r.stream.Stats(); len(stats.Sources) > 0 {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Iterable as IterableABC
 from collections.abc import Mapping as AnyMapping
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -17,6 +18,14 @@ MAX_LEDGER = 3 << 20
 
 def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns the members of a state. Raises CheckpointError for anything else."""
+    if not isinstance(state, AnyMapping):
+        raise CheckpointError(f"not a state of a shardtool.Loader, but {type(state).__name__}: give the dict that state_dict() returned")
+    missing = [name for name in ("version", "checkpoint", "ledger", "begin") if name not in state]
+    if missing:
+        raise CheckpointError(
+            f"not a state of a shardtool.Loader: it has no {missing[0]!r}, it has"
+            f" {', '.join(map(repr, list(state)[:8])) or 'nothing'}: give the dict that state_dict() returned"
+        )
     try:
         version = state["version"]
         out = {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}
@@ -35,7 +44,8 @@ def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
 
 def single(state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> Dict[str, Any]:
     """Returns the members of a state, or of the merged states of all ranks."""
-    return parse(state) if isinstance(state, AnyMapping) else merge_states(state)
+    many = isinstance(state, IterableABC) and not isinstance(state, (AnyMapping, str, bytes))
+    return merge_states(state) if many else parse(state)  # type: ignore[arg-type]
 
 
 def place_of(checkpoint: str) -> Tuple[int, int]:

@@ -243,6 +243,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that
         epoch already: one that resumes in the middle continues there."""
+        epoch = _checks.typed(Dataset.set_epoch, {"epoch": epoch})["epoch"]
         last = self._ahead()
         if last is not None:
             assert self._board is not None

@@ -36,6 +36,8 @@ class Tap:
             raise ConfigError("the workers of a DataLoader must be children of the process that iterates it")
         self.pid = os.getpid()
         _leave_signals_to_the_loop()
+        if os.getppid() != parent.pid:  # a fork server, which lives as long as its processes
+            threading.Thread(target=_end_after, args=(parent,), name="shardtool-parent", daemon=True).start()
         util.Finalize(self, self._bye, exitpriority=10)
         self._parent = parent
         self._board, self._loader, self._id, self._workers = board, loader, ident, workers
@@ -192,6 +194,13 @@ class Tap:
             return
         with contextlib.suppress(wire.Gone):
             wire.send(self._sock, {"what": "bye"})
+
+
+def _end_after(parent: Any) -> None:
+    """Ends this worker after the process with the loop, however that ends. torch only observes the
+    process that forked the worker."""
+    parent.join()
+    os._exit(1)
 
 
 def _leave_signals_to_the_loop() -> None:
