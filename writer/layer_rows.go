@@ -612,13 +612,6 @@ func (s *layerSource) settle(ctx context.Context, m *sections.Manifest) error {
 	return nil
 }
 
-// union merges two lists of ascending numbers.
-func union(a, b []uint64) []uint64 {
-	all := slices.Concat(a, b)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // Cursor implements Source: the number of the shard of the next sample. After a part it has the
 // types of the fields, which a run that adopts the shard cannot learn from its rows.
 func (s *layerSource) Cursor() string {

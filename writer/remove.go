@@ -120,3 +120,10 @@ func change(ctx context.Context, store objstore.Store, tables, mode string, edit
 
 // ErrPurged reports that the bytes of a removed sample are gone.
 var ErrPurged = errors.New("the sample was purged: its bytes are gone")
+
+// union merges two lists of ascending numbers.
+func union(a, b []uint64) []uint64 {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -75,3 +75,9 @@ func (c *chunk) reset() {
 		c.buf, c.side = nil, nil
 	}
 }
+
+// lesson states that a row of a chunk has a field of a kind.
+type lesson struct {
+	row        int
+	name, word string
+}

@@ -9,12 +9,6 @@ import (
 // beyond it have no kind.
 const maxLearned = 64 << 10
 
-// lesson states that a row of a chunk has a field of a kind.
-type lesson struct {
-	row        int
-	name, word string
-}
-
 // word is the kind of a field that has the value.
 func (v value) word(ext extension) string {
 	switch {
