@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"strconv"
+	"strings"
+
+	"github.com/shardtool/shardtool/internal/damage"
 )
 
 // Fields of a header (POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's differs from byte
@@ -135,21 +138,17 @@ func octal(b []byte) (v int64, ok bool) {
 
 // file parses the header of a regular file that common has checked.
 func file(b []byte, size int64) (h header, ok bool) {
-	name := upToZero(b[:nameEnd])
+	name, _, _ := bytes.Cut(b[:nameEnd], []byte{0})
+	h.name = string(name)
 	switch string(b[magicAt:magicEnd]) {
 	case "ustar\x0000":
-		if prefix := upToZero(b[prefixAt:prefixEnd]); len(prefix) > 0 {
-			h.name = string(prefix) + "/" + string(name)
-		} else {
-			h.name = string(name)
+		if prefix, _, _ := bytes.Cut(b[prefixAt:prefixEnd], []byte{0}); len(prefix) > 0 {
+			h.name = string(prefix) + "/" + h.name
 		}
 	case "ustar  \x00":
-		for _, c := range b[prefixAt:] {
-			if c != 0 {
-				return h, false
-			}
+		if !damage.AllZero(b[prefixAt:]) {
+			return h, false
 		}
-		h.name = string(name)
 	default:
 		return h, false
 	}
@@ -159,13 +158,6 @@ func file(b []byte, size int64) (h header, ok bool) {
 
 // regular reports whether a regular file can have the name.
 func regular(name string) bool { return name != "" && name[len(name)-1] != '/' }
-
-func upToZero(b []byte) []byte {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		return b[:i]
-	}
-	return b
-}
 
 // extend applies an extended header. It returns false for records that change more than name and
 // size, and for wrong ones.
@@ -198,13 +190,8 @@ func (h *header) record(key, value string) bool {
 		h.size = v
 		return err == nil && v >= 0
 	case "mtime", "atime", "ctime":
-		for _, c := range []byte(value) {
-			if (c < '0' || c > '9') && c != '.' {
-				return false
-			}
-		}
-		whole, part, _ := bytes.Cut([]byte(value), []byte{'.'})
-		return len(whole) > 0 && len(whole) < 12 && bytes.IndexByte(part, '.') < 0
+		whole, part, _ := strings.Cut(value, ".")
+		return len(whole) > 0 && len(whole) < 12 && strings.Trim(whole+part, "0123456789") == ""
 	case "uid", "gid":
 		_, err := strconv.ParseInt(value, 10, 64)
 		return err == nil
