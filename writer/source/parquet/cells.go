@@ -222,7 +222,10 @@ func cellValue(arr arrow.Array, i int) value {
 		}
 		return value{b: unsafe.Slice(unsafe.StringData(s), len(s))}
 	case interface{ Value(int) []byte }: // Binary, LargeBinary, BinaryView, FixedSizeBinary
-		return value{b: a.Value(i)}
+		if b := a.Value(i); b != nil {
+			return value{b: b}
+		}
+		return value{b: []byte{}} // of an array whose values are all empty, which has no buffer
 	case *array.Decimal128:
 		return bigValue(a.Value(i).BigInt(), 16)
 	case *array.Decimal256:
