@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -36,7 +37,7 @@ type childJob struct {
 type childResult struct {
 	Result    *writer.Result
 	Part      *writer.PartResult
-	Lost      bool // ErrLost or ErrExists
+	Lost      bool // ErrLost, ErrExists, or ErrBusy of an overwrite that finds the other's shards
 	Error     string
 	BytesRead int64
 }
@@ -87,7 +88,7 @@ func child(text string) int {
 	}
 	if err != nil {
 		out.Error = err.Error()
-		out.Lost = errors.Is(err, writer.ErrLost) || errors.Is(err, writer.ErrExists)
+		out.Lost = errors.Is(err, writer.ErrLost) || errors.Is(err, writer.ErrExists) || errors.Is(err, objstore.ErrBusy)
 	}
 	out.BytesRead = src.bytes.Load()
 	_ = json.NewEncoder(os.Stdout).Encode(out)
