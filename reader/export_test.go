@@ -29,9 +29,7 @@ func (s *Spec) MixOf(data []Data, c order.Choice, from *mix.Checkpoint) (mix.Mix
 	x.Order = c
 	m, err := x.mix(context.Background(), sourcesData(data), from)
 	if err == nil && from == nil { // else Differences checks it
-		if _, err = mix.New(m); err != nil {
-			err = x.located(0, "", err)
-		}
+		_, err = x.plan(m, from)
 	}
 	return m, err
 }

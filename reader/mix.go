@@ -44,12 +44,9 @@ func (r *resolving) run(ctx context.Context, p Planning) (run *Run, err error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := mix.New(m)
-	switch {
-	case err != nil && r.from == nil:
-		return nil, r.located(0, "", err)
-	case err != nil:
-		return nil, checkpointError{err}
+	plan, err := r.plan(m, r.from)
+	if err != nil {
+		return nil, err
 	}
 	e := &mixEngine{plan: plan, steps: mix.Steps{GlobalBatch: r.Order.GlobalBatch}}
 	if err := r.place(e, &m); err != nil {
@@ -143,6 +140,19 @@ type checkpointError struct{ error }
 
 func (e checkpointError) Unwrap() error        { return e.error }
 func (e checkpointError) Is(target error) bool { return target == order.ErrMismatch }
+
+// plan makes the plan of a mix. Its errors are about the spec, or about the checkpoint that the mix
+// continues.
+func (s *Spec) plan(m mix.Mix, from *mix.Checkpoint) (*mix.Plan, error) {
+	plan, err := mix.New(m)
+	switch {
+	case err == nil:
+		return plan, nil
+	case from == nil:
+		return nil, s.located(0, "", err)
+	}
+	return nil, checkpointError{err}
+}
 
 // place sets where the run begins, how its steps are numbered, and which steps are left out.
 func (r *resolving) place(e *mixEngine, m *mix.Mix) error {

@@ -22,6 +22,12 @@ type ForeignEntry struct {
 	Type byte
 }
 
+// TypeNames describe the types of entries that are neither files nor folders, as far as they have a
+// name.
+var TypeNames = map[byte]string{
+	'1': "a hard link", '2': "a symbolic link", '3': "a device or pipe", '4': "a device or pipe", '6': "a device or pipe",
+}
+
 // ReadForeignEntry reads the header records of an entry at the beginning of p. If p is too short it
 // returns in need how many bytes it takes, and no error. Names have no leading "./".
 func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {

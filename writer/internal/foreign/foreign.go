@@ -143,7 +143,7 @@ func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 		return e, nil
 	}
 	return e, format.At(t.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
-		format.ErrName, e.Name, cmp.Or(typeNames[e.Type], fmt.Sprintf("of type %q", e.Type))))
+		format.ErrName, e.Name, cmp.Or(tarblock.TypeNames[e.Type], fmt.Sprintf("of type %q", e.Type))))
 }
 
 // moved turns an offset in an entry into one in the archive.
@@ -153,11 +153,6 @@ func moved(err error, by int64) error {
 		return format.At(by+max(at.Offset, 0), at.Err)
 	}
 	return format.At(by, err)
-}
-
-// typeNames describe what is not a regular file.
-var typeNames = map[byte]string{
-	'1': "a hard link", '2': "a symbolic link", '3': "a device or pipe", '4': "a device or pipe", '6': "a device or pipe",
 }
 
 // member reads a regular file.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
@@ -106,7 +107,7 @@ func (s *stream) next(most int64) (m member, err error) {
 		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: a system without contiguous files treats them as regular ones
 		default:
 			m = member{name: h.name, key: name, offset: before}
-			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", cmp.Or(kindNames[flag], fmt.Sprintf("a member of type %q", flag)))
+			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", cmp.Or(tarblock.TypeNames[flag], fmt.Sprintf("a member of type %q", flag)))
 			return m, nil
 		}
 		key, _ := format.SplitName([]byte(name))

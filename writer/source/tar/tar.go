@@ -12,7 +12,6 @@
 package tar
 
 import (
-	"archive/tar"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -335,10 +334,4 @@ func clean(name string) string {
 		name = strings.TrimLeft(name[2:], "/")
 	}
 	return name
-}
-
-// kindNames describe members that are not regular files.
-var kindNames = map[byte]string{
-	tar.TypeLink: "a hard link", tar.TypeSymlink: "a symbolic link",
-	tar.TypeChar: "a device or pipe", tar.TypeBlock: "a device or pipe", tar.TypeFifo: "a device or pipe",
 }

@@ -121,8 +121,8 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 	}
 	switch {
 	case t == 0:
-		if index := strings.TrimSuffix(a.Name, ".bin") + ".idx"; index != a.Name+".idx" {
-			if _, err := a.Store.Stat(ctx, index); err == nil {
+		if stem, is := strings.CutSuffix(a.Name, ".bin"); is {
+			if _, err := a.Store.Stat(ctx, stem+".idx"); err == nil {
 				return nil, writer.Optionf("raw: %s has an index beside it: pack %s.idx, which reads both", a.Path, strings.TrimSuffix(a.Path, ".bin"))
 			}
 		}
