@@ -10,6 +10,7 @@ FUZZTIME ?= 10s
 TESTFLAGS ?=
 BENCHFLAGS ?=
 PYTESTFLAGS ?=
+HOUSEFLAGS ?=
 
 # The file VERSION on the commit with its tag, v0.1.0; elsewhere 0.1.0-dev0+g<commit>, which sorts before it. Python
 # writes the latter as 0.1.0.dev0+g<commit>.
@@ -130,10 +131,9 @@ vet: ## that everything builds for macOS, and go vet of the tools; golangci-lint
 	for tool in .ci/*.go; do $(GO) vet $$tool; done
 
 .PHONY: lint
-lint: ## gofmt, vet, golangci-lint with staticcheck and the import rules, and the figures of make house
+lint: ## gofmt, vet, golangci-lint with staticcheck and the import rules
 	$(GO) run .ci/licenses.go -check
 	$(GO) run .ci/notes.go -check
-	$(GO) run .ci/house.go -check
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(MAKE) --no-print-directory vet
@@ -145,12 +145,8 @@ licenses: ## the licences of all modules in the binary, cmd/shardtool/licenses.t
 	$(GO) run .ci/licenses.go
 
 .PHONY: house
-house: ## the structure of the code: lines, exports, large structs, dependencies between files; make lint compares them
-	@$(GO) run .ci/house.go
-
-.PHONY: house-record
-house-record: ## record in .ci/house.txt which of these figures got better
-	@$(GO) run .ci/house.go -record
+house: ## the structure of the code: lines by package and folder, floors, exports, arrows up, large structs; HOUSEFLAGS=-graph: imports
+	@$(GO) run .ci/house.go $(HOUSEFLAGS)
 
 # The module in test has the S3 servers as dependencies, so that go.mod does not.
 .PHONY: test-s3

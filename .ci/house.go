@@ -1,34 +1,28 @@
-// Command house measures the structure of the code, with the standard library alone, and keeps it
-// from getting worse. Run it in the folder of go.mod.
-//
-//	go run .ci/house.go           print the figures by package, and the largest structs
-//	go run .ci/house.go -check    fail where a figure is worse than .ci/house.txt records
-//	go run .ci/house.go -record   record the figures that got better
-//	go run .ci/house.go -record -worse    record all figures, also those that got worse
+// Command house prints the structure of the code, with the standard library alone: lines by package
+// and by folder, the largest structs, and the packages that each package imports. It only counts:
+// nothing fails by a figure. Run it in the folder of go.mod.
 //
 // Lines of code hold more than a comment; docstrings of Python are comments. The product is all Go
 // code but tests, benchmarks and test support: files that end in _test.go, the folders bench and
 // test, and packages named testdata, storetest or testset.
 //
-// The figures, of which less is better:
+// It prints:
 //
-//   - product_lines, bench_lines, python_lines: lines of code of the product, of bench (Go without
-//     tests, and Python) and of the Python package.
-//   - public_packages: packages of the product that others can import: not internal, not main.
-//   - exports: the exported functions and types of public packages and the exported methods of
-//     these types; also the methods of a type of another package that a public alias leads to. So
-//     counted, archive/zip has 34. Fields, constants and variables are not counted.
-//   - structs_above_20, largest_struct: a struct has its own fields, and in place of an embedded
-//     struct of the project the fields of that.
-//   - arrows_up: the dependencies between files of a package that run back up; arrows_up:DIR those
-//     of a package that has more than 10. File A depends on file B when A uses a name that B
-//     declares. The files of a package are placed in an order with few arrows that run back up: first
-//     as Eades, Lin and Smyth do ("A fast and effective heuristic for the feedback arc set problem",
-//     1993), then each file moves to its best place until none has a better one.
-//   - conditions: lines of the product that ask whether something is a mix or in units, as the
-//     expression conditions matches them. The files where that question belongs are left out:
-//     reader/order, reader/mixfile, reader/engine.go and the packages of orders below internal.
-//   - comments_that_of: lines of comments in the product with "those of" or "that of".
+//   - by package: lines of code, the floor, exports and arrows up. The floor of a package that
+//     imports none of the project is 0; that of another is one above the highest that it imports.
+//   - exports: the exported functions and types of public packages (not internal, not main) and the
+//     exported methods of these types; also the methods of a type of another package that a public
+//     alias leads to. So counted, archive/zip has 34. Fields, constants and variables are not counted.
+//   - arrows up: the dependencies between files of a package that run back up. File A depends on
+//     file B when A uses a name that B declares. The files of a package are placed in an order with
+//     few arrows that run back up: first as Eades, Lin and Smyth do ("A fast and effective heuristic
+//     for the feedback arc set problem", 1993), then each file moves to its best place until none has
+//     a better one.
+//   - the largest structs: a struct has its own fields, and in place of an embedded struct of the
+//     project the fields of that.
+//   - lines by folder of the top level; those of bench have Go without tests and Python, those of
+//     python are the package.
+//   - with -graph instead: the packages by floor, each with what it imports of the project.
 package main
 
 import (
@@ -41,168 +35,82 @@ import (
 	"go/token"
 	"go/types"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
 
-const recorded = ".ci/house.txt"
-
-const (
-	maxFields = 20 // of a struct
-	maxUp     = 10 // arrows of a package
-)
-
-// asking are the folders whose subject is what a mix or a unit is.
-var asking = []string{"reader/order", "reader/mixfile", "internal/mix", "internal/mixing", "internal/units", "internal/view"}
-
-var (
-	conditions = regexp.MustCompile(`isMix\(|[mM]ix (!|=)= nil|[uU]nits (!|=)= nil|[iI]nUnits\(\)|isMixCheckpoint\(|\.IsMix|\.Kind (!|=)= ""`)
-	thatOf     = regexp.MustCompile(`(?i)\bth(at|ose) of\b`)
-)
-
 func main() {
-	check := flag.Bool("check", false, "fail where a figure is worse than recorded")
-	record := flag.Bool("record", false, "record the figures that got better")
-	worse := flag.Bool("worse", false, "with -record: also those that got worse")
+	graph := flag.Bool("graph", false, "print which packages import which")
 	flag.Parse()
 	h, err := measure()
-	switch {
-	case err != nil:
-	case *record:
-		err = h.record(*worse)
-	case *check:
-		err = h.check()
-	default:
-		h.print()
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "house:", err)
 		os.Exit(1)
 	}
-}
-
-// A figure is a measure of which less is better.
-type figure struct {
-	name  string
-	value int
-}
-
-func (h *house) figures() []figure {
-	found := []figure{
-		{"product_lines", 0}, {"bench_lines", h.bench}, {"python_lines", h.python}, {"public_packages", 0}, {"exports", 0},
-		{"structs_above_20", 0}, {"largest_struct", h.structs[0].fields}, {"arrows_up", 0},
-		{"conditions", h.conditions}, {"comments_that_of", h.thatOf},
+	if *graph {
+		h.graph()
+		return
 	}
-	add := func(name string, n int) {
-		i := slices.IndexFunc(found, func(f figure) bool { return f.name == name })
-		found[i].value += n
-	}
-	for _, p := range h.packages {
-		add("product_lines", p.code)
-		add("exports", p.exports)
-		add("arrows_up", p.up)
-		if p.public {
-			add("public_packages", 1)
-		}
-		if p.up > maxUp {
-			found = append(found, figure{"arrows_up:" + p.dir, p.up})
-		}
-	}
-	for _, s := range h.structs {
-		if s.fields > maxFields {
-			add("structs_above_20", 1)
-		}
-	}
-	return found
+	h.print()
 }
 
 func (h *house) print() {
-	fmt.Printf("%-34s %6s %7s %9s\n", "package", "code", "exports", "arrows up")
+	fmt.Printf("%-34s %6s %6s %7s %9s\n", "package", "code", "floor", "exports", "arrows up")
+	folders := map[string]int{"bench": h.bench, "python": h.python}
+	product, arrows, all := 0, 0, 0
 	for _, p := range h.packages {
 		exports := "-"
 		if p.public {
 			exports = fmt.Sprint(p.exports)
 		}
-		fmt.Printf("%-34s %6d %7s %9d\n", p.dir, p.code, exports, p.up)
+		fmt.Printf("%-34s %6d %6d %7s %9d\n", p.dir, p.code, h.floor(p.dir), exports, p.up)
+		top, _, _ := strings.Cut(p.dir, "/")
+		folders[top] += p.code
+		product += p.code
+		arrows += p.up
+		all += p.exports
 	}
 	fmt.Println("\nlargest structs, by fields")
 	for _, s := range h.structs[:min(len(h.structs), 10)] {
 		fmt.Printf("%6d  %s\n", s.fields, s.place)
 	}
-	fmt.Println()
-	for _, f := range h.figures() {
-		fmt.Printf("%6d  %s\n", f.value, f.name)
+	fmt.Println("\nlines by folder")
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		fmt.Printf("%6d  %s\n", folders[name], name)
+	}
+	fmt.Printf("\n%6d  lines of the product\n%6d  exports\n%6d  arrows up\n", product, all, arrows)
+}
+
+// graph prints the packages, those of the highest floor first, each with what it imports.
+func (h *house) graph() {
+	order := slices.Clone(h.packages)
+	slices.SortStableFunc(order, func(a, b pkg) int { return h.floor(b.dir) - h.floor(a.dir) })
+	for _, p := range order {
+		fmt.Printf("%2d  %s", h.floor(p.dir), p.dir)
+		if uses := h.uses[p.dir]; len(uses) > 0 {
+			fmt.Printf(" -> %s", strings.Join(slices.Sorted(maps.Keys(uses)), " "))
+		}
+		fmt.Println()
 	}
 }
 
-// readRecord returns the recorded figures; none if the file is missing.
-func readRecord() (map[string]int, error) {
-	text, err := os.ReadFile(recorded)
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
+// floor is the length of the longest chain of imports below a package. Go has no cycles of imports.
+func (h *house) floor(dir string) (floor int) {
+	for use := range h.uses[dir] {
+		floor = max(floor, 1+h.floor(use))
 	}
-	old := map[string]int{}
-	for line := range strings.Lines(string(text)) {
-		var f figure
-		if _, err := fmt.Sscan(line, &f.name, &f.value); err != nil {
-			return nil, fmt.Errorf("%s: %q is not a name and a value", recorded, line)
-		}
-		old[f.name] = f.value
-	}
-	return old, nil
-}
-
-// check compares with the recorded figures. Each may grow by 0.5 %, rounded down, because a fix may
-// need a line; a record takes over only what got better, so this does not add up.
-func (h *house) check() error {
-	old, err := readRecord()
-	if err != nil {
-		return err
-	}
-	var worse []string
-	for _, f := range h.figures() {
-		limit, known := old[f.name]
-		if !known && strings.Contains(f.name, ":") {
-			limit = maxUp // a package that had no more
-		}
-		if limit += limit / 200; f.value > limit {
-			worse = append(worse, fmt.Sprintf("%s is %d, and may be %d at most", f.name, f.value, limit))
-		}
-	}
-	if worse == nil {
-		return nil
-	}
-	return fmt.Errorf(`worse than %s records:
-  %s
-"make house" shows where. Make it better, or record it deliberately: go run .ci/house.go -record -worse`,
-		recorded, strings.Join(worse, "\n  "))
-}
-
-// record writes the figures; without worse, those that got worse keep their recorded values.
-func (h *house) record(worse bool) error {
-	old, err := readRecord()
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	for _, f := range h.figures() {
-		if v, known := old[f.name]; known && v < f.value && !worse {
-			fmt.Printf("%s is worse: %d, recorded is %d\n", f.name, f.value, v)
-			f.value = v
-		}
-		fmt.Fprintln(&text, f.name, f.value)
-	}
-	return os.WriteFile(recorded, []byte(text.String()), 0o644)
+	return floor
 }
 
 type house struct {
 	packages []pkg
 	structs  []structSize
+	uses     map[string]map[string]bool // what a package imports of the project
 
-	bench, python, conditions, thatOf int
+	bench, python int
 }
 
 type pkg struct {
@@ -223,7 +131,7 @@ func measure() (*house, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, names := new(house), declared{}
+	h, names := &house{uses: map[string]map[string]bool{}}, declared{}
 	dirs := map[string][]string{}
 	fset := token.NewFileSet()
 	parsed := map[string][]*source{}
@@ -262,21 +170,23 @@ func measure() (*house, error) {
 				}
 				continue
 			}
-			code, comments := lines(src)
+			code := lines(src)
 			if inBench {
-				h.bench += len(code)
+				h.bench += code
 				continue
 			}
-			p.code += len(code)
-			if !slices.Contains(asking, dir) && path != "reader/engine.go" {
-				h.conditions += matches(conditions, code)
-			}
-			h.thatOf += matches(thatOf, comments)
+			p.code += code
 			f, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
 			if err != nil {
 				return nil, err
 			}
 			s := &source{dir: dir, file: f, imports: imports(f, prefix)}
+			if h.uses[dir] == nil {
+				h.uses[dir] = map[string]bool{}
+			}
+			for _, used := range s.imports {
+				h.uses[dir][used] = true
+			}
 			parsed[dir] = append(parsed[dir], s)
 			names.add(s)
 			p.public = f.Name.Name != "main" && !strings.Contains("/"+dir+"/", "/internal/")
@@ -316,30 +226,17 @@ func measure() (*house, error) {
 	return h, nil
 }
 
-func matches(expression *regexp.Regexp, lines []string) (n int) {
-	for _, line := range lines {
-		if expression.MatchString(line) {
-			n++
-		}
-	}
-	return n
-}
-
-// lines returns the lines of src that hold a token other than a comment, and those of comments.
-func lines(src []byte) (code, comments []string) {
+// lines counts the lines of src that hold a token other than a comment.
+func lines(src []byte) int {
 	fset := token.NewFileSet()
 	file := fset.AddFile("", -1, len(src))
 	var s scanner.Scanner
-	s.Init(file, src, nil, scanner.ScanComments)
+	s.Init(file, src, nil, 0)
 	held := map[int]bool{}
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
-			break
-		}
-		if tok == token.COMMENT {
-			comments = append(comments, strings.Split(lit, "\n")...)
-			continue
+			return len(held)
 		}
 		if tok == token.SEMICOLON && lit == "\n" {
 			continue // inserted by the scanner
@@ -349,12 +246,6 @@ func lines(src []byte) (code, comments []string) {
 			held[first+n] = true
 		}
 	}
-	for i, text := range strings.Split(string(src), "\n") {
-		if held[i+1] {
-			code = append(code, text)
-		}
-	}
-	return code, comments
 }
 
 // pythonLines counts the lines of code: a string in three quotes that begins a line is a docstring.

@@ -8,15 +8,23 @@ import (
 	"testing"
 )
 
-// TestHouse runs the check of make lint on a small tree: it fails for each figure that got worse.
+// TestHouse compares what make house counts on a small tree.
 func TestHouse(t *testing.T) {
 	program, err := filepath.Abs("../.ci/house.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
+	for name, text := range map[string]string{
+		"go.mod":              "module example.org/m\n",
+		"internal/b/b.go":     "package b\n\n// A comment.\ntype Base struct{ A, B int }\n\nfunc (Base) One() {}\n\nfunc (*Base) Two() {}\n",
+		"a/a.go":              "package a\n\nimport \"example.org/m/internal/b\"\n\ntype Reached = b.Base\n\ntype Own struct {\n\tb.Base\n\tA int\n}\n",
+		"a/a_test.go":         "package a\n\nvar x = 1\n",
+		"bench/bench.go":      "package bench\n",
+		"python/src/p/p.py":   "\"\"\"A docstring\nof two lines.\"\"\"\n\n# a comment\nx = 1\n",
+		"internal/b/later.go": "package b\n\nfunc first() { second() }\n\nfunc third() {}\n",
+		"internal/b/up.go":    "package b\n\nfunc second() { third() }\n",
+	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -25,59 +33,27 @@ func TestHouse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	house := func(args ...string) (string, error) {
+	house := func(args ...string) string {
+		t.Helper()
 		cmd := exec.Command("go", append([]string{"run", program}, args...)...)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	good := func(args ...string) {
-		t.Helper()
-		if out, err := house(args...); err != nil {
+		if err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
+		return strings.Join(strings.Fields(string(out)), " ")
 	}
-	write("go.mod", "module example.org/m\n")
-	write(".ci/house.txt", "")
-	write("internal/b/b.go", "package b\n\ntype Base struct{ A, B int }\n\nfunc (Base) One() {}\n\nfunc (*Base) Two() {}\n")
-	write("a/a.go", "package a\n\ntype Own struct{ A int }\n")
-	write("python/src/p/p.py", "\"\"\"A docstring\nof two lines.\"\"\"\n\n# a comment\nx = 1\n")
-	good("-record", "-worse")
-	good("-check")
-
-	write("a/a.go", `package a
-
-import "example.org/m/internal/b"
-
-type Reached = b.Base
-
-// Own is one of those of this package.
-type Own struct {
-	b.Base
-	A int
-}
-
-func ask(units *int) bool { return units != nil }
-`)
-	write("python/src/p/p.py", "x = 1\ny = 2\n")
-	write("bench/bench.go", "package bench\n")
-	out, err := house("-check")
-	if err == nil {
-		t.Fatalf("worse figures pass:\n%s", out)
-	}
+	out := house()
 	for _, want := range []string{
-		"product_lines is 12, and may be 6 at most", "bench_lines is 1, and may be 0", "python_lines is 2, and may be 1",
-		"exports is 4, and may be 1", "largest_struct is 3, and may be 2", "conditions is 1, and may be 0",
-		"comments_that_of is 1, and may be 0", "go run .ci/house.go -record -worse",
+		"a 7 1 4 0 ",          // code, floor, exports (two types, two methods of what the alias leads to), arrows up
+		"internal/b 9 0 - 1 ", // up.go needs later.go, which needs up.go
+		"3 a/a.go: Own", "1 bench", "1 python", "16 lines of the product", "4 exports", "1 arrows up",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	good("-record") // keeps what got worse
-	if out, err := house("-check"); err == nil {
-		t.Errorf("make house-record took over worse figures:\n%s", out)
+	if got, want := house("-graph"), "1 a -> internal/b 0 internal/b"; got != want {
+		t.Errorf("the graph is %q, not %q", got, want)
 	}
-	good("-record", "-worse")
-	good("-check")
 }
