@@ -1,4 +1,4 @@
-"""The crops and flips of images: the same numbers as in the pages of `shardtool view`."""
+"""The crops and flips of images: the same numbers as those recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from shardtool.read.decoding import Pixels
 
-#: A line for each image. The test of the pages reads it, too.
+#: A line for each image.
 VECTORS = ROOT / "testdata" / "order" / "crop-vectors.jsonl"
 
 

@@ -231,7 +231,7 @@ func (b *browser) barriers(page, options string) {
 
 var pages = []string{
 	"/samples", "/samples?source=hostile", "/samples?show=training", "/samples?show=where&source=demo&find=class%20%3D%20food", "/sample?source=demo&n=3",
-	"/sample?source=hostile&n=0", "/data?source=demo", "/step?n=3", "/step?n=3&size=96&crop=random&flip=1", "/marks", "/samples?from=99999",
+	"/sample?source=hostile&n=0", "/data?source=demo", "/step?n=3", "/marks", "/samples?from=99999",
 }
 
 // TestPages looks at every page: wide, at 375 pixels, and dark. No page is wider than the window,

@@ -48,8 +48,7 @@ type look struct {
 	Note   string // why less is shown than there is
 	Width  int
 	Height int
-	Drawn  *drawn // what a step uses of an image
-	later  bool   // more of an image has to be read
+	later  bool // more of an image has to be read
 }
 
 // lookOf decides how a field is shown, from as much of its beginning as that takes.

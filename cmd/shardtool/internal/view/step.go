@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -26,9 +25,6 @@ type stepPage struct {
 	Rows   []row
 	// Within reports that the step begins within a batch, as steps are counted from the beginning.
 	Within bool
-	// Crop is how images are drawn; nil: as they are. Query has its arguments.
-	Crop  *cropping
-	Query url.Values
 }
 
 // row is a packed sequence, or a micro-batch, as pieces that are drawn beside one another.
@@ -51,17 +47,13 @@ func (s *Server) step(r *http.Request) (any, error) {
 	q, ctx := s.query(r), r.Context()
 	p := &stepPage{
 		Batch: q.upTo("batch", s.GlobalBatch, 1<<24), World: q.upTo("world", s.World, 1<<20), Rank: q.upTo("rank", s.Rank, 1<<20),
-		From: q.upTo("from", 0, 1<<24), Query: q.Values,
+		From: q.upTo("from", 0, 1<<24),
 	}
 	if q.err != nil {
 		return nil, q.err
 	}
 	if p.World < 1 || p.Rank >= p.World || p.Batch < 1 {
 		return nil, wrong("rank %d of %d with a batch of %d: ranks count from 0, and a batch has a sample", p.Rank, p.World, p.Batch)
-	}
-	var err error
-	if p.Crop, err = croppingOf(q.Values); err != nil {
-		return nil, err
 	}
 	run, err := s.open(ctx)
 	if err != nil {
@@ -81,19 +73,9 @@ func (s *Server) step(r *http.Request) (any, error) {
 	listed := p.Of.Samples[min(p.From, len(p.Of.Samples)):]
 	listed = listed[:min(len(listed), pageSize)]
 	p.Cards = s.stepCards(ctx, listed)
-	for i := range p.Cards {
-		for j := range p.Cards[i].Fields {
-			if f := &p.Cards[i].Fields[j]; p.Crop != nil && f.Kind == "image" && f.Width > 0 {
-				f.Drawn = p.Crop.of(f.Width, f.Height, listed[i].Seed)
-			}
-		}
-	}
 	p.draw()
 	return p, nil
 }
-
-// Crops are the choices of the form.
-func (*stepPage) Crops() []string { return []string{"center", "random", "none"} }
 
 // ended makes the end of the order an answer.
 func ended(err error) error {
@@ -134,11 +116,7 @@ func (p *stepPage) place(ctx context.Context, run *reader.Run, q *query) (at rea
 // links follow the batches of the run.
 func (p *stepPage) setPages(ctx context.Context, run *reader.Run) error {
 	to := func(at reader.Place, from uint64) string {
-		args := []any{"at", fmt.Sprintf("%d+%d", at.Epoch, at.Position), "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from}
-		for _, name := range []string{"size", "crop", "flip", "scale", "ratio"} {
-			args = append(args, name, p.Query.Get(name))
-		}
-		return link("/step", args...)
+		return link("/step", "at", fmt.Sprintf("%d+%d", at.Epoch, at.Position), "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from)
 	}
 	p.Next = to(p.Of.Next, 0)
 	counted, err := run.Step(ctx, p.Of.Step, p.Batch)
