@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -54,6 +55,23 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 		return objstore.Info{}, o.fail(err)
 	}
 	return o.info, nil
+}
+
+// Is reports whether the file that the handle reads still is the one that info describes: whether
+// its size, modification time and status change time are the same. The last one changes when a
+// file is removed, too. Inode numbers do not count, because file systems on a network make them up
+// anew.
+func (o *object) Is(info objstore.Info) (bool, error) {
+	if o.closed.Load() {
+		return false, o.fail(fs.ErrClosed)
+	}
+	fi, err := o.file.Stat()
+	if err != nil {
+		return false, o.fail(err)
+	}
+	_, now, _ := strings.Cut(tagOf(fi), "-")
+	_, then, _ := strings.Cut(info.ETag, "-")
+	return now == then, nil
 }
 
 // Close closes the descriptor. A second Close does nothing.

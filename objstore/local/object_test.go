@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -78,6 +79,41 @@ func TestReadAtAllocatesNothing(t *testing.T) {
 	})
 	if allocs != 0 {
 		t.Fatalf("%v allocations a read", allocs)
+	}
+}
+
+// TestIs: a file that was overwritten in place is another one, even if its size and modification time are the old ones.
+func TestIs(t *testing.T) {
+	dir := t.TempDir()
+	store := newStore(t, dir)
+	put(t, store, "a", "bytes", objstore.Condition{})
+	object := openObject(t, store, "a")
+	info, err := object.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func() bool {
+		same, err := object.(interface {
+			Is(objstore.Info) (bool, error)
+		}).Is(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return same
+	}
+	if !is() {
+		t.Fatal("it is another one at once")
+	}
+	time.Sleep(20 * time.Millisecond) // a step of the file system's clock
+	file := filepath.Join(dir, "a")
+	if err := os.WriteFile(file, []byte("other"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(file, info.ModTime, info.ModTime); err != nil {
+		t.Fatal(err)
+	}
+	if is() {
+		t.Fatal("it is the same")
 	}
 }
 

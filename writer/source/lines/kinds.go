@@ -37,7 +37,7 @@ func (s *lineSource) chooseKinds(ctx context.Context) error {
 
 // kindsIn determines kinds by the first chunk of a file.
 func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Reopen(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (s *lineSource) produceFile(ctx context.Context, p *pipeline, at place) err
 		if err := u.next(c); err != nil {
 			if err == io.EOF {
 				p.free <- c
-				return f.Unchanged(ctx, obj)
+				return nil
 			}
 			if u.at.line > 1 {
 				err = fmt.Errorf("after line %d: %w", u.at.line-1, err)

@@ -125,7 +125,7 @@ func TestRemoteReplaced(t *testing.T) {
 	if _, err := objstore.Put(t.Context(), st, "a.tar", data, objstore.Condition{}); err != nil { // the same bytes, another version
 		t.Fatal(err)
 	}
-	if _, _, err := rest(t, src); !errors.Is(err, errChanged) {
+	if _, _, err := rest(t, src); !errors.Is(err, objstore.ErrChanged) {
 		t.Fatal(err)
 	}
 }

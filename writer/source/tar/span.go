@@ -20,34 +20,26 @@ type span struct {
 
 var _ writer.Payload = (*span)(nil)
 
-var errChanged = errors.New("the archive changed while it was packed")
-
 func (s *span) fail(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = fmt.Errorf("%w: %w", errChanged, err)
 	}
 	return fmt.Errorf("%s at %d: %s: %w", s.archive.Path, s.member.offset, s.member.name, err)
 }
 
 // ReadInto implements writer.Payload.
 func (s *span) ReadInto(ctx context.Context, p []byte) error {
-	obj, err := s.archive.Store.Open(ctx, s.archive.Name)
+	obj, err := s.archive.Reopen(ctx)
 	if err != nil {
 		return s.fail(err)
 	}
 	defer obj.Close()
-	if err := obj.ReadAt(ctx, p, s.member.payload); err != nil {
-		return s.fail(err)
-	}
-	return s.fail(s.archive.unchanged(ctx, obj))
+	return s.fail(obj.ReadAt(ctx, p, s.member.payload))
 }
 
 // Open implements writer.Payload.
 func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
-	obj, err := s.archive.Store.Open(ctx, s.archive.Name)
+	obj, err := s.archive.Reopen(ctx)
 	if err != nil {
 		return nil, s.fail(err)
 	}
@@ -57,24 +49,17 @@ func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
 		obj.Close()
 		return nil, s.fail(err)
 	}
-	return &spanReader{ctx: ctx, in: r, span: s, obj: obj}, nil
+	return &spanReader{in: r, span: s, obj: obj}, nil
 }
 
 type spanReader struct {
-	ctx  context.Context
 	in   *decoded.Stream
 	span *span
 	obj  objstore.Object
 }
 
-// Read fails at the end if the archive has changed.
 func (r *spanReader) Read(p []byte) (int, error) {
 	n, err := r.in.Read(p)
-	if errors.Is(err, io.EOF) {
-		if changed := r.span.archive.unchanged(r.ctx, r.obj); changed != nil {
-			err = changed
-		}
-	}
 	return n, r.span.fail(err)
 }
 

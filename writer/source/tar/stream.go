@@ -39,19 +39,12 @@ const chunkSize = 256 << 10
 
 // newStream opens an archive. Reading does not end with ctx, but with cancel.
 func newStream(ctx context.Context, a *archive) (*stream, error) {
-	obj, err := a.Store.Open(ctx, a.Name)
+	obj, err := a.Reopen(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("source: %s: %w", a.Path, err)
 	}
 	s := &stream{archive: a, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain && !a.Once()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if err := a.unchanged(ctx, obj); err != nil {
-		s.close()
-		if errors.Is(err, errChanged) {
-			err = fmt.Errorf("changed since it was listed: pack again when nothing writes to it (%w)", err)
-		}
-		return nil, fmt.Errorf("source: %s %w", a.Path, err)
-	}
 	s.in = &offsetReader{s: s, r: bufio.NewReaderSize(nil, 256<<10)}
 	if err := s.in.begin(0); err != nil {
 		s.close()

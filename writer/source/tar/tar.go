@@ -25,7 +25,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
@@ -73,14 +72,6 @@ type tarSource struct {
 type archive struct {
 	inputs.File
 	coding decoded.Coding
-}
-
-func (a *archive) unchanged(ctx context.Context, obj objstore.Object) error {
-	info, err := obj.Info(ctx)
-	if err == nil && (info.Size != a.Info.Size || a.Version(info) != a.Version(a.Info)) {
-		err = errChanged
-	}
-	return err
 }
 
 // member is a regular file of an archive.

@@ -351,7 +351,7 @@ func TestChanged(t *testing.T) {
 	if err := os.WriteFile(path, archiveOf(t, entries), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Fields[0].Payload.ReadInto(t.Context(), make([]byte, s.Fields[0].Size)); !errors.Is(err, errChanged) {
+	if err := s.Fields[0].Payload.ReadInto(t.Context(), make([]byte, s.Fields[0].Size)); !errors.Is(err, objstore.ErrChanged) {
 		t.Error(err)
 	}
 	if _, _, err := rest(t, open(t, Options{}, path)); err != nil {
@@ -360,7 +360,7 @@ func TestChanged(t *testing.T) {
 	if err := src.Seek(t.Context(), "0:0"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := src.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "changed since it was listed") {
+	if _, err := src.Next(t.Context()); !errors.Is(err, objstore.ErrChanged) || !strings.Contains(err.Error(), "pack again") {
 		t.Error(err)
 	}
 }

@@ -176,17 +176,12 @@ func (z *archive) choose(o *Options) error {
 // member returns a row of an archive.
 func (a *arraySource) member(ctx context.Context, f *array, number int64) (writer.Sample, error) {
 	if a.npz != f.npz {
-		if err := a.closeArchive(ctx); err != nil {
-			return writer.Sample{}, err
-		}
+		a.closeArchive()
 		a.npz = f.npz
 	}
 	out := writer.Sample{Key: fields.RowKey(f.Stem, number), Source: f.Path, Row: number + 1, Origin: f.Path + ": row " + strconv.FormatInt(number+1, 10)}
 	var err error
 	out.Fields, err = f.npz.row(ctx, number)
-	if err == nil && (number+1 == f.rows || a.at+1 == a.end) { // a part may end before the file
-		err = f.Unchanged(ctx, f.npz.obj)
-	}
 	if err != nil {
 		f.npz.close()
 		return writer.Sample{}, fmt.Errorf("%s: %w", f.Path, err)
@@ -195,20 +190,12 @@ func (a *arraySource) member(ctx context.Context, f *array, number int64) (write
 	return out, nil
 }
 
-// closeArchive closes the archive that is open, and checks it if rows of it remain, as after Seek.
-func (a *arraySource) closeArchive(ctx context.Context) (err error) {
-	z := a.npz
-	if z == nil {
-		return nil
+// closeArchive closes the archive that is open.
+func (a *arraySource) closeArchive() {
+	if a.npz != nil {
+		a.npz.close()
+		a.npz = nil
 	}
-	if z.obj != nil && z.at < z.of.rows {
-		if err = z.of.Unchanged(ctx, z.obj); err != nil {
-			err = fmt.Errorf("%s: %w", z.of.Path, err)
-		}
-	}
-	z.close()
-	a.npz = nil
-	return err
 }
 
 // row returns the fields of a row, valid until the next call. It reads over the rows before it.

@@ -302,30 +302,6 @@ func TestArchiveBad(t *testing.T) {
 	if _, err := src.Next(t.Context()); !errors.Is(err, objstore.ErrChanged) {
 		t.Errorf("a file that changed: %v", err)
 	}
-	for _, to := range []string{"", "1500"} { // to the end of a part, or to another file
-		in := []source.Input{put(t, st, "a.npz", good), put(t, st, "b.npz", good)}
-		src := arrays(t, in, tokens.Options{Rows: true})
-		err := src.Split(0, 4)
-		if to != "" {
-			err = src.Split(0, 1)
-		}
-		if err == nil {
-			_, err = src.Next(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		put(t, st, "a.npz", twoArrays(t, 999))
-		if to != "" {
-			if err := src.Seek(t.Context(), to); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := contents(t, src); !errors.Is(err, objstore.ErrChanged) || !strings.HasPrefix(err.Error(), "a.npz: ") {
-			t.Errorf("a file that changed while it was read, up to %q: %v", to, err)
-		}
-		src.Close()
-	}
 	both := []source.Input{put(t, st, "x.npy", row), put(t, st, "b.npz", good)}
 	if _, err := tokens.NewArrays(t.Context(), both, tokens.Options{Rows: true}); !errors.Is(err, writer.ErrOptions) {
 		t.Errorf("two kinds: %v", err)

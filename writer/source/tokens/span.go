@@ -87,7 +87,7 @@ func (s *span) fill(ctx context.Context, p []byte) error {
 
 // Open implements writer.Payload.
 func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
-	obj, err := s.of.Store.Open(ctx, s.of.Name)
+	obj, err := s.of.Reopen(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +128,6 @@ func (r *spanReader) more() error {
 	if n > 0 {
 		r.src = slices.Grow(r.src[:0], int(n*of.layout.size()))[:n*of.layout.size()]
 		if err := r.obj.ReadAt(r.ctx, r.src, of.data+(r.first+r.done)*of.layout.size()); err != nil {
-			return err
-		}
-		if err := of.Unchanged(r.ctx, r.obj); err != nil {
 			return err
 		}
 		var err error
@@ -232,7 +229,7 @@ func (e *extent) bytes(ctx context.Context, off, n int64) ([]byte, error) {
 }
 
 func (e *extent) read(ctx context.Context) ([]byte, error) {
-	obj, err := e.of.Store.Open(ctx, e.of.Name)
+	obj, err := e.of.Reopen(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +238,7 @@ func (e *extent) read(ctx context.Context) ([]byte, error) {
 	if err := obj.ReadAt(ctx, data, e.off); err != nil {
 		return nil, err
 	}
-	return data, e.of.Unchanged(ctx, obj)
+	return data, nil
 }
 
 // give counts a sample as read.

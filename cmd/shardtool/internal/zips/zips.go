@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/pinned"
 	"github.com/shardtool/shardtool/internal/zipdir"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
@@ -120,22 +121,12 @@ func (s *Store) read(ctx context.Context, p []byte, off int64) (err error) {
 			err = fmt.Errorf("%w while it was packed: it is gone", objstore.ErrChanged)
 		}
 	}()
-	obj, err := s.in.Store.Open(ctx, s.in.Name)
+	obj, err := pinned.Reopen(ctx, s.in.Store, s.in.Name, s.info)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	if err := obj.ReadAt(ctx, p, off); err != nil {
-		return err
-	}
-	now, err := obj.Info(ctx)
-	if err == nil && !objstore.TraitsOf(s.in.Store).Remote() { // a file of this machine can change while it is read
-		now, err = s.in.Store.Stat(ctx, s.in.Name)
-	}
-	if err == nil && (now.Size != s.info.Size || now.ETag != s.info.ETag || now.ETag == "" && !now.ModTime.Equal(s.info.ModTime)) {
-		err = fmt.Errorf("%w while it was packed", objstore.ErrChanged)
-	}
-	return err
+	return obj.ReadAt(ctx, p, off)
 }
 
 // readAt is io.ReaderAt. Small reads take windows, which neighbours share.

@@ -11,6 +11,8 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -302,6 +304,12 @@ func (s *touched) Open(ctx context.Context, name string) (objstore.Object, error
 	return touchedObject{obj, s}, err
 }
 
+func (o touchedObject) Is(info objstore.Info) (bool, error) {
+	return o.Object.(interface {
+		Is(objstore.Info) (bool, error)
+	}).Is(info)
+}
+
 func (o touchedObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if len(p) > window {
 		defer o.of.after()
@@ -314,24 +322,25 @@ func (o touchedObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 func TestChangedInRead(t *testing.T) {
 	t.Parallel()
 	b := archive(t, "z", "", "a", strings.Repeat("0123456789abcdef", 1<<16))
-	for what, after := range map[string]func(objstore.Store) error{
-		"replaced": func(st objstore.Store) error {
-			_, err := objstore.Put(context.Background(), st, "a.zip", b, objstore.Condition{})
-			return err
-		},
-		"gone": func(st objstore.Store) error { return st.Delete(context.Background(), "a.zip") },
+	for what, after := range map[string]func(path string) error{
+		"overwritten": func(path string) error { return os.WriteFile(path, b, 0o644) },
+		"gone":        os.Remove,
 	} {
-		_, inner, err := open(t, b)
+		path := filepath.Join(t.TempDir(), "a.zip")
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		in, err := source.LocalInput(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		store := &touched{Store: inner, after: func() {}}
+		store := &touched{Store: in.Store, after: func() {}}
 		s, err := New(t.Context(), source.Input{Store: store, Name: "a.zip"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		store.after = func() {
-			if err := after(inner); err != nil {
+			if err := after(path); err != nil {
 				t.Error(err)
 			}
 		}

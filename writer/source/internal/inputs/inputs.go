@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardtool/shardtool/internal/pinned"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -41,50 +42,17 @@ func Files(inputs []source.Input) []File {
 	return files
 }
 
-// Open opens the file for the first time and sets Info.
-func (f *File) Open(ctx context.Context) (objstore.Object, error) {
-	obj, err := f.Store.Open(ctx, f.Name)
-	if err != nil {
-		return nil, err
-	}
-	if f.Info, err = obj.Info(ctx); err != nil {
-		obj.Close()
-		return nil, err
-	}
-	return obj, nil
+// Open opens the file for the first time and sets Info. Reads fail with objstore.ErrChanged once the
+// file is another one.
+func (f *File) Open(ctx context.Context) (obj objstore.Object, err error) {
+	obj, f.Info, err = pinned.Open(ctx, f.Store, f.Name)
+	return obj, err
 }
 
-// Reopen opens the file again. It fails with objstore.ErrChanged if the file is not the one that
-// Open opened.
+// Reopen opens the file again. It, or each read, fails with objstore.ErrChanged if the file is not
+// the one that Open opened.
 func (f *File) Reopen(ctx context.Context) (objstore.Object, error) {
-	obj, err := f.Store.Open(ctx, f.Name)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.same(obj.Info(ctx)); err != nil {
-		obj.Close()
-		return nil, err
-	}
-	return obj, nil
-}
-
-// same returns err, or objstore.ErrChanged if info describes another file than Open opened.
-func (f *File) same(info objstore.Info, err error) error {
-	if err == nil && (info.Size != f.Info.Size || info.ETag != f.Info.ETag) {
-		err = fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
-	}
-	return err
-}
-
-// Unchanged returns objstore.ErrChanged if the file is not the one that Open opened. It is called
-// after a read of obj, and asks the system again about a local file, so that any earlier change is
-// found.
-func (f *File) Unchanged(ctx context.Context, obj objstore.Object) error {
-	info, err := obj.Info(ctx)
-	if err == nil && !f.Remote {
-		info, err = f.Store.Stat(ctx, f.Name)
-	}
-	return f.same(info, err)
+	return pinned.Reopen(ctx, f.Store, f.Name, f.Info)
 }
 
 // Version tells info apart from another file of its name and size: by the ETag, or by the
