@@ -126,6 +126,9 @@ func closeLayers(layers []part) (err error) {
 func (d *Dataset) join(layers []part, wanted []string) error {
 	d.all, d.allAttributes = append([]part{{Dataset: d}}, layers...), nil
 	d.parts = d.all
+	for i := range d.all {
+		d.all[i].source.OneOf(len(d.all))
+	}
 	for i := range layers {
 		p := &layers[i]
 		if slices.ContainsFunc(layers[:i], func(o part) bool { return o.layer == p.layer }) {

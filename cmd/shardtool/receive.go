@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,7 +32,7 @@ func newReceive() *cobra.Command {
 		Long: `Pack the samples that arrive on standard input, as shardtool.Writer of the Python package sends them, and publish them
 under DATASET. It answers on standard output. If the input ends early, nothing is published.
 
-It ignores SIGINT, SIGTERM and SIGHUP: it ends with its input.`,
+It ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2: it ends with its input.`,
 		Example: "  shardtool receive out/ < frames   # a program's end of two pipes, in practice",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runReceive(cmd, args[0]) },
@@ -89,7 +87,7 @@ type receiveError struct {
 var errLeft = errors.New("leftovers")
 
 func runReceive(cmd *cobra.Command, target string) error {
-	signal.Ignore(append([]os.Signal{os.Interrupt}, stopSignals...)...)
+	leaveSignals()
 	r := &receiver{out: json.NewEncoder(cmd.OutOrStdout())}
 	err := r.run(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), target, cmd.ErrOrStderr())
 	if err == nil || errors.Is(err, receive.ErrLeft) {

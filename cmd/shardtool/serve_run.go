@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -31,7 +30,7 @@ import (
 var processors = runtime.GOMAXPROCS(0)
 
 func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
-	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
+	leaveSignals()
 	giveWay()
 	m := serveMeter{addr: metricsAddr, stderr: cmd.ErrOrStderr()}
 	defer m.close()

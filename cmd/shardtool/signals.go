@@ -5,11 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 )
 
 // stopSignals end work in an orderly way. Slurm warns by SIGUSR1 before a job's time is over.
 var stopSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1}
+
+// leaveSignals leaves all signals to the program that started this one, and that says when it ends.
+func leaveSignals() {
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+}
 
 func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errSignal) }
 

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator
@@ -207,11 +208,65 @@ def test_fork(tmp_path: Path) -> None:
     assert [g["x"] for g in read(tmp_path / "out")] == [1, 3]
 
 
-def test_abandoned(tmp_path: Path) -> None:
+def test_abandoned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A writer that is left open publishes nothing, and says so once."""
     w = Writer(tmp_path / "out")
     w.write({"x": 1})
-    del w
+    with pytest.warns(ResourceWarning, match="left without close.*nothing was published.*1 samples"):
+        del w
     assert children() == [] and run("ls", tmp_path / "out", check=False).returncode == 6
+    assert caplog.text.count("left without close()") == 1
+    del caplog.records[:]
+    for end in ("close", "abort", "error"):
+        w = Writer(tmp_path / end)
+        w.write({"x": 1})
+        if end == "error":  # the program was told
+            os.kill(w._child.process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+            with pytest.raises(ShardtoolError):
+                w.close()
+        else:
+            getattr(w, end)()
+        del w
+    Writer(tmp_path / "unused")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("what", ["writer", "layer", "raise"])
+def test_left_at_exit(tmp_path: Path, what: str) -> None:
+    """A program that ends without close() says what it lost, whatever its filters of warnings."""
+    with Writer(tmp_path / "base") as w:
+        w.write({"__key__": "a", "x": 1})
+    made = "Layer(url, 'more')" if what == "layer" else "Writer(url + '/out')"
+    program = f"import shardtool, sys; url = sys.argv[1]; w = shardtool.{made}; w.write({{'__key__': 'a', 'y': 1}})"
+    if what == "raise":
+        program += "; 1 / 0"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(shardtool.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    for options in ([], ["-Werror"]):
+        command = [sys.executable, *options, "-c", program, str(tmp_path / "base")]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == (what == "raise"), done.stderr
+        assert done.stderr.count("was left without close(): nothing was published") == 1, done.stderr
+        assert "call close() after the last sample" in done.stderr and ("ZeroDivisionError" in done.stderr) == (what == "raise")
+
+
+@pytest.mark.parametrize("what", ["writer", "layer"])
+def test_signals_are_the_parents(tmp_path: Path, what: str) -> None:
+    """The child survives signals that terminals and launchers send to all processes of a job."""
+    with Writer(tmp_path / "out") as w:
+        w.write({"__key__": "a", "x": 1})
+        if what == "writer":
+            signalled(w)
+    if what == "layer":
+        with shardtool.Layer(tmp_path / "out", "more") as layer:
+            layer.write({"__key__": "a", "y": 2})
+            signalled(layer._writer)
+    assert len(read(tmp_path / "out")) == 1
+
+
+def signalled(w: Writer) -> None:
+    assert w._child is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(w._child.process.pid, number)
 
 
 def test_full_disk(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Union
 
 from . import _checks
-from .errors import ConfigError
+from .errors import ConfigError, redact
 from .write.annotate import layer_address
 from .writer import Writer
 
@@ -71,9 +71,10 @@ class Layer:
             "update": on_exists == "update", "large_blocks": large_blocks,
         }  # fmt: skip
         self._name = os.fsdecode(name)
+        self._writer._title = f"shardtool.Layer({redact(self._name)!r})"
 
     def __repr__(self) -> str:
-        return f"shardtool.Layer({self._name!r}, {self.rows} rows)"
+        return f"shardtool.Layer({redact(self._name)!r}, {self.rows} rows)"
 
     def __enter__(self) -> Layer:
         self._writer.__enter__()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import operator
 import os
@@ -9,12 +11,15 @@ import struct
 import sys
 import threading
 import time
+import warnings
+import weakref
 from array import array
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from . import _checks, guesses
 from .errors import ClosedError, ConfigError, EncodeError, redact
 from .wire import receiver
+from .wire.process import logger
 from .wire.receiver import Child
 from .write.arrow import batches
 from .write.columns import Column, column_frames, of_batch
@@ -41,8 +46,10 @@ class Writer:
             w.write_table(arrow)  # one sample for each row
 
     Leaving the block publishes the data set, in one step. An exception, or the end of the process,
-    publishes nothing. A child process compresses, hashes and uploads on all cores while the program
-    runs; ``write`` waits while ``memory`` bytes are in flight. There is no temporary copy.
+    publishes nothing. Without a block, ``close()`` publishes; a writer that is left without it says
+    so in the log, with a ResourceWarning. A child process compresses, hashes and uploads on all
+    cores while the program runs; ``write`` waits while ``memory`` bytes are in flight. There is no
+    temporary copy.
 
     **Values** may be bytes, str, int, float, bool, a numpy array, a CPU tensor, a PIL image, a dict
     or a list. None means that the sample lacks the field. Each field has one type, which ``fields``
@@ -140,6 +147,7 @@ class Writer:
         self._child: Optional[Child] = None
         self._pid = os.getpid()
         self._ended = False
+        self._title = f"shardtool.Writer({redact(os.fsdecode(url))!r})"  # for what it says
         self._done = False  # an equal run published before
         self._resume_from = 0
         self._skip = 0  # samples that the program writes again, after load_state_dict
@@ -188,6 +196,7 @@ class Writer:
             self._place = int(ready["at"]["input"]), int(ready["at"]["since"])
             self._rows.first = int(ready.get("first") or 0)
             self._done = bool(ready.get("done"))
+            _started.add(self)
         return self._child
 
     @property
@@ -295,7 +304,21 @@ class Writer:
     def __del__(self) -> None:
         child = getattr(self, "_child", None)
         if child is not None and not self._ended:
-            child.close()
+            try:
+                self._left()
+            finally:
+                child.close()
+
+    def _left(self) -> None:
+        """Says that the program left the writer open, unless it was told of an error before."""
+        if self._ended or self._done or self._error is not None or self._pid != os.getpid():
+            return
+        self._error = ClosedError(
+            f"{self._title} was left without close(): nothing was published, and {self._rows.samples - self._resume_from:,} samples may be"
+            " lost. Write in a `with` block, or call close() after the last sample"
+        )
+        logger.warning("%s", self._error)
+        warnings.warn(str(self._error), ResourceWarning, source=self, stacklevel=2)
 
     # Writing
 
@@ -434,3 +457,14 @@ class Writer:
             if skip < part:
                 self._send(receiver.COLUMNS, [skip.to_bytes(4, "little"), *body])
                 self._rows.samples += part - skip
+
+
+#: The writers whose children were started.
+_started: "weakref.WeakSet[Writer]" = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for w in list(_started):
+        with contextlib.suppress(ResourceWarning):  # an error where the program makes warnings errors
+            w._left()

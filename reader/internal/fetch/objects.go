@@ -6,12 +6,22 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this
-// leaves room for others. In a process with fewer descriptors, objects keeps fewer open.
-const maxOpen = 256
+// maxOpen is how many objects are kept open: a quarter of the descriptors that the process may have,
+// by default 256 of 1,024. The rest is for others, who cannot close these when they need one. Where
+// the whole machine lacks descriptors, objects keeps fewer open.
+var maxOpen = func() int {
+	const most = 256
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return most
+	}
+	return int(min(limit.Cur/4+1, most))
+}()
 
 // objects keeps the objects used last open. A handle is shared by its users. It is closed when it
 // has no users and others were used since, or when the source is closed.

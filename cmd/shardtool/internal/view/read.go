@@ -42,7 +42,8 @@ type card struct {
 	Shard   string
 	Block   int
 	Offset  int64
-	Error   string // why its fields are not shown
+	Error   string // why its fields are not shown, as a page says it
+	err     error  // the same as a value
 	// Under is a line about the sample on the page of a step.
 	Under string
 }
@@ -92,7 +93,6 @@ type entry struct {
 	at    reader.Location
 	parts []part
 	from  []int // number of the part of each of card.Fields
-	err   error
 }
 
 // cards reads the samples of a page, in order: the indexes of their shards, then each block that

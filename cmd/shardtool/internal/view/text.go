@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -20,8 +19,8 @@ const lineSize = 100
 // says what it is. Of a large sample it reads the beginning of each field.
 func Print(ctx context.Context, w io.Writer, ds *reader.Dataset, n uint64) error {
 	c := (&Server{recent: newRecent()}).cards(ctx, &Source{Set: ds}, []uint64{n})[0]
-	if c.Error != "" {
-		return errors.New(c.Error)
+	if c.err != nil {
+		return c.err
 	}
 	if c.Removed {
 		_, err := fmt.Fprintf(w, "number %d was removed\n", n)
