@@ -15,7 +15,6 @@ require (
 	github.com/kubeflow/training-operator v1.8.1
 	github.com/shardtool/shardtool v0.0.0
 	go.uber.org/goleak v1.3.0
-	golang.org/x/net v0.58.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/time v0.15.0
 	k8s.io/api v0.34.1
@@ -153,6 +152,7 @@ require (
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/crypto v0.55.0 // indirect
+	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.41.0 // indirect

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -35,9 +34,6 @@ type benchFlags struct {
 	ranks    int
 	duration time.Duration
 	batches  int
-	baseline string
-	html     string
-	price    float64
 	outputFlags
 	process bool // this is the process of one rank
 }
@@ -55,10 +51,9 @@ is one. Of a mix the report has the share and the rate of each source too.
 With --ranks each rank is a process, as in a job: give the number of ranks of one host.
 
 The figures depend on this machine at this time: on what else runs, and on what the page cache holds. The report names
-the host and its limits; --baseline compares it with an earlier report.`,
+the host and its limits.`,
 		Example: `  shardtool bench s3://bucket/train --shuffle --step 250ms --batch 256 --ranks 8
-  shardtool bench out/ --shuffle --step 20ms --html report.html
-  shardtool bench out/ --shuffle --json > before.json; shardtool bench out/ --shuffle --baseline before.json
+  shardtool bench out/ --shuffle --step 20ms --json > report.json
   shardtool bench mix.yaml --shuffle --step 250ms --batch 256 --ranks 8`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,9 +76,6 @@ the host and its limits; --baseline compares it with an earlier report.`,
 	fl.IntVar(&f.ranks, "ranks", 1, "processes, one per rank: --rank and the following ones of --world-size (default: all)")
 	fl.DurationVar(&f.duration, "duration", 20*time.Second, "time to measure, from the first batch on")
 	fl.IntVar(&f.batches, "batches", 0, "number of batches to measure, instead of a time")
-	fl.StringVar(&f.baseline, "baseline", "", "compare with this file, an earlier --json")
-	fl.StringVar(&f.html, "html", "", "write the report as a page to this file")
-	fl.Float64Var(&f.price, "price", 0, "price of a rank per hour; adds what waiting costs")
 	titled(cmd, "Measuring")
 	f.outputFlags.add(cmd, "print as JSON")
 	fl.BoolVar(&f.process, "rank-process", false, "run as the process of one rank")
@@ -107,8 +99,6 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 		return usagef("--batches and --batch are numbers, 0 for none")
 	case f.batch > 0 && changed("global-batch"):
 		return usagef("--batch and --global-batch set the same value: give one of them")
-	case f.price < 0:
-		return usagef("--price %v: give what a rank costs an hour", f.price)
 	}
 	if !changed("world-size") && !f.order.fromEnv {
 		f.order.opt.World = f.order.opt.Rank + f.ranks
@@ -143,18 +133,7 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 	}
 	r := &bench.Report{
 		Version: bench.Version, Time: began.UTC(), Tool: version, Host: bench.ThisHost(), Setting: f.setting(),
-		StepSeconds: f.step.Seconds(), Price: f.price,
-	}
-	if f.baseline != "" {
-		var err error
-		if r.Baseline, err = bench.Load(f.baseline); err != nil {
-			return usage(err)
-		}
-	}
-	if f.html != "" { // report a wrong path now, not after the measurement
-		if info, err := os.Stat(filepath.Dir(f.html)); err != nil || !info.IsDir() {
-			return usagef("--html %s: there is no folder %s", f.html, filepath.Dir(f.html))
-		}
+		StepSeconds: f.step.Seconds(),
 	}
 	if err := f.describe(ctx, arg, &r.Data, cmd.ErrOrStderr()); err != nil {
 		return err
@@ -178,16 +157,6 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 		return rankFailed(err)
 	}
 	r.Finish()
-	if f.html != "" {
-		text, err := r.HTML()
-		if err != nil {
-			return err
-		}
-		if err := replaceFile(f.html, text); err != nil {
-			return err
-		}
-		say("the report is in %s", f.html)
-	}
 	if f.json {
 		return printJSON(cmd, r)
 	}

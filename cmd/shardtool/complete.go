@@ -44,7 +44,7 @@ var flagValues = map[string][]string{
 }
 
 // fileFlags take the path of a file or folder; other flags without values complete to nothing.
-var fileFlags = []string{"against", "baseline", "cache", "checkpoint", "checkpoint-in", "checkpoint-out", "file-root", "html", "keys", "out", "temp-dir", "tokenizer", "weight", "without-keys"}
+var fileFlags = []string{"against", "cache", "checkpoint", "checkpoint-in", "checkpoint-out", "file-root", "keys", "out", "temp-dir", "tokenizer", "weight", "without-keys"}
 
 // completing reports whether the shell asks how a line may continue.
 func completing(args []string) bool {

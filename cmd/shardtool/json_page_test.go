@@ -87,7 +87,7 @@ var jsonRuns = map[string][]string{
 	"simulate MIX.yaml":        {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
 	"simulate --pack":          {"simulate uset --pack 3 --by n --plans none"},
 	"simulate MIX.yaml --pack": {"simulate dry.yaml --pack 9 --global-batch 2 --plans none"},
-	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet",
+	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet",
 		"bench uset --pack 3 --by n --batches 2 --quiet --plans plans"},
 	"version": {"version"},
 }

@@ -36,7 +36,7 @@ func TestSecretsOfAddresses(t *testing.T) {
 		"inspect ADDRESS", "inspect --json ADDRESS", "ls ADDRESS", "get ADDRESS key", "cat --epochs 1 --checkpoint-out DIR/saved ADDRESS",
 		"order --json ADDRESS", "verify ADDRESS", "verify --json ADDRESS", "doctor ADDRESS", "doctor --json ADDRESS",
 		"explain --global-batch 2 ADDRESS 0", "explain --global-batch 2 --json ADDRESS 0", "explain ADDRESS", "simulate ADDRESS",
-		"simulate --json ADDRESS", "bench --batch-size 64 --html DIR/report.html ADDRESS", "bench --batch-size 64 --json ADDRESS",
+		"simulate --json ADDRESS", "bench --batch-size 64 ADDRESS", "bench --batch-size 64 --json ADDRESS",
 		"stage --cache DIR/cache ADDRESS", "index ADDRESS", "prune ADDRESS", "remove --keys DIR/mix.yaml ADDRESS", "purge ADDRESS",
 		"select --where label=1 ADDRESS", "missing ADDRESS", "commit ADDRESS", "export --out DIR/exported ADDRESS",
 		"pack ADDRESS DIR/packed", "pack --json ../../testdata/demo ADDRESS", "serve ADDRESS", "remove ADDRESS too many",

@@ -1,9 +1,7 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 )
@@ -51,11 +49,6 @@ type Report struct {
 	Summary     Summary `json:"summary"`
 	Verdict     Verdict `json:"verdict"`
 	Ranks       []Rank  `json:"ranks"`
-	// Price is the price of a rank per hour, Lost the cost per hour of the waits of all ranks.
-	Price float64 `json:"price_per_rank_hour,omitempty"`
-	Lost  float64 `json:"lost_per_hour,omitempty"`
-	// Baseline is the earlier report to compare with.
-	Baseline *Report `json:"-"`
 }
 
 // Finish computes the summary and the verdict from the measurements.
@@ -65,23 +58,6 @@ func (r *Report) Finish() {
 	if r.Setting.Resources.Cache != "" { // already in use
 		r.Verdict.Text = strings.ReplaceAll(r.Verdict.Text, ", or use --cache", "")
 	}
-	r.Lost = r.Price * float64(r.Summary.Rates.Ranks) * r.Summary.Rates.Worst
-}
-
-// Load reads the JSON of an earlier report.
-func Load(file string) (*Report, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var r Report
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%s: it is not a report of `shardtool bench --json`: %w", file, err)
-	}
-	if r.Version != Version || len(r.Ranks) == 0 {
-		return nil, fmt.Errorf("%s: it is not a report of `shardtool bench --json` that this version reads (version %d, want %d)", file, r.Version, Version)
-	}
-	return &r, nil
 }
 
 // Verdict names what limits training.

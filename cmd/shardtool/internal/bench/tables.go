@@ -1,27 +1,19 @@
 package bench
 
 import (
-	"bytes"
-	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
-
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/page"
 )
 
 // table is a part of a report: facts without a Head, or figures.
 type table struct {
-	Title string // on the page
-	Head  []string
-	Rows  [][]string
-	Hints []string // of the rows, on the page only
-	Notes []string
+	Head []string
+	Rows [][]string
 }
 
 func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
@@ -39,58 +31,35 @@ func (r *Report) Text(w io.Writer) error {
 		for _, row := range t.Rows {
 			fmt.Fprintln(out, strings.Join(row, "\t"))
 		}
-		for _, note := range t.Notes {
-			fmt.Fprintln(out, note)
-		}
 	}
 	fmt.Fprintf(out, "\n%s.\n", upper(r.Verdict.Text))
 	return out.Flush()
-}
-
-//go:embed report.html.tmpl
-var reportPage string
-
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(page.Style) }}).Parse(reportPage))
-
-// HTML returns the report as one self-contained page without scripts, pictures or fonts.
-func (r *Report) HTML() ([]byte, error) {
-	var out bytes.Buffer
-	err := pageTemplate.Execute(&out, map[string]any{
-		"Title": upper(r.Verdict.Text), "Address": r.Data.Address, "Time": r.Time.Format(time.DateTime + " MST"), "Tables": r.tables(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("the report: %w", err)
-	}
-	return out.Bytes(), nil
 }
 
 // tables returns the parts of the report, in their order.
 func (r *Report) tables() []table {
 	all := []table{r.conditions(), r.results(), r.stalls()}
 	if sources := r.Summary.Rates.Sources; len(sources) > 0 {
-		t := table{Title: "Sources", Head: []string{"SOURCE", "SHARE", "SAMPLES/S", "DELIVERED"}}
+		t := table{Head: []string{"SOURCE", "SHARE", "SAMPLES/S", "DELIVERED"}}
 		for _, of := range sources {
 			t.add(of.Name, percent(of.Share), number(of.Samples), rate(of.Bytes))
 		}
 		all = append(all, t)
 	}
 	if len(r.Ranks) > 1 {
-		t := table{Title: "Ranks", Head: []string{"RANK", "FIRST BATCH", "STEPS", "WAIT P50", "P99", "LONGEST", "WAITED", "SAMPLES/S"}}
+		t := table{Head: []string{"RANK", "FIRST BATCH", "STEPS", "WAIT P50", "P99", "LONGEST", "WAITED", "SAMPLES/S"}}
 		for i := range r.Ranks {
 			did, w := &r.Ranks[i].Work, &r.Ranks[i].Waits
 			t.add(fmt.Sprint(did.Rank), span(did.First), fmt.Sprint(did.Steps), span(w.P50), span(w.P99), span(w.Max), percent(w.Share), number(float64(did.Samples)/max(did.Elapsed, 1e-9)))
 		}
 		all = append(all, t)
 	}
-	if r.Baseline != nil {
-		all = append(all, r.compare(r.Baseline))
-	}
 	return all
 }
 
 // conditions are the data set, the host and the run.
 func (r *Report) conditions() table {
-	t := table{Title: "Run"}
+	t := table{}
 	of := fmt.Sprintf("generation %d", r.Data.Generation)
 	if n := len(r.Data.Sources); n > 0 {
 		of = "a mix of " + plural(n, "source")
@@ -103,7 +72,7 @@ func (r *Report) conditions() table {
 
 // results are the figures of all ranks together.
 func (r *Report) results() table {
-	t, s, w, use := table{Title: "Steps"}, &r.Summary.Rates, &r.Summary.Waits, &r.Summary.Use
+	t, s, w, use := table{}, &r.Summary.Rates, &r.Summary.Waits, &r.Summary.Use
 	t.add("first batch", span(s.First))
 	t.add("wait a step", fmt.Sprintf("p50 %s, p99 %s, longest %s, over %s", span(w.P50), span(w.P99), span(w.Max), plural(s.Steps, "step")))
 	if r.StepSeconds > 0 {
@@ -113,9 +82,6 @@ func (r *Report) results() table {
 	t.add("throughput", fmt.Sprintf("%s samples/s, %s delivered, %s read", number(s.Samples), rate(s.Bytes), rate(s.Stored)))
 	t.add("cost", fmt.Sprintf("%s CPU a sample, %s of memory a rank (budget %s)", span(s.CPU), size(use.Resident), size(use.Memory)))
 	t.add("tuning", r.tuning())
-	if r.Price > 0 {
-		t.add("lost", fmt.Sprintf("%.2f an hour, at %g for a rank", r.Lost, r.Price))
-	}
 	return t
 }
 
@@ -125,7 +91,7 @@ const ready = "(it was ready)"
 // stalls is the table of causes: shares of the time and of the wait, and the mean wait for the
 // first batch.
 func (r *Report) stalls() table {
-	t := table{Title: "What was waited for", Head: []string{"WAITED FOR", "OF THE TIME", "OF THE WAIT", "FIRST BATCH"}}
+	t := table{Head: []string{"WAITED FOR", "OF THE TIME", "OF THE WAIT", "FIRST BATCH"}}
 	elapsed, total := 0.0, r.Summary.Waits.Ready
 	first := map[string]float64{}
 	for i := range r.Ranks {
@@ -138,59 +104,16 @@ func (r *Report) stalls() table {
 	for _, d := range r.Summary.Waits.Stalls {
 		total += d
 	}
-	row := func(cause string, d float64, first, hint string) {
+	row := func(cause string, d float64, first string) {
 		t.add(cause, percent(d/max(elapsed, 1e-9)), percent(d/max(total, 1e-9)), first)
-		t.Hints = append(t.Hints, hint)
 	}
 	for _, cause := range Causes() {
 		if d := r.Summary.Waits.Stalls[cause]; d > 0 || first[cause] > 0 {
-			row(cause, d, span(first[cause]), holds[cause][1])
+			row(cause, d, span(first[cause]))
 		}
 	}
-	row(ready, r.Summary.Waits.Ready, "", "the call itself, or that the process had no processor to take the batch: leave one free for the step")
+	row(ready, r.Summary.Waits.Ready, "")
 	return t
-}
-
-// compare is the table of differences to an earlier report.
-func (r *Report) compare(b *Report) table {
-	t := table{Title: "Comparison", Head: []string{"AGAINST " + b.Time.Format(time.DateTime), "BEFORE", "NOW", ""}}
-	row := func(name string, before, now float64, text func(float64) string) {
-		change := ""
-		if before > 0 {
-			change = fmt.Sprintf("×%.2f", now/before)
-		}
-		t.add(name, text(before), text(now), change)
-	}
-	was, is := &b.Summary, &r.Summary
-	row("samples/s", was.Rates.Samples, is.Rates.Samples, number)
-	row("waited", was.Rates.Worst, is.Rates.Worst, percent)
-	row("wait p99", was.Waits.P99, is.Waits.P99, span)
-	row("first batch", was.Rates.First, is.Rates.First, span)
-	row("CPU a sample", was.Rates.CPU, is.Rates.CPU, span)
-	row("memory a rank", float64(was.Use.Resident), float64(is.Use.Resident), func(v float64) string { return size(int64(v)) })
-	for _, of := range r.unlike(b) {
-		t.Notes = append(t.Notes, "not the same: "+of)
-	}
-	return t
-}
-
-// unlike lists the conditions that differ between two reports.
-func (r *Report) unlike(b *Report) (all []string) {
-	differ := func(what string, before, now any) {
-		if before != now {
-			all = append(all, fmt.Sprintf("%s (%v before, %v now)", what, before, now))
-		}
-	}
-	differ("the content of the data set", b.Data.Digest, r.Data.Digest)
-	differ("the store", b.Data.Address, r.Data.Address)
-	differ("the host", b.Host.Name, r.Host.Name)
-	differ("the CPUs", b.Host.Usable, r.Host.Usable)
-	differ("the step", span(b.StepSeconds), span(r.StepSeconds))
-	differ("the number of ranks", b.Summary.Rates.Ranks, r.Summary.Rates.Ranks)
-	if b.Setting != r.Setting {
-		all = append(all, "the settings")
-	}
-	return all
 }
 
 func (h *Host) text() string {
