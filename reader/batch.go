@@ -174,8 +174,8 @@ func (b *Batch) Len() int { return b.held.Len() }
 // Place returns the place of sample or row i in this rank's part: i, or more after skipped samples.
 func (b *Batch) Place(i int) int { return b.held.Place(i) }
 
-// Ref returns the number, epoch, draw and source of sample or row i, and whether it is padding; the
-// row of padding is zero. Do not write to it. It is valid until Release.
+// Ref returns the number, epoch, draw and source of sample or row i, and whether it is padding.
+// Do not write to it. It is valid until Release.
 func (b *Batch) Ref(i int) *order.Ref { return b.held.Ref(i) }
 
 // Seed returns the seed of sample or row i, see Sample.Seed.

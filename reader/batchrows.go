@@ -5,7 +5,7 @@ import (
 	"io/fs"
 )
 
-// AppendKey appends the key of sample or row i; padding has none.
+// AppendKey appends the key of sample or row i.
 func (b *Batch) AppendKey(dst []byte, i int) []byte {
 	if b.s.rows == nil {
 		return append(dst, b.Samples[i].Key...)

@@ -24,9 +24,6 @@ func (f mapFunc) all(ctx context.Context, samples []Sample, workers int) error {
 				if i >= len(samples) {
 					return nil
 				}
-				if samples[i].Padding {
-					continue
-				}
 				if failed[i] = f.call(ctx, &samples[i]); failed[i] != nil {
 					return nil
 				}

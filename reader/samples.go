@@ -26,8 +26,8 @@ type Sample struct {
 	// Draw counts from 0 the draws of the sample in its block in the epoch; 0 except in a view with
 	// weights.
 	Draw uint32
-	// Padding reports that the sample only fills the batch (order.TailPad) and has neither key nor
-	// fields.
+	// Padding reports that the sample only fills the batch: it repeats one that the epoch has
+	// (order.TailPad).
 	Padding bool
 
 	source uint16  // its number in a mix

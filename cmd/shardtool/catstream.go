@@ -182,11 +182,8 @@ func entries(b *reader.Batch) int {
 	return len(b.Samples)
 }
 
-// members writes a sample to a tar, unless it is padding.
+// members writes a sample to a tar.
 func (o *batchWriter) members(s *reader.Sample) error {
-	if s.Padding {
-		return nil
-	}
 	key := string(s.Key)
 	if source := s.Source(); source != "" {
 		key = source + "/" + key // sources may have the same keys

@@ -159,10 +159,10 @@ func printStep(w io.Writer, name string, s *explain.Step) {
 // keyText is the key of a sample, or why it has none.
 func keyText(x *explain.Sample) string {
 	switch {
-	case x.Padding:
-		return "(padding)"
 	case x.Removed:
 		return "(removed)"
+	case x.Padding:
+		return shown(x.Key) + " (padding)"
 	}
 	return shown(x.Key)
 }

@@ -142,12 +142,12 @@ func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Bat
 
 // gone reports whether a sample was removed.
 func (p *orderPrinter) gone(r *order.Ref) bool {
-	return !r.Padding && p.run.Sources[r.Source].Removed(r.Number)
+	return p.run.Sources[r.Source].Removed(r.Number)
 }
 
 // item returns where a sample is, and if they are printed its key.
 func (p *orderPrinter) item(ctx context.Context, r *order.Ref) (it itemLine, err error) {
-	if it, err = p.linePrinter.item(ctx, r, ""); err != nil || !p.keys || r.Padding {
+	if it, err = p.linePrinter.item(ctx, r, ""); err != nil || !p.keys {
 		return it, err
 	}
 	it.Key, err = p.places[r.Source].key(ctx, p.run.Sources[r.Source], r.Number)

@@ -60,10 +60,9 @@ class Got(NamedTuple):
 
 
 def got(batch: Any) -> Got:
-    """What a rank received. The text of each sample must be that of its source and number; only
-    padding has none."""
-    for i, (text, source, number) in enumerate(zip(batch["txt"], batch.sources, batch.numbers)):
-        assert text == text_of(source, number) or (text is None and i >= batch.size - batch.padding)
+    """What a rank received. The text of each sample must be that of its source and number."""
+    for text, source, number in zip(batch["txt"], batch.sources, batch.numbers):
+        assert text == text_of(source, number)
     return Got(list(zip(batch.sources, batch.epochs, batch.numbers)), batch.checkpoint)
 
 

@@ -112,10 +112,11 @@ def test_padding(small: Path) -> None:
     ) as loader:
         *_, batch = loader
     assert (batch.size, batch.padding, batch.holes, batch.global_size) == (300, 200, 0, 300)
-    assert batch.sample_keys[100:] == [None] * 200 and batch["txt"][100:] == [None] * 200
-    for name in ("tokens", "cls", "x.npy"):
-        assert len(batch[name]) == 300 and not batch[name][100:].any()
-    assert batch["tokens"][:100].tobytes() == b"".join(payload(i)["tokens"] for i in range(900, 1000))
+    assert batch.numbers == [*range(900, 1000)] * 3
+    assert batch.sample_keys[100:] == batch.sample_keys[:100] * 2 and batch["txt"][100:] == batch["txt"][:100] * 2
+    for name in ("cls", "x.npy"):
+        assert len(batch[name]) == 300 and batch[name][100:].tobytes() == 2 * batch[name][:100].tobytes()
+    assert batch["tokens"].tobytes() == 3 * b"".join(payload(i)["tokens"] for i in range(900, 1000))
 
 
 def test_empty_batch(small: Path) -> None:

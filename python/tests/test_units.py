@@ -185,14 +185,15 @@ def test_length_and_tails(docs: str, tail: Any) -> None:
 
 
 def test_padding_rows(docs: str) -> None:
-    """With tail="pad" the rows that fill the last batch are padding alone."""
+    """With tail="pad" the sequences that fill the last batch repeat the others of it."""
     with Loader(
         docs, 64, epochs=1, tail="pad", units=Pack(L, ["input_ids", "labels"], long="split"), tuning=shardtool.Tuning(out="numpy")
     ) as loader:
         last = list(loader)[-1]
-    real = int((last["document"][:, 0] >= 0).sum())
-    assert 0 < real < 64
-    assert (last["labels"][real:] == -100).all() and (last["document"][real:] == -1).all()
+    real = 64 - last.padding
+    assert 0 < real < 64 and (last["document"][:, 0] == 0).all()
+    for name in ("input_ids", "labels", "document", "position_ids"):
+        assert (last[name] == last[name][np.arange(64) % real]).all()
 
 
 def test_attention(docs: str) -> None:

@@ -8,7 +8,7 @@ import (
 // Ref is one sample of a batch.
 type Ref struct {
 	Number uint64 // in storage order
-	// Slot is the Span it belongs to. 0 for padding whose slot is not open.
+	// Slot is the Span it belongs to. It says nothing for padding, whose block may be in no open span.
 	Slot    uint64
 	Block   uint32 // in the Table
 	Index   uint32 // in the block

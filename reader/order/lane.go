@@ -232,8 +232,8 @@ func (n *lane) fill(c *Cursor) {
 	}
 }
 
-// read appends the samples at lane indices from ≤ k < to. Padding opens no slot: whoever pads reads
-// nothing for it.
+// read appends the samples at lane indices from ≤ k < to. Padding opens no slot: it is often of
+// other ranks' lanes, and nothing after the batch needs it.
 func (n *lane) read(c *Cursor, dst []Ref, from, to uint64, padding bool) []Ref {
 	for n.moveTo(c, from); ; n.moveTo(c, n.at) {
 		if !n.made {

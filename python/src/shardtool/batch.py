@@ -250,9 +250,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @property
     def padding(self) -> int:
-        """Samples at the end that only fill the batch (``tail="pad"``): None in lists, zeros in
-        arrays."""
-        return self._header()[9]
+        """How many samples at the end only fill the batch, ``tail="pad"``: they repeat samples
+        that the epoch has had. With ``Pack``, how many sequences."""
+        n = self._header()[9]
+        return n if self._keep is None else sum(i >= self._header()[6] - n for i in self._keep)
 
     @property
     def checkpoint(self) -> str:
@@ -312,8 +313,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @property
     def sample_keys(self) -> "List[Optional[str]]":
-        """The samples' keys; None for padding. Bytes that are not UTF-8 become surrogates, as in
-        file names. ``batch["__key__"]`` is the same."""
+        """The samples' keys. Bytes that are not UTF-8 become surrogates, as in file names.
+        ``batch["__key__"]`` is the same."""
         if 0 not in self._cache:
             view = self._view()
             self._cache[0] = [
@@ -388,10 +389,12 @@ class Batch(Mapping):  # type: ignore[type-arg]
         """Returns the samples as a ``pyarrow.RecordBatch``: their keys, as ``__key__``, and the
         fields. Text and JSON are strings, so that all batches have one schema; bytes and images are
         binary; numbers are int64 and double; arrays are lists of numbers, of fixed size where all
-        samples of the batch have one shape. polars, duckdb and pandas take it."""
+        samples of the batch have one shape. polars, duckdb and pandas take it. Where the batch has
+        ``padding``, the metadata of the schema has the number as ``shardtool.padding``."""
         if self._layout is None:
             raise ClosedError("a batch made from values has no payloads: convert the batch of the loader")
-        return record_batch(self.sample_keys, self._layout.fields, self.payloads, self.__getitem__)
+        made = record_batch(self.sample_keys, self._layout.fields, self.payloads, self.__getitem__)
+        return made.replace_schema_metadata({"shardtool.padding": str(self.padding)}) if self.padding else made
 
     def _column(self, index: int) -> Any:
         view = self._view()

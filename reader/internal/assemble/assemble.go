@@ -23,8 +23,6 @@ import (
 type Form interface {
 	// begin makes room for the places of a draft.
 	begin(d *planner.Draft, w *window.Window)
-	// pad fills a place with padding.
-	pad(place int32)
 	// land takes note of a piece that is in memory. Pieces come in order, each of a window.Use once.
 	land(p *window.Piece)
 	// find fills ascending places with what a level has of them, and copies it if the draft is copied.
@@ -58,7 +56,6 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 	h.begin(d)
 	f.begin(d, a.Window)
 	a.list(d, f)
-	samples, removed := len(a.places[0]), len(a.holes)
 	for u, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
 			return err
@@ -83,7 +80,6 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 	if a.failed != nil {
 		return a.failed
 	}
-	h.Samples = samples + removed - len(a.holes)
 	h.close(a.holes)
 	f.close(h)
 	return nil
@@ -102,8 +98,6 @@ func (a *Assembler) list(d *planner.Draft, f Form) {
 			case in >= 0:
 				places = append(places, int32(i))
 			case k > 0:
-			case d.Refs[i].Padding:
-				f.pad(int32(i))
 			default:
 				holes = append(holes, int32(i))
 			}

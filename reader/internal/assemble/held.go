@@ -60,6 +60,14 @@ func (h *Held) Units() int {
 	return 0
 }
 
+// padding returns how many of the samples or rows are padding: the last ones of a batch.
+func (h *Held) padding() (n int) {
+	for n < h.Len() && h.Ref(h.Len()-1-n).Padding {
+		n++
+	}
+	return n
+}
+
 // begin starts a new draft.
 func (h *Held) begin(d *planner.Draft) {
 	*h = Held{refs: d.Refs, cuts: d.Cuts, places: h.places[:0]}
@@ -67,7 +75,9 @@ func (h *Held) begin(d *planner.Draft) {
 
 // close removes the holes.
 func (h *Held) close(holes []int32) {
-	if h.Holes = len(holes); h.Holes == 0 {
+	h.Holes = len(holes)
+	defer func() { h.Samples = h.Len() - h.padding() }()
+	if h.Holes == 0 {
 		return
 	}
 	slices.Sort(holes)

@@ -65,17 +65,6 @@ func (m *Rows) row(field, place int) []byte {
 	return m.data[field][place*stride:][:stride]
 }
 
-func (m *Rows) pad(place int32) {
-	if !m.draft.Copied {
-		m.at[place] = block.Padding
-		return
-	}
-	m.keys[place] = part{}
-	for f := range m.data {
-		clear(m.row(f, int(place)))
-	}
-}
-
 func (m *Rows) land(p *window.Piece) { m.draft.Arrays.Add(p.Table, p.First, len(m.Layout.Fields)) }
 
 func (m *Rows) find(level int, places []int32) (n int, err error) {
@@ -166,13 +155,10 @@ func (m *Rows) Copy(dst []byte, field int) {
 	block.Gather(dst, m.from[field], m.at)
 }
 
-// AppendKey appends the key of row i; padding has none.
+// AppendKey appends the key of row i.
 func (m *Rows) AppendKey(dst []byte, i int) []byte {
 	if len(m.keys) > 0 {
 		return append(dst, m.text[m.keys[i].from:m.keys[i].to]...)
 	}
-	if at := m.at[i]; at != block.Padding {
-		dst = m.of[at.Block].AppendKey(dst, int(at.Index))
-	}
-	return dst
+	return m.of[m.at[i].Block].AppendKey(dst, int(m.at[i].Index))
 }

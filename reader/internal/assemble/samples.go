@@ -12,7 +12,7 @@ import (
 
 // Samples is a batch of samples. It is used again for another batch once the batch is released.
 type Samples[T any] struct {
-	// Make makes a sample of what was found. Padding has neither key nor fields.
+	// Make makes a sample of what was found.
 	Make func(to *T, r *order.Ref, key []byte, fields []format.FieldView)
 	// Fields returns the fields of a sample that was made, or of one that was not: none.
 	Fields func(of *T) *[]format.FieldView
@@ -45,8 +45,6 @@ func (m *Samples[T]) begin(d *planner.Draft, w *window.Window) {
 		clear(m.List)
 	}
 }
-
-func (m *Samples[T]) pad(place int32) { m.Make(&m.List[place], &m.draft.Refs[place], nil, nil) }
 
 func (m *Samples[T]) land(*window.Piece) {}
 
@@ -145,17 +143,18 @@ func (m *Samples[T]) close(h *Held) {
 		}
 		clear(m.List[h.Len():])
 		m.List = m.List[:h.Len()]
-		if len(m.draft.In) > 1 { // samples became holes after some of their fields were found
-			h.Bytes = m.size()
-		}
+	}
+	// Samples may become holes after some of their fields were found.
+	if h.Samples < h.Len() || h.Holes > 0 && len(m.draft.In) > 1 {
+		h.Bytes = m.size(h.Samples)
 	}
 	clear(m.near[:])
 	m.draft, m.window = nil, nil
 }
 
-// size returns the bytes of the fields of all samples.
-func (m *Samples[T]) size() (n int64) {
-	for i := range m.List {
+// size returns the bytes of the fields of the first samples.
+func (m *Samples[T]) size(samples int) (n int64) {
+	for i := range m.List[:samples] {
 		for _, f := range *m.Fields(&m.List[i]) {
 			n += int64(len(f.Data))
 		}

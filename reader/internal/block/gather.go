@@ -8,11 +8,8 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// RowRef is a row of one of Arrays' blocks. Block is -1 for padding: its row is zero.
+// RowRef is a row of one of Arrays' blocks.
 type RowRef struct{ Block, Index int32 }
-
-// Padding is the reference to a row that is zero.
-var Padding = RowRef{Block: -1}
 
 // Arrays are the blocks of rows from which batches take rows, numbered and in one place. Through
 // pieces and tables, finding a row would take about ten scattered reads. The zero value is empty.
@@ -101,14 +98,10 @@ func Gather(dst []byte, rows [][]byte, refs []RowRef) {
 func gather(dst []byte, rows [][]byte, stride int, refs []RowRef) {
 	for len(refs) > 0 {
 		r, n := refs[0], 1
-		if r.Block < 0 {
-			clear(dst[:stride])
-		} else {
-			for n < len(refs) && refs[n] == (RowRef{r.Block, r.Index + int32(n)}) { // neighbours are one copy
-				n++
-			}
-			copy(dst, rows[r.Block][int(r.Index)*stride:][:n*stride])
+		for n < len(refs) && refs[n] == (RowRef{r.Block, r.Index + int32(n)}) { // neighbours are one copy
+			n++
 		}
+		copy(dst, rows[r.Block][int(r.Index)*stride:][:n*stride])
 		dst, refs = dst[n*stride:], refs[n:]
 	}
 }

@@ -21,33 +21,71 @@ func (p *Planner) plan(ctx context.Context, d *Draft) (more bool, err error) {
 	}
 	d.Cuts, d.Info.Cuts = append(d.Cuts[:0], d.Info.Cuts...), nil // the order uses its own again
 	for i := range d.Info.Opened {
-		if err := p.open(ctx, &d.Info.Opened[i]); err != nil {
+		if err := p.open(ctx, p.slots, &d.Info.Opened[i]); err != nil {
 			return true, err
 		}
 	}
-	if err := p.find(d); err != nil {
+	padding, err := p.pad(ctx, d)
+	if err == nil {
+		err = p.find(d)
+	}
+	if err != nil {
 		return true, err
 	}
+	for i := range padding {
+		p.close(d, p.pads, &padding[i])
+	}
 	for i := range d.Info.Closed {
-		p.close(d, &d.Info.Closed[i])
+		p.close(d, p.slots, &d.Info.Closed[i])
 	}
 	return true, nil
 }
 
-// open opens the slots of a span.
-func (p *Planner) open(ctx context.Context, of *order.Span) error {
+// pad opens a span for each block that the padding of a batch repeats samples of, and returns them.
+// The order opens none: other ranks may have these samples, and no later batch needs the blocks.
+func (p *Planner) pad(ctx context.Context, d *Draft) (spans []order.Span, err error) {
+	type key struct {
+		source uint16
+		block  uint32
+	}
+	var slots map[key]uint64
+	for i := range d.Refs {
+		r := &d.Refs[i]
+		if !r.Padding {
+			continue
+		}
+		if slots == nil {
+			slots = map[key]uint64{}
+		}
+		of := key{r.Source, r.Block}
+		if slots[of] == 0 {
+			own := &p.pads[0][r.Source]
+			slots[of] = own.first + uint64(len(own.open))
+			span := order.Span{Slot: slots[of], Source: r.Source, Block: r.Block, Blocks: 1}
+			if err := p.open(ctx, p.pads, &span); err != nil {
+				return nil, err
+			}
+			spans = append(spans, span)
+		}
+		r.Slot = slots[of]
+	}
+	return spans, nil
+}
+
+// open opens the slots of a span, in lists by level and source.
+func (p *Planner) open(ctx context.Context, slots [][]slots, of *order.Span) error {
 	p.Clock.Plan(account.PlanStore)
 	all, base, err := p.Shards.Shards(ctx, int(of.Source), of.Block)
 	p.Clock.Plan(account.PlanOrder)
 	if err != nil {
 		return err
 	}
-	for k := range p.slots {
+	for k := range slots {
 		s := span{Slot: p.Window.OpenSlot()}
 		if k < len(all) {
 			p.fill(&s, of, &all[k], base)
 		}
-		p.slots[k][of.Source].add(s) // serial numbers count up
+		slots[k][of.Source].add(s) // serial numbers count up
 	}
 	return nil
 }
@@ -93,9 +131,9 @@ func (s *Source) trim(first, blocks int) (int, int) {
 }
 
 // close closes the slots of a span after the batch: their pieces leave the count of the window.
-func (p *Planner) close(d *Draft, of *order.Span) {
-	for k := range p.slots {
-		p.closeSlot(d, &p.slots[k][of.Source], of)
+func (p *Planner) close(d *Draft, slots [][]slots, of *order.Span) {
+	for k := range slots {
+		p.closeSlot(d, &slots[k][of.Source], of)
 	}
 }
 

@@ -15,8 +15,8 @@ type Draft struct {
 	Pieces []*window.Piece
 	Refs   []order.Ref
 	Cuts   []order.Cut // of each reference, where positions hold units; else empty
-	// In has by level each reference's piece in Pieces. It is -1 at level 0 for padding and removed
-	// samples, and elsewhere also where no data set is read at the level.
+	// In has by level each reference's piece in Pieces. It is -1 at level 0 for removed samples,
+	// and elsewhere also where no data set is read at the level.
 	In   [][]int32
 	Info order.Batch
 	Err  error // in place of the batch; ends the stream

@@ -82,6 +82,7 @@ type Planner struct {
 
 	// Owned by Run.
 	slots [][]slots // by level and source
+	pads  [][]slots // the same for the padding of the batch at hand
 	batch uint64    // number of the batch at hand
 	use   use
 	size  extent
@@ -107,6 +108,18 @@ func (s *slots) add(of span) {
 	s.open = s.all[len(s.all)-open-1:]
 }
 
+// noSlots returns lists of slots without any.
+func (p *Planner) noSlots() [][]slots {
+	all := make([][]slots, max(p.Levels, 1))
+	for k := range all {
+		all[k] = make([]slots, len(p.Sources))
+		for i := range all[k] {
+			all[k][i].first = 1 // serial numbers count from 1
+		}
+	}
+	return all
+}
+
 // span is a slot with the number of the first block of its first piece, and the number of blocks of
 // a piece. The zero value is a closed span. The slot of a level that the span does not have is
 // empty.
@@ -120,9 +133,13 @@ type span struct {
 	place int32
 }
 
-// spanOf returns the span of a reference. all are the slots of a level.
-func spanOf(all []slots, r *order.Ref) *span {
-	own := &all[r.Source]
+// spanOf returns the span of a reference at a level.
+func (p *Planner) spanOf(level int, r *order.Ref) *span {
+	all := p.slots
+	if r.Padding {
+		all = p.pads
+	}
+	own := &all[level][r.Source]
 	return &own.open[r.Slot-own.first]
 }
 
@@ -142,13 +159,7 @@ func (p *Planner) Run(ctx context.Context) {
 	defer close(p.Drafts)
 	defer close(p.Fetches)
 	defer p.end()
-	p.slots = make([][]slots, max(p.Levels, 1))
-	for k := range p.slots {
-		p.slots[k] = make([]slots, len(p.Sources))
-		for i := range p.slots[k] {
-			p.slots[k][i].first = 1 // serial numbers count from 1
-		}
-	}
+	p.slots, p.pads = p.noSlots(), p.noSlots()
 	for p.Ahead.Wait(ctx) {
 		d := p.idle.take()
 		more, err := p.plan(ctx, d)

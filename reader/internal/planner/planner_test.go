@@ -61,6 +61,13 @@ func ref(slot, number uint64) order.Ref {
 	return order.Ref{Number: number, Slot: slot, Block: uint32(number / blockSamples), Index: uint32(number % blockSamples)}
 }
 
+// padding is a reference that repeats a sample.
+func padding(number uint64) order.Ref {
+	r := ref(0, number)
+	r.Padding = true
+	return r
+}
+
 // start runs a planner over the script. Pieces have two blocks.
 func start(t *testing.T, s *script, limit int64) (p *Planner, drafts chan *Draft, fetches chan *window.Piece) {
 	t.Helper()
@@ -127,13 +134,13 @@ func TestChain(t *testing.T) {
 }
 
 // TestBatches plans two batches that share a piece: each reference finds its piece, a piece is
-// fetched once, in the order in which the batches need it, and removed samples and padding need
-// none.
+// fetched once, in the order in which the batches need it, and removed samples need none.
+// Padding finds the block of the sample that it repeats, although no span of the order has it.
 func TestBatches(t *testing.T) {
 	s := newScript(6,
 		batch{
 			opened: []order.Span{{Slot: 1, Block: 2, Blocks: 4}},
-			refs:   []order.Ref{ref(1, 51), ref(1, 20), ref(1, 33), {Padding: true}, ref(1, 24)},
+			refs:   []order.Ref{ref(1, 51), ref(1, 20), ref(1, 33), ref(1, 24), padding(7), padding(24), padding(8), padding(52)},
 		},
 		batch{
 			opened: []order.Span{{Slot: 2, Block: 0, Blocks: 2}},
@@ -154,7 +161,7 @@ func TestBatches(t *testing.T) {
 		t.Fatalf("%d batches", len(got))
 	}
 	for i, want := range []struct{ in, fresh []int }{
-		{[]int{4, 2, 2, -1, -1}, []int{4, 2}},
+		{[]int{4, 2, 2, -1, 0, -1, 0, 4}, []int{4, 2, 0}},
 		{[]int{4, 0}, []int{0}},
 	} {
 		d, in := got[i], []int{}

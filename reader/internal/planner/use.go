@@ -77,7 +77,7 @@ func (p *Planner) find(d *Draft) error {
 		for k, in := range d.In {
 			for i := range in {
 				if r := &d.Refs[i]; in[i] >= 0 {
-					in[i] = spanOf(p.slots[k], r).piece(r).Note.Place
+					in[i] = p.spanOf(k, r).piece(r).Note.Place
 				}
 			}
 		}
@@ -93,16 +93,14 @@ func (p *Planner) pieces(d *Draft) (bytes int64, err error) {
 		d.In = d.one[:0]
 	}
 	d.In = slices.Grow(d.In[:0], len(p.slots))[:len(p.slots)]
-	for k, all := range p.slots {
+	for k := range p.slots {
 		in := slices.Grow(d.In[k][:0], len(d.Refs))
 		for i := range d.Refs {
 			r, place := &d.Refs[i], int32(-1)
-			if !r.Padding {
-				if s := spanOf(all, r); s.in == p.use.number {
-					place = s.place
-				} else if place, err = p.place(s, r); err != nil {
-					return 0, err
-				}
+			if s := p.spanOf(k, r); s.in == p.use.number {
+				place = s.place
+			} else if place, err = p.place(s, r); err != nil {
+				return 0, err
 			}
 			if place >= 0 && k == 0 {
 				bytes += p.Sources[r.Source].SampleBytes

@@ -93,9 +93,6 @@ type Sample struct {
 }
 
 func (s *Sample) setKey(key string) {
-	if s.Padding {
-		return
-	}
 	if s.Key = key; !utf8.ValidString(key) {
 		s.KeyBytes = []byte(key)
 	}
@@ -142,7 +139,7 @@ func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *ord
 		step.Samples[i] = Sample{
 			Source: x.of.Names[r.Source], Epoch: uint64(r.Epoch), Position: at.Position, Rank: rankOf(uint64(entry), uint64(b.Global), x.World),
 			Stored: Stored{Number: r.Number}, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
-			Removed: !r.Padding && x.of.Sources[r.Source].Removed(r.Number),
+			Removed: x.of.Sources[r.Source].Removed(r.Number),
 		}
 		if err := x.locate(ctx, &step.Samples[i]); err != nil {
 			return x.failed(int(r.Source), err)

@@ -89,9 +89,6 @@ func (q *Layout) Set(b *reader.Batch) error {
 	row, at, document := 0, 0, int32(0)
 	for i := range b.Samples {
 		s := &b.Samples[i]
-		if s.Padding {
-			continue
-		}
 		cut := b.Cut(i)
 		for row < int(cut.Unit) {
 			q.endRow(row, at)

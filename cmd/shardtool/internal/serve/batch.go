@@ -132,27 +132,38 @@ func (p *parcel) write(dst []byte) error {
 	copy(dst[p.text:], p.checkpoint)
 	copy(dst[p.text+len(p.checkpoint):], p.ledger)
 	copy(dst[p.keysBytes:], p.keyText)
-	key, padding := 0, uint32(0)
+	key := 0
 	for i, end := range p.keyEnds {
 		of := b.Ref(i)
 		le.PutUint64(dst[p.numbers+8*i:], of.Number)
 		le.PutUint64(dst[p.seeds+8*i:], b.Seed(i))
 		le.PutUint64(dst[p.origins+originSize*i:], uint64(of.Epoch)|uint64(of.Source)<<32)
-		size := end - key
-		if of.Padding {
-			padding++
-			size = absent
-		}
-		putPair(dst[p.keys+pairSize*i:], p.keysBytes+key, size)
+		putPair(dst[p.keys+pairSize*i:], p.keysBytes+key, end-key)
 		key = end
 	}
-	le.PutUint32(dst[52:], padding)
+	le.PutUint32(dst[52:], uint32(p.padding()))
 	for i := range p.columns.made {
 		if err := p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i], b); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// padding returns how many rows of the columns only fill the batch: sequences, or samples.
+func (p *parcel) padding() (n int) {
+	unit := -1
+	for i := range p.batch.Len() {
+		if !p.batch.Ref(i).Padding {
+			continue
+		}
+		if p.units == nil || p.units.sequences == nil {
+			n++
+		} else if of := int(p.batch.Cut(i).Unit); of != unit {
+			n, unit = n+1, of
+		}
+	}
+	return n
 }
 
 // write puts a column's row, pairs and data.
@@ -174,7 +185,7 @@ func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) error {
 		return nil
 	}
 	if m.copyRows != nil {
-		return m.writeRows(dst, at, b)
+		return m.writeRows(dst, at)
 	}
 	to, n := m.align(), at.data
 	fixed := m.flags&columnFixed != 0
@@ -188,7 +199,7 @@ func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) error {
 		if v == nil {
 			putPair(pair, n, absent)
 			if fixed {
-				clear(dst[n : n+m.stride]) // a row of padding
+				clear(dst[n : n+m.stride]) // of a sample that lacks the field
 			}
 			continue
 		}

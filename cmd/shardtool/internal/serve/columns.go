@@ -86,7 +86,7 @@ func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
 	for i := range samples {
 		s := &samples[i]
 		data, ok := m.field(s, w.Name)
-		if !ok && !w.Optional && !s.Padding {
+		if !ok && !w.Optional {
 			return wrong(s, w, errors.New("the sample has no such field"))
 		}
 		if !ok {
@@ -206,7 +206,7 @@ func (c *columns) number(v uint64) []byte {
 // npy removes the headers if all are the same.
 func (m *column) npy(w *Column, samples []reader.Sample) error {
 	m.kind = columnArray
-	same := m.flags&columnAbsent == 0 || !w.Optional
+	same := m.flags&columnAbsent == 0
 	var first []byte
 	for i, file := range m.views {
 		if file == nil {

@@ -59,29 +59,18 @@ func (c *columns) rows(fields []reader.RowField) {
 
 // gatherRows has the columns copy the rows of a batch when they are written.
 func (c *columns) gatherRows(b *reader.Batch) {
-	flags := uint16(columnFixed)
-	for i := range b.Len() {
-		if b.Ref(i).Padding {
-			flags |= columnAbsent
-			break
-		}
-	}
 	for i := range c.made {
 		name := c.wanted[i].Name
 		m := &c.made[i]
-		m.flags, m.count = flags, b.Len()
+		m.flags, m.count = columnFixed, b.Len()
 		m.copyRows = func(dst []byte) error { return b.CopyRows(dst, name) }
 	}
 }
 
 // writeRows puts the pairs and the rows of a column into the region.
-func (m *column) writeRows(dst []byte, at *place, b *reader.Batch) error {
+func (m *column) writeRows(dst []byte, at *place) error {
 	for i := range m.count {
-		size := m.stride
-		if b.Ref(i).Padding {
-			size = absent
-		}
-		putPair(dst[at.pairs+pairSize*i:], at.data+m.stride*i, size)
+		putPair(dst[at.pairs+pairSize*i:], at.data+m.stride*i, m.stride)
 	}
 	return m.copyRows(dst[at.data : at.data+at.length])
 }

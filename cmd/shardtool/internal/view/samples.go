@@ -222,11 +222,7 @@ func (s *Server) stepCards(ctx context.Context, samples []explain.Sample) []card
 	out := make([]card, len(samples))
 	bySource := map[string][]int{}
 	for i := range samples {
-		if x := &samples[i]; x.Padding {
-			out[i] = card{Source: x.Source, Error: "padding: it only fills the batch"}
-		} else {
-			bySource[x.Source] = append(bySource[x.Source], i)
-		}
+		bySource[samples[i].Source] = append(bySource[samples[i].Source], i)
 	}
 	for name, places := range bySource {
 		of, err := s.source(name)
@@ -244,6 +240,9 @@ func (s *Server) stepCards(ctx context.Context, samples []explain.Sample) []card
 	for i := range samples {
 		x := &samples[i]
 		out[i].Under = "position " + uintText(x.Position) + ", epoch " + uintText(x.Epoch) + ", rank " + strconv.Itoa(x.Rank) + ", seed " + uintText(x.Seed)
+		if x.Padding {
+			out[i].Under += ", repeated to fill the batch"
+		}
 	}
 	return out
 }

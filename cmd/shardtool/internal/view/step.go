@@ -188,9 +188,6 @@ func (p *stepPage) draw() {
 			p.Rows = append(p.Rows, row{Number: *x.Row})
 		}
 		r := &p.Rows[len(p.Rows)-1]
-		if x.Padding {
-			continue
-		}
 		width := uint64(*x.Length)
 		text := "sample " + uintText(x.Number) + ": " + uintText(width)
 		if *x.Offset > 0 {

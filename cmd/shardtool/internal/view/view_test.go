@@ -433,7 +433,7 @@ func (c *steps) compare(address string, b *reader.Batch) *stepPage {
 	}
 	for i := range b.Samples {
 		got, want := &p.Of.Samples[i], &b.Samples[i]
-		if got.Padding != want.Padding || !got.Padding && (got.Source != want.Source() || got.Number != want.Number || got.Epoch != uint64(want.Epoch) || got.Seed != want.Seed()) {
+		if got.Padding != want.Padding || got.Source != want.Source() || got.Number != want.Number || got.Epoch != uint64(want.Epoch) || got.Seed != want.Seed() {
 			c.t.Fatalf("%s, sample %d: %+v, want %s of %s", address, i, got, want.Key, want.Source())
 		}
 		if p.Of.Units != nil {
@@ -441,7 +441,7 @@ func (c *steps) compare(address string, b *reader.Batch) *stepPage {
 				c.t.Fatalf("%s, sample %d: row %d, %d+%d, want %+v", address, i, *got.Row, *got.Offset, *got.Length, cut)
 			}
 		}
-		if i < len(p.Cards) && !want.Padding && (p.Cards[i].Key != string(want.Key) || p.Cards[i].Source != want.Source() || p.Cards[i].Error != "") {
+		if i < len(p.Cards) && (p.Cards[i].Key != string(want.Key) || p.Cards[i].Source != want.Source() || p.Cards[i].Error != "") {
 			c.t.Fatalf("%s, card %d: %+v", address, i, p.Cards[i])
 		}
 	}

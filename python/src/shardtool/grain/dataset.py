@@ -142,7 +142,7 @@ class _Iterator(grain.DatasetIterator):  # type: ignore[misc,type-arg,unused-ign
             except Exception:
                 self._pass = None  # the next call continues after the last batch
                 raise
-            if self._unit and batch.size + batch.padding == 0:
+            if self._unit and batch.size == 0:
                 continue  # an epoch ended, and other ranks have its last samples
             try:
                 return self._element(batch)

@@ -126,7 +126,7 @@ class Threads:
     def _fill(self, out: Any, payloads: Payloads, seeds: Sequence[int], lo: int, hi: int) -> None:
         for i in range(lo, hi):
             payload = payloads[i]
-            if payload is None:  # padding
+            if payload is None:  # the sample lacks it
                 out[i] = 0
                 continue
             try:

@@ -47,6 +47,8 @@ class NamedBatch(Dict[str, Any]):
     epoch: int = _fact("epoch")
     position: int = _fact("position")
     size: int = _fact("size")
+    padding: int = _fact("padding")
+    holes: int = _fact("holes")
     sample_keys: "List[Optional[str]]" = _fact("sample_keys")
     numbers: "List[int]" = _fact("numbers")
     seeds: "List[int]" = _fact("seeds")

@@ -1,0 +1,137 @@
+"""The last batch of an epoch: padding repeats samples and is marked."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from conftest import SAMPLES, cat, payload, run
+from test_units import write
+
+import shardtool
+from oracle import Order
+from shardtool import Bucket, Faults, Loader, Tuning
+
+NUMPY = Tuning(out="numpy")
+FIELDS = {"cls": "int", "txt": "str", "x.npy": "npy", "bin": "bytes"}
+
+
+def right(batch: Any) -> None:
+    """Each sample of a batch has its own key and fields."""
+    for i, number in enumerate(batch.numbers):
+        want = payload(number)
+        assert batch.sample_keys[i] == f"s{number:04d}" and batch["txt"][i] == want["txt"].decode()
+        assert batch["cls"][i] == int(want["cls"]) and batch["bin"][i] == want["bin"]
+        assert batch["x.npy"][i].tobytes() == want["x.npy"][-24:]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("copy", [False, True])
+def test_padding_of_ranks(small: Path, shuffle: bool, copy: bool) -> None:
+    """The samples are those that the order lists, on ranks too whose part has no others."""
+    options: Dict[str, Any] = {"shuffle": shuffle, "seed": 3, "tail": "pad", "epochs": 2}
+    order = Order.of(str(small), global_batch=96, world_size=4, **options)
+    want = list(order.batches(96, epochs=2))
+    padding = 0
+    for rank in range(4):
+        tuning = Tuning(out="numpy", copy=copy, memory="1MiB")
+        with Loader(small, 24, fields=FIELDS, rank=rank, world_size=4, tuning=tuning, **options) as loader:
+            got = [batch for _ in range(2) for batch in map(checked, loader)]
+        assert [numbers for numbers, _ in got] == [list(b.part(rank, 4)) for b in want]
+        for (_, marked), b in zip(got, want):
+            assert marked == max(0, min(24, 24 * (rank + 1) - b.real))
+            padding += marked
+    assert padding == 2 * (96 - SAMPLES % 96) and got[-1][1] == 24  # the last rank has nothing else
+
+
+def checked(batch: Any) -> Any:
+    right(batch)
+    return batch.numbers, batch.padding
+
+
+def test_padding_is_marked(small: Path) -> None:
+    """In a batch, a copy of it, a dict that a framework made of it, and a record batch."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from shardtool.torch.named import NamedBatch, named
+
+    with Loader(small, 300, fields=FIELDS, tail="pad") as loader:
+        last = list(loader)[-1]
+    moved = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in named(dict(last), last).items()}
+    for batch in (last, pickle.loads(pickle.dumps(last)), shardtool.Batch(dict(last)), named(dict(last), last), NamedBatch(moved)):
+        assert (batch.padding, batch.holes) == (200, 0)
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    with Loader(small, 300, fields=FIELDS, tail="pad", tuning=Tuning(out="arrow")) as loader:
+        batches = list(loader)
+    assert [b.schema.metadata for b in batches] == [None] * 3 + [{b"shardtool.padding": b"200"}]
+    assert len(arrow.Table.from_batches(batches)) == 1200
+
+
+def test_padding_of_micro_batches(tmp_path: Path) -> None:
+    """The micro-batches that fill the last batch repeat the others of it."""
+    docs = write(tmp_path / "docs")
+    options: Dict[str, Any] = {"tail": "pad", "epochs": 1, "tuning": NUMPY, "units": Bucket(600, by="tokens", long="drop")}
+    with Loader(docs, 16, fields=["input_ids.npy"], **options) as loader:
+        last = list(loader)[-1]
+    starts = last["unit_start"]
+    groups = [last.numbers[a:b] for a, b in zip(starts, starts[1:])]
+    real = next(n for n in range(1, 17) if starts[n] == last.size - last.padding)
+    assert 0 < real < 16 and len(groups) == 16 and groups == [groups[i % real] for i in range(16)]
+    of = {number: ids.tolist() for number, ids in zip(last.numbers, last["input_ids.npy"])}
+    assert [ids.tolist() for ids in last["input_ids.npy"]] == [of[number] for number in last.numbers] and all(of.values())
+
+
+def test_padding_of_mixes(small: Path) -> None:
+    """Of several sources, with all their ranks."""
+    mix = {"sources": {"a": {"data": str(small)}, "b": {"data": str(small)}}}
+    seen: List[Any] = []
+    for rank in range(3):
+        with Loader(mix, 99, fields=FIELDS, shuffle=True, tail="pad", epochs=1, rank=rank, world_size=3, tuning=NUMPY) as loader:
+            for batch in loader:
+                right(batch)
+                n = batch.size - batch.padding
+                seen += zip(batch.sources[:n], batch.numbers[:n])
+            assert batch.size == 99 and batch.padding == (79 if rank == 2 else 0)
+    assert len(seen) == len(set(seen)) == 2 * SAMPLES
+
+
+def test_padding_that_is_missing(small: Path, damaged: Path, tmp_path: Path) -> None:
+    """A removed or damaged sample that would be repeated is a hole in the padding too."""
+    options: Dict[str, Any] = {"fields": FIELDS, "tail": "pad", "epochs": 1, "tuning": NUMPY, "faults": Faults("skip", max_skipped=1000)}
+    with Loader(damaged, SAMPLES, **{**options, "tail": "short"}) as loader:
+        (whole,) = loader
+    lost = {*range(SAMPLES)} - {*whole.numbers}
+    size = min(lost) if min(lost) > 500 else 1500
+    left = SAMPLES % size
+    with Loader(damaged, size, **options) as loader:
+        *_, last = loader
+    right(last)
+    want = [(SAMPLES - left + i % left, i >= left) for i in range(size)]
+    want = [(number, padding) for number, padding in want if number not in lost]
+    assert last.numbers == [number for number, _ in want] and last.padding == sum(padding for _, padding in want)
+    assert last.size + last.holes == size and last.padding < size - left
+    copied = tmp_path / "out"
+    run("pack", str(small), copied, "--quiet")
+    run("remove", copied, "s0990", "s0995")
+    with Loader(copied, 300, **options) as loader:
+        *_, last = loader
+    right(last)
+    assert (last.size, last.holes, last.padding) == (294, 6, 196) and not {990, 995} & {*last.numbers}
+
+
+def test_padding_on_the_command_line(small: Path) -> None:
+    """``cat`` writes the samples again."""
+    lines = cat(small, "--tail", "pad", "--global-batch", "300")
+    assert [x["key"] for x in lines[1000:]] == [x["key"] for x in lines[900:1000]] * 2
+    assert [x.get("padding", False) for x in lines] == [False] * 1000 + [True] * 200
+    said = subprocess.run(
+        [os.environ["SHARDTOOL_BINARY"], "cat", str(small), "--tail", "pad", "--global-batch", "300"], check=True, capture_output=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(said.stdout)) as tar:
+        names = [m.name for m in tar if m.name.endswith(".cls")]
+    assert names == [x["key"] + ".cls" for x in lines]
