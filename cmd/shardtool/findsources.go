@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
@@ -57,7 +58,40 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err
 		}
 		all.files, all.why = append(all.files, r.files...), all.why+why
 	}
+	f.knownSplits(cmd.ErrOrStderr(), all.splits())
 	return all, nil
+}
+
+// splits returns the splits that the names of the sources say, below the folder of all of them.
+func (all *found) splits() recognise.Splits {
+	var names []string
+	switch {
+	case all.kind == &datasetKind: // made to be joined
+	case all.kind == &filesKind:
+		for _, src := range all.srcs {
+			names = append(names, filepath.ToSlash(src)+"/")
+		}
+	default:
+		for _, in := range all.files {
+			names = append(names, filepath.ToSlash(cmp.Or(in.Path, in.Name)))
+		}
+	}
+	if len(names) < 2 {
+		return nil
+	}
+	common := names[0]
+	for _, name := range names {
+		n := 0
+		for n < min(len(common), len(name)) && common[n] == name[n] {
+			n++
+		}
+		common = common[:n]
+	}
+	cut := strings.LastIndexByte(common, '/') + 1
+	for i := range names {
+		names[i] = names[i][cut:]
+	}
+	return recognise.SplitsOf(names)
 }
 
 // checkTarget rejects a target inside a folder of sources, which a later pack would take for a

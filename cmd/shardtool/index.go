@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/tars"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
@@ -82,6 +83,7 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 		return err
 	}
 	f.pack.known(stderr, "%s, %s", plural(len(found.Names), "archive"), bytesText(uint64(found.Size)))
+	f.pack.knownSplits(stderr, recognise.SplitsOf(found.Names))
 	sweep(ctx, found.Store)
 	limitMemory(256<<20, 0)
 	begin := time.Now()

@@ -89,6 +89,9 @@ func lookAtDisk(ctx context.Context, f *packFlags, src string) (*recognised, err
 			}
 			files = append(files, in)
 		}
+		if err := f.checkSplits(src, names); err != nil {
+			return nil, err
+		}
 		return lookAtFiles(ctx, f, src, files)
 	}
 	if err != nil && kindOf(src) == nil {
@@ -204,17 +207,23 @@ func refused(src string, of *recognise.Kind, by, file string) error {
 
 // lookAtFolder finds what a folder or a prefix contains. asFiles is its input as a folder of files.
 func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise.Place, asFiles []source.Input) (*recognised, error) {
-	opt := recognise.Options{Choice: globs.Choice{Include: f.files.Include, Exclude: f.files.Exclude}, Tokens: f.tokens.whole(), Files: f.as.files, Rows: len(f.rows.files.given) > 0}
+	opt := recognise.Options{Choice: globs.Choice{Include: f.files.Include, Exclude: f.files.Exclude}, Tokens: f.tokens.whole(), Files: f.as.files, Rows: len(f.rows.files.given) > 0, Splits: f.allSplits}
 	if f.as.kind != nil {
 		opt.As = f.as.kind.of
 	}
 	a, err := recognise.Folder(ctx, place, opt)
 	var mixed *recognise.MixedError
 	var splits *recognise.SplitsError
+	var apart *recognise.ApartError
 	var unread *fs.PathError
 	switch {
-	case errors.As(err, &splits) && len(splits.Folders) > 0:
-		return nil, usagef("source %s: %w: pack each to its own data set, such as %s", src, err, path.Join(filepath.ToSlash(src), splits.Folders[0]))
+	case errors.As(err, &splits) && len(splits.Saved) > 0:
+		return nil, usagef("source %s: %w: pack each to its own data set, such as %s", src, err, path.Join(filepath.ToSlash(src), splits.Saved[0]))
+	case errors.As(err, &splits):
+		_, disk := place.(diskFolder)
+		return nil, usagef("source %s: %w: pack each to its own data set, %s; or pack them as one with --all-splits", src, err, oneSplit(src, splits.Splits, disk))
+	case errors.As(err, &apart):
+		return nil, usagef("source %s: %w: name them, such as %s", src, err, path.Join(filepath.ToSlash(src), apart.Name))
 	case errors.As(err, &mixed) && mixed.Metadata != "":
 		return nil, usagef("source %s: %w: --file-column image=file_name joins the files that %s names to its rows, each as the field image; or choose with --include or --exclude, or pack all as fields of samples with --as files",
 			src, err, mixed.Metadata)
@@ -264,6 +273,37 @@ func lookAtFolder(ctx context.Context, f *packFlags, src string, place recognise
 		r.note = fmt.Sprintf("%s in %s; left aside: %s%s", a.Kind.Many, src, strings.Join(a.Aside, ", "), more)
 	}
 	return lookInArchives(ctx, f, src, r)
+}
+
+// oneSplit says how to choose one of the splits in a source.
+func oneSplit(src string, splits recognise.Splits, disk bool) string {
+	of := splits[len(splits)-1] // train, or validation
+	if i := slices.IndexFunc(splits, func(s recognise.Split) bool { return s.Name == "train" }); i >= 0 {
+		of = splits[i]
+	}
+	switch {
+	case of.Folder != "" && disk:
+		return "such as " + path.Join(filepath.ToSlash(src), of.Folder)
+	case of.Folder != "":
+		return "such as with --include '" + of.Folder + "/**'"
+	case strings.HasPrefix(strings.ToLower(path.Base(of.Example)), of.Word):
+		return "such as with --include '" + path.Base(of.Example)[:len(of.Word)] + "*'"
+	}
+	return "such as with --include '*" + of.Word + "*'"
+}
+
+// checkSplits refuses a glob that matches the files of several splits without naming them.
+func (f *packFlags) checkSplits(glob string, names []string) error {
+	folder, pattern := cutGlob(glob)
+	var below []string
+	for _, name := range names {
+		below = append(below, strings.TrimPrefix(filepath.ToSlash(name), folder))
+	}
+	splits := recognise.SplitsOf(below)
+	if len(splits) < 2 || f.allSplits || !slices.ContainsFunc(splits, func(s recognise.Split) bool { return !strings.Contains(strings.ToLower(pattern), s.Word) }) {
+		return nil
+	}
+	return usagef("source %s matches the splits %s: pack each to its own data set, with a pattern of its own; or pack them as one with --all-splits", glob, splits)
 }
 
 // diskFolder is a folder of this machine.
@@ -379,7 +419,7 @@ func lookAtStore(ctx context.Context, f *packFlags, src string) (*recognised, er
 	names := []string{pattern}
 	switch {
 	case glob:
-		if names, err = expandObjects(ctx, p, pattern); err != nil {
+		if names, err = expandObjects(ctx, f, p, pattern); err != nil {
 			return nil, err
 		}
 	case pattern == "":
@@ -394,11 +434,12 @@ func lookAtStore(ctx context.Context, f *packFlags, src string) (*recognised, er
 }
 
 // expandObjects lists the objects that a pattern names.
-func expandObjects(ctx context.Context, p prefix, pattern string) (names []string, err error) {
+func expandObjects(ctx context.Context, f *packFlags, p prefix, pattern string) (names []string, err error) {
 	words, err := inputs.Braces(pattern)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
+	passed := ""
 	for _, word := range words {
 		if !strings.ContainsAny(word, "*?[\\") {
 			names = append(names, word) // named one by one; opening reports those that do not exist
@@ -411,15 +452,23 @@ func expandObjects(ctx context.Context, p prefix, pattern string) (names []strin
 			if err != nil {
 				return nil, err
 			}
-			if match, _ := doublestar.Match(word, info.Name); match && recognise.OfName(info.Name) != nil {
+			match, _ := doublestar.Match(word, info.Name)
+			switch {
+			case !match || recognise.OfName(info.Name) == nil:
+			case globs.Passes(word, info.Name):
+				passed = cmp.Or(passed, info.Name)
+			default:
 				names = append(names, info.Name)
 			}
 		}
 	}
+	if names == nil && passed != "" {
+		return nil, &exitError{exitNotFound, fmt.Errorf("source %s%s matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern", p.shown, pattern, passed)}
+	}
 	if names == nil {
 		return nil, &exitError{exitNotFound, fmt.Errorf("source %s%s: there are no %s of this name: check the path", p.shown, pattern, kindNames())}
 	}
-	return slices.Clip(names), nil
+	return slices.Clip(names), f.checkSplits(p.shown+pattern, names)
 }
 
 // noSource is the error of a source that is not there.

@@ -59,5 +59,12 @@ func (f *packFlags) known(stderr io.Writer, format string, args ...any) {
 	}
 }
 
+// knownSplits prints the splits that become one data set, if there are several.
+func (f *packFlags) knownSplits(stderr io.Writer, splits recognise.Splits) {
+	if len(splits) > 1 {
+		f.known(stderr, "the splits %s, which become one data set", splits.Names())
+	}
+}
+
 // stdinName is the source that stands for standard input. A folder of that name is ./-.
 const stdinName = "-"

@@ -37,7 +37,8 @@ type packFlags struct {
 	parts       partFlags
 	outputFlags
 
-	as asFlag
+	as        asFlag
+	allSplits bool
 }
 
 // addBlockSize adds --block-size, whose default is a rule.
@@ -75,6 +76,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
+	fl.BoolVar(&f.allSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
 	titled(cmd, "Sources")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)

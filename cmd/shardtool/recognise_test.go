@@ -20,7 +20,7 @@ var inputsTable = map[string]struct {
 	files int
 }{
 	"hubclone": {"parquet", 1}, "pq_noext": {"parquet", 2}, "spark": {"parquet", 1}, "img2dataset": {"tar", 2}, "gz_as_jsonl": {"lines", 1},
-	"gz_as_tar": {"tar", 1}, "ok_xjsonl": {"lines", 1}, "nanogpt": {"tokens", 2},
+	"gz_as_tar": {"tar", 1}, "ok_xjsonl": {"lines", 1}, "nanogpt": {"splits", 0},
 	"ok_csv": {"files", 0}, "ok_images": {"files", 0}, "ok_json": {"files", 0}, "ok_nii": {"files", 0}, "ok_npy": {"files", 0}, "ok_npz": {"files", 0},
 	"ok_text": {"files", 0}, "two_kinds": {"mixed", 0}, "imagefolder": {"mixed", 0},
 	"arrayrecord": {"arrayrecord", 0}, "arrow": {"arrow", 1}, "arrow_stream": {"arrow", 1}, "avro": {"avro", 0}, "cifar_bin": {"cifar", 0},
@@ -188,5 +188,61 @@ func TestRecogniseStreams(t *testing.T) {
 	}
 	if r.kind != &mdsKind || len(r.files) != 39 || raw != 1 || !strings.Contains(r.note, "left aside: s08/index.json, s08/s.mds.gz") {
 		t.Errorf("%s of %d files, %d raw, %q", r.kind.of.Many, len(r.files), raw, r.note)
+	}
+}
+
+// TestExpandObjects: the globs of a store leave out what folders leave out, and refuse splits that
+// they do not name.
+func TestExpandObjects(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"a/train-0.parquet", "a/test-0.parquet", "a/_test.parquet", "a/.x.parquet", "_temporary/b.parquet", "b/c.parquet"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		putFile(t, filepath.Join(dir, name), "")
+	}
+	store, err := local.New(dir, local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]string{
+		"a/train*.parquet": "a/train-0.parquet", "**/c.parquet": "b/c.parquet", "a/{train,test}-*.parquet": "a/train-0.parquet a/test-0.parquet",
+		"a/_*.parquet": "a/_test.parquet", "_temporary/*": "_temporary/b.parquet",
+	} {
+		if names, err := expandObjects(t.Context(), &packFlags{}, prefix{store, ""}, pattern); err != nil || strings.Join(names, " ") != want {
+			t.Errorf("%s: %q, %v, want %s", pattern, names, err, want)
+		}
+	}
+	for pattern, want := range map[string]string{
+		"a/*.parquet": "matches the splits test, such as", "*/b.parquet": "matches only names such as _temporary/b.parquet", "x*": "check the path",
+	} {
+		if names, err := expandObjects(t.Context(), &packFlags{}, prefix{store, ""}, pattern); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v, want %s", pattern, names, err, want)
+		}
+	}
+}
+
+// TestSplitsOf has names that say splits, and names that do not.
+func TestSplitsOf(t *testing.T) {
+	t.Parallel()
+	for names, want := range map[string]string{
+		"data/train-0.parquet data/test-0.parquet":   "test train",
+		"train/0.tar val2017/0.tar test/0.tar":       "test train validation",
+		"imdb_Train.csv imdb_dev.csv":                "train validation",
+		"training.csv evaluation.csv":                "test train",
+		"a/TRAIN/x.csv a/b/x.csv":                    "train",
+		"constrain.csv latest.csv trainer.csv":       "",
+		"split=train/a.parquet split=test/a.parquet": "",
+		"trains/a.csv tests/a.csv":                   "",
+		"train.csv train/test.csv":                   "train",
+	} {
+		var got []string
+		for _, s := range recognise.SplitsOf(strings.Fields(names)) {
+			got = append(got, s.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %s", names, got, want)
+		}
 	}
 }

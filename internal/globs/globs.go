@@ -19,13 +19,44 @@ func (c Choice) Takes(name string) bool {
 
 // TakesHidden reports whether a glob of Include that begins an element with a dot matches name, or
 // matches names in the folder name.
-func (c Choice) TakesHidden(name string) bool {
+func (c Choice) TakesHidden(name string) bool { return c.spells(".", name) }
+
+// TakesApart is like TakesHidden for an underscore.
+func (c Choice) TakesApart(name string) bool { return c.spells("_", name) }
+
+func (c Choice) spells(mark, name string) bool {
 	for _, g := range c.Include {
-		if (strings.HasPrefix(g, ".") || strings.Contains(g, "/.")) && (Match([]string{g}, name) || strings.HasPrefix(g, name+"/")) {
+		if begins(g, mark) && (Match([]string{g}, name) || strings.HasPrefix(g, name+"/")) {
 			return true
 		}
 	}
 	return false
+}
+
+// begins reports whether an element of a name or a glob begins with mark.
+func begins(name, mark string) bool {
+	return strings.HasPrefix(name, mark) || strings.Contains(name, "/"+mark)
+}
+
+// Hidden reports whether an element of a name begins with a dot.
+func Hidden(name string) bool { return begins(name, ".") }
+
+// Apart reports whether programs that read tables ignore a file for its name, as they do those that
+// others write beside the rows or have not finished: an element begins with an underscore and is no
+// folder key=value, or Hadoop is still copying the file.
+func Apart(name string) bool {
+	for element := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(element, "_") && !strings.Contains(element, "=") {
+			return true
+		}
+	}
+	return strings.HasSuffix(name, "._COPYING_")
+}
+
+// Passes reports whether a glob that matches a file of rows or an archive leaves it out for a name
+// that is Hidden or Apart: unless an element of the glob begins with the mark itself.
+func Passes(glob, name string) bool {
+	return Hidden(name) && !begins(glob, ".") || Apart(name) && !begins(glob, "_")
 }
 
 // Match reports whether one of globs matches name. A glob without a slash is matched with the last

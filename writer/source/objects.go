@@ -13,6 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -39,7 +40,7 @@ func (w *walker) objects() error {
 		}
 		switch rel := info.Name; {
 		case strings.HasSuffix(rel, "/"):
-		case hidden(rel) && !w.choice().TakesHidden(rel):
+		case globs.Hidden(rel) && !w.choice().TakesHidden(rel):
 			w.f.hidden++
 		case !w.choice().Takes(rel):
 			w.f.filtered++
@@ -55,9 +56,6 @@ func (w *walker) objects() error {
 	}
 	return nil
 }
-
-// hidden reports whether an element of a name begins with a dot.
-func hidden(rel string) bool { return rel[0] == '.' || strings.Contains(rel, "/.") }
 
 // version returns a hash of the ETag, or the time if there is no ETag, for use as a modification
 // time.

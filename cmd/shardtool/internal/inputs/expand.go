@@ -1,14 +1,17 @@
 package inputs
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
@@ -17,8 +20,8 @@ const maxExpanded = 1 << 20
 
 // Expand expands a pattern on the local disk: first braces, as in train-{000000..000099}.tar or
 // {train,val}.tar, then globs, in which ** crosses folders. A name without a glob is returned
-// whether the file exists or not. A glob returns the files that match, without folders, sorted, and
-// must match at least one.
+// whether the file exists or not. A glob returns the files that match, without folders and those
+// that globs.Passes leaves out, sorted, and must match at least one.
 func Expand(pattern string) ([]string, error) {
 	words, err := Braces(pattern)
 	if err != nil {
@@ -36,6 +39,18 @@ func Expand(pattern string) ([]string, error) {
 		}
 		if len(found) == 0 {
 			return nil, fmt.Errorf("source: nothing is named like %q: check the path%w", w, plain.Silent(fs.ErrNotExist))
+		}
+		base := w[:strings.LastIndexByte(w[:strings.IndexAny(w, "*?[")], '/')+1]
+		passed := ""
+		found = slices.DeleteFunc(found, func(name string) bool {
+			pass := globs.Passes(strings.TrimPrefix(w, base), strings.TrimPrefix(filepath.ToSlash(name), base))
+			if pass {
+				passed = cmp.Or(passed, name)
+			}
+			return pass
+		})
+		if len(found) == 0 {
+			return nil, fmt.Errorf("source: %q matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", w, passed, plain.Silent(fs.ErrNotExist))
 		}
 		slices.Sort(found)
 		if paths = append(paths, found...); len(paths) > maxExpanded {

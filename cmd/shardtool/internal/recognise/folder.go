@@ -39,6 +39,8 @@ type Options struct {
 	Files bool
 	// Rows reports that rows name the other files, so that these are of no kind.
 	Rows bool
+	// Splits reports that files of several splits may be one data set.
+	Splits bool
 }
 
 // Answer is what a folder contains.
@@ -73,6 +75,17 @@ func (e *MixedError) Error() string {
 	return fmt.Sprintf("it contains %s, such as %s, beside %s, such as %s", e.One, e.OneName, e.Other, e.OtherName)
 }
 
+// ApartError: the names of all files of rows leave them out.
+type ApartError struct {
+	Kind *Kind
+	Name string
+}
+
+// Error implements error.
+func (e *ApartError) Error() string {
+	return fmt.Sprintf("the names of all its %s, such as %s, or of their folders, begin with an underscore, as those of unfinished files do, and are left out", e.Kind.Many, e.Name)
+}
+
 // Bounds of what is examined.
 const (
 	mostFiles   = 64 // whose bytes are read
@@ -90,7 +103,8 @@ type listing struct {
 	samples map[string][]string
 	others  map[string]int
 	first   string // of the others
-	under   string // one of a kind that is underscored
+	apart   string // a file of a kind that Apart leaves out
+	splits  Splits // folders of splits
 	markers map[string][]string
 	as      map[string]string
 	seen    map[string]*Kind // by their bytes
@@ -107,7 +121,23 @@ func Folder(ctx context.Context, place Place, opt Options) (*Answer, error) {
 	if err := l.list(ctx, l.ofName); err != nil {
 		return nil, err
 	}
-	if opt.As != nil {
+	a, err := l.answer(ctx)
+	if err != nil || opt.Splits {
+		return a, err
+	}
+	splits := l.splits
+	if a.Kind != nil {
+		splits = SplitsOf(a.Names)
+	}
+	if len(splits) > 1 {
+		return nil, &SplitsError{Splits: splits}
+	}
+	return a, nil
+}
+
+// answer finds what the listed files are.
+func (l *listing) answer(ctx context.Context) (*Answer, error) {
+	if l.opt.As != nil {
 		return l.forced(ctx)
 	}
 	if a, err := l.layout(ctx); a != nil || err != nil {
@@ -124,8 +154,7 @@ func Folder(ctx context.Context, place Place, opt Options) (*Answer, error) {
 
 // wanted reports whether a file is taken.
 func (o *Options) wanted(name string) bool {
-	hidden := name[0] == '.' || strings.Contains(name, "/.")
-	return !strings.HasSuffix(name, "/") && (!hidden || o.Choice.TakesHidden(name)) && o.Choice.Takes(name)
+	return !strings.HasSuffix(name, "/") && (!globs.Hidden(name) || o.Choice.TakesHidden(name)) && o.Choice.Takes(name)
 }
 
 // each calls f with the files that are taken.
@@ -143,7 +172,7 @@ func (l *listing) each(ctx context.Context, f func(name string)) error {
 
 // list sorts the files by their kinds, which of returns. It may be called again with another of.
 func (l *listing) list(ctx context.Context, of func(name string) *Kind) error {
-	l.kinds, l.others, l.first = map[*Kind][]string{}, map[string]int{}, ""
+	l.kinds, l.others, l.first, l.splits = map[*Kind][]string{}, map[string]int{}, "", Splits{}
 	for name, err := range l.place.Names(ctx) {
 		if err != nil {
 			return err
@@ -152,12 +181,22 @@ func (l *listing) list(ctx context.Context, of func(name string) *Kind) error {
 		if !l.opt.wanted(name) {
 			continue
 		}
+		l.splits.folder(name)
+		if l.opt.apart(name) {
+			if k := OfName(name); k != nil && !k.field && (l.apart == "" || compare(name, l.apart) < 0) {
+				l.apart = name
+			}
+			continue
+		}
 		ext := extension(name)
 		insert(l.samples, ext, name, ofExtension)
 		if k := of(name); k != nil {
 			l.kinds[k] = append(l.kinds[k], name)
-		} else {
-			l.other(name, ext)
+			continue
+		}
+		l.others[ext]++
+		if l.first == "" || compare(name, l.first) < 0 {
+			l.first = name
 		}
 	}
 	for _, names := range l.kinds {
@@ -166,24 +205,7 @@ func (l *listing) list(ctx context.Context, of func(name string) *Kind) error {
 	return ctx.Err()
 }
 
-// other counts a file of no kind.
-func (l *listing) other(name, ext string) {
-	if underscored(name) {
-		if k := OfName(name); k != nil && !k.field {
-			l.under = name
-		}
-		return
-	}
-	l.others[ext]++
-	if l.first == "" || compare(name, l.first) < 0 {
-		l.first = name
-	}
-}
-
 func (l *listing) ofName(name string) *Kind {
-	if underscored(name) {
-		return nil
-	}
 	k := OfName(name)
 	if k == Tokens && l.opt.As == Arrays && extension(name) == ".npy" {
 		return Arrays
@@ -194,8 +216,8 @@ func (l *listing) ofName(name string) *Kind {
 	return k
 }
 
-// underscored reports whether writers of tables hide a file, as they do _SUCCESS.
-func underscored(name string) bool { return name[0] == '_' || strings.Contains(name, "/_") }
+// apart reports whether a file of rows is left out by its name, which no glob of Include spells.
+func (o *Options) apart(name string) bool { return globs.Apart(name) && !o.Choice.TakesApart(name) }
 
 // extension returns the extension of a name, empty for names without one.
 func extension(name string) string {
@@ -395,8 +417,11 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	}
 	switch len(kinds) {
 	case 0:
-		if l.under != "" {
-			return nil, &MixedError{OfName(l.under).Many, "other files", l.under, l.first, ""}
+		if l.apart != "" && l.first == "" {
+			return nil, &ApartError{OfName(l.apart), l.apart}
+		}
+		if l.apart != "" {
+			return nil, &MixedError{OfName(l.apart).Many, "other files", l.apart, l.first, ""}
 		}
 		if l.others[".bin"] > 0 && len(l.others) == 1 && !slices.ContainsFunc(l.samples[".bin"], func(n string) bool { return !split(n) }) {
 			return &Answer{Kind: Tokens, Names: l.samples[".bin"], By: l.first}, nil
@@ -455,7 +480,7 @@ func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, b
 			a.Aside = slices.Insert(a.Aside, at, name)
 			a.Aside = a.Aside[:min(len(a.Aside), mostAside)]
 		}
-		if underscored(name) || beside(name) {
+		if l.opt.apart(name) || beside(name) {
 			return
 		}
 		if apart++; !slices.Contains(describing, extension(name)) || apart > 16+len(a.Names) {
@@ -472,7 +497,7 @@ func (l *listing) forced(ctx context.Context) (*Answer, error) {
 	a := &Answer{Kind: l.opt.As, Names: l.kinds[l.opt.As]}
 	if len(a.Names) == 0 {
 		err := l.each(ctx, func(name string) {
-			if !underscored(name) {
+			if !l.opt.apart(name) {
 				a.Names = append(a.Names, name)
 			}
 		})

@@ -124,6 +124,8 @@ var (
 	litdata = &Kind{ID: "litdata", One: "a LitData data set", Many: "LitData data sets", Help: page}
 	delta   = &Kind{ID: "delta", One: "a Delta table", Many: "Delta tables",
 		Help: "its Parquet files hold deleted rows too; " + table("deltalake", `deltalake.DeltaTable("FILE").to_pyarrow_table()`)}
+	hudi = &Kind{ID: "hudi", One: "a Hudi table", Many: "Hudi tables",
+		Help: "its Parquet files hold earlier versions of its rows too; in Python, read it with hudi and write it with shardtool.Writer.write_table"}
 	iceberg = &Kind{ID: "iceberg", One: "an Iceberg table", Many: "Iceberg tables",
 		Help: "its Parquet files hold deleted rows too; in Python, read it with pyiceberg and write it with shardtool.Writer.write_table"}
 	lance = &Kind{ID: "lance", One: "a Lance data set", Many: "Lance data sets",

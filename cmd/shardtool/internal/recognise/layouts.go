@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/mds"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
@@ -27,6 +28,7 @@ var layouts = []struct {
 }{
 	{delta, "_delta_log/", nil},
 	{lance, "_versions/", nil},
+	{hudi, ".hoodie/", nil},
 	{iceberg, "version-hint.text", nil},
 	{iceberg, ".metadata.json", []string{"table-uuid", "location"}},
 	{lmdb, "data.mdb", nil},
@@ -40,9 +42,12 @@ var layouts = []struct {
 	{coco, ".json", []string{"images", "annotations", "categories"}},
 }
 
-// mark keeps the names that layouts have.
+// mark keeps the names that layouts have. Those in folders that a table leaves out are of no table.
 func (l *listing) mark(name string) {
 	base := path.Base(name)
+	if dir := path.Dir(strings.TrimSuffix(name, "/")); globs.Hidden(dir+"/") && dir != "." || l.opt.apart(dir) {
+		return
+	}
 	if strings.HasSuffix(name, "/") {
 		base += "/"
 	} else if !l.opt.Choice.Takes(name) {
@@ -94,21 +99,13 @@ func (l *listing) layout(ctx context.Context) (*Answer, error) {
 	return nil, nil
 }
 
-// SplitsError: a folder of save_to_disk contains several data sets, which are the splits of one.
-type SplitsError struct{ Folders []string }
-
-// Error implements error.
-func (e *SplitsError) Error() string {
-	return "it contains the splits " + strings.Join(e.Folders, ", ") + " of save_to_disk"
-}
-
 // saved lists the files of a data set of save_to_disk in their order.
 func (l *listing) saved(ctx context.Context) (*Answer, error) {
 	states := l.markers[Arrow.ID+"state.json"]
 	if len(states) != 1 || len(l.markers[Arrow.ID+"dataset_dict.json"]) > 0 {
 		split := &SplitsError{}
 		for _, name := range states {
-			split.Folders = append(split.Folders, path.Dir(name))
+			split.Saved = append(split.Saved, path.Dir(name))
 		}
 		return nil, split
 	}
@@ -153,7 +150,7 @@ func (l *listing) shards(ctx context.Context) (*Answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		if path.Base(name) == mds.IndexName && l.opt.Choice.Takes(name) {
+		if path.Base(name) == mds.IndexName && l.opt.wanted(name) && !l.opt.apart(name) {
 			indexes = append(indexes, name)
 		}
 	}

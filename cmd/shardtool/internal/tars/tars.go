@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -187,7 +187,7 @@ func match(ctx context.Context, store objstore.Store, prefix, pattern, addr stri
 			return nil, addressf("source %s: not a glob; write one such as s3://bucket/prefix/*.tar", addr)
 		}
 		switch {
-		case !matches || strings.HasPrefix(path.Base(info.Name), "."):
+		case !matches || globs.Passes(pattern, info.Name):
 		case strings.HasSuffix(info.Name, format.TarSuffix):
 			names = append(names, info.Name)
 		case recognise.OfName(info.Name) == recognise.Tar:
