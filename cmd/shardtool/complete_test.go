@@ -2,13 +2,10 @@ package main
 
 import (
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -79,30 +76,4 @@ func tried(t *testing.T, cmd *cobra.Command, flag, value string) string {
 	var stderr strings.Builder
 	run(args, strings.NewReader(""), &stderr, &stderr)
 	return stderr.String()
-}
-
-// TestCompleteStalled: a server that takes requests and answers none does not hold up the shell.
-// Without a bound the requests are repeated for minutes.
-func TestCompleteStalled(t *testing.T) {
-	asked := make(chan struct{}, 100)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
-		<-r.Context().Done()
-	}))
-	defer server.Close()
-	done := make(chan struct{})
-	var stdout, stderr strings.Builder
-	go func() {
-		defer close(done)
-		run([]string{"__complete", "get", server.URL + "/out", "k"}, nil, &stdout, &stderr)
-	}()
-	<-asked
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("still waiting")
-	}
-	if stdout.String() != ":6\n" || stderr.String() != "" {
-		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
-	}
 }

@@ -26,8 +26,6 @@ func newGet() *cobra.Command {
 storage order, and the argument after DATASET is only a field.`,
 		Example: "  shardtool get out/ dog/7.jpg > 7.jpg\n  shardtool get out/ dog/7 | tar -t\n  shardtool get out/ --number 41 .json",
 		Args:    usageArgs(cobra.RangeArgs(1, 2)),
-
-		ValidArgsFunction: completeKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			byNumber := cmd.Flags().Changed("number")
 			if !byNumber && len(args) < 2 {
@@ -123,4 +121,10 @@ func getParts(ctx context.Context, ds *reader.Dataset, number uint64, field stri
 	}
 	_, err = w.Write(data)
 	return err
+}
+
+// hasField reports whether a name is a key with a field.
+func hasField(name string) bool {
+	key, _ := format.SplitName([]byte(name))
+	return len(key) < len(name)
 }

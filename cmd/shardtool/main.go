@@ -21,9 +21,6 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
-	if completing(args) {
-		stderr = quietly() // what is written to it appears in the middle of the line that the user types
-	}
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
