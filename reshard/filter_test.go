@@ -100,6 +100,7 @@ func TestFilters(t *testing.T) {
 		"n>=-3":         func(s *writer.Sample) bool { v := attr(s, "n"); return v != nil && v.Integer >= -3 },
 		"n<0.5":         func(s *writer.Sample) bool { v := attr(s, "n"); return v != nil && v.Integer <= 0 },
 		"x>12.25":       func(s *writer.Sample) bool { v := attr(s, "x"); return v != nil && v.Number > 12.25 },
+		"not x>12.25":   func(s *writer.Sample) bool { v := attr(s, "x"); return v != nil && !(v.Number > 12.25) },
 		"x=NaN":         func(*writer.Sample) bool { return false },
 		"n < 0 and not label = cat or x > 12.25": func(s *writer.Sample) bool {
 			n, label, x := attr(s, "n"), attr(s, "label"), attr(s, "x")

@@ -136,7 +136,7 @@ func (p *parser) condition(not bool) (node, error) {
 			return node{}, failure(p.text, p.at-len(wrong[op]), "there is no operator %s: write %s", wrong[op], op)
 		}
 		if p.symbol(op) {
-			c.Op = strings.Replace(op, "==", "=", 1)
+			c.Op, c.Unordered = strings.Replace(op, "==", "=", 1), op == "!="
 			if err := p.value(&c, false); err != nil {
 				return node{}, err
 			}

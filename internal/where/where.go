@@ -9,7 +9,9 @@
 // quotes it may be anything, and a quote is doubled. Names of columns may be in double quotes or
 // backquotes.
 //
-// A comparison with null is unknown, as in SQL, and so is its negation: neither holds.
+// A comparison with null is unknown, as in SQL, and so is its negation: neither holds. NaN, and what
+// cannot be compared with the value, differs from it and is neither less nor greater, as in IEEE
+// 754: of a comparison and its negation, one holds.
 package where
 
 import (
@@ -33,6 +35,9 @@ type Condition struct {
 	Word string
 	// Quoted reports whether Word was in quotes.
 	Quoted bool
+	// Unordered reports whether the condition holds for what has no order with Word, such as NaN: it
+	// is !=, or the negation of a comparison.
+	Unordered bool
 }
 
 // Nulls reports whether the condition tests for null.
@@ -48,10 +53,10 @@ func (c *Condition) Holds(null bool, order int, ordered bool) bool {
 		return !null
 	case null:
 		return false
-	case c.Op == "!=":
-		return !ordered || order != 0
 	case !ordered:
-		return false
+		return c.Unordered
+	case c.Op == "!=":
+		return order != 0
 	case c.Op == "=":
 		return order == 0
 	case c.Op == "<":
@@ -69,6 +74,7 @@ func (c *Condition) negate() {
 	c.Op = map[string]string{
 		"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "is null": "is not null", "is not null": "is null",
 	}[c.Op]
+	c.Unordered = !c.Unordered && !c.Nulls()
 }
 
 // Errorf is an error at the column of the condition.

@@ -3,6 +3,7 @@ package where
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -41,6 +42,7 @@ func TestConditions(t *testing.T) {
 		}
 		got := e.Conditions[0]
 		want.Text, want.At, want.WordAt = text, got.At, got.WordAt
+		want.Unordered = want.Op == "!="
 		if got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
@@ -58,7 +60,7 @@ func TestConditions(t *testing.T) {
 		{"=", false, 0, true, true}, {"=", false, 0, false, false}, {"!=", false, 0, false, true}, {"!=", false, 0, true, false}, {"<", false, -1, true, true},
 		{"<", false, -1, false, false}, {"<=", false, 0, true, true}, {">", false, 0, true, false}, {">=", false, 0, true, true}, {">=", false, -1, true, false},
 	} {
-		if got := (&Condition{Op: c.op}).Holds(c.null, c.order, c.ordered); got != c.want {
+		if got := (&Condition{Op: c.op, Unordered: c.op == "!="}).Holds(c.null, c.order, c.ordered); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -110,7 +112,7 @@ func TestErrors(t *testing.T) {
 // tree is an expression by hand: 3-valued logic, where nil is unknown.
 type tree struct {
 	text string
-	eval func(row map[string]*int) *bool
+	eval func(row map[string]*float64) *bool
 }
 
 func truth(b bool) *bool { return &b }
@@ -138,15 +140,15 @@ func randomTree(rnd *rand.Rand, depth int) tree {
 		a, b := randomTree(rnd, depth-1), randomTree(rnd, depth-1)
 		switch rnd.IntN(3) {
 		case 0:
-			return tree{"not (" + a.text + ")", func(r map[string]*int) *bool { return not(a.eval(r)) }}
+			return tree{"not (" + a.text + ")", func(r map[string]*float64) *bool { return not(a.eval(r)) }}
 		case 1:
-			return tree{"(" + a.text + ") AND(" + b.text + ")", func(r map[string]*int) *bool { return both(a.eval(r), b.eval(r)) }}
+			return tree{"(" + a.text + ") AND(" + b.text + ")", func(r map[string]*float64) *bool { return both(a.eval(r), b.eval(r)) }}
 		}
-		return tree{"(" + a.text + " or " + b.text + ")", func(r map[string]*int) *bool { return not(both(not(a.eval(r)), not(b.eval(r)))) }}
+		return tree{"(" + a.text + " or " + b.text + ")", func(r map[string]*float64) *bool { return not(both(not(a.eval(r)), not(b.eval(r)))) }}
 	}
-	col, v, w := string(rune('a'+rnd.IntN(3))), rnd.IntN(4), rnd.IntN(4)
-	of := func(f func(x int) bool) func(map[string]*int) *bool {
-		return func(r map[string]*int) *bool {
+	col, v, w := string(rune('a'+rnd.IntN(3))), float64(rnd.IntN(4)), float64(rnd.IntN(4))
+	of := func(f func(x float64) bool) func(map[string]*float64) *bool { // Go compares NaN as IEEE 754 says
+		return func(r map[string]*float64) *bool {
 			if r[col] == nil {
 				return nil
 			}
@@ -155,33 +157,37 @@ func randomTree(rnd *rand.Rand, depth int) tree {
 	}
 	switch rnd.IntN(8) {
 	case 0:
-		return tree{col + " is null", func(r map[string]*int) *bool { return truth(r[col] == nil) }}
+		return tree{col + " is null", func(r map[string]*float64) *bool { return truth(r[col] == nil) }}
 	case 1:
-		return tree{"not " + col + " is not null", func(r map[string]*int) *bool { return truth(r[col] == nil) }}
+		return tree{"not " + col + " is not null", func(r map[string]*float64) *bool { return truth(r[col] == nil) }}
 	case 2:
-		return tree{fmt.Sprintf("%s in (%d,%d)", col, v, w), of(func(x int) bool { return x == v || x == w })}
+		return tree{fmt.Sprintf("%s in (%v,%v)", col, v, w), of(func(x float64) bool { return x == v || x == w })}
 	case 3:
-		return tree{fmt.Sprintf("%s not in (%d, %d)", col, v, w), of(func(x int) bool { return x != v && x != w })}
+		return tree{fmt.Sprintf("%s not in (%v, %v)", col, v, w), of(func(x float64) bool { return x != v && x != w })}
 	case 4:
-		return tree{fmt.Sprintf("%s between %d and %d", col, v, w), of(func(x int) bool { return v <= x && x <= w })}
+		return tree{fmt.Sprintf("%s between %v and %v", col, v, w), of(func(x float64) bool { return v <= x && x <= w })}
 	case 5:
-		return tree{fmt.Sprintf("%s not between %d and %d", col, v, w), of(func(x int) bool { return x < v || x > w })}
+		return tree{fmt.Sprintf("%s not between %v and %v", col, v, w), of(func(x float64) bool { return !(v <= x && x <= w) })}
 	case 6:
-		return tree{fmt.Sprintf("%s == %d", col, v), of(func(x int) bool { return x == v })}
+		return tree{fmt.Sprintf("%s == %v", col, v), of(func(x float64) bool { return x == v })}
 	}
-	return tree{fmt.Sprintf("%s<%d", col, v), of(func(x int) bool { return x < v })}
+	return tree{fmt.Sprintf("%s<%v", col, v), of(func(x float64) bool { return x < v })}
 }
 
 // TestMeaning compares expressions with three-valued logic by hand, row by row and for many rows at
-// once, and through All.
+// once, and through All, with values that are null or NaN.
 func TestMeaning(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var rows []map[string]*int
+	var rows []map[string]*float64
 	for range 200 {
-		row := map[string]*int{}
+		row := map[string]*float64{}
 		for _, col := range []string{"a", "b", "c"} {
-			if v := rnd.IntN(5); v < 4 {
+			v := float64(rnd.IntN(6))
+			if v == 4 {
+				v = math.NaN()
+			}
+			if v != 5 {
 				row[col] = &v
 			}
 		}
@@ -191,18 +197,20 @@ func TestMeaning(t *testing.T) {
 		x, y := randomTree(rnd, 4), randomTree(rnd, 2)
 		texts, eval := []string{x.text}, x.eval
 		if rnd.IntN(4) == 0 {
-			texts, eval = append(texts, y.text), func(r map[string]*int) *bool { return both(x.eval(r), y.eval(r)) }
+			texts, eval = append(texts, y.text), func(r map[string]*float64) *bool { return both(x.eval(r), y.eval(r)) }
 		}
 		e, err := ParseAll(texts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		holds := func(row map[string]*int, k int) bool {
+		holds := func(row map[string]*float64, k int) bool {
 			c, n := &e.Conditions[k], row[e.Conditions[k].Column]
 			if n == nil || c.Nulls() {
 				return c.Holds(n == nil, 0, false)
 			}
-			return c.Holds(false, *n-int(c.Word[0]-'0'), true)
+			with, _ := ParseNumber(c.Word)
+			order, ordered := with.CompareFloat(*n)
+			return c.Holds(false, order, ordered)
 		}
 		bits := e.Bits((len(rows)+63)/64, func(k int, into []uint64) {
 			for i, row := range rows {

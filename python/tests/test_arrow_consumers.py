@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import random
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Tuple
 
 import pytest
+from conftest import run
 
 import shardtool
 
@@ -74,3 +76,47 @@ def test_duckdb(typed: Path, tmp_path: Path) -> None:
     whole = pa.Table.from_batches(tables(typed))  # duckdb finds it by its name
     assert whole.num_rows == N and duckdb.sql("select text from whole where __key__ = '000000007'").fetchall() == [("é7",)]
     written(tmp_path / "out", duckdb.sql(f"select {', '.join(COLUMNS)} from whole order by __key__"))
+
+
+def expression(rnd: random.Random, depth: int) -> Tuple[str, str]:
+    """An expression of `where`, and as SQL. duckdb orders NaN above all numbers, so it is told where
+    IEEE 754 differs."""
+    if depth and rnd.random() < 0.7:
+        (a, sa), (b, sb) = expression(rnd, depth - 1), expression(rnd, depth - 1)
+        if rnd.random() < 0.4:
+            return f"not ({a})", f"not ({sa})"
+        word = rnd.choice(["and", "or"])
+        return f"({a}) {word} ({b})", f"({sa}) {word} ({sb})"
+    name, value, other = rnd.choice(["n", "x"]), rnd.choice([-1, 0, 2.5, 5]), rnd.choice([1, 5])
+    op = rnd.choice(["=", "!=", "<", "<=", ">", ">=", "in", "between", "is null", "is not null"])
+    word = rnd.choice(["", "not "])
+    if op in ("in", "between"):
+        text = f"{name} {word}{op} " + (f"({value}, {other})" if op == "in" else f"{value} and {other}")
+    else:
+        text = f"{name} {op}" + ("" if "null" in op else f" {value}")
+        if op in (">", ">=") and name == "x":
+            return text, f"({text} and not isnan({name}))"
+    return text, text
+
+
+def test_where_as_duckdb(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    parquet = importlib.import_module("pyarrow.parquet")
+    rnd = random.Random(7)
+    numbers = [None, -1, 0, 1, 2, 5, 7]
+    floats = [None, float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 2.5, 5.0, -1.0]
+    people = pa.table({"id": [f"k{i}" for i in range(N)], "n": pa.array([rnd.choice(numbers) for _ in range(N)], pa.int64()),
+                       "x": pa.array([rnd.choice(floats) for _ in range(N)], pa.float64())})  # fmt: skip
+    file = tmp_path / "people.parquet"
+    parquet.write_table(people, file, row_group_size=40)
+    run("pack", file, tmp_path / "out", "--key", "id", "--attr", "n=n", "--attr", "x=x", "--columns", "id")
+    for i in range(120):
+        where, sql = expression(rnd, 3)
+        want = sorted(key for (key,) in duckdb.sql(f"select id from people where {sql}").fetchall())
+        if not want:
+            continue
+        run("select", tmp_path / "out", "--where", where, "--name", f"v{i}")
+        assert sorted(run("ls", f"{tmp_path / 'out'}#v{i}").stdout.split()) == want, where
+        if i % 10 == 0:  # rows, whose groups have statistics
+            run("pack", file, tmp_path / f"rows{i}", "--key", "id", "--columns", "id", "--where", where)
+            assert sorted(run("ls", tmp_path / f"rows{i}").stdout.split()) == want, where

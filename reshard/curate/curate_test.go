@@ -103,17 +103,23 @@ func TestWhere(t *testing.T) {
 	all := people(3000)
 	d := packed(t, all)
 	for text, holds := range map[string]func(p *person) bool{
-		"lang = de":                    func(p *person) bool { return p.lang == "de" },
-		"lang != de":                   func(p *person) bool { return p.lang != "de" && p.lang != "" },
-		"lang > en":                    func(p *person) bool { return p.lang > "en" },
-		"lang is null":                 func(p *person) bool { return p.lang == "" },
-		"n is not null":                func(p *person) bool { return p.n != nil },
-		"n < -3":                       func(p *person) bool { return p.n != nil && *p.n < -3 },
-		"n >= 0.5":                     func(p *person) bool { return p.n != nil && *p.n > 0 },
-		"score between 10 and 20.5":    func(p *person) bool { return p.score != nil && *p.score >= 10 && *p.score <= 20.5 },
-		"score != 5":                   func(p *person) bool { return p.score != nil && *p.score != 5 },
-		"lang in (de, fr) and n > 50":  func(p *person) bool { return (p.lang == "de" || p.lang == "fr") && p.n != nil && *p.n > 50 },
-		"not (lang = de or n is null)": func(p *person) bool { return p.lang != "de" && p.lang != "" && p.n != nil },
+		"lang = de":                     func(p *person) bool { return p.lang == "de" },
+		"lang != de":                    func(p *person) bool { return p.lang != "de" && p.lang != "" },
+		"lang > en":                     func(p *person) bool { return p.lang > "en" },
+		"lang is null":                  func(p *person) bool { return p.lang == "" },
+		"n is not null":                 func(p *person) bool { return p.n != nil },
+		"n < -3":                        func(p *person) bool { return p.n != nil && *p.n < -3 },
+		"n >= 0.5":                      func(p *person) bool { return p.n != nil && *p.n > 0 },
+		"score between 10 and 20.5":     func(p *person) bool { return p.score != nil && *p.score >= 10 && *p.score <= 20.5 },
+		"score != 5":                    func(p *person) bool { return p.score != nil && *p.score != 5 },
+		"score > 5":                     func(p *person) bool { return p.score != nil && *p.score > 5 },
+		"not score > 5":                 func(p *person) bool { return p.score != nil && !(*p.score > 5) }, // NaN too
+		"score not between 5 and 50":    func(p *person) bool { return p.score != nil && !(*p.score >= 5 && *p.score <= 50) },
+		"not (score < 0 or score >= 0)": func(p *person) bool { return p.score != nil && *p.score != *p.score },
+		"score >= -inf":                 func(p *person) bool { return p.score != nil && *p.score == *p.score },
+		"not n > 5":                     func(p *person) bool { return p.n != nil && *p.n <= 5 },
+		"lang in (de, fr) and n > 50":   func(p *person) bool { return (p.lang == "de" || p.lang == "fr") && p.n != nil && *p.n > 50 },
+		"not (lang = de or n is null)":  func(p *person) bool { return p.lang != "de" && p.lang != "" && p.n != nil },
 		"lang not in (de,en) or score==7": func(p *person) bool {
 			return p.lang == "fr" || p.lang == "sv" || p.score != nil && *p.score == 7
 		},

@@ -96,6 +96,9 @@ func TestWhere(t *testing.T) {
 		{[]string{"score>=1"}, func(i int) bool { return i >= 10 }},
 		{[]string{"score!=0.3"}, func(i int) bool { return i != 3 }},
 		{[]string{"score<1"}, func(i int) bool { return i < 10 && i != 7 }},
+		{[]string{"not score<1"}, func(i int) bool { return i >= 10 || i == 7 }}, // NaN, which no statistics show
+		{[]string{"score not between 0 and 1"}, func(i int) bool { return i > 10 || i == 7 }},
+		{[]string{"not id<10"}, func(i int) bool { return i >= 10 }},
 		{[]string{"ok=true"}, func(i int) bool { return i%2 == 0 }},
 		{[]string{"ok!=true"}, func(i int) bool { return i%2 == 1 }},
 		{[]string{"day<1970-01-11"}, func(i int) bool { return i < 10 }},

@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -276,7 +277,12 @@ func (l *leafType) appendJSON(dst []byte, v value) []byte {
 		case math.IsInf(f, -1):
 			return append(dst, `"-Infinity"`...)
 		}
-		return l.appendText(dst, v)
+		from := len(dst)
+		dst = l.appendText(dst, v)
+		if !bytes.ContainsAny(dst[from:], ".e") { // a whole number, which would read back as an integer
+			dst = append(dst, ".0"...)
+		}
+		return dst
 	case classBinary, classBSON:
 		dst = append(dst, '"')
 		dst = base64.StdEncoding.AppendEncode(dst, v.b)

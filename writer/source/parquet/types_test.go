@@ -261,3 +261,23 @@ func TestNoTime(t *testing.T) {
 		})
 	}
 }
+
+// TestFloatsInJSON: a float in JSON has a point or an exponent, so that programs read all rows of a column as floats.
+func TestFloatsInJSON(t *testing.T) {
+	for _, c := range []struct {
+		physical pq.Type
+		values   any
+	}{
+		{pq.Types.Double, []float64{2, math.Copysign(0, -1), 0, 2.5, 1e300, -7, math.NaN(), math.Inf(-1)}},
+		{pq.Types.Float, []float32{2, float32(math.Copysign(0, -1)), 0, 2.5, 1e30, -7, float32(math.NaN()), float32(math.Inf(-1))}},
+	} {
+		box := schema.MustGroup(schema.NewGroupNode("box", pq.Repetitions.Required, schema.FieldList{leafNode("x", pq.Repetitions.Required, nil, c.physical, 0)}, -1))
+		got := read(t, write(t, table{fields: schema.FieldList{box}, groups: [][]data{{{values: c.values}}}}), parquet.Options{})
+		for i, want := range []string{"2.0", "-0.0", "0.0", "2.5", "1e+300", "-7.0", `"NaN"`, `"-Infinity"`} {
+			if c.physical == pq.Types.Float {
+				want = strings.Replace(want, "300", "30", 1)
+			}
+			sameFields(t, want, got[i].fields, map[string]string{"box.json": `{"x":` + want + `}`})
+		}
+	}
+}

@@ -133,7 +133,11 @@ func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) 
 		return false
 	}
 	switch l.scalar.class {
-	case classInteger, classUnsigned, classFloat, classDouble, classDate, classTimestamp, classText:
+	case classFloat, classDouble:
+		if f.Unordered { // statistics leave out NaN
+			return false
+		}
+	case classInteger, classUnsigned, classDate, classTimestamp, classText:
 	default: // the order of their statistics differs or is not specified
 		return false
 	}
