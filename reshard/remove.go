@@ -113,7 +113,7 @@ func (r *RemoveReport) follow(ctx context.Context, store objstore.Store, o Remov
 		if !o.DryRun {
 			res, err := writer.FollowBase(ctx, layer, store)
 			switch {
-			case errors.Is(err, writer.ErrNotLayer):
+			case errors.Is(err, writer.ErrNotLayer): // or not published: what publishes it takes the removal over
 				l.Error = err.Error()
 			case err != nil:
 				return fmt.Errorf("remove: the data set has changed, and its layer %v has not: repeat the command: %w", layer, err)

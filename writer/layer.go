@@ -80,6 +80,11 @@ func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt L
 	}
 	s.takes(src)
 	defer func() { _ = s.Close() }() // temporary files
+	release, err := s.hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	w, err := prepare(ctx, store, *s.pack, s, 0, 0)
 	if err != nil {
 		return nil, err
@@ -105,8 +110,7 @@ func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt L
 		return nil, err
 	}
 	s.report.Result = *res
-	// Samples that were removed between the last look at the base and the publication.
-	follows(ctx, store, base, s.pack.Log.Warn)
+	follows(ctx, store, base, s, s.pack.Log.Warn)
 	return s.report, nil
 }
 
@@ -133,12 +137,8 @@ func newLayerSource(ctx context.Context, store, base objstore.Store, opt *LayerO
 	if s.m.Base != nil {
 		return nil, fmt.Errorf("%w: %v is a layer itself: add to the data set that it belongs to", format.ErrMismatch, base)
 	}
-	number := uint64(0)
-	for i := range s.m.Shards {
-		s.at = append(s.at, number)
-		number += s.m.Shards[i].Samples
-	}
-	if s.at = append(s.at, number); number > math.MaxInt64/1024 || uint64(len(s.m.Shards)) > math.MaxUint32 {
+	s.layerBase = layerBaseOf(base, s.m)
+	if number := s.at[len(s.m.Shards)]; number > math.MaxInt64/1024 || uint64(len(s.m.Shards)) > math.MaxUint32 {
 		return nil, fmt.Errorf("%w: a base of %d samples in %d shards", format.ErrTooLarge, number, len(s.m.Shards))
 	}
 	s.base = &sections.Base{Replaces: slices.Compact(slices.Sorted(slices.Values(opt.Replaces)))}
@@ -234,6 +234,11 @@ func FollowBase(ctx context.Context, store, base objstore.Store) (*Result, error
 		of, err := openBase(ctx, base)
 		if err != nil {
 			return nil, err
+		}
+		if _, _, err := loadSummary(ctx, store); errors.Is(err, fs.ErrNotExist) {
+			if err := unpublished(ctx, store); err != nil {
+				return nil, fmt.Errorf("writer: layer %v: %w", store, err)
+			}
 		}
 		res, err := change(ctx, store, "", "remove", func(m *sections.Manifest) error {
 			if err := fitsBase(m, of); err != nil {

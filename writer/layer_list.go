@@ -1,10 +1,13 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -25,6 +28,8 @@ type LayerInfo struct {
 	// read at all.
 	Fits  bool   `json:"fits"`
 	Error string `json:"error,omitempty"`
+	// Unpublished reports that there is nothing but objects of runs that have not published.
+	Unpublished bool `json:"unpublished,omitempty"`
 	// Behind is how many samples are removed in the base and not in the layer, or the reverse where
 	// the layer could have them back.
 	Behind int `json:"behind"`
@@ -42,9 +47,22 @@ type LayerInfo struct {
 	Replaces   []string            `json:"replaces"`
 }
 
-// Layers returns the names of the layers in the folder of a data set, ascending.
+// Layers returns the names of the layers in the folder of a data set, ascending, also of those that
+// no run has published yet.
 func Layers(ctx context.Context, base objstore.Store) ([]string, error) {
+	folders, err := layerFolders(ctx, base)
 	found := []string{}
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		if name := strings.TrimPrefix(folder, names.LayerFolder); names.IsLabel(name) {
+			found = append(found, name)
+		}
+	}
+	return found, err
+}
+
+// layerFolders returns the folders below layers/ with objects of a Writer.
+func layerFolders(ctx context.Context, base objstore.Store) (map[string]bool, error) {
+	found := map[string]bool{}
 	for info, err := range base.List(ctx, names.LayerFolder) {
 		if errors.Is(err, objstore.ErrNoList) {
 			return found, nil
@@ -52,14 +70,40 @@ func Layers(ctx context.Context, base objstore.Store) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, ok := strings.CutSuffix(strings.TrimPrefix(info.Name, names.LayerFolder), "/"+format.ManifestName)
-		if ok && names.IsLabel(name) {
-			found = append(found, name)
+		if folder, name := path.Split(info.Name); folder != names.LayerFolder && (name == format.ManifestName || likeOurs(name)) {
+			found[strings.TrimSuffix(folder, "/")] = true
 		}
 	}
-	slices.Sort(found)
 	return found, nil
 }
+
+// unpublished returns an error that wraps ErrNotLayer where the store has objects of runs that have
+// not published, and nothing that is published.
+func unpublished(ctx context.Context, store objstore.Store) error {
+	all, err := listPresent(ctx, store, "")
+	if err != nil {
+		return err
+	}
+	n := 0
+	for name := range all {
+		if likeOurs(name) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &unpublishedError{n}
+}
+
+// unpublishedError is a layer of which there are only objects of runs that have not published.
+type unpublishedError struct{ objects int }
+
+func (e *unpublishedError) Error() string {
+	return fmt.Sprintf("it is not published: the run that makes it was killed or has not ended, and has put %d objects", e.objects)
+}
+
+func (e *unpublishedError) Unwrap() error { return ErrNotLayer }
 
 // InspectLayer describes a layer of a data set. What is wrong with the layer is in the result; the
 // error concerns the base, or a store that cannot be read.
@@ -73,9 +117,11 @@ func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, 
 	var now current
 	sum, err := now.read(ctx, store)
 	if err == nil && sum == nil {
-		err = fmt.Errorf("there is no layer: %w", fs.ErrNotExist)
+		err = cmp.Or(unpublished(ctx, store), fmt.Errorf("there is no layer: %w", fs.ErrNotExist))
 	}
 	if err != nil {
+		var not *unpublishedError
+		l.Unpublished = errors.As(err, &not)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -131,14 +177,16 @@ func madeFor(of *sections.Manifest, b *sections.Base) error {
 	return nil
 }
 
-// RemoveLayer deletes a layer: its manifest first, then all objects that a Writer put. Called again
-// after an interruption it deletes the rest. What is no layer is left alone; the error then wraps
-// ErrNotLayer, or fs.ErrNotExist where there is nothing.
-func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error) {
+// RemoveLayer deletes a layer of a data set: its manifest first, then all objects that a Writer put.
+// Called again after an interruption it deletes the rest; it also deletes what runs have put that
+// have not published. own reports that the layer is in the folder of its base, and so belongs to it
+// even if the base was packed again since. What is no layer, or a layer of another data set, is left
+// alone; the error then wraps ErrNotLayer, or fs.ErrNotExist where there is nothing.
+func RemoveLayer(ctx context.Context, store, base objstore.Store, own bool) (*PruneResult, error) {
 	var now current
 	sum, err := now.read(ctx, store)
-	if err == nil && sum != nil && now.manifest.Base == nil {
-		err = fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
+	if err == nil {
+		err = removable(ctx, store, base, now.manifest, own)
 	}
 	if err == nil && sum != nil {
 		err = store.Delete(ctx, format.ManifestName)
@@ -154,6 +202,64 @@ func RemoveLayer(ctx context.Context, store objstore.Store) (*PruneResult, error
 		return nil, fmt.Errorf("writer: layer %v: %w", store, err)
 	}
 	return res, nil
+}
+
+// removable returns an error that wraps ErrNotLayer unless a store has a layer of a data set, or what
+// is left of one, and nothing else that a Writer put. m is what is published there, or nil.
+func removable(ctx context.Context, store, base objstore.Store, m *sections.Manifest, own bool) error {
+	of, err := openBase(ctx, base)
+	if err != nil {
+		return fmt.Errorf("%v: %w", base, err)
+	}
+	fits := func(m *sections.Manifest) error {
+		switch {
+		case m.Base == nil:
+			return fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
+		case own:
+			return nil
+		}
+		return madeFor(of, m.Base)
+	}
+	if m != nil {
+		return fits(m)
+	}
+	all, err := listPresent(ctx, store, "")
+	if err != nil {
+		return err
+	}
+	b := layerBaseOf(base, of)
+	for _, name := range all.names() {
+		if !likeOurs(name) || names.IsView(name) {
+			continue
+		}
+		wrote, err := written(ctx, store, all[name])
+		if err != nil {
+			return err
+		}
+		if !wrote { // it stays in any case
+			continue
+		}
+		var is error
+		switch {
+		case names.IsTables(name) || partObjects.MatchString(name):
+			m, err := loadManifest(ctx, store, name)
+			if err != nil {
+				return err
+			}
+			is = fits(m)
+		case names.IsKeys(name), names.IsSkipped(name):
+			is = ErrNotLayer
+		default:
+			if is, err = b.owns(ctx, store, name, own); err != nil {
+				return err
+			}
+		}
+		if is != nil {
+			return fmt.Errorf("%w: nothing is published there, and %s is of no layer of %v: nothing was deleted; `shardtool prune` deletes what a pack left",
+				ErrNotLayer, name, base)
+		}
+	}
+	return nil
 }
 
 // CheckLayer compares the indexes of a layer with its base's: blocks, and the keys of all

@@ -137,6 +137,7 @@ func (s *partSet) settles(base objstore.Store) (cutter, error) {
 	shards, number := 0, uint64(0)
 	if m := s.prior.manifest; m != nil && s.common["mode"] == ModeAppend.String() {
 		shards, number = len(m.Shards), sections.SumSamples(m.Shards)
+		l.first = shards
 	}
 	for _, m := range s.parts {
 		for _, n := range m.Purged {
@@ -150,8 +151,12 @@ func (s *partSet) settles(base objstore.Store) (cutter, error) {
 	return l, nil
 }
 
-// follows takes over what was removed from the base since a layer was published.
-func follows(ctx context.Context, store, base objstore.Store, warn func(string, ...any)) {
+// follows ends the publication of a layer: it deletes what settle replaced, and takes over what was
+// removed from the base between the last look at it and the publication.
+func follows(ctx context.Context, store, base objstore.Store, of cutter, warn func(string, ...any)) {
+	if err := of.settled(ctx, store); err != nil && !errors.Is(err, context.Canceled) {
+		warn("the layer is published; deleting its shards that have samples purged from the base meanwhile failed: purge the base again", "error", err)
+	}
 	if _, err := FollowBase(ctx, store, base); err != nil && !errors.Is(err, context.Canceled) {
 		warn("the layer is published; taking over what was removed from its base meanwhile failed", "error", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"slices"
 	"sort"
@@ -37,8 +38,12 @@ type cutter interface {
 	// options are for PackPart, and describe completes the manifest of a part.
 	options() Options
 	describe(m *sections.Manifest)
-	// settle completes the manifest before it is published.
-	settle(ctx context.Context, m *sections.Manifest) error
+	// settle completes the manifest before it is published, and settled deletes what it replaced once
+	// the manifest is.
+	settle(ctx context.Context, m *sections.Manifest, puts *puts) error
+	settled(ctx context.Context, store objstore.Store) error
+	// hold locks what the source reads, see hold, and reads it again.
+	hold(ctx context.Context) (release func(), err error)
 }
 
 // layerBase is the data set that a layer is written for, as it was when the run began.
@@ -48,6 +53,16 @@ type layerBase struct {
 	base  *sections.Base
 	first int      // shards that the layer covers before this run
 	at    []uint64 // the number of the first sample of each shard, and the number of all samples
+}
+
+func layerBaseOf(store objstore.Store, m *sections.Manifest) *layerBase {
+	b, number := &layerBase{store: store, m: m}, uint64(0)
+	for i := range m.Shards {
+		b.at = append(b.at, number)
+		number += m.Shards[i].Samples
+	}
+	b.at = append(b.at, number)
+	return b
 }
 
 func openBase(ctx context.Context, store objstore.Store) (*sections.Manifest, error) {
@@ -130,6 +145,8 @@ type layerSource struct {
 	ahead  []aheadRow
 	ended  bool
 	purged []uint64 // samples that have nothing because they were removed from the base
+	// replaced are objects of shards that settle rewrote.
+	replaced []string
 
 	shard int // the current one
 	open  *openLayerShard
@@ -392,11 +409,14 @@ func (s *layerSource) ordered(ctx context.Context) error {
 
 // begin prepares the current shard.
 func (s *layerSource) begin(ctx context.Context) error {
-	base := &s.m.Shards[s.shard]
 	ix, err := s.index(ctx, s.shard)
+	if errors.Is(err, fs.ErrNotExist) && s.refresh(ctx) == nil { // a purge deleted it
+		ix, err = s.index(ctx, s.shard)
+	}
 	if err != nil {
 		return err
 	}
+	base := &s.m.Shards[s.shard]
 	if s.reader != nil {
 		if err := s.ordered(ctx); err != nil {
 			return err
@@ -578,38 +598,6 @@ func (s *layerSource) ends() (block, shard bool) {
 		s.shard, s.open = s.shard+1, nil
 	}
 	return block, shard
-}
-
-// adopts notes which samples have nothing in a shard that an earlier run put, because they were
-// removed then.
-func (s *layerSource) adopts(ctx context.Context, ix *sections.ShardIndex) error {
-	base, err := s.index(ctx, s.shard)
-	if err != nil {
-		return err
-	}
-	first := s.at[s.shard]
-	for i, key := range ix.Keys.All() {
-		if n := first + uint64(i); key != base.Keys.At(i) || gone(s.m.Purged, n) {
-			s.purged = append(s.purged, n)
-		}
-	}
-	return nil
-}
-
-// settle implements cutter: the base may have got or lost samples since the run began.
-func (s *layerSource) settle(ctx context.Context, m *sections.Manifest) error {
-	now, err := openBase(ctx, s.store)
-	if err != nil {
-		return err
-	}
-	covered := int(s.base.Shards)
-	if len(now.Shards) < covered || sections.BaseOf(now, covered, nil).Digest != s.base.Digest {
-		return fmt.Errorf("%w: the base %v was packed again meanwhile, and this layer is not one of it: nothing was published", ErrLost, s.store)
-	}
-	m.Base = s.base
-	m.Purged = union(m.Purged, s.purged)
-	m.Removed = union(union(m.Removed, m.Purged), sections.Within(now.Removed, 0, s.base.Samples))
-	return nil
 }
 
 // Cursor implements Source: the number of the shard of the next sample. After a part it has the

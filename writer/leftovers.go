@@ -3,8 +3,6 @@ package writer
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -34,7 +32,7 @@ func Leftovers(ctx context.Context, store objstore.Store, name string) ([]string
 			delete(all, object)
 		}
 	}
-	return slices.Sorted(maps.Keys(all)), nil
+	return all.names(), nil
 }
 
 // discardLeftovers deletes what Leftovers returns, for a pack that overwrites and does not resume.

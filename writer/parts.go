@@ -52,6 +52,11 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	}
 	if of, ok := src.(cutter); ok {
 		opt = of.options()
+		release, err := of.hold(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 	}
 	opt.Resume = true
 	w, err := prepare(ctx, store, opt, src, part, parts)

@@ -76,7 +76,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	}
 	res, err := w.publish(ctx)
 	if err == nil && w.input.cuts != nil {
-		follows(ctx, store, opt.Base, slog.New(slog.DiscardHandler).Warn)
+		follows(ctx, store, opt.Base, w.input.cuts, slog.New(slog.DiscardHandler).Warn)
 	}
 	return res, err
 }

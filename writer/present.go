@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/shardtool/shardtool/internal/sections"
@@ -13,6 +15,9 @@ import (
 
 // present has the objects of a store, by name.
 type present map[string]objstore.Info
+
+// names returns the names, ascending.
+func (all present) names() []string { return slices.Sorted(maps.Keys(all)) }
 
 func listPresent(ctx context.Context, store objstore.Store, prefix string) (present, error) {
 	all := present{}

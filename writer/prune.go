@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -212,7 +210,7 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.all)) {
+	for _, name := range s.all.names() {
 		info := s.all[name]
 		if !likeOurs(name) || s.keep[name] {
 			continue

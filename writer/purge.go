@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -59,6 +61,11 @@ type PurgeReport struct {
 	// how many purged samples have keys that nothing in the store tells any more.
 	Searched []string `json:"generations_searched"`
 	Unknown  int      `json:"unknown_keys"`
+	// NotSearched is what may hold bytes of purged samples and was not searched: objects of packs that
+	// have not published, because they were killed or still run; shards of layers that have not
+	// published and cannot be told apart; folders below layers/ that are none of PurgeOptions.Layers;
+	// and programs that write into the same place now, as far as the store knows.
+	NotSearched []string `json:"not_searched"`
 	// NamesLeft are places that may still name purged samples, their classes or labels.
 	NamesLeft []NameLeft `json:"names_left"`
 	// Deleted are the objects that PurgeOptions.Generations deleted, or would delete.
@@ -74,6 +81,9 @@ type PurgedLayer struct {
 	Layer string `json:"layer"`
 	// Error says why the layer was left alone: it is not one of this data set.
 	Error string `json:"error,omitempty"`
+	// Unpublished reports that no run has published the layer. The receipt then has what its runs
+	// have put: Holding are those of its objects that hold bytes of samples purged from the data set.
+	Unpublished bool `json:"unpublished,omitempty"`
 	// Receipt is nil where there is an Error.
 	Receipt *PurgeReport `json:"receipt"`
 }
@@ -115,7 +125,13 @@ func purgedObject(s *sections.ShardInfo) PurgedObject {
 // ErrForeign. A purge that was interrupted left the current generation as it was, and the next one
 // finishes it. Where another program publishes meanwhile, Purge continues with the new generation.
 func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
+	if err := opt.idle(ctx, store); err != nil {
+		return nil, err
+	}
 	report, err := purgeOne(ctx, store, opt)
+	if err == nil {
+		err = report.folders(ctx, store, opt.Layers)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +145,60 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 	return report, nil
 }
 
+// idle refuses to begin a purge of generations beside programs that it would wait for at its end,
+// when its receipt is due.
+func (o PurgeOptions) idle(ctx context.Context, store objstore.Store) error {
+	if !o.Generations || o.DryRun {
+		return nil
+	}
+	for _, s := range append([]objstore.Store{store}, o.Layers...) {
+		busy, err := busy(ctx, s, "purge of generations")
+		if err == nil && busy != nil {
+			err = busy
+		}
+		if err != nil {
+			return fmt.Errorf("writer: nothing was changed, because another program writes in the same place: purge when it has ended, "+
+				"or without the generations: %w", err)
+		}
+	}
+	return nil
+}
+
+// busy returns the error that names the programs that hold the lock of a store, nil if there are none
+// or the store has no lock.
+func busy(ctx context.Context, store objstore.Store, who string) (holders, err error) {
+	exclude := objstore.TraitsOf(store).Exclude
+	if exclude == nil {
+		return nil, nil
+	}
+	release, err := exclude(ctx, who)
+	switch {
+	case errors.Is(err, objstore.ErrBusy):
+		return err, nil
+	case errors.Is(err, objstore.ErrReadOnly), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	release()
+	return nil, nil
+}
+
+// folders adds the folders below layers/ that are none of the layers to what was not searched.
+func (r *PurgeReport) folders(ctx context.Context, store objstore.Store, layers []objstore.Store) error {
+	known := map[string]bool{}
+	for _, l := range layers {
+		known[strings.TrimSuffix(l.String(), "/")] = true
+	}
+	all, err := layerFolders(ctx, store)
+	for _, folder := range slices.Sorted(maps.Keys(all)) {
+		if !known[strings.TrimSuffix(store.String(), "/")+"/"+folder] {
+			r.NotSearched = append(r.NotSearched, folder+"/")
+		}
+	}
+	return err
+}
+
 // layer purges a layer of a data set.
 func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l PurgedLayer, err error) {
 	l.Layer = store.String()
@@ -136,7 +206,11 @@ func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l 
 	if err != nil {
 		return l, err
 	}
-	if !info.Fits {
+	switch l.Unpublished = info.Unpublished; {
+	case l.Unpublished:
+		l.Receipt = newReport(o.DryRun)
+		return l, o.leftovers(ctx, store, base, l.Receipt)
+	case !info.Fits:
 		l.Error = info.Error
 		return l, nil
 	}
@@ -147,8 +221,58 @@ func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l 
 	}
 	o.Layers, o.Progress = nil, nil
 	o.ClearAttributes = slices.DeleteFunc(slices.Clone(o.ClearAttributes), func(a string) bool { return !slices.Contains(info.Attributes, a) })
-	l.Receipt, err = purgeOne(ctx, store, o)
-	return l, err
+	if l.Receipt, err = purgeOne(ctx, store, o); err != nil {
+		return l, err
+	}
+	l.Receipt.NotSearched = slices.DeleteFunc(l.Receipt.NotSearched, likeOurs) // leftovers finds out
+	return l, o.leftovers(ctx, store, base, l.Receipt)
+}
+
+// leftovers searches what runs of a layer have put that have not published, and deletes what holds
+// bytes of samples purged from the base.
+func (o PurgeOptions) leftovers(ctx context.Context, store, base objstore.Store, report *PurgeReport) error {
+	of, err := openBase(ctx, base)
+	if err != nil {
+		return err
+	}
+	var now current
+	if _, err := now.read(ctx, store); err != nil {
+		return err
+	}
+	purged := of.Purged
+	if o.DryRun {
+		purged = of.Removed
+	}
+	delete := o.Generations && !o.DryRun
+	if exclude := objstore.TraitsOf(store).Exclude; delete && exclude != nil {
+		release, err := exclude(ctx, "purge of a layer")
+		if err != nil {
+			return fmt.Errorf("objects of a run that has not published were not deleted, because a program writes in the same place: purge again when it has ended: %w", err)
+		}
+		defer release()
+	}
+	left, err := layerBaseOf(base, of).leftoversOf(ctx, store, now.manifest, purged)
+	if err != nil {
+		return err
+	}
+	report.NotSearched = append(report.NotSearched, left.unknown...)
+	switch {
+	case o.Generations:
+		report.Deleted = append(report.Deleted, left.holds...)
+	default:
+		report.Holding = append(report.Holding, left.holds...)
+	}
+	for i := 0; delete && i < len(left.holds); i++ {
+		if err := store.Delete(ctx, left.holds[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newReport(dry bool) *PurgeReport {
+	return &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{}, NotSearched: []string{},
+		NamesLeft: []NameLeft{}, Deleted: []string{}, DryRun: dry, Layers: []PurgedLayer{}}
 }
 
 // purgeOne is Purge without layers.
@@ -156,7 +280,7 @@ func purgeOne(ctx context.Context, store objstore.Store, opt PurgeOptions) (*Pur
 	opt.Log, opt.Memory = cmp.Or(opt.Log, slog.New(slog.DiscardHandler)), cmp.Or(opt.Memory, 1<<30)
 	tables := ""
 	for {
-		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{}, NamesLeft: []NameLeft{}, Deleted: []string{}, DryRun: opt.DryRun, Layers: []PurgedLayer{}}}
+		p := &purge{opt: opt, report: newReport(opt.DryRun)}
 		err := p.run(ctx, store)
 		if p.revision != nil {
 			err = overtaken(ctx, store, p.prior.info, err)
@@ -350,6 +474,14 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 			defer release()
 			locked = true
 		}
+	} else if !p.opt.DryRun {
+		holders, err := busy(ctx, store, "purge")
+		if err != nil {
+			return fmt.Errorf("writer: the purge is published: %w", err)
+		}
+		if holders != nil {
+			p.report.NotSearched = append(p.report.NotSearched, holders.Error())
+		}
 	}
 	sum, tag, err := loadSummary(ctx, store)
 	if err != nil {
@@ -367,6 +499,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
 	}
 	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans, h.archives)...)
+	p.report.NotSearched = append(p.report.NotSearched, h.unfinished...)
 	p.report.Searched, p.report.Unknown = append(p.report.Searched, h.searched...), h.unknown
 	if p.report.NamesLeft, err = namesLeft(ctx, store, sum.Tables); err != nil {
 		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))

@@ -35,9 +35,11 @@ type holding struct {
 	// orphans are objects that no generation names since an interrupted purge deleted its tables;
 	// keyedOrphans hold samples with the keys of purged ones.
 	orphans, keyedOrphans []string
-	locked                bool // no pack runs
-	dry                   bool // the current generation would be an earlier one
-	unread                bool // there are damaged tables, which may name any object
+	// unfinished are shards and parts of packs that may still be published.
+	unfinished []string
+	locked     bool // no pack runs
+	dry        bool // the current generation would be an earlier one
+	unread     bool // there are damaged tables, which may name any object
 }
 
 // find reads the tables of all generations and parts in the store.
@@ -140,7 +142,10 @@ func (h *holding) findOrphans(ctx context.Context, all present) (others []string
 		}
 	}
 	s := &survey{current: h.all[h.current].Generation}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	for _, name := range all.names() {
+		if s.packOf(name) != "" && !named[name] {
+			h.unfinished = append(h.unfinished, name)
+		}
 		switch {
 		case named[name] || !likeOurs(name) || s.packOf(name) != "":
 			continue
@@ -281,10 +286,15 @@ func (h *holding) written(ctx context.Context, tables, orphans []string, keep ma
 func objectsOf(m *sections.Manifest) []string {
 	names := besides(&m.Totals)
 	for i := range m.Shards {
-		names = append(names, m.Shards[i].Name)
-		if m.Shards[i].Plain() {
-			names = append(names, m.Shards[i].IndexObject())
-		}
+		names = append(names, objectsOfShard(&m.Shards[i].ShardInfo)...)
 	}
 	return names
+}
+
+// objectsOfShard are the objects of a shard.
+func objectsOfShard(s *sections.ShardInfo) []string {
+	if s.Plain() {
+		return []string{s.Name, s.IndexObject()}
+	}
+	return []string{s.Name}
 }

@@ -26,6 +26,7 @@ type rewriting struct {
 	purged     []uint64 // numbers of samples that were purged before
 	attributes []string // to clear
 	memory     int64    // for a block
+	cursors    bool     // the notes of the source have no names, and stay
 }
 
 // rewrite makes a shard without the content of some of its samples. Blocks without such samples are
@@ -353,7 +354,9 @@ func (r *rewrite) finish() (*sections.ShardEntry, error) {
 	content := r.hashes[1].Sum()
 	ix.Rows, ix.Meta = r.rows, maps.Clone(ix.Meta)
 	for _, note := range []string{"source", "cursor_start", "cursor_end"} { // of no use any more, and may hold names
-		delete(ix.Meta, note)
+		if !r.of.cursors {
+			delete(ix.Meta, note)
+		}
 	}
 	ix.Meta["content"], ix.Meta["packed"], ix.Meta["purged"] = content.String(), r.was.Hash.String(), fmt.Sprint(len(r.clear))
 	e, err := r.out.finish(ix, content, r.was.Plain())

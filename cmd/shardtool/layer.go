@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -262,6 +263,10 @@ func printLayers(out io.Writer, base objstore.Store, list []*writer.LayerInfo) {
 		fmt.Fprintf(out, "%s has no layers\n", base)
 	}
 	for _, l := range list {
+		if l.Unpublished {
+			fmt.Fprintf(out, "%s: %s; `shardtool layer add --resume` continues, `shardtool layer remove` deletes them\n", shown(cmp.Or(l.Name, l.Layer)), l.Error)
+			continue
+		}
 		if !l.Fits {
 			fmt.Fprintf(out, "%s: does not fit: %s\n", shown(cmp.Or(l.Name, l.Layer)), l.Error)
 			continue
@@ -290,15 +295,20 @@ func newLayerRemove() *cobra.Command {
 		Use:   "remove DATASET NAME|ADDRESS",
 		Short: "Delete a layer",
 		Long: `Delete a layer of DATASET: its manifest first, so that no reader opens it from then on, then its objects. Readers that have it open fail
-at the next object that they read. If the command is interrupted, the same command deletes the rest. DATASET is not written.`,
+at the next object that they read. If the command is interrupted, the same command deletes the rest. It also deletes what a killed
+` + "`layer add`" + ` has left. A folder with anything but a layer of DATASET is left alone. DATASET is not written.`,
 		Example: "  shardtool layer remove photos/ captions",
 		Args:    usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			base, err := wholeDataset(cmd.Context(), "layer remove", args[0])
+			if err != nil {
+				return err
+			}
 			store, err := layerStore(cmd.Context(), "layer remove", args[0], args[1])
 			if err != nil {
 				return err
 			}
-			res, err := writer.RemoveLayer(cmd.Context(), store)
+			res, err := writer.RemoveLayer(cmd.Context(), store, base, names.IsLabel(args[1]))
 			if err != nil {
 				return err
 			}

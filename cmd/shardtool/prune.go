@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -17,7 +20,8 @@ func newPrune() *cobra.Command {
 		Use:   "prune DATASET",
 		Short: "Delete objects that no kept generation names",
 		Long: `Delete objects that no kept generation names: objects of older generations, leftovers of unfinished packs, and views
-without a name. Views that have a name stay.
+without a name. Views that have a name stay. Layers in layers/ that no run has published are leftovers too; prune a
+published layer by its own address.
 
 Only objects whose content shows that shardtool wrote them under that name are deleted; others are listed as left.
 
@@ -44,6 +48,9 @@ A pack that loses objects to a prune fails, and names them.`,
 				opt.Grace = -1 // no grace; for the library 0 is the default
 			}
 			res, err := writer.Prune(cmd.Context(), store, opt)
+			if err == nil && len(res.Kept) > 0 {
+				err = pruneLayers(cmd.Context(), args[0], store, opt, res)
+			}
 			if err != nil {
 				return err
 			}
@@ -61,6 +68,37 @@ A pack that loses objects to a prune fails, and names them.`,
 	cmd.Flags().DurationVar(&opt.Grace, "grace", writer.DefaultGrace, "spare leftovers younger than this, and the packs they belong to (0s: spare nothing)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
+}
+
+// pruneLayers prunes the layers in the folder of a data set that no run has published, and adds what
+// it did to the result. A layer that a program writes now is left alone.
+func pruneLayers(ctx context.Context, dataset string, base objstore.Store, opt writer.PruneOptions, res *writer.PruneResult) error {
+	found, err := inspectLayers(ctx, "prune", dataset, base, nil)
+	for _, l := range found {
+		if !l.Unpublished {
+			continue
+		}
+		store, err := layerStore(ctx, "prune", dataset, l.Name)
+		if err != nil {
+			return err
+		}
+		r, err := writer.Prune(ctx, store, opt)
+		if errors.Is(err, objstore.ErrBusy) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		in := func(all []objstore.Info) []objstore.Info {
+			for i := range all {
+				all[i].Name = names.Layer(l.Name) + "/" + all[i].Name
+			}
+			return all
+		}
+		res.Objects, res.Young, res.Left = append(res.Objects, in(r.Objects)...), append(res.Young, in(r.Young)...), append(res.Left, in(r.Left)...)
+		res.Bytes += r.Bytes
+	}
+	return err
 }
 
 func sumSizes(objects []objstore.Info) (n uint64) {

@@ -77,11 +77,36 @@ func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 			fmt.Fprintf(w, "layer %s was left alone: %s\n", shown(l.Layer), l.Error)
 			continue
 		}
+		if l.Unpublished {
+			fmt.Fprintf(w, "layer %s is not published:\n", shown(l.Layer))
+			printLeftovers(w, l.Receipt)
+			continue
+		}
 		fmt.Fprintf(w, "layer %s:\n", shown(l.Layer))
 		printPurged(w, l.Receipt, generations)
 	}
 	if len(r.Layers) > 0 {
 		fmt.Fprint(w, layersNote)
+	}
+}
+
+// printLeftovers prints what was found of a layer that no run has published.
+func printLeftovers(w io.Writer, r *writer.PurgeReport) {
+	deleted := "deleted"
+	if r.DryRun {
+		deleted = "would delete"
+	}
+	for _, name := range r.Deleted {
+		fmt.Fprintf(w, "%s %s\n", deleted, name)
+	}
+	for _, name := range r.NotSearched {
+		fmt.Fprintf(w, "not searched: %s\n", shown(name))
+	}
+	if n := len(r.Holding); n > 0 {
+		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "object"), strings.Join(r.Holding, ", "))
+	}
+	if len(r.Deleted)+len(r.NotSearched)+len(r.Holding) == 0 {
+		fmt.Fprintln(w, "none of its objects has the bytes of purged samples")
 	}
 }
 
@@ -106,6 +131,9 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 	fmt.Fprintf(w, "%s %s in %s; generation %d (%s), %s\n", did, plural(len(r.Samples), "sample"), plural(len(r.Shards), "shard"), r.Generation, r.Tables, r.Digest)
 	for _, left := range r.NamesLeft {
 		fmt.Fprintf(w, "left: %s, which may name purged samples, their classes or labels\n", shown(strings.TrimSpace(left.Object+" "+left.Member)))
+	}
+	for _, name := range r.NotSearched {
+		fmt.Fprintf(w, "not searched: %s\n", shown(name))
 	}
 	if n := len(r.Searched); n > 0 {
 		fmt.Fprintf(w, "%s with other shards searched by key: %s; the same content under another key is not found there\n", plural(n, "generation"), strings.Join(r.Searched, ", "))

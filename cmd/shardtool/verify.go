@@ -96,6 +96,8 @@ func (f *verifyFlags) compareLayers(ctx context.Context, arg string, base objsto
 	}
 	for _, l := range found {
 		switch {
+		case l.Unpublished:
+			report.Notes = append(report.Notes, fmt.Sprintf("layer %s: %s", l.Name, l.Error))
 		case !l.Fits:
 			report.Notes = append(report.Notes, fmt.Sprintf("layer %s does not fit: %s", l.Name, l.Error))
 		case l.Behind > 0:

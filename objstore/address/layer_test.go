@@ -2,6 +2,8 @@ package address
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -21,5 +23,34 @@ func TestLayer(t *testing.T) {
 		if got, err := Layer("out", bad); !errors.Is(err, ErrLayer) {
 			t.Errorf("%q: %q, %v", bad, got, err)
 		}
+	}
+}
+
+// TestLayerLinked: the folder of a layer is a link, or layers/ is.
+func TestLayerLinked(t *testing.T) {
+	dir := t.TempDir()
+	victim, set := filepath.Join(dir, "victim"), filepath.Join(dir, "set")
+	for _, folder := range []string{filepath.Join(victim, "captions"), filepath.Join(set, "layers")} {
+		if err := os.MkdirAll(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(set, filepath.Join(dir, "latest")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Layer(filepath.Join(dir, "latest"), "captions"); err != nil {
+		t.Error(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(set, "layers", "captions")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Layer(set, "captions"); !errors.Is(err, ErrLayer) {
+		t.Errorf("a layer that is a link: %v", err)
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(set, "layers")), os.Symlink("../victim", filepath.Join(set, "layers"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Layer(set, "captions"); !errors.Is(err, ErrLayer) {
+		t.Errorf("layers/ is a link: %v", err)
 	}
 }
