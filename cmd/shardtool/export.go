@@ -37,7 +37,7 @@ func newExport() *cobra.Command {
   tar        each shard as a plain tar: tar, WebDataset, Hugging Face datasets
   dali       and an .idx file beside each, for NVIDIA DALI's fn.readers.webdataset. Names cannot have spaces
   wids       and wids.json beside them, for wids.ShardListDataset. Names have at most 100 bytes
-  energon    and .nv-meta beside them, for Megatron Energon. Each key occurs once
+  energon    with names that Megatron Energon reads; run "energon prepare" on them, which indexes them
   hf         Parquet files with types, and a card: for load_dataset(OUT) of Hugging Face datasets
   megatron   NAME.bin and NAME.idx with the tokens of one field: a sample is a document
   croissant  only croissant.json, which describes the shards that there are
@@ -121,6 +121,9 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"), plural(res.Samples, "sample"),
 			plural(len(res.Shards), "archive"), bytesText(uint64(res.Bytes)), foundText(res.Found), took.Seconds())
+		if f.as == "energon" {
+			fmt.Fprintf(w, "next: energon prepare --non-interactive --sample-type CrudeWebdataset --split-ratio 1,0,0 %s\n", to)
+		}
 	})
 }
 

@@ -1,12 +1,10 @@
 // Package export writes data sets in forms that other programs read: plain tar archives, with
-// indexes for NVIDIA DALI, wids or Megatron Energon, Parquet files for Hugging Face datasets, token
+// indexes for NVIDIA DALI or wids, Parquet files for Hugging Face datasets, token
 // files for Megatron, and a description in Croissant.
 //
 //	train-000000.tar            the members of a shard as they were packed, and an end of archive
 //	train-000000.idx            for DALI: the offset of each member's payload
 //	wids.json                   for wids: the archives with their samples and MD5
-//	train-000000.tar.idx        for Energon: the offset of each sample
-//	.nv-meta/                   for Energon: the archives, their splits, and an index of all members
 //	data/train-000000.parquet   for Hugging Face datasets: the samples of a shard as rows
 //	README.md                   for Hugging Face datasets: the card, with the features; also beside the
 //	                            shards of a plain data set that is exported to its own folder
@@ -53,7 +51,8 @@ const (
 	DALI Form = "dali"
 	// WIDS adds wids.json.
 	WIDS Form = "wids"
-	// The others need no name in programs: Form("hf").
+	// The others need no name in programs: Form("hf"). The archives of energon are for energon
+	// prepare, which writes the indexes that its own version reads.
 	energon   Form = "energon"
 	hf        Form = "hf"
 	megatron  Form = "megatron"
@@ -193,9 +192,9 @@ func (e *exporter) names(ctx context.Context) (err error) {
 			return err
 		}
 		gone := uint64(len(sections.Within(e.d.Info().Removed, first, first+info.Samples)))
-		if info.Foreign && (gone > 0 && e.o.Form == DALI || e.o.Form == energon) {
-			return fmt.Errorf("%s: %w: it is an archive of another tool, whose members %s finds only by reading it (energon prepare), or after samples were removed: "+
-				"pack the data set into another one and export that", info.Name, ErrForm, e.o.Form)
+		if info.Foreign && gone > 0 && e.o.Form == DALI {
+			return fmt.Errorf("%s: %w: it is an archive of another tool, and samples of it were removed, so the places of its members are not known: "+
+				"pack the data set into another one and export that", info.Name, ErrForm)
 		}
 		a := Archive{Name: name + format.TarSuffix, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil || e.o.Form.rows()}
 		switch e.o.Form {
@@ -271,8 +270,7 @@ func (e *exporter) shard(ctx context.Context, i int) error {
 		case DALI:
 			idx, err = daliIndex(ix)
 		case energon:
-			idx, err = energonIndex(ix)
-			idxName = a.Name + ".idx"
+			err = energonNames(ix)
 		default:
 			err = widsNames(ix)
 		}
@@ -309,8 +307,6 @@ func (e *exporter) finish(ctx context.Context) (err error) {
 		err = e.cardOfTars(ctx)
 	case WIDS:
 		err = e.putJSON(ctx, WIDSName, e.wids())
-	case energon:
-		err = e.energonMeta(ctx)
 	case hf:
 		err = e.put(ctx, cardName, e.card())
 	case megatron:

@@ -8,11 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -109,7 +106,7 @@ func TestFormsAgain(t *testing.T) {
 func TestFormsChanged(t *testing.T) {
 	samples, o := typed(60)
 	d := open(t, build(t, samples, o))
-	for form, name := range map[Form]string{hf: "data/train-000001.parquet", megatron: "train.idx", energon: ".nv-meta/index.sqlite", croissant: "croissant.json"} {
+	for form, name := range map[Form]string{hf: "data/train-000001.parquet", megatron: "train.idx", croissant: "croissant.json"} {
 		for _, change := range []func(p []byte) []byte{
 			func(p []byte) []byte { p[len(p)/2] ^= 1; return p },
 			func(p []byte) []byte { return p[:len(p)-1] },
@@ -389,148 +386,6 @@ func TestTokens(t *testing.T) {
 		if at*want.size != len(bin) {
 			t.Errorf("%s: %d bytes for %d tokens", descr, len(bin), at)
 		}
-	}
-}
-
-// TestEnergon: the index of Energon has all members, SQLite finds no fault in it, and offsets lead to
-// the samples also where some were removed.
-func TestEnergon(t *testing.T) {
-	programs.Need(t, "python3")
-	samples := some(9000)
-	for i := range samples {
-		samples[i].Key = strings.ReplaceAll(samples[i].Key, ".", "_")
-		if i%1000 == 500 {
-			samples[i].Key += strings.Repeat("/long", 700)
-		}
-		samples[i].Fields = samples[i].Fields[len(samples[i].Fields)-1:]
-		samples[i].Fields[0].Name = "txt"
-	}
-	o := packings["zstd"]
-	o.ShardSize = 400_000
-	store := build(t, samples, o)
-	removed := []uint64{0, 5, 6, 7, 8998, 8999}
-	d, err := reader.Open(t.Context(), store, reader.Options{Removed: removed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	to := mem.New()
-	if _, err := Run(t.Context(), d, to, Options{Form: energon, View: "0123456789abcdef"}); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for name, data := range objects(t, to) {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const program = `
-import json, sqlite3, struct, sys, tarfile
-root = sys.argv[1]
-db = sqlite3.connect("file:%s/.nv-meta/index.sqlite?mode=ro&immutable=1" % root, uri=True)
-assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)], db.execute("PRAGMA integrity_check").fetchall()
-counts = json.load(open(root + "/.nv-meta/.info.json"))["shard_counts"]
-n = 0
-for number, (name, count) in enumerate(counts.items()):
-    offsets = [at for at, in struct.iter_unpack("<Q", open("%s/%s.idx" % (root, name), "rb").read())]
-    assert len(offsets) == count + 1
-    with tarfile.open(root + "/" + name, "r:") as t:
-        for i, m in enumerate(t):
-            assert m.offset == offsets[i], (name, i, m.offset, offsets[i])
-            key, part = m.name.rsplit(".", 1)
-            got = db.execute("SELECT tar_file_id, sample_index, byte_offset, byte_size FROM samples WHERE sample_key = ?", (key,)).fetchall()
-            assert got == [(number, i, m.offset, offsets[i + 1] - m.offset)], (got, key[:80])
-            got = db.execute("SELECT part_name, content_byte_offset, content_byte_size FROM sample_parts WHERE tar_file_id = ? AND sample_index = ?", (number, i)).fetchall()
-            assert got == [(part, m.offset_data, m.size)], got
-            n += 1
-        assert i + 1 == count and t.offset == offsets[-1]
-assert db.execute("SELECT COUNT(*), SUM(byte_size) > 0 FROM samples").fetchall() == [(n, 1)]
-print(n)
-`
-	text, err := exec.CommandContext(t.Context(), "python3", "-c", program, dir).CombinedOutput()
-	if err != nil || strings.TrimSpace(string(text)) != "8994" {
-		t.Errorf("%v: %s", err, text)
-	}
-	for name, want := range map[string]string{
-		"split.yaml":   "split_parts:\n  train:\n  - \"train-000000.tar\"\n",
-		"dataset.yaml": "__class__: CrudeWebdataset\n",
-	} {
-		if got := string(get(t, to, ".nv-meta/"+name)); !strings.Contains(got, want) {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-	twice := open(t, build(t, []testset.Sample{{Key: "a", Fields: samples[0].Fields}, {Key: "b", Fields: samples[0].Fields}, {Key: "a", Fields: samples[0].Fields}}, testset.Options{NoKeys: true}))
-	if _, err := Run(t.Context(), twice, mem.New(), Options{Form: energon}); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), `two samples have the key "a"`) {
-		t.Error(err)
-	}
-}
-
-// TestLockPage: no tree and no long value has the page that SQLite never uses, wherever in a database it
-// is. The page of the byte 2^30 is too far for a test, so SQLite is told of another one.
-func TestLockPage(t *testing.T) {
-	programs.Need(t, "python3")
-	dir := t.TempDir()
-	whole := uint32(0)
-	for lock := uint32(2); lock <= max(whole, 2)+1; lock++ {
-		d, err := newDatabase()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d.lock != 262145 {
-			t.Errorf("the page is %d", d.lock)
-		}
-		d.lock = lock
-		table, index := d.tree(false), d.tree(true)
-		for row := range int64(24) {
-			text := fmt.Sprintf("%03d", row) + strings.Repeat("x", int(row%4)*4000)
-			table.add(row+1, text)
-			index.add(0, text, row+1)
-		}
-		if err := d.finish([]object{
-			{"table", "a", "a", table.finish(), "CREATE TABLE a (x TEXT)"},
-			{"index", "b", "a", index.finish(), "CREATE INDEX b ON a(x)"},
-		}); err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(d.reader())
-		if err == nil {
-			err = errors.Join(d.close(), os.WriteFile(filepath.Join(dir, fmt.Sprint(lock)), data, 0o644))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if whole == 0 {
-			whole = uint32(len(data) / pageSize)
-		}
-	}
-	const program = `
-import _sqlite3, ctypes, os, re, sqlite3, sys
-try:
-    control = ctypes.CDLL(_sqlite3.__file__).sqlite3_test_control
-except (AttributeError, OSError):
-    control = None  # SQLite was built without tests: it must then miss that page alone
-for name in sorted(os.listdir(sys.argv[1]), key=int):
-    path = os.path.join(sys.argv[1], name)
-    if control:
-        control(11, (int(name) - 1) * 4096)  # SQLITE_TESTCTRL_PENDING_BYTE
-    db = sqlite3.connect("file:%s?mode=ro&immutable=1" % path, uri=True)
-    faults = [fault for fault, in db.execute("PRAGMA integrity_check")]
-    unused = int(name) <= os.path.getsize(path) // 4096 and not control
-    assert re.fullmatch(r"(?s).*[Pp]age %s\b.*never used" % name if unused else "ok", "\n".join(faults)), (name, faults)
-    for i in range(24):
-        text = "%03d" % i + "x" * (i % 4 * 4000)
-        assert db.execute("SELECT x FROM a NOT INDEXED WHERE rowid = ?", (i + 1,)).fetchall() == [(text,)], (name, i)
-        assert db.execute("SELECT rowid FROM a INDEXED BY b WHERE x = ?", (text,)).fetchall() == [(i + 1,)], (name, i)
-    db.close()
-print(name)
-`
-	text, err := exec.CommandContext(t.Context(), "python3", "-c", program, dir).CombinedOutput()
-	if last := strings.TrimSpace(string(text)); err != nil || whole < 30 || last != fmt.Sprint(whole+1) {
-		t.Errorf("%v, %d pages: %s", err, whole, text)
 	}
 }
 

@@ -9,6 +9,8 @@ import datetime
 import decimal
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -236,6 +238,8 @@ def test_energon(tmp_path: Path) -> None:
     removed = [line["key"] for line in map(json.loads, run("cat", "--json", tmp_path / "out").stdout.splitlines())][:40:3]
     run("remove", tmp_path / "out", *removed)
     folder = export(tmp_path / "out", tmp_path / "tars", "energon")
+    prepare = ["prepare", "--non-interactive", "--sample-type", "CrudeWebdataset", "--split-ratio", "1,0,0", str(folder)]
+    subprocess.run([str(Path(sys.executable).with_name("energon")), *prepare], check=True, capture_output=True)
 
     class Task(energon.DefaultTaskEncoder):  # type: ignore[misc,name-defined]
         cookers = (energon.Cooker(energon.stateless(lambda sample: sample)),)
