@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/tarblock"
 )
@@ -253,4 +254,5 @@ func (s *blockSample) measure(l length, first []byte, size int64) error {
 type adopted struct {
 	entry sections.ShardEntry
 	index *sections.ShardIndex
+	fused fused.Watch // of an archive that was indexed
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/foreign"
@@ -106,6 +107,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 		a   *adopted
 		err error
 	}
+	var watch fused.Watch
 	var ahead []chan done // of the archives that were begun, in order
 	for len(names) > 0 || len(ahead) > 0 {
 		for len(names) > 0 && len(ahead) < 2*w.opt.Workers {
@@ -127,6 +129,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 		case d.a == nil:
 			continue
 		}
+		watch.Add(&d.a.fused)
 		for _, f := range d.a.index.Fields {
 			if err := format.CheckField(f); err != nil {
 				return format.InShard(d.a.entry.Name, err)
@@ -136,6 +139,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 			return err
 		}
 	}
+	w.warnFused(&watch)
 	return nil
 }
 
@@ -181,5 +185,15 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {
 		return nil, err
 	}
-	return &adopted{index: ix, entry: e}, nil
+	return &adopted{index: ix, entry: e, fused: in.Fused}, nil
+}
+
+// warnFused warns of archives in which the rule of the first dot fuses members.
+func (w *Writer) warnFused(of *fused.Watch) {
+	if of.Key != "" {
+		w.opt.Log.Warn("members that look like samples of their own: "+fused.Rule, "so", of.Example())
+	}
+	if of.Few() {
+		w.opt.Log.Warn("few samples for so many members: "+fused.Rule, "members", of.Files, "samples", of.Samples)
+	}
 }

@@ -93,7 +93,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	}
 	w.shard.number++
 	w.shard.cursor = ix.Meta["cursor_end"]
-	return w.shard.cursor, true, w.line.send(ctx, &block{adopt: &adopted{entry, ix}}, 0)
+	return w.shard.cursor, true, w.line.send(ctx, &block{adopt: &adopted{entry: entry, index: ix}}, 0)
 }
 
 // sameOrigin compares the provenance of a shard with this run.

@@ -115,6 +115,7 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 	stderr := cmd.ErrOrStderr()
 	quiet := f.pack.quiet
 	f.kind = found.kind.of.Many
+	f.pack.examine = true
 	f.pack.quiet = true // the report has what was found
 	src, size, err := found.open(ctx, &f.pack, stderr)
 	if err != nil {
@@ -225,15 +226,17 @@ var doctorAdvice = map[doctor.Kind]string{
 		"(--duplicate-keys keep allows it between shards)",
 	doctor.Empty:        "an empty file is rarely intended: fill it or leave it out",
 	doctor.FieldsDiffer: "a training step that expects one set of fields fails on the other: add what is missing, or pack apart",
-	doctor.Hidden:       "names that begin with a dot are left out; --include '.*' takes them",
-	doctor.MixesLittle:  "give more --shuffle-memory, or pack again with a smaller --block-size or with --pack-shuffle",
-	doctor.Name:         "rename it: it cannot be a key",
-	doctor.NoOrder:      "give a larger --shuffle-memory to the commands that shuffle, or pack again with a smaller --block-size",
-	doctor.Null:         "pack stops here; " + nullsHelp,
-	doctor.TinyShards:   "each object costs a request and a listing entry: pack again with a larger --shard-size",
-	doctor.Undecodable:  "training stops or skips here: repair the file or leave it out",
-	doctor.Unreadable:   "pack stops here; repair it, leave it out, or use --on-error skip",
-	doctor.UpperCase:    "WebDataset lower-cases fields, others do not: rename to lower case",
+	doctor.Fused: "they look like samples of their own: replace the dots before the extension, as in cat-0.jpg; " +
+		"pack refuses such folders, and --sample-rule first-dot packs them like that",
+	doctor.Hidden:      "names that begin with a dot are left out; --include '.*' takes them",
+	doctor.MixesLittle: "give more --shuffle-memory, or pack again with a smaller --block-size or with --pack-shuffle",
+	doctor.Name:        "rename it: it cannot be a key",
+	doctor.NoOrder:     "give a larger --shuffle-memory to the commands that shuffle, or pack again with a smaller --block-size",
+	doctor.Null:        "pack stops here; " + nullsHelp,
+	doctor.TinyShards:  "each object costs a request and a listing entry: pack again with a larger --shard-size",
+	doctor.Undecodable: "training stops or skips here: repair the file or leave it out",
+	doctor.Unreadable:  "pack stops here; repair it, leave it out, or use --on-error skip",
+	doctor.UpperCase:   "WebDataset lower-cases fields, others do not: rename to lower case",
 }
 
 // print prints the reports, and returns the exit code as an error. The report on the store is

@@ -54,11 +54,9 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
   shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'
   shardtool pack corpus.jsonl.zst out/ --key id --columns text
   zcat dump.json.gz | jq -c '.[]' | shardtool pack - out/ --stdin-format jsonl --key id
-  shardtool pack 'tokens-*.npy' out/ --pack-tokens 2048
   shardtool pack 'docs/*.parquet' out/ --key id --columns input_ids --attr 'tokens=len(input_ids.npy)'
   shardtool pack 'docs/*.parquet' out/ --pack-tokens 8192 --separator 50256 --tokens-field input_ids
   shardtool pack old/ new/ --shard-size 64MiB --layer captions
-  shardtool pack all/ train/ --share 0%..90%
   shardtool pack photos/ out/ --parts 8 --part 3`,
 		Args: usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },

@@ -39,6 +39,9 @@ type packFlags struct {
 
 	as        asFlag
 	allSplits bool
+	rule      string
+	firstDot  bool // given as the rule
+	examine   bool // for doctor, which reports what pack refuses
 }
 
 // addBlockSize adds --block-size, whose default is a rule.
@@ -77,6 +80,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
 	fl.BoolVar(&f.allSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
+	fl.StringVar(&f.rule, "sample-rule", "", "first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own")
 	titled(cmd, "Sources")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)
@@ -91,6 +95,9 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 		f.tokens.options(cmd), f.as.options(), f.rows.options(),
 	)
 	f.opt.Lengths = f.rows.lengths
+	if f.firstDot = f.rule == "first-dot"; err == nil && f.rule != "" && !f.firstDot {
+		err = usagef("--sample-rule %q: use first-dot", f.rule)
+	}
 	return err
 }
 

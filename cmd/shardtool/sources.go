@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -41,7 +43,11 @@ func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 	for _, in := range found.files {
 		plain = plain && strings.HasSuffix(strings.ToLower(cmp.Or(in.As, in.Name)), ".tar")
 	}
-	src, err := tar.New(ctx, found.files, tar.Options{MemberMemory: max(f.opt.Memory, 64<<20)})
+	opt := tar.Options{MemberMemory: max(f.opt.Memory, 64<<20)}
+	if !f.firstDot && !f.examine {
+		opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	}
+	src, err := tar.New(ctx, found.files, opt)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -91,5 +97,22 @@ func openFiles(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 		}
 		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack; %s", writer.ErrEmpty, strings.Join(found.srcs, ", "), why)}
 	}
+	if err := f.checkFused(stderr, found.srcs, &src.Fused); err != nil {
+		src.Close()
+		return nil, 0, err
+	}
 	return src, size, nil
+}
+
+// checkFused refuses folders in which the rule of the first dot fuses files that look like samples
+// of their own, and warns where there are few samples for so many files.
+func (f *packFlags) checkFused(stderr io.Writer, srcs []string, of *fused.Watch) error {
+	switch {
+	case f.firstDot || f.examine:
+	case of.Key != "":
+		return usagef("source %s: %s, because %s: rename them, such as the first to %s; or --sample-rule first-dot packs them like that", strings.Join(srcs, ", "), of.Example(), fused.Rule, of.Renamed())
+	case of.Few():
+		fmt.Fprintf(stderr, "shardtool: %s of %s: %s; look at some with `shardtool doctor`\n", plural(of.Samples, "sample"), plural(of.Files, "file"), fused.Rule)
+	}
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/extsort"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -56,6 +57,9 @@ type Files struct {
 	// Hidden and Filtered count what was left out: files and folders that begin with a dot, and
 	// files that did not match Include, or matched Exclude.
 	Hidden, Filtered int64
+	// Fused says how many files became samples, of all parts, and shows files that the rule of the
+	// first dot fused.
+	Fused fused.Watch
 }
 
 // fileSource reads the files.
@@ -64,6 +68,7 @@ type fileSource struct {
 	roots *roots
 
 	hidden, filtered int64 // left out
+	watch            fused.Watch
 
 	list    *extsort.Sorter
 	samples int64
@@ -111,7 +116,7 @@ func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 		f.Close()
 		return nil, err
 	}
-	return &Files{f, f.hidden, f.filtered}, nil
+	return &Files{f, f.hidden, f.filtered, f.watch}, nil
 }
 
 // listed is a record of the sorted list.
@@ -193,7 +198,9 @@ func (f *fileSource) survey(ctx context.Context) error {
 		f.bytes += l.size
 		if f.samples == 0 || l.key != prev.key || l.root != prev.root {
 			f.samples++
+			f.watch.Sample()
 		}
+		f.watch.File(l.key, l.field)
 		if class := classOf(l.key); class != "" {
 			seen[class] = true
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/objstore"
@@ -25,6 +26,7 @@ type Archive struct {
 	Content format.Hash // identity of its blocks
 	Samples int
 	End     int64 // offset of the end of the last block
+	Fused   fused.Watch
 }
 
 // Read reads an archive of that many bytes, readSize at a time. full reports whether a block of
@@ -223,6 +225,10 @@ func (t *foreignTar) endSample() error {
 			s.fields[j], s.fields[j-1] = s.fields[j-1], s.fields[j]
 			s.places[j], s.places[j-1] = s.places[j-1], s.places[j]
 		}
+	}
+	t.Fused.Sample()
+	for _, f := range s.fields {
+		t.Fused.File(s.key, f.Name)
 	}
 	if err := t.Index.AddForeign(s.key, s.fields, s.places); err != nil {
 		return err

@@ -20,10 +20,12 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -38,6 +40,9 @@ type Options struct {
 	// remote store, are read in place and do not count. A sample of a compressed archive that needs
 	// more is an error.
 	MemberMemory int64
+	// Log gets a warning where the rule of the first dot fuses members that look like samples of
+	// their own. By default it is discarded.
+	Log *slog.Logger
 }
 
 const (
@@ -66,6 +71,8 @@ type tarSource struct {
 	ahead   member   // the member read last
 	held    *member  // it, as the first member of the next sample; nil when it was taken
 	seen    *seenKeys
+	watch   fused.Watch
+	few     bool // warned of
 }
 
 // archive is one of the inputs.
@@ -91,6 +98,7 @@ type member struct {
 // stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	opt.MemberMemory = cmp.Or(opt.MemberMemory, defaultMemberMemory)
+	opt.Log = cmp.Or(opt.Log, slog.New(slog.DiscardHandler))
 	if opt.MemberMemory < 0 {
 		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
 	}
@@ -151,6 +159,10 @@ func (t *tarSource) Next(ctx context.Context) (writer.Sample, error) {
 			return writer.Sample{}, err
 		}
 		if t.at >= t.to {
+			if w := &t.watch; w.Few() && !t.few {
+				t.few = true
+				t.opt.Log.Warn("few samples for so many members: "+fused.Rule, "members", w.Files, "samples", w.Samples)
+			}
 			return writer.Sample{}, io.EOF
 		}
 		group, err := t.group(ctx)
@@ -221,8 +233,12 @@ func (t *tarSource) sample(group []member) (writer.Sample, error) {
 		return fail(first, fmt.Errorf("%w key: its members are not adjacent in the archive, or it occurs twice: sort the members by name, "+
 			"or rename one of the samples", format.ErrDuplicate))
 	}
+	t.watch.Sample()
 	for i := range group {
 		m := &group[i]
+		if t.watch.File(m.key, m.field) {
+			t.opt.Log.Warn("members that look like samples of their own: "+fused.Rule, "archive", a.Path, "so", t.watch.Example())
+		}
 		if len(t.open.refused) > 0 {
 			if err := t.open.refused[m.offset]; err != nil {
 				delete(t.open.refused, m.offset)

@@ -38,6 +38,7 @@ const (
 	DuplicateKey Kind = "duplicate-key"    // two samples have the same key
 	Empty        Kind = "empty"            // a field without bytes
 	FieldsDiffer Kind = "fields-differ"    // samples with other fields than most
+	Fused        Kind = "fused"            // files of one sample that look like samples of their own
 	Hidden       Kind = "hidden"           // files that were left out because their name begins with a dot
 	MixesLittle  Kind = "mixes-little"     // the default shuffle mixes the data set noticeably less than at random
 	Name         Kind = "name"             // a name that cannot be a key

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -68,8 +69,13 @@ func (e *examination) sample(ctx context.Context, s *writer.Sample) error {
 	}
 	e.key(s.Key, s.Origin)
 	var names []string
+	var watch fused.Watch
+	watch.Sample()
 	for _, f := range s.Fields {
 		names = append(names, f.Name)
+		if e.FileNames && watch.File(s.Key, f.Name) {
+			e.found(Fused, watch.Example())
+		}
 		data := f.Data
 		e.bytes += max(f.Size, int64(len(f.Data)))
 		if f.Payload != nil {
