@@ -79,7 +79,7 @@ def test_duckdb(typed: Path, tmp_path: Path) -> None:
 
 
 def expression(rnd: random.Random, depth: int) -> Tuple[str, str]:
-    """An expression of `where`, and as SQL. duckdb orders NaN above all numbers, so it is told where
+    """An expression of `where`, and as SQL. duckdb orders NaN above all numbers: it is told where
     IEEE 754 differs."""
     if depth and rnd.random() < 0.7:
         (a, sa), (b, sb) = expression(rnd, depth - 1), expression(rnd, depth - 1)

@@ -1,6 +1,6 @@
 """Writes the files here: one table in the formats of Arrow, and in Parquet to compare with.
 
-python -m pip install pyarrow numpy && python make.py
+python -m pip install pyarrow numpy polars && python make.py
 """
 
 import datetime
@@ -9,6 +9,7 @@ import os
 import random
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
@@ -84,3 +85,16 @@ with ipc.new_stream(f"{R}/small.arrows", small.schema, options=ipc.IpcWriteOptio
 both = pa.UnionArray.from_dense(pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [pa.array([1]), pa.array(["x"])])
 with ipc.new_file(f"{R}/union.arrow", pa.schema([("id", pa.string()), ("u", both.type)])) as w:
     w.write_batch(pa.record_batch([pa.array(["a", "b"]), both], names=["id", "u"]))
+views = pa.table({"x": pa.array(["a" * 40, "b"], pa.string_view())})
+with ipc.new_stream(f"{R}/views.arrows", views.schema, options=ipc.IpcWriteOptions(compression="zstd")) as w:
+    w.write_table(views)
+for name, column in (
+    ("decimal32", pa.array([decimal.Decimal("1.5"), decimal.Decimal("2.5")], pa.decimal32(5, 1))),
+    ("nothing", pa.array([[], []], pa.list_(pa.int64(), 0))),
+):
+    t = pa.table({"id": ["0", "1"], "x": column})
+    with ipc.new_file(f"{R}/{name}.arrow", t.schema) as w:
+        w.write_table(t)
+frame = polars.DataFrame({"id": ["a", "b", "c"], "n": [1, 2, 3], "x": [1.5, None, 2.0], "l": [[1, 2], [3], []]})
+frame.write_ipc(f"{R}/polars.arrow", compression="zstd")
+polars.DataFrame({"id": ["0", "1"], "x": polars.Series([1, 2], dtype=polars.Int128)}).write_ipc(f"{R}/int128.arrow")

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
@@ -88,6 +89,9 @@ func (s *Stack) whole(i int, head, size int64) error {
 
 // parse reads the header of an array that is to become a row.
 func parse(f *File) (field stacked.Field, head []byte, err error) {
+	if !bytes.HasPrefix(f.First, []byte(npy.Magic)) && path.Ext("."+f.Name) != ".npy" {
+		return field, nil, errors.New("it is not an .npy file: only arrays of numbers and truth values are stacked")
+	}
 	h, rest, err := npy.Read(f.First, f.Size)
 	switch {
 	case err != nil:

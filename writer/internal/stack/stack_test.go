@@ -116,6 +116,9 @@ func TestAnother(t *testing.T) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
+	if _, err := Learn([]File{file("t.txt", []byte("hello"))}); !errors.Is(err, ErrRow) || errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), "not an .npy file") {
+		t.Errorf("text: %v", err)
+	}
 	o, err := Learn([]File{file("x.npy", array("<f4", 8, 1, 2))})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -50,7 +51,7 @@ func (a *arrowReader) restart() (*arrow.Schema, error) {
 }
 
 func (a *arrowReader) explain(err error) error {
-	if errors.Is(err, ErrPageMemory) {
+	if errors.Is(err, format.ErrTooLarge) {
 		return err
 	}
 	var fault runtime.Error
@@ -124,6 +125,9 @@ func (a *arrowReader) Message() (*ipc.Message, error) {
 func (a *arrowReader) fetch(m message) (meta, body []byte, err error) {
 	if a.limit > 0 && m.meta+m.body > a.limit {
 		return nil, nil, fmt.Errorf("%w: %d bytes of records are stored together, more than the limit of %d", ErrPageMemory, m.body, a.limit)
+	}
+	if m.head != nil {
+		return m.head, nil, nil
 	}
 	a.buf = resize(a.buf, int(m.meta+m.body))
 	if err := a.read(m.off); err != nil {

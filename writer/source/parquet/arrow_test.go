@@ -191,6 +191,9 @@ func TestArrowRefused(t *testing.T) {
 	body := bytes.Clone(zstd)
 	frame := bytes.Index(body, []byte("\x28\xb5\x2f\xfd")) // a frame follows its decoded size
 	binary.LittleEndian.PutUint64(body[frame-8:], 1<<40)
+	views := arrowFile(t, "views.arrows")
+	count := bytes.Index(views, []byte("\x01\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00")) + 4 // a list of one number, of buffers
+	binary.LittleEndian.PutUint64(views[count:], 1<<33)
 	end := len(small) - 8
 	for want, content := range map[string][]byte{
 		"another schema begins":           append(bytes.Clone(small[:end]), small...),
@@ -203,6 +206,7 @@ func TestArrowRefused(t *testing.T) {
 		"which is not read":               arrowFile(t, "union.arrow"),
 		"state that they decode to 10995": body,
 		"it is cut off":                   {},
+		"state 8589934592 buffers":        views,
 	} {
 		src, err := arrowSource(t, content, false, parquet.Options{PageMemory: 8 << 20})
 		if err == nil {
@@ -219,6 +223,32 @@ func TestArrowRefused(t *testing.T) {
 	if got, bad, err := rows(src); len(got) != 2 || len(bad) > 0 || err != nil {
 		t.Error("without the union:", got, bad, err)
 	}
+}
+
+// TestArrowUnread: a type that the library does not know is named. The file is not damaged.
+func TestArrowUnread(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"decimal32.arrow": "decimals of 32 bits", "int128.arrow": "integers of 128 bits", "nothing.arrow": "lists of no elements"} {
+		_, err := arrowSource(t, arrowFile(t, name), false, parquet.Options{})
+		if err == nil || errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), `column "x" is of `+want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestPolars: files of polars have no length before their first schema. The footer has it, too.
+func TestPolars(t *testing.T) {
+	t.Parallel()
+	src, err := arrowSource(t, arrowFile(t, "polars.arrow"), true, parquet.Options{Key: "id"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, bad, err := rows(src)
+	if err != nil || len(bad) > 0 || len(got) != 3 {
+		t.Fatal(got, bad, err)
+	}
+	sameFields(t, got[1].key, got[1].fields, map[string]string{"n.txt": "2", "l.npy": numpy("<i8", "(1,)", int64(3))})
+	sameFields(t, got[2].key, got[2].fields, map[string]string{"n.txt": "3", "x.txt": "2", "l.npy": numpy("<i8", "(0,)")})
 }
 
 // TestArrowLabels: class names come from the description beside the files.

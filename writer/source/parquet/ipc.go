@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/flatbuffers/go"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/shardtool/shardtool/format"
 )
 
 // Messages of Arrow's IPC format, checked before the library decodes them: it trusts lengths, and
@@ -35,7 +37,8 @@ type message struct {
 	off        int64 // of its prefix
 	meta, body int64 // sizes; meta includes the prefix
 	kind       byte
-	rows       int64 // of records
+	rows       int64  // of records
+	head       []byte // the metadata, where they are not read from off
 }
 
 // ipcTable returns the root of a flat buffer.
@@ -92,11 +95,10 @@ func messages(r *readerAt, size int64) (list []message, err error) {
 
 // ipcList reads the metadata of messages, and with it what follows, because messages may be small.
 type ipcList struct {
-	r      *readerAt
-	size   int64
-	buf    []byte
-	from   int64
-	schema string
+	r    *readerAt
+	size int64
+	buf  []byte
+	from int64
 }
 
 // bytes returns n bytes at off, which are in the file, until the next call.
@@ -144,14 +146,16 @@ func (l *ipcList) message(off int64) (m message, err error) {
 	case !ok:
 		return m, corruptf("the message at byte %d has no header", off)
 	case m.kind == ipcSchema:
-		l.schema, err = ipcFields(&head)
-		return m, err
+		return m, ipcFields(&head)
 	case m.kind == ipcRecords:
 		if m.rows = head.GetInt64Slot(4, 0); m.rows < 0 || m.rows > math.MaxInt32 {
 			return m, corruptf("the message at byte %d states %d rows", off, m.rows)
 		}
 	case m.kind != ipcDictionary:
-		return m, corruptf("the message at byte %d is neither a schema, a dictionary nor records: it holds tensors, perhaps", off)
+		if m.kind == 4 || m.kind == 5 {
+			return m, fmt.Errorf("the message at byte %d holds a tensor, and only tables are read: save the tensor as .npy", off)
+		}
+		return m, corruptf("the message at byte %d is neither a schema, a dictionary nor records", off)
 	}
 	return m, nil
 }
@@ -166,7 +170,7 @@ func (l *ipcList) stream() (list []message, err error) {
 		case len(list) == 0 && m.kind != ipcSchema:
 			return nil, corruptf("it does not begin with a schema: it is not an Arrow stream")
 		case len(list) > 0 && m.kind == ipcSchema:
-			return nil, corruptf("another schema begins at byte %d: divide it into two files", off)
+			return nil, fmt.Errorf("another schema begins at byte %d: divide it into two files", off)
 		case m.meta == 0 && m.off != l.size:
 			return nil, corruptf("%d bytes follow the end of the stream: divide it into two files", l.size-m.off)
 		case m.meta == 0:
@@ -199,22 +203,31 @@ func (l *ipcList) file() ([]message, error) {
 	if !ok {
 		return nil, corruptf("its footer has no schema")
 	}
-	wanted, err := ipcFields(&schema)
-	if err != nil {
+	if err := ipcFields(&schema); err != nil {
 		return nil, err
 	}
-	first, err := l.message(8)
-	if err != nil {
-		return nil, err
-	}
-	if first.kind != ipcSchema || l.schema != wanted {
-		return nil, corruptf("its schema at byte 8 is not the one in its footer")
-	}
-	list := []message{first}
+	list := []message{{kind: ipcSchema, head: schemaMessage(footer.Bytes, schema.Pos, footer.GetInt16Slot(4, 0))}}
 	if list, err = l.blocks(list, &footer, 8, ipcDictionary); err != nil {
 		return nil, err
 	}
 	return l.blocks(list, &footer, 10, ipcRecords)
+}
+
+// schemaMessage makes metadata whose header is the schema at a place in a footer. The footer is what
+// readers of files go by: polars writes the schema before the records without its length.
+func schemaMessage(footer []byte, at flatbuffers.UOffsetT, version int16) []byte {
+	const size, table, header = 32, 16, 24 // of what precedes the footer, and where its table and the offset of the schema are
+	b := make([]byte, size, size+len(footer))
+	le := binary.LittleEndian
+	le.PutUint32(b, table)
+	for i, v := range []uint16{10, 12, 4, 6, 8} { // sizes of the list of slots and of the table; version, kind, header
+		le.PutUint16(b[4+2*i:], v)
+	}
+	le.PutUint32(b[table:], table-4) // back to the list of slots
+	le.PutUint16(b[table+4:], uint16(version))
+	b[table+6] = ipcSchema
+	le.PutUint32(b[header:], size-header+uint32(at))
+	return append(b, footer...)
 }
 
 // blocks appends the messages of one of the footer's lists.
@@ -236,53 +249,70 @@ func (l *ipcList) blocks(list []message, footer *flatbuffers.Table, slot flatbuf
 	return list, nil
 }
 
-// ipcFields describes the fields of a schema, and checks that they are few and not nested deeply.
-func ipcFields(schema *flatbuffers.Table) (string, error) {
+// ipcFields checks that the fields of a schema are few, not nested deeply, and of types that are read.
+func ipcFields(schema *flatbuffers.Table) error {
 	w := &ipcWalk{}
 	at, n := ipcVector(schema, 6)
-	err := w.fields(schema, at, n, 0)
+	err := w.fields(schema, at, n, nil)
 	if err == nil {
 		err = w.texts(schema, 8)
 	}
-	return w.text.String(), err
+	return err
 }
 
 type ipcWalk struct {
-	text   strings.Builder
 	count  int
 	length int
 }
 
-func (w *ipcWalk) fields(t *flatbuffers.Table, at flatbuffers.UOffsetT, n, depth int) error {
+func (w *ipcWalk) fields(t *flatbuffers.Table, at flatbuffers.UOffsetT, n int, above []string) error {
 	for range n {
 		f := flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(at)}
 		at += 4
-		if w.count++; w.count > maxFields || depth > maxDepth {
+		if w.count++; w.count > maxFields || len(above) > maxDepth {
 			return corruptf("its schema has more than %d fields, or %d below each other", maxFields, maxDepth)
 		}
 		name := ""
 		if o := flatbuffers.UOffsetT(f.Offset(4)); o != 0 {
 			name = string(f.ByteVector(o + f.Pos))
 		}
-		kind := f.GetByteSlot(8, 0)
-		fmt.Fprintf(&w.text, "%q %d", name, kind)
-		if typ, ok := ipcChild(&f, 10); ok && kind == 2 { // integers: their width and sign
-			fmt.Fprintf(&w.text, " %d %v", typ.GetInt32Slot(4, 0), typ.GetBoolSlot(6, false))
-		}
+		path := append(above[:len(above):len(above)], name)
 		if w.length += len(name); w.length > maxNames {
 			return corruptf("the names in its schema are longer than %d bytes", maxNames)
+		}
+		if what := unreadType(&f); what != "" {
+			return fmt.Errorf("column %.200q is of %s, which this version does not read: write the file without it, or with another type", strings.Join(path, "."), what)
 		}
 		if err := w.texts(&f, 16); err != nil {
 			return err
 		}
 		below, kids := ipcVector(&f, 14)
-		w.text.WriteByte('(')
-		if err := w.fields(&f, below, kids, depth+1); err != nil {
+		if err := w.fields(&f, below, kids, path); err != nil {
 			return err
 		}
-		w.text.WriteByte(')')
 	}
 	return nil
+}
+
+// unreadType names the type of a field if the library does not know it, and would take the file for
+// a damaged one.
+func unreadType(f *flatbuffers.Table) string {
+	const integer, decimal, fixedList, last = 2, 7, 16, 26
+	kind := f.GetByteSlot(8, 0)
+	typ, ok := ipcChild(f, 10)
+	switch {
+	case kind > last:
+		return fmt.Sprintf("type number %d", kind)
+	case !ok:
+		return ""
+	case kind == integer && typ.GetInt32Slot(4, 0) > 64:
+		return fmt.Sprintf("integers of %d bits", typ.GetInt32Slot(4, 0))
+	case kind == decimal && typ.GetInt32Slot(8, 128) < 128:
+		return fmt.Sprintf("decimals of %d bits", typ.GetInt32Slot(8, 128))
+	case kind == fixedList && typ.GetInt32Slot(4, 0) == 0:
+		return "lists of no elements"
+	}
+	return ""
 }
 
 // texts counts the lengths of the keys and values in a slot.
@@ -316,7 +346,17 @@ func decodedSize(meta, body []byte, kind byte) (total int64, err error) {
 	if c, ok := ipcChild(&batch, 10); ok {
 		packed = int(c.GetByteSlot(4, 0))
 	}
-	at, n := ipcVector(&batch, 8)
+	at, n := ipcVector(&batch, 12) // how many buffers the columns of views have, which the library allocates
+	views := int64(0)
+	_, most := ipcVector(&batch, 8)
+	for range n {
+		more := batch.GetInt64(at)
+		at += 8
+		if views += more; more < 0 || views < 0 || views > int64(most) {
+			return 0, corruptf("its columns state %d buffers of views, and the records have %d", more, most)
+		}
+	}
+	at, n = ipcVector(&batch, 8)
 	for range n {
 		off, length := batch.GetInt64(at), batch.GetInt64(at+8)
 		at += 16
@@ -356,7 +396,7 @@ func unpackedSize(b []byte, packed int) (int64, error) {
 			return 0, corruptf("a buffer does not decode: %w", err)
 		}
 		if head.WindowSize > maxIPCWindow {
-			return 0, corruptf("a buffer was compressed with a window above %d MiB", maxIPCWindow>>20)
+			return 0, fmt.Errorf("%w: a buffer was compressed with a window above %d MiB", format.ErrTooLarge, maxIPCWindow>>20)
 		}
 	}
 	return n, nil

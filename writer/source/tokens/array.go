@@ -170,7 +170,7 @@ func (a *array) cut(shape []int64, opt *Options) error {
 		a.row = shape[1:]
 		size, _ := sizeOf(a.row, 1)
 		if first > 0 && size == 0 {
-			return fmt.Errorf("%w: its %d rows are empty: the shape is %s", format.ErrCorrupt, first, shapeText(shape))
+			return fmt.Errorf("its %d rows are empty: there is nothing to store of an array of shape %s", first, shapeText(shape))
 		}
 		if first > 0 && opt.Length > 0 && size != opt.Length {
 			return writer.Optionf("length: %s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",

@@ -79,7 +79,7 @@ func rowsOf(h *npy.Header, have int64) (r rows, err error) {
 	size, ok := sizeOf(h.Shape[1:], int64(h.Size))
 	switch {
 	case h.Shape[0] > 0 && size == 0:
-		return r, fmt.Errorf("%w: its %d rows are empty: the shape is %s", format.ErrCorrupt, h.Shape[0], shapeText(h.Shape))
+		return r, fmt.Errorf("its %d rows are empty: there is nothing to store of an array of shape %s", h.Shape[0], shapeText(h.Shape))
 	case !ok || size > maxRow:
 		return r, fmt.Errorf("%w: rows of shape %s have more than %d bytes", format.ErrTooLarge, shapeText(h.Shape[1:]), int64(maxRow))
 	}
