@@ -280,5 +280,12 @@ def test_arguments(tmp_path: Path) -> None:
     for wrong in ({"workers": -1}, {"fn": 5}, {"rank": 0}, {"fields": {"x": "mp3"}}):
         with pytest.raises(ConfigError):
             optimize(**{"fn": samples, "inputs": [], "url": tmp_path, **wrong})  # type: ignore[arg-type]
+    none: Any = tmp_path.glob("*.json")
+    for inputs in ([], none, ()):
+        with pytest.raises(ConfigError, match="a glob that matches no file gives an empty list"):
+            optimize(samples, inputs, tmp_path / "out", workers=0)
+    for parts in (1, 3):
+        with pytest.raises(ConfigError, match="there are none"):
+            optimize(samples, iter(()), tmp_path / "out", parts=parts, part=0)
     with pytest.raises(ShardtoolError, match="no samples"):
-        optimize(samples, [], tmp_path / "out", workers=2)
+        optimize(lambda _: None, [1], tmp_path / "out", workers=0)

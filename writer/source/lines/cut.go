@@ -61,7 +61,7 @@ func (u *cutter) next(c *chunk) error {
 			}
 			if u.lo == len(u.buf) {
 				if u.comma == jsonList && u.list != listOver {
-					return u.unclosed()
+					return u.unclosed(u.at.row)
 				}
 				if u.shard != nil {
 					return u.shardEnd()
@@ -356,7 +356,7 @@ func (u *cutter) elements(c *chunk) (bool, error) {
 		pos = i
 	}
 	if u.eof && u.list != listOver && skipSpace(w, pos) == len(w) {
-		return false, u.unclosed()
+		return false, u.unclosed(at.row)
 	}
 	if pos == 0 && u.eof { // spaces
 		pos = len(w)
@@ -364,12 +364,15 @@ func (u *cutter) elements(c *chunk) (bool, error) {
 	return u.took(c, pos, at), nil
 }
 
-// unclosed is the error of a list without an end.
-func (u *cutter) unclosed() error {
+// unclosed is the error of a list without an end, after that many elements.
+func (u *cutter) unclosed(rows int64) error {
 	if u.list == listBefore {
 		return corruptf("it is empty: a .json file is one list of objects, or lines of them")
 	}
-	return corruptf("the list is not closed: the file is cut off after element %d", u.at.row-1)
+	if rows == 0 {
+		return corruptf("the list is not closed: the file is cut off before its first element")
+	}
+	return corruptf("the list is not closed: the file is cut off after element %d", rows-1)
 }
 
 // took moves the bytes before at, of which there are pos, to the chunk, or drops them if it has no

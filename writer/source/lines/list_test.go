@@ -59,7 +59,7 @@ func TestBadList(t *testing.T) {
 	}
 	for content, want := range map[string]string{
 		`[{"a":1},]`: "found where element 1 is expected", `[{"a":1} {"a":2}]`: "where a comma or ] is expected", `[]x`: "follows the end of the list",
-		`7`: "it begins with '7'", `["a]`: "is not closed", `[{]`: "is not closed", " \n": "it is empty", `[{"a":1}}`: "where a comma",
+		`7`: "it begins with '7'", `["a]`: "is not closed", `[{]`: "is not closed", " \n": "it is empty", `[`: "cut off before its first element", "\n[ \n": "cut off before its first element", `[{"a":1}`: "cut off after element 0", `[{"a":1}}`: "where a comma",
 	} {
 		_, err := some(t.Context(), open(t, Options{}, given(t, "x.json", content)), -1)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "x.json") {

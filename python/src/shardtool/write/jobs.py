@@ -25,6 +25,9 @@ from .rows import Rows, Run
 #: Seconds and bytes of the work that a process gets at a time.
 _SECONDS, _BYTES = 0.1, 4 << 20
 
+#: The error of a call without inputs.
+EMPTY = "inputs: there are none, and so no samples; a glob that matches no file gives an empty list: check the path"
+
 
 class _Table(NamedTuple):
     """An Arrow table as frames of columns, and the types of its fields."""
@@ -56,12 +59,15 @@ class Job(NamedTuple):
         """Writes the data set or the part ``rank``; ``first`` is the number of its first input."""
         with Writer(self.url, **self.options, rank=rank, world_size=parts) as w:
             if not w._done:
-                _write_all(w, self.fn, inputs, workers, (self.options["fields"], self.options["attrs"]), first)
+                some = _write_all(w, self.fn, inputs, workers, (self.options["fields"], self.options["attrs"]), first)
+                if not some and rank is None:
+                    raise ConfigError(EMPTY)
         assert w.result is not None
         return w.result
 
 
-def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: Any, base: int) -> None:
+def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: Any, base: int) -> bool:
+    """Returns whether there are inputs."""
     first, skip = w._place
     left: Iterator[Any] = iter(inputs[first:]) if isinstance(inputs, Sequence) else itertools.islice(inputs, first, None)
     made = _here(fn, left, schema) if workers == 0 else _there(fn, left, schema, workers, base + first)
@@ -78,6 +84,7 @@ def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: 
             if some.error is not None:
                 note(some.error, f"shardtool.optimize: input number {base + first - 1}")
                 raise some.error
+    return first > 0
 
 
 def _take(w: Writer, parts: List[Union[Run, _Table]], skip: int) -> None:

@@ -10,7 +10,7 @@ from .. import _checks
 from ..errors import ConfigError
 from . import engines
 from .encode import Slots
-from .jobs import Job
+from .jobs import EMPTY, Job
 from .parts import cores, joined, mine, share
 
 
@@ -92,6 +92,8 @@ def optimize(
         raise ConfigError("task_options: give engine too")
     if parts is not None and not isinstance(inputs, Sequence):
         inputs = list(inputs)
+    if isinstance(inputs, Sequence) and not inputs:
+        raise ConfigError(EMPTY)
     if source is None:
         source = _source(fn, inputs)
     Slots(fields, attrs)  # checks them before a child starts
