@@ -15,12 +15,16 @@ type cutter struct {
 	in    io.Reader
 	comma byte
 	limit int // maximum size of a row
-	size  int // size of a chunk
-	buf   []byte
-	lo    int // buf[lo:] has been read and not yet cut
-	eof   bool
-	err   error // error after the bytes in buf
-	at    place // place of buf[lo]
+	// stored, if not nil, returns how many bytes of a compressed file there are, or were read. A row
+	// that they do not justify is too long: a line of a GiB takes 40 KB.
+	stored func() int64
+	most   int // of limit
+	size   int // size of a chunk
+	buf    []byte
+	lo     int // buf[lo:] has been read and not yet cut
+	eof    bool
+	err    error // error after the bytes in buf
+	at     place // place of buf[lo]
 	// Rows that begin before from, or at or after stop, are dropped.
 	from, stop int64
 	scanned    int64 // bytes scanned for quotes without finding the end of a row
@@ -29,7 +33,7 @@ type cutter struct {
 }
 
 func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
-	u := &cutter{in: in, comma: comma, limit: int(min(limit, math.MaxInt32)), size: chunkSize, at: at, stop: math.MaxInt64}
+	u := &cutter{in: in, comma: comma, limit: int(min(limit, math.MaxInt32)), most: int(min(limit, math.MaxInt32)), size: chunkSize, at: at, stop: math.MaxInt64}
 	if at.row > 0 {
 		u.list = listNext
 	}
@@ -55,7 +59,7 @@ func (u *cutter) next(c *chunk) error {
 		if u.at.off >= u.stop {
 			return io.EOF
 		}
-		for want := u.size; ; want = 2 * max(u.size, len(u.buf)-u.lo) {
+		for want := u.size; ; want = u.more() {
 			if err := u.fill(want); err != nil {
 				return err
 			}
@@ -80,10 +84,23 @@ func (u *cutter) next(c *chunk) error {
 	}
 }
 
+// more is the size to which the buffer grows: twice what it has, but hardly more than the longest row.
+func (u *cutter) more() int {
+	have := max(u.size, len(u.buf)-u.lo)
+	return max(min(2*have, u.limit+u.size), have+1)
+}
+
+// plausible is the size of a row that is believed whatever the stored size. Beyond, it may be 1,024
+// times as large.
+const plausible = 64 << 20
+
 // fill reads until want bytes are buffered. The buffer grows with the bytes that arrive.
 func (u *cutter) fill(want int) error {
 	if u.err != nil {
 		return u.err
+	}
+	if u.stored != nil {
+		u.limit = int(min(int64(u.most), max(plausible, 1024*u.stored())))
 	}
 	begin := u.at.off == 0 && u.comma != tfRecord && u.shard == nil
 	if u.lo > 0 && (len(u.buf)-u.lo < want) {
@@ -95,7 +112,7 @@ func (u *cutter) fill(want int) error {
 	}
 	for !u.eof && u.err == nil && len(u.buf)-u.lo < want {
 		if len(u.buf) == cap(u.buf) {
-			u.buf = append(make([]byte, 0, 2*max(u.size, len(u.buf))), u.buf...)
+			u.buf = append(make([]byte, 0, max(u.more(), want)), u.buf...)
 		}
 		n, err := u.in.Read(u.buf[len(u.buf):cap(u.buf)])
 		u.buf = u.buf[:len(u.buf)+n]
@@ -181,7 +198,7 @@ func (u *cutter) lines(c *chunk) (bool, error) {
 
 // tooLong makes the next line a chunk of one bad row.
 func (u *cutter) tooLong(c *chunk) error {
-	c.place, c.long = u.at, u.at.off >= u.from
+	c.place, c.long, c.limit = u.at, u.at.off >= u.from, u.limit
 	for {
 		end := lineEnd(u.buf[u.lo:])
 		whole := end > 0 || u.eof

@@ -1,6 +1,7 @@
 package lines
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -178,6 +179,26 @@ func TestNullsSkipped(t *testing.T) {
 			if !errors.As(err, &se) || se.LeaveOut || errors.Is(err, source.ErrNulls) { // bad, not null
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	}
+}
+
+// TestBomb: a row that is much longer than the stored bytes of its file is too long, from a file and from a stream. It
+// takes no more memory than other rows, and those after it are read.
+func TestBomb(t *testing.T) {
+	t.Parallel()
+	text := "{\"k\":\"a\"}\n{\"k\":\"" + strings.Repeat("x", plausible) + "\"}\n{\"k\":\"b\"}\n"
+	stored := pack(t, "x.jsonl.zst", text)
+	store := mem.New()
+	put(t, store, "x.jsonl.zst", stored)
+	stream, err := source.ReaderInput(t.Context(), bytes.NewReader(stored), "x.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []source.Input{{Store: store, Name: "x.jsonl.zst"}, stream} {
+		got := all(t, open(t, Options{}, []source.Input{in}))
+		if len(got) != 3 || !strings.Contains(got[1], "line 2: ") || !strings.Contains(got[1], "longer than 67108864 bytes") || !strings.HasSuffix(got[2], "k.txt=b") {
+			t.Errorf("%.200q", got)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (p *parser) chunk(c *chunk) {
 	p.chunks++
 	switch {
 	case c.long:
-		c.add(c.line, c.after, tooLongError(int(p.plan.opt.MaxLine)))
+		c.add(c.line, c.after, tooLongError(c.limit))
 	case c.of.comma != 0:
 		for _, s := range c.spans {
 			after := place{off: c.off + int64(s.end), line: s.line + s.lines, row: s.row + 1}

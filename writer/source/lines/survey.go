@@ -80,6 +80,13 @@ func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch boo
 		return nil, nil, err
 	}
 	u = newCutter(in, f.comma, limit, at)
+	switch {
+	case f.coding == stream.Plain:
+	case f.Once():
+		u.stored = in.Stored
+	default:
+		u.stored = func() int64 { return f.Info.Size }
+	}
 	u.size = size
 	if f.shard != nil {
 		f.cutShard(u)

@@ -152,6 +152,9 @@ func (s *Stream) fail(err error) error {
 	return fmt.Errorf("%w: its %s stream is damaged after %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, err)
 }
 
+// Stored returns how many stored bytes were read.
+func (s *Stream) Stored() int64 { return s.raw.off }
+
 // Close stops reading and waits for the requests in flight.
 func (s *Stream) Close() {
 	if s.zstd != nil {
