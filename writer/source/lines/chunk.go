@@ -38,10 +38,10 @@ type chunk struct {
 	place
 	buf   []byte
 	spans []span // of CSV
-	// long means that the chunk stands for one row that is longer than limit and holds none of its
-	// bytes. after is the place after it.
+	limit int    // of a row
+	// long means that the chunk stands for one row that is longer and holds none of its bytes. after
+	// is the place after it.
 	long  bool
-	limit int
 	after place
 	err   error // error of the stream; the last chunk
 

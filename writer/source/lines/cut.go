@@ -72,6 +72,7 @@ func (u *cutter) next(c *chunk) error {
 				}
 				return io.EOF
 			}
+			c.limit = u.limit
 			if done, err := cut(c); err != nil {
 				return err
 			} else if done {
@@ -198,7 +199,7 @@ func (u *cutter) lines(c *chunk) (bool, error) {
 
 // tooLong makes the next line a chunk of one bad row.
 func (u *cutter) tooLong(c *chunk) error {
-	c.place, c.long, c.limit = u.at, u.at.off >= u.from, u.limit
+	c.place, c.long = u.at, u.at.off >= u.from
 	for {
 		end := lineEnd(u.buf[u.lo:])
 		whole := end > 0 || u.eof

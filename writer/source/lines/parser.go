@@ -63,8 +63,8 @@ func (p *parser) lines(c *chunk) {
 		at.off, at.line, at.row = at.off+int64(end), at.line+1, at.row+1
 		p.reset()
 		var err error
-		if int64(end) > p.plan.opt.MaxLine {
-			err = tooLongError(int(p.plan.opt.MaxLine))
+		if end > c.limit {
+			err = tooLongError(c.limit)
 		} else if blank, bad := p.jsonLine(c, line); blank {
 			continue
 		} else if bad != nil {
