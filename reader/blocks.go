@@ -9,7 +9,6 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -267,7 +266,7 @@ func (l *layerBlocks) step(b *Block) error {
 }
 
 // fields returns what the layer has of a sample.
-func (l *layerBlocks) fields(number uint64) ([]format.FieldView, error) {
+func (l *layerBlocks) fields(key []byte, number uint64) ([]format.FieldView, error) {
 	for l.at != nil && (l.next == nil || l.next.Number < number) {
 		var err error
 		if l.next, err = l.at.Next(); errors.Is(err, io.EOF) {
@@ -278,6 +277,9 @@ func (l *layerBlocks) fields(number uint64) ([]format.FieldView, error) {
 	}
 	if l.at == nil || l.next.Number != number {
 		return nil, nil
+	}
+	if err := l.of.pick.Same(key, l.next.Key, number); err != nil {
+		return nil, l.of.failed(err)
 	}
 	return l.of.pick.Of(l.next.Fields, number), nil
 }
@@ -292,14 +294,12 @@ func (b *Block) merged() (*Sample, error) {
 	}
 	b.fields = append(b.fields[:0], fields...)
 	for _, l := range b.layers {
-		more, err := l.fields(of.Number)
-		if err == nil {
-			b.fields, err = assemble.Merge(b.fields, more)
-		}
+		more, err := l.fields(of.Key, of.Number)
 		if err != nil {
 			b.walk.err = err
 			return nil, err
 		}
+		b.fields = l.of.pick.Merge(b.fields, more)
 	}
 	b.sample.Fields = b.fields
 	return &b.sample, nil

@@ -77,9 +77,12 @@ func (d *Dataset) getParts(ctx context.Context, number uint64) (*Sample, error) 
 		}
 		if out == nil {
 			out = s
-		} else if out.Fields, err = assemble.Merge(out.Fields, s.Fields); err != nil {
+			continue
+		}
+		if err := p.pick.Same(out.Key, s.Key, number); err != nil {
 			return nil, p.failed(err)
 		}
+		out.Fields = p.pick.Merge(out.Fields, s.Fields)
 	}
 	return out, nil
 }
@@ -182,11 +185,19 @@ func detach(s *fetch.Scratch, in *Sample) *Sample {
 // frames passes through frame by frame. If the sample has no such field, the error wraps
 // fs.ErrNotExist.
 func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Writer) error {
-	switch p := d.partOf(number, name); {
-	case p == nil && number < d.tables.Samples:
+	p, back := d.partOf(number, name), d.backOf(name)
+	if p == nil {
+		p, back = back, nil
+	}
+	if p == nil && number < d.tables.Samples {
 		return fmt.Errorf("reader: sample number %d is not delivered with a field %q: %w", number, name, fs.ErrNotExist)
-	case p != nil && p.Dataset != d:
-		return p.failed(p.Dataset.Field(ctx, number, name, w))
+	}
+	for p != nil && p.Dataset != d {
+		err := p.failed(p.Dataset.Field(ctx, number, name, w))
+		if back == nil || !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		p, back = back, nil
 	}
 	found := false
 	var has []string

@@ -122,11 +122,24 @@ func (d *Dataset) expect(fields []string) error {
 		if i < 0 {
 			return d.noField(want)
 		}
-		if n := fields[i].Samples; n != d.tables.Samples {
+		if n := fields[i].Samples; n < d.tables.Samples-min(d.nothing(want), d.tables.Samples) {
 			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v: declare it with a question mark if samples may lack it", ErrFields, want, n, d.tables.Samples, d.Store())
 		}
 	}
 	return nil
+}
+
+// nothing is how many samples, at most, lack a field of a layer because they were removed before the
+// layer was made. Nobody gets them.
+func (d *Dataset) nothing(field string) (n uint64) {
+	for i := range d.parts[1:] {
+		p := &d.parts[1+i]
+		if slices.ContainsFunc(p.fields(), func(f format.FieldTotal) bool { return f.Name == field }) {
+			stay := without(p.tables.Purged, d.tables.Removed)
+			n = uint64(len(p.tables.Purged) - len(stay))
+		}
+	}
+	return n
 }
 
 // has refuses a source that lacks a field of another one.

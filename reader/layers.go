@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -56,7 +57,7 @@ func (p *part) failed(err error) error {
 // fields returns the totals of the fields that are delivered.
 func (p *part) fields() (out []format.FieldTotal) {
 	for _, f := range p.tables.Fields {
-		if p.wanted && (p.pick == nil || slices.Contains(p.pick.Names, f.Name)) {
+		if p.wanted && (p.pick == nil || slices.Contains(p.pick.Names, f.Name) && !slices.Contains(p.pick.Yields, f.Name)) {
 			out = append(out, f)
 		}
 	}
@@ -87,10 +88,40 @@ func (d *Dataset) layerNames() (all []string) {
 // layers, in ascending order of names. See Options.Fields.
 func (d *Dataset) Fields() (all []format.FieldTotal) {
 	for i := range d.parts {
-		all = append(all, d.parts[i].fields()...)
+		for _, f := range d.parts[i].fields() {
+			if back := d.backOf(f.Name); back != nil {
+				f = d.patched(f, back)
+			}
+			all = append(all, f)
+		}
 	}
 	slices.SortFunc(all, func(x, y format.FieldTotal) int { return strings.Compare(x.Name, y.Name) })
 	return all
+}
+
+// backOf returns the part whose field of a name is delivered of samples that the layer which replaces
+// it has none for; nil where no layer replaces it.
+func (d *Dataset) backOf(name string) *part {
+	for i := range d.parts {
+		if p := &d.parts[i]; p.pick != nil && slices.Contains(p.pick.Yields, name) {
+			return p
+		}
+	}
+	return nil
+}
+
+// patched is the total of a field of a layer that replaces the one of back. How many samples have
+// either is known where all have the one of back.
+func (d *Dataset) patched(f format.FieldTotal, back *part) format.FieldTotal {
+	i := slices.IndexFunc(back.tables.Fields, func(of format.FieldTotal) bool { return of.Name == f.Name })
+	of := back.tables.Fields[i]
+	if f.Samples >= d.tables.Samples || of.Samples == 0 {
+		return f
+	}
+	n := max(f.Samples, of.Samples)
+	f.Bytes += uint64(float64(n-f.Samples) * float64(of.Bytes) / float64(of.Samples))
+	f.Samples, f.Min, f.Max = n, min(f.Min, of.Min), max(f.Max, of.Max)
+	return f
 }
 
 // openLayers opens the layers of opts beside the data set, with its defaults.
@@ -143,7 +174,7 @@ func (d *Dataset) join(layers []part, wanted []string) error {
 	if err := d.joinAttributes(); err != nil {
 		return err
 	}
-	owner, err := d.owners("field", func(p *part) (names []string) {
+	owner, back, err := d.owners("field", func(p *part) (names []string) {
 		for _, f := range p.tables.Fields {
 			names = append(names, f.Name)
 		}
@@ -152,7 +183,7 @@ func (d *Dataset) join(layers []part, wanted []string) error {
 	if err != nil {
 		return err
 	}
-	return d.choose(owner, wanted)
+	return d.choose(owner, back, wanted)
 }
 
 // fits refuses a layer that was not made for d.
@@ -174,9 +205,10 @@ func without(numbers, others []uint64) (out []uint64) {
 	return out
 }
 
-// owners returns for each name the number of the part whose values are delivered. kind is what is
-// named, for errors.
-func (d *Dataset) owners(kind string, namesOf func(*part) []string) (map[string]int, error) {
+// owners returns for each name the number of the part whose values are delivered, and for a name that
+// it replaces the first part whose values are delivered of samples that it has none for. kind is what
+// is named, for errors.
+func (d *Dataset) owners(kind string, namesOf func(*part) []string) (owner, back map[string]int, err error) {
 	has := map[string][]int{}
 	for i := range d.parts {
 		for _, name := range namesOf(&d.parts[i]) {
@@ -185,7 +217,7 @@ func (d *Dataset) owners(kind string, namesOf func(*part) []string) (map[string]
 			}
 		}
 	}
-	owner := map[string]int{}
+	owner, back = map[string]int{}, map[string]int{}
 	for name, in := range has {
 		replaces := slices.DeleteFunc(slices.Clone(in), func(i int) bool {
 			return i == 0 || !slices.Contains(d.parts[i].tables.Base.Replaces, name)
@@ -193,26 +225,29 @@ func (d *Dataset) owners(kind string, namesOf func(*part) []string) (map[string]
 		switch {
 		case len(replaces) == 1:
 			owner[name] = replaces[0]
+			if others := slices.DeleteFunc(slices.Clone(in), func(i int) bool { return i == replaces[0] }); len(others) > 0 {
+				back[name] = others[0]
+			}
 		case len(in) == 1:
 			owner[name] = in[0]
 		case len(replaces) > 1:
-			return nil, fmt.Errorf("reader: the %s %q: layer %s and layer %s both replace it: open one of them",
+			return nil, nil, fmt.Errorf("reader: the %s %q: layer %s and layer %s both replace it: open one of them",
 				kind, name, d.parts[replaces[0]].layer, d.parts[replaces[1]].layer)
 		default:
 			first := fmt.Sprintf("the data set %v", d.Store())
 			if in[0] > 0 {
 				first = "layer " + d.parts[in[0]].layer
 			}
-			return nil, fmt.Errorf("reader: the %s %q is in %s and in layer %s: make the layer again so that it replaces the %s, or open one of them",
+			return nil, nil, fmt.Errorf("reader: the %s %q is in %s and in layer %s: make the layer again so that it replaces the %s, or open one of them",
 				kind, name, first, d.parts[in[1]].layer, kind)
 		}
 	}
-	return owner, nil
+	return owner, back, nil
 }
 
 // joinAttributes finds out which data set has each attribute.
 func (d *Dataset) joinAttributes() (err error) {
-	d.attributes, err = d.owners("attribute", func(p *part) (names []string) {
+	d.attributes, _, err = d.owners("attribute", func(p *part) (names []string) {
 		for _, a := range p.tables.Attributes {
 			names = append(names, a.Name)
 		}
@@ -231,7 +266,7 @@ func (d *Dataset) joinAttributes() (err error) {
 
 // choose decides which data sets are read for the wanted fields. Layers without one are left out of
 // the parts.
-func (d *Dataset) choose(owner map[string]int, wanted []string) error {
+func (d *Dataset) choose(owner, back map[string]int, wanted []string) error {
 	for i := range d.parts {
 		d.parts[i].wanted = len(wanted) == 0 && (i > 0 || len(d.tables.Fields) == 0)
 	}
@@ -243,11 +278,16 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 		}
 		all[name] = true
 	}
-	picked := make([][]string, len(d.parts))
+	picked, yields := make([][]string, len(d.parts)), make([][]string, len(d.parts))
 	for name, i := range owner {
-		if len(wanted) == 0 || all[name] {
-			picked[i] = append(picked[i], name)
-			d.parts[i].wanted = true
+		if len(wanted) > 0 && !all[name] {
+			continue
+		}
+		picked[i] = append(picked[i], name)
+		d.parts[i].wanted = true
+		if j, ok := back[name]; ok && d.parts[i].patches(name, d.tables.Samples) {
+			picked[j], yields[j] = append(picked[j], name), append(yields[j], name)
+			d.parts[j].wanted = d.parts[j].wanted || j > 0 // for the data set itself see shards
 		}
 	}
 	if !slices.ContainsFunc(d.parts, func(p part) bool { return p.wanted }) {
@@ -256,14 +296,57 @@ func (d *Dataset) choose(owner map[string]int, wanted []string) error {
 	for i := range d.parts {
 		p := &d.parts[i]
 		slices.Sort(picked[i])
+		slices.Sort(yields[i])
 		if i > 0 {
-			p.pick.Names = picked[i]
-		} else if len(picked[i]) < len(d.tables.Fields) {
-			p.pick = &assemble.Pick{Names: picked[i]}
+			p.pick.Names, p.pick.Yields = picked[i], yields[i]
+		} else if len(picked[i]) < len(d.tables.Fields) || len(yields[i]) > 0 {
+			p.pick = &assemble.Pick{Names: picked[i], Yields: yields[i]}
 		}
 	}
 	d.parts = slices.DeleteFunc(slices.Clone(d.parts), func(p part) bool { return !p.wanted && p.layer != "" })
 	return nil
+}
+
+// patches reports whether the layer may lack a field of one of that many samples.
+func (p *part) patches(name string, samples uint64) bool {
+	return !slices.ContainsFunc(p.tables.Fields, func(f format.FieldTotal) bool { return f.Name == name && f.Samples >= samples })
+}
+
+// lacks reports whether the layer lacks, for a sample of a shard that it does not list as removed, a
+// field for which the data set itself has another value.
+func (p *part) lacks(ctx context.Context, of *fetch.Shard, yields []string) (bool, error) {
+	yields = slices.DeleteFunc(slices.Clone(yields), func(name string) bool {
+		return !slices.Contains(p.pick.Names, name) || slices.Contains(p.pick.Yields, name)
+	})
+	if len(yields) == 0 || of.Layout != nil { // all samples of a stacked shard have the same fields
+		return false, nil
+	}
+	ix, err := p.Dataset.Index(ctx, of.Number)
+	if err != nil {
+		return false, err
+	}
+	lacking := map[int]bool{} // shapes
+	for i, shape := range ix.Shapes {
+		for _, name := range yields {
+			if !slices.ContainsFunc(shape, func(f uint32) bool { return ix.Fields[f] == name }) {
+				lacking[i] = true
+			}
+		}
+	}
+	removed := sections.Within(p.tables.Removed, of.First, of.First+of.Samples)
+	for i := range ix.Keys.Len() {
+		shape := 0
+		if ix.ShapeOf != nil {
+			shape = int(ix.ShapeOf[i])
+		}
+		if !lacking[shape] {
+			continue
+		}
+		if _, gone := slices.BinarySearch(removed, of.First+uint64(i)); !gone {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // noField is the error of a field that neither the data set nor a layer has.
@@ -321,9 +404,14 @@ func (d *Dataset) sized(t *order.Table) {
 // set is the number of the first part.
 func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set int) (all []planner.Shard, err error) {
 	alone := d.parts[0].wanted // whether the data set itself is read
+	var yields []string        // fields of it that are delivered where a layer lacks them
+	if d.parts[0].pick != nil {
+		yields = d.parts[0].pick.Yields
+	}
 	for i := range d.parts[1:] {
 		p := &d.parts[1+i]
 		if uint64(number) >= p.tables.Shards {
+			alone = alone || len(yields) > 0
 			continue
 		}
 		sh, err := p.catalog.Shard(ctx, number)
@@ -332,6 +420,11 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 		}
 		if err := d.sameBlocks(ctx, p, sh.First, number, sh.Rows, t); err != nil {
 			return nil, err
+		}
+		if !alone {
+			if alone, err = p.lacks(ctx, sh, yields); err != nil {
+				return nil, p.failed(err)
+			}
 		}
 		sh.Removed = sections.Within(d.tables.Removed, sh.First, sh.First+sh.Samples)
 		// A purged sample has another key in the layer.

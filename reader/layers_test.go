@@ -34,7 +34,7 @@ func value(field, key string, n int) []byte {
 
 // lacks reports whether a layer has nothing for a key.
 func lacks(layer, key string) bool {
-	return layer == "score" && testKeyNumber(key)%3 == 1
+	return (layer == "score" || layer == "patch") && testKeyNumber(key)%3 == 1
 }
 
 func testKeyNumber(key string) (n int) {
@@ -42,8 +42,9 @@ func testKeyNumber(key string) (n int) {
 	return n
 }
 
-// newLayered makes a base of the fields jpg and txt and four layers: caption for all samples, score
-// for two thirds of the samples in the first half of the shards, and text, which replaces txt.
+// newLayered makes a base of the fields jpg and txt and five layers: caption for all samples, score
+// for two thirds of the samples in the first half of the shards, text, which replaces txt, and patch,
+// which replaces txt of as many samples as score has.
 func newLayered(t testing.TB, samples int) *layered {
 	t.Helper()
 	l := &layered{base: mem.New(), layers: map[string]objstore.Store{}, last: map[string]uint64{}}
@@ -62,6 +63,7 @@ func newLayered(t testing.TB, samples int) *layered {
 	l.add(t, "caption", "caption", len(l.set.Manifest.Shards), nil)
 	l.add(t, "score", "score", len(l.set.Manifest.Shards)/2, nil)
 	l.add(t, "text", "txt", len(l.set.Manifest.Shards), []string{"txt"})
+	l.add(t, "patch", "txt", len(l.set.Manifest.Shards)/2, []string{"txt"})
 	return l
 }
 
@@ -110,11 +112,12 @@ func (l *layered) want(number uint64, key string, fields []string, names ...stri
 		}
 	}
 	add("jpg", string(value("jpg", key, 3000)))
-	if !slices.Contains(names, "text") {
+	patched := slices.Contains(names, "patch") && number < l.last["patch"] && !lacks("patch", key)
+	if !slices.Contains(names, "text") && !patched {
 		add("txt", string(value("txt", key, 20)))
 	}
 	for _, name := range names {
-		field := map[string]string{"text": "txt", "again": "caption"}[name]
+		field := map[string]string{"text": "txt", "patch": "txt", "again": "caption"}[name]
 		if field == "" {
 			field = name
 		}
@@ -150,6 +153,9 @@ func TestLayers(t *testing.T) {
 		{[]string{"score?"}, []string{"score"}},
 		{[]string{"score?", "caption"}, []string{"score", "caption"}},
 		{[]string{"txt", "jpg"}, []string{"text", "caption"}},
+		{nil, []string{"patch"}},
+		{[]string{"txt"}, []string{"patch"}},
+		{[]string{"caption", "txt"}, []string{"patch", "caption"}},
 	} {
 		for _, small := range []bool{false, true} {
 			o := o
@@ -513,5 +519,38 @@ func TestLayersDamaged(t *testing.T) {
 			}
 			s.Close()
 		}
+	}
+}
+
+// TestLayersOtherKeys: the samples of a layer have other keys than the base's at the same places, as
+// where two of its shards were exchanged with all that names them. No value is delivered under the
+// key of another sample.
+func TestLayersOtherKeys(t *testing.T) {
+	l, other := newLayered(t, 300), newLayered(t, 300)
+	keys := other.set.Keys
+	keys[0], keys[1] = keys[1], keys[0]
+	l.layers["keys"] = l.forged(t, other, func(key string) []testset.Field { return []testset.Field{{Name: "caption", Data: []byte(key)}} })
+	d := l.open(t, nil, "keys")
+	for _, memory := range []int64{0, 1 << 20} {
+		s, err := d.Stream(t.Context(), StreamOptions{Epochs: 1, Tuning: Tuning{Memory: memory}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.Next(t.Context()); !errors.Is(err, format.ErrMismatch) || !strings.Contains(err.Error(), keys[0]) {
+			t.Errorf("stream: %v", err)
+		}
+		s.Close()
+	}
+	if _, err := d.Get(t.Context(), 0); !errors.Is(err, format.ErrMismatch) {
+		t.Errorf("Get: %v", err)
+	}
+	if smp, err := d.Get(t.Context(), 2); err != nil || string(smp.Key) != keys[2] {
+		t.Errorf("another sample: %v", err)
+	}
+	for _, err := range d.Samples(t.Context(), Range{}) {
+		if !errors.Is(err, format.ErrMismatch) {
+			t.Errorf("in order: %v", err)
+		}
+		break
 	}
 }

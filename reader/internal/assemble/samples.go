@@ -3,6 +3,8 @@ package assemble
 import (
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/planner"
@@ -25,6 +27,7 @@ type Samples[T any] struct {
 	window *window.Window
 	bytes  int64
 	fields []format.FieldView
+	keys   []uint64               // by place, sums of the keys that were found, where several data sets have them
 	made   []byte                 // of samples of rows
 	chunk  []byte                 // the copy at hand, as far as it is used
 	near   [touched]*block.Packed // of the samples that were touched last
@@ -35,7 +38,7 @@ type Samples[T any] struct {
 func (m *Samples[T]) Reset() {
 	clear(m.List)
 	clear(m.fields)
-	*m = Samples[T]{Make: m.Make, Fields: m.Fields, Picks: m.Picks, List: m.List[:0], fields: m.fields[:0], made: m.made[:0]}
+	*m = Samples[T]{Make: m.Make, Fields: m.Fields, Picks: m.Picks, List: m.List[:0], fields: m.fields[:0], made: m.made[:0], keys: m.keys[:0]}
 }
 
 func (m *Samples[T]) begin(d *planner.Draft, w *window.Window) {
@@ -43,6 +46,8 @@ func (m *Samples[T]) begin(d *planner.Draft, w *window.Window) {
 	m.List = slices.Grow(m.List[:0], len(d.Refs))[:len(d.Refs)]
 	if len(d.In) > 1 { // find adds to samples
 		clear(m.List)
+		m.keys = slices.Grow(m.keys[:0], len(d.Refs))[:len(d.Refs)]
+		clear(m.keys)
 	}
 }
 
@@ -75,8 +80,17 @@ func (m *Samples[T]) find(level int, places []int32) (n int, err error) {
 				return n, err
 			}
 		}
+		var pick *Pick
 		if m.Picks != nil {
-			all = m.Picks[d.Pieces[in[i]].Source].fields(all, at, r.Number)
+			pick = m.Picks[d.Pieces[in[i]].Source]
+			all = pick.fields(all, at, r.Number)
+		}
+		if several && !pick.none(r.Number) {
+			sum := xxhash.Sum64(key) | 1
+			if m.keys[i] != 0 && m.keys[i] != sum {
+				return n, otherKey(r.Number, key)
+			}
+			m.keys[i] = sum
 		}
 		fields := all[at:len(all):len(all)]
 		if d.Copied {
@@ -89,9 +103,7 @@ func (m *Samples[T]) find(level int, places []int32) (n int, err error) {
 			bytes += int64(len(fields[k].Data))
 		}
 		if several {
-			if all, err = merge(all, at, *m.Fields(&list[i])); err != nil {
-				return n, err
-			}
+			all = pick.merge(all, at, *m.Fields(&list[i]), true)
 			if fields = all[at:len(all):len(all)]; level > 0 {
 				*m.Fields(&list[i]) = fields
 				continue
