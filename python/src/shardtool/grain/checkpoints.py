@@ -10,10 +10,7 @@ from typing import Any, Dict, Iterator, List, Union
 
 from ..errors import CheckpointError
 from ..read.states import merge_states
-
-#: The member of a state that says of which worker it is: its number, the numbers of workers and
-#: ranks.
-PART = "part"
+from .shared import PART, Part, origin_of, part_of
 
 #: The files that Grain writes.
 _NAME = re.compile(r"process_(\d+)-of-(\d+)\.json")
@@ -24,8 +21,7 @@ def restore(directory: Union[str, os.PathLike[str]], iterator: Any) -> None:
 
     Grain's handlers save a file for each process, and read them on as many processes only. This
     reads them on others: the place of ``shardtool.grain.IterDataset`` is the same on all. The
-    pipeline must be the one that was saved, with as many workers of ``mp_prefetch``; with n of
-    them, the checkpoint must have been saved after a multiple of n elements.
+    pipeline must be the one that was saved, with as many workers of ``mp_prefetch``.
 
     Args:
         directory: Where the files ``process_0-of-2.json`` and so on are. It may be in a store that
@@ -50,11 +46,32 @@ def restore(directory: Union[str, os.PathLike[str]], iterator: Any) -> None:
         iterator.set_state(saved[jax.process_index()])  # as Grain does
         return
     state = _one(saved)
-    places = list(_places(state))
-    if len({place["checkpoint"] for place in places}) == 1:
-        for place in places:
-            place.pop(PART, None)  # all workers are at one place, so others may continue there
+    _join(list(_places(state)))
     iterator.set_state(state)
+
+
+def _join(places: List[Dict[str, Any]]) -> None:
+    """Sets the workers that read one data set to the place that is after the batches of all, so
+    that they can continue with batches of another size."""
+    done = 0
+    for i, place in enumerate(places):
+        part = part_of(place)
+        if part is None or i < done:
+            continue
+        workers = places[i - part.worker : i - part.worker + part.workers]
+        done = i - part.worker + part.workers
+        # The state of a worker that has delivered nothing is the one that all began with.
+        parts = [part_of(p) or Part(k, part.workers, part.origin, 0, k) for k, p in enumerate(workers)]
+        latest = max(parts, key=lambda part: part.number)
+        if min(part.next for part in parts) < latest.number:
+            continue  # some are ahead of others by more than a batch
+        joined = dict(workers[parts.index(latest)])
+        for to, part in zip(workers, parts):
+            to.update({**joined, PART: part._replace(origin=origin_of(joined), number=0, next=part.next - latest.number)._asdict()})
+    old = [place for place in places if isinstance(place.get(PART), list)]
+    if len({place["checkpoint"] for place in old}) == 1:  # of the version whose workers had a part in the order
+        for place in old:
+            place.pop(PART)
 
 
 def _is_place(state: Any) -> bool:

@@ -4,18 +4,22 @@ imported."""
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+import threading
+import weakref
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 import grain
 
 from .. import _checks
-from ..errors import CheckpointError, ConfigError, redact
-from ..loader import Loader
+from ..errors import ConfigError, redact
 from ..options import Tuning
 from ..read.arguments import Arguments, Asked
-from .checkpoints import PART
+from .shared import Reader, Server, Shared
 from .source import arrays
+
+_serving = threading.Lock()
 
 
 class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-arg,unused-ignore]
@@ -41,12 +45,13 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
     the same on all ranks, and good for any number of ranks. Grain's checkpoints store it.
     ``shardtool.grain.restore`` reads them on another number of processes.
 
-    **mp_prefetch.** Worker k of n reads each n-th batch. Elements come in the same order for any
-    number of workers. The end of an epoch is the exception: ``tail`` works on n batches at once,
-    so that "short" divides the last samples among all workers.
+    **mp_prefetch.** Worker k of n delivers each n-th batch. One reader, in the process that
+    iterates, reads for all workers of its rank: elements are the same for any number of workers,
+    and each block is read once.
     """
 
     _resolved = False  # whether this is a copy for a worker, which has the ranks
+    _server: Optional[Server] = None  # reads for the workers
 
     def _begin_with(self, asked: Asked) -> None:
         self._samples = "batch_size" not in asked.starting and "global_batch" not in asked.starting
@@ -58,6 +63,8 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
             asked = dataclasses.replace(asked, starting={**asked.starting, "batch_size": 1})
         self._asked = asked
         self._workers = 0, 1  # number of this worker, and of workers
+        self._reader_at: Optional[Tuple[str, str]] = None  # the address of the server
+        self._server_pid = 0  # the process that made it
         grain.IterDataset.__init__(self)
 
     def _tuned(self, tuning: Tuning) -> Tuning:
@@ -81,75 +88,51 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
 
     def __getstate__(self) -> Dict[str, Any]:
         asked = self._asked.portable()  # for a worker, where the ranks of libraries are not known
-        return {**vars(self), "_asked": dataclasses.replace(asked, ranks=self._ranks()), "_resolved": True}
+        made = {name: value for name, value in vars(self).items() if name != "_server"}
+        return {**made, "_asked": dataclasses.replace(asked, ranks=self._ranks()), "_resolved": True, "_reader_at": self._serve()}
+
+    def _serve(self) -> Tuple[str, str]:
+        """Returns where workers find their reader. It ends with this data set."""
+        with _serving:  # Grain starts workers in threads
+            if self._reader_at is None or (self._server_pid != os.getpid() and not self._resolved):
+                self._server, self._server_pid = Server(self._asked, self._ranks(), self._samples), os.getpid()
+                self._reader_at = self._server.address
+                weakref.finalize(self, self._server.close)
+            return self._reader_at
 
     def __iter__(self) -> _Iterator:
-        return _Iterator(self._asked, self._ranks(), self._workers, self._samples)
+        if self._workers[1] == 1:
+            reader: Any = Reader(self._asked, self._ranks(), self._samples)
+        else:
+            reader = Shared(self._serve(), self._asked, *self._workers)
+        return _Iterator(self._asked, reader, self._samples)
 
     def __str__(self) -> str:
         return f"shardtool.grain.IterDataset({redact(self._asked.url)!r})"
 
 
-class _Passes(Loader[Any]):
-    """A Loader whose iterations Grain joins."""
-
-    _quiet = True
-
-
 class _Iterator(grain.DatasetIterator):  # type: ignore[misc,type-arg,unused-ignore]
     """The elements of all epochs."""
 
-    def __init__(self, asked: Asked, ranks: Tuple[Optional[int], Optional[int]], workers: Tuple[int, int], samples: bool) -> None:
+    def __init__(self, asked: Asked, reader: Union[Reader, Shared], samples: bool) -> None:
         super().__init__()
         self._named, self._map, self._unit = redact(asked.url), asked.map, samples
-        self._loader: _Passes = _Passes.__new__(_Passes)
-        self._loader._begin_with(dataclasses.replace(asked, map=None, ranks=ranks))
-        self._pass: Any = None
-        #: Number of this worker, of workers and of ranks; None without workers.
-        self._part: Optional[List[int]] = None
-        if workers[1] > 1:
-            self._divide(*workers)
-
-    def _divide(self, worker: int, workers: int) -> None:
-        """Makes the Loader read the batches of a worker. n consecutive batches of all ranks are one
-        of n times as many ranks: worker k of rank r reads one part of it, the k-th batch of r."""
-        loader = self._loader
-        rank, world_size = loader._resolve()
-        starting = dict(loader._asked.starting)
-        if "global_batch" in starting:
-            starting["global_batch"] *= workers
-        loader._asked = dataclasses.replace(loader._asked, starting=starting)
-        loader._ranks = worker * world_size + rank, workers * world_size
-        self._part = [worker, workers, world_size]
+        self._reader = reader
 
     def start_prefetch(self) -> None:
         """Starts to read."""
         self._assert_not_closed()
-        if self._pass is None:
-            self._pass = iter(self._loader)
+        self._reader.start()
 
     def __next__(self) -> Any:
-        while True:
-            self.start_prefetch()
-            state = self._loader.state_dict()
-            try:
-                batch = next(self._pass)
-            except StopIteration:
-                if self._pass.epoch.delivered == 0:
-                    raise
-                self._pass = None  # the next epoch
-                continue
-            except Exception:
-                self._pass = None  # the next call continues after the last batch
-                raise
-            if self._unit and batch.size == 0:
-                continue  # an epoch ended, and other ranks have its last samples
-            try:
-                return self._element(batch)
-            except BaseException:  # the next call gets this batch again
-                self._pass = None
-                self._loader.load_state_dict(state)
-                raise
+        self._assert_not_closed()
+        state = self._reader.state()
+        batch = self._reader.next()
+        try:
+            return self._element(batch)
+        except BaseException:  # the next call gets this batch again
+            self._reader.load(state)
+            raise
 
     def _element(self, batch: Any) -> Any:
         """Returns what Grain gets for a batch."""
@@ -161,25 +144,17 @@ class _Iterator(grain.DatasetIterator):  # type: ignore[misc,type-arg,unused-ign
 
     def get_state(self) -> Dict[str, Any]:
         """Returns the place after the last element."""
-        state = self._loader.state_dict()
-        return state if self._part is None else {**state, PART: self._part}
+        return self._reader.state()
 
     def set_state(self, state: Dict[str, Any]) -> None:
         """Makes the next element the one after a place that ``get_state`` returned, or
         ``state_dict`` of a Loader."""
-        part = state.get(PART)
-        if part is not None and part != self._part:
-            raise CheckpointError(
-                f"the state is of worker {part[0]} of {part[1]} of mp_prefetch, on {part[2]} ranks, and the number of workers or ranks has"
-                " changed: shardtool.grain.restore(directory, iterator) continues on other ranks; the number of workers stays"
-            )
-        self._pass = None
-        self._loader.load_state_dict(state)
+        self._reader.load(state)
 
     def close(self) -> None:
         """Ends the child process."""
         if not self._closed:
-            self._loader.close()
+            self._reader.close()
         super().close()
 
     def __str__(self) -> str:

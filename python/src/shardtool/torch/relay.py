@@ -25,10 +25,9 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 from .._system import close_listener, started
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError
-from ..fields import unresolved
 from ..loader import Loader
 from ..stats import Stats
-from . import messages as wire
+from ..wire import messages as wire
 from . import notes
 from .loops import got
 from .notes import Board
@@ -283,13 +282,9 @@ class Relay:
         batch = self._ready.pop(number, None)
         if batch is not None:
             self._handed += 1
-            message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch,
-                       "ledger": batch._saved[1], "last": self._epoch.epoch.last and number + 1 == self._taken}  # fmt: skip
-            if unresolved(self._loader._asked.fields) and batch._layout is not None:
-                message["fields"] = [[f.name, f.spec] for f in batch._layout.fields]
-            if batch._sources:
-                message["sources"] = list(batch._sources)
-            self._say(peer, message, batch._view())
+            message, body = wire.pack_batch(batch, self._loader._asked)
+            message.update(sequence=self._base + number, last=self._epoch.epoch.last and number + 1 == self._taken)
+            self._say(peer, message, body)
         elif self._error is not None:
             self._say(peer, {"what": "error", **wire.pack_error(self._error)})
         elif self._end is not None and number >= self._end:

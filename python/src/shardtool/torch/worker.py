@@ -14,9 +14,8 @@ from typing import Any, Dict, Mapping, Optional
 
 from ..batch import Batch, Layout
 from ..errors import CheckpointError, ClosedError, ConfigError, ServerDiedError
-from ..fields import Field, unresolved
 from ..loader import Loader
-from . import messages as wire
+from ..wire import messages as wire
 from . import notes
 from .notes import Board
 from .relay import Relay, begin_at, turn
@@ -106,15 +105,9 @@ class Tap:
             self._state = {**self.state_dict(), "ended": True}
             return None
         if self._layout is None:
-            fields = self._loader._asked.fields
-            if fields is None or unresolved(fields):
-                fields = [Field(name, spec) for name, spec in message["fields"]]
-            elif self._loader._asked.units is not None:
-                fields = [*fields, *self._loader._asked.units.columns()]
-            self._layout = Layout(fields, self._loader._asked.arrays, True)
-            self._layout.sources = message.get("sources", ())
+            self._layout = wire.layout_of(message, self._loader._asked)
         self._sequence, self._last = message["sequence"], message["last"]
-        batch: Batch = Batch._of(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
+        batch = wire.unpack_batch(message, body, self._layout)
         self._loader._leave_out(batch)
         return batch
 

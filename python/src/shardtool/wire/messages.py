@@ -1,4 +1,5 @@
-"""Messages between the workers of a DataLoader: JSON, followed by the bytes of a batch."""
+"""Messages between the workers of a pipeline and their reader: JSON, followed by the bytes of a
+batch."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from typing import Any, Dict, Optional, Tuple
 
 from .. import errors
 from .._system import PORTABLE, address
+from ..batch import Batch, Layout
+from ..fields import Field, unresolved
+from ..read.arguments import Asked
 
 _head = struct.Struct("<IQ")  # length of the JSON, length of the bytes
 _credentials = struct.Struct("3i")
@@ -84,6 +88,33 @@ def _exactly(sock: socket.socket, size: int) -> bytearray:
             raise Gone
         view = view[n:]
     return out
+
+
+def pack_batch(batch: Batch, asked: Asked) -> "Tuple[Dict[str, Any], memoryview]":
+    """Packs a batch into a message and its bytes."""
+    message = {"what": "batch", "size": batch.size, "epoch": batch.epoch, "ledger": batch._saved[1]}
+    if unresolved(asked.fields) and batch._layout is not None:
+        message["fields"] = [[f.name, f.spec] for f in batch._layout.fields]
+    if batch._sources:
+        message["sources"] = list(batch._sources)
+    return message, batch._view()
+
+
+def layout_of(message: Dict[str, Any], asked: Asked) -> Layout:
+    """Returns what the batches of a run share, from the message of one."""
+    fields = asked.fields
+    if fields is None or unresolved(fields):
+        fields = [Field(name, spec) for name, spec in message["fields"]]
+    elif asked.units is not None:
+        fields = [*fields, *asked.units.columns()]
+    layout = Layout(fields, asked.arrays, True)
+    layout.sources = message.get("sources", ())
+    return layout
+
+
+def unpack_batch(message: Dict[str, Any], body: bytearray, layout: Layout) -> Batch:
+    """Returns the batch that pack_batch packed."""
+    return Batch._of(layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
 
 
 def pack_error(err: BaseException) -> Dict[str, Any]:
