@@ -150,6 +150,8 @@ class Order:
         if checkpoint is None:
             if "shuffle_memory" in given:
                 given["shuffle_memory"] = size_of("shuffle_memory", given["shuffle_memory"])
+            if given.get("tail") is None:
+                given["tail"] = "wrap" if given.get("epochs") == 0 else "short" if given.get("world_size") in (None, 1) else "pad"
             return cls(table, choose(table, **given))
         demand(not given, f"{', '.join(given)}: the checkpoint has all parameters of the order: give nothing else")
         if isinstance(checkpoint, str):

@@ -221,7 +221,7 @@ def test_config_refused(small: Path) -> None:
         ({"memory": 5}, "the least is '1MiB'"),
         ({"on_error": "ignore"}, "'fail' or 'skip'"),
         ({"max_skipped": 1.5}, "share"),
-        ({"epochs": 0}, "the least is 1"),
+        ({"epochs": -1}, "the least is 0"),
         ({"tail": "long"}, "'short' or 'wrap'"),
     ]:
         with pytest.raises(ConfigError, match=want):

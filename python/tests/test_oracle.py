@@ -32,9 +32,9 @@ from oracle import (
 from shardtool import CheckpointError, ConfigError, Loader, NotFoundError
 
 ORDERS: List[Dict[str, Any]] = [
-    {},
+    {"tail": "short"},
     {"tail": "pad"},
-    {"shuffle": True, "seed": 7},
+    {"shuffle": True, "seed": 7, "tail": "short"},
     {"shuffle": True, "seed": 7, "whole_shards": True, "tail": "drop"},
     {"shuffle": True, "seed": 2**64 - 1, "tail": "pad", "lanes": 12, "delay": 3},
     {"shuffle": True, "tail": "short", "shuffle_memory": "4MiB", "epoch": 2**32 - 3},

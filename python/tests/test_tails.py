@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
 import subprocess
@@ -135,3 +136,53 @@ def test_padding_on_the_command_line(small: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(said.stdout)) as tar:
         names = [m.name for m in tar if m.name.endswith(".cls")]
     assert names == [x["key"] + ".cls" for x in lines]
+
+
+def numbers_of(loader: Any) -> List[int]:
+    """The samples that a loop delivers, without padding."""
+    return [number for batch in loader for number in batch.numbers[: batch.size - batch.padding]]
+
+
+def test_each_loop_has_each_sample_once(small: Path) -> None:
+    """Without an argument about epochs, and with a number of them."""
+    everything = [*range(SAMPLES)]
+    for options in ({}, {"epochs": 3}):
+        with Loader(small, 64, shuffle=True, **options) as loader:
+            loops = [[batch.numbers for batch in loader] for _ in range(3)]
+        assert [sorted(itertools.chain(*loop)) for loop in loops] == [everything] * 3 and {len(loop) for loop in loops} == {16}
+        ranks = [Loader(small, 64, shuffle=True, rank=rank, world_size=3, **options) for rank in range(3)]
+        for _ in range(2):
+            batches = [list(loader) for loader in ranks]
+            assert {len(loop) for loop in batches} == {6} and {b.size for loop in batches for b in loop} == {64}
+            assert sorted(itertools.chain(*map(numbers_of, batches))) == everything
+        for loader in ranks:
+            loader.close()
+    mix = {"sources": {"a": {"data": str(small)}, "b": {"data": str(small)}}}
+    with Loader(mix, 64, shuffle=True) as loader:
+        for _ in range(2):
+            assert len({(s, n) for b in loader for s, n in zip(b.sources, b.numbers)}) == 2 * SAMPLES
+
+
+def test_no_end_wraps(small: Path) -> None:
+    """``epochs=0`` is one stream: every batch is full."""
+    with Loader(small, 64, shuffle=True, epochs=0, rank=1, world_size=3) as loader:
+        sizes = [batch.size for _ in range(3) for batch in loader]
+        assert {*sizes} == {64} and '"tail":"wrap"' in loader.state_dict()["checkpoint"]
+
+
+@pytest.mark.parametrize("tail", ["wrap", "pad", "short"])
+def test_checkpoints_keep_their_tail(small: Path, tail: Any) -> None:
+    """A default does not change what a checkpoint recorded, and another explicit one is refused."""
+    with Loader(small, 300, shuffle=True, tail=tail) as loader:
+        it = iter(loader)
+        next(it), next(it)
+        state = loader.state_dict()
+        want = [batch.numbers for batch in it] + [batch.numbers for batch in loader]
+    assert f'"tail":"{tail}"' in state["checkpoint"]
+    with Loader(small, 300) as loader:
+        loader.load_state_dict(state)
+        assert [b.numbers for _ in range(2) for b in loader] == want and len(loader) == (3 if tail == "wrap" else 4)
+    with Loader(small, 300, tail="drop") as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(shardtool.CheckpointError, match="tail"):
+            next(iter(loader))

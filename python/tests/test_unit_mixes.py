@@ -93,7 +93,7 @@ def test_against_the_model(base: Path) -> None:
     mix = model(base, shares, "pack", L, 7)
     pack = Pack(L, ["input_ids"], long="split", window=WINDOW, plans="none")
     position = 0
-    with Loader(mix_of(base, shares), 7, shuffle=True, seed=7, units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
+    with Loader(mix_of(base, shares), 7, shuffle=True, seed=7, tail="wrap", units=pack, tuning=shardtool.Tuning(out="numpy")) as loader:
         assert len(loader) == 15
         for _, batch in zip(range(30), loader):
             want = mix.batch([], position, 7)
@@ -147,6 +147,7 @@ def test_chains(base: Path) -> None:
             given: Dict[str, Any] = {
                 "shuffle": True,
                 "seed": seed,
+                "tail": "wrap",
                 "units": pack,
                 "tuning": shardtool.Tuning(out="numpy"),
                 "world_size": world,

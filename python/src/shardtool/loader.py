@@ -63,13 +63,14 @@ class Loader(Stream, Arguments[T]):
         shuffle: False delivers the samples in storage order. None: as the checkpoint, else False.
         seed: Seed of the order, from 0 to 2^64 - 1. None: as the checkpoint, else 0.
         epochs: Number of epochs, from the first on; None: no end. With a number, nothing after the
-            last epoch is read.
+            last epoch is read. 0: no end, as one stream: see ``tail``.
         rank, world_size: Data-parallel rank and number of ranks. None: from torch.distributed
             if it is initialised when the child starts, else from the environment (torchrun,
             Open MPI, Slurm), else 0 and 1.
         tail: The last batch of an epoch. "short": smaller. "wrap": filled from the next epoch.
-            "drop": left out. "pad": filled with repeated samples. None: as the checkpoint, else
-            "short" if ``epochs`` is a number and "wrap" if it is None.
+            "drop": left out. "pad": filled with repeated samples, which ``Batch.padding`` counts.
+            None: as the checkpoint, else each loop has each sample once: "short" on one rank,
+            "pad" on several, which all get full batches; "wrap" with ``epochs=0``.
         map: A function that is called with each batch. The iteration yields its result.
         cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
             of the host.

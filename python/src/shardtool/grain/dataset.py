@@ -50,6 +50,7 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
     and each block is read once.
     """
 
+    _endless = True
     _resolved = False  # whether this is a copy for a worker, which has the ranks
     _server: Optional[Server] = None  # reads for the workers
 
@@ -60,7 +61,8 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
                 raise ConfigError("give batch_size: units are sequences or micro-batches, and an element is a batch of them")
             if asked.map is not None:
                 raise ConfigError("map is called with batches, and without batch_size elements are samples: use ds.map(function)")
-            asked = dataclasses.replace(asked, starting={**asked.starting, "batch_size": 1})
+            # A sample cannot be marked as a repeated one.
+            asked = dataclasses.replace(asked, starting={**asked.starting, "batch_size": 1}, tail=asked.tail or "short")
         self._asked = asked
         self._workers = 0, 1  # number of this worker, and of workers
         self._reader_at: Optional[Tuple[str, str]] = None  # the address of the server

@@ -30,6 +30,7 @@ class Asked:
     units: Union[Pack, Bucket, None]
     tuning: Tuning
     faults: Faults
+    tail: Optional[str] = None  #: Where neither the user nor a checkpoint says one; None: by the number of ranks.
 
     @property
     def arrays(self) -> str:
@@ -45,6 +46,8 @@ class Asked:
 
 class Arguments(Generic[T]):
     """The signature of Loader and Dataset."""
+
+    _endless = False  # whether an iteration has no end where epochs says nothing
 
     @guesses.answering(guesses.READING)
     def __init__(
@@ -73,7 +76,7 @@ class Arguments(Generic[T]):
         given = _checks.typed(Arguments.__init__, given)
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
-        for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 1)):
+        for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 0)):
             _checks.at_least(name, given[name], least)
         if isinstance(units, Pack) and fields is not None:
             raise ConfigError("fields and Pack(...): sequences have the fields of Pack(fields=...) alone")
@@ -86,6 +89,7 @@ class Arguments(Generic[T]):
             url=source._shown(), opening=opening(source, layers, wanted, where, cache, tuning),
             starting=starting(given, source, order, tuning, faults),
             fields=wanted, typed=isinstance(fields, str),  # parse refuses all but "typed"
+            tail="wrap" if epochs == 0 or (epochs is None and self._endless) else None,
             map=map, units=units, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
         ))  # fmt: skip
 

@@ -127,6 +127,8 @@ class Stream:
                 self._checkpoint, self._ledger = self._group.begin(self._checkpoint, begin, self._ledger)
         states.check_length(self._ledger)
         body = dict(asked.starting, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
+        if self._checkpoint is None:
+            body["tail"] = self._told("tail")
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise self._no_batch_size()
         if self._peers is not None and self._peers.count > 1:
@@ -271,7 +273,8 @@ class Stream:
             return self._asked.starting[member]
         if self._checkpoint is not None:
             return json.loads(self._checkpoint)[member]
-        return "short" if self._asked.starting.get("epochs") else "wrap"
+        assert member == "tail", member  # all others are in one of these
+        return self._asked.tail or ("short" if self._resolve()[1] == 1 else "pad")
 
     def _no_batch_size(self) -> ConfigError:
         unit = {Pack: "sequences", Bucket: "micro-batches; 1 is one for each rank and step"}.get(type(self._asked.units), "samples")
