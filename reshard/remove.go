@@ -3,6 +3,7 @@ package reshard
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,12 +88,13 @@ func RemoveKeys(ctx context.Context, store objstore.Store, keys []string, o Remo
 	if len(keys) == 0 {
 		return nil, errors.New("remove: there are no keys")
 	}
-	for {
+	const attempts = 100 // others publish meanwhile
+	for n := 1; ; n++ {
 		r, err := attempt(ctx, store, keys, o)
 		if err == nil {
 			return r, r.follow(ctx, store, o)
 		}
-		if errors.Is(err, ErrMissingKeys) || r.Tables == "" {
+		if errors.Is(err, ErrMissingKeys) || errors.Is(err, writer.ErrIncomplete) || r.Tables == "" || n == attempts {
 			return r, err
 		}
 		now, oerr := reader.Open(ctx, store, reader.Options{})
@@ -106,8 +108,8 @@ func RemoveKeys(ctx context.Context, store objstore.Store, keys []string, o Remo
 	}
 }
 
-// follow brings layers up to the data set. It goes on after a layer that does not fit.
-func (r *RemoveReport) follow(ctx context.Context, store objstore.Store, o RemoveOptions) error {
+// follow brings layers up to the data set. It goes on after a layer that does not fit or fails.
+func (r *RemoveReport) follow(ctx context.Context, store objstore.Store, o RemoveOptions) (failed error) {
 	for _, layer := range o.Layers {
 		l := LayerReport{Layer: layer.String()}
 		if !o.DryRun {
@@ -116,14 +118,16 @@ func (r *RemoveReport) follow(ctx context.Context, store objstore.Store, o Remov
 			case errors.Is(err, writer.ErrNotLayer): // or not published: what publishes it takes the removal over
 				l.Error = err.Error()
 			case err != nil:
-				return fmt.Errorf("remove: the data set has changed, and its layer %v has not: repeat the command: %w", layer, err)
+				l.Error = err.Error()
+				failed = cmp.Or(failed, fmt.Errorf("remove: the data set has changed, and its layer %v has not: repeat the command; "+
+					"where the layer lacks objects, restore them or remove the layer before: %w", layer, err))
 			default:
 				l.Changed, l.Generation, l.Tables = !res.Already, res.Generation, res.Tables
 			}
 		}
 		r.Layers = append(r.Layers, l)
 	}
-	return nil
+	return failed
 }
 
 // distinctKeys leaves out keys that were given before.

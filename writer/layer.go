@@ -230,7 +230,7 @@ func (s *layerSource) load(ctx context.Context) error {
 // for, because they were removed when it was written or purged since, stay removed from it. Where
 // store has no layer of base, the error wraps ErrNotLayer, or fs.ErrNotExist if there is nothing.
 func FollowBase(ctx context.Context, store, base objstore.Store) (*Result, error) {
-	for {
+	for n := 1; ; n++ {
 		of, err := openBase(ctx, base)
 		if err != nil {
 			return nil, err
@@ -240,18 +240,17 @@ func FollowBase(ctx context.Context, store, base objstore.Store) (*Result, error
 				return nil, fmt.Errorf("writer: layer %v: %w", store, err)
 			}
 		}
+		tables := ""
 		res, err := change(ctx, store, "", "remove", func(m *sections.Manifest) error {
 			if err := fitsBase(m, of); err != nil {
 				return err
 			}
+			tables = m.Parent
 			m.Removed = union(sections.Within(of.Removed, 0, m.Base.Samples), m.Purged)
 			return nil
 		})
-		if !errors.Is(err, ErrLost) {
+		if err == nil || n == attempts || !again(ctx, store, tables, err) {
 			return res, err
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
 		}
 	}
 }

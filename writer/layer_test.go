@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -369,6 +370,37 @@ func TestLayerFollowsBase(t *testing.T) {
 
 // TestLayerPurged: a purge takes the bytes from the base and then from its layers, also where an
 // earlier one ended between them.
+// TestLayerLacksObject: following ends with an error that names what is missing, and works once it
+// is back.
+func TestLayerLacksObject(t *testing.T) {
+	base, keys := baseSet(t, 200)
+	st := mem.New()
+	if _, err := writer.AddLayer(t.Context(), st, base, captions(keys, "a"), writer.LayerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Remove(t.Context(), base, "", []uint64{9}); err != nil {
+		t.Fatal(err)
+	}
+	all := objects(t, st)
+	name := slices.Sorted(maps.Keys(all))[0] // the first shard
+	data := all[name]
+	if err := st.Delete(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.FollowBase(t.Context(), st, base); !errors.Is(err, writer.ErrLost) || !strings.Contains(err.Error(), name) {
+		t.Fatal(err)
+	}
+	if _, err := writer.Purge(t.Context(), base, writer.PurgeOptions{Layers: []objstore.Store{st}}); err == nil || !strings.Contains(err.Error(), name) {
+		t.Fatal(err)
+	}
+	if _, err := objstore.Put(t.Context(), st, name, data, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.FollowBase(t.Context(), st, base); err != nil || !slices.Equal(tablesAt(t, st).Removed, []uint64{9}) {
+		t.Fatal(err)
+	}
+}
+
 func TestLayerPurged(t *testing.T) {
 	base, keys := baseSet(t, 60)
 	texts, arrays, other := mem.New(), mem.New(), mem.New()

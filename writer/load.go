@@ -54,12 +54,12 @@ func (c *current) find(ctx context.Context, store objstore.Store) (*sections.Sum
 // read is find and load. Where another program publishes meanwhile and deletes these tables, it
 // reads again.
 func (c *current) read(ctx context.Context, store objstore.Store) (*sections.Summary, error) {
-	for {
+	for n := 1; ; n++ {
 		sum, err := c.find(ctx, store)
 		if err != nil || sum == nil {
 			return nil, err
 		}
-		if err = overtaken(ctx, store, c.info, c.load(ctx, store)); !errors.Is(err, ErrLost) {
+		if err = overtaken(ctx, store, c.info, c.load(ctx, store)); n == attempts || !errors.Is(err, ErrLost) {
 			return sum, err
 		}
 	}
@@ -208,6 +208,20 @@ func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
 func gone(numbers []uint64, n uint64) bool {
 	_, found := slices.BinarySearch(numbers, n)
 	return found
+}
+
+// attempts bounds how often an operation is repeated after other programs published meanwhile.
+const attempts = 100
+
+// again reports whether to repeat an operation on the generation with the given tables: the error
+// wraps ErrLost, and another generation, which explains it, is current now. Where the same one is
+// current, objects of it are missing, and will be the next time.
+func again(ctx context.Context, store objstore.Store, tables string, err error) bool {
+	if !errors.Is(err, ErrLost) || errors.Is(err, ErrIncomplete) || ctx.Err() != nil {
+		return false
+	}
+	sum, _, err := loadSummary(ctx, store)
+	return err == nil && sum.Tables != tables
 }
 
 // overtaken explains an object that is missing: where manifest.json is no longer the one that was

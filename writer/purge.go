@@ -278,15 +278,13 @@ func newReport(dry bool) *PurgeReport {
 // purgeOne is Purge without layers.
 func purgeOne(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
 	opt.Log, opt.Memory = cmp.Or(opt.Log, slog.New(slog.DiscardHandler)), cmp.Or(opt.Memory, 1<<30)
-	tables := ""
-	for {
+	for n := 1; ; n++ {
 		p := &purge{opt: opt, report: newReport(opt.DryRun)}
 		err := p.run(ctx, store)
 		if p.revision != nil {
 			err = overtaken(ctx, store, p.prior.info, err)
 		}
-		if errors.Is(err, ErrLost) && p.revision != nil && p.prior.tables != tables { // another generation explains it
-			tables = p.prior.tables
+		if p.revision != nil && n < attempts && again(ctx, store, p.prior.tables, err) {
 			continue
 		}
 		if err != nil {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -51,7 +53,7 @@ func readLayers(ctx context.Context, arg string, layers []string, saved map[stri
 		if err != nil {
 			return nil, err
 		}
-		if tables := saved[layer]; tables != "" && !fixed {
+		if tables := cmp.Or(saved[objstore.Redact(layer)], saved[layer]); tables != "" && !fixed { // older states have addresses as they were given
 			if _, err := store.Stat(ctx, tables); err == nil {
 				generation = names.Generation(tables)
 			} else {

@@ -26,16 +26,16 @@ import (
 // newReceive is for programs, so the list of commands leaves it out.
 func newReceive() *cobra.Command {
 	return &cobra.Command{
-		Use:    "receive DATASET",
+		Use:    "receive",
 		Hidden: true,
 		Short:  "Pack samples that another process sends",
 		Long: `Pack the samples that arrive on standard input, as shardtool.Writer of the Python package sends them, and publish them
-under DATASET. It answers on standard output. If the input ends early, nothing is published.
+under the address that they begin with. It answers on standard output. If the input ends early, nothing is published.
 
 It ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2: it ends with its input.`,
-		Example: "  shardtool receive out/ < frames   # a program's end of two pipes, in practice",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE:    func(cmd *cobra.Command, args []string) error { return runReceive(cmd, args[0]) },
+		Example: "  shardtool receive < frames   # a program's end of two pipes, in practice",
+		Args:    usageArgs(cobra.MaximumNArgs(1)), // older packages give one, and hear of their version
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runReceive(cmd) },
 	}
 }
 
@@ -86,10 +86,10 @@ type receiveError struct {
 // errLeft is the error of a writer that begins where another run left shards.
 var errLeft = errors.New("leftovers")
 
-func runReceive(cmd *cobra.Command, target string) error {
+func runReceive(cmd *cobra.Command) error {
 	leaveSignals()
 	r := &receiver{out: json.NewEncoder(cmd.OutOrStdout())}
-	err := r.run(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), target, cmd.ErrOrStderr())
+	err := r.run(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), cmd.ErrOrStderr())
 	if err == nil || errors.Is(err, receive.ErrLeft) {
 		return err
 	}
@@ -140,12 +140,12 @@ func (r *receiver) reply(line reply) error {
 	return r.out.Encode(line)
 }
 
-func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr io.Writer) error {
+func (r *receiver) run(ctx context.Context, in io.Reader, stderr io.Writer) error {
 	var err error
 	if r.begin, err = receive.ReadBegin(in); err != nil {
 		return err
 	}
-	store, err := current(ctx, target, "a writer makes a new generation: give %s without @%s")
+	store, err := current(ctx, r.begin.Dataset, "a writer makes a new generation: give %s without @%s")
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	r.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	limitMemory(r.opt.Memory, encoderMemory(&r.opt))
 	if r.begin.Layer != nil {
-		return r.layer(ctx, in, target, store)
+		return r.layer(ctx, in, store)
 	}
 	var known map[string]string
 	var first int64
@@ -301,9 +301,9 @@ type layerReply struct {
 }
 
 // layer writes a layer from rows that the parent sends.
-func (r *receiver) layer(ctx context.Context, in io.Reader, dataset string, base objstore.Store) error {
+func (r *receiver) layer(ctx context.Context, in io.Reader, base objstore.Store) error {
 	l := r.begin.Layer
-	store, err := layerStore(ctx, "a layer", dataset, l.Name)
+	store, err := layerStore(ctx, "a layer", r.begin.Dataset, l.Name)
 	if err != nil {
 		return err
 	}
@@ -358,42 +358,46 @@ func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base obj
 	if err := r.reply(reply{Kind: "layer", Done: left.Published, Layer: said}); err != nil {
 		return err
 	}
-	var work errgroup.Group
+	for err == nil {
+		err = r.layerRound(ctx, store, shards, of, left)
+		if err == nil {
+			left, _, err = begin()
+		}
+		if err == nil {
+			err = r.commitLayer(ctx, store, base, left)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return r.layerError(err)
+}
+
+// layerRound writes the shards that the parent sends before it asks to publish the layer. The error
+// is io.EOF where the parent has left. It returns as soon as a shard fails: the parent may wait for
+// the answer, and sends nothing then.
+func (r *receiver) layerRound(ctx context.Context, store objstore.Store, shards *receive.Shards, of func(writer.Splitter) writer.Splitter, left *writer.PartsReport) error {
+	work, doing := errgroup.WithContext(ctx)
 	work.SetLimit(2) // a shard is put while the rows of the next one arrive
-	var failed atomic.Pointer[error]
 	for {
-		shard, commit, err := shards.Next()
-		if before := failed.Load(); before != nil {
-			err = *before
+		asked := make(chan receive.Asked, 1)
+		go func() { asked <- shards.Next() }() // ends once its read does
+		var next receive.Asked
+		select {
+		case next = <-asked:
+		case <-doing.Done():
+			return work.Wait()
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return r.layerError(work.Wait())
-		case err != nil:
-			return r.layerError(err)
-		case commit:
-			if err = work.Wait(); err == nil {
-				left, _, err = begin()
-			}
-			if err == nil {
-				err = r.commitLayer(ctx, store, base, left)
-			}
-		default:
-			ended := make(chan struct{})
-			end := sync.OnceFunc(func() { close(ended) })
-			work.Go(func() error {
-				err := r.layerShard(ctx, store, shards, of, end, shard-left.First, left.Parts)
-				if err != nil {
-					failed.CompareAndSwap(nil, &err)
-				}
-				end()
-				return err
-			})
-			<-ended
+		if next.Err != nil || next.Commit {
+			return cmp.Or(work.Wait(), next.Err)
 		}
-		if err != nil {
-			return r.layerError(err)
-		}
+		ended := make(chan struct{})
+		end := sync.OnceFunc(func() { close(ended) })
+		work.Go(func() error {
+			defer end()
+			return r.layerShard(doing, store, shards, of, end, next.Shard-left.First, left.Parts)
+		})
+		<-ended
 	}
 }
 

@@ -9,16 +9,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
-	"github.com/shardtool/shardtool/internal/samplekey"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -52,6 +54,7 @@ type unpacker struct {
 	ds     *reader.Dataset
 	root   *os.Root
 	folder string // that exists
+	swept  map[string]bool
 	files  uint64
 }
 
@@ -83,7 +86,7 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 		return err
 	}
 	defer root.Close()
-	u := &unpacker{unpackFlags: *f, ds: ds, root: root}
+	u := &unpacker{unpackFlags: *f, ds: ds, root: root, swept: map[string]bool{}}
 	size := payloadBytes(ds)
 	bar := newProgress(cmd.ErrOrStderr(), "unpacking", bytesOf(int64(size)), f.quiet)
 	defer bar.end()
@@ -204,10 +207,46 @@ func (c *comparer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// partial names a file that is not whole yet, beside the file that it becomes. It is short: names
-// may be as long as the file system allows.
-func partial(name string) string {
-	return path.Join(path.Dir(name), fmt.Sprintf(".%016x.shardtool-part", samplekey.Hash(name)))
+// partial matches the names of files that are not whole yet, each beside the file that it becomes.
+// They are random: several commands may write into one folder. They are short: names may be as long
+// as the file system allows.
+var partial = regexp.MustCompile(`^\.[0-9a-f]{16}\.shardtool-part$`)
+
+// create makes a file that is not whole yet, and locks it: sweep leaves it alone.
+func (u *unpacker) create(folder string) (out *os.File, part string, err error) {
+	part = path.Join(folder, fmt.Sprintf(".%016x.shardtool-part", rand.Uint64()))
+	if out, err = u.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
+		_ = unix.Flock(int(out.Fd()), unix.LOCK_EX|unix.LOCK_NB) // without locks, sweep removes nothing
+	}
+	return out, part, err
+}
+
+// sweep removes what killed commands left in a folder that is not whole.
+func (u *unpacker) sweep(folder string) {
+	names, err := fs.ReadDir(u.root.FS(), folder)
+	for _, name := range names {
+		if err != nil || !partial.MatchString(name.Name()) {
+			continue
+		}
+		part := path.Join(folder, name.Name())
+		if file, err := u.root.OpenFile(part, os.O_WRONLY, 0); err == nil {
+			if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				_ = u.root.Remove(part)
+			}
+			file.Close()
+		}
+	}
+}
+
+// name gives a whole file its name. It never replaces what another command has written, where the
+// file system has hard links.
+func (u *unpacker) name(part, name string) error {
+	err := u.root.Link(part, name)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return u.root.Rename(part, name)
+	}
+	_ = u.root.Remove(part)
+	return err
 }
 
 // file writes a file whole or not at all. It keeps one of the same size.
@@ -229,19 +268,28 @@ func (u *unpacker) file(name string, size int64, write func(io.Writer) error) er
 			return err
 		}
 		u.folder = folder
+		if !u.swept[folder] {
+			u.swept[folder] = true
+			u.sweep(folder)
+		}
 	}
-	part := partial(name)
-	out, err := u.root.Create(part)
-	if err != nil {
-		return err
+	const attempts = 10 // another command may sweep a file before it is locked, or has its name
+	for n := 1; ; n++ {
+		out, part, err := u.create(u.folder)
+		if err != nil {
+			return err
+		}
+		w := bufio.NewWriterSize(out, 64<<10)
+		if err = cmp.Or(write(w), w.Flush(), out.Close()); err != nil { // Close reports late errors of networks
+			_ = u.root.Remove(part)
+			return err
+		}
+		err = u.name(part, name)
+		if errors.Is(err, fs.ErrExist) {
+			return u.same(name, write)
+		}
+		if !errors.Is(err, fs.ErrNotExist) || n == attempts {
+			return err
+		}
 	}
-	w := bufio.NewWriterSize(out, 64<<10)
-	err = cmp.Or(write(w), w.Flush(), out.Close())
-	if err == nil {
-		err = u.root.Rename(part, name)
-	}
-	if err != nil {
-		_ = u.root.Remove(part)
-	}
-	return err
 }

@@ -6,9 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -118,7 +120,7 @@ func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 	address := "http://" + o.Listen + "/?token=" + o.Token
 	fmt.Fprintln(cmd.OutOrStdout(), address)
 	if !f.noOpen {
-		openBrowser(address)
+		defer openBrowser(address)()
 	}
 	fmt.Fprintln(stderr, "serving until Ctrl-C")
 	return serveUntil(ctx, l, pages)
@@ -130,8 +132,9 @@ const viewMemory = 64 << 20
 // serveUntil serves until the context ends, which is no error.
 func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		WriteTimeout: 3 * time.Minute, // until the first byte; view.Server then gives each part its own time
+		BaseContext:  func(net.Listener) context.Context { return ctx },
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
@@ -148,11 +151,23 @@ func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	return server.Close()
 }
 
-// openBrowser opens an address in the user's browser if there is a program for that.
-func openBrowser(address string) {
-	program := cmp.Or(map[string]string{"darwin": "open"}[runtime.GOOS], "xdg-open")
-	cmd := exec.Command(program, address)
-	if cmd.Start() == nil {
-		go func() { _ = cmd.Wait() }()
+// openBrowser opens an address in the user's browser if there is a program for that. The address has
+// the token, and every user of the host can read the arguments of a process: the program is given a
+// file that only this user can read, and that leads there. remove removes the file.
+func openBrowser(address string) (remove func()) {
+	file, err := os.CreateTemp("", "shardtool-view-*.html") // with mode 0600
+	if err != nil {
+		return func() {}
 	}
+	remove = func() { _ = os.Remove(file.Name()) }
+	_, err = fmt.Fprintf(file, "<!doctype html><meta charset=utf-8><title>shardtool view</title>"+
+		`<meta name=referrer content=no-referrer><meta http-equiv=refresh content="0;url=%[1]s"><a href="%[1]s">shardtool view</a>`+"\n", html.EscapeString(address))
+	if err = cmp.Or(err, file.Close()); err == nil {
+		program := cmp.Or(map[string]string{"darwin": "open"}[runtime.GOOS], "xdg-open")
+		cmd := exec.Command(program, file.Name())
+		if cmd.Start() == nil {
+			go func() { _ = cmd.Wait() }()
+		}
+	}
+	return remove
 }

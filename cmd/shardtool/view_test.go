@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestView looks at a mix as a browser does, at a step of a checkpoint too, and stops the server.
@@ -123,5 +124,58 @@ func TestViewRefuses(t *testing.T) {
 		if code := run(args, strings.NewReader(""), &out, &errs); code != c.code || !strings.Contains(errs.String(), c.text) || out.Len() > 0 {
 			t.Errorf("%q: exit %d, %s%s", args, code, out.String(), errs.String())
 		}
+	}
+}
+
+// TestViewOpens: the token is in no argument of the program that opens the browser. It is given a
+// file for this user alone, which leads to the pages and is removed at the end.
+func TestViewOpens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	programs, temp, seen := filepath.Join(dir, "bin"), filepath.Join(dir, "tmp"), filepath.Join(dir, "seen")
+	open := "#!/bin/sh\n{ echo \"$@\"; stat -c %a \"$1\"; cat \"$1\"; } >" + seen + ".part; mv " + seen + ".part " + seen + "\n"
+	for _, folder := range []string{programs, temp} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"xdg-open", "open"} {
+		if err := os.WriteFile(filepath.Join(programs, name), []byte(open), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("shardtool", "view", smallSet(t))
+	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "TMPDIR="+temp)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimSpace(line)
+	_, token, _ := strings.Cut(address, "token=")
+	var text []byte
+	for begun := time.Now(); text == nil; time.Sleep(10 * time.Millisecond) {
+		if text, err = os.ReadFile(seen); err != nil && time.Since(begun) > time.Minute {
+			t.Fatal(err)
+		}
+	}
+	arguments, rest, _ := strings.Cut(string(text), "\n")
+	mode, page, _ := strings.Cut(rest, "\n")
+	if token == "" || strings.Contains(arguments, token) || mode != "600" || !strings.Contains(page, "url="+address) {
+		t.Errorf("arguments %q, mode %s, page %q", arguments, mode, page)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // with the code of a signal
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Error("left", left, err)
 	}
 }

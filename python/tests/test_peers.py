@@ -362,10 +362,29 @@ def test_strangers() -> None:
     hub.close()
 
 
+def test_many_strangers() -> None:
+    """Connections that say nothing take little room, and no peer waits for them. Only the addresses
+    that other peers are told are listened at."""
+    hub = Hub(2, "", {})
+    port = hub.start(1, ["127.0.0.1", "192.0.2.1"])
+    with contextlib.ExitStack() as stack, pytest.raises(ConnectionRefusedError):
+        for _ in range(300):
+            silent = stack.enter_context(socket.socket())
+            silent.connect(("127.0.0.1", port))
+        peer = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        peer.sendall(proto.pack(hubs.JOIN, 1, hubs.CLIENT, body=hub.secret.encode()))
+        until = time.monotonic() + 60
+        while not any(conn.peer == 1 for conn in list(hub._conns.values())) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert any(conn.peer == 1 for conn in hub._conns.values()) and len(hub._conns) <= hubs.STRANGERS + 1
+        stack.enter_context(socket.create_connection(("127.0.0.2", port)))  # another address of this host
+    hub.close()
+
+
 def test_reader_closes_with_much_to_send() -> None:
     """What a peer on another host sends meanwhile does not cost it what is under way to it."""
     hub = Hub(2, "", {})
-    port = hub.start(1)
+    port = hub.start(1, ["127.0.0.1"])
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         sock.connect(("127.0.0.1", port))

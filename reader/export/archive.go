@@ -29,8 +29,8 @@ type archive struct {
 // write writes the archive, or compares an existing one.
 func (w *archive) write(ctx context.Context) (err error) {
 	if w.cut {
-		w.Bytes = 0
 		w.found, err = w.e.object(ctx, w.Name, func(put func([]byte) error) error {
+			w.Bytes = 0
 			return w.content(ctx, func(p []byte) error {
 				w.Bytes += int64(len(p))
 				return put(p)
@@ -57,7 +57,17 @@ func (w *archive) write(ctx context.Context) (err error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return w.e.create(ctx, w.Name, func(put func([]byte) error) error { return w.content(ctx, put) })
+	err = w.e.create(ctx, w.Name, func(put func([]byte) error) error { return w.content(ctx, put) })
+	if !errors.Is(err, objstore.ErrExists) {
+		return err
+	}
+	if info, err = w.e.to.Stat(ctx, w.Name); err != nil { // another export was first
+		return err
+	}
+	if w.sum != nil {
+		w.sum.Reset()
+	}
+	return w.compare(ctx, info, rows)
 }
 
 // content gives put the bytes of the archive in order: all frames of the shard and an end of
@@ -92,7 +102,10 @@ func (w *archive) content(ctx context.Context, to func([]byte) error) error {
 func (e *exporter) object(ctx context.Context, name string, content func(put func([]byte) error) error) (found bool, err error) {
 	info, err := e.to.Stat(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, e.create(ctx, name, content)
+		if err = e.create(ctx, name, content); !errors.Is(err, objstore.ErrExists) {
+			return false, err
+		}
+		info, err = e.to.Stat(ctx, name) // another export was first
 	}
 	if err != nil {
 		return false, err
@@ -124,7 +137,8 @@ func (e *exporter) object(ctx context.Context, name string, content func(put fun
 	return err == nil, err
 }
 
-// create writes an object that is not there.
+// create writes an object that is not there. Where another export has put it meanwhile, the error
+// wraps objstore.ErrExists.
 func (e *exporter) create(ctx context.Context, name string, content func(put func([]byte) error) error) error {
 	up, err := e.to.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
 	if err != nil {
@@ -142,9 +156,7 @@ func (e *exporter) create(ctx context.Context, name string, content func(put fun
 		_ = up.Abort() // the first failure is the one to report
 		return err
 	}
-	if _, err = up.Commit(ctx); errors.Is(err, objstore.ErrExists) {
-		return e.other(name)
-	}
+	_, err = up.Commit(ctx)
 	return err
 }
 

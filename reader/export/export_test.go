@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -247,6 +248,50 @@ func TestAgain(t *testing.T) {
 }
 
 // TestInPlace: the shards of a plain data set are the archives.
+// blind says of each object once that it is not there, as to an export that another one overtakes.
+type blind struct {
+	objstore.Store
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (b *blind) Stat(ctx context.Context, name string) (objstore.Info, error) {
+	b.mu.Lock()
+	before := b.seen[name]
+	b.seen[name] = true
+	b.mu.Unlock()
+	if !before {
+		return objstore.Info{}, fs.ErrNotExist
+	}
+	return b.Store.Stat(ctx, name)
+}
+
+// TestTwoAtOnce: an export that another equal one overtakes succeeds with the same result; one of
+// other data fails.
+func TestTwoAtOnce(t *testing.T) {
+	tokens := []testset.Sample{{Key: "a", Fields: []testset.Field{{Name: "x.npy", Data: array("|u1", []int64{2}, 1, 2)}}}}
+	others := []testset.Sample{{Key: "a", Fields: []testset.Field{{Name: "x.npy", Data: array("|u1", []int64{2}, 1, 3)}}}}
+	for _, form := range []Form{Tar, DALI, WIDS, energon, hf, megatron} {
+		store := mem.New()
+		first, err := Run(t.Context(), open(t, build(t, tokens, testset.Options{})), store, Options{Form: form})
+		if err != nil {
+			t.Fatal(form, err)
+		}
+		before := objects(t, store)
+		second, err := Run(t.Context(), open(t, build(t, tokens, testset.Options{})), &blind{Store: store, seen: map[string]bool{}}, Options{Form: form})
+		if err != nil || second.Bytes != first.Bytes || second.Samples != first.Samples || second.Found != len(second.Shards) {
+			t.Errorf("%s: %+v, %v; want %+v", form, second, err, first)
+		}
+		if !maps.Equal(before, objects(t, store)) {
+			t.Error(form, "the objects have changed")
+		}
+		_, err = Run(t.Context(), open(t, build(t, others, testset.Options{})), &blind{Store: store, seen: map[string]bool{}}, Options{Form: form})
+		if !errors.Is(err, ErrExists) {
+			t.Error(form, err)
+		}
+	}
+}
+
 func TestInPlace(t *testing.T) {
 	store := build(t, some(100), packings["plain"])
 	d := open(t, store)

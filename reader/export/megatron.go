@@ -76,6 +76,8 @@ func newTokens(ctx context.Context, d *reader.Dataset) (*tokens, error) {
 
 // bin gives put the tokens of all samples, and notes their numbers in a temporary file.
 func (t *tokens) bin(ctx context.Context, d *reader.Dataset, put func([]byte) error) (err error) {
+	t.close() // of an attempt before
+	t.documents = 0
 	if t.lengths, err = spill.Create(""); err != nil {
 		return err
 	}

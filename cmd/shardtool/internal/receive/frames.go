@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same version.
-const Protocol = 4
+const Protocol = 5
 
 // Kinds of frames.
 const (
@@ -36,7 +36,8 @@ var (
 // Begin is the body of BEGIN: the options of the writer, in the terms of package writer.
 type Begin struct {
 	Protocol        int    `json:"protocol"`
-	Source          string `json:"source"` // text that identifies what is written, for resuming
+	Dataset         string `json:"dataset"` // address: an argument of the process would show secrets to all users
+	Source          string `json:"source"`  // text that identifies what is written, for resuming
 	KeyPrefix       string `json:"key_prefix"`
 	Name            string `json:"name"`
 	ShardSize       int64  `json:"shard_size"`

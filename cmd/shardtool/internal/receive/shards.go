@@ -16,21 +16,28 @@ type Shards struct {
 // NewShards returns the shards that follow BEGIN.
 func NewShards(begin *Begin, in io.Reader) *Shards { return &Shards{begin, in} }
 
-// Next waits for what the parent asks for: a shard, or with commit to publish the layer. The error
-// is io.EOF where the parent has left.
-func (s *Shards) Next() (shard int, commit bool, err error) {
+// Asked is what the parent asks for: to write a shard, or to publish the layer. Err is io.EOF where
+// the parent has left.
+type Asked struct {
+	Shard  int
+	Commit bool
+	Err    error
+}
+
+// Next waits for what the parent asks for.
+func (s *Shards) Next() Asked {
 	f, err := readFrame(s.in, nil)
 	switch {
 	case errors.Is(err, ErrLeft):
-		return 0, false, io.EOF
+		return Asked{Err: io.EOF}
 	case err != nil:
-		return 0, false, err
+		return Asked{Err: err}
 	case f.kind == kindCommit:
-		return 0, true, nil
+		return Asked{Commit: true}
 	case f.kind != kindShard || len(f.body) != 4:
-		return 0, false, fmt.Errorf("%w: a frame of kind %d and %d bytes in place of a shard", ErrProtocol, f.kind, len(f.body))
+		return Asked{Err: fmt.Errorf("%w: a frame of kind %d and %d bytes in place of a shard", ErrProtocol, f.kind, len(f.body))}
 	}
-	return int(binary.LittleEndian.Uint32(f.body)), false, nil
+	return Asked{Shard: int(binary.LittleEndian.Uint32(f.body))}
 }
 
 // Rows returns the rows of the shard that Next has returned. The caller must Close it.

@@ -76,7 +76,8 @@ type Server struct {
 	Options
 	mux    *http.ServeMux
 	recent *recent
-	busy   chan struct{} // requests in work
+	busy   chan struct{} // pages in work
+	files  chan struct{} // downloads
 	mu     sync.Mutex
 	run    *reader.Run
 	views  map[string]*views.Selection // by data set and expression
@@ -84,6 +85,10 @@ type Server struct {
 
 // atOnce is how many requests are worked on concurrently; more wait. Each may hold maxPage bytes.
 const atOnce = 4
+
+// filesAtOnce is how many fields are sent concurrently: a browser opens six connections, and each
+// may hold a block.
+const filesAtOnce = 16
 
 //go:embed templates
 var files embed.FS
@@ -100,7 +105,7 @@ const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path 
 
 // New returns a server. It must be closed before the data sets.
 func New(o Options) *Server {
-	s := &Server{Options: o, mux: http.NewServeMux(), recent: newRecent(), busy: make(chan struct{}, atOnce), views: map[string]*views.Selection{}}
+	s := &Server{Options: o, mux: http.NewServeMux(), recent: newRecent(), busy: make(chan struct{}, atOnce), files: make(chan struct{}, filesAtOnce), views: map[string]*views.Selection{}}
 	for path, h := range map[string]func(*http.Request) (any, error){
 		"samples": s.samples, "sample": s.sample, "data": s.data, "step": s.step,
 	} {
@@ -169,13 +174,41 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the token is missing or wrong: use the address that `shardtool view` printed", http.StatusForbidden)
 		return
 	}
+	busy := s.busy
+	if r.URL.Path == "/field" { // downloads wait for their browsers
+		busy = s.files
+	}
 	select {
-	case s.busy <- struct{}{}:
-		defer func() { <-s.busy }()
+	case busy <- struct{}{}:
+		defer func() { <-busy }()
 	case <-r.Context().Done():
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	s.mux.ServeHTTP(&moving{w, http.NewResponseController(w)}, r)
+}
+
+// moving is a response that ends when the browser takes nothing of it for a while: a download that
+// was stopped must not keep others waiting.
+type moving struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+// stall is how long a browser may take nothing.
+var stall = 20 * time.Second
+
+// Unwrap is for http.ResponseController.
+func (m *moving) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+func (m *moving) Write(p []byte) (n int, err error) {
+	const step = 64 << 10
+	for n < len(p) && err == nil {
+		_ = m.control.SetWriteDeadline(time.Now().Add(stall)) // a test's recorder has none
+		var part int
+		part, err = m.ResponseWriter.Write(p[n:min(n+step, len(p))])
+		n += part
+	}
+	return n, err
 }
 
 func (s *Server) isToken(given string) bool {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"image"
@@ -12,6 +13,7 @@ import (
 	"io"
 	"math/big"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -23,6 +25,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
@@ -688,6 +691,51 @@ func TestManyRequests(t *testing.T) {
 }
 
 // TestStoreThatGoesAway says on the cards what is wrong, and shows them when the store is back.
+// TestStalledDownloads: downloads of which nothing is taken block no page, and end.
+func TestStalledDownloads(t *testing.T) {
+	before := stall
+	stall = 50 * time.Millisecond
+	defer func() { stall = before }()
+	s := show(t, []testset.Sample{{Key: "a", Fields: []testset.Field{{Name: "bin", Data: make([]byte, 64<<20)}}}})
+	server := httptest.NewServer(s)
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	s.Listen = net.JoinHostPort("127.0.0.1", port)
+	var stalled []net.Conn
+	for range 3 * filesAtOnce {
+		conn, err := net.Dial("tcp", s.Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET /field?n=0&name=bin HTTP/1.1\r\nHost: %s\r\nCookie: %s=%s\r\nConnection: close\r\n\r\n", s.Listen, s.cookie(), token)
+		stalled = append(stalled, conn)
+	}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 2 * atOnce {
+		r, err := http.NewRequest(http.MethodGet, server.URL+"/samples", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.AddCookie(&http.Cookie{Name: s.cookie(), Value: token})
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatal(answer.Status, err)
+		}
+		answer.Body.Close()
+	}
+	for _, conn := range stalled { // each ends before it has everything, the ones that waited too
+		time.Sleep(10 * time.Millisecond)
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		if n, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("after %d bytes: %v", n, err)
+		}
+	}
+}
+
 func TestStoreThatGoesAway(t *testing.T) {
 	store, server := far(t, show(t, texts(300)).Sources[0].Set.Store())
 	s := serve(t, store)

@@ -22,7 +22,7 @@ import struct
 import termios
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from .._system import address, close_listener
 from ..errors import ShardtoolError, redact
@@ -39,6 +39,8 @@ FOR_PEERS = 1
 
 #: Seconds that close waits for a peer that takes nothing of what was read for it.
 PATIENCE = 60.0
+#: Seconds in which a connection must prove that it is a peer's, and the most that have not.
+JOINING, STRANGERS = 10.0, 64
 #: Batches that peers may take while another waits to begin another iteration. Threads that read
 #: ahead of a loop take some.
 AHEAD = 8
@@ -225,14 +227,18 @@ class Hub:
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="shardtool-peers", daemon=True)
 
-    def start(self, near: int) -> int:
-        """Starts the thread. ``near`` peers are on this host. Returns the port for others; 0 if
-        there are none."""
+    def start(self, near: int, hosts: Sequence[str] = ()) -> int:
+        """Starts the thread. ``near`` peers are on this host; the others reach it at the addresses
+        ``hosts``, and no interface without one of them is listened at. Returns the port; 0 if no
+        peers are elsewhere, or none of the addresses is this host's."""
         self._near, port = near, 0
-        if near < self._count:
-            tcp = socket.create_server(("", 0), backlog=self._count)
+        listening: List[socket.socket] = []
+        for host in hosts if near < self._count else ():
+            with contextlib.suppress(OSError):  # an address of something between the hosts
+                listening.append(socket.create_server((host, port), backlog=self._count))
+                port = int(listening[0].getsockname()[1])
+        for tcp in listening:
             self._listen(tcp)
-            port = int(tcp.getsockname()[1])
         self._thread.start()
         return port
 
@@ -337,6 +343,9 @@ class Hub:
                 watch(sock)
             self._conns[sock.fileno()] = _Conn(sock, inline)
             self._selector.register(sock, selectors.EVENT_READ)
+            strangers = [conn for conn in self._conns.values() if conn.peer < 0]
+            if len(strangers) > max(STRANGERS, 4 * self._count):
+                self._drop(min(strangers, key=lambda conn: conn.since))  # a peer proves itself at once
 
     def _read(self, conn: _Conn) -> None:
         try:
@@ -673,7 +682,7 @@ class Hub:
         """Sends a frame each second to peers that wait for other peers. Ends connections that do
         not join."""
         now, run = time.monotonic(), self._run
-        for conn in [c for c in self._conns.values() if c.peer < 0 and now - c.since > PATIENCE]:
+        for conn in [c for c in self._conns.values() if c.peer < 0 and now - c.since > JOINING]:
             self._drop(conn)
         awaited: Dict[_Conn, Set[int]] = {conn: self._missing() for conn in self._pending}
         if run is not None and run.over is None:

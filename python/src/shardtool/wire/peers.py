@@ -28,6 +28,9 @@ Gather = Callable[[Any], List[Any]]
 
 _SIOCGIFADDR = 0x8915
 
+#: An address that no host has (RFC 5737): the way to it begins at the default interface.
+_ELSEWHERE = "192.0.2.1"
+
 
 class Peers:
     """This process among the peers of a rank, from the making of a loader to its end."""
@@ -55,8 +58,10 @@ class Peers:
             try:
                 self._hub = Hub(self.count, metrics, opening)
                 hosts = [place["host"] for place in places]
-                port = self._hub.start(hosts.count(hosts[0]))
-                said = {"name": self._hub.name, "secret": self._hub.secret, "port": port, "hosts": _addresses() if port else []}
+                here = _addresses()
+                port = self._hub.start(hosts.count(hosts[0]), here)
+                reached = [*here, socket.gethostname()] if port else []  # others may know the name by another address
+                said = {"name": self._hub.name, "secret": self._hub.secret, "port": port, "hosts": reached}
             except Exception as err:  # the others wait for it
                 said = {"error": f"{type(err).__name__}: {err}"}
         self._said = gather(said)[0]
@@ -308,18 +313,18 @@ def _host() -> str:
 
 
 def _addresses() -> List[str]:
-    """Returns addresses at which other hosts may reach this one, the likeliest first."""
+    """Returns addresses of this host at which others may reach it, the likeliest first."""
     out = []
     for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(","):
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             said = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             out.append(socket.inet_ntoa(said[20:24]))
-    master = os.environ.get("MASTER_ADDR")
-    if master:
+    if out:  # the user's choice of an interface
+        return list(dict.fromkeys(out))
+    for other in filter(None, (os.environ.get("MASTER_ADDR"), _ELSEWHERE)):
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.connect((master, 9))  # sends nothing: the system chooses an interface
+            sock.connect((other, 9))  # sends nothing: the system chooses an interface
             out.append(str(sock.getsockname()[0]))
-    name = socket.gethostname()
     with contextlib.suppress(OSError):
-        out += [str(info[4][0]) for info in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
-    return list(dict.fromkeys([*out, name]))
+        out += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)]
+    return list(dict.fromkeys(out))

@@ -17,7 +17,7 @@ from ..errors import ShardtoolError, from_body
 from .process import Process, logger
 
 #: The version of the frames, and their kinds: see package receive of the program.
-PROTOCOL = 4
+PROTOCOL = 5
 BEGIN, LAYOUT, SAMPLES, COLUMNS, END, STATE, SHARED, NUMBERS, SHARD, COMMIT = range(1, 11)
 
 #: Size of the pipe. Fewer, larger writes leave more time to both processes.
@@ -110,7 +110,7 @@ class Child(Process):
         shared = memory.described() if memory is not None else None
         pass_fds = (memory.file, memory.free) if memory is not None else ()
         try:
-            self._spawn("receive", "--", url, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=pass_fds)
+            self._spawn("receive", stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=pass_fds)
         except BaseException:
             if memory is not None:
                 memory.close()
@@ -124,7 +124,7 @@ class Child(Process):
             fcntl.fcntl(self._in, _F_SETPIPE_SZ, _PIPE)
         self._over = False
         try:
-            self.send(BEGIN, [json.dumps(dict(begin, protocol=PROTOCOL, shared=shared)).encode()])
+            self.send(BEGIN, [json.dumps(dict(begin, dataset=url, protocol=PROTOCOL, shared=shared)).encode()])
         finally:
             self._memory = memory
 

@@ -148,7 +148,7 @@ def annotate(
             if engine is not None and not there.done:
                 return engines.write(engine, job, every, given["parts"], dict(task_options or {}))
             mine = [s for p, n in tasks(given["parts"], given["part"]) for s in every[slice(*share(every, p, n))]]
-            return run(job, there, mine, given["workers"], Progress(os.fsdecode(name), progress))
+            return run(job, there, mine, given["workers"], Progress(redact(os.fsdecode(name)), progress))
 
 
 def layer_address(name: Union[str, os.PathLike[str]]) -> str:
