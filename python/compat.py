@@ -55,6 +55,11 @@ PARTS = {
         "the programs of [pytorch.md](pytorch.md), Lightning, transformers, Accelerate; jobs that would lose their place are refused",
         "tests/frameworks.py",
     ),
+    "contract": (
+        "a job resumed from a checkpoint before the first batch, in the middle, at the last batch and at the end of an epoch, and twice in"
+        " a row sees what an undisturbed one sees: each framework with each loader",
+        "tests/test_torch_contract.py",
+    ),
     "loops": (
         "training loops of plain PyTorch, StatefulDataLoader, Lightning, Accelerate and the HF Trainer: killed twice, resumed,"
         " the same weights to the bit",

@@ -164,7 +164,7 @@ def end_sessions() -> None:
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """No test leaves a child running, and none waits for ever."""
-    limit = 600 if request.path.parent.name == "compat" else 120  # seconds
+    limit = 600 if "compat" in request.path.parent.name or "contract" in request.path.name else 120  # seconds
 
     def late(*_: object) -> None:
         raise TimeoutError(f"the test takes longer than {limit} seconds")

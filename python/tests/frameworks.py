@@ -167,6 +167,28 @@ def test_lightning(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pyt
     assert first.model.seen[:16] + second.model.seen == want(small)
 
 
+def test_lightning_place(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With KeepPlace, from a checkpoint that is made within a step."""
+    job = Lightning(tmp_path, monkeypatch)
+    import lightning
+
+    fit = snippet("lightning-place", lightning=lightning)["fit_exactly"]
+
+    class Module(job.module):  # type: ignore[misc,name-defined,unused-ignore]
+        def on_before_backward(self, _: Any) -> None:
+            if len(self.model.seen) in (1, 10, 17):
+                self.trainer.save_checkpoint(tmp_path / f"within-{len(self.model.seen)}.ckpt")
+
+    options = {"max_epochs": 3, "num_sanity_val_steps": 0, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    with batches_of(small) as batches, pytest.raises(Stop):
+        fit(Module(17), batches, **options)
+    for at in (1, 10, 17):
+        second = job.module()
+        with batches_of(small) as batches:
+            fit(second, batches, str(tmp_path / f"within-{at}.ckpt"), **options)
+        assert second.model.seen == want(small)[at - 1 :]
+
+
 PLAIN: Dict[str, Any] = {name: value for name, value in OPTIONS.items() if name != "copy"}
 
 
@@ -185,7 +207,7 @@ def test_lightning_without_place(small: pathlib.Path, tmp_path: pathlib.Path, mo
         job.trainer().fit(first, plain(small, workers)[1])
     assert first.model.seen == want(small)[:17]
     checkpoint = str(tmp_path / "step=16.ckpt")
-    with pytest.raises(shardtool.ConfigError, match="Lightning resumes at step 16, and the loader was given no state"):
+    with pytest.raises(shardtool.ConfigError, match=r"Lightning resumes at step 16, .* was given no place: .* dataset.set_epoch\(1\)"):
         job.trainer().fit(second, plain(small, workers)[1], ckpt_path=checkpoint)
     assert second.model.seen == []
     # With the place, and with a validation loader, which begins again each time.

@@ -12,6 +12,7 @@ from .read import states
 from .read.arguments import Arguments
 from .read.iteration import Iterator, T
 from .read.stream import Stream
+from .read.trainers import Told
 from .read.units import Bucket
 from .stats import Meter, Stats
 
@@ -175,10 +176,19 @@ class Loader(Stream, Arguments[T]):
         epoch = _checks.typed(Loader.set_epoch, {"epoch": epoch})["epoch"]
         if epoch < 0:
             raise ConfigError(f"epoch={epoch}: epochs are numbered from 0")
+        self._epoch_given = True
         it = self._pass
         leaves = it is not None and it.left and self._run is not None
         if self._begin is not None or leaves or epoch != self._upcoming()[0]:
             self._begin = epoch
+
+    @property
+    def batch_sampler(self) -> Told:
+        """What trainers that tell the sampler of a DataLoader the epoch find, as Lightning: the
+        loader begins this epoch, unless it continues at a place that it was given."""
+        if self._sampler is None:
+            self._sampler = Told(self)
+        return self._sampler
 
     # The place
 

@@ -39,6 +39,8 @@ class Stream:
 
     _quiet = False  # whether an iteration without batches is no reason to warn
     _reads_ahead = 0  # batches that a thread takes before a loop
+    _inside = False  # whether it is in a data set, which a DataLoader hides from trainers
+    _epoch_given = False  # whether set_epoch was called
     _whole = False  # whether copied batches are one buffer, for the relay that sends them
 
     def _begin_with(self, asked: Asked) -> None:
@@ -51,8 +53,8 @@ class Stream:
         self._begin: Optional[int] = None  # epoch that set_epoch asked for
         self._layers: Optional[Dict[str, Dict[str, str]]] = None  # tables of the layers, by source and layer
         self._closed = False
-        self._placed = False  # whether load_state_dict set the place
-        self._begun = False  # whether an iteration has begun
+        self._placed = False  # whether load_state_dict set the place of the next batch
+        self._begun = False  # whether a trainer was looked for
         tuning = asked.tuning
         self._peers = None if tuning.peers is None else Peers(tuning.peers, metrics_of(tuning), asked.opening)
         if self._peers is not None:
@@ -72,10 +74,11 @@ class Stream:
         self._pass: Optional[Epoch] = None  # the latest iteration
         self._counts: Dict[int, int] = {}  # units of epochs
         self._damaged = 0  # samples left out because of their images
+        self._sampler: Optional[trainers.Told] = None
         self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
 
     def __getstate__(self) -> Dict[str, Any]:
-        kept = ("_ranks", "_map", "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_layers")
+        kept = ("_ranks", "_map", "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_inside", "_layers")
         return {"_asked": self._asked.portable(), **{name: getattr(self, name) for name in kept}}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -182,20 +185,27 @@ class Stream:
                 self._run = None  # the next iteration asks to begin, as it does after a batch
 
     def _unfit(self) -> str:
-        """Explains why the first iteration does not begin where a framework's trainer resumes;
-        empty if it does."""
-        why = "" if self._begun else trainers.unfit(self._placed)
+        """Explains why the first iteration does not begin where a trainer resumes; empty if it
+        does."""
+        why = "" if self._begun else trainers.unfit(self._placed, self._inside and not self._epoch_given)
         self._begun = not why
         return why
+
+    def _before_first(self, it: Epoch) -> None:
+        """Runs when a loop asks for its first batch."""
+        unfit = "" if self._begun else self._unfit()
+        if unfit:
+            raise ConfigError(unfit)
+        if self._begin is not None and it is self._pass and self._run is not None:
+            self._start(self._begin)  # set_epoch was called after iter
+            self._begin = None
 
     def _next(self, it: Epoch) -> Any:
         if it.last:
             it.ended = True
             raise StopIteration
-        if not self._begun:
-            unfit = self._unfit()
-            if unfit:
-                raise ConfigError(unfit)
+        if it.delivered == 0:
+            self._before_first(it)
         run, self._run = self._run, None  # set again once the batch is delivered; after an error the next iteration restarts at the place
         if run is None or it is not self._pass or not run.client.alive:
             if it is not self._pass:
@@ -223,6 +233,8 @@ class Stream:
                 warnings.warn("the iteration has no batches: all epochs have ended, or the data set is empty", stacklevel=3)
             raise StopIteration
         batch, checkpoint, ledger, place, last = taken
+        if it.delivered == 0 and self._sampler is not None:
+            self._sampler.check(batch.epoch)
         if self._group is not None:
             checkpoint, ledger = self._group.batch(place, checkpoint, ledger, self._most_skipped())
             batch._saved = checkpoint, ledger
@@ -232,7 +244,7 @@ class Stream:
             meter.mapped(time.perf_counter_ns() - got)
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
-        self._checkpoint, self._ledger, self._place = checkpoint, ledger, place
+        self._checkpoint, self._ledger, self._place, self._placed = checkpoint, ledger, place, False
         it.delivered, it.last, it.held, (it.units, self._following) = it.delivered + 1, last, False, batch._units()
         self._run = run
         every = self._asked.tuning.stats_every

@@ -1,25 +1,62 @@
-"""Detects that a framework's trainer resumes a job and the loader does not, which would silently
-train on the wrong samples.
+"""What trainers of frameworks tell a loader, and what only they know.
 
-Lightning keeps the place of loaders that it is given directly, but not of a plain DataLoader; the
-Trainer of transformers keeps none. Only the trainer knows that it resumes: see callers.
+Lightning tells the sampler of a loader the epoch that it begins: see Told. It keeps the place of
+loaders that have ``state_dict``, but hands it back only for an epoch that it resumes in the middle.
+It can tell nothing to a data set in a DataLoader, and the Trainer of transformers keeps no place:
+what is in them would silently train on the wrong samples. Only the trainer knows that it resumes:
+see callers.
 """
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+import weakref
+from typing import Any, Optional, Tuple
 
+from ..errors import ConfigError
 from .callers import callers
+
+
+class Told:
+    """The epoch that a trainer tells the sampler of a loader, as it tells a DistributedSampler."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = weakref.ref(loader)  # no cycle: the reader ends with the loader
+        self._epoch: Optional[int] = None  # told since the last batch
+
+    @property
+    def sampler(self) -> Told:
+        """Itself: a loader has it as ``batch_sampler``, because Lightning examines what has a
+        ``sampler``."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the loader begin an epoch, if it does not continue at a place that it was given."""
+        self._epoch = epoch
+        loader = self._loader()
+        if loader is not None and not loader._placed:
+            loader.set_epoch(epoch)
+
+    def check(self, epoch: int) -> None:
+        """Raises ConfigError if an iteration begins in another epoch."""
+        told, self._epoch = self._epoch, None
+        if told is not None and told != epoch:
+            raise ConfigError(
+                f"the trainer begins epoch {told}, but the place that the loader was given is in epoch {epoch}: resume the trainer, too,"
+                " from the checkpoint of this place, or set its epoch before fit: progress = trainer.fit_loop.epoch_progress.current;"
+                f" progress.processed = progress.completed = {epoch}"
+            )
+
 
 _ADVICE = "; docs/pytorch.md has what keeps the place. To begin there on purpose say so before: loader.load_state_dict(loader.state_dict())"
 
 
-def unfit(told: bool) -> str:
+def unfit(told: bool, dataset: bool = False) -> str:
     """Explains why a first iteration would begin at another place than its trainer; empty if it
-    does not, or if there is no trainer. told: whether the loader was given a state."""
+    does not, or if there is no trainer. told: whether the loader was given a state. dataset:
+    whether it is in a DataLoader."""
     trainer, kind = _trainer()
     try:
-        if kind == "lightning":
+        if kind == "lightning" and dataset:
             return _lightning(trainer, told)
         if kind == "transformers":
             return _transformers(trainer, told)
@@ -31,10 +68,12 @@ def unfit(told: bool) -> str:
 def _lightning(trainer: Any, told: bool) -> str:
     if told or not trainer.ckpt_path or not trainer.global_step:
         return ""
+    epochs = trainer.fit_loop.epoch_progress.current
+    epoch = epochs.processed + int(epochs.ready != epochs.processed and trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
     return (
-        f"Lightning resumes at step {trainer.global_step}, and the loader was given no state: it would begin at its first sample."
-        " Lightning keeps the state of a shardtool.Loader, a Prefetcher or a StatefulDataLoader that it is given, not of what is"
-        " in a plain DataLoader" + _ADVICE
+        f"Lightning resumes at step {trainer.global_step}, and the data set in the DataLoader was given no place: it would begin at its"
+        " first sample. Give Lightning a shardtool.torch.Prefetcher around the DataLoader, whose place it keeps, or the callback of"
+        f" docs/pytorch.md. With this checkpoint, call dataset.set_epoch({epoch}) before fit, which begins the epoch that follows"
     )
 
 

@@ -20,12 +20,12 @@ from ..errors import ConfigError
 from ..loader import Loader
 from ..read.arguments import Arguments, Asked
 from ..read.callers import caller
-from ..stats import Stats
+from ..stats import Meter, Stats
 from . import notes
 from .loops import Loop, Waits, above, attached
 from .named import NamedBatch, named
 from .notes import Board
-from .relay import begin_at, left, upcoming
+from .relay import begin_at, left, newest, upcoming
 from .worker import Tap
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         self._delivery = _Delivery(asked.map)
         self._loader: Loader[Any] = Loader.__new__(Loader)
         self._loader._begin_with(dataclasses.replace(asked, map=self._delivery))
+        self._loader._inside = True
         self._asked = 0  # how often workers were told where to begin
         self._reset()
 
@@ -91,6 +92,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         self._lock = threading.Lock()
         self._length: Tuple[str, int] = ("", 0)
         self._waits = Waits()
+        self._turn: "Optional[weakref.ref[_Turn]]" = None  # the latest iteration in this process
+        self._meters: List[Meter] = []  # of loaders that earlier iterations keep
         _alive.add(self)
 
     # Processes
@@ -98,34 +101,41 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     def _hand_out(self) -> Board:
         """Returns the board for a process that is about to start."""
         with self._lock:
+            found = above(self)
+            if found is not None:
+                self._part()
             if self._board is None or self._board.owner != os.getpid():
                 self._board = Board()
                 self._tell()
             elif (self._handed, self._ranks) != (upcoming(self._loader), _checks.ranks(None, None)):
                 self._tell()
             self._board.ticket += 1
-            self._look_up()
+            if found is not None and not attached(found[0]):
+                self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader points
+                # Not raised here: an exception before a fork is lost.
+                Loop(self._board, self._waits, found[0], self._loader._unfit(), found[1] is not None)
+                if found[1] is not None:
+                    self._board.write(notes.resumes_of(self._board.ticket), {"ticket": self._board.ticket, **found[1]})
             return self._board
 
-    def _look_up(self) -> None:
-        """Finds the DataLoader's iterator whose workers receive this data set."""
-        assert self._board is not None
-        found = above(self)
-        if found is not None and not attached(found[0]):
-            self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader points
-            # Not raised here: an exception before a fork is lost.
-            Loop(self._board, self._waits, found[0], self._loader._unfit())
-            if found[1] is not None:
-                self._board.write(notes.RESUMES, {"ticket": self._board.ticket, **found[1]})
+    def _part(self) -> None:
+        """Leaves the loader to an iteration in this process that could still go on, and has another
+        for the next iteration."""
+        turn = None if self._turn is None else self._turn()
+        if turn is not None and turn.goes_on(self._loader):
+            loader = copy.copy(self._loader)
+            loader.load_state_dict(upcoming(self._loader))
+            self._meters.append(self._loader._meter)
+            self._loader = loader
 
     def _tell(self) -> None:
         """Makes the workers' next iteration begin where this process's would."""
         self._handed, self._ranks = upcoming(self._loader), _checks.ranks(None, None)
         if self._board is not None and self._board.owner == os.getpid():
             self._asked += 1
-            self._board.write(
-                notes.MAIN, {"asked": self._asked, "state": self._handed, "ranks": self._ranks if self._ranks[0] is not None else None}
-            )
+            said = {"asked": self._asked, "state": self._handed, "ranks": self._ranks if self._ranks[0] is not None else None}
+            for note in (notes.asked_by(self._asked), notes.MAIN):
+                self._board.write(note, said)
 
     def __getstate__(self) -> Dict[str, Any]:
         state = {"_delivery": self._delivery, "_loader": self._loader, "_asked": self._asked, "_board": None}
@@ -143,12 +153,15 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         """Begins the next epoch, or continues where a loaded state points."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
+            self._part()
             if self._ahead() is not None:
                 assert self._board is not None
                 state = begin_at(self._board)[1]
                 assert state is not None
-                self._loader.load_state_dict(state)
-            return _Turn(self._delivery, None, iter(self._loader))
+                self.load_state_dict(state)
+            turn = _Turn(self._delivery, None, iter(self._loader))
+            self._turn = weakref.ref(turn)
+            return turn
         tap = self._open_tap(worker)
         return _Turn(self._delivery, tap, tap.begin())
 
@@ -156,7 +169,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         if self._tap is None or self._tap.pid != os.getpid():
             if self._board is None:
                 raise ConfigError("this data set was made in a worker of a DataLoader: make it in the process that iterates the DataLoader")
-            self._tap = Tap(self._board, self._loader, worker.id, worker.num_workers)
+            self._tap = Tap(self._board, self._loader, worker.id, worker.num_workers, worker.seed - worker.id)
         return self._tap
 
     # The place
@@ -166,8 +179,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         process."""
         if self._board is None or self._board.owner != os.getpid():
             return None
-        last = self._board.read(notes.ITERATION)
-        return last if last is not None and last["asked"] == self._asked else None
+        return newest(self._board, self._asked)
 
     def _probe(self) -> Loader:
         """Returns a loader at the iteration under way, or before the next one. The caller must
@@ -230,6 +242,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         wraps this one, ``wait`` is what the workers waited for the reader.
         """
         own = self._loader.stats()
+        for meter in self._meters:
+            own = own + meter.read()
         board, waits = self._board, self._waits
         if board is None or board.owner != os.getpid():
             return own
@@ -237,7 +251,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         if waits.batches:
             read = read._seen_by(waits.wait, waits.first, "map")
         both = own + read
-        begun = [at for at in (self._loader._meter.begun, waits.begun) if at]
+        begun = [at for at in (*(m.begun for m in (self._loader._meter, *self._meters)), waits.begun) if at]
         return both._replace(elapsed=(time.perf_counter_ns() - min(begun)) / 1e9 if begun else both.elapsed)
 
     def set_epoch(self, epoch: int) -> None:
@@ -252,6 +266,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
             if gone:
                 self._tell()
                 return
+        if self._loader._pass is not None and self._loader._pass.delivered == 0:
+            self._part()  # an iterator keeps the place that it was made at, as with workers
         self._loader.set_epoch(epoch)
         self._tell()
 
@@ -301,6 +317,10 @@ class _Turn:
     def __init__(self, delivery: "_Delivery", tap: Optional[Tap], iteration: Any) -> None:
         self._delivery, self._tap, self._iteration = delivery, tap, iteration
         self._checked = False
+
+    def goes_on(self, loader: Loader[Any]) -> bool:
+        """Whether the iteration, of a loader, could deliver another batch."""
+        return loader._run is not None and loader._pass is self._iteration.epoch and not loader._pass.last
 
     def __iter__(self) -> "_Turn":
         return self

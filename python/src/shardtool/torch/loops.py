@@ -31,25 +31,40 @@ class Waits:
         self.batches = self.wait = self.first = 0
 
 
+#: Iterators that have a Loop, by the secret of their board and their ticket.
+_iterators: "weakref.WeakValueDictionary[Tuple[str, int], Any]" = weakref.WeakValueDictionary()
+
+
 class Loop:
     """The iterations of one iterator of a DataLoader."""
 
-    def __init__(self, board: Board, waits: Waits, iterator: Any, unfit: str = "") -> None:
+    def __init__(self, board: Board, waits: Waits, iterator: Any, unfit: str, resumed: bool) -> None:
         self._board = board
         self._unfit = unfit  # why it must not deliver batches
+        self._resumed = resumed  # whether its first iteration begins where a StatefulDataLoader says
         self._waits = waits
         self._iterator = weakref.ref(iterator)
         self._ticket = board.ticket  # the ticket of its worker 0
-        self._turn = self._delivered = 0
-        self._failed = ""
+        self._turn = 0
+        self._first = True  # whether the constructor has not yet called _reset
         waits.begun = waits.begun or time.perf_counter_ns()
+        _iterators[board.secret, self._ticket] = iterator
+        self._begin()
         # Set on the object, so that others of its class do not change. It must not refer to the
         # object: torch ends the workers when the iterator is collected.
         iterator._next_data, iterator._reset = self._next_data, self._reset
 
-    def _reset(self, *args: Any, **options: Any) -> Any:
+    def _begin(self) -> None:
         self._turn, self._delivered, self._failed = self._turn + 1, 0, ""
+        self._asked, self._after = asked(self._board), latest(self._board)
+        self._order = 1 + max((one.order for one in self._board.loops.values()), default=0)
         self._tell()
+
+    def _reset(self, *args: Any, **options: Any) -> Any:
+        if not self._first:
+            self._resumed = False
+            self._begin()
+        self._first = False
         iterator = self._iterator()
         return type(iterator)._reset(iterator, *args, **options)  # type: ignore[union-attr]
 
@@ -64,6 +79,7 @@ class Loop:
         except Exception as err:
             self._failed = type(err).__name__  # workers that were killed could not write it
             self._tell()
+            self._check_sent(err)
             raise
         finally:
             took = time.perf_counter_ns() - begin
@@ -72,30 +88,72 @@ class Loop:
         self._tell()
         return data
 
+    def _check_sent(self, err: Exception) -> None:
+        """Raises ConfigError if the loop failed because a batch cannot be sent."""
+        for worker in range(getattr(self._iterator(), "_num_workers", 0)):
+            note = self._board.read(notes.left_by(self._ticket, worker)) or {}
+            if note.get("ticket") == self._ticket and "unsent" in note:
+                raise ConfigError(
+                    f"worker {worker} cannot send what `map` returned: {note['unsent']}: return a dict of tensors, arrays, lists, numbers"
+                    " and text"
+                ) from err
+
     def _tell(self) -> None:
-        """Records the position of the loop, and keeps the records of a few earlier iterations."""
+        """Records the position of the loop, and keeps the records of a few others."""
         known = self._board.loops
         known.pop((self._ticket, self._turn), None)
-        known[self._ticket, self._turn] = Got(self._delivered, self._failed)
-        if len(known) > 4:
+        known[self._ticket, self._turn] = Got(self._delivered, self._failed, self._order, self._asked, self._resumed, self._after)
+        if len(known) > 8:
             del known[next(iter(known))]
         self._board.write(notes.LOOPS, {"loops": [[*which, *got] for which, got in known.items()]})
 
 
+class After(NamedTuple):
+    """The iteration that another one follows, as it was when the other was asked for."""
+
+    ticket: int
+    turn: int
+    batches: int  # that its loop had received
+    failed: str
+    live: bool  # whether its iterator could still go on
+
+
 class Got(NamedTuple):
-    """Returns how many batches of an iteration its loop received, and the error it failed with, or
-    ""."""
+    """What a loop received of an iteration."""
 
     batches: int
-    failed: str
+    failed: str  # the error it failed with, or ""
+    order: int  # in which the owner began its iterations
+    asked: int  # the number of the owner's request that it begins after
+    resumed: bool  # whether it begins where a StatefulDataLoader says
+    after: Optional[After]  # the iteration since this request that it follows
 
 
 def got(board: Board, ticket: int, turn: int) -> Optional[Got]:
     """Returns what the loop over an iteration received; None if unknown."""
-    for one, other, batches, failed in (board.read(notes.LOOPS) or {"loops": []})["loops"]:
+    for one, other, batches, failed, order, asked, resumed, after in (board.read(notes.LOOPS) or {"loops": []})["loops"]:
         if (one, other) == (ticket, turn):
-            return Got(batches, failed)
+            return Got(batches, failed, order, asked, resumed, None if after is None else After(*after))
     return None
+
+
+def asked(board: Board) -> int:
+    """Returns the number of the owner's latest request."""
+    return int((board.read(notes.MAIN) or {}).get("asked", 0))
+
+
+def latest(board: Board) -> Optional[After]:
+    """Returns, in the owner, what an iteration that begins now follows: of the iterations since the
+    latest request, the one that began last among those of which a loop received a batch, or whose
+    place is not the one of the request."""
+    now = asked(board)
+    known = sorted(((key, one) for key, one in board.loops.items() if one.asked == now), key=lambda item: -item[1].order)
+    for (ticket, turn), one in known:
+        if one.batches or one.failed or one.resumed:
+            iterator = _iterators.get((board.secret, ticket))
+            dead = [str(i) for i, w in enumerate(getattr(iterator, "_workers", ())) if w.exitcode]
+            return After(ticket, turn, one.batches, one.failed or (f"worker {dead[0]} was killed" if dead else ""), iterator is not None)
+    return known[-1][1].after if known else None
 
 
 def above(dataset: object) -> "Optional[Tuple[Any, Optional[Dict[str, Any]]]]":

@@ -25,29 +25,52 @@ from ..stats import Stats
 #: The owner's latest request: {"asked": its number, "state": where to begin, "ranks": rank and
 #: world size}.
 MAIN = 0
-#: The iteration that began last: see _relay.
-ITERATION = 1
-#: The address of worker 0.
-RELAY = 2
-#: How many batches loops have received: see _loop.
-LOOPS = 3
-#: How a StatefulDataLoader resumes the iteration whose workers are starting: see _loop.
-RESUMES = 4
+#: How many batches loops have received: see loops.
+LOOPS = 1
 #: The sum of the statistics of all workers that read: see Board.add.
-STATS = 5
+STATS = 2
+
+#: Each live iterator of a DataLoader has its own notes, found by the ticket of its worker 0. After
+#: so many tickets, an iterator that lives on may lose its notes to another: see relay.
+SLOTS = 64
+
+
+def _of(ticket: int, which: int) -> int:
+    return 8 + which * SLOTS + ticket % SLOTS
+
+
+def asked_by(asked: int) -> int:
+    """Returns the note with a request of the owner, as in MAIN, by its number."""
+    return _of(asked, 0)
+
+
+def relay_of(ticket: int) -> int:
+    """Returns the note with the address of worker 0."""
+    return _of(ticket, 1)
+
+
+def iteration_of(ticket: int) -> int:
+    """Returns the note of the iteration that an iterator began last: see relay."""
+    return _of(ticket, 2)
+
+
+def resumes_of(ticket: int) -> int:
+    """Returns the note that says how a StatefulDataLoader resumes an iteration: see loops."""
+    return _of(ticket, 3)
+
+
+def left_by(ticket: int, worker: int) -> int:
+    """Returns the note of a worker that exited normally without requesting a batch."""
+    return _of(ticket, 4 + 2 * worker)
 
 
 def restored_by(worker: int) -> int:
-    """Returns the note with the state that a worker was given for the iteration after ITERATION."""
-    return 6 + 2 * worker
+    """Returns the note with the state that a worker was given for the iteration after the
+    newest."""
+    return _of(0, 5 + 2 * worker)
 
 
-def left_by(worker: int) -> int:
-    """Returns the note of a worker that exited normally without requesting a batch."""
-    return 7 + 2 * worker
-
-
-_SPAN = 1 << 30  # offsets; only pages that are written take memory
+_SPAN = 1 << 26  # bytes of a note; only pages that are written take memory
 _head = struct.Struct("<II")  # length, CRC-32
 
 
@@ -63,8 +86,8 @@ class Board:
         #: The number of processes that received it, by which workers of one iterator know each
         #: other.
         self.ticket = 0
-        #: The owner's records of loops, by ticket and turn: see _loop.
-        self.loops: Dict[Tuple[int, int], Tuple[int, str]] = {}
+        #: The owner's records of loops, by ticket and turn: see loops.
+        self.loops: Dict[Tuple[int, int], Any] = {}
         self._fd = nameless("shardtool-board")
 
     def __getstate__(self) -> Dict[str, Any]:

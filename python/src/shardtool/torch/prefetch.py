@@ -15,7 +15,7 @@ from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
 from ..loader import Loader
 from ..read import trainers
-from ..read.states import single
+from ..read.states import place_of, single
 from ..stats import Stats
 from .dataset import Dataset
 from .named import named, state_of
@@ -71,22 +71,33 @@ class Prefetcher:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self._target: Union[Loader, Dataset] = target
         target._reads_ahead = ahead
+        if isinstance(target, Dataset):
+            target._loader._inside = False  # trainers tell the prefetcher
         self._ahead = ahead
         self._thread: Optional[_Reader] = None
         self._state: Optional[Dict[str, Any]] = None  # after the batch delivered last, or where the next iteration begins
         self._lost = False  # whether the batch delivered last has no state
-        self._delivered = 0  # in the iteration under way
+        self._pass: Optional[object] = None  # the latest iteration
+        self._delivered = 0  # in it
         self._epoch = 0  # of the batch delivered last
         self._length: Optional[int] = None  # of the iteration under way
         self._wait = self._first = self._begun = 0  # nanoseconds that the loop waited, and for its first batch; and when it began
         self._spent = _Spent()
-        self._checked = False  # whether the trainer was compared with the place
+        self._checked = False  # whether a trainer was looked for
+        self._placed = False  # whether load_state_dict set the place of the next batch
+        self._told: Optional[trainers.Told] = None
 
     # Iterating
 
     def __iter__(self) -> "Iterator[Any]":
         """Begins the next epoch, or continues where a loaded state points."""
         self._settle()
+        self._pass = this = object()
+        self._read()
+        return self._batches(this)
+
+    def _read(self) -> None:
+        """Starts the thread for an iteration."""
         if self._state is None and not self._lost:
             self._state = self._ask_target()
         self._delivered, self._epoch = 0, self._target.epoch
@@ -96,17 +107,19 @@ class Prefetcher:
         self._thread = thread = _Reader(source, self._target, self.device, self._ahead, self._spent)
         weakref.finalize(self, thread.cancel)
         thread.start()
-        return self._pass(thread)
 
-    def _pass(self, thread: "_Reader") -> "Iterator[Any]":
+    def _batches(self, this: object) -> "Iterator[Any]":
         if not self._checked:
             target = self._target if isinstance(self._target, Loader) else self._target._loader
             unfit = trainers.unfit(target._placed)  # the thread that uses the loader cannot see the trainer
             if unfit:
                 raise ConfigError(unfit)
             self._checked = True
+        if this is self._pass and self._thread is None:  # set_epoch was called meanwhile
+            self._read()
+        thread = self._thread
         while True:
-            if thread is not self._thread:
+            if thread is None or thread is not self._thread or this is not self._pass:
                 raise ClosedError("this iteration has ended: another one began, or the prefetcher was closed or loaded a state")
             begin = time.perf_counter_ns()
             got = thread.get()
@@ -119,7 +132,9 @@ class Prefetcher:
                 if self._state is not None:
                     self._target.load_state_dict(self._state)  # the next iteration continues after the last batch delivered
                 raise got
-            self._state, self._lost = got.state, got.state is None
+            if self._told is not None and self._delivered == 0:
+                self._told.check(got.epoch)
+            self._state, self._lost, self._placed = got.state, got.state is None, False
             self._epoch, self._delivered = got.epoch, self._delivered + 1
             yield got.wait()
 
@@ -138,7 +153,9 @@ class Prefetcher:
         if self._delivered == 0:
             self._target.load_state_dict(self._state)
             return False
-        self._state = {**self._state, "begin": self._epoch + 1 if epoch is None else epoch}
+        self._pass = None
+        if epoch is not None or place_of(self._state["checkpoint"])[0] == self._epoch:
+            self._state = {**self._state, "begin": self._epoch + 1 if epoch is None else epoch}
         self._target.load_state_dict(self._state)
         return epoch is not None
 
@@ -170,11 +187,11 @@ class Prefetcher:
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration continue at a place: see Loader."""
         state = single(state)
-        thread, self._thread = self._thread, None
+        thread, self._thread, self._pass = self._thread, None, None
         if thread is not None:
             thread.stop()
         self._target.load_state_dict(state)
-        self._state, self._lost, self._delivered = state, False, 0
+        self._state, self._lost, self._delivered, self._placed = state, False, 0, True
 
     def stats(self) -> Stats:
         """Returns what the loop waited for: see Stats. ``wait`` is the loop's, not the wait of the
@@ -189,9 +206,18 @@ class Prefetcher:
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration begin an epoch: see Loader."""
+        if self._thread is not None and self._delivered == 0 and epoch == self._epoch:
+            return
         if not self._settle(epoch):
             self._target.set_epoch(epoch)
             self._state = self._ask_target()
+
+    @property
+    def batch_sampler(self) -> trainers.Told:
+        """What a trainer that tells a sampler the epoch finds: see Loader."""
+        if self._told is None:
+            self._told = trainers.Told(self)
+        return self._told
 
     @property
     def epoch(self) -> int:
@@ -200,7 +226,7 @@ class Prefetcher:
 
     def close(self) -> None:
         """Ends the thread and the loader. Batches stay valid."""
-        thread, self._thread = self._thread, None
+        thread, self._thread, self._pass = self._thread, None, None
         self._target.close()
         if thread is not None:
             thread.stop()

@@ -29,38 +29,79 @@ from ..loader import Loader
 from ..stats import Stats
 from ..wire import messages as wire
 from . import notes
-from .loops import got
+from .loops import Got, asked, got
+from .loops import latest as following
 from .notes import Board
 
 
-def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
-    """Returns where the next iteration begins: the number of the owner's latest request, and a
-    state, None at the very beginning."""
-    main = board.read(notes.MAIN) or {}
-    asked = int(main.get("asked", 0))
+def begin_at(board: Board, me: "Optional[Tuple[int, int]]" = None) -> "Tuple[int, Optional[Dict[str, Any]]]":
+    """Returns where an iteration begins: the number of the owner's request that it begins after,
+    and a state, None at the very beginning. me: the ticket and the number of the iteration; None in
+    the owner, for one that begins now.
+
+    It follows the iteration that had begun when the owner asked for it, and of which a loop had
+    received a batch. What happens until its workers have started makes no difference.
+    """
+    mine = None if me is None else got(board, *me)
+    now = asked(board) if mine is None else mine.asked
     states = restored(board)
     if states:
-        return asked, strip(latest(states))
-    last = board.read(notes.ITERATION)
-    if last is None or last["asked"] != asked:
-        return asked, main.get("state")
+        return now, strip(latest(states))
+    last, loop, live = _before(board, now, mine)
+    if last is None:
+        main = board.read(notes.asked_by(now)) or {}
+        return now, main.get("state")
     if last["batches"] == 0:
-        return asked, last["place"]
-    loop = got(board, last["ticket"], last["iteration"])
+        return now, last["place"]
     if loop is None:
         if last["ended"]:
-            return asked, last["place"]
+            return now, last["place"]
     elif loop.batches == last["batches"] and (last["ended"] or last["last"]):
-        return asked, last["place"]
+        return now, last["place"]
     elif loop.batches == 0 and "began" in last:
-        return asked, last["began"]  # no loop has received a batch of it
-    why = last["broken"] or (loop.failed if loop else "") or ("" if last["ended"] else _missing(board, last))
+        return now, last["began"]  # no loop has received a batch of it
+    why = last["broken"] or (loop.failed if loop else "") or ("" if last["ended"] or live else _missing(board, last))
     if why:
         raise ConfigError(
             f"the last iteration failed in epoch {last['epoch']} ({why}), and its workers had read ahead of your loop: set the place"
             " with dataset.load_state_dict(batch.state_dict()) of your last batch, or with dataset.set_epoch"
         )
-    return asked, {**last["place"], "begin": last["epoch"] + 1}
+    return now, {**last["place"], "begin": last["epoch"] + 1}
+
+
+def _before(board: Board, now: int, mine: Optional[Got]) -> "Tuple[Optional[Dict[str, Any]], Any, bool]":
+    """Returns the iteration before the one that mine is of, how far its loop was, and whether that
+    could still go on; None if there was none since the owner's request ``now``."""
+    if mine is None and board.owner != os.getpid():  # the loop was not found
+        last = newest(board, now)
+        return last, None if last is None else got(board, last["ticket"], last["iteration"]), False
+    after = following(board) if mine is None else mine.after
+    begun = _iterations(board, now)
+    last = None if after is None else next((one for one in begun if (one["ticket"], one["iteration"]) == after[:2]), None)
+    unseen = [one for one in begun if one["turn"] > (last["turn"] if last else 0) and got(board, one["ticket"], one["iteration"]) is None]
+    if unseen and (last is not None or after is None):
+        return max(unseen, key=_age), None, False
+    if after is not None and last is None:
+        raise ConfigError(
+            "it is not known where the last iteration ended: set the place with dataset.load_state_dict(batch.state_dict()) of your last"
+            " batch, or with dataset.set_epoch"
+        )
+    return last, after, after is not None and after.live
+
+
+def _iterations(board: Board, now: int) -> "List[Dict[str, Any]]":
+    """Returns the latest iteration of each iterator since a request of the owner."""
+    read = (board.read(notes.iteration_of(slot)) for slot in range(notes.SLOTS))
+    return [one for one in read if one is not None and one["asked"] == now]
+
+
+def _age(iteration: Mapping[str, Any]) -> "Tuple[int, int]":
+    return iteration["turn"], iteration["ticket"]
+
+
+def newest(board: Board, now: int) -> Optional[Dict[str, Any]]:
+    """Returns the iteration that began last since a request of the owner."""
+    return max(_iterations(board, now), key=_age, default=None)
 
 
 def upcoming(loader: Loader) -> Dict[str, Any]:
@@ -85,7 +126,7 @@ def _missing(board: Board, last: Dict[str, Any]) -> str:
     if not last["closed"] and started(last["pid"]) != last["started"]:
         return "worker 0 was killed"
     for worker in range(1, last["workers"]):
-        note = board.read(notes.left_by(worker))
+        note = board.read(notes.left_by(last["ticket"], worker))
         if worker not in last["joined"] and (note is None or note["ticket"] != last["ticket"]):
             return f"worker {worker} was killed"
     return ""
@@ -112,9 +153,9 @@ def restored(board: Board) -> "List[Dict[str, Any]]":
 def turn(board: Board) -> List[int]:
     """Returns what identifies an iteration: the number of the owner's requests, and of the
     iterations since."""
-    asked = int((board.read(notes.MAIN) or {}).get("asked", 0))
-    last = board.read(notes.ITERATION)
-    return [asked, last["turn"] if last is not None and last["asked"] == asked else 0]
+    now = asked(board)
+    last = newest(board, now)
+    return [now, last["turn"] if last is not None else 0]
 
 
 class _Peer:
@@ -135,8 +176,8 @@ class _Peer:
 class Relay:
     """The thread. It ends with the process."""
 
-    def __init__(self, board: Board, loader: Loader, workers: int) -> None:
-        self._board, self._loader, self._workers = board, loader, workers
+    def __init__(self, board: Board, loader: Loader, workers: int, seed: int) -> None:
+        self._board, self._loader, self._workers, self._seed = board, loader, workers, seed
         loader._map = None  # each worker calls it
         loader._whole = True
         self._listener, name = wire.listen()
@@ -152,7 +193,8 @@ class Relay:
         self._note: Dict[str, Any] = {}  # as written to the board
         self._left = False
         self._clear()
-        board.write(notes.RELAY, {"ticket": board.ticket, "name": name, "workers": workers})
+        self._address = {"ticket": board.ticket, "name": name, "workers": workers, "seed": seed}
+        board.write(notes.relay_of(board.ticket), self._address)
         threading.Thread(target=self._run, name="shardtool-relay", daemon=True).start()
         util.Finalize(self, self._leave, exitpriority=10)
 
@@ -226,7 +268,7 @@ class Relay:
 
     def _join(self, peer: _Peer, message: Dict[str, Any]) -> None:
         ident = int(message["id"])
-        if any(p.id == ident and p is not peer for p in self._peers.values()):
+        if message["seed"] != self._seed or any(p.id == ident and p is not peer for p in self._peers.values()):
             self._say(peer, {"what": "refused"})  # a worker of another iterator
             return
         peer.id, peer.pid, peer.iteration, peer.state = ident, message["pid"], message["iteration"], message["state"]
@@ -310,24 +352,26 @@ class Relay:
         self._begun = True
         pid = os.getpid()
         try:
-            last = self._board.read(notes.ITERATION)
-            asked, began = turn(self._board)
+            last = self._note
+            if zero.state is None:
+                now, place = begin_at(self._board, (self._board.ticket, self._iteration))
+            else:
+                now, place = turn(self._board)[0], self._restore([p.state for p in present if p.state is not None])
+            before = newest(self._board, now)
             note = {
                 "pid": pid, "started": started(pid), "ticket": self._board.ticket, "workers": self._workers,
-                "joined": [p.id for p in present], "asked": asked, "turn": began + 1, "iteration": self._iteration,
-                "batches": 0, "last": False, "broken": "", "closed": False,
+                "joined": [p.id for p in present], "asked": now, "turn": 1 + (before["turn"] if before else 0),
+                "iteration": self._iteration, "batches": 0, "last": False, "broken": "", "closed": False,
             }  # fmt: skip
-            if zero.state is None:
-                _, place = begin_at(self._board)
-            else:
-                place = self._restore([p.state for p in present if p.state is not None])
+            # Another iterator may have this one's notes by now.
+            self._board.write(notes.relay_of(self._board.ticket), self._address)
             if self._end is not None:
                 self._mark(**note, place=place, epoch=0, ended=True)
                 return True
             # In the same process, the Loader continues by itself and has read ahead, unless workers
             # took more than the loop received.
             live = (
-                zero.state is None and last is not None and (last["pid"], last["asked"]) == (pid, asked) and self._loader._run is not None
+                zero.state is None and last and last["asked"] == now and self._loader._run is not None
                 and place == upcoming(self._loader)
             )  # fmt: skip
             if not live and place is not None:
@@ -348,7 +392,7 @@ class Relay:
         last = latest(states)
         if last["sequence"] is not None:
             self._first, self._base = (last["worker"] + 1) % self._workers, last["sequence"] + 1
-        resumes = self._board.read(notes.RESUMES) or {}
+        resumes = self._board.read(notes.resumes_of(self._board.ticket)) or {}
         told = resumes.get("ticket") == self._board.ticket and self._iteration == 1
         if told and not resumes["finished"]:
             self._passes = resumes["passes"]  # an epoch without batches would be an extra one for the loop
@@ -394,7 +438,12 @@ class Relay:
         with self._lock:
             if not self._left:
                 self._note.update({k: v for k, v in facts.items() if v is not None})
-                self._board.write(notes.ITERATION, self._note)
+                self._write()
+
+    def _write(self) -> None:
+        """Writes the note of the iteration, unless a later iterator has its place."""
+        if (self._board.read(notes.relay_of(self._board.ticket)) or self._address) == self._address:
+            self._board.write(notes.iteration_of(self._board.ticket), self._note)
 
     def _break(self, why: str, after: int) -> None:
         """Ends the iteration after a batch that was not delivered."""
@@ -409,9 +458,9 @@ class Relay:
         self._count()
         with self._lock:
             self._left = True
-            last = self._board.read(notes.ITERATION)
-            if last is not None and last["pid"] == os.getpid():
-                self._board.write(notes.ITERATION, {**last, "closed": True})
+            if self._note:
+                self._note["closed"] = True
+                self._write()
 
 
 def strip(state: "Mapping[str, Any]") -> Dict[str, Any]:

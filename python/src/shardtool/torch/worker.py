@@ -7,9 +7,11 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
-from multiprocessing import util
+import traceback
+from multiprocessing import queues, util
 from typing import Any, Dict, Mapping, Optional
 
 from ..batch import Batch, Layout
@@ -22,14 +24,14 @@ from .relay import Relay, begin_at, turn
 
 #: Seconds to look for worker 0, which may import a lot before it begins.
 PATIENCE = 300.0
-#: Seconds after which a worker also asks a worker 0 that may belong to another iterator.
+#: Seconds after which a worker also asks a worker 0 whose ticket is further away.
 DOUBT = 2.0
 
 
 class Tap:
     """The relay's client in a worker process, for one thread at a time."""
 
-    def __init__(self, board: Board, loader: Loader, ident: int, workers: int) -> None:
+    def __init__(self, board: Board, loader: Loader, ident: int, workers: int, seed: int) -> None:
         parent = multiprocessing.parent_process()
         if parent is None or parent.pid != board.owner:
             raise ConfigError("the workers of a DataLoader must be children of the process that iterates it")
@@ -38,8 +40,10 @@ class Tap:
         if os.getppid() != parent.pid:  # a fork server, which lives as long as its processes
             threading.Thread(target=_end_after, args=(parent,), name="shardtool-parent", daemon=True).start()
         util.Finalize(self, self._bye, exitpriority=10)
+        queues.Queue._on_queue_feeder_error = staticmethod(self._unsent)  # type: ignore[attr-defined]
         self._parent = parent
         self._board, self._loader, self._id, self._workers = board, loader, ident, workers
+        self._seed = seed  # which the workers of an iterator have in common
         self._relay: Optional[Relay] = None
         self._sock: Optional[socket.socket] = None
         self._iteration = 0
@@ -62,7 +66,7 @@ class Tap:
         if self._state is not None:
             return self._state
         # Before the first batch, worker 0 answers for all.
-        place = begin_at(self._board)[1] if self._id == 0 and not self._joined else None
+        place = begin_at(self._board, (self._board.ticket, self._iteration))[1] if self._id == 0 and not self._joined else None
         fresh = {"version": 1, "checkpoint": None, "ledger": None, "begin": None}
         return {**(place or fresh), "worker": self._id, "sequence": None, "ended": False}
 
@@ -134,7 +138,7 @@ class Tap:
 
     def _join(self) -> None:
         if self._id == 0 and self._relay is None:
-            self._relay = Relay(self._board, self._loader, self._workers)
+            self._relay = Relay(self._board, self._loader, self._workers, self._seed)
         if self._sock is not None:
             if not self._hello(self._sock):
                 raise wire.Gone
@@ -143,7 +147,7 @@ class Tap:
         self._joined = True
 
     def _hello(self, sock: socket.socket) -> bool:
-        me = {"id": self._id, "pid": self.pid, "iteration": self._iteration, "state": self._from}
+        me = {"id": self._id, "pid": self.pid, "iteration": self._iteration, "state": self._from, "seed": self._seed}
         wire.send(sock, {"what": "join", "secret": self._board.secret, **me})
         while True:
             message, _ = wire.receive(sock)
@@ -154,24 +158,17 @@ class Tap:
 
     def _find(self) -> socket.socket:
         """Connects to worker 0 of this iterator. The board counts the processes that receive it, so
-        the difference of the tickets is the number of this worker. If other threads start processes
-        at the same time, it is not; then the right worker 0 is the one without a worker of this
-        number."""
+        the difference of the tickets is the number of this worker. It is larger if other threads
+        started processes meanwhile; then it is the nearest worker 0 with the same seed that has no
+        worker of this number."""
         first = time.monotonic()
         while True:
-            said = self._board.read(notes.RELAY)
             waited = time.monotonic() - first
-            if said is not None and said["workers"] == self._workers:
-                apart = self._board.ticket - said["ticket"]
-                if apart == self._id or (apart > self._id and waited > DOUBT):
-                    sock = wire.connect(said["name"])
-                    if sock is not None:
-                        try:
-                            if wire.ours(sock) and self._hello(sock):
-                                return sock
-                        except wire.Gone:
-                            pass
-                        sock.close()
+            zero = self._board.ticket - self._id
+            for ticket in range(zero, zero - (notes.SLOTS if waited > DOUBT else 1), -1):
+                sock = self._knock(ticket)
+                if sock is not None:
+                    return sock
             if not self._parent.is_alive():
                 raise ClosedError("the process that iterates the DataLoader has ended")
             if waited > PATIENCE:
@@ -180,10 +177,34 @@ class Tap:
                 )
             time.sleep(0.005)
 
+    def _knock(self, ticket: int) -> Optional[socket.socket]:
+        """Connects to the worker 0 of a ticket, if this worker belongs to it."""
+        said = self._board.read(notes.relay_of(ticket))
+        if said is None or (said["ticket"], said["workers"], said["seed"]) != (ticket, self._workers, self._seed):
+            return None
+        sock = wire.connect(said["name"])
+        if sock is not None:
+            with contextlib.suppress(wire.Gone):
+                if wire.ours(sock) and self._hello(sock):
+                    return sock
+            sock.close()
+        return None
+
+    def _unsent(self, err: Exception, what: Any) -> None:
+        """Runs in place of what multiprocessing does if a worker's result cannot be pickled, which
+        is to drop it: the loop would wait for it."""
+        traceback.print_exception(type(err), err, err.__traceback__)
+        if type(what) is tuple and what and type(what[0]) is int:  # torch's number of the batch
+            zero = self._board.ticket - self._id
+            self._board.write(notes.left_by(zero, self._id), {"ticket": zero, "unsent": f"{type(err).__name__}: {err}"})
+            sys.stderr.flush()
+            os._exit(1)
+
     def _bye(self) -> None:
         """Runs when the process exits normally."""
         if self._sock is None:
-            self._board.write(notes.left_by(self._id), {"ticket": self._board.ticket - self._id})
+            zero = self._board.ticket - self._id
+            self._board.write(notes.left_by(zero, self._id), {"ticket": zero})
             return
         with contextlib.suppress(wire.Gone):
             wire.send(self._sock, {"what": "bye"})

@@ -1,0 +1,79 @@
+"""Keeps the place in the data with each checkpoint of Lightning."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict
+
+if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+    from pytorch_lightning import Callback  # type: ignore[import-not-found,unused-ignore]
+else:
+    from lightning.pytorch import Callback  # type: ignore[import-not-found,unused-ignore]
+
+
+class KeepPlace(Callback):  # type: ignore[misc,unused-ignore]
+    """A callback that keeps the place of the training loader, after the last batch that a step is
+    done with, in each checkpoint, and hands it back.
+
+    ::
+
+        trainer = lightning.Trainer(callbacks=[KeepPlace(loader)])
+        trainer.fit(module, loader, ckpt_path=checkpoint)
+
+    Lightning itself keeps the place of the last batch that it *received*, and hands it back only
+    for an epoch that it resumes in the middle. That is enough for checkpoints between steps of a
+    ``shardtool.Loader`` or a Prefetcher. A StatefulDataLoader needs this callback, and so do
+    checkpoints that are made within a step, such as by a signal or after an error, or as an epoch
+    begins.
+
+    Args:
+        loader: A ``shardtool.Loader``, a Prefetcher, or a StatefulDataLoader. One that is made
+            later, in ``train_dataloader``, is given to ``follow``.
+    """
+
+    def __init__(self, loader: Any = None) -> None:
+        self._loader: Any = loader
+        self._place: Any = None  # after the last batch that a step is done with
+        self._resumes = False  # whether this was in a checkpoint
+
+    def follow(self, loader: Any) -> Any:
+        """Sets the loader, moves it to the place of the checkpoint that is being resumed, and
+        returns it."""
+        self._loader = loader
+        if self._place is not None:
+            loader.load_state_dict(self._place)
+        return loader
+
+    def on_train_start(self, *_: Any) -> None:
+        """Called by Lightning."""
+        if not self._resumes:
+            self._place = self._loader.state_dict()
+        self._resumes = False
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        """Called by Lightning."""
+        self._place = self._loader.state_dict()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Called by Lightning."""
+        return {"place": self._loader.state_dict() if self._place is None else self._place}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Called by Lightning."""
+        self._place, self._resumes = state_dict["place"], True
+        if self._loader is not None:
+            self._loader.load_state_dict(self._place)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Dict[str, Any]) -> None:
+        """Called by Lightning."""
+        # Lightning would hand back this place, which is one batch ahead within a step.
+        checkpoint["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Dict[str, Any]) -> None:
+        """Called by Lightning."""
+        fit = checkpoint.get("loops", {}).get("fit_loop", {})
+        epochs, batches = fit.get("epoch_progress", {}).get("current", {}), fit.get("epoch_loop.batch_progress", {})
+        if epochs.get("ready", 0) > epochs.get("started", 0) and "current" in batches:
+            # Saved as an epoch began. The counts are of the one before, with which Lightning would
+            # end this one after a batch.
+            batches.update(current=dict.fromkeys(batches["current"], 0), is_last_batch=False)
