@@ -77,7 +77,7 @@ func (e *exporter) croissant(ctx context.Context) error {
 			kind = "application/zstd"
 		}
 		files = append(files, node{
-			"@type": "cr:FileObject", "@id": a.Name, "name": a.Name, "contentUrl": at + a.Name, "contentSize": fmt.Sprint(a.Bytes, " B"),
+			"@type": "cr:FileObject", "@id": a.Name, "name": a.Name, "contentUrl": at + unlike(at, a.sha256) + a.Name, "contentSize": fmt.Sprint(a.Bytes, " B"),
 			"encodingFormat": kind, "sha256": a.sha256,
 		})
 		within = append(within, node{"@id": a.Name})
@@ -124,6 +124,24 @@ func (e *exporter) croissant(ctx context.Context) error {
 		"description": fmt.Sprintf("%d samples in %d shards, packed by shardtool: %s.", e.res.Samples, len(e.res.Shards), e.res.Digest), "version": fmt.Sprintf("%d.0.0", e.d.Info().Generation),
 		"distribution": files, "recordSet": sets,
 	})
+}
+
+// unlike returns steps of a path that lead nowhere, and are others for other content: mlcroissant
+// keeps what it unpacks by the hash of contentUrl alone, so that two data sets whose shards have one
+// name would give the records of the first. "./" and ".//" are the bits of the SHA-256. An address
+// with a scheme is unlike others itself, and servers may tell such paths apart.
+func unlike(at, sha256 string) string {
+	if strings.Contains(at, "://") {
+		return ""
+	}
+	var b strings.Builder
+	bits, _ := hex.DecodeString(sha256[:min(len(sha256), 16)])
+	for _, octet := range bits {
+		for i := range 8 {
+			b.WriteString([]string{"./", ".//"}[octet>>(7-i)&1])
+		}
+	}
+	return b.String()
 }
 
 // globs returns patterns of the paths that end in a suffix, and in none of the other suffixes: x.jpg

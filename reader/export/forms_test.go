@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -464,6 +465,7 @@ func TestCroissant(t *testing.T) {
 			Type        string `json:"@type"`
 			Name        string
 			ContentSize string
+			ContentURL  string `json:"contentUrl"`
 			SHA256      string
 		}
 		RecordSet []struct{ Name string }
@@ -471,12 +473,16 @@ func TestCroissant(t *testing.T) {
 	if err := json.Unmarshal(get(t, to, "croissant.json"), &got); err != nil {
 		t.Fatal(err)
 	}
-	shards := 0
+	shards, urls := 0, map[string]bool{}
 	for _, f := range got.Distribution {
 		if f.Type != "cr:FileObject" {
 			continue
 		}
-		shards++
+		// The path is the shard's, and its text the content's: readers keep what they unpack by it.
+		if shards++; path.Base(f.ContentURL) != f.Name || urls[strings.TrimSuffix(f.ContentURL, f.Name)] {
+			t.Errorf("%q", f.ContentURL)
+		}
+		urls[strings.TrimSuffix(f.ContentURL, f.Name)] = true
 		if data := get(t, store, f.Name); f.SHA256 != shaOf(data) || f.ContentSize != fmt.Sprint(len(data), " B") {
 			t.Errorf("%+v", f)
 		}

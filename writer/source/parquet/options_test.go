@@ -324,3 +324,21 @@ func TestNulls(t *testing.T) {
 		}
 	}
 }
+
+// TestRaggedBeside: ragged rows of a column npy are not taken for those of a column json.
+func TestRaggedBeside(t *testing.T) {
+	list := func(name string) schema.Node {
+		return listOf(name, listOf("element", leafNode("element", pq.Repetitions.Required, nil, pq.Types.Int32, 0)))
+	}
+	defs, reps := []int16{4, 4, 4, 4, 4}, []int16{0, 1, 0, 2, 1} // [[1], [2]], and [[3, 4], [5]]
+	lists := data{values: []int32{1, 2, 3, 4, 5}, defs: defs, reps: reps}
+	content := write(t, table{
+		fields: schema.FieldList{leafNode("json", pq.Repetitions.Required, schema.JSONLogicalType{}, pq.Types.ByteArray, 0), list("npy"), list("x.npy"),
+			leafNode("x.json", pq.Repetitions.Required, schema.JSONLogicalType{}, pq.Types.ByteArray, 0)},
+		groups: [][]data{{{values: []string{"{}", "[]"}}, lists, lists, {values: []string{"1", "2"}}}},
+	})
+	got := read(t, content, parquet.Options{})
+	square := numpy("<i4", "(2, 1)", int32(1), int32(2))
+	sameFields(t, "square", got[0].fields, map[string]string{"json": "{}", "npy": square, "x.npy": square, "x.json": "1"})
+	sameFields(t, "ragged", got[1].fields, map[string]string{"json": "[]", "npy.json": "[[3,4],[5]]", "x.npy.json": "[[3,4],[5]]", "x.json": "2"})
+}

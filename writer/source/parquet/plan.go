@@ -280,17 +280,35 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 		}
 		c.wanted = true
 		c.usual = c.fieldName(c.extensions()[0])
-		for _, ext := range c.extensions() {
-			name := c.fieldName(ext)
-			if err := format.CheckField(name); err != nil || name == "" {
-				return writer.Optionf("columns: column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
-			}
-			if other, ok := taken[name]; ok && other != c.name {
-				return writer.Optionf("columns: %q and %q would both become the field %s: rename one of them", other, c.name, name)
-			}
-			taken[name] = c.name
+		if err := c.take(taken, c.usual); err != nil {
+			return err
 		}
 	}
+	for _, c := range p.columns { // what only some rows have gives way
+		if c.usual == "" {
+			continue
+		}
+		for _, ext := range c.extensions()[1:] {
+			if other, ok := taken[c.fieldName(ext)]; ok && other != c.name {
+				c.names[ext] = c.usual + "." + ext
+			}
+			if err := c.take(taken, c.fieldName(ext)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// take gives the column a field of that name.
+func (c *column) take(taken map[string]string, name string) error {
+	if err := format.CheckField(name); err != nil || name == "" {
+		return writer.Optionf("columns: column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
+	}
+	if other, ok := taken[name]; ok && other != c.name {
+		return writer.Optionf("columns: %q and %q would both become the field %s: rename one of them", other, c.name, name)
+	}
+	taken[name] = c.name
 	return nil
 }
 
