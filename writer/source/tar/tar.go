@@ -293,7 +293,9 @@ func (t *tarSource) Seek(ctx context.Context, cursor string) error {
 			return fmt.Errorf("source: cursor %q: %s has %d samples only: the archive has changed", cursor, t.archives[at].Path, t.given)
 		}
 		t.given++
-		clear(t.open.refused)
+		for i := range group { // not of the member after them, which has been read
+			delete(t.open.refused, group[i].offset)
+		}
 		t.seen.again(group[0].key)
 	}
 	return nil

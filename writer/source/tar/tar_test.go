@@ -302,9 +302,20 @@ func TestBadMembers(t *testing.T) {
 		{name: "c.txt", data: []byte("5")},
 	}
 	for _, kind := range endings {
-		all, bad, err := rest(t, open(t, Options{MemberMemory: 4000}, write(t, kind, archiveOf(t, entries))))
+		path := write(t, kind, archiveOf(t, entries))
+		all, bad, err := rest(t, open(t, Options{MemberMemory: 4000}, path))
 		if err != nil || len(all) != 3 || len(bad) != 5 {
 			t.Fatalf("%s: %v\n%q\n%v", kind, err, all, bad)
+		}
+		for i := range entries { // continued after each, the others are refused as before
+			src := open(t, Options{MemberMemory: 4000}, path)
+			if err := src.Seek(t.Context(), fmt.Sprintf("0:%d", i)); err != nil {
+				t.Fatal(err)
+			}
+			good, refused, err := rest(t, src)
+			if err != nil || len(good)+len(refused) != len(entries)-i || !slices.Equal(good, all[len(all)-len(good):]) {
+				t.Errorf("%s from sample %d: %v\n%q\n%v", kind, i, err, good, refused)
+			}
 		}
 		for i, phrase := range []string{"are not adjacent", "a symbolic link", "rename it in the archive", "rename it in the archive", "read it from a plain archive"} {
 			if !strings.Contains(bad[i].Error(), phrase) || !strings.Contains(bad[i].Error(), " at ") {

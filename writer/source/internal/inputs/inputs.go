@@ -7,10 +7,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"math/bits"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -80,28 +80,49 @@ func Fingerprint(opt any) (hash.Hash, error) {
 }
 
 // Survey calls look for the numbers 0 to n-1, up to limit of them at a time. When one fails, it
-// cancels the context of the others. It returns the error of the lowest number that failed for a
-// reason of its own, so that the same damage gives the same error.
+// cancels the contexts of higher numbers only, and returns the error of the lowest number that
+// failed, so that the same damage gives the same error.
 func Survey(ctx context.Context, n, limit int, look func(ctx context.Context, i int) error) error {
-	work, workCtx := errgroup.WithContext(ctx)
+	var work errgroup.Group
 	work.SetLimit(limit)
-	failed := make([]error, n)
-	for i := range n {
-		if workCtx.Err() != nil {
-			break
+	var mu sync.Mutex
+	lowest, failed := n, error(nil)
+	running := map[int]context.CancelFunc{}
+	begin := func(i int) (context.Context, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if i > lowest {
+			return nil, false
 		}
+		at, cancel := context.WithCancel(ctx)
+		running[i] = cancel
+		return at, true
+	}
+	end := func(i int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		running[i]()
+		delete(running, i)
+		if err == nil || i > lowest {
+			return
+		}
+		lowest, failed = i, err
+		for j, cancel := range running {
+			if j > i {
+				cancel()
+			}
+		}
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
 		work.Go(func() error {
-			failed[i] = look(workCtx, i)
-			return failed[i]
+			if at, ok := begin(i); ok {
+				end(i, look(at, i))
+			}
+			return nil
 		})
 	}
-	err := work.Wait()
-	for _, first := range failed {
-		if first != nil && !errors.Is(first, context.Canceled) {
-			return first
-		}
-	}
-	return cmp.Or(err, ctx.Err())
+	_ = work.Wait()
+	return cmp.Or(failed, ctx.Err())
 }
 
 // MulDiv returns ⌊a × b ÷ c⌋ for a quotient that fits, although the product may not.

@@ -1,6 +1,7 @@
 package inputs_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -44,14 +45,23 @@ func TestStems(t *testing.T) {
 	}
 }
 
-// TestSurvey: the error is not one of those that it cancelled.
+// TestSurvey: the error is the one of the lowest number, which no other cancels.
 func TestSurvey(t *testing.T) {
-	own := errors.New("a reason of its own")
-	err := inputs.Survey(t.Context(), 2, 2, func(ctx context.Context, i int) error {
-		if i == 1 {
-			return own
+	own, began, later := errors.New("a reason of its own"), make(chan bool), make(chan bool)
+	err := inputs.Survey(t.Context(), 4, 4, func(ctx context.Context, i int) error {
+		switch i {
+		case 0:
+			return nil
+		case 1: // fails when 2 has failed, and 3 has seen that
+			<-later
+			return cmp.Or(ctx.Err(), own)
+		case 2:
+			<-began
+			return errors.New("another")
 		}
+		close(began)
 		<-ctx.Done()
+		close(later)
 		return ctx.Err()
 	})
 	if err != own {
