@@ -160,7 +160,7 @@ func (o *table) String() string {
 // compareGolden compares a text with a file of testdata.
 func compareGolden(t *testing.T, file, text string) {
 	t.Helper()
-	if *updateRefused {
+	if *updateRefused || *update {
 		putFile(t, file, text)
 	}
 	want, err := os.ReadFile(file)
@@ -170,7 +170,7 @@ func compareGolden(t *testing.T, file, text string) {
 	is, was := strings.Split(text, "\n"), strings.Split(string(want), "\n")
 	for i := range max(len(is), len(was)) {
 		if i >= len(is) || i >= len(was) || is[i] != was[i] {
-			t.Fatalf("%s:%d differs; if that is meant, run the test with -update-refused\nis:  %s\nwas: %s", file, i+1, strings.Join(is[min(i, len(is)):min(i+1, len(is))], ""), strings.Join(was[min(i, len(was)):min(i+1, len(was))], ""))
+			t.Fatalf("%s:%d differs; if that is meant, run the test with -update\nis:  %s\nwas: %s", file, i+1, strings.Join(is[min(i, len(is)):min(i+1, len(is))], ""), strings.Join(was[min(i, len(was)):min(i+1, len(was))], ""))
 		}
 	}
 }
