@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -87,7 +88,7 @@ Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 }
 
 func (f *doctorFlags) dataset(ctx context.Context, arg string) (*doctor.Report, error) {
-	if err := noView(arg); err != nil {
+	if err := open.Whole(arg); err != nil {
 		return nil, err
 	}
 	ds, err := openDataset(ctx, arg, reader.Options{})
@@ -146,7 +147,7 @@ func (f *doctorFlags) store(cmd *cobra.Command, args []string) (*storeReport, er
 		}
 		return nil, nil
 	}
-	addr, _, _ := cutGeneration(args[0])
+	addr, _, _ := open.CutGeneration(args[0])
 	store, err := address.Open(cmd.Context(), addr, address.Options{Logger: warnings})
 	if err != nil {
 		return nil, usagef("%w", err)

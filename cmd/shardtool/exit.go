@@ -13,11 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -126,6 +127,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &e):
 		return e.code
+	case errors.As(err, new(*open.NameError)):
+		return exitUsage
 	case errors.Is(err, syscall.EPIPE): // the reader of our output closed the pipe
 		return 0
 	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped),

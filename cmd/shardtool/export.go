@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/export"
 )
@@ -129,24 +130,23 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 
 // open opens the data set with the samples of its view alone, and returns the view's ID.
 func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, string, error) {
-	ds, err := f.share.open(ctx, arg, opts)
+	opts.Fields = f.share.fields
+	o := opening(ctx, opts)
+	o.Layers, o.Where, o.Keys = f.share.layers, f.view.where, f.view.keys
+	ds, err := open.Dataset(ctx, arg, o)
 	if err != nil {
-		return nil, "", err
+		return nil, "", explainView(err)
 	}
-	if err = f.view.use(ctx, ds, explainView); err == nil && ds.Selection().View() == nil {
+	if ds.Selection().View() == nil {
 		return ds, "", nil
 	}
 	defer ds.Close()
-	if err != nil {
-		return nil, "", err
-	}
 	if !ds.Selection().View().Subset() {
 		return nil, "", usagef("%s: a view with weights has samples more than once, and an archive cannot: choose them with --where or --keys", arg)
 	}
 	opts.Generation = names.Generation(ds.Info().Tables)
 	opts.Removed = ds.Selection().LeftOut()
-	opts.Fields = f.share.fields
-	if opts.Layers, err = readLayers(ctx, arg, f.share.layers, nil); err != nil {
+	if opts.Layers, err = open.Layers(ctx, arg, f.share.layers, nil, o); err != nil {
 		return nil, "", err
 	}
 	only, err := reader.Open(ctx, ds.Store(), opts)

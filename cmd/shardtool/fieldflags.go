@@ -1,14 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -27,40 +24,12 @@ func (f *fieldFlags) addLayers(cmd *cobra.Command) {
 }
 
 // open opens a data set with the layers.
-func (f *fieldFlags) open(ctx context.Context, arg string, opts reader.Options) (ds *reader.Dataset, err error) {
-	if opts.Layers, err = readLayers(ctx, arg, f.layers, nil); err != nil {
-		return nil, err
-	}
+func (f *fieldFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
 	opts.Fields = f.fields
-	return openDataset(ctx, arg, opts)
+	o := opening(ctx, opts)
+	o.Layers = f.layers
+	return open.Dataset(ctx, arg, o)
 }
 
 // given reports whether samples are delivered otherwise than the data set has them.
 func (f *fieldFlags) given() bool { return len(f.layers)+len(f.fields) > 0 }
-
-// readLayers opens the stores of the layers of a data set. A generation that saved names is opened
-// where a layer is given without one, if it is still there.
-func readLayers(ctx context.Context, arg string, layers []string, saved map[string]string) (all []reader.Layer, err error) {
-	addr, _ := cutView(arg)
-	addr, _, _ = cutGeneration(addr)
-	for _, layer := range layers {
-		name, generation, fixed := cutGeneration(layer)
-		at, err := address.Layer(addr, name)
-		if err != nil {
-			return nil, usagef("--layer: %w", err)
-		}
-		store, _, err := dataset(ctx, at)
-		if err != nil {
-			return nil, err
-		}
-		if tables := cmp.Or(saved[objstore.Redact(layer)], saved[layer]); tables != "" && !fixed { // older states have addresses as they were given
-			if _, err := store.Stat(ctx, tables); err == nil {
-				generation = names.Generation(tables)
-			} else {
-				warnings.Warn("the generation of the layer that the state names is gone: continuing with the current one", "layer", name, "tables", tables)
-			}
-		}
-		all = append(all, reader.Layer{Name: name, Store: store, Generation: generation})
-	}
-	return all, nil
-}

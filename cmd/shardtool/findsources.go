@@ -11,10 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/open"
 )
 
 // findSources finds the kind of the sources, which must be the same for all, and their files.
@@ -212,7 +213,7 @@ func realPath(path string) (string, error) {
 
 // isDataset reports whether a source is a data set: it has a manifest, or names a generation.
 func isDataset(ctx context.Context, src string) (bool, error) {
-	src, _ = cutView(src) // opening it later refuses a view
+	src, _ = open.CutView(src) // opening it later refuses a view
 	place, _, _ := strings.Cut(src, "?")
 	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
 		return false, nil
@@ -222,11 +223,11 @@ func isDataset(ctx context.Context, src string) (bool, error) {
 			text, err := os.ReadFile(filepath.Join(src, format.ManifestName))
 			return err == nil && isSummary(text), nil
 		}
-		dir, _, ok := cutGeneration(src)
+		dir, _, ok := open.CutGeneration(src)
 		info, err := os.Stat(dir)
 		return ok && err == nil && info.IsDir(), nil
 	}
-	if _, _, ok := cutGeneration(src); ok {
+	if _, _, ok := open.CutGeneration(src); ok {
 		return true, nil
 	}
 	store, _, err := dataset(ctx, src)
@@ -250,8 +251,8 @@ func checkDatasets(ctx context.Context, srcs []string, target string) error {
 		return nil
 	}
 	for _, src := range srcs {
-		addr, _ := cutView(src)
-		addr, _, _ = cutGeneration(addr)
+		addr, _ := open.CutView(src)
+		addr, _, _ = open.CutGeneration(addr)
 		same := false
 		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
 			to, err := realPath(target)

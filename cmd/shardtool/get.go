@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -49,7 +50,7 @@ storage order, and the argument after DATASET is only a field.`,
 
 func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool, number uint64) error {
 	ctx := cmd.Context()
-	if err := noView(args[0]); err != nil {
+	if err := open.Whole(args[0]); err != nil {
 		return err
 	}
 	ds, err := layers.open(ctx, args[0], reader.Options{})

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/tars"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -54,7 +54,10 @@ func (f *orderFlags) ask(arg string) (q question, err error) {
 
 // open opens the data sets.
 func (f *orderFlags) open(ctx context.Context, q *question, opts reader.Options) (*reader.Sources, error) {
-	return reader.OpenSources(ctx, *q.spec, opener(opts, f.view, nil, explainView), q.from)
+	o := opening(ctx, opts)
+	o.Where, o.Keys = f.view.where, f.view.keys
+	sources, err := reader.OpenSources(ctx, *q.spec, open.Opener(o), q.from)
+	return sources, explainView(err)
 }
 
 // resolve decides the run over the data sets. stderr shows the progress of planning.
@@ -160,40 +163,17 @@ func (f *orderFlags) stream(ctx context.Context, run *openedRun) (in *input, err
 
 // sources returns the sources in a mix file, or the one data set that the argument names.
 func (f *orderFlags) sources(arg string) (*reader.Spec, error) {
-	if !isMix(arg) {
-		return &reader.Spec{Sources: []reader.SourceSpec{{Data: arg, Layers: f.layers.layers}}}, f.mix.refuse(f.changed)
-	}
-	if f.view.given() {
+	switch {
+	case !open.IsMix(arg):
+		if err := f.mix.refuse(f.changed); err != nil {
+			return nil, err
+		}
+	case f.view.given():
 		return nil, usagef("--where and --keys choose samples of one data set: in a mix, write where: or keys: in each source")
-	}
-	if len(f.layers.layers) > 0 {
+	case len(f.layers.layers) > 0:
 		return nil, usagef("--layer: a mix file has layers for each source")
 	}
-	return readMix(arg)
-}
-
-// opener opens the data sets of sources with their layers, and has each use the view that it or the
-// flags ask for. saved are the generations of layers that a state names, by source and layer.
-func opener(opts reader.Options, view viewFlags, saved map[string]map[string]string, explain func(error) error) reader.Opener {
-	return func(ctx context.Context, s *reader.SourceSpec, tables string) (*reader.Dataset, error) {
-		choose := viewFlags{where: view.where, keys: cmp.Or(s.Keys, view.keys)}
-		if s.Where != "" {
-			choose.where = []string{s.Where}
-		}
-		opts, err := opts, error(nil)
-		if opts.Layers, err = readLayers(ctx, s.Data, s.Layers, saved[s.Name]); err != nil {
-			return nil, err
-		}
-		ds, err := openAt(ctx, s.Data, opts, tables)
-		if err != nil {
-			return nil, err
-		}
-		if err := choose.use(ctx, ds, explain); err != nil {
-			ds.Close()
-			return nil, err
-		}
-		return ds, nil
-	}
+	return spec(arg, open.Options{Layers: f.layers.layers})
 }
 
 // anyEpoch lets the order run to the last possible epoch, instead of the epochs asked for. Commands

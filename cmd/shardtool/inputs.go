@@ -17,9 +17,9 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -89,7 +90,7 @@ type openLayerJSON struct {
 }
 
 func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
-	if isMix(arg) {
+	if open.IsMix(arg) {
 		return inspectMix(cmd, arg, f)
 	}
 	if err := f.mixed.refuse(cmd); err != nil {
@@ -292,7 +293,7 @@ func printRows(w io.Writer, name string, rows []format.Row) {
 // difference.
 func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 	ctx := cmd.Context()
-	if err := noView(f.against); err != nil {
+	if err := open.Whole(f.against); err != nil {
 		return err
 	}
 	other, err := openDataset(ctx, f.against, reader.Options{})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/recognise"
 )
 
 // fileKinds are the kinds of files that pack reads.

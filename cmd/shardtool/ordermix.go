@@ -3,26 +3,14 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format"
-
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/mixfile"
 )
-
-// isMix reports whether an argument names a mix file.
-func isMix(arg string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(arg)) && path.Base(arg) != format.ManifestName
-}
 
 // mixFlags are the flags that only a mix has.
 type mixFlags struct {
@@ -66,17 +54,11 @@ func (flags *mixFlags) asked() (reader.Change, error) {
 	return c, nil
 }
 
-func readMix(name string) (*reader.Spec, error) {
-	text, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &exitError{exitNotFound, fmt.Errorf("no mix file %s: check the path; docs/mixing.md describes mixes", name)}
+// spec reads what an argument stands for.
+func spec(arg string, o open.Options) (*reader.Spec, error) {
+	s, err := open.Spec(arg, o)
+	if _, wrong := errors.AsType[*reader.SpecError](err); wrong {
+		err = usage(err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	spec, err := mixfile.Parse(name, text)
-	if err != nil {
-		return nil, usage(err)
-	}
-	return spec, nil
+	return s, err
 }

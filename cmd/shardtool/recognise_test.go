@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer/source"
 )

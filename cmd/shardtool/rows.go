@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/filecolumns"
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	rowlines "github.com/shardtool/shardtool/writer/source/lines"

@@ -18,6 +18,7 @@ import (
 	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
 	"github.com/shardtool/shardtool/writer"
@@ -238,6 +239,6 @@ func (f *selectFlags) summary(w, stderr io.Writer, arg string, v *viewfile.View,
 	if !v.Subset() {
 		text += fmt.Sprintf(", %s in an epoch", plural(r.Samples, "draw"))
 	}
-	addr, _ := cutView(arg)
+	addr, _ := open.CutView(arg)
 	fmt.Fprintf(w, "%s#%s: %s (%s)\n", addr, cmp.Or(f.name, v.ID()), text, names.View(v.ID()))
 }

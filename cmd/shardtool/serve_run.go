@@ -19,6 +19,7 @@ import (
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/ranks"
@@ -165,13 +166,14 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 	if err != nil {
 		return nil, err
 	}
-	view := viewFlags{keys: q.Keys}
+	opts := opening(ctx, reader.Options{Workers: q.Workers, Memory: q.Memory, Fields: q.Fields})
+	opts.Keys, opts.LayerTables = q.Keys, q.LayerTables
 	if q.Where != "" {
-		view.where = []string{q.Where}
+		opts.Where = []string{q.Where}
 	}
 	o := new(serve.Opened)
-	if o.Sources, err = reader.OpenSources(ctx, *spec, opener(reader.Options{Workers: q.Workers, Memory: q.Memory, Fields: q.Fields}, view, q.LayerTables, explainServedView), from); err != nil {
-		return nil, explainServed(err)
+	if o.Sources, err = reader.OpenSources(ctx, *spec, open.Opener(opts), from); err != nil {
+		return nil, explainServed(explainServedView(err))
 	}
 	if o.Epoch, o.End, err = o.Sources.Extent(from, q.ChangeMix); err != nil {
 		o.Sources.Close()
@@ -181,16 +183,16 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 }
 
 // servedSources returns the sources of OPEN. Errors in values that a program gives name no lines.
-func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
+func servedSources(q *serve.OpenRequest) (out *reader.Spec, err error) {
 	switch {
-	case q.Mix == "" && !isMix(q.Address):
-		return &reader.Spec{Sources: []reader.SourceSpec{{Data: q.Address, Layers: q.Layers}}}, nil
+	case q.Mix == "" && !open.IsMix(q.Address):
+		return open.Spec(q.Address, open.Options{Layers: q.Layers})
 	case q.Where != "" || q.Keys != "":
 		return nil, usagef("where and keys: a mix has them for each source, as members of the source")
 	case q.Mix == "":
-		spec, err = readMix(q.Address)
+		out, err = spec(q.Address, open.Options{})
 	default:
-		if spec, err = mixfile.Parse("mix", []byte(q.Mix)); err != nil {
+		if out, err = mixfile.Parse("mix", []byte(q.Mix)); err != nil {
 			if in, ok := errors.AsType[*reader.SpecError](err); ok {
 				in.Line = 0
 			}
@@ -200,8 +202,8 @@ func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range spec.Sources {
-		s := &spec.Sources[i]
+	for i := range out.Sources {
+		s := &out.Sources[i]
 		if q.Mix != "" {
 			s.Line = 0
 		}
@@ -216,7 +218,7 @@ func servedSources(q *serve.OpenRequest) (spec *reader.Spec, err error) {
 			}
 		}
 	}
-	return spec, nil
+	return out, nil
 }
 
 // explainServedView gives an error of package curate its exit code, in terms of Python.

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/internal/fused"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"

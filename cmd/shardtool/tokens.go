@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )

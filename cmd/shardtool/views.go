@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,9 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
 
@@ -30,23 +26,6 @@ func (f *viewFlags) add(cmd *cobra.Command) {
 }
 
 func (f *viewFlags) given() bool { return len(f.where) > 0 || f.keys != "" }
-
-// use makes the view that the flags ask for, if they do, and has the data set use it. explain
-// explains errors of package curate.
-func (f *viewFlags) use(ctx context.Context, ds *reader.Dataset, explain func(error) error) error {
-	if !f.given() {
-		return nil
-	}
-	spec := curate.Spec{Where: f.where}
-	if f.keys != "" {
-		spec.Keys = curate.KeyFile(f.keys)
-	}
-	v, _, err := curate.Make(ctx, ds, spec)
-	if err != nil {
-		return explain(err)
-	}
-	return ds.UseView(v)
-}
 
 // flags are the command line that gives these flags.
 func (f *viewFlags) flags() (line []string) {
@@ -78,31 +57,6 @@ func explainView(err error) error {
 		return &exitError{exitNotFound, err}
 	}
 	return err
-}
-
-// cutView splits DATASET#VIEW. The name of a folder may contain a #.
-func cutView(arg string) (addr, view string) {
-	i := strings.LastIndexByte(arg, '#')
-	if i < 0 {
-		return arg, ""
-	}
-	if !strings.Contains(arg, "://") {
-		if _, err := os.Stat(arg); err == nil {
-			return arg, ""
-		}
-	}
-	if name := arg[i+1:]; names.IsViewID(name) || viewfile.CheckLabel(name) == nil {
-		return arg[:i], name
-	}
-	return arg, ""
-}
-
-// noView refuses a view where a command reads whole data sets.
-func noView(arg string) error {
-	if addr, view := cutView(arg); view != "" {
-		return usagef("%s names the view %s: here, give the whole data set, %s", arg, view, addr)
-	}
-	return nil
 }
 
 // bareKeys is the value of --keys without a file, which prints keys in the command order.

@@ -18,10 +18,10 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 )
 
