@@ -35,6 +35,7 @@ func openGeneration(ctx context.Context, store objstore.Store, opts Options) (*D
 		tables = tablesName(opts.Generation)
 	}
 	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory)}
+	d.source.Layer = opts.layer
 	if d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit()); err != nil {
 		return nil, err
 	}

@@ -134,7 +134,7 @@ func openLayers(ctx context.Context, opts Options) (layers []part, err error) {
 		l := &opts.Layers[i]
 		// The name goes into errors, logs and checkpoints, and an address may hold a secret.
 		layers[i].layer, layers[i].pick = objstore.Redact(l.Name), new(assemble.Pick)
-		layers[i].Dataset, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory})
+		layers[i].Dataset, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory, layer: true})
 		return layers[i].failed(err)
 	})
 	if err != nil {

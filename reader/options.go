@@ -47,6 +47,8 @@ type Options struct {
 	// format.ErrTooLarge. Caches (tables, indexes) come on top: at most a quarter of it or 64 MiB
 	// each, whichever is more.
 	Memory int64
+
+	layer bool // whether the data set is opened as a layer
 }
 
 // filled validates the options and fills in the defaults.

@@ -260,4 +260,5 @@ def check_out(out: str, fields: Optional[List[Field]]) -> None:
         out = "numpy"
     arrays = any(f.needs_array for f in fields or ())
     if arrays and out != "bytes" and out not in sys.modules and importlib.util.find_spec(out) is None:
-        raise ConfigError(f"fields that are arrays need {out}, which is not installed: install it, or give tuning=Tuning(out='numpy')")
+        other = "numpy" if out == "torch" and importlib.util.find_spec("numpy") is not None else "bytes"
+        raise ConfigError(f"fields that are arrays need {out}, which is not installed: install it, or give tuning=Tuning(out={other!r})")

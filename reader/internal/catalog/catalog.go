@@ -191,6 +191,9 @@ func (c *Catalog) noDataset(ctx context.Context, cause error) error {
 		}
 	}
 	hint := "check the path; `shardtool pack` makes a data set"
+	if c.Source.Layer {
+		hint = "check the name; `shardtool layer ls` lists the layers of a data set, and `shardtool layer add` makes one"
+	}
 	if shards > 0 {
 		hint = fmt.Sprintf("there are %d archives: if a pack was interrupted, go on with `shardtool pack --resume`; "+
 			"if they are foreign, see `shardtool index`", shards)

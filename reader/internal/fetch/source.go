@@ -20,6 +20,7 @@ var ErrClosed = fmt.Errorf("reader: the data set is closed: %w", fs.ErrClosed)
 type Source struct {
 	Store  objstore.Store
 	Tables string // name of the tables, for errors
+	Layer  bool   // whether it was asked for as a layer, for errors
 
 	objects *objects
 	flips   flips

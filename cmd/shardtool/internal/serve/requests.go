@@ -8,8 +8,10 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/ranks"
 )
@@ -144,6 +146,10 @@ type Column struct {
 // parent relies on them.
 func decodeBody(body []byte, into any) error {
 	if err := strict(body, into); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // not in terms of Go
+			name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
+			return configf("serve: %s: the %s is out of range or of another type%w", name, wrong.Value, plain.Silent(err))
+		}
 		return configf("serve: the request: %w", err)
 	}
 	return nil

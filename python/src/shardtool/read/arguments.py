@@ -76,8 +76,9 @@ class Arguments(Generic[T]):
         given = _checks.typed(Arguments.__init__, given)
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
-        for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 0)):
+        for name, least in (("batch_size", 1), ("epochs", 0)):
             _checks.at_least(name, given[name], least)
+        _checks.within("seed", seed, 0, 2**64 - 1)
         if isinstance(units, Pack) and fields is not None:
             raise ConfigError("fields and Pack(...): sequences have the fields of Pack(fields=...) alone")
         wanted, source, tuning = parse(fields), sources.given(url), self._tuned(tuning)
