@@ -38,7 +38,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## the static binary, bin/shardtool
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/shardtool/shardtool/internal/build.Stamp=$(VERSION)' -o $(BIN) ./cmd/shardtool
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/shardtool/shardtool/internal/build.Stamp=$(VERSION)' -o "$(BIN)" ./cmd/shardtool
 
 .PHONY: version
 version:
@@ -69,7 +69,7 @@ image: ## the container image, with podman or docker; pass flags of its build in
 
 .PHONY: man
 man: build ## a man page for each command, dist/man1; show one with man -l dist/man1/shardtool-pack.1
-	SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 0)" $(BIN) man --dir dist/man1
+	SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 0)" "$(BIN)" man --dir dist/man1
 
 .PHONY: demo
 demo: build ## pack a small data set of images, look at it, read every sample back
@@ -90,7 +90,7 @@ test: ## every test; lists the tests left out with the reasons, and ends with a 
 
 .PHONY: corpora
 corpora: ## test files of other projects (a part of make test); CORPORA=DIR takes whole clones of them, too
-	$(if $(CORPORA),CORPORA=$(abspath $(CORPORA))) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) -run '^TestCorpora' ./cmd/shardtool
+	$(if $(CORPORA),CORPORA="$$(cd "$(CORPORA)" && pwd)") $(GO) test -count=1 -timeout 60m $(TESTFLAGS) -run '^TestCorpora' ./cmd/shardtool
 
 .PHONY: race
 # The packages whose own files start goroutines, and the cache, which processes share; the commands start theirs in
@@ -166,7 +166,7 @@ AZURITE := .cache/azurite
 .PHONY: test-azurite
 test-azurite: ## az:// with Azurite, which it installs (needs npm); .ci/run leaves it out
 	npm install --silent --no-save --prefix $(AZURITE) azurite@3.35.0
-	cd test && SHARDTOOL_AZURITE=$(CURDIR)/$(AZURITE)/node_modules/.bin/azurite-blob $(GO) test -vet=off $(TESTFLAGS) -run Azurite ./stores
+	cd test && SHARDTOOL_AZURITE="$(CURDIR)"/$(AZURITE)/node_modules/.bin/azurite-blob $(GO) test -vet=off $(TESTFLAGS) -run Azurite ./stores
 
 .PHONY: test-slurm
 test-slurm: ## deploy: pack under a private Slurm (needs slurm-wlm and munge), check the manifests for Kubernetes
@@ -194,18 +194,18 @@ $(VENV)/ready: python/requirements-test.txt python/requirements-wheel.txt python
 test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, also of the wheel; pass flags of pytest in PYTESTFLAGS (-n 0: in one process)
 	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
 	@$(MAKE) --no-print-directory test-portable
-	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTESTFLAGS)
+	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTESTFLAGS)
 
 # What macOS runs, on any system: temporary files, pipes and ps in place of what only Linux has.
 PORTABLE := robust writer samples image_fields peers torch_stop
 .PHONY: test-portable
 test-portable: build $(VENV)/ready ## the Python package without what only Linux has, as on macOS
-	cd python && SHARDTOOL_PORTABLE=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
+	cd python && SHARDTOOL_PORTABLE=1 SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
 		$(PORTABLE:%=tests/test_%.py)
 
 .PHONY: test-torch
 test-torch: build $(VENV)/ready ## only the tests with PyTorch; an error if it is missing
-	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) tests/test_torch_*.py
+	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) tests/test_torch_*.py
 
 .venv-frameworks/ready: python/requirements-frameworks.txt $(VENV)/ready
 	$(PYTHON) -m venv --system-site-packages .venv-frameworks
@@ -215,7 +215,7 @@ test-torch: build $(VENV)/ready ## only the tests with PyTorch; an error if it i
 
 .PHONY: test-frameworks
 test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md: Lightning, transformers, Accelerate
-	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/frameworks.py
+	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/frameworks.py
 
 .venv-compat/ready: python/requirements-compat.txt python/requirements-recipes.txt bench/mosaicml.txt
 	$(PYTHON) -m venv --clear .venv-compat
@@ -234,7 +234,7 @@ test-compat: build .venv-compat/ready ## the suite and training jobs on current 
 
 .PHONY: test-recipes
 test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name, and batches in polars and duckdb
-	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py tests/test_arrow_consumers.py
+	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py tests/test_arrow_consumers.py
 
 .venv-engines/ready: python/requirements-engines.txt
 	$(PYTHON) -m venv --clear .venv-engines
@@ -243,13 +243,13 @@ test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md
 
 .PHONY: test-engines
 test-engines: build .venv-engines/ready ## optimize and annotate on Ray, Dask and Spark on this machine, with workers killed (needs Java 17)
-	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src:tests ../.venv-engines/bin/python -m pytest $(PYTESTFLAGS) tests/engines.py
+	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" PYTHONPATH=src:tests ../.venv-engines/bin/python -m pytest $(PYTESTFLAGS) tests/engines.py
 
 .PHONY: test-kills
 KILLS ?= 100
 test-kills: build $(VENV)/ready ## Writer, optimize, annotate, layer add, remove and purge, killed at 100 random points each or KILLS=... (their tests take a dozen)
 	SHARDTOOL_TEST_KILLS=$(KILLS) $(GO) test -count=1 -v -timeout 60m -run '^TestKilledRemoval$$' ./cmd/shardtool
-	cd python && SHARDTOOL_TEST_KILLS=$(KILLS) SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py tests/test_annotate.py
+	cd python && SHARDTOOL_TEST_KILLS=$(KILLS) SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py tests/test_annotate.py
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on a private S3 server

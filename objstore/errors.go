@@ -52,7 +52,6 @@ func NewError(op, store, name string, cause error) error {
 // Error returns one line: operation, object, store, cause, and advice where there is some.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString("objstore: ")
 	b.WriteString(e.Op)
 	if e.Name != "" {
 		b.WriteByte(' ')

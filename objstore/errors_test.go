@@ -17,20 +17,20 @@ func TestErrorText(t *testing.T) {
 		cause error
 		want  string
 	}{
-		{"train-000003.tar.zst", fs.ErrNotExist, "objstore: get train-000003.tar.zst in /data/out: file does not exist"},
-		{"x", pathError(syscall.ENOENT), "objstore: get x in /data/out: no such file or directory"},
+		{"train-000003.tar.zst", fs.ErrNotExist, "get train-000003.tar.zst in /data/out: file does not exist"},
+		{"x", pathError(syscall.ENOENT), "get x in /data/out: no such file or directory"},
 		{"x", &os.LinkError{Op: "rename", Old: "x", New: "y", Err: syscall.ENOSPC},
-			"objstore: get x in /data/out: no space left on device; free some space or write elsewhere, then run again"},
+			"get x in /data/out: no space left on device; free some space or write elsewhere, then run again"},
 		{"x", pathError(syscall.EROFS),
-			"objstore: get x in /data/out: read-only file system; mount it read-write or write elsewhere"},
+			"get x in /data/out: read-only file system; mount it read-write or write elsewhere"},
 		{"x", pathError(syscall.EACCES),
-			"objstore: get x in /data/out: permission denied; check the owner and the mode of the file and its directory"},
+			"get x in /data/out: permission denied; check the owner and the mode of the file and its directory"},
 		{"x", pathError(syscall.EMFILE),
-			"objstore: get x in /data/out: too many open files; raise the limit on open files (ulimit -n)"},
-		{"new\nline", fs.ErrNotExist, `objstore: get "new\nline" in /data/out: file does not exist`},
-		{"two words", fs.ErrNotExist, `objstore: get "two words" in /data/out: file does not exist`},
-		{"\xff", fs.ErrNotExist, `objstore: get "\xff" in /data/out: file does not exist`},
-		{"", context.Canceled, "objstore: get in /data/out: context canceled"},
+			"get x in /data/out: too many open files; raise the limit on open files (ulimit -n)"},
+		{"new\nline", fs.ErrNotExist, `get "new\nline" in /data/out: file does not exist`},
+		{"two words", fs.ErrNotExist, `get "two words" in /data/out: file does not exist`},
+		{"\xff", fs.ErrNotExist, `get "\xff" in /data/out: file does not exist`},
+		{"", context.Canceled, "get in /data/out: context canceled"},
 	} {
 		if got := NewError("get", "/data/out", c.name, c.cause).Error(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -24,12 +24,13 @@ type ReadOptions struct {
 	MinRate int64
 
 	// MaxAttempts, if positive, limits the requests in a row that fail without a byte. By default
-	// only MaxElapsed limits them. A host name that does not resolve has four attempts until the
-	// store has answered once.
+	// only MaxElapsed limits them. Until the store has answered once, a host name that does not
+	// resolve has four attempts.
 	MaxAttempts int
 	// MaxElapsed is how long a read may take without progress (64 KiB, or its end), by default 60 s,
 	// whether the store was down at the start or went down later. Time in the queue for a request
-	// does not count.
+	// does not count. Until the store has answered once, an address that refuses connections is
+	// tried for 4 s.
 	MaxElapsed time.Duration
 	// BackoffMin and BackoffMax bound the pause before a retry, by default 20 ms and 5 s. The pause is
 	// random between 0 and a bound that doubles with every failure in a row.

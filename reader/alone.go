@@ -14,7 +14,7 @@ import (
 // other content, or one that differs from what the user said.
 func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change, p Planning) (*Run, error) {
 	if c.Mix || c.Skip != nil {
-		return nil, optionsError{errors.New("reader: a change of the mix, and steps to skip, for one data set: they are for mixes")}
+		return nil, optionsError{errors.New("a change of the mix, and steps to skip, for one data set: they are for mixes")}
 	}
 	run := &Run{inputs: []*input{in}, begin: Place{Epoch: s.Epoch}, end: s.End(), globalBatch: s.globalBatch(from)}
 	params, unit, err := s.params(in, from)
@@ -114,7 +114,7 @@ func (s *Spec) sameWindow(d *Dataset, table order.Table, cp *order.Checkpoint) e
 		asked.Delay = 0
 	}
 	if err := cp.Params.Compare(asked); err != nil {
-		return fmt.Errorf("reader: shuffle memory of %d bytes: %w (if layers were read, leave the shuffle memory out: the order stays)", c.Memory, err)
+		return fmt.Errorf("shuffle memory of %d bytes: %w (if layers were read, leave the shuffle memory out: the order stays)", c.Memory, err)
 	}
 	return nil
 }

@@ -25,10 +25,10 @@ func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.A
 	integers := d.integers()
 	for _, name := range names {
 		if a, _ := d.HasAttribute(name); a.Name == name && a.Kind != format.AttrInteger {
-			return nil, fmt.Errorf("reader: %w: %q is a %v", ErrNoAttribute, name, a.Kind)
+			return nil, fmt.Errorf("%w: %q is a %v", ErrNoAttribute, name, a.Kind)
 		}
 		if !slices.Contains(integers, name) {
-			return nil, fmt.Errorf("reader: %w: %q, there are %q", ErrNoAttribute, name, integers)
+			return nil, fmt.Errorf("%w: %q, there are %q", ErrNoAttribute, name, integers)
 		}
 	}
 	if names == nil {

@@ -38,7 +38,7 @@ func (b *Batch) CopyRows(dst []byte, field string) error {
 	}
 	n := b.Len() * stride
 	if len(dst) < n {
-		return fmt.Errorf("reader: the rows of field %q have %d bytes, and dst has %d", field, n, len(dst))
+		return fmt.Errorf("the rows of field %q have %d bytes, and dst has %d", field, n, len(dst))
 	}
 	b.memory.rows.Copy(dst[:n], f)
 	return nil
@@ -48,14 +48,14 @@ func (b *Batch) CopyRows(dst []byte, field string) error {
 func (b *Batch) rowField(name string) (i, stride int, err error) {
 	switch {
 	case b.s.rows == nil:
-		return 0, 0, fmt.Errorf("reader: %w: the batch has samples, and no rows: set StreamOptions.Rows", ErrFields)
+		return 0, 0, fmt.Errorf("%w: the batch has samples, and no rows: set StreamOptions.Rows", ErrFields)
 	case b.memory == nil:
-		return 0, 0, fmt.Errorf("reader: the batch is released: %w", fs.ErrClosed)
+		return 0, 0, fmt.Errorf("the batch is released: %w", fs.ErrClosed)
 	}
 	for i := range b.s.rows.Fields {
 		if f := &b.s.rows.Fields[i]; f.Name == name {
 			return i, int(f.Row()), nil
 		}
 	}
-	return 0, 0, fmt.Errorf("reader: %w: rows have no field %q", ErrFields, name)
+	return 0, 0, fmt.Errorf("%w: rows have no field %q", ErrFields, name)
 }

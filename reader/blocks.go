@@ -56,7 +56,7 @@ type Block struct {
 func (b *Block) Next() (*Sample, error) {
 	switch {
 	case b.Large:
-		return nil, fmt.Errorf("reader: %w: block %d of shard %d is large and was not read: read its fields one by one", format.ErrTooLarge, b.Number, b.Shard)
+		return nil, fmt.Errorf("%w: block %d of shard %d is large and was not read: read its fields one by one", format.ErrTooLarge, b.Number, b.Shard)
 	case b.walk.err != nil:
 		return nil, b.walk.err
 	case b.own == nil && b.walk.next():
@@ -79,7 +79,7 @@ func (d *Dataset) Blocks(ctx context.Context, o BlockOptions) iter.Seq2[*Block, 
 			o.To = d.tables.Samples
 		}
 		if o.From > o.To || o.To > d.tables.Samples {
-			yield(nil, fmt.Errorf("reader: samples %d to %d of %d", o.From, o.To, d.tables.Samples))
+			yield(nil, fmt.Errorf("samples %d to %d of %d", o.From, o.To, d.tables.Samples))
 			return
 		}
 		if d.plain() {
@@ -226,7 +226,7 @@ func (d *Dataset) blocksOf(ctx context.Context, o BlockOptions, yield func(*Bloc
 				}
 			}
 			if err == nil && b.Large && len(layers) > 0 {
-				err = fmt.Errorf("reader: %w: block %d of shard %d is large, and has fields of several data sets: raise the memory", format.ErrTooLarge, b.Number, b.Shard)
+				err = fmt.Errorf("%w: block %d of shard %d is large, and has fields of several data sets: raise the memory", format.ErrTooLarge, b.Number, b.Shard)
 			}
 		}
 		return yield(b, err) && (err == nil || Damaged(err))
@@ -253,7 +253,7 @@ func (l *layerBlocks) step(b *Block) error {
 	at, err, ok := l.pull()
 	switch {
 	case err == nil && (!ok || at.First != b.First || at.Samples != b.Samples):
-		err = fmt.Errorf("reader: %w: its blocks differ from the blocks of the data set from sample %d on: make the layer again", format.ErrMismatch, b.First)
+		err = fmt.Errorf("%w: its blocks differ from the blocks of the data set from sample %d on: make the layer again", format.ErrMismatch, b.First)
 		l.err = l.of.failed(err)
 	case err == nil && at.Large:
 		_, err = at.Next()

@@ -95,9 +95,9 @@ func (c *Checkpoint) of(mixed bool) error {
 	case c == nil || (c.Dataset == nil) == mixed:
 		return nil
 	case mixed:
-		return fmt.Errorf("reader: %w: it has version 1 or 3, which are for one data set; the version of a mix is 2: resume with the data set", order.ErrMismatch)
+		return fmt.Errorf("%w: it has version 1 or 3, which are for one data set; the version of a mix is 2: resume with the data set", order.ErrMismatch)
 	}
-	return fmt.Errorf("reader: %w: it has version 2, which is for a mix of several data sets: resume with the mix", order.ErrMismatch)
+	return fmt.Errorf("%w: it has version 2, which is for a mix of several data sets: resume with the mix", order.ErrMismatch)
 }
 
 // Merge is ledger.Merge for checkpoints of any kind: all of one data set, or all of a mix.

@@ -18,7 +18,7 @@ const keyGroups = 256
 func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]samplekey.Entry, error] {
 	return func(yield func([]samplekey.Entry, error) bool) {
 		if d.keysTable() == "" {
-			yield(nil, fmt.Errorf("reader: %v has no keys table", d.Store()))
+			yield(nil, fmt.Errorf("%v has no keys table", d.Store()))
 			return
 		}
 		var entries []samplekey.Entry

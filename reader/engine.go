@@ -311,7 +311,7 @@ func (e *mixEngine) use(m *mix.Mix, in []*input, made []*unitplan.Order) error {
 	for i, u := range made {
 		if u == nil {
 			if in[i].share > 0 {
-				return optionsError{in[i].failed(errors.New("reader: it has weight, but its units were not given"))}
+				return optionsError{in[i].failed(errors.New("it has weight, but its units were not given"))}
 			}
 			continue
 		}

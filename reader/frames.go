@@ -169,7 +169,7 @@ func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Se
 			r.To = d.NumShards()
 		}
 		if r.From < 0 || r.From > r.To || r.To > d.NumShards() {
-			yield(fetch.Job{}, fmt.Errorf("reader: range of shards %d to %d of %d", r.From, r.To, d.NumShards()))
+			yield(fetch.Job{}, fmt.Errorf("range of shards %d to %d of %d", r.From, r.To, d.NumShards()))
 			return
 		}
 		for n := r.From; n < r.To; n++ {

@@ -190,7 +190,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 		p, back = back, nil
 	}
 	if p == nil && number < d.tables.Samples {
-		return fmt.Errorf("reader: sample number %d is not delivered with a field %q: %w", number, name, fs.ErrNotExist)
+		return fmt.Errorf("sample number %d is not delivered with a field %q: %w", number, name, fs.ErrNotExist)
 	}
 	for p != nil && p.Dataset != d {
 		err := p.failed(p.Dataset.Field(ctx, number, name, w))
@@ -218,7 +218,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 		enough: func() bool { return found },
 	})
 	if err == nil && !found {
-		err = &missingError{fmt.Sprintf("reader: sample number %d has no field %q; it has %s", number, name, strings.Join(has, ", "))}
+		err = &missingError{fmt.Sprintf("sample number %d has no field %q; it has %s", number, name, strings.Join(has, ", "))}
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func (d *Dataset) samplesOf(ctx context.Context, r Range, yield func(*Sample, er
 		r.To = d.NumShards()
 	}
 	if r.From < 0 || r.From > r.To || r.To > d.NumShards() {
-		err = fmt.Errorf("reader: range of shards %d to %d of %d", r.From, r.To, d.NumShards())
+		err = fmt.Errorf("range of shards %d to %d of %d", r.From, r.To, d.NumShards())
 	} else if r.From == r.To {
 		return
 	} else if o.From, err = d.FirstSample(ctx, r.From); err == nil && r.To < d.NumShards() {

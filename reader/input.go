@@ -24,6 +24,7 @@ type input struct {
 	table    order.Table
 	share    float64 // of the samples; in a mix the largest over its segments
 	unit     unitSize
+	delayed  bool // the user fixed the delay of its order
 }
 
 // unitSize describes a source's units for a stream.
@@ -123,7 +124,7 @@ func (d *Dataset) expect(fields []string) error {
 			return d.noField(want)
 		}
 		if n := fields[i].Samples; n < d.tables.Samples-min(d.nothing(want), d.tables.Samples) {
-			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v: declare it with a question mark if samples may lack it", ErrFields, want, n, d.tables.Samples, d.Store())
+			return fmt.Errorf("%w: field %q is in %d of %d samples of %v: declare it with a question mark if samples may lack it", ErrFields, want, n, d.tables.Samples, d.Store())
 		}
 	}
 	return nil
@@ -147,7 +148,7 @@ func (in *input) has(other *input, optional []string) error {
 	own := in.Fields()
 	for _, f := range other.Fields() {
 		if !slices.ContainsFunc(own, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(optional, f.Name+"?") {
-			return in.failed(fmt.Errorf("reader: %w: it has no field %q, which source %q has: where samples may lack it, expect %q", ErrFields, f.Name, other.name, f.Name+"?"))
+			return in.failed(fmt.Errorf("%w: it has no field %q, which source %q has: where samples may lack it, expect %q", ErrFields, f.Name, other.name, f.Name+"?"))
 		}
 	}
 	return nil

@@ -164,10 +164,10 @@ func (d *Dataset) join(layers []part, wanted []string) error {
 	for i := range layers {
 		p := &layers[i]
 		if slices.ContainsFunc(layers[:i], func(o part) bool { return o.layer == p.layer }) {
-			return fmt.Errorf("reader: the layer %s is named twice", p.layer)
+			return fmt.Errorf("the layer %s is named twice", p.layer)
 		}
 		if err := p.failed(d.fits(p.Dataset)); err != nil {
-			return fmt.Errorf("reader: %v: %w", d.Store(), err)
+			return fmt.Errorf("%v: %w", d.Store(), err)
 		}
 		p.random = d.random
 		p.pick.None = without(p.tables.Removed, d.tables.Removed)
@@ -232,14 +232,14 @@ func (d *Dataset) owners(kind string, namesOf func(*part) []string) (owner, back
 		case len(in) == 1:
 			owner[name] = in[0]
 		case len(replaces) > 1:
-			return nil, nil, fmt.Errorf("reader: the %s %q: layer %s and layer %s both replace it: open one of them",
+			return nil, nil, fmt.Errorf("the %s %q: layer %s and layer %s both replace it: open one of them",
 				kind, name, d.parts[replaces[0]].layer, d.parts[replaces[1]].layer)
 		default:
 			first := fmt.Sprintf("the data set %v", d.Store())
 			if in[0] > 0 {
 				first = "layer " + d.parts[in[0]].layer
 			}
-			return nil, nil, fmt.Errorf("reader: the %s %q is in %s and in layer %s: make the layer again so that it replaces the %s, or open one of them",
+			return nil, nil, fmt.Errorf("the %s %q is in %s and in layer %s: make the layer again so that it replaces the %s, or open one of them",
 				kind, name, first, d.parts[in[1]].layer, kind)
 		}
 	}
@@ -358,7 +358,7 @@ func (d *Dataset) noField(name string) error {
 			has[f.Name] = true
 		}
 	}
-	return fmt.Errorf("reader: %w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Sorted(maps.Keys(has)), ", "))
+	return fmt.Errorf("%w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Sorted(maps.Keys(has)), ", "))
 }
 
 // plain reports whether samples are delivered as the data set itself has them.
@@ -456,7 +456,7 @@ func (d *Dataset) sameBlocks(ctx context.Context, p *part, from uint64, number i
 	}
 	own := t.Samples[t.ShardFirst[number]:end]
 	differ := func(what string, layer, base any) error {
-		return p.failed(fmt.Errorf("reader: %w: %s is %v, and %v in the data set %v: the layer %v is not of this data set, make it again",
+		return p.failed(fmt.Errorf("%w: %s is %v, and %v in the data set %v: the layer %v is not of this data set, make it again",
 			format.ErrMismatch, what, layer, base, d.Store(), p.Store()))
 	}
 	if from != first {
@@ -483,7 +483,7 @@ func (d *Dataset) ownOnly(what string) error {
 	if d.plain() {
 		return nil
 	}
-	return fmt.Errorf("reader: %w: %s read one data set alone, and this one was opened with layers or some fields: read Samples, Blocks or a Stream", ErrFields, what)
+	return fmt.Errorf("%w: %s read one data set alone, and this one was opened with layers or some fields: read Samples, Blocks or a Stream", ErrFields, what)
 }
 
 // only returns the one part that is read for all samples. The error wraps ErrFields where there are
@@ -495,7 +495,7 @@ func (d *Dataset) only() (only *part, err error) {
 			continue
 		}
 		if only != nil || p.tables.Shards < d.tables.Shards || len(without(p.tables.Purged, d.tables.Removed)) > 0 {
-			return nil, fmt.Errorf("reader: %w: fields are of several data sets, so there are no rows: stream samples", ErrFields)
+			return nil, fmt.Errorf("%w: fields are of several data sets, so there are no rows: stream samples", ErrFields)
 		}
 		only = p
 	}

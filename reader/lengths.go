@@ -27,7 +27,7 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 		if names := d.integers(); names != nil {
 			have = fmt.Sprintf("%q", names)
 		}
-		return nil, optionsError{fmt.Errorf("reader: %v has no integer attribute %q for the lengths of samples, it has %s: pack it with the lengths as an attribute, or name another",
+		return nil, optionsError{fmt.Errorf("%v has no integer attribute %q for the lengths of samples, it has %s: pack it with the lengths as an attribute, or name another",
 			d.Store(), attribute, have)}
 	}
 	out := make([]uint32, d.tables.Samples)
@@ -56,9 +56,9 @@ func (d *Dataset) shardLengths(ctx context.Context, first uint64, c *sections.At
 		case !fits && (d.Removed(number) || !d.selection.Has(number)):
 			v.Integer = 1
 		case !has:
-			err = fmt.Errorf("reader: sample %d has no value of attribute %q; remove such samples, or leave them out when packing", number, attribute)
+			err = fmt.Errorf("sample %d has no value of attribute %q; remove such samples, or leave them out when packing", number, attribute)
 		case !fits:
-			err = fmt.Errorf("reader: sample %d has %q of %d: lengths are 1 to %d; remove such samples, or leave them out when packing", number, attribute, v.Integer, units.MaxSize)
+			err = fmt.Errorf("sample %d has %q of %d: lengths are 1 to %d; remove such samples, or leave them out when packing", number, attribute, v.Integer, units.MaxSize)
 		}
 		if err != nil {
 			return d.placed(ctx, first+uint64(i), err)

@@ -182,7 +182,7 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 			hint = fmt.Sprintf("; did you mean %q?", other)
 		}
 	}
-	return &missingError{fmt.Sprintf("reader: no sample with key %q%s", key, hint)}
+	return &missingError{fmt.Sprintf("no sample with key %q%s", key, hint)}
 }
 
 // otherLetters returns a key in small letters, in capitals, and with its first letter in the other

@@ -33,7 +33,7 @@ func (f mapFunc) all(ctx context.Context, samples []Sample, workers int) error {
 	_ = g.Wait() // errors are in failed
 	for i, err := range failed {
 		if s := &samples[i]; err != nil {
-			return s.of.failed(fmt.Errorf("reader: map: sample %q (number %d): %w", s.Key, s.Number, err))
+			return s.of.failed(fmt.Errorf("map: sample %q (number %d): %w", s.Key, s.Number, err))
 		}
 	}
 	return nil

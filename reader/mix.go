@@ -219,11 +219,11 @@ func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
 	}
 	if k < 0 {
 		if in.share > 0 {
-			return nil, nil, optionsError{errors.New("reader: it has weight, but no data set was given")}
+			return nil, nil, optionsError{errors.New("it has weight, but no data set was given")}
 		}
 		return in, nil, nil
 	}
-	in.Dataset, in.table = r.sets[k], r.data[k].table
+	in.Dataset, in.table, in.delayed = r.sets[k], r.data[k].table, r.Sources[k].Fixed.Delay > 0
 	for i := range in.parts {
 		in.parts[i].source.OneOf(len(r.sets) * len(in.parts))
 	}

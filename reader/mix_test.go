@@ -338,8 +338,8 @@ func TestMixFields(t *testing.T) {
 		expect []string
 		want   string
 	}{
-		{nil, `source "a": reader: missing fields: it has no field "png", which source "b" has: where samples may lack it, expect "png?"`},
-		{[]string{"jpg"}, `source "b": reader: missing fields`},
+		{nil, `source "a": missing fields: it has no field "png", which source "b" has: where samples may lack it, expect "png?"`},
+		{[]string{"jpg"}, `source "b": missing fields`},
 		{[]string{"jpg?"}, `no field "png"`},
 		{[]string{"jpg?", "png?"}, ""},
 		{[]string{"jpg?", "png?", "txt"}, `source "a"`},

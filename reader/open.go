@@ -47,7 +47,7 @@ func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, 
 	if err != nil {
 		return nil, err
 	}
-	in := &input{Dataset: d, share: 1, unit: unitSize{samples: 1}}
+	in := &input{Dataset: d, share: 1, unit: unitSize{samples: 1}, delayed: from == nil && s.Order.Delay > 0}
 	if in.table, err = d.OrderTable(ctx); err != nil {
 		return nil, err
 	}

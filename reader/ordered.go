@@ -19,7 +19,7 @@ const measuredView = 1 << 23
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log := s.opts.Log
 	s.WarnMixing(ctx, func(v mixing.Verdict) {
-		log.Warn("stream: "+v.Warning("a ShuffleMemory of %s", "pack in a random order"), "vif", round3(v.VIF), "global_batch", s.split.GlobalBatch)
+		log.Warn("stream: "+v.Warning(mixing.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay", Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "global_batch", s.split.GlobalBatch)
 	})
 	plan, ok := s.run.Plan().(*order.Plan)
 	if !ok || !plan.Params().Shuffle {
@@ -52,15 +52,15 @@ func (s *Stream) WarnMixing(ctx context.Context, warn func(v mixing.Verdict)) {
 	if s.split.Rank > 0 {
 		return
 	}
-	if v, err := s.run.mixing(ctx, s.split); err == nil && v.Little() {
+	if v, err := s.run.Mixing(ctx, s.split); err == nil && v.Little() {
 		warn(v)
 	}
 }
 
-// mixing measures how well the run mixes the samples of a rank, by place in storage, from the
+// Mixing measures how well the run mixes the samples of a rank, by place in storage, from the
 // middle of its first epoch on, where the shuffle has long begun. For a mix it returns the verdict
 // on the source that is mixed least. Large views are not measured.
-func (r *Run) mixing(ctx context.Context, s order.Split) (mixing.Verdict, error) {
+func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error) {
 	labels, plans, whole := make([]*mixing.Labels, len(r.inputs)), make([]*order.Plan, len(r.inputs)), true
 	for i, in := range r.inputs {
 		plan := in.plan
@@ -92,7 +92,17 @@ func (r *Run) mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 			worst = i
 		}
 	}
-	return mixing.Judge(vif[worst], r.inputs[worst].name, plans...), nil
+	return r.Judge(vif[worst], r.inputs[worst].name, plans...), nil
+}
+
+// Judge returns the verdict on the variance inflation of a source of the run. plans are as for
+// mixing.Judge.
+func (r *Run) Judge(vif float64, source string, plans ...*order.Plan) mixing.Verdict {
+	v := mixing.Judge(vif, source, plans...)
+	for _, in := range r.inputs {
+		v.Delayed = v.Delayed || in.name == source && in.delayed
+	}
+	return v
 }
 
 // round3 keeps three digits after the point.

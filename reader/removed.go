@@ -18,7 +18,7 @@ var ErrRemoved = errors.New("the sample was removed from the data set")
 // removedError is the error of a request for a removed sample.
 type removedError struct{ what string }
 
-func (e *removedError) Error() string   { return fmt.Sprintf("reader: %s: %v", e.what, ErrRemoved) }
+func (e *removedError) Error() string   { return fmt.Sprintf("%s: %v", e.what, ErrRemoved) }
 func (e *removedError) Unwrap() []error { return []error{ErrRemoved, fs.ErrNotExist} }
 
 // Removed reports whether the sample of that number was removed.
@@ -29,7 +29,7 @@ func (d *Dataset) Removed(number uint64) bool {
 // alsoRemove adds samples to the ones that the generation lists as removed.
 func (d *Dataset) alsoRemove(numbers []uint64) error {
 	if n := len(numbers); n > 0 && (numbers[n-1] >= d.tables.Samples || !slices.IsSorted(numbers)) {
-		return fmt.Errorf("reader: removed samples up to number %d of %d: give them in ascending order", numbers[n-1], d.tables.Samples)
+		return fmt.Errorf("removed samples up to number %d of %d: give them in ascending order", numbers[n-1], d.tables.Samples)
 	}
 	all := slices.Concat(d.tables.Removed, numbers)
 	slices.Sort(all)

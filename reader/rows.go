@@ -15,13 +15,13 @@ func (s *Stream) useRows(ctx context.Context) error {
 	case !o.Rows:
 		return nil
 	case o.Map != nil:
-		return optionsError{errors.New("reader: Map gets samples, and with Rows a stream delivers none: leave out one of them")}
+		return optionsError{errors.New("Map gets samples, and with Rows a stream delivers none: leave out one of them")}
 	case s.run.info().Units.Kind != "":
 		if o.Tuning.RowsIf != nil {
 			o.Rows = false
 			return nil
 		}
-		return optionsError{errors.New("reader: units are made of samples, and with Rows a stream delivers none: leave out one of them")}
+		return optionsError{errors.New("units are made of samples, and with Rows a stream delivers none: leave out one of them")}
 	}
 	l, err := s.layout(ctx)
 	if o.Tuning.RowsIf != nil && (errors.Is(err, ErrFields) || err == nil && !o.Tuning.RowsIf(rowFields(l))) {
@@ -41,7 +41,7 @@ func (s *Stream) layout(ctx context.Context) (*stacked.Layout, error) {
 		}
 		l, err := in.layout(ctx)
 		if err == nil && l != nil && all.Fields != nil && !l.Equal(all) {
-			err = fmt.Errorf("reader: %w: its rows differ from the rows of the sources before it: stream samples", ErrFields)
+			err = fmt.Errorf("%w: its rows differ from the rows of the sources before it: stream samples", ErrFields)
 		}
 		if err != nil {
 			return nil, in.failed(err)
@@ -69,9 +69,9 @@ func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
 			switch {
 			case of.Samples == 0:
 			case of.Layout == nil:
-				return nil, fmt.Errorf("reader: %w: shard %s is not stacked, so it has no rows: stream samples", ErrFields, of.Name)
+				return nil, fmt.Errorf("%w: shard %s is not stacked, so it has no rows: stream samples", ErrFields, of.Name)
 			case l != nil && !l.Equal(of.Layout):
-				return nil, fmt.Errorf("reader: %w: the rows of shard %s differ from the rows of the shards before it: stream samples", ErrFields, of.Name)
+				return nil, fmt.Errorf("%w: the rows of shard %s differ from the rows of the shards before it: stream samples", ErrFields, of.Name)
 			default:
 				l = of.Layout
 			}

@@ -69,7 +69,7 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 		return nil, optionsError{err}
 	}
 	if r.end == 0 && allRemoved(r.inputs) {
-		return nil, optionsError{errors.New("reader: all samples were removed, and an order without an end would look for one for ever: give a number of epochs, or leave the data set out")}
+		return nil, optionsError{errors.New("all samples were removed, and an order without an end would look for one for ever: give a number of epochs, or leave the data set out")}
 	}
 	c, err := r.seek(ctx, at)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 	if r.end > 0 {
 		c.Until(r.end)
 	}
-	return &Cursor{batches: c, split: s, at: at.Position}, nil
+	return &Cursor{ctx: ctx, batches: c, split: s, at: at.Position}, nil
 }
 
 // Length returns how many samples or units an epoch of the run has. For units of one data set, that
@@ -108,6 +108,7 @@ func (r *Run) Entry(ctx context.Context, at Place, ref *order.Ref) (Place, error
 
 // Cursor lists one rank's part of the batches of a run. It is for one goroutine at a time.
 type Cursor struct {
+	ctx     context.Context // of Seek; nil: none
 	batches batches
 	split   order.Split
 	cuts    []uint64 // positions at which a batch ends, and after the last of them the order; nil: none
@@ -115,8 +116,11 @@ type Cursor struct {
 }
 
 // Next appends the references of this rank's part of the next batch to dst. The error is io.EOF
-// after the last one.
+// after the last one, and the cause of the end of the context of Seek after that.
 func (c *Cursor) Next(dst []order.Ref) ([]order.Ref, order.Batch, error) {
+	if c.ctx != nil && c.ctx.Err() != nil {
+		return dst, order.Batch{}, context.Cause(c.ctx)
+	}
 	split := c.split
 	if c.cuts != nil {
 		c.cuts = c.cuts[sort.Search(len(c.cuts), func(i int) bool { return c.cuts[i] > c.at }):]
@@ -133,17 +137,17 @@ func (c *Cursor) Next(dst []order.Ref) ([]order.Ref, order.Batch, error) {
 func (r *Run) within(shards [2]int, o *StreamOptions) (begin uint64, cuts []uint64, err error) {
 	in := r.inputs[0]
 	if _, ok := r.engine.(*samplesEngine); !ok || in.plan.Params().Shuffle || o.World != 1 {
-		return 0, nil, errors.New("reader: some shards of a data set are read in storage order, by one rank, without units")
+		return 0, nil, errors.New("some shards of a data set are read in storage order, by one rank, without units")
 	}
 	counts := in.table.Samples
 	if v := in.table.View; v != nil {
 		if !v.Fixed() {
-			return 0, nil, errors.New("reader: a view with weights has samples several times: give one without, where each shard is read by itself")
+			return 0, nil, errors.New("a view with weights has samples several times: give one without, where each shard is read by itself")
 		}
 		counts = v.Chosen(0, 0).Counts()
 	}
 	if shards[0] < 0 || shards[0] >= shards[1] || shards[1] > len(in.table.ShardFirst) {
-		return 0, nil, fmt.Errorf("reader: shards %d to %d of %d", shards[0], shards[1], len(in.table.ShardFirst))
+		return 0, nil, fmt.Errorf("shards %d to %d of %d", shards[0], shards[1], len(in.table.ShardFirst))
 	}
 	at, shard := uint64(0), 0
 	cuts = make([]uint64, 0, shards[1]-shards[0])

@@ -149,6 +149,9 @@ func TestFaultyVerify(t *testing.T) {
 						if quiet := r.OK() && len(r.Notes) == 0; !store.Fired() != quiet && kill {
 							t.Fatalf("fired %v: %+v", store.Fired(), r)
 						}
+						if r.Damage() != 0 {
+							t.Fatalf("a store that fails is called damage: %+v", r)
+						}
 						for _, f := range r.Faults {
 							if !store.Fired() || f.Kind != check.KindRead && f.Kind != check.KindManifest || !strings.Contains(f.Detail, "injected") {
 								t.Fatalf("fired %v: %+v", store.Fired(), r)

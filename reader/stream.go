@@ -101,7 +101,7 @@ type assembled struct {
 }
 
 // errStreamClosed is returned by Next after Close.
-var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
+var errStreamClosed = fmt.Errorf("the stream is closed: %w", fs.ErrClosed)
 
 // Close ends the stream. It may be called from any goroutine, and more than once. Batches that were
 // not released stay valid, because the samples or the batch keep their memory. Release them before

@@ -141,10 +141,10 @@ func TestUnitsRefused(t *testing.T) {
 		value func(string) (int64, bool)
 		err   string
 	}{
-		"missing":  {wrong("d0041", 0, false), `sample "d0041": reader: sample 41 has no value of attribute "tokens"`},
-		"zero":     {wrong("d0007", 0, true), `sample "d0007": reader: sample 7 has "tokens" of 0: lengths are 1 to 2147483647`},
-		"negative": {wrong("d0007", -5, true), `reader: sample 7 has "tokens" of -5`},
-		"large":    {wrong("d0007", 1<<31, true), `reader: sample 7 has "tokens" of 2147483648`},
+		"missing":  {wrong("d0041", 0, false), `sample "d0041": sample 41 has no value of attribute "tokens"`},
+		"zero":     {wrong("d0007", 0, true), `sample "d0007": sample 7 has "tokens" of 0: lengths are 1 to 2147483647`},
+		"negative": {wrong("d0007", -5, true), `sample 7 has "tokens" of -5`},
+		"large":    {wrong("d0007", 1<<31, true), `sample 7 has "tokens" of 2147483648`},
 		"none":     {nil, `has no integer attribute "tokens" for the lengths of samples, it has none`},
 	} {
 		if _, err := build(c.value).Stream(t.Context(), packedOptions(64)); err == nil || !strings.Contains(err.Error(), c.err) || name != "none" && !strings.Contains(err.Error(), "shard ") {

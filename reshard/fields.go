@@ -15,9 +15,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-func optionf(msg string, args ...any) error {
-	return fmt.Errorf("reshard: %w", writer.Optionf(msg, args...))
-}
+func optionf(name, msg string, args ...any) error { return writer.Optionf(name, msg, args...) }
 
 // fieldChoice selects fields.
 type fieldChoice struct {
@@ -39,10 +37,10 @@ func (s *joined) chooseFields(opt Options) error {
 	for option, names := range map[string][]string{"fields": opt.Fields, "rename": slices.Sorted(maps.Keys(opt.Rename))} {
 		for _, name := range names {
 			if !have[name] {
-				return optionf("%s: there is no field %q, there are %q", option, name, slices.Sorted(maps.Keys(have)))
+				return optionf(option, "there is no field %q, there are %q", name, slices.Sorted(maps.Keys(have)))
 			}
 			if err := format.CheckField(name); err != nil {
-				return optionf("%s: %w", option, err)
+				return optionf(option, "%w", err)
 			}
 		}
 	}
@@ -53,10 +51,10 @@ func (s *joined) chooseFields(opt Options) error {
 			continue
 		}
 		if other, twice := became[n.name]; twice {
-			return optionf("rename: fields %q and %q would both be %q", other, name, n.name)
+			return optionf("rename", "fields %q and %q would both be %q", other, name, n.name)
 		}
 		if err := format.CheckField(n.name); err != nil {
-			return optionf("rename: %w", err)
+			return optionf("rename", "%w", err)
 		}
 		became[n.name] = name
 	}
@@ -98,12 +96,12 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 			continue
 		}
 		if err := json.Unmarshal([]byte(text), &more); err != nil {
-			return nil, fmt.Errorf("reshard: %s: %w: metadata classes: %w", of.path, format.ErrCorrupt, err)
+			return nil, fmt.Errorf("%s: %w: metadata classes: %w", of.path, format.ErrCorrupt, err)
 		}
 		n := min(len(classes), len(more))
 		for i := range n {
 			if classes[i] != more[i] {
-				return nil, fmt.Errorf("reshard: %w: class %d is %q in %s and %q in %s: their class numbers would be mixed up; pack them from "+
+				return nil, fmt.Errorf("%w: class %d is %q in %s and %q in %s: their class numbers would be mixed up; pack them from "+
 					"their files together, with one class field", errClasses, i, classes[i], from, more[i], of.path)
 			}
 		}
@@ -127,7 +125,7 @@ func (s *joined) types() (format.Metadata, error) {
 	for _, of := range s.sets {
 		own, known, err := typesOf(of)
 		if err != nil {
-			return nil, fmt.Errorf("reshard: %s: %w", of.path, err)
+			return nil, fmt.Errorf("%s: %w", of.path, err)
 		}
 		for _, f := range of.Fields() {
 			n, word, feature := s.name(f.Name), own[f.Name], known[f.Name]

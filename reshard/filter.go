@@ -3,12 +3,15 @@ package reshard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/where"
@@ -35,7 +38,7 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 	for name, globs := range map[string][]string{"include": opt.Include, "exclude": opt.Exclude} {
 		for _, g := range globs {
 			if !doublestar.ValidatePattern(g) {
-				return nil, optionf("%s %q: not a glob", name, g)
+				return nil, &hint.OptionError{Option: name, Value: strconv.Quote(g), Err: errors.New("not a glob")}
 			}
 		}
 	}
@@ -46,14 +49,14 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 		switch v := of.Selection().View(); {
 		case v == nil:
 		case !v.Subset():
-			return nil, optionf("%s: a view with weights says how often samples are read: pack a view that chooses some", of.path)
+			return nil, optionf("inputs", "%s: a view with weights says how often samples are read: pack a view that chooses some", of.path)
 		default:
 			f.views = true
 		}
 	}
 	var err error
 	if f.where, err = where.ParseAll(opt.Where); err != nil {
-		return nil, optionf("%w", err)
+		return nil, err
 	}
 	if f.where == nil {
 		return f, nil
@@ -83,7 +86,7 @@ func (c *condition) bind(sets []*set) error {
 			}
 			found = true
 			if a.Kind != format.AttrLabel && !c.Nulls() && !c.isNumber {
-				return optionf("%w", c.WordErrorf("attribute %s holds %v values: compare it with a number", a.Name, a.Kind))
+				return c.WordErrorf("attribute %s holds %v values: compare it with a number", a.Name, a.Kind)
 			}
 		}
 	}
@@ -91,9 +94,9 @@ func (c *condition) bind(sets []*set) error {
 	case found:
 		return nil
 	case names == nil:
-		return optionf("%w", c.Errorf("the data set has no attributes; name them when the rows are packed"))
+		return c.Errorf("the data set has no attributes; name them when the rows are packed")
 	}
-	return optionf("%w", c.Errorf("there is no attribute %q, there are %q", c.Column, names))
+	return c.Errorf("there is no attribute %q, there are %q", c.Column, names)
 }
 
 // holds reports whether a value fulfils the condition.

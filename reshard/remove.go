@@ -86,7 +86,7 @@ type LayerReport struct {
 func RemoveKeys(ctx context.Context, store objstore.Store, keys []string, o RemoveOptions) (*RemoveReport, error) {
 	keys = distinctKeys(keys)
 	if len(keys) == 0 {
-		return nil, errors.New("remove: there are no keys")
+		return nil, errors.New("there are no keys")
 	}
 	const attempts = 100 // others publish meanwhile
 	for n := 1; ; n++ {
@@ -119,7 +119,7 @@ func (r *RemoveReport) follow(ctx context.Context, store objstore.Store, o Remov
 				l.Error = err.Error()
 			case err != nil:
 				l.Error = err.Error()
-				failed = cmp.Or(failed, fmt.Errorf("remove: the data set has changed, and its layer %v has not: repeat the command; "+
+				failed = cmp.Or(failed, fmt.Errorf("the data set has changed, and its layer %v has not: repeat the command; "+
 					"where the layer lacks objects, restore them or remove the layer before: %w", layer, err))
 			default:
 				l.Changed, l.Generation, l.Tables = !res.Already, res.Generation, res.Tables
@@ -226,7 +226,7 @@ func (r *RemoveReport) missing(store objstore.Store) error {
 	if r.Keys == 1 {
 		what = "no sample has the key " + text
 	}
-	return fmt.Errorf("remove: %v: %s; nothing was changed; `shardtool ls %[1]v` lists keys%[3]w", store, what, plain.Silent(errors.Join(ErrMissingKeys, fs.ErrNotExist)))
+	return fmt.Errorf("%v: %s; nothing was changed; `shardtool ls %[1]v` lists keys%[3]w", store, what, plain.Silent(errors.Join(ErrMissingKeys, fs.ErrNotExist)))
 }
 
 // ReadKeys reads keys, one a line. Empty lines are left out; a carriage return at the end of a line
@@ -243,12 +243,12 @@ func ReadKeys(from io.Reader) (keys []string, err error) {
 		}
 		key := string(line)
 		if err := format.CheckKey(key); err != nil {
-			return nil, fmt.Errorf("remove: line %d: %w", n, err)
+			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		keys = append(keys, key)
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return nil, fmt.Errorf("remove: line %d is longer than a key can be, %d bytes", n+1, format.MaxName)
+		return nil, fmt.Errorf("line %d is longer than a key can be, %d bytes", n+1, format.MaxName)
 	}
 	return keys, lines.Err()
 }

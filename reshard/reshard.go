@@ -112,7 +112,7 @@ type reading struct {
 // reads no sample. Errors in the options wrap writer.ErrOptions.
 func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Splitter, error) {
 	if len(sets) == 0 {
-		return nil, errors.New("reshard: there is no data set to read")
+		return nil, errors.New("there is no data set to read")
 	}
 	s := &joined{names: map[string]*fieldName{}}
 	for _, d := range sets {
@@ -122,7 +122,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Split
 		}
 		for _, other := range s.sets {
 			if other.path == path {
-				return nil, fmt.Errorf("reshard: %s is given twice: its samples would occur twice", path)
+				return nil, fmt.Errorf("%s is given twice: its samples would occur twice", path)
 			}
 		}
 		s.sets = append(s.sets, &set{Dataset: d, path: path, first: s.total, bare: len(d.Info().Attributes) == 0, shard: -1})
@@ -353,10 +353,10 @@ func (s *joined) Seek(ctx context.Context, cursor string) error {
 	n, err := strconv.Atoi(left)
 	at, err2 := strconv.ParseUint(right, 10, 64)
 	if !ok || err != nil || err2 != nil || n < 0 || n >= len(s.sets) || at > s.sets[n].NumSamples() {
-		return fmt.Errorf("reshard: cursor %q is not a place in %d data sets of %d samples", cursor, len(s.sets), s.total)
+		return fmt.Errorf("cursor %q is not a place in %d data sets of %d samples", cursor, len(s.sets), s.total)
 	}
 	if place := s.sets[n].first + at; place < s.begin || place > s.end {
-		return fmt.Errorf("reshard: cursor %q is not in this part, which has the samples %d to %d", cursor, s.begin, s.end)
+		return fmt.Errorf("cursor %q is not in this part, which has the samples %d to %d", cursor, s.begin, s.end)
 	}
 	s.drop()
 	s.set, s.at = n, at
@@ -367,7 +367,7 @@ func (s *joined) Seek(ctx context.Context, cursor string) error {
 // data sets before any selection.
 func (s *joined) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
-		return fmt.Errorf("reshard: there is no part %d of %d: parts count from 0", part, parts)
+		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	s.drop()
 	s.begin, s.end = order.Share(s.total, part, parts), order.Share(s.total, part+1, parts)

@@ -71,7 +71,7 @@ func (s Share) String() string {
 
 func (s Share) check() error {
 	if s.From < 0 || s.From > s.To || s.To > whole || s.From == s.To && s.To != 0 {
-		return optionf("share: %d to %d billionths of a per cent: give a rising range within 100 %%", s.From, s.To)
+		return optionf("share", "%d to %d billionths of a per cent: give a rising range within 100 %%", s.From, s.To)
 	}
 	return nil
 }

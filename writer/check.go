@@ -10,32 +10,21 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/codec"
 )
 
-// ErrOptions is wrapped by the errors of options that cannot be, such as a column that the files
-// lack. Sources make them by Optionf; for Options they are an *OptionError.
-var ErrOptions = errors.New("option")
+// ErrOptions is what the errors of options that cannot be are, such as a column that the files
+// lack. Each is a *hint.OptionError.
+var ErrOptions = hint.ErrOption
 
-// Optionf returns an ErrOptions. The text begins with the option's name in lower case, and a colon.
-func Optionf(msg string, args ...any) error {
-	return fmt.Errorf("%w %w", ErrOptions, fmt.Errorf(msg, args...))
+// Optionf returns an ErrOptions without a value: name is the option, in lower case with hyphens.
+func Optionf(name, msg string, args ...any) error { return hint.Optionf(name, msg, args...) }
+
+// optionError is an ErrOptions with the value that cannot be; reason says what to give.
+func optionError(name, value, reason string) error {
+	return &hint.OptionError{Option: name, Value: value, Err: errors.New(reason)}
 }
-
-// OptionError is a field of Options whose value cannot be, by itself or beside others. It wraps
-// ErrOptions.
-type OptionError struct {
-	Option string // in lower case with dashes, as in block-size
-	Value  string
-	Reason string // what to give
-}
-
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("%v %s %s: %s", ErrOptions, e.Option, e.Value, e.Reason)
-}
-
-// Unwrap returns ErrOptions.
-func (e *OptionError) Unwrap() error { return ErrOptions }
 
 // Check returns the error that New would return for the options alone, before anything is read.
 func (o Options) Check() error {
@@ -46,7 +35,7 @@ func (o Options) Check() error {
 // check finds the first value that is not valid, in options with their defaults.
 func (o *Options) check() error {
 	bad := func(option string, value any, reason string) error {
-		return &OptionError{option, fmt.Sprint(value), reason}
+		return optionError(option, fmt.Sprint(value), reason)
 	}
 	switch {
 	case o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame:
@@ -83,7 +72,7 @@ func CheckName(name string) error {
 		ok = ok && (letter || strings.IndexByte("._-", c) >= 0)
 	}
 	if !ok {
-		return &OptionError{"name", strconv.Quote(name), "use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys"}
+		return optionError("name", strconv.Quote(name), "use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys")
 	}
 	return nil
 }

@@ -71,10 +71,10 @@ func (w *Writer) indexable(names []string) error {
 			return err
 		}
 		if plain, err := sections.ShardFormat(name); err != nil || !plain {
-			return fmt.Errorf("writer: %s is not a plain tar: pack it", name)
+			return fmt.Errorf("%s is not a plain tar: pack it", name)
 		}
 		if seen[name] {
-			return fmt.Errorf("writer: %s is in the data set already, or was named twice", name)
+			return fmt.Errorf("%s is in the data set already, or was named twice", name)
 		}
 		seen[name] = true
 	}

@@ -190,5 +190,5 @@ func (w *Writer) keyOf(ctx context.Context, m *sections.Manifest, number uint64)
 		}
 		return ix.Keys.At(int(number)), s.Name, nil
 	}
-	return "", "", fmt.Errorf("writer: none of %d shards has sample number %d", len(m.Shards), number) // a bug
+	return "", "", fmt.Errorf("none of %d shards has sample number %d", len(m.Shards), number) // a bug
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -18,9 +19,10 @@ import (
 // Errors of layers that a caller branches on.
 var (
 	// ErrUnknownKey: a row has a key that no sample of the base has.
-	ErrUnknownKey = errors.New("unknown key")
+	ErrUnknownKey = hint.New("unknown key", hint.Hint{Option: "key", Does: "names the column with the keys of samples"},
+		hint.Set("unknown", "skip", "leaves such rows out"))
 	// ErrMissingRow: a sample of the base has no row.
-	ErrMissingRow = errors.New("samples without a row")
+	ErrMissingRow = hint.New("samples without a row", hint.Set("missing", "allow", ""))
 	// ErrNotLayer: there is a data set that is no layer of the base.
 	ErrNotLayer = errors.New("not a layer of this data set")
 
@@ -76,7 +78,7 @@ type LayerResult struct {
 func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt LayerOptions) (*LayerResult, error) {
 	s, err := newLayerSource(ctx, store, base, &opt)
 	if err != nil {
-		return nil, fmt.Errorf("writer: layer %v: %w", store, err)
+		return nil, fmt.Errorf("layer %v: %w", store, err)
 	}
 	s.takes(src)
 	defer func() { _ = s.Close() }() // temporary files
@@ -98,7 +100,7 @@ func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt L
 		return s.report, err
 	}
 	if err := s.load(ctx); err != nil {
-		return nil, fmt.Errorf("writer: layer %v: %w", store, err)
+		return nil, fmt.Errorf("layer %v: %w", store, err)
 	}
 	w.start(ctx)
 	defer func() { _ = w.Abort() }()
@@ -237,7 +239,7 @@ func FollowBase(ctx context.Context, store, base objstore.Store) (*Result, error
 		}
 		if _, _, err := loadSummary(ctx, store); errors.Is(err, fs.ErrNotExist) {
 			if err := unpublished(ctx, store); err != nil {
-				return nil, fmt.Errorf("writer: layer %v: %w", store, err)
+				return nil, fmt.Errorf("layer %v: %w", store, err)
 			}
 		}
 		tables := ""

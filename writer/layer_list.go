@@ -111,7 +111,7 @@ func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, 
 	l := &LayerInfo{Layer: store.String(), Fields: []format.FieldTotal{}, Attributes: []string{}, Replaces: []string{}}
 	of, err := openBase(ctx, base)
 	if err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", base, err)
+		return nil, fmt.Errorf("%v: %w", base, err)
 	}
 	l.Samples = sections.SumSamples(of.Shards)
 	var now current
@@ -199,7 +199,7 @@ func RemoveLayer(ctx context.Context, store, base objstore.Store, own bool) (*Pr
 		err = fmt.Errorf("there is no such layer: `shardtool layer ls` lists layers%w", plain.Silent(fs.ErrNotExist))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writer: layer %v: %w", store, err)
+		return nil, fmt.Errorf("layer %v: %w", store, err)
 	}
 	return res, nil
 }
@@ -268,14 +268,14 @@ func removable(ctx context.Context, store, base objstore.Store, m *sections.Mani
 func CheckLayer(ctx context.Context, store, base objstore.Store) error {
 	of, err := openBase(ctx, base)
 	if err != nil {
-		return fmt.Errorf("writer: %v: %w", base, err)
+		return fmt.Errorf("%v: %w", base, err)
 	}
 	m, err := openBase(ctx, store)
 	if err == nil {
 		err = fitsBase(m, of)
 	}
 	if err != nil {
-		return fmt.Errorf("writer: layer %v: %w", store, err)
+		return fmt.Errorf("layer %v: %w", store, err)
 	}
 	a, b := &layerBase{store: base, m: of}, &layerBase{store: store, m: m}
 	removed, first := union(of.Removed, m.Removed), uint64(0)
@@ -289,7 +289,7 @@ func CheckLayer(ctx context.Context, store, base objstore.Store) error {
 			return err
 		}
 		if err := sameSamples(x, y, first, removed); err != nil {
-			return fmt.Errorf("writer: layer %v: %w", store, format.InShard(m.Shards[i].Name, err))
+			return fmt.Errorf("layer %v: %w", store, format.InShard(m.Shards[i].Name, err))
 		}
 		first += m.Shards[i].Samples
 	}

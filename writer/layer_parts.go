@@ -28,7 +28,7 @@ func LayerParts(ctx context.Context, store, base objstore.Store, rows Splitter, 
 		report, err = s.parts(ctx, store, rows)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("writer: layer %v: %w", store, err)
+		return nil, nil, fmt.Errorf("layer %v: %w", store, err)
 	}
 	return report, func(rows Splitter) Splitter {
 		one := *s

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/extsort"
 	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/samplekey"
@@ -495,8 +496,8 @@ func (s *layerSource) checkSize() error {
 		blocks += s.m.Shards[i].Blocks
 	}
 	if mean := s.got.bytes / int64(max(blocks, 1)); mean > format.MaxFrame && !s.opt.LargeBlocks {
-		return fmt.Errorf("%w: a block of the base would hold %d MiB of this layer on average, and each is read whole: pack the fields as a data set "+
-			"of its own, or allow large blocks", format.ErrTooLarge, mean>>20)
+		return hint.With(fmt.Errorf("%w: a block of the base would hold %d MiB of this layer on average, and each is read whole: pack the fields as a "+
+			"data set of its own, or allow large blocks", format.ErrTooLarge, mean>>20), hint.Set("large-blocks", "true", ""))
 	}
 	return nil
 }
@@ -615,7 +616,7 @@ func (s *layerSource) Seek(ctx context.Context, cursor string) error {
 	number, types, _ := strings.Cut(cursor[min(len("shard "), len(cursor)):], " ")
 	n, err := strconv.Atoi(number)
 	if err != nil || n < s.first || n > s.last || s.open != nil {
-		return fmt.Errorf("writer: cursor %q is not a shard of a layer of %d", cursor, s.last)
+		return fmt.Errorf("cursor %q is not a shard of a layer of %d", cursor, s.last)
 	}
 	if s.shard = n; types != "" {
 		s.from.types = format.Metadata{MetaTypes: types}

@@ -19,11 +19,11 @@ import (
 // hold implements cutter. What was removed from the base before the lock was taken is known after it.
 func (s *layerSource) hold(ctx context.Context) (release func(), err error) {
 	if release, err = hold(ctx, s.store, "layer of "+s.pack.Name, s.pack.Log); err != nil {
-		return nil, fmt.Errorf("writer: %w", err)
+		return nil, err
 	}
 	if err := s.refresh(ctx); err != nil {
 		release()
-		return nil, fmt.Errorf("writer: %w", err)
+		return nil, err
 	}
 	return release, nil
 }

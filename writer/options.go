@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/codec"
 )
 
@@ -40,7 +41,7 @@ type Faults struct {
 // Errors a caller branches on.
 var (
 	// ErrExists: there is a data set, and the mode is ModeCreate.
-	ErrExists = errors.New("there is a data set already")
+	ErrExists = hint.New("there is a data set already", hint.Set("mode", "append", "adds to it"), hint.Set("mode", "overwrite", "replaces it"))
 	// ErrLost: another writer published first, or put other bytes under a name that this one needs.
 	ErrLost = errors.New("another writer was here")
 	// ErrIncomplete: the generation was published, and then objects that it names disappeared or
@@ -49,11 +50,11 @@ var (
 	// ErrSkipped: more samples were skipped than Options allow.
 	ErrSkipped = errors.New("too many samples skipped")
 	// ErrSource: what Resume found was packed from other sources or with other options.
-	ErrSource = errors.New("leftovers of another pack")
+	ErrSource = hint.New("leftovers of another pack", hint.Command("deletes young ones, too", "prune", "--grace", "0s"))
 	// ErrDuplicateKey: two shards have the same key. It wraps format.ErrDuplicate.
-	ErrDuplicateKey = fmt.Errorf("%w key", format.ErrDuplicate)
+	ErrDuplicateKey = hint.With(fmt.Errorf("%w key", format.ErrDuplicate), hint.Set("duplicate-keys", "keep", "accepts it"))
 	// ErrLength: a sample has no array whose length Options.Lengths keeps.
-	ErrLength = errors.New("no length")
+	ErrLength = hint.New("no length", hint.Set("on-error", "skip", "leaves such samples out and lists them"))
 	// ErrEmpty: there was no sample to write.
 	ErrEmpty = errors.New("no samples")
 )

@@ -48,7 +48,7 @@ type PartResult struct {
 // been divided or read; PackPart does not close it.
 func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, parts int, opt Options) (*PartResult, error) {
 	if parts < 1 || parts > MaxParts || part < 0 || part >= parts {
-		return nil, fmt.Errorf("writer: no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
+		return nil, fmt.Errorf("no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
 	}
 	if of, ok := src.(cutter); ok {
 		opt = of.options()

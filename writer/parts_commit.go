@@ -48,7 +48,7 @@ type CommitOptions struct {
 func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Result, error) {
 	release, err := hold(ctx, store, fmt.Sprintf("commit of %d parts", opt.Parts), slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, fmt.Errorf("writer: %w", err)
+		return nil, err
 	}
 	defer release()
 	s, err := findParts(ctx, store, opt.Name, opt.Parts)
@@ -62,7 +62,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	if s.report.Published {
 		res, err := w.published(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("writer: %v: %w", store, err)
+			return nil, fmt.Errorf("%v: %w", store, err)
 		}
 		res.Adopted = 0
 		return res, nil
@@ -72,7 +72,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	}
 	defer func() { _ = w.sum.close() }()
 	if err := s.join(ctx, w, opt.Base); err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
+		return nil, fmt.Errorf("%v: %w", store, err)
 	}
 	res, err := w.publish(ctx)
 	if err == nil && w.input.cuts != nil {
@@ -112,11 +112,11 @@ func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, erro
 		all.Mode = ModeAppend
 	case ModeCreate.String(), "":
 	default:
-		return nil, fmt.Errorf("writer: %w: the parts have mode %q, which this version does not know", format.ErrCorrupt, mode)
+		return nil, fmt.Errorf("%w: the parts have mode %q, which this version does not know", format.ErrCorrupt, mode)
 	}
 	p, err := newPlan(all, 0, 0)
 	if err != nil {
-		return nil, fmt.Errorf("writer: %w", err)
+		return nil, err
 	}
 	p.generation = s.prior.next()
 	w := &Writer{plan: p, puts: newPuts(store), prior: s.prior, common: s.common}

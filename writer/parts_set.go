@@ -82,12 +82,12 @@ func (s *partSet) object(part int) string {
 // findParts reads what the store has of a pack in parts.
 func findParts(ctx context.Context, store objstore.Store, name string, parts int) (*partSet, error) {
 	if parts < 1 || parts > MaxParts {
-		return nil, fmt.Errorf("writer: %d parts: use 1 to %d", parts, MaxParts)
+		return nil, fmt.Errorf("%d parts: use 1 to %d", parts, MaxParts)
 	}
 	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}}, parts: make([]*sections.Manifest, parts)}
 	_, err := s.prior.read(ctx, store)
 	if err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
+		return nil, fmt.Errorf("%v: %w", store, err)
 	}
 	s.report.Generation, s.report.parent = s.prior.next(), s.prior.tables
 	if s.all, err = listPresent(ctx, store, ""); err != nil {
@@ -102,7 +102,7 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 		return s, nil
 	}
 	if err := s.load(ctx, store); err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
+		return nil, fmt.Errorf("%v: %w", store, err)
 	}
 	for part, m := range s.parts {
 		if m == nil {

@@ -131,6 +131,6 @@ func (p *pipeline) stop() {
 }
 
 var (
-	errClosed  = errors.New("writer: used after Close or Abort")
-	errAborted = errors.New("writer: aborted")
+	errClosed  = errors.New("used after Close or Abort")
+	errAborted = errors.New("aborted")
 )

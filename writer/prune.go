@@ -57,7 +57,7 @@ type PruneResult struct {
 // error wraps objstore.ErrBusy and names it.
 func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneResult, error) {
 	if opt.Keep < 1 {
-		return nil, fmt.Errorf("writer: prune cannot keep %d generations: keep at least 1", opt.Keep)
+		return nil, fmt.Errorf("prune cannot keep %d generations: keep at least 1", opt.Keep)
 	}
 	opt.Grace = cmp.Or(opt.Grace, DefaultGrace)
 	if exclude := objstore.TraitsOf(store).Exclude; exclude != nil && !opt.DryRun {
@@ -66,7 +66,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 			return &PruneResult{}, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("writer: prune deletes nothing while a pack or a commit runs in the same place: %w", err)
+			return nil, fmt.Errorf("prune deletes nothing while a pack or a commit runs in the same place: %w", err)
 		}
 		defer release()
 	}

@@ -138,7 +138,7 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 	for _, layer := range opt.Layers {
 		l, err := opt.layer(ctx, layer, store)
 		if err != nil {
-			return nil, fmt.Errorf("writer: the data set is purged, and purging its layer %v failed: purge again: %w", layer, err)
+			return nil, fmt.Errorf("the data set is purged, and purging its layer %v failed: purge again: %w", layer, err)
 		}
 		report.Layers = append(report.Layers, l)
 	}
@@ -157,7 +157,7 @@ func (o PurgeOptions) idle(ctx context.Context, store objstore.Store) error {
 			err = busy
 		}
 		if err != nil {
-			return fmt.Errorf("writer: nothing was changed, because another program writes in the same place: purge when it has ended, "+
+			return fmt.Errorf("nothing was changed, because another program writes in the same place: purge when it has ended, "+
 				"or without the generations: %w", err)
 		}
 	}
@@ -308,7 +308,7 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	var err error
 	if !p.opt.DryRun {
 		if release, err = hold(ctx, store, "purge", p.opt.Log); err != nil {
-			return fmt.Errorf("writer: %w", err)
+			return err
 		}
 	}
 	defer release()
@@ -325,7 +325,7 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 		err = p.shards(ctx, m, todo)
 	}
 	if err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
+		return fmt.Errorf("%v: %w", store, err)
 	}
 	res, err := p.prior.result(ctx, store)
 	if err == nil && len(p.report.Shards) > 0 && !p.opt.DryRun {
@@ -334,7 +334,7 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
+		return fmt.Errorf("%v: %w", store, err)
 	}
 	p.report.Generation, p.report.Tables, p.report.Digest = res.Generation, res.Tables, format.DigestString(res.Digest)
 	return nil
@@ -467,7 +467,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 		if exclude := objstore.TraitsOf(store).Exclude; exclude != nil {
 			release, err := exclude(ctx, "purge of generations")
 			if err != nil {
-				return fmt.Errorf("writer: the purge is published, and no generation was deleted, because a pack or a commit runs in the same place: purge again when it has ended: %w", err)
+				return fmt.Errorf("the purge is published, and no generation was deleted, because a pack or a commit runs in the same place: purge again when it has ended: %w", err)
 			}
 			defer release()
 			locked = true
@@ -475,7 +475,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	} else if !p.opt.DryRun {
 		holders, err := busy(ctx, store, "purge")
 		if err != nil {
-			return fmt.Errorf("writer: the purge is published: %w", err)
+			return fmt.Errorf("the purge is published: %w", err)
 		}
 		if holders != nil {
 			p.report.NotSearched = append(p.report.NotSearched, holders.Error())
@@ -483,7 +483,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	}
 	sum, tag, err := loadSummary(ctx, store)
 	if err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
+		return fmt.Errorf("%v: %w", store, err)
 	}
 	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*sections.Manifest{}, locked: locked,
 		keys: map[string]bool{}, known: map[uint64]bool{}, shared: map[content]bool{}, dry: p.opt.DryRun, todo: map[string]bool{}}
@@ -494,19 +494,19 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 		h.keys[s.Key], h.known[s.Number] = true, true
 	}
 	if err := h.find(ctx); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
+		return fmt.Errorf("%v: %w", store, overtaken(ctx, store, tag, err))
 	}
 	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans, h.archives)...)
 	p.report.NotSearched = append(p.report.NotSearched, h.unfinished...)
 	p.report.Searched, p.report.Unknown = append(p.report.Searched, h.searched...), h.unknown
 	if p.report.NamesLeft, err = namesLeft(ctx, store, sum.Tables); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
+		return fmt.Errorf("%v: %w", store, overtaken(ctx, store, tag, err))
 	}
 	if !p.opt.Generations {
 		return nil
 	}
 	if p.report.Deleted, err = h.delete(ctx, tag, p.opt.DryRun); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
+		return fmt.Errorf("%v: %w", store, err)
 	}
 	if !p.opt.DryRun {
 		p.report.Holding = append([]string{}, h.archives...)

@@ -37,7 +37,7 @@ func revise(ctx context.Context, store objstore.Store, tables string, log *slog.
 		err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
+		return nil, fmt.Errorf("%v: %w", store, err)
 	}
 	return r, nil
 }
@@ -101,7 +101,7 @@ func change(ctx context.Context, store objstore.Store, tables, mode string, edit
 	log := slog.New(slog.DiscardHandler)
 	release, err := hold(ctx, store, mode+" of samples", log)
 	if err != nil {
-		return nil, fmt.Errorf("writer: %w", err)
+		return nil, err
 	}
 	defer release()
 	r, err := revise(ctx, store, tables, log)
@@ -110,7 +110,7 @@ func change(ctx context.Context, store objstore.Store, tables, mode string, edit
 	}
 	m := r.next(mode)
 	if err := edit(m); err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
+		return nil, fmt.Errorf("%v: %w", store, err)
 	}
 	if slices.Equal(m.Removed, r.prior.manifest.Removed) {
 		return r.prior.result(ctx, store)

@@ -86,7 +86,7 @@ func putLabel(ctx context.Context, store objstore.Store, v *viewfile.View, objec
 			return nil
 		}
 		if !name.Replace {
-			return fmt.Errorf("writer: another view has the name %s: %w: choose another name, or replace it", name.Name, objstore.ErrExists)
+			return fmt.Errorf("another view has the name %s: %w: choose another name, or replace it", name.Name, objstore.ErrExists)
 		}
 		condition = objstore.Condition{IfMatch: info.ETag}
 	}

@@ -1,11 +1,13 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/stacked"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -26,7 +28,7 @@ func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error
 func prepare(ctx context.Context, store objstore.Store, opt Options, src Source, part, parts int) (*Writer, error) {
 	p, err := newPlan(opt, part, parts)
 	if err != nil {
-		return nil, fmt.Errorf("writer: %w", err)
+		return nil, err
 	}
 	w := &Writer{
 		plan: p, layout: opt.Layout, puts: newPuts(store), attrs: map[string]format.AttrKind{},
@@ -41,11 +43,11 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	}
 	if opt.Mode == ModeOverwrite && !opt.Resume && parts == 0 {
 		if err := discardLeftovers(ctx, store, &w.plan); err != nil {
-			return nil, fmt.Errorf("writer: %v: %w", store, err)
+			return nil, fmt.Errorf("%v: %w", store, err)
 		}
 	}
 	if w.release, err = hold(ctx, store, w.plan.who(), w.opt.Log); err != nil {
-		return nil, fmt.Errorf("writer: %w", err)
+		return nil, err
 	}
 	err = w.readPrior(ctx)
 	if err == nil {
@@ -53,29 +55,48 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	}
 	if err != nil {
 		w.release()
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
+		return nil, fmt.Errorf("%v: %w", store, err)
 	}
 	w.generation = w.prior.next()
 	return w, nil
 }
 
-// readPrior reads the current generation, and refuses what the mode does not allow.
-func (w *Writer) readPrior(ctx context.Context) error {
-	sum, err := w.prior.find(ctx, w.puts.store)
+// CheckTarget returns the error with which New refuses a store that has a data set, nil if it does
+// not. A caller whose source takes long to list calls it first.
+func CheckTarget(ctx context.Context, store objstore.Store, opt Options) error {
+	var p current
+	if _, exists, err := p.allow(ctx, store, &opt); err != nil || exists != nil && !opt.Resume {
+		return fmt.Errorf("%v: %w", store, cmp.Or(err, exists))
+	}
+	return nil
+}
+
+// allow reads the summary of the current generation, nil if there is none. exists is the error for
+// one that ModeCreate finds.
+func (p *current) allow(ctx context.Context, store objstore.Store, opt *Options) (sum *sections.Summary, exists, err error) {
+	sum, err = p.find(ctx, store)
 	if err != nil {
 		// Only an object that was read and is damaged is a data set in the way; a missing bucket or
 		// a server that refuses is not.
 		damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge)
-		if damaged && w.opt.Mode == ModeCreate {
-			return fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
+		if damaged && opt.Mode == ModeCreate {
+			err = fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
 		}
+		return nil, nil, err
+	}
+	if sum != nil && opt.Mode == ModeCreate {
+		exists = fmt.Errorf("%w (generation %d, %d samples)", ErrExists, sum.Generation, sum.Samples)
+	}
+	return sum, exists, nil
+}
+
+// readPrior reads the current generation, and refuses what the mode does not allow.
+func (w *Writer) readPrior(ctx context.Context) error {
+	sum, exists, err := w.prior.allow(ctx, w.puts.store, &w.opt)
+	if err != nil || sum == nil {
 		return err
 	}
-	if sum == nil {
-		return nil
-	}
-	exists := fmt.Errorf("%w (generation %d, %d samples)", ErrExists, sum.Generation, sum.Samples)
-	if w.opt.Mode == ModeCreate && !w.opt.Resume {
+	if exists != nil && !w.opt.Resume {
 		return exists
 	}
 	err = overtaken(ctx, w.puts.store, w.prior.info, w.prior.load(ctx, w.puts.store))

@@ -15,10 +15,12 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/doctor"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/writer/source"
 )
 
 type doctorFlags struct {
@@ -233,7 +235,7 @@ var doctorAdvice = map[doctor.Kind]string{
 	doctor.MixesLittle: "give more --shuffle-memory, or pack again with a smaller --block-size or with --pack-shuffle",
 	doctor.Name:        "rename it: it cannot be a key",
 	doctor.NoOrder:     "give a larger --shuffle-memory to the commands that shuffle, or pack again with a smaller --block-size",
-	doctor.Null:        "pack stops here; " + nullsHelp,
+	doctor.Null:        "pack stops here" + hintText(hint.Of(source.ErrNulls)),
 	doctor.TinyShards:  "each object costs a request and a listing entry: pack again with a larger --shard-size",
 	doctor.Undecodable: "training stops or skips here: repair the file or leave it out",
 	doctor.Unreadable:  "pack stops here; repair it, leave it out, or use --on-error skip",

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -90,15 +89,6 @@ type refusedError struct {
 // Unwrap returns the error alone.
 func (e *refusedError) Unwrap() error { return e.error }
 
-// packages are names of Go packages before errors of the library: they tell users of the program nothing.
-var packages = regexp.MustCompile(`(^|: |\n)(?:(?:curate|export|objstore|order|reader|remove|reshard|serve|source|writer): )+`)
-
-// forUsers is the text of an error with the flags that help, for users of the program.
-func forUsers(err error) string {
-	msg := packages.ReplaceAllString(err.Error()+remedy(err), "$1")
-	return strings.ReplaceAll(msg, "rows out by the condition '", "rows out by --where '")
-}
-
 // report prints an error on one line and returns the exit code.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
@@ -109,9 +99,7 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	if err.Error() != "" {
-		msg := forUsers(err)
-		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // of joined errors
-		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(objstore.Redact(msg)))
+		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Line(objstore.Redact(err.Error()+remedy(err))))
 		if e, ok := errors.AsType[*refusedError](err); ok {
 			for line := range strings.Lines(e.program) {
 				fmt.Fprintf(stderr, "    %s\n", plain.Text(objstore.Redact(strings.TrimSuffix(line, "\n"))))

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
@@ -105,11 +105,10 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	bar.end()
 	switch {
 	case errors.Is(err, export.ErrForm):
-		text := strings.TrimPrefix(err.Error(), "export: "+export.ErrForm.Error()+": ")
-		if strings.HasPrefix(text, strconv.Quote(f.as)) {
-			return usagef("--as %s; WebDataset reads tar, and `shardtool export --help` describes the others", text)
+		if _, unknown := errors.AsType[*hint.OptionError](err); unknown {
+			return optionError(hint.With(err, hint.Command("describes them", "export", "--help")))
 		}
-		return usagef("--as %s: %s", f.as, text)
+		return usagef("--as %s: %w", f.as, err)
 	case err != nil && stopped(ctx):
 		return stoppedError(ctx, err, "the same command continues the export")
 	case err != nil:

@@ -120,6 +120,22 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 	return checkSources(folders, target)
 }
 
+// intoItself rejects a target inside a folder or a data set of the sources, none of which it lists.
+func intoItself(ctx context.Context, srcs []string, target string) error {
+	for _, src := range srcs {
+		if _, err := os.Stat(filepath.Join(src, format.ManifestName)); err == nil {
+			if err := checkDatasets(ctx, []string{src}, target); err != nil {
+				return err
+			}
+		} else if info, err := os.Stat(src); err == nil && info.IsDir() {
+			if err := checkSources([]string{src}, target); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // knows rejects flags that do not apply to this kind.
 func (r *recognised) knows(cmd *cobra.Command, f *packFlags, src string) error {
 	k := r.kind

@@ -206,7 +206,7 @@ func readCheckpoint(file string) (*reader.Checkpoint, error) {
 
 // mixAdvice is the warning about an order that mixes little, in terms of the command line.
 func mixAdvice(v mixing.Verdict) string {
-	return v.Warning("--shuffle-memory %s", "pack with --pack-shuffle") + "; `shardtool simulate` measures it"
+	return v.Warning(mixing.Spelling{Memory: "--shuffle-memory %s", Delay: "--delay", Shuffle: "pack with --pack-shuffle"}) + "; `shardtool simulate` measures it"
 }
 
 // explain gives an error of the order its exit code, unless it has one.

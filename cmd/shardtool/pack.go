@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -100,6 +101,11 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	store, err := current(cmd.Context(), target, "pack writes a new generation: give %s without @%s")
 	if err != nil {
 		return err
+	}
+	if f.parts.parts == 0 { // a part that is published already is no error
+		if err := writer.CheckTarget(cmd.Context(), store, f.opt); err != nil {
+			return cmp.Or(intoItself(cmd.Context(), srcs, target), f.packError(cmd.Context(), store, err))
+		}
 	}
 	found, err := findSources(cmd, f, srcs)
 	if err != nil {

@@ -193,7 +193,7 @@ func packError(ctx context.Context, err error, stop string) error {
 	if errors.Is(err, writer.ErrEmpty) || errors.Is(err, writer.ErrMissing) { // all samples were left out, or parts are missing
 		return &exitError{exitNotFound, err}
 	}
-	return rowError(err)
+	return err
 }
 
 // encoderMemory is the memory of the workers' encoders: about 7 MiB each, 40 at the best level.

@@ -97,7 +97,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 		if stopped(ctx) {
 			return stoppedError(ctx, err, "the same command continues")
 		}
-		return rowError(err)
+		return err
 	}
 	took := time.Since(begin)
 	if err := present(cmd, f.json, map[string]any{

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
@@ -81,6 +81,8 @@ type receiveError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Key     string `json:"key,omitempty"`
+	// Hints are for the parent to spell.
+	Hints []hint.Hint `json:"hints,omitempty"`
 }
 
 // errLeft is the error of a writer that begins where another run left shards.
@@ -93,20 +95,15 @@ func runReceive(cmd *cobra.Command) error {
 	if err == nil || errors.Is(err, receive.ErrLeft) {
 		return err
 	}
-	e := &receiveError{Kind: "failed", Code: exitCode(err), Message: plain.Text(objstore.Redact(strings.ReplaceAll(err.Error(), "\n", "; ")))}
+	e := &receiveError{Kind: "failed", Code: exitCode(err), Message: plain.Line(objstore.Redact(err.Error())), Hints: hint.Of(err)}
 	sample, ok := errors.AsType[*writer.SampleError](err)
 	switch {
 	case ok:
 		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(objstore.Redact(fmt.Sprintf("sample %.256q: %v", sample.Key, sample.Err)))
-		if errors.Is(err, writer.ErrLayout) {
-			e.Message += `: give layout="samples", or "auto", to the writer`
-		}
 	case errors.Is(err, writer.ErrExists), errors.Is(err, errLeft):
 		e.Kind = "exists"
 	case errors.Is(err, writer.ErrSource) && r.begin.Parts == 0:
-		e.Message += "; on_exists='overwrite' replaces what is left"
-	case errors.Is(err, writer.ErrSource):
-		e.Message += "; `shardtool prune --grace 0s` deletes what is left of all parts"
+		e.Hints = []hint.Hint{hint.Set("mode", "overwrite", "replaces what is left")}
 	case errors.Is(err, receive.ErrProtocol):
 		e.Kind = "protocol"
 	case errors.Is(err, format.ErrDuplicate):

@@ -2,80 +2,113 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/reader/order"
-	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source"
-	"github.com/shardtool/shardtool/writer/source/parquet"
-	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// advice is what to do about errors of the library, which knows no flags.
-type advice []struct {
-	of   error
-	text string
-}
-
-// about returns the text for an error, empty if there is none.
-func (a advice) about(err error) string {
-	for _, known := range a {
-		if errors.Is(err, known.of) {
-			return known.text
-		}
-	}
-	return ""
-}
-
-var remedies = advice{
-	{views.ErrGeneration, ": see `shardtool select --carry`"},
-	{writer.ErrExists, ": --append adds to it, --overwrite replaces it"},
-	{writer.ErrSource, ": `shardtool prune --grace 0s` deletes young ones, too"},
-	{writer.ErrLayout, " (--layout samples, or auto)"},
-	{writer.ErrDuplicateKey, ", or use --duplicate-keys keep"},
-	{writer.ErrMissingRow, " by --missing allow"},
-	{writer.ErrUnknownKey, "; --key COLUMN names the column with the keys of samples, --unknown skip leaves such rows out"},
-}
-
-// remedy names the flags that avoid an error of the library; empty if there are none.
+// remedy says what to do about an error: its hints, with the flags that set its options. It is
+// empty if there is nothing to say.
 func remedy(err error) string {
-	var option *order.OptionError
-	var mismatch *mix.MismatchError
-	switch {
-	case errors.As(err, &option):
-		return " (--" + strings.Join(option.Options, ", --") + ")"
-	case errors.As(err, &mismatch) && !mismatch.Frozen:
-		return " (--change-mix)"
-	case strings.Contains(err.Error(), "or allow large blocks"):
-		return " with --large-blocks"
-	}
-	if text := remedies.about(err); text != "" {
-		return text
-	}
+	text := hintText(hint.Of(err))
 	var stored *objstore.Error // has its advice
 	var file *fs.PathError
-	if hint := objstore.Advice(err); hint != "" && errors.As(err, &file) && !errors.As(err, &stored) {
-		return "; " + hint
+	if advice := objstore.Advice(err); advice != "" && errors.As(err, &file) && !errors.As(err, &stored) {
+		text += "; " + advice
 	}
-	return ""
+	return text
 }
 
-// nullsHelp is the advice for rows without a value.
-const nullsHelp = "--nulls empty keeps such rows, with fields of no bytes, --nulls skip leaves them out"
-
-// rowAdvice is for errors of rows where they end a pack; doctor goes on after most of them.
-var rowAdvice = advice{
-	{source.ErrNulls, "; " + nullsHelp},
-	{parquet.ErrPageMemory, "; give more with --memory, or write the file again with smaller pages"},
-	{tokens.ErrRange, "; set the type with --token-dtype"},
-	{writer.ErrLength, "; --on-error skip leaves such samples out and lists them"},
-	{tokens.ErrField, "; name it with --tokens-field"},
+// hintText writes hints after the text of an error: flags alone in parentheses, then what others do.
+func hintText(hints []hint.Hint) string {
+	var bare, does []string
+	for _, h := range hints {
+		words := "`shardtool " + strings.Join(h.Command, " ") + "`"
+		if h.Option != "" {
+			words = setFlag(h)
+		}
+		if h.Does == "" {
+			bare = append(bare, words)
+		} else {
+			does = append(does, words+" "+h.Does)
+		}
+	}
+	text := ""
+	if len(bare) > 0 {
+		text = " (" + strings.Join(bare, ", ") + ")"
+	}
+	if len(does) > 0 {
+		text += "; " + strings.Join(does, ", ")
+	}
+	return text
 }
 
-// rowError adds the flag that helps to an error of a row.
-func rowError(err error) error { return fmt.Errorf("%w%s", err, rowAdvice.about(err)) }
+// setFlag is the flag that sets an option as a hint says.
+func setFlag(h hint.Hint) string {
+	switch {
+	case h.Option == "mode": // each has a flag of its own
+		return "--" + h.Value
+	case h.Value == "", h.Value == strconv.FormatBool(true):
+		return flagOf(h.Option)
+	}
+	return flagOf(h.Option) + " " + h.Value
+}
+
+// flagNames are the flags of the options of the library that have another name.
+var flagNames = map[string]string{
+	"dtype": "token-dtype", "fields": "columns", "from": "tokens-field", "length": "pack-tokens", "pad": "pad-id", "raw": "raw-dtype",
+	"remainder": "pack-remainder",
+}
+
+// plainOptions are not set by a flag.
+var plainOptions = map[string]bool{"inputs": true, "mixed": true, "rows": true, "level": true}
+
+// flagOf is the flag that sets an option of the library.
+func flagOf(option string) string {
+	if name := flagNames[option]; name != "" {
+		return "--" + name
+	}
+	if plainOptions[option] {
+		return option
+	}
+	return "--" + option
+}
+
+// spelledError is an error with the text of the error of an option in it, under its name for a user.
+type spelledError struct {
+	text string
+	error
+}
+
+func (e *spelledError) Error() string { return e.text }
+func (e *spelledError) Unwrap() error { return e.error }
+
+// optionError gives an error of an option the exit code for wrong usage, and names the flag that set
+// it. Other errors stay as they are.
+func optionError(err error) error {
+	bad, ok := errors.AsType[*hint.OptionError](err)
+	if !ok {
+		return err
+	}
+	shown := *bad
+	if n, err := strconv.ParseInt(bad.Value, 10, 64); err == nil && (bad.Option == "block-size" || bad.Option == "shard-size" || bad.Option == "memory") {
+		shown.Value = (*sizeFlag)(&n).String()
+	}
+	return usage(&spelledError{shown.Text(flagOf(bad.Option)), err})
+}
+
+// argumentError is optionError for a caller in Python.
+func argumentError(err error) error {
+	bad, ok := errors.AsType[*hint.OptionError](err)
+	if !ok {
+		return err
+	}
+	shown, name := *bad, strings.ReplaceAll(bad.Option, "-", "_")
+	if bad.Value != "" {
+		shown.Value, name = "", name+"="+bad.Value
+	}
+	return usage(&spelledError{shown.Text(name), err})
+}

@@ -84,7 +84,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 	ctx := cmd.Context()
 	if f.name != "" {
 		if err := viewfile.CheckLabel(f.name); err != nil {
-			return usagef("--name: %s", strings.TrimPrefix(err.Error(), format.ErrName.Error()+": "))
+			return usagef("--name: %w", err)
 		}
 	}
 	ds, err := f.layers.open(ctx, arg, reader.Options{})

@@ -225,7 +225,7 @@ func servedSources(q *serve.OpenRequest) (out *reader.Spec, err error) {
 func explainServedView(err error) error {
 	switch {
 	case errors.Is(err, curate.ErrSpec):
-		return usage(err)
+		return usage(argumentError(err))
 	case errors.Is(err, curate.ErrMissing), errors.Is(err, os.ErrNotExist):
 		return &exitError{exitNotFound, err}
 	}
@@ -278,7 +278,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		return nil, explainServed(servedFields(err, q, mixed))
 	}
 	s.WarnMixing(ctx, func(v mixing.Verdict) {
-		warnings.Warn(v.Warning("shuffle_memory='%s'", "shuffle the data when packing it"))
+		warnings.Warn(v.Warning(mixing.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay", Shuffle: "shuffle the data when packing it"}))
 	})
 	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Tuning.Workers
 	limitMemory(s.Info().Memory, 0)

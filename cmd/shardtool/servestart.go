@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -143,13 +142,9 @@ func servedFields(err error, q *serve.StartRequest, mixed bool) error {
 // explainServed gives an error its exit code, and adds what a Python program can do.
 func explainServed(err error) error {
 	if wrong, ok := errors.AsType[*reader.SpecError](err); ok && wrong.File == "" && wrong.Member != "" {
-		return usagef("%s: %w", strings.ReplaceAll(wrong.Member, "-", "_"), wrong.Err)
+		return argumentError(&hint.OptionError{Option: wrong.Member, Err: wrong.Err})
 	}
-	err = explainRun("resume", err)
-	if differs, ok := errors.AsType[*mix.MismatchError](err); ok && !differs.Frozen {
-		return &exitError{exitCheckpoint, fmt.Errorf("%w (change_mix=True)", err)}
-	}
-	return err
+	return explainRun("resume", err)
 }
 
 // planLines has the parent log a line for the first epoch that is planned, after a second and then

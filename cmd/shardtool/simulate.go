@@ -5,14 +5,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
 	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 func newSimulate() *cobra.Command {
@@ -74,7 +77,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	case *mix.Plan:
 		return f.walkMix(cmd, run, of.Mix().Epoch)
 	case *unitplan.Order:
-		return f.walkUnits(cmd, run.Sources[0], of)
+		return f.walkUnits(cmd, run, of)
 	}
 	plan, ds := run.Plans[0], run.Sources[0]
 	labels, err := readLabels(ctx, ds, f.label)
@@ -86,6 +89,10 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if err != nil {
 		return err
 	}
+	if r.Verdict, err = f.verdict(ctx, run, r.Verdict); err != nil {
+		return err
+	}
+	r.Weighted = weighted(ds)
 	return present(cmd, f.json, struct {
 		*simulate.Report
 		Label      string `json:"label"`
@@ -98,13 +105,42 @@ func (f *simulateFlags) options() simulate.Options {
 	return simulate.Options{Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Job: f.job.Job, Square: f.square}
 }
 
+// verdict returns the worse of the verdict on what was walked, and the verdicts of jobs with this
+// order: a job measures the part of a batch that a rank gets, from the middle of an epoch on.
+func (f *simulateFlags) verdict(ctx context.Context, run *openedRun, walked mixing.Verdict) (mixing.Verdict, error) {
+	worst := walked
+	if walked.VIF > 0 {
+		worst = run.Run.Judge(walked.VIF, walked.Source, run.Plans...)
+	}
+	for _, size := range f.worlds {
+		v, err := run.Run.Mixing(ctx, order.Split{GlobalBatch: f.order.opt.GlobalBatch, World: size})
+		if ctx.Err() != nil {
+			return worst, err
+		}
+		if err == nil && v.VIF > worst.VIF {
+			worst = v
+		}
+	}
+	return worst, nil
+}
+
+// weighted reports whether a data set is read through a view that draws samples several times.
+func weighted(ds *reader.Dataset) bool {
+	v := ds.Selection().View()
+	return v != nil && !v.Subset()
+}
+
 // walkUnits reports an epoch of units.
-func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *unitplan.Order) error {
-	labels, err := readLabels(cmd.Context(), ds, f.label)
+func (f *simulateFlags) walkUnits(cmd *cobra.Command, run *openedRun, u *unitplan.Order) error {
+	labels, err := readLabels(cmd.Context(), run.Sources[0], f.label)
 	if err != nil {
 		return err
 	}
 	r, err := simulate.Units(cmd.Context(), u, labels.In(u.Order(), f.order.opt.Epoch), f.options())
+	if err != nil {
+		return err
+	}
+	v, err := f.verdict(cmd.Context(), run, run.Run.Judge(r.VIF, "", u.Order()))
 	if err != nil {
 		return err
 	}
@@ -113,7 +149,7 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, ds *reader.Dataset, u *uni
 		*simulate.UnitReport
 		Parameters any          `json:"parameters"`
 		Units      units.Params `json:"unit_parameters"`
-	}{r, paramsJSON(u.Order().Params()), p}, func(w io.Writer) { printUnits(w, r, u, p) })
+	}{r, paramsJSON(u.Order().Params()), p}, func(w io.Writer) { printUnits(w, r, u, p, v) })
 }
 
 // walkMix reports steps of a mix, by default of one epoch.
@@ -125,11 +161,18 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 		return err
 	}
 	if u != nil {
+		if u.Verdict, err = f.verdict(cmd.Context(), run, u.Verdict); err != nil {
+			return err
+		}
 		return present(cmd, f.json, u, func(w io.Writer) {
 			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(u.Position), countText(u.End), plural(u.Units, "unit"), countText(u.Batches))
 			printMixUnits(w, u)
 		})
 	}
+	if r.Verdict, err = f.verdict(cmd.Context(), run, r.Verdict); err != nil {
+		return err
+	}
+	r.Weighted = slices.ContainsFunc(run.Sources, func(ds *reader.Dataset) bool { return ds != nil && weighted(ds) })
 	return present(cmd, f.json, struct {
 		*simulate.MixReport
 		Label string `json:"label"`

@@ -37,6 +37,9 @@ func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, s
 func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Params) {
 	fmt.Fprintf(w, "%s\n", paramsText(p))
 	proof := "each sample is delivered exactly once (all were checked)"
+	if r.Weighted {
+		proof = "each sample is delivered as often as the view draws it (all were checked)"
+	}
 	if !r.ExactlyOnce {
 		proof = fmt.Sprintf("%d samples are not delivered, %d are repeated", r.Missing, r.Repeated)
 	}
@@ -100,6 +103,9 @@ func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) {
 // printMix prints steps of a mix.
 func (f *simulateFlags) printMix(w io.Writer, r *simulate.MixReport) {
 	proof := "no epoch of a source has a sample twice, or lacks one (all were checked)"
+	if r.Weighted {
+		proof = "no epoch of a source has a sample more often than its view draws it, or lacks one (all were checked)"
+	}
 	if !r.ExactlyOnce {
 		proof = "some epochs of sources have samples twice, or lack some: see below"
 	}
@@ -123,7 +129,7 @@ func printPadding(w io.Writer, samples uint64) {
 }
 
 // printUnits prints an epoch of units.
-func printUnits(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p units.Params) {
+func printUnits(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p units.Params, v mixing.Verdict) {
 	what := "sequence"
 	if p.Kind == units.Bucket {
 		what = "micro-batch"
@@ -136,7 +142,7 @@ func printUnits(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p units.
 	printStepTokens(w, &r.UnitSteps)
 	fmt.Fprintf(w, "mixing of the samples in a batch: variance inflation %.2f (1 is a uniform permutation)\n", r.VIF)
 	if u.Order().Params().Shuffle {
-		printMixAdvice(w, mixing.Judge(r.VIF, "", u.Order()))
+		printMixAdvice(w, v)
 	}
 	printUnitWorlds(w, "", r.Worlds)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/tokens"
@@ -208,8 +209,8 @@ func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src
 	t.chooseColumn(f, all.kind)
 	src, _, err = all.kind.open(ctx, all, f, stderr)
 	if err != nil {
-		if exit, ok := errors.AsType[*exitError](err); ok && t.narrowed && exit.code == exitUsage {
-			err = usagef("%s", strings.Replace(err.Error(), "--columns", "--tokens-field", 1))
+		if bad, ok := errors.AsType[*hint.OptionError](err); ok && t.narrowed && bad.Option == "columns" {
+			err = usagef("%s", bad.Text(flagOf("from")))
 		}
 		return nil, 0, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,9 +71,10 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	if err == nil && generation == "" {
 		err = f.compareLayers(cmd.Context(), arg, store, report)
 	}
-	if err != nil {
+	if err != nil && (report == nil || report.OK() || cmd.Context().Err() != nil) {
 		return err
 	}
+	ended := err
 	if report.Faults == nil { // a list in JSON too
 		report.Faults = []check.Fault{}
 	}
@@ -82,10 +84,28 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 		*check.Report
 		Seconds float64 `json:"seconds"`
 	}{report.OK(), report, took.Seconds()}, func(w io.Writer) { printReport(w, report, took) })
-	if err == nil && !report.OK() {
-		err = &exitError{exitCorrupt, fmt.Errorf("%v has %s: restore what is named from a copy, or pack it again", store, plural(len(report.Faults)+report.Dropped, "fault"))}
+	return cmp.Or(err, verifyError(store, report, ended))
+}
+
+// verifyError is the error of a report with faults. ended is why the check ended early, if it did.
+func verifyError(store objstore.Store, r *check.Report, ended error) error {
+	unread := ""
+	if r.Unread > 0 {
+		unread = fmt.Sprintf("the store failed to read in %s, which says nothing about the data: see that it answers, and verify again", plural(r.Unread, "place"))
 	}
-	return err
+	switch {
+	case r.Damage() > 0:
+		err := fmt.Errorf("%v has %s: restore what is named from a copy, or pack it again", store, plural(r.Damage(), "fault"))
+		if unread != "" {
+			err = fmt.Errorf("%w; besides, %s", err, unread)
+		}
+		return &exitError{exitCorrupt, err}
+	case ended != nil:
+		return ended
+	case unread != "":
+		return fmt.Errorf("%v: %s", store, unread)
+	}
+	return nil
 }
 
 // compareLayers adds to the report which layers do not fit, lack removals, or have other samples.
@@ -135,7 +155,11 @@ func printReport(w io.Writer, r *check.Report, took time.Duration) {
 		if where != "" {
 			where += ": "
 		}
-		fmt.Fprintf(w, "FAULT %s: %s%s\n", f.Kind, where, shown(f.Detail))
+		word := "FAULT"
+		if f.Kind == check.KindRead && r.Damage() == 0 {
+			word = "UNREAD"
+		}
+		fmt.Fprintf(w, "%s %s: %s%s\n", word, f.Kind, where, shown(f.Detail))
 	}
 	if r.Dropped > 0 {
 		fmt.Fprintf(w, "and %s more\n", plural(r.Dropped, "fault"))
@@ -148,8 +172,11 @@ func printReport(w io.Writer, r *check.Report, took time.Duration) {
 		depth = "every byte"
 	}
 	verdict := "whole"
-	if !r.OK() {
-		verdict = "NOT WHOLE, " + plural(len(r.Faults)+r.Dropped, "fault")
+	if r.Unread > 0 {
+		verdict = "NOT ALL READ, " + plural(r.Unread, "place")
+	}
+	if r.Damage() > 0 {
+		verdict = "NOT WHOLE, " + plural(r.Damage(), "fault")
 	}
 	rate := ""
 	if r.Deep && took > 0 {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,18 +40,8 @@ func (f *viewFlags) flags() (line []string) {
 func explainView(err error) error {
 	switch {
 	case errors.Is(err, curate.ErrSpec):
-		text := err.Error()
-		for _, flag := range []string{"where ", "weight: ", "balance: "} {
-			if strings.HasPrefix(text, flag) {
-				text = "--" + text
-			}
-		}
-		return usagef("%s", text)
-	case errors.Is(err, curate.ErrMissing) && strings.Contains(err.Error(), "have no weight"):
-		return &exitError{exitNotFound, fmt.Errorf("%w (--default)", err)}
-	case errors.Is(err, curate.ErrMissing):
-		return &exitError{exitNotFound, fmt.Errorf("%w; accept that with --allow-missing", err)}
-	case errors.Is(err, os.ErrNotExist):
+		return usage(optionError(err))
+	case errors.Is(err, curate.ErrMissing), errors.Is(err, os.ErrNotExist):
 		return &exitError{exitNotFound, err}
 	}
 	return err

@@ -62,7 +62,7 @@ func (s *Sorter[R]) Add(e R) error {
 // false after an error.
 func (s *Sorter[R]) grow() bool {
 	if s.sealed && s.err == nil {
-		s.err = errors.New("keysort: added after reading") // a bug of the caller
+		s.err = errors.New("added after reading") // a bug of the caller
 	}
 	if s.err != nil {
 		return false

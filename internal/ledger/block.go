@@ -53,10 +53,10 @@ func Decode(text []byte) (blocks []Block, err error) {
 	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
 		var b Block
 		if err := json.Unmarshal([]byte(line), &b); err != nil {
-			return nil, fmt.Errorf("reader: ledger of skipped blocks, line %d: %w", i+1, err)
+			return nil, fmt.Errorf("ledger of skipped blocks, line %d: %w", i+1, err)
 		}
 		if b.Shard == "" || b.Block < 0 {
-			return nil, fmt.Errorf("reader: ledger of skipped blocks, line %d: it names no block", i+1)
+			return nil, fmt.Errorf("ledger of skipped blocks, line %d: it names no block", i+1)
 		}
 		blocks = append(blocks, b)
 	}

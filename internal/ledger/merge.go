@@ -42,7 +42,7 @@ func MergeMix(saved ...Saved[mix.Checkpoint]) (Saved[mix.Checkpoint], error) {
 // of the data and what was skipped.
 func merge[C any](saved []Saved[C], same func(a, b *C) error, skips func(*C) (samples uint64, hash *string, skipped *uint64)) (out Saved[C], err error) {
 	if len(saved) == 0 {
-		return out, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)
+		return out, fmt.Errorf("merge: %w: there is none", order.ErrMismatch)
 	}
 	known := union{}
 	for i := range saved {
@@ -83,7 +83,7 @@ func (u union) add(blocks []Block, samples, skipped uint64) error {
 		id := b.id()
 		if have, ok := u[id]; ok {
 			if have.First != b.First || have.Samples != b.Samples {
-				return fmt.Errorf("reader: merge: %w: the ledgers disagree on block %d of shard %s: give the states of one job", order.ErrMismatch, b.Block, b.Shard)
+				return fmt.Errorf("merge: %w: the ledgers disagree on block %d of shard %s: give the states of one job", order.ErrMismatch, b.Block, b.Shard)
 			}
 			b.Reason = min(have.Reason, b.Reason) // the same one in any order of the states
 		}
@@ -91,14 +91,14 @@ func (u union) add(blocks []Block, samples, skipped uint64) error {
 		if !listed[id] {
 			listed[id] = true
 			if b.Samples > left {
-				return fmt.Errorf("reader: merge: %w: the ledger lists more samples than the data set has: it was edited", order.ErrMismatch)
+				return fmt.Errorf("merge: %w: the ledger lists more samples than the data set has: it was edited", order.ErrMismatch)
 			}
 			left -= b.Samples
 		}
 	}
 	// A ledger is written before its checkpoint, so it may list more, never less.
 	if n := samples - left; n < skipped {
-		return fmt.Errorf("reader: merge: %w: the checkpoint counts %d skipped samples, its ledger lists %d: keep the ledger with the checkpoint", order.ErrMismatch, skipped, n)
+		return fmt.Errorf("merge: %w: the checkpoint counts %d skipped samples, its ledger lists %d: keep the ledger with the checkpoint", order.ErrMismatch, skipped, n)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ type member struct {
 func sameMembers(members []member) error {
 	for _, m := range members {
 		if !m.same() {
-			return fmt.Errorf("reader: merge: %w to another one: %s is %v in one and %v in the other: give the checkpoints of one step of one job",
+			return fmt.Errorf("merge: %w to another one: %s is %v in one and %v in the other: give the checkpoints of one step of one job",
 				order.ErrMismatch, m.name, m.x, m.y)
 		}
 	}
@@ -148,7 +148,7 @@ func (m *member) same() bool {
 // sameStep returns an error if two checkpoints differ in anything but what was skipped.
 func sameStep(a, b *order.Checkpoint) error {
 	if len(a.Sources) != 1 || len(b.Sources) != 1 {
-		return fmt.Errorf("reader: merge: %w: a checkpoint has exactly one source", order.ErrMismatch)
+		return fmt.Errorf("merge: %w: a checkpoint has exactly one source", order.ErrMismatch)
 	}
 	var differs *order.MismatchError
 	if errors.As(a.Params.Compare(b.Params), &differs) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -37,7 +38,15 @@ func (e *MismatchError) Error() string {
 	if e.Frozen {
 		advice = "leave it to the checkpoint, or start anew without one"
 	}
-	return fmt.Sprintf("mix: the checkpoint does not fit: %s%s is %s in the checkpoint, %s here: %s", of, e.Field, e.Checkpoint, e.Given, advice)
+	return fmt.Sprintf("the checkpoint does not fit: %s%s is %s in the checkpoint, %s here: %s", of, e.Field, e.Checkpoint, e.Given, advice)
+}
+
+// Hints say how to allow the mix to change, where it may.
+func (e *MismatchError) Hints() []hint.Hint {
+	if e.Frozen {
+		return nil
+	}
+	return []hint.Hint{hint.Set("change-mix", "true", "")}
 }
 
 // Is makes errors.Is(err, order.ErrMismatch) true.
@@ -59,7 +68,7 @@ func (c *Checkpoint) Fits(asked Mix) error {
 // the position on may be missing on either side.
 func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	if err := asked.validateParts(); err != nil {
-		return nil, fmt.Errorf("mix: %w", err)
+		return nil, err
 	}
 	var d differences
 	d.frozen("", "seed", c.Seed, asked.Seed)
@@ -114,7 +123,7 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 		return Mix{}, &MismatchError{differences[i]}
 	}
 	if c.Position >= maxPosition {
-		return Mix{}, errors.New("mix: the checkpoint is at the last position there is: start anew without it")
+		return Mix{}, errors.New("the checkpoint is at the last position there is: start anew without it")
 	}
 	counts, err := c.counts()
 	if err != nil {

@@ -112,10 +112,10 @@ func (p *Plan) Checkpoint(position uint64) (Checkpoint, error) {
 func (c *Checkpoint) Begin(epoch uint64) error {
 	position, ok := times(epoch, c.Epoch, 0)
 	if !ok {
-		return fmt.Errorf("mix: there is no epoch %d", epoch)
+		return fmt.Errorf("there is no epoch %d", epoch)
 	}
 	if position < c.From {
-		return fmt.Errorf("mix: epoch %d begins at position %d, before the mix changed at %d: use an earlier checkpoint", epoch, position, c.From)
+		return fmt.Errorf("epoch %d begins at position %d, before the mix changed at %d: use an earlier checkpoint", epoch, position, c.From)
 	}
 	if c.Position = position; position < c.Steps.Position {
 		c.Steps = Steps{Position: position, GlobalBatch: c.Steps.GlobalBatch}
@@ -175,7 +175,7 @@ func (c *Checkpoint) anyUnits() bool {
 // DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
-		return dst, fmt.Errorf("mix: checkpoint: %w", err)
+		return dst, fmt.Errorf("checkpoint: %w", err)
 	}
 	text, _, err := members.Seal(c.text())
 	return append(dst, text...), err

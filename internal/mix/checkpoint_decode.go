@@ -18,7 +18,7 @@ import (
 func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	c, check, err := decode(text)
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("mix: checkpoint: %w", err)
+		return Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	_, sum, err := members.Seal(c.text())
 	if err != nil {

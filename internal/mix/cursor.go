@@ -46,7 +46,7 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 		return p.seekUnits(position)
 	}
 	if len(orders) != len(p.mix.Sources) {
-		return nil, fmt.Errorf("mix: %d orders for %d sources", len(orders), len(p.mix.Sources))
+		return nil, fmt.Errorf("%d orders for %d sources", len(orders), len(p.mix.Sources))
 	}
 	for s, o := range orders {
 		if o == nil {
@@ -55,7 +55,7 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 		params := o.Params()
 		params.MixBlock = 0
 		if x := &p.mix.Sources[s]; o.Samples() != x.Units || params != p.mix.Params(s) {
-			return nil, fmt.Errorf("mix: %w", &SourceError{x.Name, fmt.Errorf("its order has %d samples and %+v, the mix %d and %+v", o.Samples(), params, x.Units, p.mix.Params(s))})
+			return nil, &SourceError{x.Name, fmt.Errorf("its order has %d samples and %+v, the mix %d and %+v", o.Samples(), params, x.Units, p.mix.Params(s))}
 		}
 	}
 	return p.cursor(position, orders)
@@ -142,7 +142,7 @@ func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
 	}
 	for _, r := range c.leftOut {
 		if position < r.From && r.From < position+size {
-			return 0, 0, fmt.Errorf("mix: the positions %d to %d are left out, but the batch of %d at %d ends after they begin: use the global batch that they were given with until they have passed",
+			return 0, 0, fmt.Errorf("the positions %d to %d are left out, but the batch of %d at %d ends after they begin: use the global batch that they were given with until they have passed",
 				r.From, r.To-1, size, position)
 		}
 	}
@@ -247,14 +247,14 @@ func (c *Cursor) source(s int) (partCursor, error) {
 func (c *Cursor) next(dst []order.Ref, s int) ([]order.Ref, order.Batch, error) {
 	cursor, err := c.source(s)
 	if err != nil {
-		return dst, order.Batch{}, fmt.Errorf("mix: %w", &SourceError{c.plan.mix.Sources[s].Name, err})
+		return dst, order.Batch{}, &SourceError{c.plan.mix.Sources[s].Name, err}
 	}
 	n, from := c.after[s]-c.before[s], c.low[s]-c.before[s]
 	// Units that drop skips and units left out lie between the batches.
 	first := len(dst)
 	dst, b, err := cursor.NextPart(dst, c.before[s]-c.moved[s], n, from, from+uint64(len(c.where[s])))
 	if err != nil {
-		return dst, b, fmt.Errorf("mix: %w", &SourceError{c.plan.mix.Sources[s].Name, err})
+		return dst, b, &SourceError{c.plan.mix.Sources[s].Name, err}
 	}
 	c.moved[s] = c.after[s]
 	for i := first; i < len(dst); i++ {
@@ -317,7 +317,7 @@ func (p *Plan) CheckSplit(s order.Split) error {
 		return err
 	}
 	if p.mix.Tail == order.TailDrop && uint64(s.GlobalBatch) > p.mix.Epoch {
-		return fmt.Errorf("mix: global batch %d with tail drop delivers nothing of epochs of %d units: give a smaller batch or another tail", s.GlobalBatch, p.mix.Epoch)
+		return fmt.Errorf("global batch %d with tail drop delivers nothing of epochs of %d units: give a smaller batch or another tail", s.GlobalBatch, p.mix.Epoch)
 	}
 	return nil
 }

@@ -17,10 +17,10 @@ const (
 // without an Epoch. If the rule is never met, the error names a source.
 func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 	if rule != EpochFirst && rule != EpochAll {
-		return 0, fmt.Errorf("mix: epoch %.40q: give a number of units, first or all", string(rule))
+		return 0, fmt.Errorf("epoch %.40q: give a number of units, first or all", string(rule))
 	}
 	if err := m.validateParts(); err != nil {
-		return 0, fmt.Errorf("mix: %w", err)
+		return 0, err
 	}
 	p := &Plan{mix: m}
 	st, err := p.firstStretch()
@@ -42,7 +42,7 @@ func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, fmt.Errorf("mix: epoch %s never ends: source %q does not give all it has: give a number of units", rule, m.lowest(waiting))
+	return 0, fmt.Errorf("epoch %s never ends: source %q does not give all it has: give a number of units", rule, m.lowest(waiting))
 }
 
 // givenOnce finds where, within a stretch, the first or the last of the waiting sources has given

@@ -46,7 +46,7 @@ type Plan struct {
 // slices must not change while the Plan is in use.
 func New(m Mix) (*Plan, error) {
 	if err := m.validate(); err != nil {
-		return nil, fmt.Errorf("mix: %w", err)
+		return nil, err
 	}
 	p := &Plan{mix: m}
 	var err error
@@ -215,7 +215,7 @@ func (m *Mix) Orders(tables []order.Table) ([]*order.Plan, error) {
 		}
 		o, err := order.New(tables[s], m.Sources[s].Digest, m.Params(s))
 		if err != nil {
-			return nil, fmt.Errorf("mix: %w", &SourceError{m.Sources[s].Name, err})
+			return nil, &SourceError{m.Sources[s].Name, err}
 		}
 		orders[s] = o
 	}

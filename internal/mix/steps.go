@@ -56,9 +56,9 @@ func (m *Mix) Position(at Steps, step uint64) (uint64, error) {
 	g := uint64(at.GlobalBatch)
 	switch {
 	case at.GlobalBatch < 1:
-		return 0, errors.New("mix: the global batch is not known: give one")
+		return 0, errors.New("the global batch is not known: give one")
 	case step < at.Step:
-		return 0, fmt.Errorf("mix: step %d is before step %d, where the global batch changed: use an earlier checkpoint", step, at.Step)
+		return 0, fmt.Errorf("step %d is before step %d, where the global batch changed: use an earlier checkpoint", step, at.Step)
 	}
 	n, origin := step-at.Step, at.Position
 	if m.Tail != order.TailWrap {
@@ -66,7 +66,7 @@ func (m *Mix) Position(at Steps, step uint64) (uint64, error) {
 		if first := m.perEpoch(left, g); n >= first {
 			each := m.perEpoch(m.Epoch, g)
 			if each == 0 {
-				return 0, fmt.Errorf("mix: global batch %d with tail drop delivers nothing of epochs of %d units", g, m.Epoch)
+				return 0, fmt.Errorf("global batch %d with tail drop delivers nothing of epochs of %d units", g, m.Epoch)
 			}
 			n, origin = n-first, origin+left
 			epochs, ok := times(n/each, m.Epoch, origin)
@@ -88,9 +88,9 @@ func (m *Mix) Step(at Steps, position uint64) (uint64, error) {
 	g := uint64(at.GlobalBatch)
 	switch {
 	case at.GlobalBatch < 1:
-		return 0, errors.New("mix: the global batch is not known: give one")
+		return 0, errors.New("the global batch is not known: give one")
 	case position < at.Position || position >= maxPosition:
-		return 0, fmt.Errorf("mix: position %d is outside %d to 2^63-1, where batches of %d are", position, at.Position, g)
+		return 0, fmt.Errorf("position %d is outside %d to 2^63-1, where batches of %d are", position, at.Position, g)
 	}
 	n, origin := position-at.Position, at.Position
 	left := m.Epoch - origin%m.Epoch
@@ -134,7 +134,7 @@ func (m *Mix) Resize(at Steps, position uint64, g int) (Steps, error) {
 // changes no other step.
 func (m *Mix) LeaveOut(at Steps, first, last uint64) (Range, error) {
 	if last < first {
-		return Range{}, fmt.Errorf("mix: steps %d to %d: give the lower one first", first, last)
+		return Range{}, fmt.Errorf("steps %d to %d: give the lower one first", first, last)
 	}
 	from, err := m.Position(at, first)
 	if err != nil {
@@ -165,7 +165,7 @@ func Join(ranges []Range, r Range) []Range {
 // batch does; a batch that reaches into a range is refused.
 func (c *Cursor) LeaveOut(ranges []Range) error {
 	if err := checkRanges(ranges); err != nil {
-		return fmt.Errorf("mix: %w", err)
+		return err
 	}
 	c.leftOut = ranges
 	return nil
@@ -191,5 +191,5 @@ func times(n, size, origin uint64) (uint64, bool) {
 }
 
 func pastLast(step uint64) error {
-	return fmt.Errorf("mix: step %d is past the last position there is", step)
+	return fmt.Errorf("step %d is past the last position there is", step)
 }

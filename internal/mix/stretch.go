@@ -163,12 +163,12 @@ func (p *Plan) Counts(dst []uint64, g uint64) ([]uint64, error) {
 func (p *Plan) walkTo(g uint64) (walk, error) {
 	w := p.walk()
 	if g < w.from {
-		return w, fmt.Errorf("mix: position %d is before %d, where the mix begins: use an earlier checkpoint", g, w.from)
+		return w, fmt.Errorf("position %d is before %d, where the mix begins: use an earlier checkpoint", g, w.from)
 	}
 	if ok, err := w.seek(g); err != nil {
 		return w, err
 	} else if !ok && g > w.to {
-		return w, fmt.Errorf("mix: position %d is past the end of the stream at %d, where every source is used up", g, w.to)
+		return w, fmt.Errorf("position %d is past the end of the stream at %d, where every source is used up", g, w.to)
 	}
 	return w, nil
 }

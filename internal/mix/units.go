@@ -30,14 +30,14 @@ func (p *Plan) seekUnits(position uint64) (*Cursor, error) {
 		x := &p.mix.Sources[s]
 		if x.Line == nil {
 			if weighs(p.mix.Segments, s) {
-				return nil, fmt.Errorf("mix: %w", &SourceError{x.Name, errLine})
+				return nil, &SourceError{x.Name, errLine}
 			}
 			continue
 		}
 		params := x.Line.Units().Order().Params()
 		params.MixBlock = 0
 		if params != p.mix.Params(s) {
-			return nil, fmt.Errorf("mix: %w", &SourceError{x.Name, fmt.Errorf("the order of its units has %+v, the mix %+v", params, p.mix.Params(s))})
+			return nil, &SourceError{x.Name, fmt.Errorf("the order of its units has %+v, the mix %+v", params, p.mix.Params(s))}
 		}
 	}
 	return p.cursor(position, nil)
@@ -88,7 +88,7 @@ func (c *Cursor) listUnitsOf(s int) error {
 		}
 	}
 	if len(p.ends) != len(c.where[s]) {
-		return fmt.Errorf("mix: %w", &SourceError{c.plan.mix.Sources[s].Name, errUnits})
+		return &SourceError{c.plan.mix.Sources[s].Name, errUnits}
 	}
 	for _, span := range b.Opened {
 		span.Source, span.Place = uint16(s), 0

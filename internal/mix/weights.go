@@ -19,11 +19,11 @@ var shareText = regexp.MustCompile(`^[0-9]+(\.[0-9]+|/[0-9]+)?$`)
 // ParseShare reads a share exactly: a decimal such as 3 or 0.6, or a fraction such as 1/3.
 func ParseShare(text string) (*big.Rat, error) {
 	if len(text) > maxShare || !shareText.MatchString(text) {
-		return nil, fmt.Errorf("mix: weight %.60q: give a number that is not negative, such as 3, 0.6 or 1/3", text)
+		return nil, fmt.Errorf("weight %.60q: give a number that is not negative, such as 3, 0.6 or 1/3", text)
 	}
 	share, ok := new(big.Rat).SetString(text)
 	if !ok {
-		return nil, fmt.Errorf("mix: weight %q divides by 0", text)
+		return nil, fmt.Errorf("weight %q divides by 0", text)
 	}
 	return share, nil
 }
@@ -35,12 +35,12 @@ func Quantize(names []string, shares []*big.Rat) ([]uint64, error) {
 	total := new(big.Rat)
 	for i, x := range shares {
 		if x.Sign() < 0 {
-			return nil, fmt.Errorf("mix: %w", &SourceError{names[i], fmt.Errorf("weight %s is negative", x.RatString())})
+			return nil, &SourceError{names[i], fmt.Errorf("weight %s is negative", x.RatString())}
 		}
 		total.Add(total, x)
 	}
 	if total.Sign() == 0 {
-		return nil, errors.New("mix: all weights are 0")
+		return nil, errors.New("all weights are 0")
 	}
 	weights := make([]uint64, len(shares))
 	rests := make([]*big.Rat, len(shares))
@@ -63,7 +63,7 @@ func Quantize(names []string, shares []*big.Rat) ([]uint64, error) {
 	}
 	for i, w := range weights {
 		if w == 0 && shares[i].Sign() > 0 {
-			return nil, fmt.Errorf("mix: %w", &SourceError{names[i], errors.New("its share is below 2^-32 of the whole and becomes 0: give a larger weight, or 0")})
+			return nil, &SourceError{names[i], errors.New("its share is below 2^-32 of the whole and becomes 0: give a larger weight, or 0")}
 		}
 	}
 	return weights, nil
@@ -76,7 +76,7 @@ const maxRoot = 16
 // all shares equal, 1 makes them proportional to units. 0 ≤ p ≤ q ≤ 16, and q is at least 1.
 func Temperature(units uint64, p, q int) (*big.Rat, error) {
 	if p < 0 || p > q || q < 1 || q > maxRoot {
-		return nil, fmt.Errorf("mix: temperature %d/%d: give p/q with 0 ≤ p ≤ q ≤ %d", p, q, maxRoot)
+		return nil, fmt.Errorf("temperature %d/%d: give p/q with 0 ≤ p ≤ q ≤ %d", p, q, maxRoot)
 	}
 	if units == 0 {
 		return new(big.Rat), nil
@@ -106,7 +106,7 @@ func PerToken(share *big.Rat, tokens, units uint64) (*big.Rat, error) {
 		return share, nil
 	}
 	if tokens == 0 {
-		return nil, fmt.Errorf("mix: weight %s by tokens, but the source has no tokens", share.RatString())
+		return nil, fmt.Errorf("weight %s by tokens, but the source has no tokens", share.RatString())
 	}
 	mean := new(big.Rat).SetFrac(new(big.Int).SetUint64(units), new(big.Int).SetUint64(tokens))
 	return mean.Mul(mean, share), nil

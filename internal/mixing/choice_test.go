@@ -118,8 +118,8 @@ func TestChosenLanes(t *testing.T) {
 }
 
 // TestDefaults: at the defaults, small data is a uniform permutation, and a rank's part of a batch
-// of larger data has a variance of 1.3 times that at most. Wherever an order has more than 1.5
-// times, the verdict warns, with a memory that suffices.
+// of larger data has a variance of 1.3 times that at most. Wherever an order has more than
+// Little times, the verdict warns, with a memory that suffices.
 func TestDefaults(t *testing.T) {
 	for _, c := range []struct {
 		set   sorted
@@ -151,7 +151,7 @@ func TestDefaults(t *testing.T) {
 					t.Errorf("%+v, batches of %d: VIF %.2f and %.2f for a rank, %+v", c.set, g, f.VIF, f.Worlds[0].VIF, p)
 				}
 				v := Judge(worst, "", plan)
-				if v.Little() != (worst > 1.5) {
+				if v.Little() != (worst > Little) {
 					t.Errorf("%+v in %d bytes: VIF %.2f, warned %v", c.set, memory, worst, v.Little())
 				}
 				if g != 256 || !v.Little() {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -34,15 +36,19 @@ func NewBySource(labels []*Labels) *BySource {
 	return b
 }
 
-// Add adds a batch, or one rank's part of it. Padding does not count.
-func (b *BySource) Add(refs []order.Ref) {
+// Add adds a batch, or one rank's part of it. Padding does not count, and the pieces of a sample that
+// follow one another count once: a sample that is split mixes no worse than a whole one. cuts are the
+// pieces, nil where there are none.
+func (b *BySource) Add(refs []order.Ref, cuts []order.Cut) {
 	for i := range b.own {
 		b.own[i] = b.own[i][:0]
 	}
-	for _, r := range refs {
-		if !r.Padding {
-			b.own[r.Source] = append(b.own[r.Source], r)
+	for i, r := range refs {
+		own := b.own[r.Source]
+		if r.Padding || cuts != nil && cuts[i].Offset > 0 && len(own) > 0 && own[len(own)-1].Number == r.Number {
+			continue
 		}
+		b.own[r.Source] = append(own, r)
 	}
 	for i, l := range b.labels {
 		if l != nil {
@@ -65,8 +71,8 @@ func (b *BySource) VIF() []float64 {
 // or c ends. It returns what BySource.VIF does. Samples of units count, not units.
 func MeasureParts(c Batches, labels []*Labels, s order.Split, most int, stop func() error) ([]float64, error) {
 	by := NewBySource(labels)
-	err := each(c, s, uint64(most), stop, func(refs []order.Ref, _ *order.Batch) uint64 {
-		by.Add(refs)
+	err := each(c, s, uint64(most), stop, func(refs []order.Ref, batch *order.Batch) uint64 {
+		by.Add(refs, batch.Cuts)
 		return uint64(len(refs))
 	})
 	return by.VIF(), err
@@ -88,7 +94,7 @@ func each(c Batches, s order.Split, most uint64, stop func() error, batch func(r
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("mixing: %w", err)
+			return err
 		}
 		seen += batch(refs, &b)
 	}
@@ -99,12 +105,15 @@ func each(c Batches, s order.Split, most uint64, stop func() error, batch func(r
 type Verdict struct {
 	VIF    float64
 	Source string // of a mix: the source that is mixed least
-	// Memory is the shuffle memory, a power of two, with which a new run mixes well.
+	// Memory is the shuffle memory, a power of two, with which a new run mixes well. It is 0 where all
+	// is shuffled at once already.
 	Memory uint64
+	// Delayed reports that the user fixed the delay, so a shuffle memory has no effect.
+	Delayed bool
 }
 
 // Little is the variance inflation above which a user is warned.
-const Little = 1.5
+const Little = 1.3
 
 // Judge returns the verdict on an order with this variance inflation. plans are the plans of all
 // sources, which share the shuffle memory.
@@ -116,17 +125,27 @@ func Judge(vif float64, source string, plans ...*order.Plan) Verdict {
 			live, all = live+l, all+a
 		}
 	}
-	need := float64(live) * max(vif-1, 0) / (Little - 1.1) // aims at 1.4, because other things than memory count too
-	need = min(need, 8*float64(all))                       // then the data is held whole
-	return Verdict{vif, source, 1 << bits.Len64(uint64(max(need, 1<<20))-1)}
+	v := Verdict{VIF: vif, Source: source}
+	if slices.ContainsFunc(plans, func(p *order.Plan) bool { return p != nil && !p.Whole() }) {
+		need := float64(live) * max(vif-1, 0) / (Little - 1.1) // aims at 1.2, because other things than memory count too
+		need = min(need, 8*float64(all))                       // then the data is held whole
+		v.Memory = 1 << bits.Len64(uint64(max(need, 1<<20))-1)
+	}
+	return v
 }
 
 // Little reports whether a warning is due.
 func (v Verdict) Little() bool { return v.VIF > Little }
 
-// Warning says what is wrong and what helps. memory is how the user gives a shuffle memory, with %s
-// for its size, and shuffle how the user shuffles when packing.
-func (v Verdict) Warning(memory, shuffle string) string {
+// Spelling is how a user says what helps.
+type Spelling struct {
+	Memory  string // to give a shuffle memory, with %s for its size
+	Delay   string // the option of the delay
+	Shuffle string // to shuffle when packing
+}
+
+// Warning says what is wrong and what helps.
+func (v Verdict) Warning(say Spelling) string {
 	of, size := "", fmt.Sprintf("%dMiB", v.Memory>>20)
 	if v.Source != "" {
 		of = " of source " + v.Source
@@ -134,6 +153,13 @@ func (v Verdict) Warning(memory, shuffle string) string {
 	if v.Memory >= 1<<30 {
 		size = fmt.Sprintf("%dGiB", v.Memory>>30)
 	}
+	helps := fmt.Sprintf("Give a new run %s, or %s", fmt.Sprintf(say.Memory, size), say.Shuffle)
+	switch {
+	case v.Memory == 0:
+		helps = strings.ToUpper(say.Shuffle[:1]) + say.Shuffle[1:]
+	case v.Delayed: // it fixes how much is shuffled, whatever the memory
+		helps = fmt.Sprintf("Give a new run a larger %s, or none and %s, or %s", say.Delay, fmt.Sprintf(say.Memory, size), say.Shuffle)
+	}
 	return fmt.Sprintf("samples%s are mixed little: if they are stored class by class, the class mix of what a rank gets of a batch varies %.1f times as much as "+
-		"at random. Give a new run %s, or %s", of, v.VIF, fmt.Sprintf(memory, size), shuffle)
+		"at random. %s", of, v.VIF, helps)
 }

@@ -5,6 +5,7 @@ package plain
 import (
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -20,6 +21,9 @@ func Text(s string) string {
 	}
 	return s
 }
+
+// Line is Text for a message of several lines, such as joined errors: a semicolon divides them.
+func Line(s string) string { return Text(strings.ReplaceAll(s, "\n", "; ")) }
 
 // Writer writes text to a terminal and escapes what Text escapes, except line breaks and tabs. The
 // escapes of characters are valid in JSON strings. A Writer is for one goroutine at a time.

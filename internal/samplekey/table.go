@@ -192,7 +192,7 @@ func WriteTable(w io.Writer, n uint64, entries iter.Seq2[Entry, error]) error {
 			return err
 		}
 		if added > 0 && e.Compare(last) <= 0 {
-			return fmt.Errorf("format: keys table: entry %x after %x", e, last) // a bug of the caller
+			return fmt.Errorf("keys table: entry %x after %x", e, last) // a bug of the caller
 		}
 		buf = binary.BigEndian.AppendUint64(buf, e.Hash)
 		buf = binary.LittleEndian.AppendUint64(buf, e.Number)
@@ -206,7 +206,7 @@ func WriteTable(w io.Writer, n uint64, entries iter.Seq2[Entry, error]) error {
 		}
 	}
 	if added != n {
-		return fmt.Errorf("format: keys table: %d entries of %d", added, n) // a bug of the caller
+		return fmt.Errorf("keys table: %d entries of %d", added, n) // a bug of the caller
 	}
 	return out.Flush()
 }

@@ -78,7 +78,7 @@ type attrColumnBuilder struct {
 func (b *attrBuilder) check(attrs []format.AttrValue) error {
 	for i, v := range attrs {
 		if v.Kind > format.AttrNumber {
-			return fmt.Errorf("format: attribute %q of kind %d", v.Name, uint8(v.Kind)) // a bug of the caller
+			return fmt.Errorf("attribute %q of kind %d", v.Name, uint8(v.Kind)) // a bug of the caller
 		}
 		if id, ok := b.id[v.Name]; ok && b.cols[id].Kind != v.Kind {
 			return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, v.Name, v.Kind, b.cols[id].Kind)

@@ -179,11 +179,11 @@ func (b *IndexBuilder) check(key string, fields []format.FieldSize, attrs []form
 		case i > 0 && f.Name == fields[i-1].Name:
 			return fmt.Errorf("%w field %q", format.ErrDuplicate, f.Name)
 		case i > 0 && f.Name < fields[i-1].Name:
-			return fmt.Errorf("format: field %q after %q", f.Name, fields[i-1].Name) // a bug of the caller
+			return fmt.Errorf("field %q after %q", f.Name, fields[i-1].Name) // a bug of the caller
 		case len(key)+1+len(f.Name) > format.MaxName:
 			return fmt.Errorf("%w: key and field %q are longer than %d bytes", format.ErrName, f.Name, format.MaxName)
 		case f.Size < 0:
-			return fmt.Errorf("format: field %q of %d bytes", f.Name, f.Size) // a bug of the caller
+			return fmt.Errorf("field %q of %d bytes", f.Name, f.Size) // a bug of the caller
 		}
 	}
 	return b.attrs.check(attrs)

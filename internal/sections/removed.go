@@ -46,7 +46,7 @@ func (m *Manifest) removedSection() (s section.Raw, ok bool, err error) {
 		gaps, next := make([]uint64, len(numbers)), uint64(0)
 		for i, n := range numbers {
 			if n < next || n >= samples {
-				return s, false, fmt.Errorf("format: removed sample %d of %d, after %d", n, samples, next) // a bug of the caller
+				return s, false, fmt.Errorf("removed sample %d of %d, after %d", n, samples, next) // a bug of the caller
 			}
 			gaps[i], next = n-next+1, n+1
 		}
@@ -54,7 +54,7 @@ func (m *Manifest) removedSection() (s section.Raw, ok bool, err error) {
 		s.Raw = section.AppendPlanes(s.Raw, gaps, &s.Cuts)
 	}
 	if !subset(m.Purged, m.Removed) {
-		return s, false, fmt.Errorf("format: a purged sample is not removed") // a bug of the caller
+		return s, false, fmt.Errorf("a purged sample is not removed") // a bug of the caller
 	}
 	return s, len(m.Removed) > 0, nil
 }

@@ -66,7 +66,7 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	end := uint64(len(EndOfArchive(plain)))
 	if ix.Foreign {
 		if end = ix.End; !plain || end > maxForeignEnd {
-			return dst, fmt.Errorf("format: foreign archive with an end of %d bytes, plain %v", end, plain) // a bug of the caller
+			return dst, fmt.Errorf("foreign archive with an end of %d bytes, plain %v", end, plain) // a bug of the caller
 		}
 	}
 	dataSize := dataLen + end

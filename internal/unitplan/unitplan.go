@@ -5,7 +5,6 @@ package unitplan
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -139,7 +138,7 @@ func (u *Order) make(epoch uint64, workers int) (*units.Plan, error) {
 	}
 	p, err := u.Units.Plan(u.ctx, epoch, workers, progress)
 	if err != nil {
-		return nil, fmt.Errorf("reader: %w", err)
+		return nil, err
 	}
 	if u.keeper.Folder != "" {
 		u.keeper.Put("plan", key, units.AppendPlan(nil, p))

@@ -39,7 +39,7 @@ func (u *Units) Seek(epoch, position uint64, plans Plans) (*Cursor, error) {
 		arcs: make([]*arc, u.order.Params().Lanes), former: newFormer(u.params),
 	}
 	if epoch > order.MaxEpochs || epoch == order.MaxEpochs && position > 0 {
-		return nil, fmt.Errorf("units: epoch %d, position %d: epochs end at %d", epoch, position, order.MaxEpochs-1)
+		return nil, fmt.Errorf("epoch %d, position %d: epochs end at %d", epoch, position, order.MaxEpochs-1)
 	}
 	if position == 0 || u.order.Samples() == 0 {
 		return c, nil
@@ -49,7 +49,7 @@ func (u *Units) Seek(epoch, position uint64, plans Plans) (*Cursor, error) {
 	}
 	switch n := c.plan.Units(); {
 	case position > n:
-		return nil, fmt.Errorf("units: position %d is past the %d units of epoch %d", position, n, epoch)
+		return nil, fmt.Errorf("position %d is past the %d units of epoch %d", position, n, epoch)
 	case position == n:
 		c.turn()
 	default:
@@ -129,7 +129,7 @@ func (c *Cursor) load() (err error) {
 		return err
 	}
 	if c.plan.Epoch() != c.epoch {
-		err := fmt.Errorf("units: the plan of epoch %d for epoch %d", c.plan.Epoch(), c.epoch)
+		err := fmt.Errorf("the plan of epoch %d for epoch %d", c.plan.Epoch(), c.epoch)
 		c.plan = nil
 		return err
 	}
@@ -257,7 +257,7 @@ type arc struct {
 }
 
 // errPlan is returned for a plan that was made for another order.
-var errPlan = errors.New("units: the plan does not belong to the order")
+var errPlan = errors.New("the plan does not belong to the order")
 
 // read appends the units at the places from ≤ x < to of the line.
 func (a *arc) read(c *Cursor, dst []order.Ref, from, to uint64, padding bool) ([]order.Ref, error) {

@@ -63,9 +63,9 @@ func (l *Line) Seek(epoch, position uint64) (*Cursor, error) {
 func (c *Cursor) NextPart(dst []order.Ref, skip, n, from, to uint64) ([]order.Ref, order.Batch, error) {
 	switch tail := c.units.order.Params().Tail; {
 	case tail != order.TailWrap:
-		return dst, order.Batch{}, fmt.Errorf("units: parts of an order with tail %q: give wrap", tail)
+		return dst, order.Batch{}, fmt.Errorf("parts of an order with tail %q: give wrap", tail)
 	case from > to || to > n:
-		return dst, order.Batch{}, fmt.Errorf("units: places %d to %d of a part of %d", from, to, n)
+		return dst, order.Batch{}, fmt.Errorf("places %d to %d of a part of %d", from, to, n)
 	case n == 0:
 		return dst, order.Batch{}, nil
 	case c.units.order.Samples() == 0:

@@ -112,17 +112,17 @@ func samplesOf(t order.Table) (samples, blocks uint64) {
 func (p Params) Check() error {
 	switch {
 	case p.Kind != Pack && p.Kind != Bucket:
-		return fmt.Errorf("units: kind %.40q: give pack or bucket", string(p.Kind))
+		return fmt.Errorf("kind %.40q: give pack or bucket", string(p.Kind))
 	case p.Size < 1 || p.Size > MaxSize:
-		return fmt.Errorf("units: a %s of %d: give 1 to %d", p.measure(), p.Size, MaxSize)
+		return fmt.Errorf("a %s of %d: give 1 to %d", p.measure(), p.Size, MaxSize)
 	case p.Window < 1 || p.Window > MaxWindow:
-		return fmt.Errorf("units: a window of %d samples: give 1 to %d", p.Window, MaxWindow)
+		return fmt.Errorf("a window of %d samples: give 1 to %d", p.Window, MaxWindow)
 	}
 	switch p.Long {
 	case LongError, LongSplit, LongTruncate, LongDrop:
 		return nil
 	}
-	return fmt.Errorf("units: long %.40q: give error, split, truncate or drop", string(p.Long))
+	return fmt.Errorf("long %.40q: give error, split, truncate or drop", string(p.Long))
 }
 
 // measure returns the name of Size for users.

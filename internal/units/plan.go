@@ -37,7 +37,7 @@ func (p *Plan) Windows() int { return len(p.before) - 1 }
 // The error is the error of ctx, or names a lane whose window has too many items.
 func (u *Units) Plan(ctx context.Context, epoch uint64, workers int, progress func(samples int)) (*Plan, error) {
 	if epoch >= order.MaxEpochs {
-		return nil, fmt.Errorf("units: epoch %d: epochs end at %d", epoch, order.MaxEpochs-1)
+		return nil, fmt.Errorf("epoch %d: epochs end at %d", epoch, order.MaxEpochs-1)
 	}
 	p, err := u.emptyPlan(uint32(epoch))
 	if err != nil {
@@ -76,7 +76,7 @@ func (u *Units) emptyPlan(epoch uint32) (*Plan, error) {
 	for l := range v {
 		windows := (u.order.ArcIndex(u.order.Samples(), l) + uint64(u.params.Window) - 1) / uint64(u.params.Window)
 		if windows > math.MaxUint32 {
-			return nil, fmt.Errorf("units: %d windows in a lane, at most %d: give a larger window, or more lanes", windows, uint32(math.MaxUint32))
+			return nil, fmt.Errorf("%d windows in a lane, at most %d: give a larger window, or more lanes", windows, uint32(math.MaxUint32))
 		}
 		p.first[l+1] = p.first[l] + windows
 	}
@@ -91,7 +91,7 @@ func (p *Plan) accumulate() error {
 		sum += n
 	}
 	if sum > math.MaxInt64 {
-		return fmt.Errorf("units: %d units in an epoch, at most %d", sum, int64(math.MaxInt64))
+		return fmt.Errorf("%d units in an epoch, at most %d", sum, int64(math.MaxInt64))
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (c *laneCounter) count(ctx context.Context, lane int, counts []uint64) (err
 		c.lanes.Spans() // they would pile up
 		n, err := c.units.form(c.former, c.refs)
 		if err != nil {
-			return fmt.Errorf("units: lane %d, window %d: %w", lane, i, err)
+			return fmt.Errorf("lane %d, window %d: %w", lane, i, err)
 		}
 		counts[i] = uint64(n)
 		if c.progress != nil {

@@ -291,15 +291,15 @@ func TestRefused(t *testing.T) {
 		params  Params
 		err     string
 	}{
-		"kind":     {lengths, with(func(p *Params) { p.Kind = "box" }), `units: kind "box": give pack or bucket`},
-		"size":     {lengths, with(func(p *Params) { p.Size = 0 }), "units: a length of 0: give 1 to 2147483647"},
-		"window":   {lengths, with(func(p *Params) { p.Window = MaxWindow + 1 }), "units: a window of 1048577 samples: give 1 to 1048576"},
-		"long":     {lengths, with(func(p *Params) { p.Long = "" }), `units: long "": give error, split, truncate or drop`},
-		"few":      {lengths[:4], good, "units: 4 lengths for 5 samples"},
-		"zero":     {[]uint32{1, 2, 0, 4, 5}, good, "units: sample 2 has length 0: lengths are at least 1"},
-		"large":    {[]uint32{1, 2, 3, 1 << 31, 5}, good, "units: sample 3 has length 2147483648: lengths are at most 2147483647"},
-		"too long": {lengths, with(func(p *Params) { p.Size = 3 }), "units: 2 of 5 samples are longer than the length of 3, the first is sample 3, the longest has 5: split them, truncate them, drop them, or give a length of 5"},
-		"all long": {[]uint32{9, 9, 9, 9, 9}, with(func(p *Params) { p.Long = LongDrop }), "units: length of 8: every sample is longer than a unit and is dropped: give a larger one"},
+		"kind":     {lengths, with(func(p *Params) { p.Kind = "box" }), `kind "box": give pack or bucket`},
+		"size":     {lengths, with(func(p *Params) { p.Size = 0 }), "a length of 0: give 1 to 2147483647"},
+		"window":   {lengths, with(func(p *Params) { p.Window = MaxWindow + 1 }), "a window of 1048577 samples: give 1 to 1048576"},
+		"long":     {lengths, with(func(p *Params) { p.Long = "" }), `long "": give error, split, truncate or drop`},
+		"few":      {lengths[:4], good, "4 lengths for 5 samples"},
+		"zero":     {[]uint32{1, 2, 0, 4, 5}, good, "sample 2 has length 0: lengths are at least 1"},
+		"large":    {[]uint32{1, 2, 3, 1 << 31, 5}, good, "sample 3 has length 2147483648: lengths are at most 2147483647"},
+		"too long": {lengths, with(func(p *Params) { p.Size = 3 }), "2 of 5 samples are longer than the length of 3, the first is sample 3, the longest has 5: split them, truncate them, drop them, or give a length of 5"},
+		"all long": {[]uint32{9, 9, 9, 9, 9}, with(func(p *Params) { p.Long = LongDrop }), "length of 8: every sample is longer than a unit and is dropped: give a larger one"},
 	} {
 		if _, err := New(o, c.lengths, c.params); err == nil || err.Error() != c.err {
 			t.Errorf("%s: got %v, want %s", name, err, c.err)

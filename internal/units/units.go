@@ -64,7 +64,7 @@ type LengthError struct {
 
 // Error names the sample and its length.
 func (e *LengthError) Error() string {
-	return fmt.Sprintf("units: sample %d has length %d: %s", e.Number, e.Length, e.Reason)
+	return fmt.Sprintf("sample %d has length %d: %s", e.Number, e.Length, e.Reason)
 }
 
 // TooLongError is returned with the policy LongError if samples are longer than a unit.
@@ -78,7 +78,7 @@ type TooLongError struct {
 
 // Error returns how many samples are too long, and what to choose.
 func (e *TooLongError) Error() string {
-	return fmt.Sprintf("units: %d of %d samples are longer than the %s of %d, the first is sample %d, the longest has %d: split them, truncate them, drop them, or give a %s of %d",
+	return fmt.Sprintf("%d of %d samples are longer than the %s of %d, the first is sample %d, the longest has %d: split them, truncate them, drop them, or give a %s of %d",
 		e.Samples, e.Of, e.Params.measure(), e.Params.Size, e.First, e.Longest, e.Params.measure(), e.Longest)
 }
 
@@ -93,7 +93,7 @@ func New(o *order.Plan, lengths []uint32, p Params) (*Units, error) {
 		return nil, err
 	}
 	if have, want := uint64(len(lengths)), o.Stored(); have != want {
-		return nil, fmt.Errorf("units: %d lengths for %d samples", have, want)
+		return nil, fmt.Errorf("%d lengths for %d samples", have, want)
 	}
 	u := &Units{order: o, lengths: lengths, params: p}
 	var all func(yield func(uint64))
@@ -137,7 +137,7 @@ func (u *Units) CheckRun(s order.Split, endless bool, epoch uint64, plans Plans)
 
 // errDropsAll returns the error of a batch that no epoch fills.
 func errDropsAll(g uint64, p *Plan) error {
-	return fmt.Errorf("units: global batch %d with tail drop delivers nothing of the %d units of epoch %d: give a smaller batch or another tail", g, p.Units(), p.Epoch())
+	return fmt.Errorf("global batch %d with tail drop delivers nothing of the %d units of epoch %d: give a smaller batch or another tail", g, p.Units(), p.Epoch())
 }
 
 // Summary returns what the lengths give in an epoch that has each sample once.
@@ -188,7 +188,7 @@ func Summarize(lengths []uint32, drawn func(yield func(number uint64)), p Params
 	}
 	s.Tokens = all - over + kept
 	if s.Samples > 0 && s.Tokens == 0 {
-		return s, fmt.Errorf("units: %s of %d: %w", p.measure(), size, ErrNoUnits)
+		return s, fmt.Errorf("%s of %d: %w", p.measure(), size, ErrNoUnits)
 	}
 	return s, nil
 }

@@ -28,17 +28,17 @@ func Subset(blocks []uint32, chosen []byte) (order.View, error) {
 	for b, n := range blocks {
 		next := first + uint64(n)
 		if next > 8*uint64(len(chosen)) {
-			return nil, fmt.Errorf("view: %d bytes for more than %d samples", len(chosen), next)
+			return nil, fmt.Errorf("%d bytes for more than %d samples", len(chosen), next)
 		}
 		s.counts[b] = uint32(countBits(chosen, first, next))
 		s.samples += uint64(s.counts[b])
 		first = next
 	}
 	if (first+7)/8 != uint64(len(chosen)) || first%8 != 0 && chosen[first/8]>>(first%8) != 0 {
-		return nil, fmt.Errorf("view: %d bytes, not the bits of %d samples", len(chosen), first)
+		return nil, fmt.Errorf("%d bytes, not the bits of %d samples", len(chosen), first)
 	}
 	if s.samples == 0 {
-		return nil, fmt.Errorf("view: %w", ErrEmpty)
+		return nil, ErrEmpty
 	}
 	return s, nil
 }

@@ -25,7 +25,7 @@ func Weights(blocks []uint32, u []uint32, n uint64) (order.View, error) {
 	var first uint64
 	for b, samples := range blocks {
 		if first+uint64(samples) > uint64(len(u)) {
-			return nil, fmt.Errorf("view: %d weights for more samples", len(u))
+			return nil, fmt.Errorf("%d weights for more samples", len(u))
 		}
 		for _, x := range u[first : first+uint64(samples)] {
 			w.sums[b] += uint64(x)
@@ -33,18 +33,18 @@ func Weights(blocks []uint32, u []uint32, n uint64) (order.View, error) {
 		first += uint64(samples)
 		var carry uint64
 		if w.total, carry = bits.Add64(w.total, w.sums[b], 0); carry != 0 || w.total >= 1<<63 {
-			return nil, errors.New("view: the weights add up to 2^63 or more: give smaller ones")
+			return nil, errors.New("the weights add up to 2^63 or more: give smaller ones")
 		}
 	}
 	switch {
 	case first != uint64(len(u)):
-		return nil, fmt.Errorf("view: %d weights for %d samples", len(u), first)
+		return nil, fmt.Errorf("%d weights for %d samples", len(u), first)
 	case w.total == 0:
-		return nil, fmt.Errorf("view: %w: all weights are 0", ErrEmpty)
+		return nil, fmt.Errorf("%w: all weights are 0", ErrEmpty)
 	case n == 0:
-		return nil, fmt.Errorf("view: %w: it has 0 draws", ErrEmpty)
+		return nil, fmt.Errorf("%w: it has 0 draws", ErrEmpty)
 	case n >= 1<<63:
-		return nil, fmt.Errorf("view: %d draws, at most %d", n, uint64(1<<63-1))
+		return nil, fmt.Errorf("%d draws, at most %d", n, uint64(1<<63-1))
 	}
 	for b, sum := range w.sums {
 		hi, lo := bits.Mul64(sum, n)
@@ -53,7 +53,7 @@ func Weights(blocks []uint32, u []uint32, n uint64) (order.View, error) {
 			q++
 		}
 		if q > maxBlockDraws {
-			return nil, fmt.Errorf("view: block %d has up to %d of the %d draws, and at most %d fit: give fewer draws, or less uneven weights", b, q, n, maxBlockDraws)
+			return nil, fmt.Errorf("block %d has up to %d of the %d draws, and at most %d fit: give fewer draws, or less uneven weights", b, q, n, maxBlockDraws)
 		}
 	}
 	return w, nil

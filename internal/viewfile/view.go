@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/damage"
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/section"
 )
 
@@ -49,9 +50,9 @@ type View struct {
 func CheckLabel(s string) error {
 	switch {
 	case names.IsViewID(s):
-		return fmt.Errorf("%w: view %q: 16 hexadecimal digits are the ID of a view", format.ErrName, s)
+		return fmt.Errorf("view %q: 16 hexadecimal digits are the ID of a view%w", s, plain.Silent(format.ErrName))
 	case !names.IsLabel(s):
-		return fmt.Errorf("%w: view %.80q: use 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-', not beginning with '.' or '-'", format.ErrName, s)
+		return fmt.Errorf("view %.80q: use 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-', not beginning with '.' or '-'%w", s, plain.Silent(format.ErrName))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package views
 
 import (
-	"fmt"
 	"math/bits"
 	"sort"
 	"sync"
@@ -32,7 +31,7 @@ func All(samples uint64) *Selection { return &Selection{samples: samples} }
 // Select selects the samples of a view, which must be of this content.
 func Select(v *viewfile.View, of Content) (*Selection, error) {
 	if err := of.check(v); err != nil {
-		return nil, fmt.Errorf("reader: %w", err)
+		return nil, err
 	}
 	return &Selection{samples: of.Samples, file: v, id: v.ID()}, nil
 }

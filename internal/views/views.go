@@ -11,6 +11,7 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/viewfile"
@@ -19,7 +20,7 @@ import (
 
 // ErrGeneration is returned for a view of other content than the data set's, usually of an earlier
 // generation.
-var ErrGeneration = errors.New("the view is of another generation")
+var ErrGeneration = hint.New("the view is of another generation", hint.Command("makes it again", "select", "--carry"))
 
 // maxView bounds the bytes of a view file: weights of 2^32 samples.
 const maxView = 16 << 30
@@ -52,7 +53,7 @@ func Read(ctx context.Context, store objstore.Store, name string) (*File, error)
 		if errors.Is(err, fs.ErrNotExist) && object != names.View(name) {
 			err = fmt.Errorf("%w: the name %s leads to a view that is missing: make it again", err, name)
 		}
-		return nil, fmt.Errorf("reader: view %s: %w", name, err)
+		return nil, fmt.Errorf("view %s: %w", name, err)
 	}
 	return &File{store: store, name: name, object: object, raw: raw}, nil
 }
@@ -64,7 +65,7 @@ func (f *File) Decode(of Content) (*viewfile.View, error) {
 		return nil, format.InShard(f.object, err)
 	}
 	if err := of.check(head); err != nil {
-		return nil, fmt.Errorf("reader: view %s of %v: %w", f.name, f.store, err)
+		return nil, fmt.Errorf("view %s of %v: %w", f.name, f.store, err)
 	}
 	v, err := viewfile.Decode(f.raw, of.Digest, of.Samples)
 	if err == nil && names.View(v.ID()) != f.object {
@@ -76,15 +77,15 @@ func (f *File) Decode(of Content) (*viewfile.View, error) {
 // Label reads the object that names a view.
 func Label(ctx context.Context, store objstore.Store, name string) (*viewfile.Label, error) {
 	if err := viewfile.CheckLabel(name); err != nil {
-		return nil, fmt.Errorf("reader: %w", err)
+		return nil, err
 	}
 	object := names.Label(name)
 	text, _, err := objstore.ReadAll(ctx, store, object, viewfile.MaxLabel)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reader: no view %s in %v%s%w", name, store, someNames(ctx, store), plain.Silent(fs.ErrNotExist))
+		return nil, fmt.Errorf("no view %s in %v%s%w", name, store, someNames(ctx, store), plain.Silent(fs.ErrNotExist))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reader: view %s: %w", name, err)
+		return nil, fmt.Errorf("view %s: %w", name, err)
 	}
 	label, err := viewfile.DecodeLabel(text)
 	return label, format.InShard(object, err)
@@ -114,7 +115,7 @@ func Names(ctx context.Context, store objstore.Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for info, err := range store.List(ctx, names.LabelFolder) {
 			if err != nil {
-				yield("", fmt.Errorf("reader: %w", err))
+				yield("", err)
 				return
 			}
 			if name, ok := names.ParseLabel(info.Name); ok && !yield(name, nil) {

@@ -16,8 +16,11 @@ package where
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/hint"
 )
 
 // Condition is one condition on a row or sample. Expressions have no others: in and between are
@@ -87,28 +90,29 @@ func (c *Condition) WordErrorf(format string, args ...any) error {
 	return failure(c.Text, c.WordAt, format, args...)
 }
 
-// Error is an error at a character of an expression.
+// Error is an error at a character of an expression. It comes in a *hint.OptionError, which names
+// the expression.
 type Error struct {
 	Text string
 	At   int // the byte
 	Err  error
 }
 
-// Error names the expression, the character, counted from 1, and what is there.
+// Error names the character, counted from 1, and what is there.
 func (e *Error) Error() string {
 	rest := []rune(e.Text[e.At:])
 	what := "the end"
 	if len(rest) > 0 {
 		what = fmt.Sprintf("%q", string(rest[:min(len(rest), 12)]))
 	}
-	return fmt.Sprintf("where %q: at character %d, %s: %v", clip(e.Text), utf8.RuneCountInString(e.Text[:e.At])+1, what, e.Err)
+	return fmt.Sprintf("at character %d, %s: %v", utf8.RuneCountInString(e.Text[:e.At])+1, what, e.Err)
 }
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
 func failure(text string, at int, format string, args ...any) error {
-	return &Error{text, min(at, len(text)), fmt.Errorf(format, args...)}
+	return &hint.OptionError{Option: "where", Value: strconv.Quote(clip(text)), Err: &Error{text, min(at, len(text)), fmt.Errorf(format, args...)}}
 }
 
 // clip shortens a long text.

@@ -95,19 +95,19 @@ type Options struct {
 // contain neither user information nor a query.
 func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if addr == "" {
-		return nil, errors.New("objstore: the address is empty; give a directory, or a URL such as s3://bucket/prefix")
+		return nil, errors.New("the address is empty; give a directory, or a URL such as s3://bucket/prefix")
 	}
 	scheme, rest, ok := cutScheme(addr)
 	if !ok {
 		if scheme, rest, single := strings.Cut(addr, ":/"); single && schemes[scheme] != nil {
-			return nil, fmt.Errorf("objstore: open %s: an address has two slashes: write %s", objstore.Redact(addr), objstore.Redact(scheme+"://"+rest))
+			return nil, fmt.Errorf("open %s: an address has two slashes: write %s", objstore.Redact(addr), objstore.Redact(scheme+"://"+rest))
 		}
 		return local.New(addr, local.Options{})
 	}
 	if open := schemes[scheme]; open != nil {
 		return open(ctx, address{addr, scheme, rest}, o)
 	}
-	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix can only be read", ErrScheme, scheme)
+	return nil, fmt.Errorf("%w %s://; give a directory, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix; hf://datasets/ORG/NAME and https://host/prefix can only be read", ErrScheme, scheme)
 }
 
 // address is an address and its parts, scheme://rest.
@@ -125,7 +125,7 @@ var schemes = map[string]func(ctx context.Context, a address, o Options) (objsto
 	"https": openHTTP,
 	"hf":    openHub,
 	"file": func(_ context.Context, a address, _ Options) (objstore.Store, error) {
-		return nil, fmt.Errorf("objstore: open %s: %w file; give the path itself: %s", a.all, ErrScheme, a.rest)
+		return nil, fmt.Errorf("open %s: %w file; give the path itself: %s", a.all, ErrScheme, a.rest)
 	},
 }
 
@@ -139,7 +139,7 @@ func openHub(ctx context.Context, a address, o Options) (objstore.Store, error) 
 	}
 	place, _, options := strings.Cut(a.rest, "?")
 	if options {
-		return nil, fmt.Errorf("objstore: open hf://%s: it has no options after a ?; set HF_ENDPOINT and HF_TOKEN", place)
+		return nil, fmt.Errorf("open hf://%s: it has no options after a ?; set HF_ENDPOINT and HF_TOKEN", place)
 	}
 	return hub.New(place, hub.Options{Logger: o.Logger})
 }
@@ -171,7 +171,7 @@ func openHubBucket(ctx context.Context, rest string, o Options) (objstore.Store,
 		return nil, err
 	}
 	if url.PathEscape(namespace) != namespace || strings.Trim(namespace, ".") == "" || bucket == "" {
-		return nil, fmt.Errorf("objstore: open %s: it does not name an organization and a bucket; give hf://buckets/ORG/NAME", opts.Gateway)
+		return nil, fmt.Errorf("open %s: it does not name an organization and a bucket; give hf://buckets/ORG/NAME", opts.Gateway)
 	}
 	opts.Endpoint = strings.TrimSuffix(cmp.Or(opts.Endpoint, "https://s3.hf.co"), "/") + "/" + namespace
 	return s3.New(ctx, bucket, prefix, opts)
@@ -198,7 +198,7 @@ func openAzure(_ context.Context, a address, o Options) (objstore.Store, error) 
 		container, host, _ := strings.Cut(host, "@")
 		account, domain, ok := strings.Cut(host, ".dfs.")
 		if !ok {
-			return nil, fmt.Errorf("objstore: open %s: give %s://container@account.dfs.core.windows.net/prefix, or az://account/container/prefix", objstore.Redact(a.all), a.scheme)
+			return nil, fmt.Errorf("open %s: give %s://container@account.dfs.core.windows.net/prefix, or az://account/container/prefix", objstore.Redact(a.all), a.scheme)
 		}
 		opts.Endpoint, place = "https://"+account+".blob."+domain, account+"/"+container+"/"+prefix
 	}
@@ -228,7 +228,7 @@ func (a address) parse(options map[string]any) (bucket, prefix string, err error
 	bucket, prefix, _ = strings.Cut(place, "/")
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", fmt.Errorf("objstore: open %s://%s: the text after the ? is not a list of name=value", a.scheme, place)
+		return "", "", fmt.Errorf("open %s://%s: the text after the ? is not a list of name=value", a.scheme, place)
 	}
 	for name, all := range values {
 		value := all[len(all)-1]
@@ -241,11 +241,11 @@ func (a address) parse(options map[string]any) (bucket, prefix string, err error
 		case **bool:
 			*option = &on
 		default:
-			return "", "", fmt.Errorf("objstore: open %s://%s: option %q: unknown option; the options are %s",
+			return "", "", fmt.Errorf("open %s://%s: option %q: unknown option; the options are %s",
 				a.scheme, place, name, strings.Join(slices.Sorted(maps.Keys(options)), ", "))
 		}
 		if notBool != nil { // do not repeat the value, which may be a secret
-			return "", "", fmt.Errorf("objstore: open %s://%s: option %q: give true or false", a.scheme, place, name)
+			return "", "", fmt.Errorf("open %s://%s: option %q: give true or false", a.scheme, place, name)
 		}
 	}
 	return bucket, prefix, nil

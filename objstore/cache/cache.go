@@ -138,7 +138,7 @@ const (
 func New(dir string, opts Options) (*Cache, error) {
 	switch {
 	case dir == "":
-		return nil, errors.New("cache: the path is empty; give a folder")
+		return nil, errors.New("the path is empty; give a folder")
 	case opts.Size <= 0:
 		return nil, fmt.Errorf("cache %s: the size is %d bytes; give a positive one", dir, opts.Size)
 	}

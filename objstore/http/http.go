@@ -49,7 +49,7 @@ func New(base string, opts Options) (objstore.Store, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		// Do not repeat the text, which may contain a password.
-		return nil, errors.New("objstore: open: the address is not a URL; give one like https://host/prefix")
+		return nil, errors.New("open: the address is not a URL; give one like https://host/prefix")
 	}
 	u.Fragment, u.RawFragment = "", ""
 	u = u.JoinPath("/")

@@ -96,17 +96,17 @@ type store struct {
 // or deleted. A deletion is not synced: after a power failure the object may exist again.
 func New(dir string, opts Options) (objstore.Store, error) {
 	if dir == "" {
-		return nil, errors.New("objstore: open: the path is empty; give a directory")
+		return nil, errors.New("open: the path is empty; give a directory")
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, fmt.Errorf("objstore: open %s: %w", dir, err)
+		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	switch fi, err := os.Stat(abs); {
 	case err == nil && !fi.IsDir():
-		return nil, fmt.Errorf("objstore: open %s: %w; give the directory that holds the data set", dir, syscall.ENOTDIR)
+		return nil, fmt.Errorf("open %s: %w; give the directory that holds the data set", dir, syscall.ENOTDIR)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("objstore: open: %w", err)
+		return nil, fmt.Errorf("open: %w", err)
 	}
 	return &store{dir: abs, address: dir, opts: opts, turn: make(chan struct{}, 1)}, nil
 }

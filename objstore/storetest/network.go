@@ -354,7 +354,8 @@ func (n Network) testFaults(t *testing.T) {
 	for name, f := range n.faults() {
 		t.Run(name, func(t *testing.T) {
 			o, chosen := brief(), every(3, 1<<40, f)
-			if strings.Contains(name, "stalled") {
+			stalled := strings.Contains(name, "stalled")
+			if stalled {
 				o.FirstByteTimeout, o.StallTimeout, chosen = time.Second, 500*time.Millisecond, every(15, 3, f)
 			}
 			r := n.open(t, o)
@@ -368,7 +369,8 @@ func (n Network) testFaults(t *testing.T) {
 			if name == "slow" {
 				most = least + least/10 // writers at once may ask again
 			}
-			if faults == 0 || requests > most {
+			// A busy machine stalls, too, for longer than such a short timeout: then there are more requests.
+			if faults == 0 || requests > most && !stalled {
 				t.Errorf("%d requests with %d faults, want at most %d", requests, faults, most)
 			}
 		})

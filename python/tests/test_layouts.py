@@ -76,11 +76,11 @@ def test_samples_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("later", "message"),
     [
-        ({"x": np.zeros((2, 4), "<f4"), "label": [1, 2]}, r"'?\"?late0.*field \"x\".*layout=\"samples\""),
-        ({"x": np.zeros((2, 3), "<i4"), "label": [1, 2]}, r"late0.*field \"x\" is an array.*earlier samples have.*layout=\"samples\""),
-        ({"x": X[:2]}, r"late0.*1 fields, earlier samples have 2.*layout=\"samples\""),
-        ({"x": X[:2], "other": [1, 2]}, r"late0.*field \"other\", earlier samples have \"label\".*layout=\"samples\""),
-        ({"x": X[:2], "label": [1, 2], "text": ["a", "b"]}, r"late0.*field \"text\".*not an .npy file.*layout=\"samples\""),
+        ({"x": np.zeros((2, 4), "<f4"), "label": [1, 2]}, r"'?\"?late0.*field \"x\".*layout='samples'"),
+        ({"x": np.zeros((2, 3), "<i4"), "label": [1, 2]}, r"late0.*field \"x\" is an array.*earlier samples have.*layout='samples'"),
+        ({"x": X[:2]}, r"late0.*1 fields, earlier samples have 2.*layout='samples'"),
+        ({"x": X[:2], "other": [1, 2]}, r"late0.*field \"other\", earlier samples have \"label\".*layout='samples'"),
+        ({"x": X[:2], "label": [1, 2], "text": ["a", "b"]}, r"late0.*field \"text\".*not an .npy file.*layout='samples'"),
     ],
 )
 def test_later_samples(tmp_path: Path, later: Dict[str, Any], message: str) -> None:
@@ -222,4 +222,4 @@ def test_parquet(tmp_path: Path) -> None:
     with shardtool.open(tmp_path / "rows", fields={"n.npy": "int", "ids.npy": "npy"}, tuning=shardtool.Tuning(out="numpy")) as data:
         assert data[7]["n.npy"] == 7 and data[7]["ids.npy"].tolist() == [7, 8, 9]
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    assert "--layout samples, or auto" in run("pack", tmp_path / "t.csv", tmp_path / "csv", "--layout=stacked", check=False).stderr
+    assert "--layout samples, --layout auto" in run("pack", tmp_path / "t.csv", tmp_path / "csv", "--layout=stacked", check=False).stderr

@@ -106,5 +106,5 @@ def test_large_sample(tmp_path: Path) -> None:
     with shardtool.open(tmp_path, fields={"small": "txt"}, tuning=tuning) as ds:
         assert ds["000000001"]["small"] == "1"
     for why, small in (("memory budget", tuning), ("ring_memory", shardtool.Tuning(ring_memory="16MiB"))):
-        with pytest.raises(shardtool.ShardtoolError, match=why + r".*raise it.*in Tuning\((ring_)?memory=\.\.\.\)"):
+        with pytest.raises(shardtool.ShardtoolError, match=why + r".*raise it.*Tuning\((ring_)?memory=\.\.\.\)"):
             list(shardtool.Loader(tmp_path, 3, epochs=1, tuning=small))

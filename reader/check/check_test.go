@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
@@ -93,6 +94,28 @@ func TestBounded(t *testing.T) {
 	}
 	if report := r.finish(); len(report.Faults) != MaxFaults || report.Dropped != 5 || report.OK() {
 		t.Fatalf("%d faults, %d dropped", len(report.Faults), report.Dropped)
+	}
+}
+
+// TestUnread: what a store refuses is no damage, unless a disk has lost it, and many refusals end the
+// run.
+func TestUnread(t *testing.T) {
+	var ended error
+	r := recorder{stop: func(err error) { ended = err }}
+	refused := errors.New("403 Forbidden")
+	r.fail(t.Context(), 0, KindIndex, "", format.ErrCorrupt)
+	r.fail(t.Context(), 1, KindIndex, "", syscall.EIO)
+	for i := range MaxUnread {
+		if ended != nil {
+			t.Fatalf("ended after %d: %v", i, ended)
+		}
+		r.fail(t.Context(), i+2, KindIndex, "", refused)
+	}
+	if !errors.Is(ended, refused) {
+		t.Errorf("ended with %v", ended)
+	}
+	if report := r.finish(); report.Damage() != 2 || report.Unread != MaxUnread || report.OK() {
+		t.Fatalf("%d damaged, %d unread", report.Damage(), report.Unread)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -62,6 +63,9 @@ type Report struct {
 	// their bytes too.
 	Removed uint64 `json:"removed"`
 	Purged  uint64 `json:"purged"`
+	// Unread counts the faults of which the store is the reason: it refused, failed or did not answer. They
+	// say nothing about the data. Other faults are damage.
+	Unread int `json:"unread,omitempty"`
 	// Faults are in the order of the manifest, shards and keys table; at most MaxFaults of them.
 	Faults []Fault `json:"faults"`
 	// Dropped counts the faults beyond those.
@@ -74,8 +78,14 @@ type Report struct {
 // MaxFaults bounds a report: a data set on a broken disk has more faults than anyone reads.
 const MaxFaults = 10_000
 
-// OK reports whether nothing is wrong.
+// MaxUnread is how often a store may fail: then it is not worth asking for the rest.
+const MaxUnread = 100
+
+// OK reports whether nothing is wrong, and all was read.
 func (r *Report) OK() bool { return len(r.Faults) == 0 }
+
+// Damage counts the faults that are damage of the data.
+func (r *Report) Damage() int { return len(r.Faults) + r.Dropped - r.Unread }
 
 // Options say how much Verify reads. The zero value means the defaults.
 type Options struct {
@@ -114,6 +124,15 @@ const (
 	orderLast  = math.MaxInt
 )
 
+// unread counts a failure of the store, and ends the run after many.
+func (r *recorder) unread(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.report.Unread++; r.report.Unread == MaxUnread {
+		r.stop(fmt.Errorf("the store failed %d times, so the rest was not read; the last time: %w", MaxUnread, err))
+	}
+}
+
 func (r *recorder) add(f Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +151,7 @@ func (r *recorder) fail(ctx context.Context, order int, kind, key string, err er
 	case err == nil || ctx.Err() != nil:
 		return
 	case objstore.Exhausted(err):
-		r.stop(fmt.Errorf("check: this process ran out of a resource, which tells nothing about the data set: %w", err))
+		r.stop(fmt.Errorf("this process ran out of a resource, which tells nothing about the data set: %w", err))
 		return
 	case errors.Is(err, objstore.ErrNoRanges): // of the server, not of any object
 		r.stop(err)
@@ -145,6 +164,9 @@ func (r *recorder) fail(ctx context.Context, order int, kind, key string, err er
 		f.Kind = k.Kind
 	case !fetch.Damaged(err):
 		f.Kind = KindRead
+		if !errors.Is(err, syscall.EIO) { // bytes of a disk that are lost
+			r.unread(err)
+		}
 	}
 	var at *format.PosError
 	if errors.As(err, &at) {

@@ -58,9 +58,9 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 func (o Options) filled() (Options, error) {
 	switch {
 	case o.Generation != "" && !names.IsTables("manifest-"+o.Generation+".bin"):
-		return o, fmt.Errorf("check: generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)
+		return o, fmt.Errorf("generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)
 	case o.Workers < 0 || o.Memory < 0:
-		return o, fmt.Errorf("check: %d workers, %d bytes: give numbers of at least 0", o.Workers, o.Memory)
+		return o, fmt.Errorf("%d workers, %d bytes: give numbers of at least 0", o.Workers, o.Memory)
 	}
 	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	o.Memory = max(cmp.Or(o.Memory, 256<<20), 1<<20)

@@ -28,13 +28,16 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
@@ -138,7 +141,8 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 		o.Form = Tar
 	}
 	if !slices.Contains(forms, o.Form) {
-		return nil, fmt.Errorf("export: %w: %q: use %s", ErrForm, o.Form, strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"), " ", ", "))
+		return nil, &hint.OptionError{Option: "as", Value: strconv.Quote(string(o.Form)),
+			Err: fmt.Errorf("use %s; WebDataset reads tar%w", strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"), " ", ", "), plain.Silent(ErrForm))}
 	}
 	e := &exporter{d: d, to: to, o: o, name: "data", res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - uint64(len(d.Info().Removed))}}
 	if o.View != "" {
@@ -147,7 +151,7 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 	defer func() { e.tokens.close() }()
 	for _, step := range []func(context.Context) error{e.names, e.shards, e.finish} {
 		if err := step(ctx); err != nil {
-			return nil, fmt.Errorf("export: %w", err)
+			return nil, err
 		}
 	}
 	return e.res, nil
@@ -193,8 +197,8 @@ func (e *exporter) names(ctx context.Context) (err error) {
 		}
 		gone := uint64(len(sections.Within(e.d.Info().Removed, first, first+info.Samples)))
 		if info.Foreign && gone > 0 && e.o.Form == DALI {
-			return fmt.Errorf("%s: %w: it is an archive of another tool, and samples of it were removed, so the places of its members are not known: "+
-				"pack the data set into another one and export that", info.Name, ErrForm)
+			return fmt.Errorf("%s: it is an archive of another tool, and samples of it were removed, so the places of its members are not known: "+
+				"pack the data set into another one and export that%w", info.Name, plain.Silent(ErrForm))
 		}
 		a := Archive{Name: name + format.TarSuffix, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil || e.o.Form.rows()}
 		switch e.o.Form {
@@ -229,10 +233,10 @@ func (e *exporter) fits() error {
 	}
 	switch {
 	case !e.o.Form.rows() && (layers > 0 || len(e.d.Fields()) != len(e.d.Info().Fields)):
-		return fmt.Errorf("%w: %s has the members of the shards, without layers and with all fields: pack the data set with them into another one and export that", ErrForm, e.o.Form)
+		return fmt.Errorf("%s has the members of the shards, without layers and with all fields: pack the data set with them into another one and export that%w", e.o.Form, plain.Silent(ErrForm))
 	case e.o.Form == croissant && len(e.d.Info().Removed) > 0:
-		return fmt.Errorf("%w: %s describes whole shards, and these have %d samples that are left out: pack the data set into another one, or purge it, and export that",
-			ErrForm, e.o.Form, len(e.d.Info().Removed))
+		return fmt.Errorf("%s describes whole shards, and these have %d samples that are left out: pack the data set into another one, or purge it, and export that%w",
+			e.o.Form, len(e.d.Info().Removed), plain.Silent(ErrForm))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/spill"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -49,7 +50,7 @@ func newTokens(ctx context.Context, d *reader.Dataset) (*tokens, error) {
 		}
 	}
 	if len(arrays) != 1 {
-		return nil, fmt.Errorf("%w: the data set has %d fields of arrays, and a Megatron data set is made of one: name the field of the tokens", ErrForm, len(arrays))
+		return nil, fmt.Errorf("the data set has %d fields of arrays, and a Megatron data set is made of one: name the field of the tokens%w", len(arrays), plain.Silent(ErrForm))
 	}
 	t := &tokens{field: arrays[0]}
 	for s, err := range d.Samples(ctx, reader.Range{}) {
@@ -66,12 +67,12 @@ func newTokens(ctx context.Context, d *reader.Dataset) (*tokens, error) {
 		}
 		c, ok := codes[fmt.Sprintf("%c%d", h.Kind, h.Size)]
 		if !ok {
-			return nil, fieldError(s.Key, t.field, fmt.Errorf("%w: its items are of type %s, and tokens are integers", ErrForm, h.Descr))
+			return nil, fieldError(s.Key, t.field, fmt.Errorf("its items are of type %s, and tokens are integers%w", h.Descr, plain.Silent(ErrForm)))
 		}
 		t.code, t.size = c.code, c.size
 		return t, nil
 	}
-	return nil, fmt.Errorf("%w: no sample has the field %q", ErrForm, t.field)
+	return nil, fmt.Errorf("no sample has the field %q%w", t.field, plain.Silent(ErrForm))
 }
 
 // bin gives put the tokens of all samples, and notes their numbers in a temporary file.

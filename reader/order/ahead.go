@@ -22,7 +22,7 @@ func (p *Plan) LaneHeads(epoch, position uint64) ([]LaneHead, error) {
 		return nil, err
 	}
 	if c.epoch >= maxEpochs {
-		return nil, errors.New("order: the position is past the last epoch")
+		return nil, errors.New("the position is past the last epoch")
 	}
 	heads := make([]LaneHead, len(c.lanes))
 	var next []Ref

@@ -134,7 +134,7 @@ type unitMarkText struct {
 // or a line feed, at most MaxCheckpoint bytes. It refuses what DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
-		return dst, fmt.Errorf("order: checkpoint: %w", err)
+		return dst, fmt.Errorf("checkpoint: %w", err)
 	}
 	text, _, err := members.Seal(c.text())
 	return append(dst, text...), err

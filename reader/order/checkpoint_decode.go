@@ -17,7 +17,7 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	var c Checkpoint
 	check, err := c.decode(text)
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("order: checkpoint: %w", err)
+		return Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	_, sum, err := members.Seal(c.text())
 	if err != nil {
@@ -30,7 +30,7 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 }
 
 // ErrEdited is the error of a checkpoint that is well formed but not as it was written.
-var ErrEdited = errors.New("order: checkpoint: edited or damaged since it was written, the check does not fit: use an earlier one")
+var ErrEdited = errors.New("checkpoint: edited or damaged since it was written, the check does not fit: use an earlier one")
 
 func (c *Checkpoint) decode(text []byte) (check string, err error) {
 	o, err := members.Parse(text, maxCheckpointRead)
@@ -74,7 +74,7 @@ func (c *Checkpoint) decode(text []byte) (check string, err error) {
 		u.Into("size", &c.Units.Size)
 		u.Into("window", &c.Units.Window)
 		if err := u.End(); err != nil {
-			return "", fmt.Errorf("units: %w", err)
+			return "", err
 		}
 	}
 	return check, c.validate()

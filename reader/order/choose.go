@@ -83,7 +83,7 @@ func Choose(t Table, c Choice) (Params, error) {
 		p.Tail = DefaultTail(c.Epochs)
 	}
 	if c.WholeShards && c.RunBlocks != 0 {
-		return Params{}, badOption(fmt.Errorf("order: whole shards and runs of %d blocks: give one of them", c.RunBlocks), "run-blocks")
+		return Params{}, badOption(fmt.Errorf("whole shards and runs of %d blocks: give one of them", c.RunBlocks), "run-blocks")
 	}
 	if c.holdsWhole(&t) {
 		all := uint32(len(t.Samples))
@@ -102,7 +102,7 @@ func Choose(t Table, c Choice) (Params, error) {
 		p.MixBlock = uint32(min(max(c.GlobalBatch/int(p.Lanes), 1), 1<<31))
 	}
 	if err := p.validate(); err != nil {
-		return Params{}, fmt.Errorf("order: %w", err)
+		return Params{}, err
 	}
 	return p, nil
 }
@@ -237,8 +237,8 @@ func runBytes(t *Table, runBlocks uint32) uint64 {
 func tooSmall(memory, run uint64, lanes uint32, extra uint64) error {
 	need := (extra + 1) * uint64(lanes) // below 2^57
 	if run > 1<<63/need {
-		return badOption(errors.New("order: shuffle memory: a run is too large for any memory: give runs of fewer blocks"), "run-blocks")
+		return badOption(errors.New("shuffle memory: a run is too large for any memory: give runs of fewer blocks"), "run-blocks")
 	}
-	return badOption(fmt.Errorf("order: shuffle memory of %d bytes is too small: at least %d bytes for %d lanes with runs of %d bytes; fewer lanes and smaller runs need less",
+	return badOption(fmt.Errorf("shuffle memory of %d bytes is too small: at least %d bytes for %d lanes with runs of %d bytes; fewer lanes and smaller runs need less",
 		memory, need*run, lanes, run), "shuffle-memory", "lanes", "run-blocks")
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrMismatch reports a checkpoint that does not belong to this order. Every *MismatchError is one.
-var ErrMismatch = errors.New("order: the checkpoint does not fit")
+var ErrMismatch = errors.New("the checkpoint does not fit")
 
 // wholeSet stands for the view of a data set that is read as a whole.
 const wholeSet = "the whole data set"
@@ -22,7 +22,7 @@ type MismatchError struct {
 
 // Error names the field, both values and what to do.
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("order: the checkpoint does not fit: %s is %s in the checkpoint, %s here: %s",
+	return fmt.Sprintf("the checkpoint does not fit: %s is %s in the checkpoint, %s here: %s",
 		e.label(), e.Checkpoint, e.Given, e.advice())
 }
 

@@ -21,7 +21,7 @@ func LeastMemory(t Table, c Choice) (uint64, error) {
 	extra := windowExtra + unitRuns(&t, run, c.UnitBlocks)
 	hi, least := bits.Mul64(runBytes(&t, run), (extra+1)*uint64(max(c.Lanes, 1)))
 	if hi > 0 {
-		return 0, errors.New("order: shuffle memory: a run is too large for any memory: choose runs of fewer blocks")
+		return 0, errors.New("shuffle memory: a run is too large for any memory: choose runs of fewer blocks")
 	}
 	return least, nil
 }

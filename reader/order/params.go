@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/shardtool/shardtool/hint"
 )
 
 // Algorithm names the order this package computes. A change of a single bit of any order needs
@@ -87,6 +89,15 @@ func (e *OptionError) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.
 func (e *OptionError) Unwrap() error { return e.Err }
+
+// Hints are the options.
+func (e *OptionError) Hints() []hint.Hint {
+	hints := make([]hint.Hint, len(e.Options))
+	for i, name := range e.Options {
+		hints[i] = hint.Option(name)
+	}
+	return hints
+}
 
 func badOption(err error, options ...string) error { return &OptionError{options, err} }
 

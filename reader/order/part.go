@@ -18,9 +18,9 @@ import (
 func (c *Cursor) NextPart(dst []Ref, skip, n, from, to uint64) ([]Ref, Batch, error) {
 	switch {
 	case c.plan.params.Tail != TailWrap:
-		return dst, Batch{}, fmt.Errorf("order: parts of an order with tail %q: give wrap", c.plan.params.Tail)
+		return dst, Batch{}, fmt.Errorf("parts of an order with tail %q: give wrap", c.plan.params.Tail)
 	case from > to || to > n:
-		return dst, Batch{}, fmt.Errorf("order: places %d to %d of a part of %d", from, to, n)
+		return dst, Batch{}, fmt.Errorf("places %d to %d of a part of %d", from, to, n)
 	case n == 0:
 		return dst, Batch{}, nil
 	case !c.reaches(skip, n):
@@ -53,7 +53,7 @@ func (c *Cursor) pass(places uint64) {
 // Check returns an error that names what is out of its limits in a split, nil when nothing is.
 func (s Split) Check() error {
 	if err := s.validate(); err != nil {
-		return fmt.Errorf("order: %w", err)
+		return err
 	}
 	return nil
 }

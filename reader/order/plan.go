@@ -36,7 +36,7 @@ func New(t Table, digest string, p Params) (*Plan, error) {
 		return nil, err
 	}
 	if err := p.validate(); err != nil {
-		return nil, fmt.Errorf("order: %w", err)
+		return nil, err
 	}
 	plan := &Plan{params: p, digest: digest, table: t, turn: makeTurn(p.Lanes)}
 	plan.numbers, plan.total = newNumbers(t.Samples)
@@ -45,7 +45,7 @@ func New(t Table, digest string, p Params) (*Plan, error) {
 		plan.draws = !t.View.Fixed() && p.Affinity != AffinityRun // which keeps the draws of epoch 0
 	}
 	if plan.total > math.MaxInt64 {
-		return nil, fmt.Errorf("order: table: %d samples, at most %d", plan.total, int64(math.MaxInt64))
+		return nil, fmt.Errorf("table: %d samples, at most %d", plan.total, int64(math.MaxInt64))
 	}
 	var err error
 	if plan.blocks, err = cutBlocks(&plan.table, &plan.params, 0); err != nil {
@@ -110,10 +110,10 @@ func (p *Plan) Live() (live, all uint64) {
 // NextBatch calls it each time.
 func (p *Plan) CheckSplit(s Split) error {
 	if err := s.validate(); err != nil {
-		return fmt.Errorf("order: %w", err)
+		return err
 	}
 	if p.params.Tail == TailDrop && uint64(s.GlobalBatch) > p.total {
-		return badOption(fmt.Errorf("order: global batch %d with tail drop delivers nothing of %d samples: give a smaller batch or another tail",
+		return badOption(fmt.Errorf("global batch %d with tail drop delivers nothing of %d samples: give a smaller batch or another tail",
 			s.GlobalBatch, p.total), "global-batch", "tail")
 	}
 	return nil
@@ -144,7 +144,7 @@ func cutRuns(t *Table, samples []uint32, slack uint64, e uint32) (runs, error) {
 				sum += uint64(n)
 			}
 			if sum+slack*uint64(stop-first) > math.MaxUint32 { // BOUNDED draws below 2^32
-				return runs{}, badOption(fmt.Errorf("order: table: %d samples in the run of blocks %d to %d, at most %d: give runs of fewer blocks",
+				return runs{}, badOption(fmt.Errorf("table: %d samples in the run of blocks %d to %d, at most %d: give runs of fewer blocks",
 					sum, first, stop-1, uint32(math.MaxUint32)), "run-blocks")
 			}
 			if sum > 0 {
@@ -246,13 +246,13 @@ func Share(listed uint64, r, world int) uint64 {
 // checkPlace accepts the positions of an epoch, 0..N; N is position 0 of the next.
 func (p *Plan) checkPlace(epoch, position uint64) (uint64, uint64, error) {
 	if position > p.total {
-		return 0, 0, fmt.Errorf("order: position %d is past the %d samples of an epoch", position, p.total)
+		return 0, 0, fmt.Errorf("position %d is past the %d samples of an epoch", position, p.total)
 	}
 	if position == p.total && p.total > 0 {
 		epoch, position = epoch+1, 0
 	}
 	if epoch > maxEpochs || epoch == maxEpochs && position > 0 {
-		return 0, 0, errors.New("order: epochs end at 4294967295: start again with another seed")
+		return 0, 0, errors.New("epochs end at 4294967295: start again with another seed")
 	}
 	return epoch, position, nil
 }

@@ -19,10 +19,10 @@ func (s Split) Reaches(n uint64, tail Tail) error {
 	case n == 0, (tail != TailShort || n >= g) && s.holds(g), tail == TailShort && s.holds(n%g):
 		return nil
 	case s.GlobalBatch < s.World:
-		return badOption(fmt.Errorf("order: rank %d never gets a sample: a global batch of %d has fewer samples than there are ranks, %d: give a global batch of at least %d, or fewer ranks",
+		return badOption(fmt.Errorf("rank %d never gets a sample: a global batch of %d has fewer samples than there are ranks, %d: give a global batch of at least %d, or fewer ranks",
 			s.Rank, g, s.World, s.World), "global-batch", "world-size")
 	}
-	return badOption(fmt.Errorf("order: rank %d of %d never gets a sample: an epoch has %d, and with tail short no batch has more: give at most %d ranks, or the tail wrap or pad",
+	return badOption(fmt.Errorf("rank %d of %d never gets a sample: an epoch has %d, and with tail short no batch has more: give at most %d ranks, or the tail wrap or pad",
 		s.Rank, s.World, n, n), "world-size", "tail")
 }
 

@@ -33,20 +33,20 @@ const (
 
 func (t *Table) validate() error {
 	if uint64(len(t.Samples)) > math.MaxUint32 {
-		return fmt.Errorf("order: table: %d blocks, at most %d: pack with larger blocks", len(t.Samples), uint32(math.MaxUint32))
+		return fmt.Errorf("table: %d blocks, at most %d: pack with larger blocks", len(t.Samples), uint32(math.MaxUint32))
 	}
 	if len(t.ShardFirst) == 0 {
 		if len(t.Samples) == 0 {
 			return nil
 		}
-		return errors.New("order: table: blocks but no shards")
+		return errors.New("table: blocks but no shards")
 	}
 	if t.ShardFirst[0] != 0 {
-		return fmt.Errorf("order: table: the first shard begins at block %d, not 0", t.ShardFirst[0])
+		return fmt.Errorf("table: the first shard begins at block %d, not 0", t.ShardFirst[0])
 	}
 	for i, first := range t.ShardFirst {
 		if first > len(t.Samples) || i > 0 && first < t.ShardFirst[i-1] {
-			return fmt.Errorf("order: table: shard %d begins at block %d, out of order", i, first)
+			return fmt.Errorf("table: shard %d begins at block %d, out of order", i, first)
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func FromEnvironment(getenv func(string) string) (r Job, err error) {
 		}
 		n, perr := strconv.Atoi(text)
 		if (perr != nil || n < 0) && err == nil {
-			err = fmt.Errorf("reader: the environment variable %s is %q, not a number", name, text)
+			err = fmt.Errorf("the environment variable %s is %q, not a number", name, text)
 		}
 		return n
 	}
@@ -56,11 +56,11 @@ func FromEnvironment(getenv func(string) string) (r Job, err error) {
 		}
 		r = Job{Rank: number(l.rank, 0), World: number(l.world, 0), LocalRank: number(l.localRank, 0), LocalWorld: number(l.localWorld, 1), Launcher: l.name}
 		if err == nil && l.world != "" && r.Rank >= r.World {
-			err = fmt.Errorf("reader: %s says rank %d of %d", l.name, r.Rank, r.World)
+			err = fmt.Errorf("%s says rank %d of %d", l.name, r.Rank, r.World)
 		}
 		return r, err
 	}
-	return r, fmt.Errorf("reader: %w: neither torchrun, Open MPI, Slurm nor a Kubernetes Indexed Job started this process; give rank and world size", ErrNone)
+	return r, fmt.Errorf("%w: neither torchrun, Open MPI, Slurm nor a Kubernetes Indexed Job started this process; give rank and world size", ErrNone)
 }
 
 // Workers returns how many workers (reader.Tuning.Workers) one of several ranks on a host should

@@ -17,7 +17,7 @@ import (
 func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View, *Report, error) {
 	was := old.Selection().View()
 	if was == nil {
-		return nil, nil, errors.New("curate: there is no view to carry over")
+		return nil, nil, errors.New("there is no view to carry over")
 	}
 	s = Spec{AllowMissing: s.AllowMissing, Draws: s.Draws, Memory: cmp.Or(s.Memory, 96<<20), Temp: s.Temp}
 	if was.Subset() && s.Draws > 0 {

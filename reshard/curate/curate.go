@@ -168,7 +168,7 @@ func Make(ctx context.Context, d *reader.Dataset, s Spec) (*viewfile.View, *Repo
 		r.Samples = r.Chosen
 	}
 	if r.Samples == 0 {
-		return nil, r, fmt.Errorf("curate: %w: nothing is chosen of %d: loosen the conditions", ErrEmpty, d.NumSamples())
+		return nil, r, fmt.Errorf("%w: nothing is chosen of %d: loosen the conditions", ErrEmpty, d.NumSamples())
 	}
 	return v, r, m.fits(ctx, v)
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/keysort"
 	"github.com/shardtool/shardtool/internal/samplekey"
 )
@@ -37,7 +38,7 @@ func KeyFile(name string) *KeyList {
 func (l *KeyList) each(ctx context.Context, f func(key []byte) error) error {
 	from, err := l.Open()
 	if err != nil {
-		return fmt.Errorf("curate: keys: %w", err)
+		return fmt.Errorf("keys: %w", err)
 	}
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, max(256<<10, 2*format.MaxName))
@@ -47,7 +48,7 @@ func (l *KeyList) each(ctx context.Context, f func(key []byte) error) error {
 			return specf("%s: line %d is longer than a key can be, %d bytes: give one key in each line", l.Name, line, format.MaxName)
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("curate: keys: %s: %w", l.Name, err)
+			return fmt.Errorf("keys: %s: %w", l.Name, err)
 		}
 		end := err != nil
 		if text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r")); len(text) > 0 {
@@ -249,7 +250,7 @@ func (j *joiner) nameMissing(ctx context.Context) error {
 		}
 	}
 	if missing.Count > 0 && !j.m.spec.AllowMissing {
-		return missingf("%d keys of %s are not in %v:%s", missing.Count, j.name, j.m.d.Store(), missing)
+		return hint.With(missingf("%d keys of %s are not in %v:%s", missing.Count, j.name, j.m.d.Store(), missing), hint.Set("allow-missing", "true", "accepts that"))
 	}
 	return nil
 }

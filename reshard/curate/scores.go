@@ -35,7 +35,7 @@ const keyColumn, valueColumn = "key", "value"
 func (s *Scores) open(ctx context.Context) (writer.Source, error) {
 	in, err := source.LocalInput(s.Name)
 	if err != nil {
-		return nil, fmt.Errorf("curate: scores: %w", err)
+		return nil, fmt.Errorf("scores: %w", err)
 	}
 	if strings.HasSuffix(s.Name, ".parquet") {
 		p, err := parquet.New(ctx, []source.Input{in}, parquet.Options{Key: keyColumn, Columns: []string{valueColumn}, Nulls: source.NullsSkip})
@@ -72,7 +72,7 @@ func (s *Scores) each(ctx context.Context, f func(key string, score float64) err
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("curate: scores: %w", err)
+			return fmt.Errorf("scores: %w", err)
 		}
 		score, err := scoreOf(ctx, &row)
 		if err == nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/viewfile"
 )
@@ -37,7 +38,7 @@ func (m *maker) weigh(ctx context.Context, v *viewfile.View) error {
 	}
 	v.Draws = cmp.Or(s.Draws, m.report.Chosen)
 	if m.report.Chosen == 0 {
-		return fmt.Errorf("curate: %w: all weights are 0", ErrEmpty)
+		return fmt.Errorf("%w: all weights are 0", ErrEmpty)
 	}
 	m.report.Samples = v.Draws
 	return nil
@@ -82,7 +83,7 @@ func (m *maker) values(ctx context.Context, chosen []byte) ([]uint32, error) {
 			}
 			missing.Some = append(missing.Some, key)
 		}
-		return nil, missingf("%d samples have no weight:%s; give a default, or choose samples that have one", without, missing.String())
+		return nil, hint.With(missingf("%d samples have no weight:%s; give a default, or choose samples that have one", without, missing.String()), hint.Option("default"))
 	}
 	return m.quantize(w), nil
 }
@@ -92,10 +93,10 @@ func (m *maker) column(ctx context.Context, w []float64) error {
 	name := m.spec.Weight
 	a, ok := m.d.HasAttribute(name)
 	if !ok {
-		return specf("weight: %s", noAttribute(m.d.Info().Attributes, name))
+		return specf("%w", hint.Optionf("weight", "%s", noAttribute(m.d.Info().Attributes, name)))
 	}
 	if a.Kind == format.AttrLabel {
-		return specf("weight: the attribute %s is a label: weights are numbers", name)
+		return specf("%w", hint.Optionf("weight", "the attribute %s is a label: weights are numbers", name))
 	}
 	return m.eachShard(ctx, []string{name}, func(first uint64, columns []sections.AttrColumn, samples int) error {
 		if columns[0].Name == "" {
@@ -115,7 +116,7 @@ func (m *maker) column(ctx context.Context, w []float64) error {
 				if kerr != nil {
 					return kerr
 				}
-				return specf("weight: the %s of sample %d, key %q, is %v: %w", name, first+uint64(i), key, x, err)
+				return specf("%w", hint.Optionf("weight", "the %s of sample %d, key %q, is %v: %w", name, first+uint64(i), key, x, err))
 			}
 			w[first+uint64(i)] = x
 		}
@@ -169,7 +170,7 @@ func (m *maker) quantize(w []float64) []uint32 {
 func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 	name := m.spec.Balance
 	if _, ok := m.d.HasAttribute(name); !ok {
-		return nil, specf("balance: %s", noAttribute(m.d.Info().Attributes, name))
+		return nil, specf("%w", hint.Optionf("balance", "%s", noAttribute(m.d.Info().Attributes, name)))
 	}
 	const none = math.MaxUint32
 	class := make([]uint32, m.d.NumSamples()) // of each sample

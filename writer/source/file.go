@@ -62,7 +62,7 @@ func openRoots(folders []string) (*roots, error) {
 		h, err := os.OpenRoot(f)
 		if err != nil {
 			r.close()
-			return nil, fmt.Errorf("source: %w", err)
+			return nil, err
 		}
 		r.list = append(r.list, root{Root: h, path: f})
 	}

@@ -149,7 +149,7 @@ func (f *fileSource) encode(dst []byte, l *listed) []byte {
 }
 
 // errDamaged means that the temporary file of the list was changed.
-var errDamaged = errors.New("source: list of files is damaged")
+var errDamaged = errors.New("list of files is damaged")
 
 func (f *fileSource) decode(rec []byte) (l listed, err error) {
 	head := 4
@@ -324,7 +324,7 @@ func (f *fileSource) Cursor() string { return strconv.FormatInt(f.at, 10) }
 func (f *fileSource) Seek(ctx context.Context, cursor string) error {
 	to, err := strconv.ParseInt(cursor, 10, 64)
 	if err != nil || to < f.begin || to > f.end {
-		return fmt.Errorf("source: cursor %q is not one of samples %d to %d", cursor, f.begin, f.end)
+		return fmt.Errorf("cursor %q is not one of samples %d to %d", cursor, f.begin, f.end)
 	}
 	if f.stop == nil || to < f.at {
 		if f.stop != nil {
@@ -335,7 +335,7 @@ func (f *fileSource) Seek(ctx context.Context, cursor string) error {
 	}
 	for ; f.at < to; f.at++ {
 		if _, err := f.group(); err != nil {
-			return fmt.Errorf("source: seeking sample %d of %d: %w", to, f.samples, err)
+			return fmt.Errorf("seeking sample %d of %d: %w", to, f.samples, err)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -378,7 +378,7 @@ func (f *fileSource) Meta() format.Metadata {
 // begins at sample ⌊samples × i ÷ parts⌋ and ends before the first of the next part.
 func (f *fileSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
-		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
+		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	share := func(i int) int64 { // without overflow
 		n, of := f.samples, int64(parts)

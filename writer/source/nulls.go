@@ -1,6 +1,8 @@
 package source
 
-import "errors"
+import (
+	"github.com/shardtool/shardtool/hint"
+)
 
 // Nulls selects what happens to a row without a value in any column that becomes a field: a sample
 // needs at least one field.
@@ -16,4 +18,5 @@ const (
 )
 
 // ErrNulls means that a row has no value in any column that becomes a field.
-var ErrNulls = errors.New("all columns are null: there is nothing to store")
+var ErrNulls = hint.New("all columns are null: there is nothing to store",
+	hint.Set("nulls", "empty", "keeps such rows, with fields of no bytes"), hint.Set("nulls", "skip", "leaves them out"))

@@ -33,7 +33,7 @@ func NewObjects(ctx context.Context, stores []objstore.Store, opt FilesOptions) 
 func (w *walker) objects() error {
 	for info, err := range w.root.store.List(w.ctx, "") {
 		if err != nil {
-			return fmt.Errorf("source: listing %s: %w", w.root.path, err)
+			return fmt.Errorf("listing %s: %w", w.root.path, err)
 		}
 		if err := w.ctx.Err(); err != nil {
 			return err

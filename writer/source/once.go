@@ -26,7 +26,7 @@ func ReaderInput(ctx context.Context, r io.Reader, name string) (Input, error) {
 	s := newOnce(name, r)
 	head, err := io.ReadAll(io.LimitReader(&onceReader{ctx: ctx, of: s}, 4))
 	if err != nil {
-		return Input{}, fmt.Errorf("source: %s: %w", name, err)
+		return Input{}, fmt.Errorf("%s: %w", name, err)
 	}
 	for magic, ending := range map[string]string{
 		"\x1f\x8b": ".gz", "\x28\xb5\x2f\xfd": ".zst", "BZh": ".bz2", "\xfd7zX": ".xz", "\x04\x22\x4d\x18": ".lz4"} {
@@ -58,7 +58,7 @@ func SpooledInput(ctx context.Context, r io.Reader, name, dir string) (in Input,
 	}
 	if err != nil {
 		remove()
-		return Input{}, nil, fmt.Errorf("source: %s: %w", name, err)
+		return Input{}, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	in.Path = name
 	return in, remove, nil

@@ -56,7 +56,7 @@ func (w *walker) folder(dir string) error {
 		return nil // removed since its parent was listed
 	}
 	if err != nil {
-		return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
+		return fmt.Errorf("listing %s: %w", path.Join(w.root.path, dir), err)
 	}
 	defer h.Close()
 	var below []string
@@ -85,7 +85,7 @@ func (w *walker) folder(dir string) error {
 		}
 		if len(entries) == 0 || err != nil {
 			if err != nil && err != io.EOF {
-				return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
+				return fmt.Errorf("listing %s: %w", path.Join(w.root.path, dir), err)
 			}
 			break
 		}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -245,9 +246,12 @@ func TransportError(err error) error {
 	}
 	dns, ok := errors.AsType[*net.DNSError](err)
 	noHost := ok && dns.IsNotFound && !dns.IsTemporary
+	dial, ok := errors.AsType[*net.OpError](err)
+	refused := ok && dial.Op == "dial" && slices.ContainsFunc([]error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH},
+		func(reason error) bool { return errors.Is(err, reason) })
 	// The cause is not wrapped: a timeout of the dialler would look like the end of the caller's
 	// context.
-	return &Transient{Err: errors.New(Scrub(err.Error())), NoHost: noHost}
+	return &Transient{Err: errors.New(Scrub(err.Error())), NoHost: noHost, Refused: refused}
 }
 
 // proxyRefusal is the final answer of a proxy to the request for a tunnel.

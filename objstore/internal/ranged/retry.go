@@ -27,6 +27,9 @@ type Transient struct {
 	// NoHost reports that the host name does not resolve. Until the store has answered once, the
 	// name is probably mistyped.
 	NoHost bool
+	// Refused reports that nothing listens at the address. Until the store has answered once, the
+	// address is probably wrong.
+	Refused bool
 }
 
 // Error returns the cause's text.
@@ -62,6 +65,9 @@ const (
 	// unknownHost is the number of attempts on a host name that does not resolve, until the store
 	// has answered once.
 	unknownHost = 4
+	// refusedWithin is how long an address that refuses connections is tried, until the store has
+	// answered once.
+	refusedWithin = 4 * time.Second
 	// An outage is logged after notable failures in a row, or notableAfter without progress.
 	notable      = 8
 	notableAfter = time.Second
@@ -85,6 +91,8 @@ type trail struct {
 	failures int       // number of attempts in a row without a byte
 	stalls   int       // number of attempts that stalled, in total
 	quotas   int       // number of waits for a quota since the last byte
+
+	limit time.Duration // without progress
 }
 
 func (r *Reader) newTrail(total int) *trail { return &trail{r: r, total: total} }
@@ -131,7 +139,11 @@ func (t *trail) next(ctx context.Context, n int, err error) error {
 	if transient.NoHost && !c.answered.Load() {
 		most = unknownHost
 	}
-	if most > 0 && t.failures >= most || time.Since(t.since) >= t.r.opts.MaxElapsed {
+	t.limit = t.r.opts.MaxElapsed
+	if transient.Refused && !c.answered.Load() {
+		t.limit = min(t.limit, refusedWithin)
+	}
+	if most > 0 && t.failures >= most || time.Since(t.since) >= t.limit {
 		return t.giveUp(transient.Err)
 	}
 	return t.pause(ctx, n > 0, transient)
@@ -154,7 +166,7 @@ func (t *trail) book(n int) {
 // free. One that repeats a failed request backs off and pays from the store's budget.
 func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error {
 	c := &t.r.stats
-	left := t.r.opts.MaxElapsed - time.Since(t.since)
+	left := t.limit - time.Since(t.since)
 	// Answers that break off after a few bytes each time back off as well, at a quarter of the
 	// pace.
 	wait := t.backoff(max(t.failures, t.small/4))
@@ -177,7 +189,7 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 		return t.giveUp(cause.Err)
 	}
 	wait = max(wait, asked)
-	if t.failures >= notable || left < t.r.opts.MaxElapsed-notableAfter {
+	if t.failures >= notable || left < t.limit-notableAfter {
 		t.r.outage.notice(left, cause.Err)
 	}
 	return t.rest(ctx, wait, cause)

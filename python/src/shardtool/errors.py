@@ -9,7 +9,9 @@ and made from only a message, so they can cross processes.
 from __future__ import annotations
 
 import re
-from typing import Any, Optional
+from typing import Any, Callable, Optional
+
+from . import hints
 
 _URL = re.compile(r"""([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s"'<>/?#]*)([^\s"'<>?]*)(?:\?([^\s"'<>]*))?""")
 _GENERATION = re.compile(r"@[0-9a-f]{16}$")
@@ -178,20 +180,12 @@ _KINDS = {
 }
 
 
-#: Names of the program's packages in its messages; users of Python do not know them.
-_PACKAGES = re.compile(r"(^|: )(?:(?:reader|writer|objstore|serve): )+")
-
-
-#: A flag of the program at the beginning of a message: the argument has the same name.
-_FLAG = re.compile(r"^--([a-z][a-z-]*)")
-
-
-def from_body(body: "dict[str, Any]", code: int) -> ShardtoolError:
-    """Returns the error that an ERROR frame describes."""
+def from_body(body: "dict[str, Any]", code: int, spell: "Callable[[str, str], Optional[str]]") -> ShardtoolError:
+    """Returns the error that the child describes. ``spell`` spells the options in its hints, as
+    ``hints.reading`` does."""
     kind = _KINDS.get(str(body.get("kind")), ShardtoolError)
-    said = _PACKAGES.sub(r"\1", str(body.get("message", "the child failed and does not say why")))
     err = kind(
-        _FLAG.sub(lambda m: m[1].replace("-", "_"), said),
+        str(body.get("message", "the child failed and does not say why")) + hints.text(body.get("hints", []), spell),
         shard=body.get("shard"),
         block=body.get("block"),
         offset=body.get("offset"),

@@ -134,10 +134,7 @@ func (c *Catalog) open(ctx context.Context, tables string, hashed, anew bool) er
 		err = c.Stated.Check(c.Tables)
 	}
 	opening = nil
-	if err != nil {
-		return fmt.Errorf("reader: %w", err)
-	}
-	return nil
+	return err
 }
 
 // checkName compares the hash of the tables with the one in their name. It does not read their
@@ -166,12 +163,12 @@ func (c *Catalog) readSummary(ctx context.Context, anew bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return c.noDataset(ctx, err)
 	case errors.Is(err, objstore.ErrTooLarge):
-		return fmt.Errorf("reader: %w: %w", format.ErrCorrupt, err)
+		return fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	case err != nil:
-		return fmt.Errorf("reader: %w", err)
+		return err
 	}
 	if c.Stated, err = sections.DecodeSummary(raw); err != nil {
-		return fmt.Errorf("reader: %w", err)
+		return err
 	}
 	c.Raw, c.Name = raw, c.Stated.Tables
 	return nil
@@ -205,19 +202,19 @@ func (c *Catalog) noDataset(ctx context.Context, cause error) error {
 	if why == fs.ErrNotExist.Error() || why == syscall.ENOENT.Error() {
 		why = "there is no " + format.ManifestName
 	}
-	return fmt.Errorf("reader: no data set in %s: %s: %s%w", c.Source.Store, why, hint, plain.Silent(cause))
+	return fmt.Errorf("no data set in %s: %s: %s%w", c.Source.Store, why, hint, plain.Silent(cause))
 }
 
 // noTables explains tables that cannot be opened.
 func (c *Catalog) noTables(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("reader: %w", err)
+		return err
 	case c.Stated == nil:
-		return fmt.Errorf("reader: no generation %s in %s: %s; purge and prune delete earlier ones%w", names.Generation(c.Name), c.Source.Store, c.generations(ctx), plain.Silent(err))
+		return fmt.Errorf("no generation %s in %s: %s; purge and prune delete earlier ones%w", names.Generation(c.Name), c.Source.Store, c.generations(ctx), plain.Silent(err))
 	}
 	// The manifest names the tables, so this is damage and not an absent data set.
-	return fmt.Errorf("reader: %w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)
+	return fmt.Errorf("%w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)
 }
 
 // generations lists the generations in the store.
@@ -245,7 +242,7 @@ func (c *Catalog) inTables(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("reader: %s: %w", c.Name, err)
+	return fmt.Errorf("%s: %w", c.Name, err)
 }
 
 // Close ends what runs in the background and waits for it. A second Close does nothing.

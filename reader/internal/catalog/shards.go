@@ -82,7 +82,7 @@ func (c *Catalog) rowsOf(ctx context.Context, part int, info *Part) ([]format.Ro
 // Find returns the part of a shard, and the shard's place in it.
 func (c *Catalog) Find(ctx context.Context, number int) (part, at int, info *Part, err error) {
 	if number < 0 || uint64(number) >= c.Tables.Shards {
-		return 0, 0, nil, fmt.Errorf("reader: shard %d of %d: %w", number, c.Tables.Shards, fs.ErrNotExist)
+		return 0, 0, nil, fmt.Errorf("shard %d of %d: %w", number, c.Tables.Shards, fs.ErrNotExist)
 	}
 	parts := c.Tables.Parts
 	part = sort.Search(len(parts), func(i int) bool { return parts[i].FirstShard+parts[i].Shards > uint64(number) })
@@ -111,7 +111,7 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 // no rows. If no sample has the number, the error wraps fs.ErrNotExist.
 func (c *Catalog) ShardOf(ctx context.Context, number uint64) (shard int, end uint64, err error) {
 	if number >= c.Tables.Samples {
-		return 0, 0, fmt.Errorf("reader: sample number %d of %d: %w", number, c.Tables.Samples, fs.ErrNotExist)
+		return 0, 0, fmt.Errorf("sample number %d of %d: %w", number, c.Tables.Samples, fs.ErrNotExist)
 	}
 	parts := c.Tables.Parts
 	part := sort.Search(len(parts), func(i int) bool { return parts[i].FirstSample+parts[i].Samples > number })

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrClosed is returned by reads of a source that was closed. It wraps fs.ErrClosed.
-var ErrClosed = fmt.Errorf("reader: the data set is closed: %w", fs.ErrClosed)
+var ErrClosed = fmt.Errorf("the data set is closed: %w", fs.ErrClosed)
 
 // Source reads the objects of one data set. It may be used by several goroutines at once.
 type Source struct {

@@ -48,7 +48,7 @@ func (f *Filler) Fill(ctx context.Context, p *Piece) {
 		i = j
 	}
 	if p.Table.Len() != p.Blocks { // an object that cannot be opened is one result for all
-		err := errors.New("reader: no result")
+		err := errors.New("no result")
 		if len(results) > 0 && results[0].Err != nil {
 			err = results[0].Err
 		}

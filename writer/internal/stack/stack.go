@@ -13,12 +13,13 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/internal/stacked"
 )
 
 // ErrRow reports that a sample cannot be a row, or not one of the rows before it.
-var ErrRow = errors.New("the sample cannot be stacked; the layout of samples stores it")
+var ErrRow = hint.New("the sample cannot be stacked; the layout of samples stores it", hint.Set("layout", "samples", ""), hint.Set("layout", "auto", ""))
 
 // File is a field of a sample: an NPY file, or its beginning.
 type File struct {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
@@ -26,17 +27,17 @@ var _ writer.Splitter = (*lineSource)(nil)
 func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, error) {
 	opt, err := opt.filled()
 	if err != nil {
-		return nil, fmt.Errorf("lines: %w", err)
+		return nil, err
 	}
 	if len(in) == 0 {
-		return nil, fmt.Errorf("lines: %w", writer.Optionf("inputs: there are none"))
+		return nil, writer.Optionf("inputs", "there are none")
 	}
 	files := inputs.Files(in)
 	if err := setStems(files); err != nil {
-		return nil, fmt.Errorf("lines: %w", err)
+		return nil, err
 	}
 	if files, err = inputs.Hive(files, opt.Where); err != nil {
-		return nil, fmt.Errorf("lines: %w", err)
+		return nil, err
 	}
 	s := &lineSource{files: make([]*textFile, len(files)), whole: true}
 	var known indexes
@@ -45,7 +46,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 		f := &textFile{File: files[i]}
 		s.files[i] = f
 		if err := f.survey(ctx, &opt, &known); err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
+			return hint.At(f.Path, err)
 		}
 		return nil
 	})
@@ -59,7 +60,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 		err = s.chooseKinds(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lines: %w", err)
+		return nil, err
 	}
 	return s, s.measure(&opt)
 }
@@ -190,7 +191,7 @@ func (s *lineSource) Seek(ctx context.Context, cursor string) error {
 		valid = to.off <= s.files[to.file].Info.Size
 	}
 	if !valid || to.file == len(s.files) && to.off > 0 {
-		return fmt.Errorf("lines: cursor %q is not a place in these %d files", cursor, len(s.files))
+		return fmt.Errorf("cursor %q is not a place in these %d files", cursor, len(s.files))
 	}
 	s.halt()
 	s.at, s.over = to, false
@@ -226,7 +227,7 @@ func (s *lineSource) Close() error {
 // for the whole.
 func (s *lineSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
-		return fmt.Errorf("lines: there is no part %d of %d: parts count from 0", part, parts)
+		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	s.halt()
 	s.learned = learned{}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/mds"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
@@ -178,10 +179,11 @@ func (p *plan) checkEncodings(files []*textFile) error {
 			what = "is pickled (pkl), and reading it would run whatever code is in it"
 		}
 		instead := "write the samples with shardtool.Writer, as docs/mosaicml.md shows"
+		err := hint.At(f.Path, writer.Optionf("columns", "%s %s: %s", quoted(bad.Name), what, instead))
 		if len(others) > 0 {
-			instead = "take the others with --columns " + strings.Join(others[:min(len(others), 10)], ",") + ", or " + instead
+			err = hint.With(err, hint.Set("columns", strings.Join(others[:min(len(others), 10)], ","), "takes others"))
 		}
-		return fmt.Errorf("%s: %w", f.Path, writer.Optionf("column %s %s: %s", quoted(bad.Name), what, instead))
+		return err
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
@@ -242,10 +244,14 @@ func TestMDSOptions(t *testing.T) {
 	}
 	got = all(t, open(t, Options{Columns: []string{"x"}}, mdsFolder(t, "pkl")))
 	same(t, got, []string{"shard.00000/000000000 | x.txt=0", "shard.00000/000000001 | x.txt=1", "shard.00000/000000002 | x.txt=2"})
-	for want, opt := range map[string]Options{`"y" is pickled`: {}, "--columns x": {Key: "y"}, "no column \"z\"; there are: x, y": {Columns: []string{"z"}}} {
+	for want, opt := range map[string]Options{`"y" is pickled`: {}, "as docs/mosaicml.md shows": {Key: "y"}, "no column \"z\"; there are: x, y": {Columns: []string{"z"}}} {
 		if s, err := New(t.Context(), mdsFolder(t, "pkl"), opt); err == nil || !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v %v", s, err)
 		}
+	}
+	_, err := New(t.Context(), mdsFolder(t, "pkl"), Options{})
+	if got, want := hint.Of(err), []hint.Hint{hint.Set("columns", "x", "takes others")}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -2,10 +2,13 @@ package lines
 
 import (
 	"cmp"
+	"errors"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
@@ -60,22 +63,22 @@ func (o Options) filled() (Options, error) {
 	o.MaxLine, o.chunk = cmp.Or(o.MaxLine, defaultMaxLine), cmp.Or(o.chunk, chunkSize)
 	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	if o.MaxLine < 0 || o.Workers < 0 {
-		return o, writer.Optionf("lines of %d bytes and %d workers: give positive numbers", o.MaxLine, o.Workers)
+		return o, writer.Optionf("workers", "%d, and lines of %d bytes: give positive numbers", o.Workers, o.MaxLine)
 	}
 	if d := o.Delimiter; len(d) > 1 || d != "" && (d[0] >= 0x80 || strings.Contains("\"\r\n", d)) {
-		return o, writer.Optionf("delimiter %q: give one character of ASCII, such as ; or |, that is no quote and no line end", d)
+		return o, &hint.OptionError{Option: "delimiter", Value: strconv.Quote(d), Err: errors.New("give one character of ASCII, such as ; or |, that is no quote and no line end")}
 	}
 	for i, name := range o.Columns {
 		if slices.Contains(o.Columns[:i], name) {
-			return o, writer.Optionf("columns: %q is there twice", name)
+			return o, writer.Optionf("columns", "%q is there twice", name)
 		}
 	}
 	for from, to := range o.Rename {
 		if to == "" {
-			return o, writer.Optionf("rename: column %q gets an empty name", from)
+			return o, writer.Optionf("rename", "column %q gets an empty name", from)
 		}
 		if o.Columns != nil && !slices.Contains(o.Columns, from) || o.Columns == nil && from == o.Key && from != "" {
-			return o, writer.Optionf("rename: column %q becomes no field", from)
+			return o, writer.Optionf("rename", "column %q becomes no field", from)
 		}
 	}
 	return o, nil
@@ -116,7 +119,7 @@ func setStems(files []inputs.File) error {
 	for _, in := range files {
 		_, _, suffix, ok := kindOfInput(&in)
 		if !ok {
-			return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .json, .csv, .tsv, .tfrecord or .mds, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
+			return writer.Optionf("inputs", "%s: give files that end in .jsonl, .ndjson, .json, .csv, .tsv, .tfrecord or .mds, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
 		}
 		if _, _, own, ok := kindOf(in.Path); in.As != "" && ok {
 			suffix = own
@@ -131,7 +134,7 @@ func setStems(files []inputs.File) error {
 		err = inputs.SetStems(files)
 	}
 	if err != nil {
-		return writer.Optionf("inputs: %w", err)
+		return writer.Optionf("inputs", "%w", err)
 	}
 	return nil
 }

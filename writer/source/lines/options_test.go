@@ -92,7 +92,7 @@ func TestOptions(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for want, opt := range map[string]Options{
-		"lines: option columns: there is no column \"b\"; there are: a":    {Columns: []string{"b"}},
+		"option columns: there is no column \"b\"; there are: a":           {Columns: []string{"b"}},
 		"columns: \"a\" is there twice":                                    {Columns: []string{"a", "a"}},
 		"rename: there is no column \"b\"":                                 {Rename: map[string]string{"b": "c"}},
 		"rename: column \"a\" gets an empty name":                          {Rename: map[string]string{"a": ""}},

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/writer"
@@ -144,7 +145,7 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 		if col.row != p.row {
 			what = fmt.Sprintf("missing: choose another one of %s, or", p.names())
 		}
-		return fmt.Errorf("the key, column %s, is %s leave such rows out by the condition '%s is not null'", name, what, col.name)
+		return hint.With(fmt.Errorf("the key, column %s, is %s leave such rows out by the condition '%s is not null'", name, what, col.name), hint.Option("where"))
 	default:
 		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
 	}

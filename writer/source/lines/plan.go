@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -26,23 +27,23 @@ type plan struct {
 func newPlan(files []*textFile, opt *Options) (*plan, error) {
 	p := &plan{opt: *opt}
 	columns, json := columnsOf(files)
-	find := func(option, name string) error {
+	find := func(option, value, name string) error {
 		if json || slices.Contains(columns, name) {
 			return nil
 		}
-		return writer.Optionf("%s: there is no column %q; there are: %s", option, name, strings.Join(columns, ", "))
+		return &hint.OptionError{Option: option, Value: value, Err: fmt.Errorf("there is no column %q; there are: %s", name, strings.Join(columns, ", "))}
 	}
 	if opt.Columns != nil {
 		p.take = map[string]bool{}
 	}
 	for _, name := range opt.Columns {
-		if err := find("columns", name); err != nil {
+		if err := find("columns", "", name); err != nil {
 			return nil, err
 		}
 		p.take[name] = true
 	}
 	for _, from := range slices.Sorted(maps.Keys(opt.Rename)) {
-		if err := find("rename", from); err != nil {
+		if err := find("rename", "", from); err != nil {
 			return nil, err
 		}
 	}
@@ -54,22 +55,22 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 	for _, name := range slices.Sorted(maps.Keys(opt.Attrs)) {
 		from := opt.Attrs[name]
 		if name == "" {
-			return nil, writer.Optionf("attr: column %s is given for an attribute without a name", from)
+			return nil, writer.Optionf("attr", "column %s is given for an attribute without a name", from)
 		}
-		if err := find("attr "+name, from); err != nil {
+		if err := find("attr", name, from); err != nil {
 			return nil, err
 		}
 		p.attrs = append(p.attrs, attr{format.Attribute{Name: name}, from})
 	}
 	var err error
 	if p.where, err = where.ParseAll(opt.Where); err != nil {
-		return nil, writer.Optionf("%w", err)
+		return nil, err
 	}
 	if p.where != nil {
 		for i := range p.where.Conditions {
 			c := newCondition(&p.where.Conditions[i])
 			if !json && !slices.Contains(columns, c.Column) {
-				return nil, writer.Optionf("%w", c.Errorf("there is no column %q; there are: %s", c.Column, strings.Join(columns, ", ")))
+				return nil, c.Errorf("there is no column %q; there are: %s", c.Column, strings.Join(columns, ", "))
 			}
 			p.filters = append(p.filters, c)
 		}
@@ -88,7 +89,7 @@ func (p *plan) checkConstants(files []*textFile) error {
 	for _, f := range files {
 		for i := range f.Constants {
 			if c := &f.Constants[i]; c.Folder != "" && slices.Contains(f.header, c.Name) && p.column(c.Name).wanted {
-				return fmt.Errorf("%s: %w", f.Path, c.Twice())
+				return hint.At(f.Path, c.Twice())
 			}
 		}
 	}
@@ -122,7 +123,7 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 func (p *plan) checkKey(files []*textFile) error {
 	for _, f := range files {
 		if f.header != nil && !slices.Contains(f.header, p.opt.Key) {
-			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
+			return hint.At(f.Path, writer.Optionf("key", "the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
 		}
 	}
 	return nil
@@ -137,15 +138,15 @@ func (p *plan) checkNames(columns []string) error {
 			continue
 		}
 		if c.base == "" {
-			return writer.Optionf("columns: column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
+			return writer.Optionf("columns", "column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
 		}
 		for _, ext := range []extension{extText, extClass} {
 			full, err := c.fieldName(ext)
 			if err != nil {
-				return writer.Optionf("columns: %w", err)
+				return writer.Optionf("columns", "%w", err)
 			}
 			if other, ok := taken[full]; ok && other != name {
-				return writer.Optionf("columns: %q and %q would both become the field %s: rename one of them", other, name, full)
+				return writer.Optionf("columns", "%q and %q would both become the field %s: rename one of them", other, name, full)
 			}
 			taken[full] = name
 		}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
@@ -66,7 +67,7 @@ func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (er
 		return err
 	}
 	if at := strings.IndexAny(f.header[0], ";\t|,"); at >= 0 && len(f.header) == 1 && opt.Delimiter == "" {
-		return fmt.Errorf("line %d, the header: %w", h.line, writer.Optionf("delimiter: it names one column, %s, and cells are divided by %q; if by %q, say so, or say the first",
+		return hint.At(fmt.Sprintf("line %d, the header", h.line), writer.Optionf("delimiter", "it names one column, %s, and cells are divided by %q; if by %q, say so, or say the first",
 			quoted(f.header[0]), f.comma, f.header[0][at]))
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/internal/where"
 )
@@ -107,7 +108,7 @@ func (a *attr) value(v value) (out format.AttrValue, err error) {
 			text = append(bytes.Clone(text[:40]), "…"...)
 		}
 		want := map[format.AttrKind]string{format.AttrInteger: "an integer", format.AttrNumber: "a number", format.AttrLabel: "a string or number"}[a.Kind]
-		err = fmt.Errorf("attribute %s, column %s: %s is not %s, as in the first rows: leave such rows out by a condition", a.Name, a.column, text, want)
+		err = hint.With(fmt.Errorf("attribute %s, column %s: %s is not %s, as in the first rows: leave such rows out by a condition", a.Name, a.column, text, want), hint.Option("where"))
 	}
 	return out, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -374,7 +375,7 @@ func (g *group) load() error {
 
 func (g *group) key(c *column) (string, error) {
 	if c.null {
-		return "", fmt.Errorf("the key, column %s, is null: leave such rows out by the condition '%s is not null'", c.name, c.name)
+		return "", hint.With(fmt.Errorf("the key, column %s, is null: leave such rows out by the condition '%s is not null'", c.name, c.name), hint.Option("where"))
 	}
 	key := string(c.node.leaf.appendText(nil, c.v))
 	return key, fields.CheckKey(c.name, c.name, key)

@@ -4,11 +4,13 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
 // ErrPageMemory means that a page decodes to more bytes than Options.PageMemory.
-var ErrPageMemory = fmt.Errorf("%w for the memory of a page", format.ErrTooLarge)
+var ErrPageMemory = hint.With(fmt.Errorf("%w for the memory of a page: write the file again with smaller pages, or allow more", format.ErrTooLarge),
+	hint.Option("memory"))
 
 // Options selects the rows and columns that become samples. The zero value takes all columns of all
 // rows.

@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/file"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -65,15 +66,15 @@ type place struct {
 // file lacks is null. The caller must close the source, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	if len(in) == 0 {
-		return nil, writer.Optionf("inputs: there are none")
+		return nil, writer.Optionf("inputs", "there are none")
 	}
 	files := inputs.Files(in)
 	if err := inputs.SetStems(files, append([]string{".parquet", ".parq", ".pq"}, arrowEndings...)...); err != nil {
-		return nil, writer.Optionf("inputs: %w", err)
+		return nil, writer.Optionf("inputs", "%w", err)
 	}
 	files, err := inputs.Hive(files, opt.Where)
 	if err != nil {
-		return nil, fmt.Errorf("parquet: %w", err)
+		return nil, err
 	}
 	p := &rowSource{files: make([]*parquetFile, len(files)), pageMemory: cmp.Or(opt.PageMemory, defaultPageMemory)}
 	const together = 8 // requests in flight, and footers in memory
@@ -81,7 +82,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 		f := &parquetFile{File: files[i]}
 		p.files[i] = f
 		if err := f.survey(ctx); err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
+			return hint.At(f.Path, err)
 		}
 		return nil
 	})
@@ -90,7 +91,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	}
 	p.share()
 	if p.plan, err = newPlan(p.files, &opt); err != nil {
-		return nil, fmt.Errorf("parquet: %w", err)
+		return nil, err
 	}
 	if err := p.measure(ctx, &opt); err != nil {
 		return nil, err
@@ -282,7 +283,7 @@ func (p *rowSource) Seek(ctx context.Context, cursor string) error {
 		valid = to.group <= len(rows) && (to.group < len(rows) && to.row <= rows[to.group] || to.row == 0)
 	}
 	if !valid || to.file == len(p.files) && (to.group > 0 || to.row > 0) {
-		return fmt.Errorf("parquet: cursor %q is not a place in these %d files", cursor, len(p.files))
+		return fmt.Errorf("cursor %q is not a place in these %d files", cursor, len(p.files))
 	}
 	p.closeGroup()
 	p.at = to
@@ -337,7 +338,7 @@ func (p *rowSource) units() []unit {
 // over all files. A part may be empty. The fingerprint does not change.
 func (p *rowSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
-		return fmt.Errorf("parquet: there is no part %d of %d: parts count from 0", part, parts)
+		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	p.closeGroup()
 	p.begin, p.end = place{}, place{file: len(p.files)}

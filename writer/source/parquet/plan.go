@@ -10,6 +10,7 @@ import (
 	pq "github.com/apache/arrow/go/v17/parquet"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer"
@@ -92,17 +93,17 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 		return nil, err
 	}
 	p.addConstants(files, byName)
-	find := func(option, name string) (*column, error) {
+	find := func(option, value, name string) (*column, error) {
 		if c := byName[name]; c != nil {
 			return c, nil
 		}
-		return nil, writer.Optionf("%s: there is no column %q; there are: %s", option, name, p.list())
+		return nil, &hint.OptionError{Option: option, Value: value, Err: fmt.Errorf("there is no column %q; there are: %s", name, p.list())}
 	}
 	if err := p.chooseFields(opt, find); err != nil {
 		return nil, err
 	}
 	if opt.Key != "" {
-		if p.key, err = find("key", opt.Key); err != nil {
+		if p.key, err = find("key", "", opt.Key); err != nil {
 			return nil, err
 		}
 		if err := p.checkKey(files); err != nil {
@@ -126,7 +127,7 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 // chooseRows binds the conditions of where to columns.
 func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
 	if p.where, err = where.ParseAll(opt.Where); err != nil {
-		return writer.Optionf("%w", err)
+		return err
 	}
 	if p.where == nil {
 		return nil
@@ -135,7 +136,7 @@ func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
 		f := &filter{Condition: p.where.Conditions[i]}
 		c := byName[f.Column]
 		if c == nil {
-			return writer.Optionf("%w", f.Errorf("there is no column %q; there are: %s", f.Column, p.list()))
+			return f.Errorf("there is no column %q; there are: %s", f.Column, p.list())
 		}
 		if err := f.bind(c); err != nil {
 			return err
@@ -206,7 +207,7 @@ func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
 		}
 		for _, f := range files {
 			if own := &f.Constants[i]; own.Folder != "" && (f.column(k.Name) != nil || c.clash == nil) {
-				c.clash = fmt.Errorf("%s: %w", f.Path, own.Twice())
+				c.clash = hint.At(f.Path, own.Twice())
 			}
 		}
 	}
@@ -235,25 +236,25 @@ func (p *plan) list() string {
 }
 
 // chooseFields selects the columns that become fields, and their names.
-func (p *plan) chooseFields(opt *Options, find func(option, name string) (*column, error)) error {
+func (p *plan) chooseFields(opt *Options, find func(option, value, name string) (*column, error)) error {
 	for i, name := range opt.Columns {
-		c, err := find("columns", name)
+		c, err := find("columns", "", name)
 		if err != nil {
 			return err
 		}
 		if slices.Contains(opt.Columns[:i], name) {
-			return writer.Optionf("columns: %q is there twice", name)
+			return writer.Optionf("columns", "%q is there twice", name)
 		}
 		c.field = true
 	}
 	renamed := map[string]bool{}
 	for from, to := range opt.Rename {
-		c, err := find("rename", from)
+		c, err := find("rename", "", from)
 		if err != nil {
 			return err
 		}
 		if to == "" {
-			return writer.Optionf("rename: column %q gets an empty name", from)
+			return writer.Optionf("rename", "column %q gets an empty name", from)
 		}
 		c.base = to
 		renamed[from] = true
@@ -265,7 +266,7 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 			c.base = c.name
 		}
 		if renamed[c.name] && !c.field {
-			return writer.Optionf("rename: column %q becomes no field", c.name)
+			return writer.Optionf("rename", "column %q becomes no field", c.name)
 		}
 		if c.setForm(); c.form == formText && opt.Arrays && c.labels == nil {
 			if dtype, _ := c.first.leaf.scalar.dtype(); dtype != "" {
@@ -276,7 +277,7 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 			continue
 		}
 		if c.base == "" {
-			return writer.Optionf("columns: column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
+			return writer.Optionf("columns", "column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
 		}
 		c.wanted = true
 		c.usual = c.fieldName(c.extensions()[0])
@@ -303,10 +304,10 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 // take gives the column a field of that name.
 func (c *column) take(taken map[string]string, name string) error {
 	if err := format.CheckField(name); err != nil || name == "" {
-		return writer.Optionf("columns: column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
+		return writer.Optionf("columns", "column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
 	}
 	if other, ok := taken[name]; ok && other != c.name {
-		return writer.Optionf("columns: %q and %q would both become the field %s: rename one of them", other, c.name, name)
+		return writer.Optionf("columns", "%q and %q would both become the field %s: rename one of them", other, c.name, name)
 	}
 	taken[name] = c.name
 	return nil
@@ -445,23 +446,23 @@ func (p *plan) checkKey(files []*parquetFile) error {
 	for _, f := range files {
 		n := f.column(p.key.name)
 		if n == nil {
-			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: the file has no column %q; it has: %s", p.key.name, describe(f.columns)))
+			return hint.At(f.Path, writer.Optionf("key", "the file has no column %q; it has: %s", p.key.name, describe(f.columns)))
 		}
 		if s := n.leaf.scalar; n.shape != shapeScalar || s.class != classText && s.family() != "integer" {
-			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: column %s is of type %v: a key is a string or an integer", p.key.name, n))
+			return hint.At(f.Path, writer.Optionf("key", "column %s is of type %v: a key is a string or an integer", p.key.name, n))
 		}
 	}
 	return nil
 }
 
-func (p *plan) chooseAttrs(opt *Options, find func(option, name string) (*column, error)) error {
+func (p *plan) chooseAttrs(opt *Options, find func(option, value, name string) (*column, error)) error {
 	for name, from := range opt.Attrs {
-		c, err := find(fmt.Sprintf("attr %s", name), from)
+		c, err := find("attr", name, from)
 		if err != nil {
 			return err
 		}
 		if name == "" {
-			return writer.Optionf("attr: column %s is given for an attribute without a name", from)
+			return writer.Optionf("attr", "column %s is given for an attribute without a name", from)
 		}
 		a := attr{Attribute: format.Attribute{Name: name}, col: c}
 		if c.first == nil {
@@ -476,7 +477,7 @@ func (p *plan) chooseAttrs(opt *Options, find func(option, name string) (*column
 		case c.first.shape == shapeScalar && s.family() == "float":
 			a.Kind = format.AttrNumber
 		default:
-			return writer.Optionf("attr %s: column %s is of type %v: an attribute is an integer, a float, a truth value or a string", name, from, c.first)
+			return &hint.OptionError{Option: "attr", Value: name, Err: fmt.Errorf("column %s is of type %v: an attribute is an integer, a float, a truth value or a string", from, c.first)}
 		}
 		c.wanted = true
 		p.attrs = append(p.attrs, a)

@@ -12,7 +12,6 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"github.com/shardtool/shardtool/internal/where"
-	"github.com/shardtool/shardtool/writer"
 )
 
 // filter is one condition on a row.
@@ -38,7 +37,7 @@ func (f *filter) bind(c *column) error {
 		return nil
 	}
 	bad := func(want string) error {
-		return writer.Optionf("%w", f.WordErrorf("column %s is of type %v: %s", c.name, c.first, want))
+		return f.WordErrorf("column %s is of type %v: %s", c.name, c.first, want)
 	}
 	if c.first.shape != shapeScalar {
 		return bad("only `is null` and `is not null` go with it")

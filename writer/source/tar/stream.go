@@ -41,7 +41,7 @@ const chunkSize = 256 << 10
 func newStream(ctx context.Context, a *archive) (*stream, error) {
 	obj, err := a.Reopen(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("source: %s: %w", a.Path, err)
+		return nil, fmt.Errorf("%s: %w", a.Path, err)
 	}
 	s := &stream{archive: a, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain && !a.Once()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -64,14 +64,14 @@ func (s *stream) close() {
 // damaged returns the error of a whole archive.
 func (s *stream) damaged(offset int64, err error) error {
 	if s.in != nil && s.in.failed != nil { // an error of the store or the decompressor, which is already complete
-		return fmt.Errorf("source: %s at %d: %w", s.archive.Path, offset, s.in.failed)
+		return fmt.Errorf("%s at %d: %w", s.archive.Path, offset, s.in.failed)
 	}
 	if !errors.Is(err, format.ErrCorrupt) && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
 		err = fmt.Errorf("%w: the archive is cut off%w", format.ErrCorrupt, plain.Silent(io.ErrUnexpectedEOF))
 	} else if !errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}
-	return fmt.Errorf("source: %s at %d: %w; download or create it again", s.archive.Path, offset, err)
+	return fmt.Errorf("%s at %d: %w; download or create it again", s.archive.Path, offset, err)
 }
 
 // next reads a member, including up to most bytes of data unless it can be read later.
@@ -91,7 +91,7 @@ func (s *stream) next(most int64) (m member, err error) {
 		switch flag {
 		case tar.TypeXGlobalHeader:
 			if h.global {
-				return m, fmt.Errorf("source: %s at %d: %w: a global header sets the name or the size of all members, which programs read differently: write the archive again",
+				return m, fmt.Errorf("%s at %d: %w: a global header sets the name or the size of all members, which programs read differently: write the archive again",
 					s.archive.Path, before, format.ErrVersion)
 			}
 			continue

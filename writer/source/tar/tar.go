@@ -100,17 +100,17 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	opt.MemberMemory = cmp.Or(opt.MemberMemory, defaultMemberMemory)
 	opt.Log = cmp.Or(opt.Log, slog.New(slog.DiscardHandler))
 	if opt.MemberMemory < 0 {
-		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
+		return nil, fmt.Errorf("memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
 	}
 	t := &tarSource{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(in)), to: len(in)}
 	known := map[string]bool{}
 	for i, f := range inputs.Files(in) {
 		coding, ok := codingOf(cmp.Or(f.As, f.Name))
 		if !ok {
-			return nil, fmt.Errorf("source: %s: give archives that end in .tar, optionally followed by .gz, .zst, .bz2, .xz or .lz4, or in .tgz", f.Path)
+			return nil, fmt.Errorf("%s: give archives that end in .tar, optionally followed by .gz, .zst, .bz2, .xz or .lz4, or in .tgz", f.Path)
 		}
 		if known[f.Path] {
-			return nil, fmt.Errorf("source: %s is given twice: its samples would be read twice", f.Path)
+			return nil, fmt.Errorf("%s is given twice: its samples would be read twice", f.Path)
 		}
 		known[f.Path] = true
 		t.archives[i] = archive{f, coding}
@@ -132,7 +132,7 @@ func (t *tarSource) measure(ctx context.Context) error {
 	return inputs.Survey(ctx, len(t.archives), together, func(ctx context.Context, i int) (err error) {
 		a := &t.archives[i]
 		if a.Info, err = a.Store.Stat(ctx, a.Name); err != nil {
-			return fmt.Errorf("source: %s: %w", a.Path, err)
+			return fmt.Errorf("%s: %w", a.Path, err)
 		}
 		return nil
 	})
@@ -276,7 +276,7 @@ func (t *tarSource) Seek(ctx context.Context, cursor string) error {
 	at, err := strconv.Atoi(left)
 	given, err2 := strconv.Atoi(right)
 	if !ok || err != nil || err2 != nil || at < t.from || at > t.to || given < 0 || (at == t.to && given > 0) {
-		return fmt.Errorf("source: cursor %q is not one of archives %d to %d", cursor, t.from, t.to)
+		return fmt.Errorf("cursor %q is not one of archives %d to %d", cursor, t.from, t.to)
 	}
 	t.leave()
 	t.at, t.given, t.err = at, 0, nil
@@ -290,7 +290,7 @@ func (t *tarSource) Seek(ctx context.Context, cursor string) error {
 			return err
 		}
 		if len(group) == 0 {
-			return fmt.Errorf("source: cursor %q: %s has %d samples only: the archive has changed", cursor, t.archives[at].Path, t.given)
+			return fmt.Errorf("cursor %q: %s has %d samples only: the archive has changed", cursor, t.archives[at].Path, t.given)
 		}
 		t.given++
 		for i := range group { // not of the member after them, which has been read
@@ -313,7 +313,7 @@ func (t *tarSource) Meta() format.Metadata { return kinds.OfFiles().Meta() }
 // bytes counted over all archives. A part may be empty.
 func (t *tarSource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
-		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
+		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	t.leave()
 	t.from, t.to = inputs.Run(len(t.archives), func(i int) int64 { return t.archives[i].Info.Size }, part, parts)

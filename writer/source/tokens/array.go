@@ -115,7 +115,7 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 	count := int64(-1)
 	if has, n := llmHeader(first); has != 0 {
 		if t != 0 && t != has {
-			return nil, writer.Optionf("raw: %s has a header that says %v, not %v", a.Path, has, t)
+			return nil, writer.Optionf("raw", "%s has a header that says %v, not %v", a.Path, has, t)
 		}
 		t, count, a.data = has, n, llmHeaderLen
 	}
@@ -123,10 +123,10 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 	case t == 0:
 		if stem, is := strings.CutSuffix(a.Name, ".bin"); is {
 			if _, err := a.Store.Stat(ctx, stem+".idx"); err == nil {
-				return nil, writer.Optionf("raw: %s has an index beside it: pack %s.idx, which reads both", a.Path, strings.TrimSuffix(a.Path, ".bin"))
+				return nil, writer.Optionf("raw", "%s has an index beside it: pack %s.idx, which reads both", a.Path, strings.TrimSuffix(a.Path, ".bin"))
 			}
 		}
-		return nil, writer.Optionf("raw: %s does not end in .npy: say what type its ids are", a.Path)
+		return nil, writer.Optionf("raw", "%s does not end in .npy: say what type its ids are", a.Path)
 	case strings.HasPrefix(string(first), npy.Magic):
 		return nil, fmt.Errorf("it is a .npy file: let its name end in .npy")
 	}
@@ -173,7 +173,7 @@ func (a *array) cut(shape []int64, opt *Options) error {
 			return fmt.Errorf("its %d rows are empty: there is nothing to store of an array of shape %s", first, shapeText(shape))
 		}
 		if first > 0 && opt.Length > 0 && size != opt.Length {
-			return writer.Optionf("length: %s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",
+			return writer.Optionf("length", "%s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",
 				a.Path, size, opt.Length)
 		}
 		a.rows, a.samples, a.length = first, first, size
@@ -264,7 +264,7 @@ func (a *array) cutIndex(opt *Options) error {
 	x := a.index
 	switch {
 	case opt.Length > 0 && !x.follows:
-		return writer.Optionf("length: the documents of %s do not follow each other in its .bin file: join them, as with a separator", x.Path)
+		return writer.Optionf("length", "the documents of %s do not follow each other in its .bin file: join them, as with a separator", x.Path)
 	case opt.Length > 0:
 		return a.cut([]int64{x.tokens}, opt)
 	case x.follows && x.equal > 0:

@@ -68,14 +68,14 @@ var _ writer.Splitter = (*arraySource)(nil)
 func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, error) {
 	opt, err := opt.filled()
 	if err != nil {
-		return nil, fmt.Errorf("tokens: %w", err)
+		return nil, err
 	}
 	if len(in) == 0 {
-		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: there are none"))
+		return nil, writer.Optionf("inputs", "there are none")
 	}
 	files := inputs.Files(in)
 	if err := inputs.SetStems(files, ".npy", ".npz", ".bin", ".idx"); err != nil {
-		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: %w", err))
+		return nil, writer.Optionf("inputs", "%w", err)
 	}
 	a := &arraySource{opt: opt, arrays: make([]*array, len(files)), field: Field}
 	for i := range files {
@@ -85,7 +85,7 @@ func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, er
 		return nil, err
 	}
 	if err := a.agree(); err != nil {
-		return nil, fmt.Errorf("tokens: %w", err)
+		return nil, err
 	}
 	if err := a.measure(); err != nil {
 		return nil, err
@@ -118,13 +118,13 @@ func (a *arraySource) agree() error {
 		first := a.arrays[0]
 		for _, f := range a.arrays {
 			if f.DType != first.DType {
-				return writer.Optionf("dtype: %s has %v and %s has %v: say which type samples are to have", first.Path, first.DType, f.Path, f.DType)
+				return writer.Optionf("dtype", "%s has %v and %s has %v: say which type samples are to have", first.Path, first.DType, f.Path, f.DType)
 			}
 		}
 		a.opt.DType = first.DType
 	}
 	if a.opt.Remainder == Pad && !a.opt.DType.fits(a.opt.PadID) {
-		return writer.Optionf("pad: id %d does not fit into %v", a.opt.PadID, a.opt.DType)
+		return writer.Optionf("pad", "id %d does not fit into %v", a.opt.PadID, a.opt.DType)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (a *arraySource) measure() error {
 			}
 		}
 		if a.before[i+1] = a.before[i] + f.samples; a.before[i+1] < 0 {
-			return errors.New("tokens: more than 2^63 samples")
+			return errors.New("more than 2^63 samples")
 		}
 	}
 	h.Sum(a.sum[:0])
@@ -245,7 +245,7 @@ func (a *arraySource) Cursor() string { return strconv.FormatInt(a.at, 10) }
 func (a *arraySource) Seek(ctx context.Context, cursor string) error {
 	var to int64
 	if n, err := fmt.Sscanf(cursor, "%d", &to); err != nil || n != 1 || fmt.Sprint(to) != cursor || to < a.begin || to > a.end {
-		return fmt.Errorf("tokens: cursor %q is not one of the samples %d to %d", cursor, a.begin, a.end)
+		return fmt.Errorf("cursor %q is not one of the samples %d to %d", cursor, a.begin, a.end)
 	}
 	a.goTo(to)
 	return ctx.Err()
@@ -261,7 +261,7 @@ func (a *arraySource) goTo(at int64) {
 // parts ÷ n⌋.
 func (a *arraySource) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
-		return fmt.Errorf("tokens: there is no part %d of %d: parts count from 0", part, parts)
+		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	n := a.before[len(a.arrays)]
 	first := func(part int) int64 { // the least i of the part: ⌈part × n ÷ parts⌉

@@ -60,7 +60,7 @@ var _ writer.Splitter = (*joinSource)(nil)
 func NewJoin(src writer.Source, opt JoinOptions) (writer.Splitter, error) {
 	opt, err := opt.filled()
 	if err != nil {
-		return nil, fmt.Errorf("tokens: %w", err)
+		return nil, err
 	}
 	separator, err := json.Marshal(opt.Separator)
 	if err != nil {
@@ -225,7 +225,7 @@ func (j *joinSource) Seek(ctx context.Context, cursor string) error {
 	number, inner, ok := strings.Cut(cursor, ":")
 	token, err := strconv.ParseInt(number, 10, 64)
 	if !ok || err != nil || token < 0 {
-		return fmt.Errorf("tokens: cursor %q is not a place in documents", cursor)
+		return fmt.Errorf("cursor %q is not a place in documents", cursor)
 	}
 	j.closeDocument()
 	j.restart()
@@ -241,11 +241,11 @@ func (j *joinSource) Seek(ctx context.Context, cursor string) error {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return fmt.Errorf("tokens: cursor %q: its document can no longer be read: %w", cursor, err)
+		return fmt.Errorf("cursor %q: its document can no longer be read: %w", cursor, err)
 	}
 	if j.doc == nil || token >= j.doc.tokens {
 		j.closeDocument()
-		return fmt.Errorf("tokens: cursor %q: its document has too few tokens: it has changed", cursor)
+		return fmt.Errorf("cursor %q: its document has too few tokens: it has changed", cursor)
 	}
 	return j.skip(token)
 }
@@ -255,7 +255,7 @@ func (j *joinSource) skip(n int64) error {
 	d := j.doc
 	done, err := readOver(d.reader, min(n, d.tokens-int64(len(j.opt.Separator))))
 	if err != nil {
-		return fmt.Errorf("tokens: document %q, at token %d: %w", d.key, done, err)
+		return fmt.Errorf("document %q, at token %d: %w", d.key, done, err)
 	}
 	d.at = n
 	return nil
@@ -266,7 +266,7 @@ func (j *joinSource) skip(n int64) error {
 func (j *joinSource) Split(part, parts int) error {
 	s, ok := j.ahead.src.(writer.Splitter)
 	if !ok {
-		return errors.New("tokens: the source of documents cannot be divided into parts")
+		return errors.New("the source of documents cannot be divided into parts")
 	}
 	j.closeDocument()
 	j.restart()

@@ -160,7 +160,7 @@ func (z *archive) choose(o *Options) error {
 	first, a, sum := z.members[0], z.of, int64(0)
 	for _, m := range z.members {
 		if m.count != first.count {
-			return writer.Optionf("columns: %s: the array %s has %d rows and %s has %d: choose those of one length by their names", a.Path, first.field, first.count, m.field, m.count)
+			return writer.Optionf("columns", "%s: the array %s has %d rows and %s has %d: choose those of one length by their names", a.Path, first.field, first.count, m.field, m.count)
 		}
 		if sum += m.size; sum > maxRow {
 			return fmt.Errorf("%s: %w: a row of its arrays has more than %d bytes", a.Path, format.ErrTooLarge, int64(maxRow))

@@ -2,19 +2,19 @@ package tokens
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer"
 )
 
 // ErrRange is wrapped by the error of a token id that the type of the samples cannot hold.
-var ErrRange = errors.New("token id out of range")
+var ErrRange = hint.New("token id out of range", hint.Hint{Option: "dtype", Does: "sets the type"})
 
 // ErrField is wrapped by the error of a document that holds several fields of tokens, when
 // JoinOptions.From names none.
-var ErrField = errors.New("choose the field of tokens")
+var ErrField = hint.New("choose the field of tokens", hint.Hint{Option: "from", Does: "names it"})
 
 // Remainder selects what happens to the last tokens if they are too few for a sample.
 type Remainder uint8
@@ -83,21 +83,21 @@ func (o Options) filled() (Options, error) {
 	var err error
 	switch {
 	case o.Rows && (o.Length != 0 || o.DType != 0 || o.Remainder != Keep || o.Raw != 0):
-		err = writer.Optionf("rows: a length, a remainder or a type is for token ids")
+		err = writer.Optionf("rows", "a length, a remainder or a type is for token ids")
 	case !o.Rows && (o.Columns != nil || o.Rename != nil):
-		err = writer.Optionf("columns: they go with rows")
+		err = writer.Optionf("columns", "they go with rows")
 	case o.Columns != nil && len(o.Columns) == 0:
-		err = writer.Optionf("columns: none is named: name some, or leave the option out to take all")
+		err = writer.Optionf("columns", "none is named: name some, or leave the option out to take all")
 	case o.Length < 0 || o.Length > maxLength:
-		err = writer.Optionf("length: %d tokens: give 1 to %d", o.Length, int64(maxLength))
+		err = writer.Optionf("length", "%d tokens: give 1 to %d", o.Length, int64(maxLength))
 	case o.Remainder > Drop || !o.DType.valid() || !o.Raw.valid():
-		err = writer.Optionf("remainder %d or type %d, %d is none of this package's constants", o.Remainder, o.DType, o.Raw)
+		err = writer.Optionf("remainder", "%d, or the type %d or %d, is none of this package's constants", o.Remainder, o.DType, o.Raw)
 	case o.Mixed && (o.DType != 0 || o.Remainder == Pad):
-		err = writer.Optionf("mixed: a type, or an id to pad with, requires samples of one type")
+		err = writer.Optionf("mixed", "a type, or an id to pad with, requires samples of one type")
 	case o.Remainder != Keep && o.Length == 0:
-		err = writer.Optionf("remainder: %v makes sense only with a length", o.Remainder)
+		err = writer.Optionf("remainder", "%v makes sense only with a length", o.Remainder)
 	case o.Remainder == Pad && o.DType != 0 && !o.DType.fits(o.PadID):
-		err = writer.Optionf("pad: id %d does not fit into %v", o.PadID, o.DType)
+		err = writer.Optionf("pad", "id %d does not fit into %v", o.PadID, o.DType)
 	}
 	return o, err
 }
@@ -130,17 +130,17 @@ func (o JoinOptions) filled() (JoinOptions, error) {
 	o.DType = cmp.Or(o.DType, Int32)
 	switch {
 	case o.Length < 1 || o.Length > MaxJoinLength:
-		return o, writer.Optionf("length: %d tokens: give 1 to %d", o.Length, MaxJoinLength)
+		return o, writer.Optionf("length", "%d tokens: give 1 to %d", o.Length, MaxJoinLength)
 	case len(o.Separator) > 1<<10:
-		return o, writer.Optionf("separator: %d ids: give at most %d", len(o.Separator), 1<<10)
+		return o, writer.Optionf("separator", "%d ids: give at most %d", len(o.Separator), 1<<10)
 	case o.Remainder > Drop || !o.DType.valid():
-		return o, writer.Optionf("remainder %d or type %d is none of this package's constants", o.Remainder, o.DType)
+		return o, writer.Optionf("remainder", "%d, or the type %d, is none of this package's constants", o.Remainder, o.DType)
 	case o.Remainder == Pad && !o.DType.fits(o.PadID):
-		return o, writer.Optionf("pad: id %d does not fit into %v", o.PadID, o.DType)
+		return o, writer.Optionf("pad", "id %d does not fit into %v", o.PadID, o.DType)
 	}
 	for _, id := range o.Separator {
 		if !o.DType.fits(id) {
-			return o, writer.Optionf("separator: id %d does not fit into %v", id, o.DType)
+			return o, writer.Optionf("separator", "id %d does not fit into %v", id, o.DType)
 		}
 	}
 	return o, nil

@@ -117,23 +117,23 @@ func (a *arraySource) agreeRows() error {
 	first := a.arrays[0]
 	for _, f := range a.arrays {
 		if f.npz == nil != (first.npz == nil) {
-			return writer.Optionf("inputs: %s holds one array and %s is a .npz file: pack one, then the other", f.Path, first.Path)
+			return writer.Optionf("inputs", "%s holds one array and %s is a .npz file: pack one, then the other", f.Path, first.Path)
 		}
 		if got, want := f.describe(name), first.describe(name); got != want {
-			return writer.Optionf("inputs: the rows of %s are %s, those of %s are %s: save them with the same types and shapes", f.Path, got, first.Path, want)
+			return writer.Optionf("inputs", "the rows of %s are %s, those of %s are %s: save them with the same types and shapes", f.Path, got, first.Path, want)
 		}
 	}
 	has, renamed := a.fields(), slices.Sorted(maps.Keys(o.Rename))
 	for _, list := range [][]string{o.Columns, renamed} {
 		for _, c := range list {
 			if !slices.ContainsFunc(has, func(field string) bool { return isField(c, field) }) {
-				return writer.Optionf("columns: there is no %q; there are: %s", c, strings.Join(has, ", "))
+				return writer.Optionf("columns", "there is no %q; there are: %s", c, strings.Join(has, ", "))
 			}
 		}
 	}
 	for i, from := range renamed { // a.npy comes after a
 		if from += ".npy"; slices.Contains(renamed[i+1:], from) {
-			return writer.Optionf("rename: %q and %q are one field: give it one name", renamed[i], from)
+			return writer.Optionf("rename", "%q and %q are one field: give it one name", renamed[i], from)
 		}
 	}
 	taken := map[string]bool{}
@@ -149,10 +149,10 @@ func (a *arraySource) agreeRows() error {
 	}
 	for _, field := range a.fields() {
 		if err := format.CheckField(field); err != nil || field == "" {
-			return writer.Optionf("columns: %q of %s cannot be the name of a field (%w): rename it", field, first.Path, err)
+			return writer.Optionf("columns", "%q of %s cannot be the name of a field (%w): rename it", field, first.Path, err)
 		}
 		if taken[field] {
-			return writer.Optionf("rename: two fields would be called %s", field)
+			return writer.Optionf("rename", "two fields would be called %s", field)
 		}
 		taken[field] = true
 	}

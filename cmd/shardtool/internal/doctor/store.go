@@ -100,7 +100,7 @@ func Store(ctx context.Context, s objstore.Store, write bool) (*StoreReport, err
 // checked adds a check. If err is not nil, the check failed.
 func (v *visit) checked(name string, status Status, detail string, err error) {
 	if err != nil {
-		status, detail = Failed, strings.TrimPrefix(err.Error(), "objstore: ")
+		status, detail = Failed, err.Error()
 	}
 	v.Checks = append(v.Checks, Check{detail, name, status})
 }

@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sort"
 	"unicode/utf8"
@@ -106,7 +105,7 @@ type stepper struct {
 }
 
 // ErrEnd is returned for a step after the end of the stream.
-var ErrEnd = errors.New("explain: the stream ends before this step")
+var ErrEnd = errors.New("the stream ends before this step")
 
 func (o *Options) split() (order.Split, error) {
 	o.World = cmp.Or(o.World, 1)
@@ -223,7 +222,7 @@ func (x *stepper) failed(source int, err error) error {
 	if x.of.Names[source] == "" {
 		return err
 	}
-	return fmt.Errorf("explain: %w", &mix.SourceError{Source: x.of.Names[source], Err: err})
+	return &mix.SourceError{Source: x.of.Names[source], Err: err}
 }
 
 // Of explains the step whose batch begins at a place of a run. In a mix it explains the step that

@@ -74,7 +74,7 @@ const noLimit = 1 << 32
 // ErrUnits refuses a checkpoint of one data set whose positions count packed sequences or
 // micro-batches: epochs differ, so what it has given is not known without the lengths of the
 // samples.
-var ErrUnits = errors.New("explain: the checkpoint counts packed sequences or micro-batches, whose epochs differ: give the data set too, which has the lengths of its samples")
+var ErrUnits = errors.New("the checkpoint counts packed sequences or micro-batches, whose epochs differ: give the data set too, which has the lengths of its samples")
 
 // Checkpoint returns where a checkpoint stands. For a checkpoint of the units of one data set, the
 // error wraps ErrUnits.
@@ -92,7 +92,7 @@ func datasetCheckpoint(c *order.Checkpoint) (*Standing, error) {
 	of := c.Sources[0]
 	n := max(of.Samples, 1)
 	if hi, lo := bits.Mul64(c.Epoch, n); hi > 0 || lo+c.Position >= 1<<63 {
-		return nil, fmt.Errorf("explain: epoch %d of %d samples: positions over all epochs end at 2^63", c.Epoch, n)
+		return nil, fmt.Errorf("epoch %d of %d samples: positions over all epochs end at 2^63", c.Epoch, n)
 	}
 	s := &Standing{
 		Version: order.CheckpointVersion, Position: c.Epoch*n + c.Position, GlobalBatch: c.GlobalBatch, Epoch: c.Epoch, EpochPosition: c.Position,

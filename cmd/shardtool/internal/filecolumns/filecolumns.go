@@ -19,6 +19,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
@@ -192,7 +193,8 @@ func (s *Source) paths(p *writer.Sample, paths []string) error {
 	for i, c := range s.columns {
 		at := slices.IndexFunc(p.Fields, func(f writer.Field) bool { return slices.Contains(c.From, f.Name) })
 		if at < 0 || p.Fields[at].Payload != nil {
-			return badPath{fmt.Errorf("column %s has no path, or it is not text: leave such rows out by the condition '%s is not null'", c.Name, c.Name)}
+			return badPath{hint.With(fmt.Errorf("column %s has no path, or it is not text: leave such rows out by the condition '%s is not null'", c.Name, c.Name),
+				hint.Option("where"))}
 		}
 		if paths[i] = string(p.Fields[at].Data); c.Drop {
 			drop = append(drop, p.Fields[at].Name)

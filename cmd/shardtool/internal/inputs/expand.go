@@ -35,10 +35,10 @@ func Expand(pattern string) ([]string, error) {
 		}
 		found, err := doublestar.FilepathGlob(w, doublestar.WithFilesOnly())
 		if err != nil {
-			return nil, fmt.Errorf("source: %q: %w", w, err)
+			return nil, fmt.Errorf("%q: %w", w, err)
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("source: nothing is named like %q: check the path%w", w, plain.Silent(fs.ErrNotExist))
+			return nil, fmt.Errorf("nothing is named like %q: check the path%w", w, plain.Silent(fs.ErrNotExist))
 		}
 		base := w[:strings.LastIndexByte(w[:strings.IndexAny(w, "*?[")], '/')+1]
 		passed := ""
@@ -50,11 +50,11 @@ func Expand(pattern string) ([]string, error) {
 			return pass
 		})
 		if len(found) == 0 {
-			return nil, fmt.Errorf("source: %q matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", w, passed, plain.Silent(fs.ErrNotExist))
+			return nil, fmt.Errorf("%q matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", w, passed, plain.Silent(fs.ErrNotExist))
 		}
 		slices.Sort(found)
 		if paths = append(paths, found...); len(paths) > maxExpanded {
-			return nil, fmt.Errorf("source: %q expands to more than %d files", pattern, maxExpanded)
+			return nil, fmt.Errorf("%q expands to more than %d files", pattern, maxExpanded)
 		}
 	}
 	return paths, nil
@@ -69,22 +69,22 @@ func Braces(pattern string) ([]string, error) {
 	}
 	length := strings.IndexByte(pattern[open:], '}')
 	if length < 0 {
-		return nil, fmt.Errorf("source: %q: a { without }", pattern)
+		return nil, fmt.Errorf("%q: a { without }", pattern)
 	}
 	inner := pattern[open+1 : open+length]
 	if strings.Contains(inner, "{") {
-		return nil, fmt.Errorf("source: %q: nested braces are not supported", pattern)
+		return nil, fmt.Errorf("%q: nested braces are not supported", pattern)
 	}
 	words, err := alternatives(inner)
 	if err != nil {
-		return nil, fmt.Errorf("source: %q: %w", pattern, err)
+		return nil, fmt.Errorf("%q: %w", pattern, err)
 	}
 	rest, err := Braces(pattern[open+length+1:])
 	if err != nil {
 		return nil, err
 	}
 	if len(words)*len(rest) > maxExpanded {
-		return nil, fmt.Errorf("source: %q expands to more than %d files", pattern, maxExpanded)
+		return nil, fmt.Errorf("%q expands to more than %d files", pattern, maxExpanded)
 	}
 	var all []string
 	for _, w := range words {

@@ -73,7 +73,7 @@ func (p *parcel) plan() error {
 	for i := range p.columns.made {
 		length := p.columns.made[i].length()
 		if at > maxRegion-length {
-			return fmt.Errorf("serve: a batch of more than %d bytes", maxRegion)
+			return fmt.Errorf("a batch of more than %d bytes", maxRegion)
 		}
 		p.places[i].length, p.places[i].data = length, take(length, dataAlign)
 	}

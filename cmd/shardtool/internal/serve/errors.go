@@ -3,9 +3,9 @@ package serve
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/plain"
@@ -35,7 +35,7 @@ type decodeError struct {
 }
 
 func (e *decodeError) Error() string {
-	return fmt.Sprintf("serve: sample %q: field %q: %v", e.key, e.field, e.err)
+	return fmt.Sprintf("sample %q: field %q: %v", e.key, e.field, e.err)
 }
 
 func (e *decodeError) Unwrap() error { return e.err }
@@ -50,6 +50,8 @@ type problem struct {
 	Key     string `json:"key,omitempty"`
 	Field   string `json:"field,omitempty"`
 	Source  string `json:"source,omitempty"`
+	// Hints are for the parent to spell.
+	Hints []hint.Hint `json:"hints,omitempty"`
 }
 
 // Exit codes of the command line that distinguish kinds of errors.
@@ -64,7 +66,8 @@ const (
 // describe makes the report of an error for the parent. code is the exit code of the command line,
 // which knows most errors.
 func describe(err error, code int) (p problem, _ uint32) {
-	p.Message = plain.Text(objstore.Redact(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	p.Message = plain.Line(objstore.Redact(err.Error()))
+	p.Hints = hint.Of(err)
 	var protocol protocolError
 	var decode *decodeError
 	switch {
@@ -87,7 +90,7 @@ func describe(err error, code int) (p problem, _ uint32) {
 	default:
 		p.Kind, code = "failed", codeFailed
 		if errors.Is(err, format.ErrTooLarge) {
-			p.Message += ", in Tuning(memory=...)"
+			p.Hints = append(p.Hints, hint.Option("memory"))
 		}
 	}
 	if source, ok := errors.AsType[*mix.SourceError](err); ok {

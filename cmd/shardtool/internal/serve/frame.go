@@ -98,7 +98,7 @@ func (f *frame) check() error {
 type protocolError string
 
 func (e protocolError) Error() string {
-	return fmt.Sprintf("serve: %s: the program at the other end speaks another protocol than version %d: use package and binary of one version", string(e), Protocol)
+	return fmt.Sprintf("%s: the program at the other end speaks another protocol than version %d: use package and binary of one version", string(e), Protocol)
 }
 
 // region is a piece of a segment that is in use.

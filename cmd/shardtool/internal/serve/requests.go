@@ -148,9 +148,9 @@ func decodeBody(body []byte, into any) error {
 	if err := strict(body, into); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // not in terms of Go
 			name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
-			return configf("serve: %s: the %s is out of range or of another type%w", name, wrong.Value, plain.Silent(err))
+			return configf("%s: the %s is out of range or of another type%w", name, wrong.Value, plain.Silent(err))
 		}
-		return configf("serve: the request: %w", err)
+		return configf("the request: %w", err)
 	}
 	return nil
 }

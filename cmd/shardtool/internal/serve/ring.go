@@ -130,7 +130,7 @@ func (r *ring) noMemory(err error) error {
 	for _, s := range r.segments {
 		has += s.backed
 	}
-	return fmt.Errorf("serve: the system gives no memory for another batch, batches have %d bytes so far: %w: make batches smaller, prefetch fewer or let"+
+	return fmt.Errorf("the system gives no memory for another batch, batches have %d bytes so far: %w: make batches smaller, prefetch fewer or let"+
 		" go of them sooner, lower memory or shuffle_memory, or give the job more", has, err)
 }
 
@@ -172,7 +172,7 @@ func (r *ring) retire(i int, s *segment) error {
 	r.total -= len(s.data)
 	r.segments = slices.Delete(r.segments, i, i+1)
 	if err := s.close(); err != nil {
-		return fmt.Errorf("serve: unmap a segment: %w", err)
+		return fmt.Errorf("unmap a segment: %w", err)
 	}
 	return r.retired(s.number)
 }
@@ -224,12 +224,12 @@ func (s *segment) close() error {
 func (r *ring) newSegment(size int) (*segment, error) {
 	f, err := r.memory.file(size)
 	if err != nil {
-		return nil, fmt.Errorf("serve: %d bytes of shared memory: %w", size, err)
+		return nil, fmt.Errorf("%d bytes of shared memory: %w", size, err)
 	}
 	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("serve: %d bytes of shared memory: %w", size, os.NewSyscallError("mmap", err))
+		return nil, fmt.Errorf("%d bytes of shared memory: %w", size, os.NewSyscallError("mmap", err))
 	}
 	return &segment{number: r.next, file: f, data: data, free: extent.List{{At: 0, Size: size}}, used: map[uint64]int{}}, nil
 }

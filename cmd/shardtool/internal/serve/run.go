@@ -308,7 +308,7 @@ func (r *run) room(ctx context.Context, size int) (region, error) {
 			return reg, tooLarge(size)
 		}
 		if awaited {
-			err := fmt.Errorf("serve: %w: batches that are still in use leave no room for one of %d bytes: let go of them, copy what you keep, or raise ring_memory", errHeld, size)
+			err := fmt.Errorf("%w: batches that are still in use leave no room for one of %d bytes: let go of them, copy what you keep, or raise ring_memory", errHeld, size)
 			if err := r.answer(err); err != nil {
 				return reg, err
 			}
@@ -325,5 +325,5 @@ func (r *run) room(ctx context.Context, size int) (region, error) {
 
 // tooLarge returns the error of a batch that does not fit an empty ring.
 func tooLarge(size int) error {
-	return configf("serve: a batch of %d bytes does not fit into ring_memory: raise it, in Tuning(ring_memory=...): %w", size, format.ErrTooLarge)
+	return configf("a batch of %d bytes does not fit into ring_memory: raise it, in Tuning(ring_memory=...): %w", size, format.ErrTooLarge)
 }

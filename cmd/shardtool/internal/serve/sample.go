@@ -44,13 +44,13 @@ func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) err
 		}
 		i := slices.IndexFunc(numbers, ds.Selection().Has)
 		if i < 0 {
-			return fmt.Errorf("serve: the view has no sample with the key %q: %w", q.body, fs.ErrNotExist)
+			return fmt.Errorf("the view has no sample with the key %q: %w", q.body, fs.ErrNotExist)
 		}
 		number = numbers[i]
 	} else if n := ds.Selection().Distinct(); number < n {
 		number = ds.Selection().Number(number)
 	} else {
-		return fmt.Errorf("serve: no sample number %d: there are %d, counted from 0: %w", number, n, fs.ErrNotExist)
+		return fmt.Errorf("no sample number %d: there are %d, counted from 0: %w", number, n, fs.ErrNotExist)
 	}
 	sample, err := ds.Get(ctx, number)
 	if err != nil {

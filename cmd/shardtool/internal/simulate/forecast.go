@@ -70,7 +70,7 @@ type MixEvent struct {
 func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []Size, leftOut []mix.Range) (*Forecast, error) {
 	m := plan.Mix()
 	if len(sizes) != len(m.Sources) {
-		return nil, fmt.Errorf("simulate: sizes of %d sources for the %d of a mix: give one for each", len(sizes), len(m.Sources))
+		return nil, fmt.Errorf("sizes of %d sources for the %d of a mix: give one for each", len(sizes), len(m.Sources))
 	}
 	if steps == 0 && at.GlobalBatch > 0 {
 		steps = (m.Epoch-1)/uint64(at.GlobalBatch) + 1

@@ -37,7 +37,7 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 		}
 		column := &columns[0]
 		if column.Name == "" {
-			return nil, fmt.Errorf("simulate: shard %d: %w: %q", shard, ErrNoAttribute, attribute)
+			return nil, fmt.Errorf("shard %d: %w: %q", shard, ErrNoAttribute, attribute)
 		}
 		for sample := range column.Len() {
 			value, _ := column.At(sample)
@@ -45,7 +45,7 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 			id, ok := numbers[text]
 			if !ok {
 				if len(numbers) == maxLabels {
-					return nil, fmt.Errorf("simulate: attribute %q: %w: more than %d", attribute, ErrTooManyLabels, maxLabels)
+					return nil, fmt.Errorf("attribute %q: %w: more than %d", attribute, ErrTooManyLabels, maxLabels)
 				}
 				id = uint16(len(numbers))
 				numbers[text] = id

@@ -24,6 +24,7 @@ type MixReport struct {
 	Sources     []SourceReport `json:"sources"`
 	Worlds      []Reading      `json:"worlds"`
 	Verdict     mixing.Verdict `json:"-"` // on the source that is mixed least
+	Weighted    bool           `json:"-"` // a view draws samples several times
 }
 
 // Mix walks through the steps of a mix from a position on, without reading samples. orders and
@@ -32,11 +33,11 @@ type MixReport struct {
 func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.Plan, sources []Source, o Options) (*MixReport, error) {
 	m := plan.Mix()
 	if len(sources) != len(m.Sources) {
-		return nil, fmt.Errorf("simulate: %d sources for the %d of a mix: give one for each", len(sources), len(m.Sources))
+		return nil, fmt.Errorf("%d sources for the %d of a mix: give one for each", len(sources), len(m.Sources))
 	}
 	w, err := newWalk(orders, sources, o.Worlds)
 	if err != nil {
-		return nil, fmt.Errorf("simulate: %w", err)
+		return nil, err
 	}
 	for i := range w.sources {
 		s := &w.sources[i]
@@ -63,7 +64,7 @@ func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.P
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("simulate: %w", err)
+		return nil, err
 	}
 	r.finish(w, orders, o.Job)
 	return r, nil

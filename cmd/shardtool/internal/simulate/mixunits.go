@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/mixing"
@@ -59,7 +58,7 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (
 		err = cursor.LeaveOut(o.LeftOut)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("simulate: %w", err)
+		return nil, err
 	}
 	vif, err := r.walk(ctx, cursor, &o, params, labels, func(b *order.Batch, units []unitCost) {
 		r.End, r.Units = b.NextPosition, r.Units+uint64(len(units))
@@ -69,7 +68,7 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("simulate: %w", err)
+		return nil, err
 	}
 	for i := range vif {
 		r.Sources[i].VIF = vif[i]
@@ -84,14 +83,14 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (
 func (r *MixUnitReport) finish(plan *mix.Plan, m *mix.Mix) error {
 	counts, err := plan.Counts(nil, r.End)
 	if err != nil {
-		return fmt.Errorf("simulate: %w", err)
+		return err
 	}
 	for i := range r.Sources {
 		s := &r.Sources[i]
 		s.Share, s.TokenShare = float64(s.Units)/float64(max(r.Units, 1)), float64(s.Delivered)/float64(max(r.Delivered, 1))
 		s.Fill = float64(s.Delivered) / float64(max(s.room, 1))
 		if s.Epochs, err = epochs(&m.Sources[i], counts[i]); err != nil {
-			return fmt.Errorf("simulate: %w", err)
+			return err
 		}
 	}
 	return nil

@@ -50,8 +50,10 @@ type Report struct {
 	// is small for the global batch; see order.Params.
 	Window uint64 `json:"window"`
 	// Verdict is the verdict on the worst variance inflation, of batches or of a rank's part of them.
-	Verdict     mixing.Verdict `json:"-"`
-	MixesLittle bool           `json:"mixes_little"`
+	Verdict mixing.Verdict `json:"-"`
+	// Weighted reports that the samples are drawn by a view, some several times.
+	Weighted    bool `json:"-"`
+	MixesLittle bool `json:"mixes_little"`
 }
 
 // Mixing are the figures of package mixing for global batches.

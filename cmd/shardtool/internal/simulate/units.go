@@ -77,7 +77,7 @@ func (r *UnitSteps) walk(ctx context.Context, c mixing.Batches, o *Options, para
 	err := each(ctx, c, o, func(refs []order.Ref, b *order.Batch) {
 		costs = unitCosts(costs[:0], refs, b, params, o.Square)
 		r.add(costs)
-		meter.Add(refs)
+		meter.Add(refs, b.Cuts)
 		step(b, costs)
 	})
 	r.end()

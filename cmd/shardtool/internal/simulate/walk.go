@@ -17,11 +17,11 @@ import (
 func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report, error) {
 	w, err := newWalk([]*order.Plan{plan}, []Source{of}, o.Worlds)
 	if err != nil {
-		return nil, fmt.Errorf("simulate: %w", err)
+		return nil, err
 	}
 	cursor, err := plan.Seek(o.Epoch, 0)
 	if err != nil {
-		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
+		return nil, fmt.Errorf("epoch %d: %w", o.Epoch, err)
 	}
 	cursor.Until(o.Epoch + 1)
 	n, meter := plan.Samples(), mixing.NewMeter(of.Labels.In(plan, o.Epoch), o.Worlds...)
@@ -30,7 +30,7 @@ func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report
 		w.add(refs, own, b.Global, b.Position <= n/2 && n/2 < b.Position+uint64(own))
 		meter.Batch(refs, own)
 	}); err != nil {
-		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
+		return nil, fmt.Errorf("epoch %d: %w", o.Epoch, err)
 	}
 	s, p := &w.sources[0], plan.Params()
 	r := &Report{Epoch: o.Epoch, Samples: n, Batches: w.batches, Repeated: s.Repeated, Missing: s.lacking(), Padding: w.padding, Window: p.Window(), MixesLittle: p.MixesLittle(o.GlobalBatch)}

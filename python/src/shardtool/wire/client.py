@@ -17,6 +17,7 @@ import weakref
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
+from .. import hints
 from .._system import PORTABLE
 from ..errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
 from . import program
@@ -234,7 +235,7 @@ class Client(Process):
         elif kind in (proto.BATCH, proto.SAMPLE):
             self.release(frame[4], frame[6])
         elif kind == proto.ERROR:
-            err = from_body(json.loads(self.body(frame[2])), frame[4])
+            err = from_body(json.loads(self.body(frame[2])), frame[4], hints.reading)
             if frame[5] == 0:
                 raise err
             return err

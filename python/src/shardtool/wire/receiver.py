@@ -12,6 +12,7 @@ import struct
 import subprocess
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
+from .. import hints
 from .._system import PORTABLE, nameless
 from ..errors import ShardtoolError, from_body
 from .process import Process, logger
@@ -178,7 +179,7 @@ class Child(Process):
     def _checked(self, said: Dict[str, Any]) -> Dict[str, Any]:
         if said["kind"] == "error":
             body = said["error"]
-            raise from_body(body, int(body["code"]))
+            raise from_body(body, int(body["code"]), hints.writing)
         return said
 
     def _failed(self) -> ShardtoolError:

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 )
 
 // known lists field names that already state their content.
@@ -62,7 +63,7 @@ func RowKey(stem string, row int64) string {
 // suggest name column.
 func CheckKey(shown, column, key string) error {
 	if key == "" {
-		return fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", shown, column)
+		return hint.With(fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", shown, column), hint.Option("where"))
 	}
 	if err := format.CheckKey(key); err != nil {
 		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", shown, err)

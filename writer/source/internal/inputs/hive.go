@@ -38,7 +38,7 @@ func Hive(files []File, conditions []string) ([]File, error) {
 		f.Constants = constants(f.Path)
 		for j, c := range f.Constants {
 			if slices.ContainsFunc(f.Constants[:j], func(o Constant) bool { return o.Name == c.Name }) {
-				return nil, writer.Optionf("inputs: %s: two of its folders are called %s=", f.Path, c.Name)
+				return nil, writer.Optionf("inputs", "%s: two of its folders are called %s=", f.Path, c.Name)
 			}
 			if !slices.Contains(names, c.Name) {
 				names = append(names, c.Name)
@@ -132,5 +132,5 @@ func (f *File) never(c *where.Condition) bool {
 
 // Twice returns the error of a column that a file has, and one of its folders too.
 func (c *Constant) Twice() error {
-	return writer.Optionf("columns: the column %q is in the file and in the folder %s: rename one of them, or take the other columns only", c.Name, c.Folder)
+	return writer.Optionf("columns", "the column %q is in the file and in the folder %s: rename one of them, or take the other columns only", c.Name, c.Folder)
 }
