@@ -14,7 +14,7 @@ import (
 )
 
 // engine decides the batches of a run. There is one for the samples of a data set, one for its
-// units, and one for a mix. Nothing but their constructors asks which one a run has.
+// units, and one for a mix.
 type engine interface {
 	// seek returns a cursor at a place. Where an epoch has to be planned, the cursor waits until ctx
 	// ends.

@@ -102,7 +102,7 @@ type Stacker interface {
 	Stacks() bool
 }
 
-// SampleError is the failure of one sample, which OnErrorSkip leaves out.
+// SampleError is the failure of one sample, which Options.Faults can leave out.
 type SampleError struct {
 	// Origin and Key name the sample.
 	Origin, Key string
@@ -111,7 +111,7 @@ type SampleError struct {
 	Row    int64
 	Err    error
 	// LeaveOut reports that the source was asked to leave such samples out: they are skipped and
-	// counted whatever Options.OnError is.
+	// counted whatever Options.Faults says.
 	LeaveOut bool
 }
 

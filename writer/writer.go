@@ -129,7 +129,7 @@ func (w *Writer) start(ctx context.Context) {
 }
 
 // Write adds a sample. It copies Field.Data; payloads may be read until Close returns. A
-// *SampleError concerns this sample alone and is returned only with OnErrorFail.
+// *SampleError concerns this sample alone and is returned only without Options.Faults.Skip.
 func (w *Writer) Write(ctx context.Context, s Sample) error {
 	if err := w.usable(); err != nil {
 		return err

@@ -105,7 +105,7 @@ func (l *Layout) blockLen(n, width int) (size int64) {
 
 // NewBlock lays out a block of n samples, the first of which has that number in the shard, in
 // dst's memory. width is the length of the longest key, 0 where keys are numbered. The caller fills
-// the rows by SetRow and SetKey. cuts and payloads are for AppendFrame.
+// the rows by Rows and SetKey. cuts and payloads are for AppendFrame.
 func NewBlock(dst []byte, l *Layout, first uint64, n, width int) (b *Block, cuts, payloads []int) {
 	b = &Block{N: n, layout: l, width: width}
 	dst = dst[:0]

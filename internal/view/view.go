@@ -1,5 +1,5 @@
 // Package view selects the samples of a data set that an order has, and how often in an epoch
-// (ORDER.md, "Views"). It is pure: reading and writing view files is format's.
+// (ORDER.md, "Views"). It is pure: package viewfile reads and writes view files.
 //
 // A subset has each of its samples once in every epoch. A view with weights draws a fixed number of
 // samples in each epoch, in proportion to their weights; each sample is drawn as often as its
