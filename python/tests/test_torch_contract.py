@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
@@ -444,13 +446,16 @@ def train_on_ray(config: Dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("fails", [1, EPOCH - 1, EPOCH, EPOCH + 1])
 @pytest.mark.parametrize("kind", ["Loader", "Prefetcher", "DataLoader, 2 workers", "StatefulDataLoader, 2 workers"])
-def test_ray(small: Path, tmp_path: Path, kind: str, fails: int) -> None:
+def test_ray(small: Path, tmp_path: Path, request: pytest.FixtureRequest, kind: str, fails: int) -> None:
     """Ray Train starts workers that failed again, from the last checkpoint that all reported."""
     pytest.importorskip("ray.train.torch", reason="Ray is not installed")
     import ray.train
     import ray.train.torch
 
     make(kind, small)
+    path = os.pathsep.join(p for p in sys.path if p)  # where workers find this file
+    ray.init(num_cpus=4, include_dashboard=False, ignore_reinit_error=True, runtime_env={"env_vars": {"PYTHONPATH": path}})
+    request.addfinalizer(ray.shutdown)
     out = tmp_path / "out"
     out.mkdir()
     trainer = ray.train.torch.TorchTrainer(
