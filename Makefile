@@ -248,7 +248,7 @@ test-engines: build .venv-engines/ready ## optimize and annotate on Ray, Dask an
 .PHONY: test-kills
 KILLS ?= 100
 test-kills: build $(VENV)/ready ## Writer, optimize, annotate, layer add, remove and purge, killed at 100 random points each or KILLS=... (their tests take a dozen)
-	SHARDTOOL_TEST_KILLS=$(KILLS) $(GO) test -count=1 -v -timeout 60m -run '^TestKilledRemoval$$' ./cmd/shardtool
+	SHARDTOOL_TEST_KILLS=$(KILLS) $(GO) test -count=1 -v -timeout 60m -run '^TestKilled(Removal|Pairs)$$' ./cmd/shardtool
 	cd python && SHARDTOOL_TEST_KILLS=$(KILLS) SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py tests/test_annotate.py
 
 .PHONY: demo-s3

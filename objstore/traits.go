@@ -40,6 +40,10 @@ type Traits struct {
 	// store does not exist yet, the error wraps fs.ErrNotExist. It is nil where Share is nil.
 	Exclude func(ctx context.Context, who string) (release func(), err error)
 
+	// Versions reports that the store may keep the bytes of objects that were deleted or replaced, as
+	// a bucket with versioning does.
+	Versions bool
+
 	// Sweep removes the temporary files of uploads whose process died, if they were last written
 	// more than olderThan ago, and returns their number. It is nil where uploads leave no such files.
 	Sweep func(ctx context.Context, olderThan time.Duration) (removed int, err error)

@@ -53,6 +53,9 @@ type LayerOptions struct {
 	// Before, when not nil, is the current generation of the layer as a source: samples without a row
 	// keep what they have in it. The mode must be ModeOverwrite, and rows have keys.
 	Before Source
+	// Earlier, when not nil, is the generation before that one. With Pack.Resume an equal run that has
+	// published is found by it.
+	Earlier Source
 }
 
 // LayerResult describes the generation of a layer that AddLayer published.
@@ -92,7 +95,7 @@ func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt L
 		return nil, err
 	}
 	defer w.release()
-	if s.pack.Resume && w.finished() {
+	if s.pack.Resume && (w.finished() || opt.Earlier != nil && w.finishedFrom(s.sum(src, opt.Earlier))) {
 		res, err := w.published(ctx)
 		if err == nil {
 			s.report.Result = *res
@@ -159,14 +162,17 @@ func (s *layerSource) covers(last int) {
 
 // takes sets the source of the rows.
 func (s *layerSource) takes(src Source) {
-	s.from.Source, s.from.meta = src, src.Meta()
-	h := sha256.New()
-	before := ""
-	if s.opt.Before != nil {
-		before = s.opt.Before.Fingerprint()
+	s.from.Source, s.from.meta, s.from.sum = src, src.Meta(), s.sum(src, s.opt.Before)
+}
+
+// sum is the fingerprint of a run that takes these rows and keeps those of before.
+func (s *layerSource) sum(src, before Source) string {
+	h, kept := sha256.New(), ""
+	if before != nil {
+		kept = before.Fingerprint()
 	}
-	fmt.Fprintf(h, "%s %d %t %t %q %q %q\n", format.DigestString(s.base.Digest), s.first, s.opt.ByPlace, s.opt.InOrder, s.base.Replaces, src.Fingerprint(), before)
-	s.from.sum = "layer:" + hex.EncodeToString(h.Sum(nil))
+	fmt.Fprintf(h, "%s %d %t %t %q %q %q\n", format.DigestString(s.base.Digest), s.first, s.opt.ByPlace, s.opt.InOrder, s.base.Replaces, src.Fingerprint(), kept)
+	return "layer:" + hex.EncodeToString(h.Sum(nil))
 }
 
 // follow reads the generation of the layer that this run follows, if any.

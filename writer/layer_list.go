@@ -45,6 +45,9 @@ type LayerInfo struct {
 	Fields     []format.FieldTotal `json:"fields"`
 	Attributes []string            `json:"attributes"`
 	Replaces   []string            `json:"replaces"`
+	// Clashes are fields and attributes that the base has too and the layer does not replace: reading
+	// both is an error.
+	Clashes []string `json:"clashes"`
 }
 
 // Layers returns the names of the layers in the folder of a data set, ascending, also of those that
@@ -108,7 +111,7 @@ func (e *unpublishedError) Unwrap() error { return ErrNotLayer }
 // InspectLayer describes a layer of a data set. What is wrong with the layer is in the result; the
 // error concerns the base, or a store that cannot be read.
 func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, error) {
-	l := &LayerInfo{Layer: store.String(), Fields: []format.FieldTotal{}, Attributes: []string{}, Replaces: []string{}}
+	l := &LayerInfo{Layer: store.String(), Fields: []format.FieldTotal{}, Attributes: []string{}, Replaces: []string{}, Clashes: []string{}}
 	of, err := openBase(ctx, base)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", base, err)
@@ -150,6 +153,16 @@ func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, 
 		return l, nil
 	}
 	l.Fits = true
+	for _, f := range of.Fields {
+		if slices.ContainsFunc(l.Fields, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(l.Replaces, f.Name) {
+			l.Clashes = append(l.Clashes, f.Name)
+		}
+	}
+	for _, a := range of.Attributes {
+		if slices.Contains(l.Attributes, a.Name) && !slices.Contains(l.Replaces, a.Name) {
+			l.Clashes = append(l.Clashes, a.Name)
+		}
+	}
 	want := union(sections.Within(of.Removed, 0, m.Base.Samples), m.Purged)
 	all := union(want, m.Removed)
 	l.Behind = 2*len(all) - len(want) - len(m.Removed)

@@ -567,6 +567,11 @@ func (s *layerSource) Next(ctx context.Context) (Sample, error) {
 		key := out.Key
 		out = s.out.row.Sample
 		out.Key = key
+		if s.opt.InOrder { // rows of the base have its attributes, and a layer that has them too could not be read
+			out.Attrs = slices.DeleteFunc(out.Attrs, func(a format.AttrValue) bool {
+				return !slices.Contains(s.base.Replaces, a.Name) && slices.ContainsFunc(s.m.Attributes, func(of format.Attribute) bool { return of.Name == a.Name })
+			})
+		}
 	}
 	return out, nil
 }

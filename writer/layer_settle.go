@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -149,93 +150,96 @@ func (s *layerSource) settled(ctx context.Context, store objstore.Store) error {
 	return nil
 }
 
-// leftovers are the objects of runs of a layer that have not published.
+// leftovers are shards of a layer that its current generation does not name: of earlier generations,
+// and of runs that have not published.
 type leftovers struct {
-	objects []string // all of them
-	holds   []string // of shards that hold purged samples, and of parts with such shards
+	holds   []string // objects that hold purged samples: tables and manifests of parts, then shards
 	unknown []string // shards that may be of another data set's layer, or of no layer
 }
 
-// leftoversOf finds the objects of runs of a layer that have not published. purged are the samples
-// to look for. m is the current generation of the layer, nil where there is none.
+// leftoversOf finds the shards in the store of a layer that its current generation m, nil where there
+// is none, does not name, and that hold one of the purged samples.
 func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *sections.Manifest, purged []uint64) (*leftovers, error) {
 	all, err := listPresent(ctx, store, "")
 	if err != nil {
 		return nil, err
 	}
-	l, s := &leftovers{}, &survey{}
+	l, keep, holds := &leftovers{}, map[string]bool{}, map[string]bool{}
 	if m != nil {
-		s.current = m.Generation
+		keepAll(keep, m)
 	}
-	holds := map[string]bool{} // shards
+	var shards []string
 	for _, name := range all.names() {
-		if !likeOurs(name) && !partShards.MatchString(name) || m != nil && s.packOf(name) == "" {
-			continue
-		}
-		l.objects = append(l.objects, name)
-		if _, err := sections.ShardFormat(name); err != nil {
+		if _, err := sections.ShardFormat(name); err != nil || keep[name] || !likeOurs(name) {
 			continue
 		}
 		info := sections.ShardInfo{Name: name}
-		ix, _, err := loadIndex(ctx, store, info.IndexObject())
-		if err != nil && !notOurs(err) {
-			return nil, err
-		}
-		var found []uint64
-		ok := err == nil
-		if ok {
-			found, ok, err = b.holds(ctx, ix, purged)
-			if err != nil {
-				return nil, err
-			}
-		}
+		found, ok, err := b.holds(ctx, store, info.IndexObject(), purged)
 		switch {
+		case err != nil:
+			return nil, err
 		case !ok:
 			l.unknown = append(l.unknown, name)
-		case len(found) > 0:
+		case found:
 			holds[name] = true
-			l.holds = append(l.holds, objectsOfShard(&info)...)
+			shards = append(shards, objectsOfShard(&info)...)
 		}
 	}
-	for _, name := range l.objects {
-		if !partObjects.MatchString(name) && !names.IsTables(name) {
+	for _, name := range all.names() { // what names such a shard has its first and last key
+		if len(holds) == 0 || !partObjects.MatchString(name) && !names.IsTables(name) {
 			continue
 		}
 		of, err := loadManifest(ctx, store, name)
 		if err != nil && !notOurs(err) {
 			return nil, err
 		}
-		for i := 0; err == nil && i < len(of.Shards); i++ {
-			if holds[of.Shards[i].Name] { // its ranges of keys, and a commit would miss the shard
-				l.holds = append(l.holds, name)
-				break
-			}
+		if err == nil && slices.ContainsFunc(of.Shards, func(s sections.ShardEntry) bool { return holds[s.Name] }) {
+			l.holds = append(l.holds, name)
 		}
 	}
+	l.holds = append(l.holds, shards...)
 	return l, nil
 }
 
-// holds returns the purged samples that a shard of a layer holds. ok is false where it is no shard
-// of a layer of this base.
-func (b *layerBase) holds(ctx context.Context, ix *sections.ShardIndex, purged []uint64) (found []uint64, ok bool, err error) {
-	shard, ok := shardOfCursor(ix.Meta)
-	if !ok || shard >= len(b.m.Shards) {
-		return nil, false, nil
-	}
-	of, err := b.index(ctx, shard)
-	if err != nil {
-		return nil, false, err
+// holds reports whether a shard of a layer, with that index, holds one of the purged samples. ok is
+// false where it is no shard of a layer of this base.
+func (b *layerBase) holds(ctx context.Context, store objstore.Store, index string, purged []uint64) (found, ok bool, err error) {
+	ix, shard, err := b.match(ctx, store, index)
+	if shard < 0 || err != nil {
+		return false, false, err
 	}
 	first := b.at[shard]
-	if ix.Keys.Len() != of.Keys.Len() || sameSamples(of, ix, first, b.m.Removed) != nil {
-		return nil, false, nil
-	}
 	for _, n := range sections.Within(purged, first, first+uint64(ix.Keys.Len())) {
-		if !cleared(ix, int(n-first), n) {
-			found = append(found, n)
-		}
+		found = found || !cleared(ix, int(n-first), n)
 	}
 	return found, true, nil
+}
+
+// match returns the index of a shard and the number of the base's shard for which it was written, by
+// its notes and samples, or by its samples where it was purged and has no notes. The number is
+// negative where there is none.
+func (b *layerBase) match(ctx context.Context, store objstore.Store, index string) (*sections.ShardIndex, int, error) {
+	ix, _, err := loadIndex(ctx, store, index)
+	if notOurs(err) {
+		return nil, -1, nil
+	}
+	if err != nil {
+		return nil, -1, err
+	}
+	shard, noted := shardOfCursor(ix.Meta)
+	for i := range b.m.Shards {
+		if b.m.Shards[i].Samples != uint64(ix.Keys.Len()) || noted && i != shard || !noted && ix.Meta["purged"] == "" {
+			continue
+		}
+		of, err := b.index(ctx, i)
+		if err != nil {
+			return nil, -1, err
+		}
+		if sameSamples(of, ix, b.at[i], b.m.Removed) == nil {
+			return ix, i, nil
+		}
+	}
+	return ix, -1, nil
 }
 
 // shardOfCursor returns the number of the base's shard for which a shard of a layer was written. See
@@ -247,31 +251,22 @@ func shardOfCursor(meta format.Metadata) (int, bool) {
 }
 
 // owns returns ErrNotLayer as not unless an object, a shard or its sidecar, is of a layer of this
-// base: by its notes where own is set, and else by its samples, as for a shard that was purged, which
-// has no notes.
+// base: by its notes alone where own is set.
 func (b *layerBase) owns(ctx context.Context, store objstore.Store, name string, own bool) (not, err error) {
 	if !strings.HasSuffix(name, format.SidecarSuffix) {
 		name = (&sections.ShardInfo{Name: name}).IndexObject()
 	}
-	ix, _, err := loadIndex(ctx, store, name)
+	ix, shard, err := b.match(ctx, store, name)
 	if err != nil {
 		return nil, err
 	}
-	shard, noted := shardOfCursor(ix.Meta)
-	if noted && own {
-		return nil, nil
-	}
-	for i := range b.m.Shards {
-		if b.m.Shards[i].Samples != uint64(ix.Keys.Len()) || noted && i != shard || !noted && ix.Meta["purged"] == "" {
-			continue
-		}
-		of, err := b.index(ctx, i)
-		if err != nil {
-			return nil, err
-		}
-		if sameSamples(of, ix, b.at[i], b.m.Removed) == nil {
+	if ix != nil && own {
+		if _, noted := shardOfCursor(ix.Meta); noted {
 			return nil, nil
 		}
 	}
-	return ErrNotLayer, nil
+	if shard < 0 {
+		not = ErrNotLayer
+	}
+	return not, nil
 }

@@ -66,6 +66,9 @@ type PurgeReport struct {
 	// published and cannot be told apart; folders below layers/ that are none of PurgeOptions.Layers;
 	// and programs that write into the same place now, as far as the store knows.
 	NotSearched []string `json:"not_searched"`
+	// Versions reports that the store may keep versions of what was deleted or replaced: they have the
+	// bytes, and no program of this project deletes them.
+	Versions bool `json:"versions_may_remain"`
 	// NamesLeft are places that may still name purged samples, their classes or labels.
 	NamesLeft []NameLeft `json:"names_left"`
 	// Deleted are the objects that PurgeOptions.Generations deleted, or would delete.
@@ -209,6 +212,7 @@ func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l 
 	switch l.Unpublished = info.Unpublished; {
 	case l.Unpublished:
 		l.Receipt = newReport(o.DryRun)
+		l.Receipt.Versions = objstore.TraitsOf(store).Versions
 		return l, o.leftovers(ctx, store, base, l.Receipt)
 	case !info.Fits:
 		l.Error = info.Error
@@ -256,11 +260,14 @@ func (o PurgeOptions) leftovers(ctx context.Context, store, base objstore.Store,
 		return err
 	}
 	report.NotSearched = append(report.NotSearched, left.unknown...)
-	switch {
-	case o.Generations:
-		report.Deleted = append(report.Deleted, left.holds...)
-	default:
-		report.Holding = append(report.Holding, left.holds...)
+	to := &report.Holding
+	if o.Generations {
+		to = &report.Deleted
+	}
+	for _, name := range left.holds {
+		if !slices.Contains(*to, name) {
+			*to = append(*to, name)
+		}
 	}
 	for i := 0; delete && i < len(left.holds); i++ {
 		if err := store.Delete(ctx, left.holds[i]); err != nil {
@@ -290,6 +297,7 @@ func purgeOne(ctx context.Context, store objstore.Store, opt PurgeOptions) (*Pur
 		if err != nil {
 			return nil, err
 		}
+		p.report.Versions = objstore.TraitsOf(store).Versions
 		return p.report, p.generations(ctx, store)
 	}
 }

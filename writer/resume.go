@@ -18,6 +18,13 @@ func (w *Writer) finished() bool {
 	return w.prior.manifest != nil && w.fingerprint != "" && w.differs(w.prior.manifest.Meta, w.mode()) == nil
 }
 
+// finishedFrom is finished of a run with another fingerprint.
+func (w *Writer) finishedFrom(fingerprint string) bool {
+	p := w.plan
+	p.fingerprint = fingerprint
+	return w.prior.manifest != nil && p.differs(w.prior.manifest.Meta, w.mode()) == nil
+}
+
 // published is the result of the pack that finished found.
 func (w *Writer) published(ctx context.Context) (*Result, error) {
 	if err := w.puts.checkObjects(ctx, w.prior.manifest, w.prior.tables); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
@@ -77,18 +78,31 @@ func (s *datasetSource) Close() error {
 	return err
 }
 
-// rowsBefore opens the rows of the current generation of a layer, to which others are added.
-func rowsBefore(ctx context.Context, store objstore.Store, opt *writer.Options) (writer.Source, error) {
-	before, err := reader.Open(ctx, store, reader.Options{Workers: opt.Workers, Memory: max(opt.Memory/4, minMemory)})
-	if err != nil {
-		return nil, err
+// rowsBefore opens the rows of the current generation of a layer, to which others are added, and of
+// the one before it, if that is still there.
+func rowsBefore(ctx context.Context, store objstore.Store, opt *writer.Options) (now, earlier writer.Source, err error) {
+	rows := func(generation string) (*datasetSource, error) {
+		d, err := reader.Open(ctx, store, reader.Options{Generation: generation, Workers: opt.Workers, Memory: max(opt.Memory/4, minMemory)})
+		if err != nil {
+			return nil, err
+		}
+		of, err := reshard.New(ctx, []*reader.Dataset{d}, reshard.Options{})
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		return &datasetSource{of, []*reader.Dataset{d}}, nil
 	}
-	of, err := reshard.New(ctx, []*reader.Dataset{before}, reshard.Options{})
+	current, err := rows("")
 	if err != nil {
-		before.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return &datasetSource{of, []*reader.Dataset{before}}, nil
+	if parent := names.Generation(current.sets[0].Info().Parent); parent != "" {
+		if of, err := rows(parent); err == nil {
+			earlier = of
+		}
+	}
+	return current, earlier, nil
 }
 
 func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (_ writer.Source, size int64, err error) {

@@ -159,10 +159,13 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	}
 	defer src.Close()
 	if f.update {
-		if opt.Before, err = rowsBefore(ctx, store, &p.opt); err != nil {
+		if opt.Before, opt.Earlier, err = rowsBefore(ctx, store, &p.opt); err != nil {
 			return err
 		}
 		defer opt.Before.Close()
+		if opt.Earlier != nil {
+			defer opt.Earlier.Close()
+		}
 	}
 	bar := newProgress(stderr, "adding", bytesOf(size), p.quiet)
 	opt.Pack = p.opt
@@ -281,6 +284,9 @@ func printLayers(out io.Writer, base objstore.Store, list []*writer.LayerInfo) {
 		}
 		if len(l.Replaces) > 0 {
 			fmt.Fprintf(out, ", replaces %s", shown(strings.Join(l.Replaces, " ")))
+		}
+		if len(l.Clashes) > 0 {
+			fmt.Fprintf(out, ", cannot be read with the data set, which has %s too", shown(strings.Join(l.Clashes, " ")))
 		}
 		if l.Behind > 0 {
 			fmt.Fprintf(out, ", behind by %s", plural(l.Behind, "removed sample"))

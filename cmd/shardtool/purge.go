@@ -69,6 +69,9 @@ refused, because shardtool never changes them.`,
 	return cmd
 }
 
+// versionsNote ends a receipt of a store that may keep what was deleted.
+const versionsNote = "versions that the store keeps of deleted objects may remain: where versioning or soft deletion is on, delete noncurrent versions with the store's own tools"
+
 // printAllPurged prints the receipt, and the receipts of the layers.
 func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 	printPurged(w, r, generations)
@@ -104,6 +107,9 @@ func printLeftovers(w io.Writer, r *writer.PurgeReport) {
 	}
 	if n := len(r.Holding); n > 0 {
 		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "object"), strings.Join(r.Holding, ", "))
+	}
+	if r.Versions {
+		fmt.Fprintln(w, versionsNote)
 	}
 	if len(r.Deleted)+len(r.NotSearched)+len(r.Holding) == 0 {
 		fmt.Fprintln(w, "none of its objects has the bytes of purged samples")
@@ -150,5 +156,8 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 		fmt.Fprintln(w, "no generation has the shards before, or samples with the keys of purged samples that are known")
 	case !r.DryRun:
 		fmt.Fprintln(w, "no generation has the bytes of purged samples")
+	}
+	if r.Versions {
+		fmt.Fprintln(w, versionsNote)
 	}
 }

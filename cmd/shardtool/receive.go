@@ -312,10 +312,13 @@ func (r *receiver) layer(ctx context.Context, in io.Reader, base objstore.Store)
 	}
 	if l.Update {
 		opt.Pack.Mode = writer.ModeOverwrite
-		if opt.Before, err = rowsBefore(ctx, store, &r.opt); err != nil {
+		if opt.Before, opt.Earlier, err = rowsBefore(ctx, store, &r.opt); err != nil {
 			return err
 		}
 		defer opt.Before.Close()
+		if opt.Earlier != nil {
+			defer opt.Earlier.Close()
+		}
 	}
 	src := receive.New(r.begin, in, nil, func(at receive.Place) error {
 		r.ready = true

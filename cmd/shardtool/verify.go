@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,6 +121,8 @@ func (f *verifyFlags) compareLayers(ctx context.Context, arg string, base objsto
 			report.Notes = append(report.Notes, fmt.Sprintf("layer %s: %s", l.Name, l.Error))
 		case !l.Fits:
 			report.Notes = append(report.Notes, fmt.Sprintf("layer %s does not fit: %s", l.Name, l.Error))
+		case len(l.Clashes) > 0:
+			report.Notes = append(report.Notes, fmt.Sprintf("layer %s cannot be read with the data set, which has %s too: make it again so that it replaces them", l.Name, strings.Join(l.Clashes, " ")))
 		case l.Behind > 0:
 			report.Notes = append(report.Notes, fmt.Sprintf("layer %s is behind by %s: repeat `shardtool remove` or `purge`", l.Name, plural(l.Behind, "removed sample")))
 		}

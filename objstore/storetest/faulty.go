@@ -123,7 +123,7 @@ func (f *Faulty) String() string { return f.inner.String() }
 // operations.
 func (f *Faulty) Traits() objstore.Traits {
 	traits := objstore.TraitsOf(f.inner)
-	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve}
+	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve, Versions: traits.Versions}
 }
 
 // Open counts as one operation.

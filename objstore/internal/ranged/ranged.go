@@ -151,7 +151,7 @@ func (r *Reader) Fail(op, name string, err error) error {
 
 // Traits reports a remote store. Its number of requests excludes hedges.
 func (r *Reader) Traits() objstore.Traits {
-	return objstore.Traits{Requests: r.opts.Concurrency, MostRequests: r.opts.MostConcurrency, Reserve: r.slots.reserve}
+	return objstore.Traits{Requests: r.opts.Concurrency, MostRequests: r.opts.MostConcurrency, Reserve: r.slots.reserve, Versions: true}
 }
 
 // acquire waits for a slot. The caller calls release once.

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// TestKilledPairs runs two of layer add, remove and purge at once, and
+// kills both at random moments. No receipt that a purge has printed may then be contradicted by what
+// the shards decode to: a purged sample is in no shard that the receipt does not name. Repeating the
+// commands leads to a data set and a layer without the samples.
+func TestKilledPairs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
+	}
+	t.Parallel()
+	kills := killsOr(t, 6)
+	dir := t.TempDir()
+	rows, keys, src, base := filepath.Join(dir, "rows.jsonl"), filepath.Join(dir, "keys"), filepath.Join(dir, "src"), filepath.Join(dir, "base")
+	var captions, removed strings.Builder
+	marks := map[string]string{} // what the samples to remove have in each field, by key
+	for i := range 120 {
+		key, mark := fmt.Sprintf("s%03d", i), fmt.Sprintf("<%03d>", i)
+		writeText(t, filepath.Join(src, key+".txt"), strings.Repeat(mark+" text\n", 200))
+		fmt.Fprintf(&captions, "{\"id\": %q, \"caption\": %q}\n", key, strings.Repeat(mark+" ", 100))
+		if i%17 == 3 {
+			fmt.Fprintln(&removed, key)
+			marks[key] = mark
+		}
+	}
+	writeText(t, rows, captions.String())
+	writeText(t, keys, removed.String())
+	if code := runCode(t, packCommand(src, base, "--quiet", "--samples-per-shard", "10")); code != 0 {
+		t.Fatalf("exit %d", code)
+	}
+	add := "layer add OUT captions " + rows + " --key id --columns caption --unknown skip --resume --quiet"
+	update := "layer add OUT captions " + rows + " --key id --columns caption --unknown skip --overwrite --resume --quiet"
+	remove, purge, all := "remove OUT --allow-missing --json --keys "+keys, "purge OUT --quiet --json", "purge OUT --quiet --json --generations"
+	layered := filepath.Join(dir, "layered")
+	copyTree(t, base, layered)
+	begin := time.Now()
+	if text, err := onSet(add, layered).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	took := 2 * time.Since(begin)
+	gone, goneLayered := filepath.Join(dir, "gone"), filepath.Join(dir, "gonelayered")
+	for from, to := range map[string]string{base: gone, layered: goneLayered} {
+		copyTree(t, from, to)
+		if text, err := onSet(remove, to).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
+	pairs := []struct {
+		from  string
+		first string // run before, and killed at a random moment
+		pair  [2]string
+	}{
+		{base, add, [2]string{add, remove}}, {gone, "", [2]string{add, purge}}, {gone, "", [2]string{add, all}}, {base, add, [2]string{remove, purge}},
+		{goneLayered, "", [2]string{update, purge}}, {goneLayered, "", [2]string{update, all}}, {goneLayered, "", [2]string{purge, all}}, {layered, update, [2]string{remove, all}},
+	}
+	killed, receipts, named := 0, 0, 0
+	for round := 0; killed < kills; round++ {
+		if round == 20*kills {
+			t.Fatalf("only %d of %d were killed", killed, round)
+		}
+		p := pairs[round%len(pairs)]
+		out := filepath.Join(dir, "out")
+		if err := os.RemoveAll(out); err != nil {
+			t.Fatal(err)
+		}
+		copyTree(t, p.from, out)
+		run := func(command string, most time.Duration) (*exec.Cmd, *bytes.Buffer, func() bool) {
+			cmd, text := onSet(command, out), &bytes.Buffer{}
+			cmd.Stdout = text
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			return cmd, text, func() bool {
+				if strings.HasPrefix(command, "purge") && rand.IntN(2) == 0 { // it prints its receipt
+					return cmd.Wait() != nil && !cmd.ProcessState.Exited()
+				}
+				time.Sleep(time.Duration(rand.Int64N(int64(most))))
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+				return !cmd.ProcessState.Exited()
+			}
+		}
+		if p.first != "" {
+			_, _, kill := run(p.first, took)
+			kill()
+		}
+		first, firstText, killFirst := run(p.pair[0], took)
+		second, secondText, killSecond := run(p.pair[1], took)
+		for ended := range both(killFirst, killSecond) {
+			if ended {
+				killed++
+			}
+		}
+		for _, of := range []struct {
+			cmd  *exec.Cmd
+			text *bytes.Buffer
+		}{{first, firstText}, {second, secondText}} {
+			if of.cmd.Args[1] == "purge" && of.cmd.ProcessState.Success() {
+				receipts++
+				named += receiptHolds(t, out, of.text.Bytes(), marks, false)
+			}
+		}
+		for _, command := range []string{remove, all, add} { // after which nothing has them
+			if text, err := onSet(command, out).CombinedOutput(); err != nil {
+				if command == add && strings.Contains(string(text), "there is a data set already") {
+					continue
+				}
+				t.Fatalf("%v, round %d: %s: %v\n%s", p.pair, round, command, err, text)
+			}
+		}
+		text, err := onSet(all, out).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := receiptHolds(t, out, text, marks, true); n != 0 {
+			t.Fatalf("%v, round %d: a receipt names %d shards after the last purge of generations: %s", p.pair, round, n, text)
+		}
+		stateOf(t, out)
+	}
+	t.Logf("killed %d processes, compared %d receipts of purges beside others, which named %d shards", killed, receipts, named)
+}
+
+// both calls two functions at once, and yields their results.
+func both(a, b func() bool) <-chan bool {
+	ends := make(chan bool, 2)
+	var wg sync.WaitGroup
+	for _, f := range []func() bool{a, b} {
+		wg.Go(func() { ends <- f() })
+	}
+	wg.Wait()
+	close(ends)
+	return ends
+}
+
+// receipt is what receiptHolds reads of a receipt.
+type receipt struct {
+	Samples []struct {
+		Key string `json:"key"`
+	} `json:"samples"`
+	Holding []string `json:"generations_holding"`
+	Not     []string `json:"not_searched"`
+	Layers  []struct {
+		Receipt *receipt `json:"receipt"`
+	} `json:"layers"`
+}
+
+// receiptHolds compares a receipt with the shards of a data set and of its layer: a shard that holds a
+// sample purged by it, or with all any of marks, must be named, or the tables of a generation in the
+// same place be. It returns how many shards have such a sample.
+func receiptHolds(t *testing.T, out string, text []byte, marks map[string]string, all bool) (holding int) {
+	t.Helper()
+	var r receipt
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	purged := map[string]bool{}
+	for _, s := range r.Samples {
+		purged[s.Key] = true
+	}
+	says := map[string][]string{out: slices.Concat(r.Holding, r.Not)}
+	layer := filepath.Join(out, "layers", "captions")
+	for _, l := range r.Layers {
+		if l.Receipt != nil {
+			says[layer] = slices.Concat(l.Receipt.Holding, l.Receipt.Not)
+		}
+	}
+	for folder, said := range map[string][]string{out: says[out], layer: append(says[layer], r.Not...)} {
+		// A program that writes meanwhile is named by what holds its lock.
+		known := slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, "manifest-") || strings.Contains(s, "process ") })
+		shards, err := filepath.Glob(filepath.Join(folder, "*"+format.ZstdSuffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shard := range shards {
+			decoded, err := decodeFrames(shard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, mark := range marks {
+				if !all && !purged[key] || !bytes.Contains(decoded, []byte(mark)) {
+					continue
+				}
+				if holding++; !known && !slices.Contains(said, filepath.Base(shard)) {
+					t.Errorf("%s has the purged sample %s, and the receipt does not say so: %s", shard, key, text)
+				}
+				break
+			}
+		}
+	}
+	return holding
+}
+
+// decodeFrames decodes all frames of a file that another program may delete.
+func decodeFrames(path string) ([]byte, error) {
+	stored, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer dec.Close()
+	return dec.DecodeAll(stored, nil)
+}
