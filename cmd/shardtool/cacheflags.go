@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/objstore/cache"
 )
 
@@ -34,7 +35,7 @@ func (f *cacheFlags) open(ctx context.Context) (context.Context, *cache.Cache, e
 	}
 	c, err := cache.New(f.dir, cache.Options{Size: f.size, Log: warnings})
 	if err != nil {
-		return ctx, nil, usagef("--cache: %w", err)
+		return ctx, nil, optionError(hint.Optionf("cache", "%w", err))
 	}
 	return context.WithValue(ctx, cacheKey{}, c), c, nil
 }

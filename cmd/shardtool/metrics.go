@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/metrics"
 )
@@ -68,12 +69,12 @@ func (f *statsFlags) watch(ctx context.Context, stderr io.Writer, s *reader.Stre
 func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, usagef("--metrics %q: write an address such as :9400 or 0.0.0.0:9400", addr)
+		return nil, metricsError(strconv.Quote(addr), errors.New("write an address such as :9400 or 0.0.0.0:9400"))
 	}
 	host = cmp.Or(host, "127.0.0.1") // not visible from other hosts
 	first, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
-		return nil, usagef("--metrics %s: %w", addr, err)
+		return nil, metricsError(addr, err)
 	}
 	for n := first; ; n++ {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(n)))
@@ -81,9 +82,9 @@ func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, e
 		case err == nil:
 			return listener, nil
 		case !errors.Is(err, syscall.EADDRINUSE) || first == 0 || ports == 1:
-			return nil, usagef("--metrics %s: %w", addr, err)
+			return nil, metricsError(addr, err)
 		case n == first+ports-1 || n == 1<<16-1:
-			return nil, usagef("--metrics %s: all ports from %d to %d are in use: give another, or 0 for any", addr, first, n)
+			return nil, metricsError(addr, fmt.Errorf("all ports from %d to %d are in use: give another, or 0 for any", first, n))
 		}
 	}
 }
@@ -117,4 +118,9 @@ func serveMetrics(ctx context.Context, addr string, ports int, stderr io.Writer)
 		server.Close()
 		<-done
 	}}, nil
+}
+
+// metricsError is an error of the address of metrics.
+func metricsError(addr string, err error) error {
+	return optionError(&hint.OptionError{Option: "metrics", Value: addr, Err: err})
 }

@@ -89,7 +89,7 @@ type serveMeter struct {
 func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (o *serve.Opened, err error) {
 	if m.addr != "" && m.meter == nil {
 		if m.meter, err = serveMetrics(ctx, m.addr, metricsPorts, m.stderr); err != nil {
-			return nil, err
+			return nil, argumentError(err)
 		}
 	}
 	if o, err = serveOpen(ctx, q); err == nil && m.meter != nil {
@@ -133,7 +133,7 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 	caches := cacheFlags{dir: q.Cache, size: cmp.Or(q.CacheSize, defaultCacheSize)}
 	ctx, c, err := caches.open(ctx)
 	if err != nil {
-		return nil, err
+		return nil, argumentError(err)
 	}
 	closeCache := func() {
 		if c == nil {

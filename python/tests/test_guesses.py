@@ -119,7 +119,7 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
     (lambda d: Loader(d, 4, fields={"txt": str}), "field 'txt': the class str: write the word 'txt'"),
     (lambda d: Loader(d, 4).set_epoch(1.5), "epoch=1.5: give a whole number"),  # type: ignore[arg-type]
     (lambda d: next(iter(Loader(d, 4, cache=d / "manifest.json"))), "^cache: "),
-    (lambda d: next(iter(Loader(d, 4, tuning=Tuning(metrics="x")))), '^metrics "x": write an address'),
+    (lambda d: next(iter(Loader(d, 4, tuning=Tuning(metrics="x")))), '^metrics="x": write an address'),
     (lambda d: next(iter(Loader(d))), "give batch_size, a number of samples"),
     (lambda d: next(iter(Loader(d, units=Bucket(9)))), "give batch_size, a number of micro-batches; 1 is one for each rank"),
     (lambda _: Tuning(memory="1MB"), "memory='1MB': the least is '1MiB'"),
