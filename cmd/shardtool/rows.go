@@ -24,7 +24,7 @@ import (
 var (
 	parquetKind  = rowsKind(recognise.Parquet, openParquet)
 	arrowKind    = rowsKind(recognise.Arrow, openParquet)
-	linesKind    = rowsKind(recognise.Lines, openLines, "delimiter")
+	linesKind    = rowsKind(recognise.Lines, openLines, textOnly...)
 	tfrecordKind = rowsKind(recognise.TFRecord, openLines)
 	mdsKind      = rowsKind(recognise.MDS, openLines)
 )
@@ -64,7 +64,9 @@ func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, strings.Join(found.srcs, ", "))}
 	}
 	r := &f.rows
-	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter, Nulls: r.onNulls})
+	opt := r.text.opt
+	opt.Key, opt.Columns, opt.Rename, opt.Attrs, opt.Where, opt.Nulls = r.key, r.columns, r.renamed, r.attributes, r.where, r.onNulls
+	src, err := rowlines.New(ctx, found.files, opt)
 	if err != nil {
 		return nil, 0, optionError(err)
 	}
@@ -88,7 +90,7 @@ type rowFlags struct {
 	key            string
 	columns, where []string
 	rename, attrs  []string // as given
-	delimiter      string
+	text           textFlags
 	nulls          string
 	renamed        map[string]string
 	attributes     map[string]string // from columns
@@ -108,7 +110,7 @@ func (f *rowFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.attrs, "attr", nil, "keep in the index a column of rows, as attribute=column, or how many elements arrays have, as tokens=len(input_ids.npy) (may be repeated)")
 	fl.StringArrayVar(&f.where, "where", nil, "rows: take the rows for which this holds, data sets: samples by attribute, as 'width >= 256 and lang in (de, fr)' (all, if repeated)")
 	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
-	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: separator of cells, such as ';' (default: a comma, in .tsv a tab)")
+	f.text.add(cmd)
 	f.files.add(cmd)
 	titled(cmd, "Rows and attributes")
 }
@@ -143,7 +145,7 @@ func (f *rowFlags) options() error {
 	if f.attributes, err = pairs("attr", "NAME=COLUMN or NAME=len(FIELD), as in width=w", f.attrs); err != nil {
 		return err
 	}
-	return cmp.Or(f.files.options(f), f.cutLengths())
+	return cmp.Or(f.text.options(), f.files.options(f), f.cutLengths())
 }
 
 // cutLengths moves the attributes that are lengths of arrays from attributes to lengths.
@@ -183,9 +185,7 @@ func (f *rowFlags) provenance(to map[string]string) {
 	if f.key != "" {
 		to["key"] = f.key
 	}
-	if f.delimiter != "" {
-		to["delimiter"] = f.delimiter
-	}
+	f.text.provenance(to)
 	if f.nulls != "fail" {
 		to["nulls"] = f.nulls
 	}

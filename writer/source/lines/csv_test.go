@@ -188,3 +188,42 @@ func FuzzCSV(f *testing.F) {
 		}
 	})
 }
+
+// TestHeader: files without a header, and those that look like it.
+func TestHeader(t *testing.T) {
+	t.Parallel()
+	named := Options{ColumnsAre: []string{"id", "x"}}
+	for _, c := range []struct {
+		text, want string
+		opt        Options
+	}{
+		{"2019,2020\n1,-2\n", "x/000000000 | 2019.txt=1 | 2020.txt=-2", Options{}},
+		{"a,-1.5\n1,2\n", "x/000000000 | -1.5=2 | a.txt=1", Options{}},
+		{"1.2.3,-1\n1,2\n", "x/000000000 | -1.txt=2 | 1.2.3=1", Options{}},
+		{"-1,\"2,5\"\n1,2\n", "x/000000000 | -1.txt=1 | 2,5.txt=2", Options{}},
+		{"-1,5\n1,2\n", "! line 1: option header: the first line, \"-1,5\", has numbers as data have", Options{}},
+		{"\n\n3,\"0.5\"\r\n1,2\n", "! line 3: option header: the first line", Options{}},
+		{"7,1e3\n1,2\n", "! option header", Options{}},
+		{"-1,5\n1,2\n", "x/000000000 | -1.txt=1 | 5.txt=2", Options{Header: HeaderYes}},
+		{"-1,5\n1,2\n", "x/000000000 | column1.txt=-1 | column2.txt=5\n+x/000000001 | column1.txt=1 | column2.txt=2", Options{Header: HeaderNo}},
+		{"\xef\xbb\xbfa,\"b\n\"\r\n\nc,d", "x/000000000 | id.txt=a | x.txt=b\n\n+x/000000001 | id.txt=c | x.txt=d", named},
+		{"a\n", "! line 1: option columns-are: the row has 1 cells, and there are 2 names: id, x", named},
+		{"a,b\nc\n", "x/000000000 | id.txt=a | x.txt=b\n+! line 2: … it has 1 cells, and the first row has 2", named},
+		{"", "", named},
+		{"a,b\n", "! option columns-are", Options{Header: HeaderYes, ColumnsAre: []string{"a", "b"}}},
+		{"a,b\n", "! \"a\" is there twice", Options{ColumnsAre: []string{"a", "a"}}},
+		{"a,b\nc,d\n", "a | x.txt=b\n+c | x.txt=d", Options{ColumnsAre: []string{"id", "x"}, Key: "id"}},
+	} {
+		var want []string
+		if c.want != "" {
+			want = strings.Split(c.want, "\n+")
+		}
+		src, err := New(t.Context(), given(t, "x.csv", c.text), c.opt)
+		if err != nil {
+			same(t, []string{"! " + err.Error()}, want)
+			continue
+		}
+		same(t, all(t, src), want)
+		src.Close()
+	}
+}

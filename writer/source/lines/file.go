@@ -12,6 +12,7 @@ type textFile struct {
 	coding stream.Coding
 	comma  byte     // separator of cells; 0 in JSON Lines, tfRecord in TFRecord, jsonList in JSON, mdsShard in MDS
 	header []string // of CSV and MDS; files with the same header share one slice
+	bare   bool     // the first row is no header
 	first  place    // the first row
 	shard  *mds.Shard
 }

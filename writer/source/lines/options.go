@@ -42,6 +42,11 @@ type Options struct {
 	// Delimiter separates cells. The default is a comma in .csv and a tab in .tsv. JSON Lines have
 	// none.
 	Delimiter string
+	// Header says whether the first row of a CSV file names its columns.
+	Header Header `json:",omitempty"`
+	// ColumnsAre names the columns of CSV files, which then have no header. If it is nil, the columns
+	// of a file without a header are column1, column2 and so on.
+	ColumnsAre []string `json:",omitempty"`
 	// MaxLine is the maximum length of a row in bytes. The default is 1 GiB. A longer row is an
 	// error.
 	MaxLine int64
@@ -50,6 +55,17 @@ type Options struct {
 
 	chunk int // size of a chunk, default chunkSize
 }
+
+// Header says whether the first row of CSV names the columns.
+type Header int
+
+const (
+	// HeaderAuto: it does. A first row that looks like values is refused: all of its cells are
+	// numbers, and one of them is negative or a fraction. Years are a header.
+	HeaderAuto Header = iota
+	HeaderYes
+	HeaderNo // it is a sample
+)
 
 const (
 	defaultMaxLine = 1 << 30
@@ -67,6 +83,17 @@ func (o Options) filled() (Options, error) {
 	}
 	if d := o.Delimiter; len(d) > 1 || d != "" && (d[0] >= 0x80 || strings.Contains("\"\r\n", d)) {
 		return o, &hint.OptionError{Option: "delimiter", Value: strconv.Quote(d), Err: errors.New("give one character of ASCII, such as ; or |, that is no quote and no line end")}
+	}
+	if o.ColumnsAre != nil {
+		if o.Header == HeaderYes {
+			return o, writer.Optionf("columns-are", "they name the columns of files without a header")
+		}
+		o.Header = HeaderNo
+	}
+	for i, name := range o.ColumnsAre {
+		if slices.Contains(o.ColumnsAre[:i], name) {
+			return o, writer.Optionf("columns-are", "%q is there twice", name)
+		}
 	}
 	for i, name := range o.Columns {
 		if slices.Contains(o.Columns[:i], name) {

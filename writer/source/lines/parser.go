@@ -288,6 +288,9 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 		p.present = append(p.present, col)
 	}
 	if n != len(p.cells) {
+		if c.of.bare {
+			return corruptf("it has %d cells, and the first row has %d: check its commas and quotes", n, len(p.cells))
+		}
 		return corruptf("it has %d cells, and the header names %d columns: check its commas and quotes", n, len(p.cells))
 	}
 	if !p.valid && !utf8.Valid(b) {

@@ -50,6 +50,10 @@ func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (er
 	defer done()
 	var c chunk
 	if err := u.next(&c); err != nil {
+		if err == io.EOF && opt.Header == HeaderNo {
+			f.header = append([]string{}, opt.ColumnsAre...)
+			return nil
+		}
 		if err == io.EOF {
 			return fmt.Errorf("%w: it is empty: its first line has to name the columns", format.ErrCorrupt)
 		}
@@ -62,8 +66,17 @@ func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (er
 	if h.bad != nil {
 		return fmt.Errorf("line %d: %w", h.line, h.bad)
 	}
+	row := c.buf[h.begin:h.end]
+	switch {
+	case opt.Header == HeaderNo:
+		return f.nameColumns(row, h.line, opt)
+	case opt.Header == HeaderAuto && f.isData(row):
+		return hint.At(fmt.Sprintf("line %d", h.line), writer.Optionf("header", "%w", hint.With(
+			fmt.Errorf("the first line, %s, has numbers as data have, and would name the columns", quoted(string(trimEnd(row)))),
+			hint.Set("header", "no", "makes it a sample"), hint.Hint{Option: "columns-are", Does: "does and names the columns"}, hint.Set("header", "yes", "takes it as the header"))))
+	}
 	f.first = place{off: c.off + int64(h.end), line: h.line + h.lines}
-	if err := f.readHeader(c.buf[h.begin:h.end], h.line); err != nil {
+	if err := f.readHeader(row, h.line); err != nil {
 		return err
 	}
 	if at := strings.IndexAny(f.header[0], ";\t|,"); at >= 0 && len(f.header) == 1 && opt.Delimiter == "" {
@@ -123,6 +136,41 @@ func (f *textFile) readHeader(b []byte, line int64) error {
 		seen[name] = n
 		f.header = append(f.header, name)
 	}
+	return nil
+}
+
+// isData reports whether all cells of a row are numbers, one of them negative or a fraction.
+func (f *textFile) isData(b []byte) bool {
+	row, data := cells{b: trimEnd(b), comma: f.comma}, false
+	for !row.over {
+		cell, _, _ := row.next(nil)
+		if _, ok := (value{kind: kindCell, b: cell}).number(); !ok {
+			return false
+		}
+		data = data || !digitsOnly(cell) || cell[0] == '-'
+	}
+	return data
+}
+
+// nameColumns names the columns of a file without a header, whose first row is b.
+func (f *textFile) nameColumns(b []byte, line int64, opt *Options) error {
+	f.bare = true
+	n := 0
+	for row := (cells{b: trimEnd(b), comma: f.comma}); !row.over; n++ {
+		row.next(nil)
+	}
+	switch {
+	case n > maxColumns:
+		return fmt.Errorf("line %d: %w", line, corruptf("it has more than %d cells", maxColumns))
+	case opt.ColumnsAre == nil:
+		for i := range n {
+			f.header = append(f.header, fmt.Sprintf("column%d", i+1))
+		}
+		return nil
+	case n != len(opt.ColumnsAre):
+		return hint.At(fmt.Sprintf("line %d", line), writer.Optionf("columns-are", "the row has %d cells, and there are %d names: %s", n, len(opt.ColumnsAre), strings.Join(opt.ColumnsAre, ", ")))
+	}
+	f.header = opt.ColumnsAre
 	return nil
 }
 
