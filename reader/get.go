@@ -183,14 +183,25 @@ func detach(s *fetch.Scratch, in *Sample) *Sample {
 
 // Field writes one field of the sample of that number to w, however large it is: a block of several
 // frames passes through frame by frame. If the sample has no such field, the error wraps
-// fs.ErrNotExist.
+// fs.ErrNotExist. The name may lack the extension, as in Options.Fields.
 func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Writer) error {
+	field, err := d.fieldNamed(name)
+	if err != nil && !errors.Is(err, errNoField) {
+		return err
+	}
+	if err == nil {
+		name = field
+	}
 	p, back := d.partOf(number, name), d.backOf(name)
 	if p == nil {
 		p, back = back, nil
 	}
 	if p == nil && number < d.tables.Samples {
-		return fmt.Errorf("sample number %d is not delivered with a field %q: %w", number, name, fs.ErrNotExist)
+		var has []string
+		for _, f := range d.Fields() {
+			has = append(has, f.Name)
+		}
+		return &missingError{fmt.Sprintf("sample number %d has no field %q; with its layers and wanted fields the data set has %s", number, name, strings.Join(has, ", "))}
 	}
 	for p != nil && p.Dataset != d {
 		err := p.failed(p.Dataset.Field(ctx, number, name, w))
@@ -201,7 +212,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 	}
 	found := false
 	var has []string
-	err := d.visit(ctx, number, visitor{
+	err = d.visit(ctx, number, visitor{
 		member: func(_, field []byte) bool {
 			found = string(field) == name
 			has = append(has, string(field))

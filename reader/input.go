@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/reader/internal/planner"
@@ -94,6 +95,7 @@ var ErrFields = errors.New("missing fields")
 // expect refuses sources without the named fields, and sources of a mix that differ in fields other
 // than those named with a question mark.
 func expect(in []*input, fields []string) error {
+	var sets []*Dataset
 	first := -1
 	for i, x := range in {
 		if x.Dataset == nil {
@@ -102,14 +104,14 @@ func expect(in []*input, fields []string) error {
 		if err := x.failed(x.expect(fields)); err != nil {
 			return err
 		}
-		if first < 0 {
+		if sets = append(sets, x.Dataset); first < 0 {
 			first = i
 		}
 		if err := errors.Join(in[first].has(x, fields), x.has(in[first], fields)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return lacking(sets, fields)
 }
 
 // expect refuses a data set without the named fields.
@@ -118,12 +120,16 @@ func (d *Dataset) expect(fields []string) error {
 		if strings.HasSuffix(want, "?") {
 			continue
 		}
-		fields := d.Fields()
-		i := slices.IndexFunc(fields, func(f format.FieldTotal) bool { return f.Name == want })
-		if i < 0 {
+		field, err := d.fieldNamed(want)
+		switch {
+		case errors.Is(err, errNoField):
 			return d.noField(want)
+		case err != nil:
+			return err
 		}
-		if n := fields[i].Samples; n < d.tables.Samples-min(d.nothing(want), d.tables.Samples) {
+		fields := d.Fields()
+		i := slices.IndexFunc(fields, func(f format.FieldTotal) bool { return f.Name == field })
+		if n := fields[i].Samples; n < d.tables.Samples-min(d.nothing(field), d.tables.Samples) {
 			return fmt.Errorf("%w: field %q is in %d of %d samples of %v: declare it with a question mark if samples may lack it", ErrFields, want, n, d.tables.Samples, d.Store())
 		}
 	}
@@ -143,11 +149,17 @@ func (d *Dataset) nothing(field string) (n uint64) {
 	return n
 }
 
+// mayLack reports whether a name has a question mark and stands for the field.
+func mayLack(name, field string) bool {
+	name, optional := strings.CutSuffix(name, "?")
+	return optional && (name == field || fieldname.Extends(field, name))
+}
+
 // has refuses a source that lacks a field of another one.
 func (in *input) has(other *input, optional []string) error {
 	own := in.Fields()
 	for _, f := range other.Fields() {
-		if !slices.ContainsFunc(own, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(optional, f.Name+"?") {
+		if !slices.ContainsFunc(own, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.ContainsFunc(optional, func(name string) bool { return mayLack(name, f.Name) }) {
 			return in.failed(fmt.Errorf("%w: it has no field %q, which source %q has: where samples may lack it, expect %q", ErrFields, f.Name, other.name, f.Name+"?"))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
@@ -274,10 +275,15 @@ func (d *Dataset) choose(owner, back map[string]int, wanted []string) error {
 	all := map[string]bool{}
 	for _, name := range wanted {
 		name, optional := strings.CutSuffix(name, "?")
-		if _, ok := owner[name]; !ok && !optional {
+		field, err := named(name, slices.Collect(maps.Keys(owner)))
+		switch {
+		case err == nil:
+			all[field] = true
+		case !errors.Is(err, errNoField):
+			return fmt.Errorf("%w: %v: %w", ErrFields, d.Store(), err)
+		case !optional:
 			return d.noField(name)
 		}
-		all[name] = true
 	}
 	picked, yields := make([][]string, len(d.parts)), make([][]string, len(d.parts))
 	for name, i := range owner {
@@ -348,6 +354,58 @@ func (p *part) lacks(ctx context.Context, of *fetch.Shard, yields []string) (boo
 		}
 	}
 	return false, nil
+}
+
+var errNoField = errors.New("no field")
+
+// named returns the field that a name stands for, or errNoField.
+func named(name string, have []string) (string, error) {
+	field, err := fieldname.Find(name, have)
+	if err == nil && field == "" && !slices.Contains(have, name) {
+		err = errNoField
+	}
+	return field, err
+}
+
+// CheckFields refuses a name with a question mark in Options.Fields for which none of the data sets,
+// which were opened with the same names, has a field.
+func CheckFields(sets ...*Dataset) error {
+	sets = slices.DeleteFunc(slices.Clone(sets), func(d *Dataset) bool { return d == nil })
+	if len(sets) == 0 {
+		return nil
+	}
+	return lacking(sets, sets[0].opts.Fields)
+}
+
+// lacking refuses a name with a question mark for which none of the data sets has a field.
+func lacking(sets []*Dataset, names []string) error {
+	for _, want := range names {
+		name, optional := strings.CutSuffix(want, "?")
+		if optional && len(sets) > 0 && !slices.ContainsFunc(sets, func(d *Dataset) bool { return d.hasField(name) }) {
+			return sets[0].noField(name)
+		}
+	}
+	return nil
+}
+
+func (d *Dataset) hasField(name string) bool {
+	_, err := d.fieldNamed(name)
+	return !errors.Is(err, errNoField)
+}
+
+// fieldNamed returns the field of the data set and its layers that a name stands for.
+func (d *Dataset) fieldNamed(name string) (string, error) {
+	var have []string
+	for i := range d.parts {
+		for _, f := range d.parts[i].fields() {
+			have = append(have, f.Name)
+		}
+	}
+	field, err := named(name, have)
+	if err != nil && !errors.Is(err, errNoField) {
+		err = fmt.Errorf("%w: %v: %w", ErrFields, d.Store(), err)
+	}
+	return field, err
 }
 
 // noField is the error of a field that neither the data set nor a layer has.

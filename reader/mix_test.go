@@ -356,7 +356,12 @@ func TestMixFields(t *testing.T) {
 			t.Errorf("%q: %v, want %s", e.expect, err, e.want)
 		}
 	}
-	if s, err := in[0].Stream(t.Context(), StreamOptions{Expect: []string{"txt?", "jpg"}}); err != nil {
+	for _, expect := range [][]string{{"txt?", "jpg"}, {"jp"}, {"txt"}} {
+		if _, err := in[0].Stream(t.Context(), StreamOptions{Expect: expect}); !errors.Is(err, ErrFields) {
+			t.Errorf("%q: %v", expect, err)
+		}
+	}
+	if s, err := in[0].Stream(t.Context(), StreamOptions{Expect: []string{"jpg?", "jpg"}}); err != nil {
 		t.Error(err)
 	} else {
 		s.Close()

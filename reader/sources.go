@@ -51,6 +51,9 @@ func OpenSources(ctx context.Context, s Spec, open Opener, from *Checkpoint) (*S
 		x.data = make([]sourceData, len(s.Sources))
 		err = s.each(atOnce, "sources.", func(i int) error { return x.describe(ctx, i) })
 	}
+	if err == nil {
+		err = CheckFields(x.sets...)
+	}
 	if err != nil {
 		x.Close()
 		return nil, err

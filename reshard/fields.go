@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -27,22 +28,40 @@ func (c fieldChoice) String() string { return strings.Join(c.fields, ", ") }
 
 // chooseFields checks that the named fields exist.
 func (s *joined) chooseFields(opt Options) error {
-	s.shape = fieldChoice{opt.Fields, opt.Rename}
 	have := map[string]bool{}
 	for _, of := range s.sets {
 		for _, f := range of.Fields() {
 			have[f.Name] = true
 		}
 	}
-	for option, names := range map[string][]string{"fields": opt.Fields, "rename": slices.Sorted(maps.Keys(opt.Rename))} {
-		for _, name := range names {
-			if !have[name] {
-				return optionf(option, "there is no field %q, there are %q", name, slices.Sorted(maps.Keys(have)))
-			}
-			if err := format.CheckField(name); err != nil {
-				return optionf(option, "%w", err)
-			}
+	all := slices.Sorted(maps.Keys(have))
+	find := func(option, name string) (string, error) {
+		field, err := fieldname.Find(name, all)
+		if err == nil && !have[field] {
+			err = fmt.Errorf("there is no field %q, there are %q", name, all)
 		}
+		if err == nil {
+			err = format.CheckField(field)
+		}
+		if err != nil {
+			return "", optionf(option, "%w", err)
+		}
+		return field, nil
+	}
+	s.shape.rename = map[string]string{}
+	for _, name := range opt.Fields {
+		field, err := find("fields", name)
+		if err != nil {
+			return err
+		}
+		s.shape.fields = append(s.shape.fields, field)
+	}
+	for name, to := range opt.Rename {
+		field, err := find("rename", name)
+		if err != nil {
+			return err
+		}
+		s.shape.rename[field] = to
 	}
 	became := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(have)) {

@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
@@ -117,11 +118,13 @@ func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 	all, memory := uint64(0), max(f.opt.Memory/2, minMemory)
 	limitMemory(f.opt.Memory+memory, encoderMemory(&f.opt))
 	for _, src := range found.srcs {
-		layered := fieldFlags{layers: f.share.layers.layers}
-		for i := 0; i < len(f.rows.columns) && len(layered.layers) > 0; i++ { // of other data sets too
-			layered.fields = append(layered.fields, f.rows.columns[i]+"?")
+		opts := reader.Options{Workers: f.opt.Workers, Memory: memory}
+		for i := 0; i < len(f.rows.columns) && len(f.share.layers.layers) > 0; i++ { // of other data sets too
+			opts.Fields = append(opts.Fields, f.rows.columns[i]+"?")
 		}
-		d, err := layered.open(ctx, src, reader.Options{Workers: f.opt.Workers, Memory: memory})
+		o := opening(ctx, opts)
+		o.Layers = f.share.layers.layers
+		d, err := open.Dataset(ctx, src, o)
 		if err != nil {
 			return nil, 0, err
 		}

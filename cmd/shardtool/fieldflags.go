@@ -28,7 +28,15 @@ func (f *fieldFlags) open(ctx context.Context, arg string, opts reader.Options) 
 	opts.Fields = f.fields
 	o := opening(ctx, opts)
 	o.Layers = f.layers
-	return open.Dataset(ctx, arg, o)
+	ds, err := open.Dataset(ctx, arg, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := reader.CheckFields(ds); err != nil {
+		ds.Close()
+		return nil, err
+	}
+	return ds, nil
 }
 
 // given reports whether samples are delivered otherwise than the data set has them.

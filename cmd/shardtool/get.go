@@ -83,10 +83,10 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 	switch {
-	case layers.given():
-		err = getParts(ctx, ds, number, field, wantField, w)
 	case wantField:
 		err = ds.Field(ctx, number, field, w)
+	case layers.given():
+		err = getParts(ctx, ds, number, w)
 	default:
 		err = ds.WriteTar(ctx, number, w)
 	}
@@ -99,28 +99,16 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 	return w.Flush()
 }
 
-// getParts writes a sample, or a field of it, with the fields of layers.
-func getParts(ctx context.Context, ds *reader.Dataset, number uint64, field string, wantField bool, w *bufio.Writer) error {
+// getParts writes a sample with the fields of layers.
+func getParts(ctx context.Context, ds *reader.Dataset, number uint64, w *bufio.Writer) error {
 	s, err := ds.Get(ctx, number)
 	if err != nil {
 		return err
 	}
-	if !wantField {
-		if err := (&batchWriter{w: w}).members(s); err != nil {
-			return err
-		}
-		_, err := w.Write(sections.EndOfArchive(true))
+	if err := (&batchWriter{w: w}).members(s); err != nil {
 		return err
 	}
-	data, ok := s.Field(field)
-	if !ok {
-		has := make([]string, len(s.Fields))
-		for i := range has {
-			has[i] = string(s.Fields[i].Name)
-		}
-		return &exitError{exitNotFound, fmt.Errorf("sample number %d has no field %q; it has %s", number, field, strings.Join(has, ", "))}
-	}
-	_, err = w.Write(data)
+	_, err = w.Write(sections.EndOfArchive(true))
 	return err
 }
 

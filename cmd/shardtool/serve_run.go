@@ -173,6 +173,9 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 	}
 	o := new(serve.Opened)
 	if o.Sources, err = reader.OpenSources(ctx, *spec, open.Opener(opts), from); err != nil {
+		if errors.Is(err, reader.ErrFields) {
+			err = usage(err)
+		}
 		return nil, explainServed(explainServedView(err))
 	}
 	if o.Epoch, o.End, err = o.Sources.Extent(from, q.ChangeMix); err != nil {

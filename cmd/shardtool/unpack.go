@@ -15,11 +15,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -73,9 +75,16 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	if err := checkPatterns("--include ", f.include); err != nil {
 		return err
 	}
-	for _, name := range f.fields {
-		if !slices.ContainsFunc(ds.Info().Fields, func(t format.FieldTotal) bool { return t.Name == name }) {
-			return &exitError{exitNotFound, fmt.Errorf("%v has no field %q", ds.Store(), name)}
+	var have []string
+	for _, t := range ds.Info().Fields {
+		have = append(have, t.Name)
+	}
+	for i, name := range f.fields {
+		if f.fields[i], err = fieldname.Find(name, have); err != nil {
+			return usagef("--fields: %w", err)
+		}
+		if !slices.Contains(have, f.fields[i]) {
+			return &exitError{exitNotFound, fmt.Errorf("%v has no field %q; it has %s", ds.Store(), name, strings.Join(have, ", "))}
 		}
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {

@@ -60,19 +60,25 @@ def test_fields(photos: Path) -> None:
         assert sum(len(keyed(batch)) for batch in loader) == N
 
 
-def test_names_that_no_sample_has(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong name is an error that lists the fields of base and layers; where a question mark
-    allows samples without the field, it is a warning."""
-    with (
-        pytest.raises(shardtool.ConfigError, match=r'no field "caption"; it has caption\.txt, img$'),
-        shardtool.Loader(photos, 32, epochs=1, layers=["caption"], fields={"img": "bytes", "caption": "str"}) as loader,
-    ):
-        list(loader)
-    for name in ("tag", "tag.txt"):
-        caplog.clear()
-        with shardtool.Loader(photos, 32, epochs=1, layers=["tag"], fields={"img": "bytes", name: "str?"}) as loader:
-            assert (set(next(iter(loader))[name]) == {None}) == (name == "tag")
-        assert ("no sample has the field 'tag'" in caplog.text) == (name == "tag")
+def test_names(photos: Path) -> None:
+    """A name may lack the extension. A name that no sample has is an error that lists the fields of
+    base and layers, with a question mark too."""
+    for name, spec in (("caption", "str"), ("caption", "str?"), ("caption", "auto"), ("caption.txt", "str")):
+        with shardtool.Loader(photos, 32, epochs=1, layers=["caption"], fields={"img": "bytes", name: spec}) as loader:
+            assert {text.split()[0] for batch in loader for text in batch[name]} == {"caption"}
+        with shardtool.open(photos, layers=["caption"], fields={name: spec}) as ds:
+            assert ds["0007"] == {name: "caption of 0007"}
+    with shardtool.open(photos, layers=["caption"], fields=["caption"]) as ds:
+        assert ds["0007"]["caption"] == "caption of 0007"
+    for name in ("capt", "cap.txt", "txt"):
+        for spec in ("str", "str?"):
+            with (
+                pytest.raises(shardtool.ConfigError, match=rf'no( sample has the)? field "{name}"; .*caption\.txt, img$'),
+                shardtool.Loader(photos, 32, epochs=1, layers=["caption"], fields={"img": "bytes", name: spec}) as loader,
+            ):
+                list(loader)
+        with pytest.raises(shardtool.ConfigError, match=f'field "{name}"'), shardtool.open(photos, fields={name: "str?"}) as ds:
+            ds["0007"]
 
 
 def test_base_is_not_read(photos: Path, tmp_path: Path) -> None:
@@ -83,7 +89,8 @@ def test_base_is_not_read(photos: Path, tmp_path: Path) -> None:
         shard.unlink()
     with shardtool.Loader(copy, 32, shuffle=True, epochs=1, layers=["caption"], fields={"caption.txt": "str"}) as loader:
         assert sum(len(keyed(batch)) for batch in loader) == N
-    with pytest.raises(shardtool.errors.CorruptError), shardtool.Loader(copy, 32, epochs=1, layers=["caption"], fields=FIELDS) as loader:
+    fields = {"img": "bytes", "caption": "str"}
+    with pytest.raises(shardtool.errors.CorruptError), shardtool.Loader(copy, 32, epochs=1, layers=["caption"], fields=fields) as loader:
         list(loader)
 
 

@@ -21,8 +21,11 @@ shardtool.Image(224)      one array of uint8 for the batch: see shardtool.images
 a function                its result for the payload, a bytes-like object
 ========================  ========================================================================
 
+The name of a field may lack the extension: "caption" is the field caption.txt, unless there is a
+field "caption", or caption.json too. A batch has it under the name that was asked for.
+
 A ``?`` after the word ("json?") makes a field optional: samples without it have None, and a batch
-of "int?" or "float?" has a list.
+of "int?" or "float?" has a list. A field that no sample has is an error all the same.
 """
 
 from __future__ import annotations
@@ -61,11 +64,12 @@ _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 class Field:
     """A field, and how its payloads are decoded."""
 
-    __slots__ = ("decode", "dtype", "function", "image", "mode", "name", "optional", "shape", "spec")
+    __slots__ = ("decode", "dtype", "function", "image", "mode", "name", "optional", "shape", "spec", "stored")
 
-    def __init__(self, name: str, spec: Optional[Spec] = None) -> None:
-        """spec: None for a field that is only named, see typed."""
+    def __init__(self, name: str, spec: Optional[Spec] = None, stored: Optional[str] = None) -> None:
+        """spec: None for a field that is only named. stored: its name in the data, see found."""
         self.name = name
+        self.stored = stored or name
         self.spec = spec
         self.optional = False
         self.dtype: Optional[arrays.Dtype] = None
@@ -83,7 +87,7 @@ class Field:
                 if self.mode not in _MODES:
                     raise ConfigError(f"field {name!r}: {spec!r}: the mode is one of {', '.join(_MODES)}")
             if word == "auto":
-                word = _AUTO.get(name.rsplit(".", 1)[-1], "bytes")
+                word = _AUTO.get(self.stored.rsplit(".", 1)[-1], "bytes")
             if word not in _WORDS:
                 raise ConfigError(
                     f"field {name!r}: {spec!r}: write one of {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
@@ -119,7 +123,7 @@ class Field:
 
     def column(self) -> Dict[str, Any]:
         """Returns the column of START."""
-        out: Dict[str, Any] = {"name": self.name, "optional": self.optional}
+        out: Dict[str, Any] = {"name": self.stored, "optional": self.optional}
         out["decode"] = self.decode if self.decode in ("int", "float", "npy", "array") else "bytes"
         if self.decode == "array" and self.dtype:
             out.update(dtype=self.dtype.descr or self.dtype.name, item_size=self.dtype.size, shape=list(self.shape))
@@ -215,12 +219,22 @@ def unresolved(fields: Optional[Sequence[Field]]) -> bool:
     return fields is None or any(f.spec is None for f in fields)
 
 
-def typed(info: Mapping[str, Any], wanted: bool, named: Optional[Sequence[Field]] = None) -> "List[Field]":
-    """Returns the fields, by default all of a data set, with the types that it records where they
-    are only named, the others as bytes. wanted: a field without a type is an error."""
+def find(name: str, have: Iterable[str], place: str = "") -> str:
+    """Returns the field that a name stands for: the one of that name, or else the only one that is
+    the name with an extension. Returns the name where there is none."""
+    names = set(have)
+    found = sorted(field for field in names if field.startswith(name + ".") and "." not in field[len(name) + 1 :])
+    if name in names or not found:
+        return name
+    if len(found) > 1:
+        raise ConfigError(f"{place}the field {name!r} may be {' or '.join(map(repr, found))}: give one of these names")
+    return found[0]
+
+
+def typed(info: Mapping[str, Any], wanted: bool) -> "List[Field]":
+    """Returns all fields of a data set, with the types that it records, the others as bytes.
+    wanted: a field without a type is an error."""
     types: Mapping[str, str] = info.get("types") or {}
-    if named is not None:
-        return [f if f.spec is not None else Field(f.name, _word(types, f.name)) for f in named]
     untyped = [f["name"] for f in info["fields"] if f["name"] not in types]
     if wanted and untyped:
         raise ConfigError(
@@ -230,6 +244,19 @@ def typed(info: Mapping[str, Any], wanted: bool, named: Optional[Sequence[Field]
     for field in info["fields"]:
         word = _word(types, field["name"])
         out.append(Field(field["name"], word if field["samples"] == info["samples"] else word + "?"))
+    return out
+
+
+def found(info: Mapping[str, Any], fields: Sequence[Field]) -> "List[Field]":
+    """Returns fields with their names in the data, and with the types that the data records for
+    those that are only named. The run refuses those that are not there, except optional ones."""
+    have, types = [f["name"] for f in info["fields"]], info.get("types") or {}
+    out = []
+    for field in fields:
+        stored = find(field.name, have)
+        if field.optional and stored not in have:
+            raise ConfigError(f'no sample has the field "{field.name}"; there are {", ".join(have)}')
+        out.append(Field(field.name, _word(types, stored) if field.spec is None else field.spec, stored))
     return out
 
 

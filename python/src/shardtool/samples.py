@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 from . import _checks, guesses, sources
 from .batch import no_field
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
-from .fields import Field, Spec, check_out, parse, typed, unresolved
+from .fields import Field, Spec, check_out, found, parse, typed
 from .options import Tuning
 from .read.arguments import opening
 from .sources import Source
@@ -97,6 +97,7 @@ class Samples:
     def _reset(self) -> None:
         self._session = Session()
         self._asked = 1  # number of the next request
+        self._found = False  # whether the names of the fields are those of the data
         self._locks: Dict[int, Any] = {}  # of the connection, by process
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -228,8 +229,9 @@ class Samples:
 
     def _decode(self, raw: Sample) -> Sample:
         fields = self._fields
-        if fields is not None and unresolved(fields):
-            fields = self._fields = typed(self._session.info, False, fields)
+        if fields is not None and not self._found:
+            fields = self._fields = found(self._session.info, fields)
+            self._found = True
             check_out(self._out, _arrays(fields))
         elif fields is None:
             if not self._session.info.get("types"):
@@ -239,7 +241,7 @@ class Samples:
         done = Sample()
         done.key, done.number = raw.key, raw.number
         for field in fields:
-            payload = raw.get(field.name)
+            payload = raw.get(field.stored)
             if payload is None and not field.optional:
                 raise DecodeError(
                     f"sample {raw.key!r} has no field {field.name!r}; it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name

@@ -15,7 +15,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 from .. import _checks
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError, HeldError, SkippedError
-from ..fields import check_out, typed, unresolved
+from ..fields import check_out, found, typed
 from ..images import leave_out_damaged
 from ..options import Tuning
 from ..stats import Meter
@@ -116,13 +116,8 @@ class Stream:
             self._meter = Meter()
         client, asked = self._connect(), self._asked
         fields = [] if isinstance(asked.units, Pack) else asked.fields
-        if fields is None or unresolved(fields):
-            fields = typed(self._session.info, asked.typed, fields)
-            check_out(asked.tuning.out, fields)
-        has = {f["name"] for f in self._session.info["fields"]}
-        for field in fields:
-            if field.optional and field.name not in has:
-                logger.warning("no sample has the field %r: all batches have None for it", field.name)
+        fields = typed(self._session.info, asked.typed) if fields is None else found(self._session.info, fields)
+        check_out(asked.tuning.out, fields)
         rank, world_size = self._resolve()
         if asked.starting["on_error"] == "skip":
             self._group = skipped.join(asked.faults.skip_group, rank, world_size, self._group)

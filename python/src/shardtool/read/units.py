@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Literal, Optional, Sequence, Union
 from .._checks import address, drop_none, set_typed, within
 from ..batch import HIDDEN
 from ..errors import ConfigError
-from ..fields import Field
+from ..fields import Field, find
 
 __all__ = ["Bucket", "Pack"]
 
@@ -153,7 +153,7 @@ def _stem(name: str) -> str:
 
 def _find(name: str, have: Sequence[str]) -> str:
     """Returns the field of the data set that a name stands for."""
-    for field in (name, name + ".npy"):
-        if field in have:
-            return field
+    field = name + ".npy" if name not in have and name + ".npy" in have else find(name, have, "Pack(fields=...): ")
+    if field in have:
+        return field
     raise ConfigError(f"Pack(fields=...): the data set has no field {name!r}, it has {', '.join(have)}")

@@ -95,6 +95,8 @@ def pack_batch(batch: Batch, asked: Asked) -> "Tuple[Dict[str, Any], memoryview]
     message = {"what": "batch", "size": batch.size, "epoch": batch.epoch, "ledger": batch._saved[1]}
     if unresolved(asked.fields) and batch._layout is not None:
         message["fields"] = [[f.name, f.spec] for f in batch._layout.fields]
+    elif batch._layout is not None:
+        message["stored"] = {f.name: f.stored for f in batch._layout.fields if f.stored != f.name}
     if batch._sources:
         message["sources"] = list(batch._sources)
     return message, batch._view()
@@ -105,8 +107,10 @@ def layout_of(message: Dict[str, Any], asked: Asked) -> Layout:
     fields = asked.fields
     if fields is None or unresolved(fields):
         fields = [Field(name, spec) for name, spec in message["fields"]]
-    elif asked.units is not None:
-        fields = [*fields, *asked.units.columns()]
+    else:
+        fields = [Field(f.name, f.spec, message.get("stored", {}).get(f.name)) for f in fields]
+        if asked.units is not None:
+            fields = [*fields, *asked.units.columns()]
     layout = Layout(fields, asked.arrays, True)
     layout.sources = message.get("sources", ())
     return layout
