@@ -29,6 +29,7 @@ import (
 // asFlag is --as: a kind of files instead of the one recognised.
 type asFlag struct {
 	given string
+	lines bool // --text-lines
 	files bool
 	kind  *kind
 	// ending is the extension by which files are read.
@@ -45,6 +46,13 @@ var asKinds = map[string]asFlag{
 
 func (f *asFlag) options() error {
 	f.files = f.given == "files"
+	if f.lines && f.given != "" {
+		return usagef("--text-lines makes a sample of each line, whatever the files are, and --as %s says otherwise: leave one out", f.given)
+	}
+	if f.lines {
+		f.kind = &textKind
+		return nil
+	}
 	f.kind, f.ending = asKinds[f.given].kind, asKinds[f.given].ending
 	if f.given == "zip" {
 		return usagef("--as zip: archives are known by their bytes, and --as says what the files in them are; on standard input, --stdin-format zip reads one")
@@ -410,7 +418,9 @@ func (p prefix) Names(ctx context.Context) iter.Seq2[string, error] {
 // lookAtStore finds the kind and the objects of an address in a store: one object, the objects that
 // match a glob, or all objects below a prefix.
 func lookAtStore(ctx context.Context, f *packFlags, src string) (*recognised, error) {
-	dir, pattern, glob := inputs.CutAddress(src, func(name string) bool { return recognise.OfName(name) != nil })
+	dir, pattern, glob := inputs.CutAddress(src, func(name string) bool {
+		return recognise.OfName(name) != nil || f.as.lines && recognise.Text.Names(name)
+	})
 	store, err := address.Open(ctx, dir, address.Options{Logger: warnings})
 	if err != nil {
 		return nil, usagef("%w", err)
@@ -454,7 +464,7 @@ func expandObjects(ctx context.Context, f *packFlags, p prefix, pattern string) 
 			}
 			match, _ := doublestar.Match(word, info.Name)
 			switch {
-			case !match || recognise.OfName(info.Name) == nil:
+			case !match || recognise.OfName(info.Name) == nil && !f.as.lines:
 			case globs.Passes(word, info.Name):
 				passed = cmp.Or(passed, info.Name)
 			default:

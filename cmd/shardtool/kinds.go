@@ -15,6 +15,9 @@ func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind, &da
 
 // kindFor returns the kind of pack for a kind of files, nil where pack does not read it.
 func kindFor(of *recognise.Kind) *kind {
+	if of == recognise.Text {
+		return &textKind
+	}
 	for _, k := range fileKinds {
 		if k.of == of {
 			return k

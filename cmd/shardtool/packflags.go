@@ -79,6 +79,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
+	fl.BoolVar(&f.as.lines, "text-lines", false, "each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
 	fl.BoolVar(&f.allSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
 	fl.StringVar(&f.rule, "sample-rule", "", "first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own")
 	titled(cmd, "Sources")
@@ -156,6 +157,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	}
 	if f.as.given != "" && !f.as.files {
 		f.opt.SourceOptions["as"] = f.as.given
+	}
+	if f.as.lines {
+		f.opt.SourceOptions["as"] = "text-lines"
 	}
 	f.rows.provenance(f.opt.SourceOptions)
 	f.share.provenance(f.opt.SourceOptions)

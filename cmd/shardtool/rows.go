@@ -25,6 +25,7 @@ var (
 	parquetKind  = rowsKind(recognise.Parquet, openParquet)
 	arrowKind    = rowsKind(recognise.Arrow, openParquet)
 	linesKind    = rowsKind(recognise.Lines, openLines, textOnly...)
+	textKind     = rowsKind(recognise.Text, openLines) // by --text-lines
 	tfrecordKind = rowsKind(recognise.TFRecord, openLines)
 	mdsKind      = rowsKind(recognise.MDS, openLines)
 )
@@ -65,6 +66,7 @@ func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 	}
 	r := &f.rows
 	opt := r.text.opt
+	opt.TextLines = found.kind.of == recognise.Text
 	opt.Key, opt.Columns, opt.Rename, opt.Attrs, opt.Where, opt.Nulls = r.key, r.columns, r.renamed, r.attributes, r.where, r.onNulls
 	src, err := rowlines.New(ctx, found.files, opt)
 	if err != nil {
@@ -73,6 +75,8 @@ func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 	_, size := src.Total()
 	text := plural(len(found.files), "file") + " of JSON Lines or CSV"
 	switch found.kind.of {
+	case recognise.Text:
+		text = plural(len(found.files), "file") + " of lines of text"
 	case recognise.TFRecord:
 		text = plural(len(found.files), "TFRecord file")
 	case recognise.MDS:

@@ -27,7 +27,10 @@ func (f *stdinFlag) add(cmd *cobra.Command) {
 
 // lookAtStdin finds the kind of standard input. all.close removes what it spooled.
 func (all *found) lookAtStdin(cmd *cobra.Command, f *packFlags) (*recognised, error) {
-	k := stdinKinds[f.stdin.format]
+	k, format := stdinKinds[f.stdin.format], f.stdin.format
+	if f.as.lines {
+		k, format = &textKind, "txt"
+	}
 	switch {
 	case k == nil:
 		return nil, usagef("--stdin-format %q: use tar, jsonl, csv, parquet or zip", f.stdin.format)
@@ -37,7 +40,7 @@ func (all *found) lookAtStdin(cmd *cobra.Command, f *packFlags) (*recognised, er
 		return nil, usagef("--parts: standard input cannot be divided between tasks; save the stream to files, or give each task data of its own with --append")
 	}
 	f.stdin.used = true
-	ctx, name := cmd.Context(), "stdin."+f.stdin.format
+	ctx, name := cmd.Context(), "stdin."+format
 	var in source.Input
 	var err error
 	if k == &parquetKind || k == &zipKind {
@@ -47,7 +50,7 @@ func (all *found) lookAtStdin(cmd *cobra.Command, f *packFlags) (*recognised, er
 			all.close = remove
 		}
 	} else if in, err = source.ReaderInput(ctx, cmd.InOrStdin(), name); err == nil {
-		err = checkFormat(ctx, in, f.stdin.format)
+		err = checkFormat(ctx, in, format)
 	}
 	if err != nil {
 		return nil, err

@@ -207,6 +207,9 @@ func (l *listing) list(ctx context.Context, of func(name string) *Kind) error {
 
 func (l *listing) ofName(name string) *Kind {
 	k := OfName(name)
+	if l.opt.As == Text && Text.Names(name) {
+		return Text
+	}
 	if k == Tokens && l.opt.As == Arrays && extension(name) == ".npy" {
 		return Arrays
 	}

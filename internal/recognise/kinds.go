@@ -39,6 +39,8 @@ var (
 	TFRecord = &Kind{ID: "tfrecord", One: "a TFRecord file", Many: "TFRecord files", suffixes: compressed(".tfrecord", ".tfrecords")}
 	MDS      = &Kind{ID: "mds", One: "a shard of MosaicML Streaming (MDS)", Many: "shards of MosaicML Streaming (MDS)", suffixes: compressed(".mds")}
 	Zip      = &Kind{ID: "zip", One: "a zip archive", Many: "zip archives", field: true, suffixes: []string{".zip"}}
+	// Text is for files whose lines are documents. None is recognised as such: the user says so.
+	Text = &Kind{ID: "text", One: "a file of lines of text", Many: "files of lines of text", suffixes: compressed(".txt", ".text")}
 	// Megatron is an index, whose tokens are in the .bin file beside it.
 	Megatron = &Kind{ID: "megatron", One: "an index of Megatron tokens", Many: "indexes of Megatron tokens (.idx)"}
 )
@@ -144,6 +146,12 @@ var byName = []*Kind{Parquet, Lines, Tar, Tokens, Arrays, TFRecord, Arrow, MDS, 
 
 // notContainers are extensions of payloads that end in, or have the signature of, another kind.
 var notContainers = []string{".nii.gz", ".svgz", ".pt", ".pth", ".docx", ".xlsx", ".pptx", ".epub", ".pkl", ".pickle", ".keras", ".jar", ".apk", ".ckpt", ".mat"}
+
+// Names reports whether a name has an extension of the kind.
+func (k *Kind) Names(name string) bool {
+	low := strings.ToLower(path.Base(name))
+	return slices.ContainsFunc(k.suffixes, func(s string) bool { return len(low) > len(s) && strings.HasSuffix(low, s) })
+}
 
 // OfName returns the kind that the extension of a name states, or nil.
 func OfName(name string) *Kind {

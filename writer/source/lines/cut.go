@@ -44,7 +44,7 @@ func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
 func (u *cutter) next(c *chunk) error {
 	cut := u.lines
 	switch u.comma {
-	case 0:
+	case 0, textLine:
 	case tfRecord:
 		cut = u.records
 	case jsonList:

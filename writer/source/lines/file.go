@@ -6,11 +6,14 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
+// textLine stands in place of the separator of cells for files whose lines are texts.
+const textLine = 0xfc
+
 // textFile is one of the files.
 type textFile struct {
 	inputs.File
 	coding stream.Coding
-	comma  byte     // separator of cells; 0 in JSON Lines, tfRecord in TFRecord, jsonList in JSON, mdsShard in MDS
+	comma  byte     // separator of cells; 0 in JSON Lines, textLine in text, tfRecord in TFRecord, jsonList in JSON, mdsShard in MDS
 	header []string // of CSV and MDS; files with the same header share one slice
 	bare   bool     // the first row is no header
 	first  place    // the first row
@@ -18,7 +21,7 @@ type textFile struct {
 }
 
 // cells reports whether rows are cells of CSV.
-func (f *textFile) cells() bool { return f.comma != 0 && f.comma < mdsShard }
+func (f *textFile) cells() bool { return f.comma != 0 && f.comma < textLine }
 
 // whole reports whether the rows are found only from the beginning.
 func (f *textFile) whole() bool { return f.coding != stream.Plain || f.comma >= mdsShard }

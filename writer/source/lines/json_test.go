@@ -200,3 +200,44 @@ func checkArray(t *testing.T, raw, npy []byte) {
 		t.Fatalf("%s: %s and %d bytes, want shape (%s)", raw, head, len(data), shape)
 	}
 }
+
+// TestTextLines: each line is a sample, empty lines included, and its key is the number of the line.
+func TestTextLines(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		"a/000000000 | txt=one \"1\", {", "a/000000001 | txt=", "a/000000002 | txt= 2\t", "! a.txt: line 4: corrupt data: it is not UTF-8", "a/000000004 | txt=5",
+		"b/000000000 | txt=\r", "c.log/000000000 | txt=x",
+	}
+	files := []string{"a.txt", "\xef\xbb\xbfone \"1\", {\n\n 2\t\r\n\xff\n5", "b.txt.gz", "\r\r\n", "c.log", "x\n", "empty.txt", ""}
+	want[6] = "c/000000000 | txt=x"
+	for _, chunk := range []int{1, 3, 1000} {
+		opt := Options{TextLines: true, chunk: chunk}
+		same(t, all(t, open(t, opt, given(t, files...))), want)
+		for n := range want { // continue at any row
+			in := given(t, files...)
+			src := open(t, opt, in)
+			if _, err := some(t.Context(), src, n); err != nil {
+				t.Fatal(err)
+			}
+			again := open(t, opt, in)
+			if err := again.Seek(t.Context(), src.Cursor()); err != nil {
+				t.Fatal(err)
+			}
+			same(t, all(t, again), want[n:])
+		}
+		var parts []string
+		for part := range 3 {
+			src := open(t, opt, given(t, files...))
+			if err := src.Split(part, 3); err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, all(t, src)...)
+		}
+		same(t, parts, want)
+	}
+	opt := Options{TextLines: true, Where: []string{"txt != ''"}, Rename: map[string]string{"txt": "text"}}
+	same(t, all(t, open(t, opt, given(t, "a.jsonl", "x\n\ny\n"))), []string{"a/000000000 | text.txt=x", "a/000000002 | text.txt=y"})
+	if _, err := New(t.Context(), given(t, "a.txt", "x"), Options{TextLines: true, Key: "id"}); err == nil || !strings.Contains(err.Error(), `no column "id"; it has: txt`) {
+		t.Error(err)
+	}
+}

@@ -33,7 +33,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 		return nil, writer.Optionf("inputs", "there are none")
 	}
 	files := inputs.Files(in)
-	if err := setStems(files); err != nil {
+	if err := opt.setStems(files); err != nil {
 		return nil, err
 	}
 	if files, err = inputs.Hive(files, opt.Where); err != nil {

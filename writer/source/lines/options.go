@@ -3,6 +3,7 @@ package lines
 import (
 	"cmp"
 	"errors"
+	"path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -47,6 +48,9 @@ type Options struct {
 	// ColumnsAre names the columns of CSV files, which then have no header. If it is nil, the columns
 	// of a file without a header are column1, column2 and so on.
 	ColumnsAre []string `json:",omitempty"`
+	// TextLines makes a sample of each line of all files, whatever their names, empty lines included.
+	// Its only column is txt.
+	TextLines bool `json:",omitempty"`
 	// MaxLine is the maximum length of a row in bytes. The default is 1 GiB. A longer row is an
 	// error.
 	MaxLine int64
@@ -130,7 +134,15 @@ func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bo
 }
 
 // kindOfInput returns the kind of a file by its As, else by its path, else by its name.
-func kindOfInput(f *inputs.File) (comma byte, coding stream.Coding, suffix string, ok bool) {
+func (o *Options) kindOfInput(f *inputs.File) (comma byte, coding stream.Coding, suffix string, ok bool) {
+	if o.TextLines {
+		rest, coding := stream.CutSuffix(f.Path)
+		suffix = f.Path[len(rest)-len(path.Ext(rest)):]
+		if f.As != "" {
+			_, coding = stream.CutSuffix("rows" + f.As)
+		}
+		return textLine, coding, suffix, true
+	}
 	if f.As != "" {
 		return kindOf("rows" + f.As)
 	}
@@ -141,14 +153,14 @@ func kindOfInput(f *inputs.File) (comma byte, coding stream.Coding, suffix strin
 }
 
 // setStems sets the Stem of files. Files that differ only in their extension keep it.
-func setStems(files []inputs.File) error {
+func (o *Options) setStems(files []inputs.File) error {
 	var endings []string
 	for _, in := range files {
-		_, _, suffix, ok := kindOfInput(&in)
+		_, _, suffix, ok := o.kindOfInput(&in)
 		if !ok {
 			return writer.Optionf("inputs", "%s: give files that end in .jsonl, .ndjson, .json, .csv, .tsv, .tfrecord or .mds, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
 		}
-		if _, _, own, ok := kindOf(in.Path); in.As != "" && ok {
+		if _, _, own, ok := kindOf(in.Path); in.As != "" && ok && !o.TextLines {
 			suffix = own
 		}
 		if !slices.Contains(endings, suffix) {

@@ -25,7 +25,7 @@ func (p *parser) chunk(c *chunk) {
 	switch {
 	case c.long:
 		c.add(c.line, c.after, tooLongError(c.limit))
-	case c.of.comma != 0:
+	case c.of.comma != 0 && c.of.comma != textLine:
 		for _, s := range c.spans {
 			after := place{off: c.off + int64(s.end), line: s.line + s.lines, row: s.row + 1}
 			err := s.bad
@@ -50,7 +50,7 @@ func (p *parser) chunk(c *chunk) {
 	c.keys = string(c.names)
 }
 
-// lines parses lines of JSON.
+// lines parses lines of JSON or text.
 func (p *parser) lines(c *chunk) {
 	at := c.place
 	for b := c.buf; len(b) > 0; {
@@ -66,6 +66,8 @@ func (p *parser) lines(c *chunk) {
 		var err error
 		if end > c.limit {
 			err = tooLongError(c.limit)
+		} else if c.of.comma == textLine {
+			err = p.textLine(c.of, line)
 		} else if blank, bad := p.jsonLine(c, line); blank {
 			continue
 		} else if bad != nil {
@@ -296,6 +298,19 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 	if !p.valid && !utf8.Valid(b) {
 		return corruptf("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")
 	}
+	return nil
+}
+
+// textLine takes a line as a text.
+func (p *parser) textLine(of *textFile, b []byte) error {
+	if !p.valid && !utf8.Valid(b) {
+		return corruptf("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")
+	}
+	p.open(of)
+	b = trimEnd(b)
+	col := p.cells[0]
+	col.row, col.v = p.row, value{kindText, b[:len(b):len(b)]}
+	p.present = append(p.present, col)
 	return nil
 }
 

@@ -18,11 +18,14 @@ import (
 
 // survey determines the kind of a file and reads the header of CSV and the columns of MDS.
 func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (err error) {
-	f.comma, f.coding, _, _ = kindOfInput(&f.File)
+	f.comma, f.coding, _, _ = opt.kindOfInput(&f.File)
 	if f.cells() && opt.Delimiter != "" {
 		f.comma = opt.Delimiter[0]
 	}
 	f.first.line = 1
+	if f.comma == textLine {
+		f.header = []string{"txt"}
+	}
 	obj, err := f.Open(ctx)
 	if err != nil {
 		return err
