@@ -30,6 +30,7 @@ const (
 	exitStopped    = 5
 	exitNotFound   = 6
 	exitCheckpoint = 7
+	exitUnread     = 8
 )
 
 // stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot
@@ -39,7 +40,7 @@ const stopWithin = 9 * time.Second
 // exitMeanings describes the exit codes in help, by code.
 var exitMeanings = []string{
 	"done", "failed", "wrong usage", "corrupt data, or too many samples skipped", "done, some samples skipped",
-	"stopped by a signal, what was finished is saved", "not found: data set, key, field, parts of a pack", "the checkpoint does not fit",
+	"stopped by a signal, what was finished is saved", "not found: data set, key, field, parts of a pack", "the checkpoint does not fit", "could not be read",
 }
 
 // exitError is an error with an exit code. err is nil when the message was printed already.

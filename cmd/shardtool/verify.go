@@ -101,12 +101,12 @@ func verifyError(store objstore.Store, r *check.Report, ended error) error {
 			err = fmt.Errorf("%w; besides, %s", err, unread)
 		}
 		return &exitError{exitCorrupt, err}
-	case ended != nil:
-		return ended
+	case unread != "" && ended != nil:
+		return &exitError{exitUnread, ended}
 	case unread != "":
-		return fmt.Errorf("%v: %s", store, unread)
+		return &exitError{exitUnread, fmt.Errorf("%v: %s", store, unread)}
 	}
-	return nil
+	return ended
 }
 
 // compareLayers adds to the report which layers do not fit, lack removals, or have other samples.

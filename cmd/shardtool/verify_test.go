@@ -22,9 +22,9 @@ func TestVerdict(t *testing.T) {
 	}{
 		"whole":  {check.Report{}, nil, 0, nil},
 		"damage": {check.Report{Faults: []check.Fault{damage, damage}}, nil, exitCorrupt, []string{"has 2 faults: restore"}},
-		"unread": {check.Report{Faults: []check.Fault{unread}, Unread: 1}, nil, exitFailed, []string{"failed to read in 1 place", "says nothing"}},
+		"unread": {check.Report{Faults: []check.Fault{unread}, Unread: 1}, nil, exitUnread, []string{"failed to read in 1 place", "says nothing"}},
 		"both":   {check.Report{Faults: []check.Fault{unread, damage}, Unread: 1}, nil, exitCorrupt, []string{"has 1 fault: restore", "in 1 place"}},
-		"ended":  {check.Report{Faults: []check.Fault{unread}, Unread: 1}, refused, exitFailed, []string{"403"}},
+		"ended":  {check.Report{Faults: []check.Fault{unread}, Unread: 1}, refused, exitUnread, []string{"403"}},
 		"ended and damage": {check.Report{Faults: []check.Fault{unread, damage}, Unread: 1}, refused, exitCorrupt,
 			[]string{"has 1 fault: restore"}},
 	} {
