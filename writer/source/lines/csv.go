@@ -1,18 +1,23 @@
 package lines
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/shardtool/shardtool/hint"
+)
 
 // cells iterates over the cells of a CSV row that scanRow has checked.
 type cells struct {
 	b     []byte // without line end
 	comma byte
+	plain bool // quotes are text
 	over  bool
 }
 
 // next returns the next cell without quotes. It unescapes doubled quotes to the end of side, which
 // grows.
 func (r *cells) next(side []byte) (cell []byte, quoted bool, grown []byte) {
-	if len(r.b) == 0 || r.b[0] != '"' {
+	if len(r.b) == 0 || r.b[0] != '"' || r.plain {
 		end := bytes.IndexByte(r.b, r.comma)
 		if end < 0 {
 			r.over = true
@@ -116,13 +121,18 @@ func trimEnd(b []byte) []byte {
 
 var newline = []byte{'\n'}
 
+// unquote is corruptf with the option that reads quotes as text.
+func unquote(msg string, args ...any) error {
+	return hint.With(corruptf(msg, args...), hint.Set("quote", "none", "has quotes be text"))
+}
+
 // quoteError explains wrong quotes in a row. b begins with the row. The cell that begins at open is
 // closed before end.
 func quoteError(b []byte, open, end int, line int64, state rowState) error {
 	opened := line + int64(bytes.Count(b[:open], newline))
 	if state == rowOpen {
-		return corruptf("the quote that opens a cell in line %d is not closed in the rest of the file; a cell that begins with a quote ends with one, and has quotes doubled inside", opened)
+		return unquote("the quote that opens a cell in line %d is not closed in the rest of the file; a cell that begins with a quote ends with one, and has quotes doubled inside", opened)
 	}
 	closed := line + int64(bytes.Count(b[:end], newline))
-	return corruptf("the quote that opens a cell in line %d is closed in line %d, and the cell continues after it; quotes inside cells are doubled", opened, closed)
+	return unquote("the quote that opens a cell in line %d is closed in line %d, and the cell continues after it; quotes inside cells are doubled", opened, closed)
 }

@@ -227,3 +227,15 @@ func TestHeader(t *testing.T) {
 		src.Close()
 	}
 }
+
+// TestUnquoted: quotes may be text, and a row is then a line.
+func TestUnquoted(t *testing.T) {
+	t.Parallel()
+	text := "a\t\"b\"\n\"5\tx\"\"\r\n\"\"\t\n\"open\tend"
+	want := []string{`x/000000000 | "b".txt=x"" | a.txt="5`, `x/000000001 | a.txt=""`, `x/000000002 | "b".txt=end | a.txt="open`}
+	for _, chunk := range []int{1, 5, 1000} {
+		same(t, all(t, open(t, Options{Unquoted: true, chunk: chunk}, given(t, "x.tsv", text))), want)
+	}
+	same(t, all(t, open(t, Options{Unquoted: true, MaxLine: 8, chunk: 1}, given(t, "x.csv", "a\n\"\n"+strings.Repeat("\"", 40)+"\nb\n"))),
+		[]string{"x/000000000 | a.txt=\"", "! line 3: … longer than 8 bytes", "x/000000002 | a.txt=b"})
+}

@@ -14,7 +14,8 @@ import (
 type cutter struct {
 	in    io.Reader
 	comma byte
-	limit int // maximum size of a row
+	plain bool // quotes in cells are text
+	limit int  // maximum size of a row
 	// stored, if not nil, returns how many bytes of a compressed file there are, or were read. A row
 	// that they do not justify is too long: a line of a GiB takes 40 KB.
 	stored func() int64
@@ -223,6 +224,9 @@ func (u *cutter) rows(c *chunk) (bool, error) {
 	w := u.buf[u.lo:]
 	at, pos, quote := u.at, 0, -1
 	for pos < min(len(w), u.size) && at.off < u.stop {
+		if u.plain {
+			quote = len(w)
+		}
 		if quote < pos { // find the next quote
 			if quote = bytes.IndexByte(w[pos:], '"'); quote < 0 {
 				quote = len(w) - pos
@@ -266,6 +270,12 @@ func (u *cutter) row(b []byte, quote int, at place) (s span, err error) {
 	}
 	if line > 0 && line <= quote { // no quotes in the row
 		if s.end = line; line > u.limit {
+			s.bad = tooLongError(u.limit)
+		}
+		return s, nil
+	}
+	if u.plain { // the end of the line is missing
+		if len(b) > u.limit {
 			s.bad = tooLongError(u.limit)
 		}
 		return s, nil

@@ -16,12 +16,18 @@ type textFile struct {
 	comma  byte     // separator of cells; 0 in JSON Lines, textLine in text, tfRecord in TFRecord, jsonList in JSON, mdsShard in MDS
 	header []string // of CSV and MDS; files with the same header share one slice
 	bare   bool     // the first row is no header
+	plain  bool     // quotes are text
 	first  place    // the first row
 	shard  *mds.Shard
 }
 
 // cells reports whether rows are cells of CSV.
 func (f *textFile) cells() bool { return f.comma != 0 && f.comma < textLine }
+
+// row iterates over the cells of a row.
+func (f *textFile) row(b []byte) cells {
+	return cells{b: trimEnd(b), comma: f.comma, plain: f.plain}
+}
 
 // whole reports whether the rows are found only from the beginning.
 func (f *textFile) whole() bool { return f.coding != stream.Plain || f.comma >= mdsShard }

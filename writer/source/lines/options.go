@@ -48,6 +48,8 @@ type Options struct {
 	// ColumnsAre names the columns of CSV files, which then have no header. If it is nil, the columns
 	// of a file without a header are column1, column2 and so on.
 	ColumnsAre []string `json:",omitempty"`
+	// Unquoted has quotes in cells of CSV be text. A row is then a line.
+	Unquoted bool `json:",omitempty"`
 	// TextLines makes a sample of each line of all files, whatever their names, empty lines included.
 	// Its only column is txt.
 	TextLines bool `json:",omitempty"`

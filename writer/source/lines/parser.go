@@ -274,7 +274,7 @@ func (p *parser) field(c *chunk, col *column) error {
 // csvRow parses the cells of a row.
 func (p *parser) csvRow(c *chunk, b []byte) error {
 	p.open(c.of)
-	row := cells{b: trimEnd(b), comma: c.of.comma}
+	row := c.of.row(b)
 	n := 0
 	for ; !row.over; n++ {
 		cell, quoted, grown := row.next(c.side)

@@ -22,7 +22,7 @@ func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (er
 	if f.cells() && opt.Delimiter != "" {
 		f.comma = opt.Delimiter[0]
 	}
-	f.first.line = 1
+	f.first.line, f.plain = 1, opt.Unquoted
 	if f.comma == textLine {
 		f.header = []string{"txt"}
 	}
@@ -97,6 +97,7 @@ func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch boo
 		return nil, nil, err
 	}
 	u = newCutter(in, f.comma, limit, at)
+	u.plain = f.plain
 	switch {
 	case f.coding == stream.Plain:
 	case f.Once():
@@ -121,7 +122,7 @@ func (f *textFile) readHeader(b []byte, line int64) error {
 	}
 	seen := map[string]int{}
 	var side []byte
-	row := cells{b: trimEnd(b), comma: f.comma}
+	row := f.row(b)
 	for !row.over {
 		cell, _, grown := row.next(side)
 		side = grown
@@ -144,7 +145,7 @@ func (f *textFile) readHeader(b []byte, line int64) error {
 
 // isData reports whether all cells of a row are numbers, one of them negative or a fraction.
 func (f *textFile) isData(b []byte) bool {
-	row, data := cells{b: trimEnd(b), comma: f.comma}, false
+	row, data := f.row(b), false
 	for !row.over {
 		cell, _, _ := row.next(nil)
 		if _, ok := (value{kind: kindCell, b: cell}).number(); !ok {
@@ -159,7 +160,7 @@ func (f *textFile) isData(b []byte) bool {
 func (f *textFile) nameColumns(b []byte, line int64, opt *Options) error {
 	f.bare = true
 	n := 0
-	for row := (cells{b: trimEnd(b), comma: f.comma}); !row.over; n++ {
+	for row := f.row(b); !row.over; n++ {
 		row.next(nil)
 	}
 	switch {
