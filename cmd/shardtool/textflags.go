@@ -18,7 +18,7 @@ type textFlags struct {
 }
 
 // textOnly are the names of these flags.
-var textOnly = []string{"delimiter", "header", "no-header", "columns-are", "quote"}
+var textOnly = []string{"delimiter", "header", "no-header", "columns-are", "quote", "allow-nan"}
 
 func (f *textFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
@@ -26,6 +26,7 @@ func (f *textFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.header, "header", "auto", "CSV: whether the first line names the columns: yes, no, or auto, which is yes and refuses a line that looks like data")
 	fl.BoolVar(&f.bare, "no-header", false, "CSV: short for --header no: the columns are column1, column2 and so on, or what --columns-are says")
 	fl.StringVar(&f.quote, "quote", "double", "CSV: double, a cell that begins with a quote ends with one; or none, quotes are text and each line is a row")
+	fl.BoolVar(&f.opt.AllowNaN, "allow-nan", false, "JSON: read NaN, Infinity and -Infinity, as Python writes them")
 	fl.StringSliceVar(&f.opt.ColumnsAre, "columns-are", nil, "CSV: the names of the columns of files without a header, in order, as a,b")
 }
 
@@ -56,6 +57,9 @@ func (f *textFlags) provenance(to map[string]string) {
 	}
 	if f.opt.Unquoted {
 		to["quote"] = f.quote
+	}
+	if f.opt.AllowNaN {
+		to["allow_nan"] = "true"
 	}
 	switch {
 	case len(f.opt.ColumnsAre) > 0:

@@ -69,7 +69,7 @@ func (a *array) read(b []byte) bool {
 			if depth != deepest {
 				return false
 			}
-			k, end, _ := scanPlain(b, i)
+			k, end, _ := scanNumber(b, i)
 			if k == kindInteger && end-i > 15 {
 				n, err := strconv.ParseInt(string(b[i:end]), 10, 64)
 				if err != nil {
@@ -97,8 +97,8 @@ func (a *array) finite() bool {
 	}
 	ok := true
 	a.each(func(v value) {
-		f, _ := strconv.ParseFloat(string(v.b), 64)
-		ok = ok && !math.IsInf(f, 0)
+		_, err := strconv.ParseFloat(string(v.b), 64)
+		ok = ok && err == nil
 	})
 	return ok
 }
@@ -107,8 +107,8 @@ func (a *array) finite() bool {
 func (a *array) each(f func(v value)) {
 	for i := 0; i < len(a.b); {
 		switch c := a.b[i]; {
-		case c == '-' || c >= '0' && c <= '9' || c == 't' || c == 'f':
-			k, end, _ := scanPlain(a.b, i)
+		case c == '-' || c >= '0' && c <= '9' || c == 't' || c == 'f' || c == 'N' || c == 'I':
+			k, end, _ := scanNumber(a.b, i)
 			f(value{k, a.b[i:end]})
 			i = end
 		default:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 )
 
 // syntaxError describes an error in a row. at is the offset of its byte, or -1. It is small because
@@ -11,6 +12,15 @@ import (
 type syntaxError struct {
 	what string
 	at   int
+	nan  bool // Options.AllowNaN reads it
+}
+
+// Hints says what reads the row.
+func (e *syntaxError) Hints() []hint.Hint {
+	if !e.nan {
+		return nil
+	}
+	return []hint.Hint{hint.Set("allow-nan", "true", "reads them")}
 }
 
 func (e *syntaxError) Error() string {

@@ -137,7 +137,7 @@ func (p *parser) scanValue(b []byte, i int) (k kind, end int, err *syntaxError) 
 		end, err = p.scanNested(b, i)
 		return k, end, err
 	}
-	return scanPlain(b, i)
+	return p.plan.scan(b, i)
 }
 
 // scanNested finds the end of a list or object. It does not recurse.
@@ -170,7 +170,7 @@ func (p *parser) scanNested(b []byte, i int) (end int, err *syntaxError) {
 			}
 			i++
 		default:
-			if _, i, err = scanPlain(b, i); err != nil {
+			if _, i, err = p.plan.scan(b, i); err != nil {
 				return i, err
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/hint"
 )
 
 // TestMembers: the fields that members become.
@@ -68,7 +70,7 @@ func TestBadLines(t *testing.T) {
 		`[1]`:                          "begins with '[' … end in .json",
 		`"a"`:                          `begins with '"'`,
 		`{"a":NaN}`:                    "JSON has no NaN and Infinity",
-		`{"a":-Infinity}`:              "found where a value is expected",
+		`{"a":-Infinity}`:              "JSON has no NaN and Infinity",
 		`{"a":[1,]}`:                   "']' found where a value",
 		`{"a":1,}`:                     "'}' found where a member's name",
 		`{a:1}`:                        "'a' found where a member's name",
@@ -239,5 +241,36 @@ func TestTextLines(t *testing.T) {
 	same(t, all(t, open(t, opt, given(t, "a.jsonl", "x\n\ny\n"))), []string{"a/000000000 | text.txt=x", "a/000000002 | text.txt=y"})
 	if _, err := New(t.Context(), given(t, "a.txt", "x"), Options{TextLines: true, Key: "id"}); err == nil || !strings.Contains(err.Error(), `no column "id"; it has: txt`) {
 		t.Error(err)
+	}
+}
+
+// TestAllowNaN: numbers that JSON lacks, as Python writes them.
+func TestAllowNaN(t *testing.T) {
+	t.Parallel()
+	text := `{"a":NaN,"b":[1,-Infinity],"c":{"d":[Infinity]}}` + "\n" + `{"a":-Infinity,"b":[[NaN]]}` + "\n" + `{"a":Nan}` + "\n" + `{"a":NaNs}` + "\n" + `{"a":1,"b":[1e999]}`
+	got := all(t, open(t, Options{AllowNaN: true, Attrs: map[string]string{"a": "a"}, Where: []string{"not a > 0 or a = 1"}}, given(t, "x.jsonl", text)))
+	same(t, got, []string{
+		"x/000000000 | a.txt=NaN | b.npy={'descr': '<f8', 'fortran_order': False, 'shape': (2,), } 000000000000f03f000000000000f0ff | c.json={\"d\":[Infinity]} | @a=NaN.",
+		"x/000000001 | a.txt=-Infinity | b.npy={'descr': '<f8', 'fortran_order': False, 'shape': (1, 1), } 010000000000f87f | @a=-Inf.",
+		"! line 3: … JSON has no NaN and Infinity", "! line 4: … a comma or } is expected", "x/000000004 | a.txt=1 | b.json=[1e999] | @a=1.",
+	})
+	for _, text := range []string{`{"a":NaN}`, `{"a":[-Infinity]}`, `{"a":{"b":Infinity}}`} {
+		_, err := open(t, Options{}, given(t, "x.jsonl", text)).Next(t.Context())
+		if err == nil || len(hint.Of(err)) != 1 || hint.Of(err)[0].Option != "allow-nan" {
+			t.Errorf("%s: %v, hints %v", text, err, hint.Of(err))
+		}
+	}
+}
+
+// TestManyLines: an object over many lines is called so, and a line that is cut off is not.
+func TestManyLines(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"{\n \"a\": 1\n}\n": true, "{\"a\": [\r\n1]}": true, "{\"a\":1,\n": true, "{\"a\": 1": false, "{\"a\"\n": false} {
+		for _, name := range []string{"x.jsonl", "x.json"} {
+			_, err := open(t, Options{}, given(t, name, text)).Next(t.Context())
+			if err == nil || strings.Contains(err.Error(), "the object goes on in the next line") != want {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
 	}
 }

@@ -50,6 +50,8 @@ type Options struct {
 	ColumnsAre []string `json:",omitempty"`
 	// Unquoted has quotes in cells of CSV be text. A row is then a line.
 	Unquoted bool `json:",omitempty"`
+	// AllowNaN reads NaN, Infinity and -Infinity as numbers of JSON, as Python writes them.
+	AllowNaN bool `json:",omitempty"`
 	// TextLines makes a sample of each line of all files, whatever their names, empty lines included.
 	// Its only column is txt.
 	TextLines bool `json:",omitempty"`

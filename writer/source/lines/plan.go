@@ -22,6 +22,14 @@ type plan struct {
 	filters []*condition // the conditions of where
 }
 
+// scan finds the end of a number, or word, of JSON.
+func (p *plan) scan(b []byte, i int) (kind, int, *syntaxError) {
+	if p.opt.AllowNaN {
+		return scanNumber(b, i)
+	}
+	return scanPlain(b, i)
+}
+
 // newPlan checks options against the files. Names are checked only if all files are CSV, because
 // the members of JSON lines are not known in advance.
 func newPlan(files []*textFile, opt *Options) (*plan, error) {

@@ -103,14 +103,42 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
+// goesOn reports whether a line ends where a program that writes an object over many lines ends one.
+func goesOn(b []byte) bool {
+	b = bytes.TrimRight(b, " \t\r\n")
+	return len(b) > 0 && bytes.IndexByte([]byte("{[,:"), b[len(b)-1]) >= 0
+}
+
+// scanNaN returns the end of NaN, Infinity or -Infinity.
+func scanNaN(b []byte, i int) (end int, ok bool) {
+	for _, word := range [...]string{"NaN", "Infinity", "-Infinity"} {
+		if bytes.HasPrefix(b[i:], []byte(word)) {
+			return i + len(word), true
+		}
+	}
+	return i, false
+}
+
+// scanNumber is scanPlain with NaN and Infinity.
+func scanNumber(b []byte, i int) (k kind, end int, err *syntaxError) {
+	if end, ok := scanNaN(b, i); ok {
+		return kindNumber, end, nil
+	}
+	return scanPlain(b, i)
+}
+
 // wants returns the error of a missing token.
 func wants(b []byte, i int, what string) *syntaxError {
 	rest := trimEnd(b[min(i, len(b)):])
 	switch {
+	case len(rest) == 0 && goesOn(b[:min(i, len(b))]):
+		return bad(i, "the line ends where %s is expected: the object goes on in the next line, and each line holds one: write it so, such as with `jq -c . FILE`, or a list in it with `jq -c '.NAME[]' FILE`", what)
 	case len(rest) == 0:
 		return bad(i, "the line ends where %s is expected: it is truncated, or an object spans lines", what)
-	case rest[0] == 'N' || rest[0] == 'I':
-		return bad(i, "JSON has no NaN and Infinity: write null, or a string")
+	case rest[0] == 'N' || rest[0] == 'I' || len(rest) > 1 && rest[0] == '-' && rest[1] == 'I':
+		err := bad(i, "JSON has no NaN and Infinity: write null, or a string")
+		err.nan = true
+		return err
 	}
 	r, _ := utf8.DecodeRune(rest)
 	return bad(i, "%q found where %s is expected", r, what)
