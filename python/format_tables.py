@@ -163,18 +163,23 @@ def read_keys(data, entries):
 
 
 def read_view(data):
-    """Returns the identity, the digest of the data set, the draws, and the bits or weights (10)."""
-    t = Sections(data, b"SHRDVIW1", {"VHED", "VBIT", "VWGT"}, payload=lambda off, n: data[off : off + n])
+    """Returns the identity, the digest of the data set, the draws, and the bits, weights or classes (10)."""
+    t = Sections(data, b"SHRDVIW1", {"VHED", "VBIT", "VCLS", "VWGT"}, payload=lambda off, n: data[off : off + n])
     t.contiguous(t.length, len(data))
     need(bool(t.rows) and t.rows[0][0] == "VHED" and t.rows[0][3] == 0, "no VHED at the beginning")
     head = t.want("VHED")
     f = Fields(head)
     digest, samples, draws = f.take(32), f.u64(), f.u64()
+    classes = f.u64() if len(head) > 48 else 0
     f.end()
+    need(len(head) == 48 or 0 < classes <= samples and draws > 0, "number of classes")
+    of = -(-classes // 2**20)
+    need([row[3] for row in t.rows if row[0] == "VCLS"] == list(range(of)), "parts of classes")
+    need(all(row[0] == "VCLS" for row in t.rows[1 : 1 + of]), "classes after samples")
     kind, size = ("VWGT", 2**20) if draws else ("VBIT", 2**23)
     parts = -(-samples // size)
     need([row[3] for row in t.rows if row[0] == kind] == list(range(parts)), "parts")
-    need(len(t.by) == parts + 1, "sections of another kind")
+    need(len(t.by) == parts + of + 1, "sections of another kind")
     if not draws:
         content = b"".join(t.want(kind, p) for p in range(parts))
         need(len(content) == -(-samples // 8), "bits")
@@ -184,4 +189,14 @@ def read_view(data):
     for p in range(parts):
         weights += t.column(kind, min(size, samples - p * size), p)
     need(max(weights, default=0) < 2**32 and draws < 2**63, "weights or draws")
-    return hashlib.sha256(b"shardtool-view-1\n" + head + struct.pack("<%dI" % samples, *weights)).digest(), digest, draws, weights
+    content = struct.pack("<%dI" % samples, *weights)
+    if not classes:
+        return hashlib.sha256(b"shardtool-view-1\n" + head + content).digest(), digest, draws, weights
+    by_class = []
+    for p in range(of):
+        by_class += t.column("VCLS", min(2**20, classes - p * 2**20), p)
+    need(min(by_class) > 0 and sum(by_class) < 2**63, "weights of classes")
+    first = list(dict.fromkeys(k for k in weights if k))
+    need(first == list(range(1, classes + 1)), "classes by their first samples")
+    content = struct.pack("<%dQ" % classes, *by_class) + content
+    return hashlib.sha256(b"shardtool-view-2\n" + head + content).digest(), digest, draws, weights

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "src"))
 from fractions import Fraction
 
 from oracle import (
+    Classed,
     Mix,
     MixCheckpoint,
     MixSource,
@@ -49,6 +50,8 @@ def view_of(v):
     """The view of a source of a case, or None."""
     if not v:
         return None
+    if v.get("classes"):
+        return Classed(v["weights"], v["classes"], v["draws"])
     return Subset(v["subset"]) if v.get("subset") is not None else Weighted(v["weights"], v["draws"])
 
 

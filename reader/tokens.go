@@ -89,10 +89,7 @@ func sumOfShard(of *views.Selection, first, samples uint64, c *sections.AttrColu
 			t.negative++
 			continue
 		}
-		weight := uint64(1)
-		if !of.View().Subset() {
-			weight = uint64(of.View().Weights[first+i])
-		}
+		weight := of.Weight(first + i)
 		t.weight += weight
 		hi, lo := bits.Mul64(uint64(v.Integer), weight)
 		var carry uint64

@@ -90,6 +90,7 @@ func TestTokensOfViews(t *testing.T) {
 	}{
 		"a subset":      {viewfile.View{Chosen: []byte{0b1000_0001, 0, 0, 0, 0b1000_0000}}, 0 + 7 + 39},
 		"weights":       {viewfile.View{Weights: append([]uint32{5, 0, 1}, make([]uint32, 37)...), Draws: 600}, 600 * (0*5 + 2*1) / 6},
+		"classes":       {viewfile.View{Weights: append([]uint32{1, 0, 1}, append(make([]uint32, 36), 2)...), Draws: 600, Classes: []uint64{1, 1}}, 300*(0+2)/2 + 300*39},
 		"large weights": {viewfile.View{Weights: slices.Repeat([]uint32{1 << 31}, 40), Draws: 40}, 39 * 40 / 2},
 	} {
 		d := lengths(t, 40, length, nil)

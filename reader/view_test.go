@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,8 +38,16 @@ func weightsOf(d *Dataset, draws uint64, weight func(i int) uint32) *viewfile.Vi
 	return v
 }
 
+// classesOf is a view with classes, each of weight 1.
+func classesOf(d *Dataset, draws uint64, class func(i int) uint32) *viewfile.View {
+	v := weightsOf(d, draws, class)
+	v.Classes = slices.Repeat([]uint64{1}, int(slices.Max(v.Weights)))
+	v.Compact()
+	return v
+}
+
 // viewsOf are views of about 3,000 samples: spread over all blocks, in few blocks, in every third
-// block, and by weight.
+// block, by weight, and by class.
 func viewsOf(d *Dataset) map[string]*viewfile.View {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	n := int(d.NumSamples())
@@ -49,6 +58,8 @@ func viewsOf(d *Dataset) map[string]*viewfile.View {
 		"one":       subsetOf(d, func(i int) bool { return i == n-1 }),
 		"weights":   weightsOf(d, uint64(n), func(i int) uint32 { return uint32(i%7) * uint32(i%7) }),
 		"few":       weightsOf(d, uint64(n/40), func(i int) uint32 { return uint32(i % 3) }),
+		"classes":   classesOf(d, uint64(n), func(i int) uint32 { return uint32(i%7*i%5) + 1 }),
+		"rare":      classesOf(d, uint64(n/40), func(i int) uint32 { return uint32(1 + 2*i/n) }),
 		"hot":       weightsOf(d, 500, func(i int) uint32 { return uint32(i / (n - 5)) }),
 	}
 }

@@ -57,10 +57,20 @@ func randomView(rnd *rand.Rand, blocks []uint32, n uint64) chosenView {
 			}
 		}
 		var err error
-		if rnd.IntN(2) == 0 {
+		switch rnd.IntN(3) {
+		case 0:
 			c.Weights = nil
 			c.View, err = view.Subset(blocks, chosen)
-		} else {
+		case 1:
+			c.Subset, c.Draws = nil, 1+rnd.Uint64N(2*n)
+			for i := range c.Weights {
+				k := rnd.Uint32N(2 + uint32(len(c.Classes)))
+				if c.Weights[i] = k; uint64(k) > uint64(len(c.Classes)) {
+					c.Classes = append(c.Classes, 1+rnd.Uint64N(4)*rnd.Uint64N(1<<rnd.Uint32N(50)))
+				}
+			}
+			c.View, err = view.Classes(blocks, c.Weights, c.Classes, c.Draws)
+		default:
 			c.Subset, c.Draws = nil, 1+rnd.Uint64N(2*n)
 			c.View, err = view.Weights(blocks, c.Weights, c.Draws)
 		}

@@ -61,11 +61,12 @@ type vectorMix struct {
 	}
 }
 
-// vectorView is a view: the chosen samples, or weights with a number of draws.
+// vectorView is a view: the chosen samples, or weights, of classes or not, with a number of draws.
 type vectorView struct {
 	Subset  []uint64 `json:"subset"`
 	Weights []uint32 `json:"weights"`
 	Draws   uint64   `json:"draws"`
+	Classes []uint64 `json:"classes"` // their weights; weights are then the classes of samples
 }
 
 // countsAt is a position and the counts there.
@@ -188,7 +189,9 @@ func (v *vectorMix) mix(t *testing.T) (m Mix, orders []*order.Plan) {
 func (v *vectorView) view(t *testing.T, blocks []uint32, n uint64) (made order.View) {
 	t.Helper()
 	var err error
-	if v.Subset != nil {
+	if v.Classes != nil {
+		made, err = view.Classes(blocks, v.Weights, v.Classes, v.Draws)
+	} else if v.Subset != nil {
 		chosen := make([]byte, (n+7)/8)
 		for _, x := range v.Subset {
 			chosen[x/8] |= 1 << (x % 8)

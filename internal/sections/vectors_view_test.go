@@ -42,7 +42,11 @@ func (v *vector) checkView() error {
 // viewHead is the section VHED of a view.
 func viewHead(v *viewfile.View) []byte {
 	head := binary.LittleEndian.AppendUint64(slices.Clone(v.Digest[:]), v.Samples)
-	return binary.LittleEndian.AppendUint64(head, v.Draws)
+	head = binary.LittleEndian.AppendUint64(head, v.Draws)
+	if v.Classes != nil {
+		head = binary.LittleEndian.AppendUint64(head, uint64(len(v.Classes)))
+	}
+	return head
 }
 
 // viewVectors are views, and views with one fault whose checksums are right.
@@ -53,6 +57,7 @@ func viewVectors(t *testing.T) (out []vector) {
 	for i := range few.Weights {
 		few.Weights[i] = []uint32{0, 1 << 30, 1<<32 - 1}[i%3]
 	}
+	classes := &viewfile.View{Digest: format.Hash{1, 2, 3}, Samples: 6, Draws: 9, Weights: []uint32{1, 0, 2, 1, 2, 3}, Classes: []uint64{1, 3, 1 << 40}}
 	file := func(secs []section.Raw) []byte {
 		body, dir, err := section.Append(nil, uint64(section.DirectoryLen(len(secs))), secs)
 		if err != nil {
@@ -63,7 +68,7 @@ func viewVectors(t *testing.T) (out []vector) {
 	add := func(name, expect, note string, id int, data []byte) {
 		out = append(out, vector{"view-" + name, "view", expect, note, data, id})
 	}
-	for name, v := range map[string]*viewfile.View{"subset": subset, "weights": weights, "dictionary": few} {
+	for name, v := range map[string]*viewfile.View{"subset": subset, "weights": weights, "dictionary": few, "classes": classes} {
 		data, err := v.Encode()
 		if err != nil {
 			t.Fatal(err)
@@ -88,6 +93,16 @@ func viewVectors(t *testing.T) (out []vector) {
 	add("kinds", "corrupt", "bits in a view with draws", 0, file([]section.Raw{drawn, {Kind: "VBIT", Critical: true, Raw: []byte{1}}}))
 	large := section.Column("VWGT", 0, true, []uint64{0, 1, 1 << 32, 3, 4})
 	add("weight-large", "corrupt", "a weight of 2^32", 0, file([]section.Raw{drawn, large}))
+	classed := section.Raw{Kind: "VHED", Critical: true, Raw: viewHead(classes)}
+	of := section.Column("VCLS", 0, true, classes.Classes)
+	members := section.Column("VWGT", 0, true, []uint64{1, 0, 2, 1, 2, 3})
+	add("classes-none", "corrupt", "a view with 3 classes without their weights", 0, file([]section.Raw{classed, members}))
+	add("classes-without", "corrupt", "weights of classes in a view without classes", 0, file([]section.Raw{drawn, of, section.Column("VWGT", 0, true, []uint64{0, 1, 2, 2, 1})}))
+	add("classes-order", "corrupt", "classes that are not numbered by their first samples", 0, file([]section.Raw{classed, of, section.Column("VWGT", 0, true, []uint64{2, 0, 1, 1, 2, 3})}))
+	add("classes-past", "corrupt", "a sample of class 4 of 3", 0, file([]section.Raw{classed, of, section.Column("VWGT", 0, true, []uint64{1, 0, 2, 3, 2, 4})}))
+	add("classes-empty", "corrupt", "a class without samples", 0, file([]section.Raw{classed, of, section.Column("VWGT", 0, true, []uint64{1, 0, 2, 1, 2, 2})}))
+	add("classes-zero", "corrupt", "a class of weight 0", 0, file([]section.Raw{classed, section.Column("VCLS", 0, true, []uint64{1, 0, 5}), members}))
+	add("classes-late", "corrupt", "the weights of classes after the samples", 0, file([]section.Raw{classed, members, of}))
 	changed := slices.Clone(out[0].data)
 	for i := range out {
 		if out[i].name == "view-subset" {

@@ -3,7 +3,9 @@
 //
 // A subset has each of its samples once in every epoch. A view with weights draws a fixed number of
 // samples in each epoch, in proportion to their weights; each sample is drawn as often as its
-// weight asks for, rounded down or up, and which way is drawn anew in every epoch.
+// weight asks for, rounded down or up, and which way is drawn anew in every epoch. A view with
+// classes has its weights by class: each class is drawn as often as its weight asks for, and its
+// samples equally often, both rounded down or up.
 package view
 
 import (
@@ -52,6 +54,7 @@ type subset struct {
 
 func (s *subset) Samples() uint64                    { return s.samples }
 func (s *subset) Fixed() bool                        { return true }
+func (s *subset) Slack() uint32                      { return 0 }
 func (s *subset) Chosen(uint64, uint32) order.Chosen { return s }
 func (s *subset) Counts() []uint32                   { return s.counts }
 

@@ -122,6 +122,10 @@ func TestPlan(t *testing.T) {
 		if k%2 == 0 {
 			made, err = view.Weights(blocks, u, 1+rnd.Uint64N(2*n))
 		}
+		if k%5 == 0 {
+			class, weights, _ := randomClasses(rnd, n)
+			made, err = view.Classes(blocks, class, weights, 1+rnd.Uint64N(2*n))
+		}
 		table.View = mustView(t, made, err)
 		delay := 1 + rnd.Uint32N(4)
 		p := order.Params{

@@ -69,6 +69,7 @@ type weights struct {
 
 func (w *weights) Samples() uint64 { return w.draws }
 func (w *weights) Fixed() bool     { return false }
+func (w *weights) Slack() uint32   { return 1 }
 
 // Chosen takes the blocks in a random order and finds what has been drawn before each.
 func (w *weights) Chosen(key uint64, epoch uint32) order.Chosen {

@@ -21,17 +21,19 @@ import (
 // A view file lists the samples of a data set that an epoch has, and how often (SPEC 10): a
 // directory as in tables, then its sections.
 //
-//	VHED: digest of the data set, samples u64, draws u64
+//	VHED: digest of the data set, samples u64, draws u64; of a view with classes their number u64
+//	VCLS: part p: a weight for each of the classes from p·2^20 on; in a view with classes
 //	VBIT: part p: a bit for each of the samples from p·2^23 on; in a subset, whose draws are 0
-//	VWGT: part p: a weight for each of the samples from p·2^20 on
+//	VWGT: part p: for each of the samples from p·2^20 on its weight, or its class if there are any
 const (
 	magic       = "SHRDVIW1"
 	kindHead    = "VHED"
 	kindBits    = "VBIT"
+	kindClasses = "VCLS"
 	kindWeights = "VWGT"
 
 	bitsPerPart    = 1 << 23 // samples of a VBIT
-	weightsPerPart = 1 << 20 // samples of a VWGT
+	weightsPerPart = 1 << 20 // samples of a VWGT, or classes of a VCLS
 )
 
 // View is the content of a view file. It has either Chosen or Weights.
@@ -41,9 +43,13 @@ type View struct {
 	Samples uint64
 	// Chosen has bit i mod 8 of byte i/8 set for each sample i of a subset.
 	Chosen []byte
-	// Weights has the weight of each sample, and Draws is the number of draws of an epoch.
+	// Weights has the weight of each sample, and Draws is the number of draws of an epoch. With
+	// Classes, Weights has the number of the class that the sample is of, or 0: classes are numbered
+	// from 1, by their first samples.
 	Weights []uint32
 	Draws   uint64
+	// Classes has the weight of each class; nil: the view has none.
+	Classes []uint64
 }
 
 // CheckLabel returns an ErrName for what cannot be the name of a view, see names.IsLabel.
@@ -62,8 +68,11 @@ func (v *View) Subset() bool { return v.Draws == 0 }
 
 // Kind is the Kind of a label of the view.
 func (v *View) Kind() string {
-	if v.Subset() {
+	switch {
+	case v.Subset():
 		return "subset"
+	case v.Classes != nil:
+		return "classes"
 	}
 	return "weights"
 }
@@ -72,9 +81,16 @@ func (v *View) Kind() string {
 // of its identity, the SHA-256 of its content. It does not depend on compression.
 func (v *View) ID() string {
 	h := sha256.New()
-	h.Write(v.appendHead([]byte("shardtool-view-1\n")))
+	version := "shardtool-view-1\n"
+	if v.Classes != nil {
+		version = "shardtool-view-2\n"
+	}
+	h.Write(v.appendHead([]byte(version)))
 	h.Write(v.Chosen)
 	buf := make([]byte, 0, 4<<10)
+	for _, g := range v.Classes {
+		h.Write(binary.LittleEndian.AppendUint64(buf, g))
+	}
 	for i, u := range v.Weights {
 		buf = binary.LittleEndian.AppendUint32(buf, u)
 		if len(buf) == cap(buf) || i == len(v.Weights)-1 {
@@ -88,7 +104,28 @@ func (v *View) ID() string {
 func (v *View) appendHead(dst []byte) []byte {
 	dst = append(dst, v.Digest[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, v.Samples)
-	return binary.LittleEndian.AppendUint64(dst, v.Draws)
+	dst = binary.LittleEndian.AppendUint64(dst, v.Draws)
+	if v.Classes != nil {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(len(v.Classes)))
+	}
+	return dst
+}
+
+// Compact leaves out the classes without samples, and numbers the others by their first samples.
+func (v *View) Compact() {
+	if v.Classes == nil {
+		return
+	}
+	number := make([]uint32, len(v.Classes)+1)
+	classes := make([]uint64, 0, len(v.Classes))
+	for i, k := range v.Weights {
+		if k > 0 && number[k] == 0 {
+			classes = append(classes, v.Classes[k-1])
+			number[k] = uint32(len(classes))
+		}
+		v.Weights[i] = number[k]
+	}
+	v.Classes = classes
 }
 
 // Encode returns the bytes of the view's file.
@@ -100,6 +137,10 @@ func (v *View) Encode() ([]byte, error) {
 	for at := 0; at < len(v.Chosen); at += bitsPerPart / 8 {
 		part := v.Chosen[at:min(at+bitsPerPart/8, len(v.Chosen))]
 		secs = append(secs, section.Raw{Kind: kindBits, Part: uint32(at / (bitsPerPart / 8)), Critical: true, Raw: part})
+	}
+	for at := 0; at < len(v.Classes); at += weightsPerPart {
+		part := v.Classes[at:min(at+weightsPerPart, len(v.Classes))]
+		secs = append(secs, section.Column(kindClasses, uint32(at/weightsPerPart), true, part))
 	}
 	column := make([]uint64, 0, min(weightsPerPart, len(v.Weights)))
 	for at := 0; at < len(v.Weights); at += weightsPerPart {
@@ -131,6 +172,31 @@ func (v *View) check() error {
 		return damage.Errorf("bits after the bits of %d samples", v.Samples)
 	case !v.Subset() && (v.Chosen != nil || uint64(len(v.Weights)) != v.Samples || v.Draws > math.MaxInt64):
 		return damage.Errorf("%d draws of %d samples with %d weights", v.Draws, v.Samples, len(v.Weights))
+	case v.Classes != nil:
+		return v.checkClasses()
+	}
+	return nil
+}
+
+func (v *View) checkClasses() error {
+	if v.Subset() || len(v.Classes) == 0 {
+		return damage.Errorf("%d draws of %d classes", v.Draws, len(v.Classes))
+	}
+	total := uint64(0)
+	for i, g := range v.Classes {
+		if total += g; g == 0 || g >= 1<<63 || total >= 1<<63 {
+			return damage.Errorf("class %d has the weight %d, all up to it %d", i+1, g, total)
+		}
+	}
+	known := uint32(0)
+	for i, k := range v.Weights {
+		if k > known+1 || uint64(k) > uint64(len(v.Classes)) {
+			return damage.Errorf("sample %d is of class %d of %d, after samples of %d", i, k, len(v.Classes), known)
+		}
+		known = max(known, k)
+	}
+	if uint64(known) != uint64(len(v.Classes)) {
+		return damage.Errorf("%d classes, and samples of %d", len(v.Classes), known)
 	}
 	return nil
 }
@@ -151,7 +217,7 @@ func Head(src []byte) (*View, error) {
 	v := &View{}
 	dir, err := directory(src)
 	if err == nil {
-		err = v.decodeHead(&dir[0], src[dir[0].Off:][:dir[0].Stored])
+		_, err = v.decodeHead(&dir[0], src[dir[0].Off:][:dir[0].Stored])
 	}
 	if err != nil {
 		return nil, format.At(0, err)
@@ -162,7 +228,7 @@ func Head(src []byte) (*View, error) {
 // directory decodes the directory of a view file, which has at least one section.
 func directory(src []byte) ([]section.Section, error) {
 	dir, err := section.DecodeDirectory(src, magic, func(kind string) bool {
-		return kind == kindHead || kind == kindBits || kind == kindWeights
+		return kind == kindHead || kind == kindBits || kind == kindClasses || kind == kindWeights
 	})
 	if err == nil && len(dir.Sections) == 0 {
 		err = damage.Errorf("a view without sections")
@@ -178,12 +244,12 @@ func decode(src []byte, digest format.Hash, samples uint64) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, at := &View{}, 0
+	v, at, classes := &View{}, 0, uint64(0)
 	for i := range dir {
 		s := &dir[i]
 		stored := src[s.Off : s.Off+uint64(s.Stored)]
 		if i == 0 {
-			if err := v.decodeHead(s, stored); err != nil {
+			if classes, err = v.decodeHead(s, stored); err != nil {
 				return nil, err
 			}
 			if v.Digest != digest || v.Samples != samples {
@@ -193,6 +259,10 @@ func decode(src []byte, digest format.Hash, samples uint64) (*View, error) {
 			continue
 		}
 		switch s.Kind {
+		case kindClasses:
+			if err := v.decodeClasses(s, stored, classes, at); err != nil {
+				return nil, err
+			}
 		case kindHead, kindBits, kindWeights:
 			if err := v.decodePart(s, stored, at); err != nil {
 				return nil, err
@@ -200,24 +270,46 @@ func decode(src []byte, digest format.Hash, samples uint64) (*View, error) {
 			at++
 		}
 	}
-	if v.check() != nil {
-		return nil, damage.Errorf("a view without all of its samples")
+	if uint64(len(v.Classes)) != classes || v.check() != nil {
+		return nil, damage.Errorf("a view without all of its samples, or with classes that are not theirs")
 	}
 	return v, nil
 }
 
-func (v *View) decodeHead(s *section.Section, stored []byte) error {
+// decodeHead returns the number of classes, too.
+func (v *View) decodeHead(s *section.Section, stored []byte) (classes uint64, err error) {
 	if s.Kind != kindHead || s.Part != 0 {
-		return damage.Errorf("the view begins with section %s, part %d", s.Kind, s.Part)
+		return 0, damage.Errorf("the view begins with section %s, part %d", s.Kind, s.Part)
+	}
+	raw, err := s.Payload(stored)
+	if err != nil {
+		return 0, err
+	}
+	r := section.Reader{Src: raw}
+	copy(v.Digest[:], r.Take(len(v.Digest)))
+	v.Samples, v.Draws = r.U64(), r.U64()
+	if len(r.Src) > 0 && r.Err == nil {
+		if classes = r.U64(); classes == 0 {
+			return 0, damage.Errorf("a view with 0 classes")
+		}
+	}
+	return classes, r.End()
+}
+
+// decodeClasses appends the weights of the next classes, of as many as there are. Parts with samples
+// come after them.
+func (v *View) decodeClasses(s *section.Section, stored []byte, classes uint64, parts int) error {
+	first := uint64(len(v.Classes))
+	if uint64(s.Part)*weightsPerPart != first || first >= min(classes, v.Samples) || parts > 0 {
+		return damage.Errorf("section %s, part %d, after %d of %d classes of %d samples", s.Kind, s.Part, first, classes, v.Samples)
 	}
 	raw, err := s.Payload(stored)
 	if err != nil {
 		return err
 	}
-	r := section.Reader{Src: raw}
-	copy(v.Digest[:], r.Take(len(v.Digest)))
-	v.Samples, v.Draws = r.U64(), r.U64()
-	return r.End()
+	column, err := s.Column(raw, int(min(weightsPerPart, classes-first)))
+	v.Classes = append(v.Classes, column...)
+	return err
 }
 
 // decodePart appends the samples of a part, the at-th of the file.
@@ -248,7 +340,7 @@ func (v *View) decodePart(s *section.Section, stored []byte, at int) error {
 	}
 	for i, u := range column {
 		if u > math.MaxUint32 {
-			return damage.Errorf("sample %d has the weight %d", first+uint64(i), u)
+			return damage.Errorf("sample %d has the weight or the class %d", first+uint64(i), u)
 		}
 		v.Weights = append(v.Weights, uint32(u))
 	}
@@ -269,7 +361,7 @@ type Label struct {
 	Digest string `json:"digest"`
 	Of     uint64 `json:"of"`
 	Tables string `json:"tables"`
-	// Kind is "subset" or "weights". Samples is the number of samples of an epoch.
+	// Kind is "subset", "weights" or "classes". Samples is the number of samples of an epoch.
 	Kind    string `json:"kind"`
 	Samples uint64 `json:"samples"`
 	// Made is how the view was made.

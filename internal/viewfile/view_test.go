@@ -31,11 +31,20 @@ func someViews() map[string]*View {
 		many[i] = rnd.Uint32()
 	}
 	bits[len(bits)-1] &= 1<<5 - 1
+	class, of := make([]uint32, weightsPerPart+weightsPerPart/2), make([]uint64, weightsPerPart+9)
+	for i := range class {
+		class[i] = uint32(min(i, len(of)-1)) + 1
+	}
+	for i := range of {
+		of[i] = 1 + rnd.Uint64N(1<<40)
+	}
 	return map[string]*View{
 		"subset":    {Digest: digest, Samples: 8*uint64(len(bits)-1) + 5, Chosen: bits},
 		"one":       {Digest: digest, Samples: 1, Chosen: []byte{1}},
 		"few":       {Digest: digest, Samples: uint64(len(few)), Weights: few, Draws: 9},
 		"many":      {Digest: digest, Samples: uint64(len(many)), Weights: many, Draws: 1<<63 - 1},
+		"classes":   {Digest: digest, Samples: 6, Weights: []uint32{0, 1, 2, 0, 1, 3}, Draws: 30, Classes: []uint64{1, 1 << 62, 1}},
+		"parts":     {Digest: digest, Samples: uint64(len(class)), Weights: class, Draws: 5, Classes: of},
 		"no sample": {Digest: digest, Chosen: []byte{}},
 	}
 }
@@ -51,7 +60,8 @@ func TestViewFile(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		got, err := Decode(file, v.Digest, v.Samples)
-		if err != nil || got.ID() != v.ID() || got.Draws != v.Draws || !bytes.Equal(got.Chosen, v.Chosen) || !reflect.DeepEqual(got.Weights, v.Weights) {
+		if err != nil || got.ID() != v.ID() || got.Draws != v.Draws || !bytes.Equal(got.Chosen, v.Chosen) || !reflect.DeepEqual(got.Weights, v.Weights) ||
+			!reflect.DeepEqual(got.Classes, v.Classes) || got.Kind() != v.Kind() {
 			t.Errorf("%s: %v, or another content", name, err)
 		}
 		if ids[v.ID()] || !names.IsView(names.View(v.ID())) || !names.IsViewID(v.ID()) {
@@ -66,7 +76,7 @@ func TestViewFile(t *testing.T) {
 		}
 		most := int(v.Samples/8) + 1000
 		if !v.Subset() {
-			most = 4*int(v.Samples) + 1000
+			most = 4*int(v.Samples) + 8*len(v.Classes) + 1000
 		}
 		if len(file) > most {
 			t.Errorf("%s: %d bytes for %d samples", name, len(file), v.Samples)
@@ -79,7 +89,7 @@ func TestViewDamage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine: make test runs it without the race detector")
 	}
-	for _, name := range []string{"one", "many"} {
+	for _, name := range []string{"one", "many", "classes"} {
 		v := someViews()[name]
 		file, err := v.Encode()
 		if err != nil {
@@ -114,6 +124,13 @@ func TestViewRefused(t *testing.T) {
 		"both":         {Samples: 1, Chosen: []byte{1}, Weights: []uint32{1}, Draws: 1},
 		"too few":      {Samples: 2, Weights: []uint32{1}, Draws: 1},
 		"draws":        {Samples: 1, Weights: []uint32{1}, Draws: 1 << 63},
+		"no class":     {Samples: 1, Weights: []uint32{1}, Draws: 1, Classes: []uint64{}},
+		"not drawn":    {Samples: 1, Chosen: []byte{1}, Classes: []uint64{1}},
+		"class past":   {Samples: 2, Weights: []uint32{1, 2}, Draws: 1, Classes: []uint64{1}},
+		"class later":  {Samples: 2, Weights: []uint32{2, 1}, Draws: 1, Classes: []uint64{1, 1}},
+		"empty class":  {Samples: 2, Weights: []uint32{1, 1}, Draws: 1, Classes: []uint64{1, 1}},
+		"weight 0":     {Samples: 1, Weights: []uint32{1}, Draws: 1, Classes: []uint64{0}},
+		"weights":      {Samples: 2, Weights: []uint32{1, 2}, Draws: 1, Classes: []uint64{1 << 62, 1 << 62}},
 	} {
 		if _, err := v.Encode(); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -155,6 +172,7 @@ func FuzzView(f *testing.F) {
 	for _, v := range []*View{
 		{Samples: 20, Chosen: []byte{1, 2, 3}},
 		{Samples: 20, Weights: make([]uint32, 20), Draws: 3},
+		{Samples: 20, Weights: append(make([]uint32, 17), 1, 2, 1), Draws: 3, Classes: []uint64{7, 1 << 40}},
 		{Samples: 20, Weights: []uint32{9, 8, 7, 1 << 31, 5, 4, 3, 2, 1, 0, 9, 8, 7, 6, 5, 4, 3, 2, 1, 70000}, Draws: 3},
 	} {
 		file, err := v.Encode()

@@ -23,6 +23,9 @@ type Selection struct {
 
 	listed sync.Once
 	chosen *chosenList
+
+	weighed sync.Once
+	byClass []uint64 // weights of samples
 }
 
 // All selects all samples of a data set.
@@ -96,13 +99,56 @@ func (s *Selection) Order(blocks []uint32) (order.View, error) {
 		return nil, nil
 	}
 	s.once.Do(func() {
-		if s.file.Subset() {
-			s.made, s.err = view.Subset(blocks, s.file.Chosen)
-		} else {
-			s.made, s.err = view.Weights(blocks, s.file.Weights, s.file.Draws)
-		}
+		s.made, s.err = Order(s.file, blocks)
 	})
 	return s.made, s.err
+}
+
+// Order makes the view for an order of a data set whose blocks have these numbers of samples.
+func Order(v *viewfile.View, blocks []uint32) (order.View, error) {
+	switch {
+	case v.Subset():
+		return view.Subset(blocks, v.Chosen)
+	case v.Classes != nil:
+		return view.Classes(blocks, v.Weights, v.Classes, v.Draws)
+	}
+	return view.Weights(blocks, v.Weights, v.Draws)
+}
+
+// Weight returns how often a sample is drawn, in proportion to the others: for a subset 1 or 0. The
+// weights of all samples add up to less than 2^63.
+func (s *Selection) Weight(number uint64) uint64 {
+	switch v := s.file; {
+	case !s.Has(number):
+		return 0
+	case v == nil || v.Subset():
+		return 1
+	case v.Classes == nil:
+		return uint64(v.Weights[number])
+	}
+	s.weighed.Do(func() { s.byClass = weightsByClass(s.file) })
+	return s.byClass[s.file.Weights[number]-1]
+}
+
+// weightsByClass are the weights of a sample of each class: of 2^62, the part that its class has
+// and that it has of its class, rounded down twice.
+func weightsByClass(v *viewfile.View) []uint64 {
+	sizes, total := make([]uint64, len(v.Classes)), uint64(0)
+	for _, k := range v.Weights {
+		if k > 0 {
+			sizes[k-1]++
+		}
+	}
+	for _, g := range v.Classes {
+		total += g
+	}
+	weights := make([]uint64, len(v.Classes))
+	for k, g := range v.Classes {
+		hi, lo := bits.Mul64(g, 1<<62)
+		part, _ := bits.Div64(hi, lo, total) // g ≤ total < 2^63
+		weights[k] = max(part/sizes[k], 1)
+	}
+	return weights
 }
 
 // Number returns the number, in storage order, of the i-th sample that is selected; i is below

@@ -21,11 +21,12 @@ from .mix_checkpoint import MixCheckpoint, read_mix_checkpoint
 from .order import GlobalBatch, Order, split
 from .parameters import Parameters, Table, choose
 from .units import Item, UnitBatch, UnitParameters, Units, bucket, choose_units, pack
-from .view import Subset, Weighted
+from .view import Classed, Subset, Weighted
 from .weights import Need, divide, parse_share, per_token, quantize, temperature_share
 
 __all__ = [
     "Checkpoint",
+    "Classed",
     "GlobalBatch",
     "Item",
     "Mix",

@@ -29,7 +29,8 @@ def inspect(url: str) -> Tuple[List[int], List[int], int, str, str, List[str], O
         described = json.loads(_run("inspect", "--json", "--", os.fspath(url)))["view"]
         if described["kind"] != "subset":
             raise ConfigError(
-                f"{os.fspath(url)} is a view with weights: make the table of the data set, and give it view=Weighted(weights, draws)"
+                f"{os.fspath(url)} is a view that draws samples: make the table of the data set, and give it view=Weighted(weights, draws)"
+                " or view=Classed(classes, weights, draws)"
             )
         digest += "#" + described["id"]
         view = Subset([json.loads(line)["number"] for line in _run("ls", "--json", "--", os.fspath(url)).splitlines()])

@@ -7,6 +7,8 @@ type View interface {
 	Samples() uint64
 	// Fixed reports whether all epochs have the same samples.
 	Fixed() bool
+	// Slack bounds by how many the samples of a block differ between two epochs.
+	Slack() uint32
 	// Chosen returns the samples of an epoch. key is the key of the order's random words.
 	Chosen(key uint64, epoch uint32) Chosen
 }
@@ -46,8 +48,8 @@ func cutBlocks(t *Table, p *Params, epoch uint32) (b blocks, err error) {
 	b.samples = t.Samples
 	slack := uint64(0) // by which the samples of a block may grow in another epoch
 	if t.View != nil {
-		if !t.View.Fixed() && epoch == 0 {
-			slack = 1
+		if epoch == 0 {
+			slack = uint64(t.View.Slack())
 		}
 		b.chosen = t.View.Chosen(p.Seed, epoch)
 		b.samples = b.chosen.Counts()

@@ -11,7 +11,7 @@ import (
 )
 
 // Carry makes the view that old has in use anew for d, another generation: it has the samples of d
-// with the same keys, and their weights. Of the Spec, AllowMissing, Draws, Memory and Temp are
+// with the same keys, and their weights or classes. Of the Spec, AllowMissing, Draws, Memory and Temp are
 // used; without Draws, the view's stay. Keys that d does not have are an error that wraps
 // ErrMissing, unless they are allowed. Samples that only d has are not chosen.
 func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View, *Report, error) {
@@ -28,7 +28,7 @@ func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View,
 	if was.Subset() {
 		v.Chosen = make([]byte, (v.Samples+7)/8)
 	} else {
-		v.Weights, v.Draws = make([]uint32, v.Samples), cmp.Or(s.Draws, was.Draws)
+		v.Weights, v.Draws, v.Classes = make([]uint32, v.Samples), cmp.Or(s.Draws, was.Draws), was.Classes
 	}
 	j := m.joiner("the view")
 	defer j.close()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/view"
 	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -41,8 +42,8 @@ type Spec struct {
 	Weight string
 	// Scores are weights by key.
 	Scores *Scores
-	// Balance is an attribute: a sample with a value that c samples have gets a weight in
-	// proportion to 1/c^(1-p/q), where Temperature is p/q, 0 ≤ p ≤ q ≤ 16. {0, 0} is 0/1, which
+	// Balance is an attribute: the samples with a value are a class, and a class of c samples is
+	// drawn in proportion to c^(p/q), where Temperature is p/q, 0 ≤ p ≤ q ≤ 16. {0, 0} is 0/1, which
 	// makes all values equally frequent.
 	Balance     string
 	Temperature [2]int
@@ -135,7 +136,7 @@ func (s *Spec) check() error {
 
 // Make makes a view of a data set. With an empty Spec it has all samples. Where d has a view in
 // use, the new one chooses from its samples; without weights in the Spec, it keeps the
-// weights and the draws of the view.
+// weights, or the classes with theirs, and the draws of the view.
 func Make(ctx context.Context, d *reader.Dataset, s Spec) (*viewfile.View, *Report, error) {
 	if err := s.check(); err != nil {
 		return nil, nil, err
@@ -155,7 +156,7 @@ func Make(ctx context.Context, d *reader.Dataset, s Spec) (*viewfile.View, *Repo
 			return nil, r, err
 		}
 	} else if r.Chosen = count(chosen); base != nil && !base.Subset() {
-		v.Chosen, v.Weights, v.Draws = nil, slices.Clone(base.Weights), base.Draws
+		v.Chosen, v.Weights, v.Draws, v.Classes = nil, slices.Clone(base.Weights), base.Draws, base.Classes
 		for i := range v.Weights {
 			if chosen[i/8]>>(i%8)&1 == 0 {
 				v.Weights[i] = 0
@@ -173,14 +174,15 @@ func Make(ctx context.Context, d *reader.Dataset, s Spec) (*viewfile.View, *Repo
 	return v, r, m.fits(ctx, v)
 }
 
-// fits refuses what an order cannot have.
+// fits refuses what an order cannot have, and leaves out classes without samples.
 func (m *maker) fits(ctx context.Context, v *viewfile.View) error {
 	if v.Subset() {
 		return nil
 	}
+	v.Compact()
 	t, err := m.d.OrderTable(ctx)
 	if err == nil {
-		_, err = view.Weights(t.Samples, v.Weights, v.Draws)
+		_, err = views.Order(v, t.Samples)
 	}
 	return err
 }

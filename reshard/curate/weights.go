@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"strings"
 	"sync"
 
@@ -23,7 +24,7 @@ func (m *maker) weigh(ctx context.Context, v *viewfile.View) error {
 	s := m.spec
 	var err error
 	if s.Balance != "" {
-		v.Weights, err = m.balance(ctx, v.Chosen)
+		v.Weights, v.Classes, err = m.balance(ctx, v.Chosen)
 	} else {
 		v.Weights, err = m.values(ctx, v.Chosen)
 	}
@@ -166,14 +167,14 @@ func (m *maker) quantize(w []float64) []uint32 {
 	return u
 }
 
-// balance weighs each sample by how many have its value.
-func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
+// balance returns the class of each sample, which is that of its value, counted from 1 or 0 for none,
+// and the weights of the classes.
+func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, []uint64, error) {
 	name := m.spec.Balance
 	if _, ok := m.d.HasAttribute(name); !ok {
-		return nil, specf("%w", hint.Optionf("balance", "%s", noAttribute(m.d.Info().Attributes, name)))
+		return nil, nil, specf("%w", hint.Optionf("balance", "%s", noAttribute(m.d.Info().Attributes, name)))
 	}
-	const none = math.MaxUint32
-	class := make([]uint32, m.d.NumSamples()) // of each sample
+	class := make([]uint32, m.d.NumSamples())
 	numbers := map[string]uint32{}
 	var counts []uint64
 	var mu sync.Mutex
@@ -185,7 +186,6 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 		defer mu.Unlock()
 		for i := range samples {
 			number := first + uint64(i)
-			class[number] = none
 			if chosen[number/8]>>(number%8)&1 == 0 {
 				continue
 			}
@@ -197,32 +197,18 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 			if !known {
 				text := valueText(c, i)
 				if k, known = numbers[text]; !known {
+					counts = append(counts, 0)
 					k = uint32(len(counts))
 					numbers[text] = k
-					counts = append(counts, 0)
 				}
 				own[values[i]] = k
 			}
-			counts[k]++
+			counts[k-1]++
 			class[number] = k
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	p, q := m.spec.Temperature[0], max(m.spec.Temperature[1], 1)
-	u := make([]uint32, len(counts))
-	for k, c := range counts {
-		u[k] = balanced(c, p, q)
-	}
-	for i, k := range class {
-		class[i] = 0
-		if k != none {
-			class[i] = u[k]
-		}
-	}
-	return class, nil
+	return class, proportions(counts, m.spec.Temperature[0], max(m.spec.Temperature[1], 1)), err
 }
 
 func valueText(c *sections.AttrColumn, i int) string {
@@ -230,24 +216,57 @@ func valueText(c *sections.AttrColumn, i int) string {
 	return fmt.Sprint(sections.Value(v))
 }
 
-// balanced is the weight of each of c samples that have one value, at temperature p/q: the largest
-// integer u with u^q·c^(q-p) ≤ 2^(31q). It is computed in integers, and at least 1.
-func balanced(c uint64, p, q int) uint32 {
-	limit := new(big.Int).Lsh(big.NewInt(1), uint(31*q))
-	power := func(x uint64, n int) *big.Int {
-		return new(big.Int).Exp(new(big.Int).SetUint64(x), big.NewInt(int64(n)), nil)
+// proportions returns weights of classes with these numbers of samples at temperature p/q, in
+// proportion to c^(p/q). They add up to less than 2^62.
+//
+// Where all proportions are rational they are exact. If they are not, the number of draws that is
+// expected of a class is whole for none, because sums of roots are then irrational: the weights are
+// then as fine as the limit allows, and rounded down. All is computed in integers.
+func proportions(counts []uint64, p, q int) []uint64 {
+	var divisor uint64
+	for _, c := range counts {
+		for a := c; a != 0; {
+			divisor, a = a, divisor%a
+		}
 	}
-	limit.Div(limit, power(c, q-p)) // u^q ≤ ⌊2^(31q) / c^(q-p)⌋
-	low, high := uint64(0), uint64(1<<31)
+	powers, roots := map[uint64]*big.Int{}, map[uint64]uint64{}
+	exact, sum := true, uint64(0)
+	for _, c := range counts {
+		if powers[c] == nil {
+			powers[c] = power(c/divisor, p)
+			roots[c] = root(powers[c], q)
+			exact = exact && power(roots[c], q).Cmp(powers[c]) == 0
+		}
+		sum += roots[c] + 1
+	}
+	if shift := 62 - bits.Len64(sum); !exact && shift > 0 {
+		for c, x := range powers {
+			roots[c] = root(new(big.Int).Lsh(x, uint(shift*q)), q)
+		}
+	}
+	weights := make([]uint64, len(counts))
+	for k, c := range counts {
+		weights[k] = roots[c]
+	}
+	return weights
+}
+
+func power(x uint64, n int) *big.Int {
+	return new(big.Int).Exp(new(big.Int).SetUint64(x), big.NewInt(int64(n)), nil)
+}
+
+// root returns the largest u below 2^62 with u^q ≤ x.
+func root(x *big.Int, q int) uint64 {
+	low, high := uint64(0), min(uint64(1)<<(x.BitLen()/q+1), 1<<62)-1
 	for low < high {
 		middle := (low + high + 1) / 2
-		if power(middle, q).Cmp(limit) <= 0 {
+		if power(middle, q).Cmp(x) <= 0 {
 			low = middle
 		} else {
 			high = middle - 1
 		}
 	}
-	return uint32(max(low, 1))
+	return low
 }
 
 // Made describes the spec, for the label of a view.

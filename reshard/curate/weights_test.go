@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/views"
 )
 
 func TestWeights(t *testing.T) {
@@ -104,29 +107,16 @@ func TestQuantize(t *testing.T) {
 	}
 }
 
+// TestBalance: the values of an attribute are the classes of a view, and those that are expected to
+// have a whole number of draws have it in every epoch, with every seed.
 func TestBalance(t *testing.T) {
-	for _, c := range []struct {
-		c    uint64
-		p, q int
-		want uint32
-	}{
-		{1, 0, 1, 1 << 31}, {2, 0, 1, 1 << 30}, {3, 0, 1, 715827882}, {1000, 0, 1, 2147483}, {7, 1, 1, 1 << 31},
-		{4, 1, 2, 1 << 30}, {1000, 1, 2, 67909395}, {1000, 3, 10, 17058068}, {1 << 40, 0, 1, 1},
-	} {
-		if got := balanced(c.c, c.p, c.q); got < c.want-1 || got > c.want+1 || c.q == 1 && got != c.want {
-			t.Errorf("%d at %d/%d: %d, want %d", c.c, c.p, c.q, got, c.want)
-		} else if over := math.Pow(float64(got+1), float64(c.q)) * math.Pow(float64(c.c), float64(c.q-c.p)); over < math.Pow(2, float64(31*c.q))*(1-1e-9) {
-			t.Errorf("%d at %d/%d: %d is not the largest", c.c, c.p, c.q, got)
-		}
-	}
 	all := people(2000)
 	d := packed(t, all)
-	v, r, err := Make(t.Context(), d, Spec{Balance: "lang", Where: []string{"n is not null"}})
+	table, err := d.OrderTable(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts, sums := map[string]uint64{}, map[string]uint64{}
-	without := uint64(0)
+	counts, without := map[string]uint64{}, uint64(0)
 	for i := range all {
 		switch {
 		case all[i].n == nil:
@@ -134,19 +124,148 @@ func TestBalance(t *testing.T) {
 			without++
 		default:
 			counts[all[i].lang]++
-			sums[all[i].lang] += uint64(v.Weights[i])
-		}
-		if (all[i].n == nil || all[i].lang == "") != (v.Weights[i] == 0) {
-			t.Fatalf("sample %d has weight %d", i, v.Weights[i])
 		}
 	}
-	for lang, n := range counts {
-		if sums[lang] < 1<<31-n || sums[lang] > 1<<31 {
-			t.Errorf("%s: %d samples weigh %d together", lang, n, sums[lang])
+	for _, c := range []struct {
+		temperature [2]int
+		draws       uint64
+	}{{draws: 280}, {draws: 4000}, {draws: 3}, {}, {[2]int{1, 1}, 0}, {[2]int{1, 1}, 77}, {[2]int{1, 2}, 500}, {[2]int{3, 10}, 0}} {
+		v, r, err := Make(t.Context(), d, Spec{Balance: "lang", Where: []string{"n is not null"}, Temperature: c.temperature, Draws: c.draws})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.WithoutValue != without || len(counts) != 4 || len(v.Classes) != 4 || v.Kind() != "classes" {
+			t.Fatalf("%+v of %d classes, want %d without", r, len(v.Classes), without)
+		}
+		total, share := 0., func(n uint64) float64 {
+			return math.Pow(float64(n), float64(c.temperature[0])/float64(max(c.temperature[1], 1)))
+		}
+		for _, n := range counts {
+			total += share(n)
+		}
+		for range 2 { // the second time chosen from the view, and stored between
+			made, err := views.Order(v, table.Samples)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seed := range uint64(7) {
+				drawn, chosen, first := map[string]uint64{}, made.Chosen(seed, uint32(3*seed)), uint64(0)
+				for b, n := range table.Samples {
+					for _, i := range chosen.Append(nil, uint32(b), first) {
+						drawn[all[first+uint64(i)].lang]++
+					}
+					first += uint64(n)
+				}
+				for lang, n := range counts {
+					want := float64(v.Draws) * share(n) / total
+					if math.Abs(float64(drawn[lang])-want) > 1-1e-6 {
+						t.Errorf("%+v: %s with %d samples has %d of %d draws, want %v", c, lang, n, drawn[lang], v.Draws, want)
+					}
+				}
+			}
+			file, err := v.Encode()
+			if err == nil {
+				v, err = viewfile.Decode(file, d.Digest(), d.NumSamples())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	if r.WithoutValue != without || len(counts) != 4 {
-		t.Errorf("%+v, want %d without", r, without)
+}
+
+// TestBalanceChosen: a view with classes that is chosen from keeps the weights of its classes, and
+// has none without samples.
+func TestBalanceChosen(t *testing.T) {
+	all := people(600)
+	d := packed(t, all)
+	v, _, err := Make(t.Context(), d, Spec{Balance: "lang", Draws: 120})
+	if err == nil {
+		err = d.UseView(v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := v.ID()
+	few, r, err := Make(t.Context(), d, Spec{Where: []string{"lang in (" + all[1].lang + ", " + other(all, all[1].lang) + ") and n is not null"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(few.Classes) != 2 || few.Draws != 120 || r.Samples != 120 || v.ID() != before || len(v.Classes) < 3 {
+		t.Errorf("%d classes, %d draws, %+v; the view chosen from has %d", len(few.Classes), few.Draws, r, len(v.Classes))
+	}
+	drawn := map[string]int{}
+	table, err := d.OrderTable(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := views.Order(few, table.Samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, chosen := uint64(0), made.Chosen(1, 2)
+	for b, n := range table.Samples {
+		for _, i := range chosen.Append(nil, uint32(b), first) {
+			drawn[all[first+uint64(i)].lang]++
+		}
+		first += uint64(n)
+	}
+	if len(drawn) != 2 || drawn[all[1].lang] != 60 {
+		t.Errorf("drawn %v, want 60 of two", drawn)
+	}
+	if _, err := few.Encode(); err != nil {
+		t.Error(err)
+	}
+	// Carried over to the same data set, it is the same view.
+	if same, _, err := Carry(t.Context(), d, d, Spec{}); err != nil || same.ID() != v.ID() {
+		t.Errorf("carried over: %v, or another view", err)
+	}
+}
+
+func other(all []person, lang string) string {
+	for _, p := range all {
+		if p.lang != "" && p.lang != lang {
+			return p.lang
+		}
+	}
+	return ""
+}
+
+// TestProportions: rational proportions are exact, others fine and in proportion.
+func TestProportions(t *testing.T) {
+	for _, c := range []struct {
+		counts []uint64
+		p, q   int
+		want   []uint64 // nil: irrational
+	}{
+		{[]uint64{5, 1, 99}, 0, 1, []uint64{1, 1, 1}},
+		{[]uint64{5, 15, 100}, 1, 1, []uint64{1, 3, 20}},
+		{[]uint64{200, 50, 450}, 1, 2, []uint64{2, 1, 3}},
+		{[]uint64{200, 50, 450}, 2, 4, []uint64{2, 1, 3}},
+		{[]uint64{16, 2, 54}, 2, 3, []uint64{4, 1, 9}},
+		{[]uint64{7}, 5, 16, []uint64{1}},
+		{[]uint64{4, 9, 10}, 1, 2, nil},
+		{[]uint64{1 << 40, 1<<40 + 1, 3, 1}, 15, 16, nil},
+		{nil, 1, 2, []uint64{}},
+	} {
+		got := proportions(c.counts, c.p, c.q)
+		if c.want != nil {
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%d at %d/%d: %d, want %d", c.counts, c.p, c.q, got, c.want)
+			}
+			continue
+		}
+		total := uint64(0)
+		for k, g := range got {
+			total += g
+			exact := math.Pow(float64(c.counts[k])/float64(c.counts[0]), float64(c.p)/float64(c.q))
+			if ratio := float64(g) / float64(got[0]); math.Abs(ratio/exact-1) > 1e-6 {
+				t.Errorf("%d at %d/%d: %d", c.counts, c.p, c.q, got)
+			}
+		}
+		if total < 1<<60 || total >= 1<<62 {
+			t.Errorf("%d at %d/%d: %d add up to %d", c.counts, c.p, c.q, got, total)
+		}
 	}
 }
 
