@@ -50,8 +50,8 @@ func TestReadmeGo(t *testing.T) {
 }
 
 // runMain builds a program as a package of this module, which exists only in the overlay of one
-// build, and returns what it prints when it runs in dir.
-func runMain(t *testing.T, dir, program string) string {
+// build, and returns what it prints when it runs in dir with arguments.
+func runMain(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -72,7 +72,7 @@ func runMain(t *testing.T, dir, program string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatal(fmt.Errorf("%w\n%s", err, out))
 	}
-	run := exec.CommandContext(t.Context(), binary)
+	run := exec.CommandContext(t.Context(), binary, args...)
 	run.Dir = dir
 	out, err := run.CombinedOutput()
 	if err != nil {

@@ -27,6 +27,8 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 	"github.com/klauspost/compress/gzip"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardtool/shardtool/ingest"
 )
 
 const changedRows, changedCell = 3000, 900
@@ -299,19 +301,12 @@ var changedKinds = map[string]func(cells []string) (map[string][]byte, error){
 // readChanged reads a source, calls change before sample number at, and returns the samples and how reading ended.
 func readChanged(t *testing.T, path string, at int, change func()) (samples []string, err error) {
 	t.Helper()
-	f := packFlags{outputFlags: outputFlags{quiet: true}}
-	cmd := newPack()
-	cmd.SetContext(t.Context())
-	found, err := findSources(cmd, &f, []string{path})
+	in, err := ingest.Open(t.Context(), []string{path}, ingest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer found.close()
-	src, _, err := found.open(t.Context(), &f, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
+	defer in.Close()
+	src := in.Source
 	for {
 		if len(samples) == at {
 			change()

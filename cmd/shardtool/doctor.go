@@ -111,24 +111,24 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 	if err != nil {
 		return nil, err
 	}
-	defer found.close()
-	if err := found.checkTarget(ctx, ""); err != nil {
+	defer found.Close()
+	if err := found.Check(ctx, ""); err != nil {
 		return nil, err
 	}
 	stderr := cmd.ErrOrStderr()
 	quiet := f.pack.quiet
-	f.kind = found.kind.of.Many
-	f.pack.examine = true
+	f.kind = found.Kind()
+	found.Examine = true
 	f.pack.quiet = true // the report has what was found
-	src, size, err := found.open(ctx, &f.pack, stderr)
+	in, err := f.pack.openSources(cmd, found)
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close()
-	bar := newProgress(stderr, "examining", bytesOf(size), quiet)
+	defer in.Close()
+	bar := newProgress(stderr, "examining", bytesOf(in.Size), quiet)
 	defer bar.end()
-	r, err := doctor.Source(ctx, src, doctor.Options{
-		Limit: f.limit, FileNames: found.kind == &filesKind || found.kind == &tarKind,
+	r, err := doctor.Source(ctx, in.Source, doctor.Options{
+		Limit: f.limit, FileNames: found.Named(),
 		Progress: func(p doctor.Progress) { bar.set(p.Bytes, plural(p.Samples, "sample")) },
 	})
 	if err == nil && r.Samples == 0 && len(r.Findings) == 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/writer"
@@ -79,17 +79,6 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// refusedError refuses a kind that pack does not read. The program that helps is printed on lines
-// of its own.
-type refusedError struct {
-	error
-	kind    *recognise.Kind
-	program string
-}
-
-// Unwrap returns the error alone.
-func (e *refusedError) Unwrap() error { return e.error }
-
 // report prints an error on one line and returns the exit code.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
@@ -101,8 +90,8 @@ func report(stderr io.Writer, err error) int {
 	}
 	if err.Error() != "" {
 		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Line(objstore.Redact(err.Error()+remedy(err))))
-		if e, ok := errors.AsType[*refusedError](err); ok {
-			for line := range strings.Lines(e.program) {
+		if e, ok := errors.AsType[*ingest.Error](err); ok { // a program that helps has lines of its own
+			for line := range strings.Lines(e.Program) {
 				fmt.Fprintf(stderr, "    %s\n", plain.Text(objstore.Redact(strings.TrimSuffix(line, "\n"))))
 			}
 		}
@@ -116,7 +105,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &e):
 		return e.code
-	case errors.As(err, new(*open.NameError)):
+	case errors.As(err, new(*open.NameError)), errors.As(err, new(*ingest.Error)):
 		return exitUsage
 	case errors.Is(err, syscall.EPIPE): // the reader of our output closed the pipe
 		return 0
@@ -125,7 +114,7 @@ func exitCode(err error) int {
 		return exitCorrupt
 	case errors.As(err, &sample): // a file that vanished while it was packed
 		return exitFailed
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, writer.ErrEmpty):
 		return exitNotFound
 	}
 	return exitFailed

@@ -5,17 +5,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source"
 )
 
 func newLayer() *cobra.Command {
@@ -112,9 +111,9 @@ func (f *layerFlags) check(srcs []string) (err error) {
 		return usagef("give a source: files of rows, a folder of files, archives or a data set; or --copy FIELD")
 	case f.update && (p.append || f.aligned || len(f.copied) > 0):
 		return usagef("--update adds rows by their keys: leave --append, --aligned and --copy out")
-	case f.aligned && (len(p.rows.where) > 0 || len(p.files.Include)+len(p.files.Exclude) > 0 || p.rows.nulls == "skip"):
+	case f.aligned && (len(p.in.Rows.Where) > 0 || len(p.in.Include)+len(p.in.Exclude) > 0 || p.rows.nulls == "skip"):
 		return usagef("--aligned takes row i for sample i: leave --where, --include, --exclude and --nulls skip out")
-	case p.tokens.length > 0 && !f.aligned:
+	case p.in.Tokens.Length > 0 && !f.aligned:
 		return usagef("--pack-tokens makes samples of its own, with keys that no sample has: leave it out")
 	case slices.Contains(srcs, stdinName):
 		return usagef("a layer cannot be read from standard input: write the rows to a file first")
@@ -153,11 +152,11 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	begin := time.Now()
 	opt := writer.LayerOptions{ByPlace: f.aligned, InOrder: len(f.copied) > 0, Replaces: append(f.replaces, f.copied...), AllowMissing: allow,
 		SkipUnknown: skip, Skipped: skipPrinter(stderr), LargeBlocks: f.large}
-	src, size, err := f.open(cmd, dataset, store.String(), srcs)
+	in, err := f.open(cmd, dataset, store.String(), srcs)
 	if err != nil {
 		return packError(ctx, err, resumed)
 	}
-	defer src.Close()
+	defer in.Close()
 	if f.update {
 		if opt.Before, opt.Earlier, err = rowsBefore(ctx, store, &p.opt); err != nil {
 			return err
@@ -167,13 +166,13 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 			defer opt.Earlier.Close()
 		}
 	}
-	bar := newProgress(stderr, "adding", bytesOf(size), p.quiet)
+	bar := newProgress(stderr, "adding", bytesOf(in.Size), p.quiet)
 	opt.Pack = p.opt
 	opt.Pack.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	opt.Pack.Progress = func(at writer.Progress) {
 		bar.set(at.PayloadBytes, fmt.Sprintf("%s, %s", plural(at.Samples, "sample"), plural(at.Shards, "shard")))
 	}
-	res, err := writer.AddLayer(ctx, store, base, src, opt)
+	res, err := writer.AddLayer(ctx, store, base, in.Source, opt)
 	bar.end()
 	if err != nil {
 		return packError(ctx, err, resumed)
@@ -182,25 +181,24 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 }
 
 // open opens the sources, or the data set itself with --copy.
-func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []string) (writer.Source, int64, error) {
+func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []string) (*ingest.Input, error) {
 	p := &f.pack
 	if len(f.copied) > 0 {
-		srcs, p.rows.columns = []string{dataset}, f.copied
+		srcs, p.in.Rows.Columns = []string{dataset}, f.copied
 	}
 	found, err := findSources(cmd, p, srcs)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	if found.kind != &datasetKind {
-		if err := found.checkTarget(cmd.Context(), target); err != nil {
-			return nil, 0, err
+	if !found.Datasets() {
+		if err := found.Check(cmd.Context(), target); err != nil {
+			return nil, err
 		}
 	}
-	npy := func(in source.Input) bool { return strings.EqualFold(path.Ext(in.Name), ".npy") }
-	if f.aligned && found.kind == &tokensKind && p.tokens.length == 0 && !slices.ContainsFunc(found.files, func(in source.Input) bool { return !npy(in) }) {
-		found.kind = &arraysKind // ids too, under the name of their file
+	if f.aligned {
+		found.Align()
 	}
-	return found.open(cmd.Context(), p, cmd.ErrOrStderr())
+	return p.openSources(cmd, found)
 }
 
 // printLayer prints what layer add published.

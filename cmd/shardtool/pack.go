@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -73,7 +74,7 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
 	titled(cmd, "Shards")
 	f.addSources(cmd)
 	f.share.add(cmd)
-	fl.StringVar(&f.files.ClassField, "class-field", "", "add a field of this name with the class of the sample: the number of its first folder")
+	fl.StringVar(&f.in.ClassField, "class-field", "", "add a field of this name with the class of the sample: the number of its first folder")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "pack samples in a random order, drawn with this seed")
 	titled(cmd, "Sources")
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count it")
@@ -104,22 +105,21 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	if f.parts.parts == 0 { // a part that is published already is no error
 		if err := writer.CheckTarget(cmd.Context(), store, f.opt); err != nil {
-			return cmp.Or(intoItself(cmd.Context(), srcs, target), f.packError(cmd.Context(), store, err))
+			return cmp.Or(ingest.Inside(cmd.Context(), srcs, target), f.packError(cmd.Context(), store, err))
 		}
 	}
 	found, err := findSources(cmd, f, srcs)
 	if err != nil {
 		return f.packError(cmd.Context(), store, err)
 	}
-	defer found.close()
-	f.defaultLayout(cmd, found)
-	if err := found.checkTarget(cmd.Context(), target); err != nil {
+	defer found.Close()
+	if err := found.Check(cmd.Context(), target); err != nil {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	limitMemory(f.opt.Memory, encoderMemory(&f.opt))
-	if f.append && (f.files.ClassField != "" || found.kind == &datasetKind) {
-		if f.files.Classes, err = writer.Classes(ctx, store); err != nil {
+	if f.append && (f.in.ClassField != "" || found.Datasets()) {
+		if found.Classes, err = writer.Classes(ctx, store); err != nil {
 			return err
 		}
 	}
@@ -127,11 +127,12 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		sweep(ctx, store)
 	}
 	begin := time.Now()
-	src, size, err := found.open(ctx, f, stderr)
+	in, err := f.openSources(cmd, found)
 	if err != nil {
 		return f.packError(ctx, store, err)
 	}
-	defer src.Close()
+	defer in.Close()
+	size := in.Size
 	if f.parts.parts > 0 {
 		size /= int64(f.parts.parts) // approximately
 	}
@@ -142,17 +143,17 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	f.opt.Faults.Skipped = skipPrinter(stderr)
 	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	if f.parts.parts > 0 {
-		err := f.packPart(cmd, store, found, src, bar, begin)
-		f.printDropped(stderr)
+		err := f.packPart(cmd, store, in, bar, begin)
+		f.printDropped(stderr, in)
 		return err
 	}
-	res, err := writer.Pack(ctx, store, src, f.opt)
+	res, err := writer.Pack(ctx, store, in.Source, f.opt)
 	bar.end()
 	if err != nil {
 		return f.packError(ctx, store, err)
 	}
-	f.printDropped(stderr)
-	if found.kind != &datasetKind { // a pack of data sets has no better order
+	f.printDropped(stderr, in)
+	if !found.Datasets() { // a pack of data sets has no better order
 		hintOrder(cmd, store)
 	}
 	return printResult(cmd, f.json, store, res, time.Since(begin))

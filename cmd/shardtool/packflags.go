@@ -11,37 +11,31 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/internal/codec"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source"
 )
 
 type packFlags struct {
-	opt    writer.Options
-	files  source.FilesOptions
-	rows   rowFlags
-	share  shareFlags
-	tokens tokenFlags
-	stdin  stdinFlag
-	level  string
-	layout string
-	// layoutGiven reports that --layout or joined documents have chosen the layout.
-	layoutGiven bool
-	kind        string
-	onError     string
-	duplicates  string
-	maxSkipped  limitFlag
-	shuffle     uint64
-	overwrite   bool
-	append      bool
-	parts       partFlags
+	opt        writer.Options
+	in         ingest.Options
+	rows       rowFlags
+	share      shareFlags
+	tokens     tokenFlags
+	stdin      bool // is a source
+	level      string
+	layout     string
+	kind       string
+	onError    string
+	duplicates string
+	maxSkipped limitFlag
+	shuffle    uint64
+	overwrite  bool
+	append     bool
+	parts      partFlags
 	outputFlags
 
-	as        asFlag
-	allSplits bool
-	rule      string
-	firstDot  bool // given as the rule
-	examine   bool // for doctor, which reports what pack refuses
+	rule string
 }
 
 // addBlockSize adds --block-size, whose default is a rule.
@@ -56,47 +50,31 @@ func (f *packFlags) addLayout(cmd *cobra.Command) {
 	cmd.Flags().Lookup("layout").DefValue = "auto for arrays and for Parquet files with lists of one length only, else samples"
 }
 
-// defaultLayout stacks arrays of token ids unless --layout is given: samples are equal arrays,
-// except for remainders. Joined documents have a second field, which is no array. Parquet files are
-// stacked where their footers show equal arrays, see evenLayout.
-func (f *packFlags) defaultLayout(cmd *cobra.Command, found *found) {
-	f.layoutGiven = cmd.Flags().Changed("layout") || f.tokens.joins(found.kind)
-	if !f.layoutGiven && found.kind.tokens {
-		f.opt.Layout = writer.LayoutAuto
-	}
-}
-
-// evenLayout stacks rows whose fields are lists of numbers of one length, unless --layout is given.
-func (f *packFlags) evenLayout(even bool) {
-	if even && !f.layoutGiven {
-		f.opt.Layout = writer.LayoutAuto
-	}
-}
-
 // addSources adds the flags that determine what becomes a sample; doctor has them too.
 func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
-	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
-	fl.StringVar(&f.as.given, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
-	fl.BoolVar(&f.as.lines, "text-lines", false, "each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
-	fl.BoolVar(&f.allSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
+	fl.StringArrayVar(&f.in.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
+	fl.StringArrayVar(&f.in.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
+	fl.StringVar(&f.in.As, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
+	fl.BoolVar(&f.in.TextLines, "text-lines", false, "each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
+	fl.BoolVar(&f.in.AllSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
 	fl.StringVar(&f.rule, "sample-rule", "", "first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own")
 	titled(cmd, "Sources")
-	f.rows.add(cmd)
-	f.tokens.add(cmd)
-	f.stdin.add(cmd)
+	f.rows.add(cmd, &f.in.Rows)
+	f.tokens.add(cmd, &f.in.Tokens)
+	fl.StringVar(&f.in.StdinFormat, "stdin-format", "", "standard input, the source '-': tar, jsonl, csv, parquet or zip")
+	fl.Lookup("stdin-format").DefValue = "tar"
 	titled(cmd, "Sources")
 }
 
 // sourceOptions converts those flags to options.
 func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	err := cmp.Or(
-		checkPatterns("--include ", f.files.Include), checkPatterns("--exclude ", f.files.Exclude),
-		f.tokens.options(cmd), f.as.options(), f.rows.options(),
+		checkPatterns("--include ", f.in.Include), checkPatterns("--exclude ", f.in.Exclude),
+		f.tokens.options(cmd, &f.in.Tokens), f.rows.options(&f.in.Rows),
 	)
 	f.opt.Lengths = f.rows.lengths
-	if f.firstDot = f.rule == "first-dot"; err == nil && f.rule != "" && !f.firstDot {
+	if f.in.FirstDot = f.rule == "first-dot"; err == nil && f.rule != "" && !f.in.FirstDot {
 		err = usagef("--sample-rule %q: use first-dot", f.rule)
 	}
 	return err
@@ -118,7 +96,7 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("max-skipped") && f.onError == "fail" && f.rows.nulls != "skip" {
 		return usagef("--max-skipped: write --on-error skip too; without it the first bad sample ends the pack")
 	}
-	if c := f.files.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
+	if c := f.in.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
 		return usagef("--class-field %q: give the name of a field, such as cls", c)
 	}
 	return nil
@@ -149,21 +127,20 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		return err
 	}
 	f.opt.Faults.MaxSkipped, f.opt.Faults.MaxSkippedShare = f.maxSkipped.n, f.maxSkipped.share
-	f.files.Shuffle, f.files.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
-	f.files.Memory, f.files.TempDir = f.opt.Memory/4, f.opt.TempDir
-	f.opt.SourceOptions = map[string]string{"class_field": f.files.ClassField, "on_error": f.onError}
-	if f.files.Shuffle {
+	f.in.Shuffle, f.in.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
+	f.opt.SourceOptions = map[string]string{"class_field": f.in.ClassField, "on_error": f.onError}
+	if f.in.Shuffle {
 		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
 	}
-	if f.as.given != "" && !f.as.files {
-		f.opt.SourceOptions["as"] = f.as.given
+	if f.in.As != "" {
+		f.opt.SourceOptions["as"] = f.in.As
 	}
-	if f.as.lines {
+	if f.in.TextLines {
 		f.opt.SourceOptions["as"] = "text-lines"
 	}
-	f.rows.provenance(f.opt.SourceOptions)
+	f.rows.provenance(&f.in.Rows, f.opt.SourceOptions)
 	f.share.provenance(f.opt.SourceOptions)
-	if f.share.of, err = f.share.options(cmd); err != nil {
+	if f.in.Share, err = f.share.options(cmd); err != nil {
 		return err
 	}
 	f.tokens.provenance(cmd, f.opt.SourceOptions)

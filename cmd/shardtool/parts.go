@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -85,11 +86,11 @@ func taskNumber(getenv func(string) string) (part int, from string, err error) {
 }
 
 // packPart packs one part.
-func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *found, src writer.Source, bar *progress, begin time.Time) error {
+func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *ingest.Input, bar *progress, begin time.Time) error {
 	ctx := cmd.Context()
-	whole, ok := src.(writer.Splitter)
+	whole, ok := in.Source.(writer.Splitter)
 	if !ok {
-		return usagef("--parts: %s cannot be divided", found.kind.of.Many)
+		return usagef("--parts: %s cannot be divided", in.Kind)
 	}
 	res, err := writer.PackPart(ctx, store, whole, f.parts.part, f.parts.parts, f.opt)
 	bar.end()

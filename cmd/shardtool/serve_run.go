@@ -176,7 +176,7 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 		if errors.Is(err, reader.ErrFields) {
 			err = usage(err)
 		}
-		return nil, explainServed(explainServedView(err))
+		return nil, explainServed(ofSource(spec, err, explainServedView))
 	}
 	if o.Epoch, o.End, err = o.Sources.Extent(from, q.ChangeMix); err != nil {
 		o.Sources.Close()

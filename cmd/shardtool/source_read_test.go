@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/shardtool/shardtool/ingest"
 )
 
 // readSource is the program that reads one source as pack does, and drops what it has read: what differs between the
@@ -16,19 +18,13 @@ import (
 func readSource() {
 	samples, size, began := 0, int64(0), time.Now()
 	err := func() error {
-		var f packFlags
-		ctx, cmd := context.Background(), newPack()
-		cmd.SetContext(ctx)
-		found, err := findSources(cmd, &f, os.Args[1:2])
+		ctx := context.Background()
+		in, err := ingest.Open(ctx, os.Args[1:2], ingest.Options{})
 		if err != nil {
 			return err
 		}
-		defer found.close()
-		src, _, err := found.open(ctx, &f, io.Discard)
-		if err != nil {
-			return err
-		}
-		defer src.Close()
+		defer in.Close()
+		src := in.Source
 		var buf []byte
 		for {
 			s, err := src.Next(ctx)

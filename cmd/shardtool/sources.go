@@ -5,114 +5,110 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
+	"slices"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/fused"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source"
-	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// filesKind is folders whose files are fields of samples.
-var filesKind = kind{
-	of:      &recognise.Kind{One: "a folder of files", Many: "folders of files"},
-	flags:   []string{"include", "exclude", "class-field", "pack-shuffle"},
-	instead: map[string]string{"": "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'"},
-	open:    openFiles,
-}
-
-// tarKind is tar archives of samples.
-var tarKind = kind{
-	of: recognise.Tar,
-	instead: map[string]string{
-		"pack-shuffle": "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading",
-		"class-field":  "their fields come as they are",
-		"":             "extract what is wanted",
-	},
-	open: openArchives,
-}
-
-// zipKind is zip archives, which are read as folders of what they contain.
-var zipKind = kind{of: recognise.Zip}
-
-func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
-	plain := true
-	for _, in := range found.files {
-		plain = plain && strings.HasSuffix(strings.ToLower(cmp.Or(in.As, in.Name)), ".tar")
-	}
-	opt := tar.Options{MemberMemory: max(f.opt.Memory, 64<<20)}
-	if !f.firstDot && !f.examine {
-		opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	}
-	src, err := tar.New(ctx, found.files, opt)
-	if err != nil {
-		return nil, 0, err
-	}
-	_, size := src.Total()
-	if text := plural(len(found.files), "archive"); size > 0 {
-		f.known(stderr, "%s, %s", text, bytesText(uint64(size)))
-	} else { // of standard input
-		f.known(stderr, "%s", text)
-	}
-	if !plain {
-		size = 0 // their content is not known in advance
-	}
-	return src, size, nil
-}
-
-func openFiles(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
-	listing := newProgress(stderr, "listing", bytesOf(0), f.quiet)
-	f.files.Found = func(n int64) { listing.set(0, countText(uint64(n))+" files") }
-	var src *source.Files
-	var err error
-	if len(found.files) > 0 {
-		var stores []objstore.Store
-		for _, in := range found.files {
-			stores = append(stores, in.Store)
+// findSources finds the kind of the sources, which must be the same for all, and their files.
+func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*ingest.Found, error) {
+	o, stderr := f.in, cmd.ErrOrStderr()
+	if f.stdin = slices.Contains(srcs, stdinName); f.stdin {
+		switch {
+		case f.opt.Resume:
+			return nil, usagef("--resume: what the killed pack read of standard input cannot be read again; save the stream to a file, or pack it anew and delete leftovers with `shardtool prune`")
+		case f.parts.parts > 0:
+			return nil, usagef("--parts: standard input cannot be divided between tasks; save the stream to files, or give each task data of its own with --append")
 		}
-		src, err = source.NewObjects(ctx, stores, f.files)
-	} else {
-		src, err = source.NewFiles(ctx, found.srcs, f.files)
 	}
-	listing.end()
-	if err != nil {
-		return nil, 0, err
-	}
-	samples, size := src.Total()
-	without := ""
-	if src.Hidden+src.Filtered > 0 {
-		without = fmt.Sprintf(" (left out: %d hidden, %d by --include and --exclude)", src.Hidden, src.Filtered)
-	}
-	f.known(stderr, "%s, %s of files%s", plural(samples, "sample"), bytesText(uint64(size)), without)
-	if samples == 0 {
-		src.Close()
-		why := "there are no files: check the path"
-		if src.Filtered > 0 {
-			why = "--include and --exclude leave out all files"
-		} else if src.Hidden > 0 {
-			why = "the names of all files begin with a dot: --include '.*' packs them too"
-		}
-		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack; %s", writer.ErrEmpty, strings.Join(found.srcs, ", "), why)}
-	}
-	if err := f.checkFused(stderr, found.srcs, &src.Fused); err != nil {
-		src.Close()
-		return nil, 0, err
-	}
-	return src, size, nil
+	o.Stdin, o.Log, o.Memory, o.Workers, o.TempDir = cmd.InOrStdin(), warnings, f.opt.Memory, f.opt.Workers, f.opt.TempDir
+	o.Stacked, o.Lengths, o.Layers = f.opt.Layout == writer.LayoutStacked, f.rows.lengths, f.share.layers.layers
+	o.Note = func(text string) { f.known(stderr, "%s", text) }
+	o.Warn = func(text string) { fmt.Fprintf(stderr, "shardtool: %s\n", text) }
+	o.Spell = func(option string) string { return "--" + option }
+	o.Said = map[string]bool{}
+	cmd.Flags().Visit(func(flag *pflag.Flag) { o.Said[flag.Name] = true })
+	found, err := ingest.Find(cmd.Context(), srcs, o)
+	return found, optionError(err)
 }
 
-// checkFused refuses folders in which the rule of the first dot fuses files that look like samples
-// of their own, and warns where there are few samples for so many files.
-func (f *packFlags) checkFused(stderr io.Writer, srcs []string, of *fused.Watch) error {
+// openSources opens what findSources has found, and chooses the layout unless --layout does.
+func (f *packFlags) openSources(cmd *cobra.Command, found *ingest.Found) (*ingest.Input, error) {
+	if found.Datasets() {
+		limitMemory(found.MemoryUsed(), encoderMemory(&f.opt))
+	}
+	var listing *progress
+	found.Listed = func(n int64) {
+		if listing == nil {
+			listing = newProgress(cmd.ErrOrStderr(), "listing", bytesOf(0), f.quiet)
+		}
+		listing.set(0, countText(uint64(n))+" files")
+	}
+	in, err := found.Open(cmd.Context())
+	if listing != nil {
+		listing.end()
+	}
+	if err != nil {
+		return nil, optionError(err)
+	}
+	if !cmd.Flags().Changed("layout") {
+		f.opt.Layout = cmp.Or(in.Layout, f.opt.Layout)
+	}
+	return in, nil
+}
+
+// known prints how much was found.
+func (f *packFlags) known(stderr io.Writer, format string, args ...any) {
+	if !f.quiet {
+		fmt.Fprintf(stderr, "found "+format+"\n", args...)
+	}
+}
+
+// knownSplits prints the splits that become one data set, if there are several.
+func (f *packFlags) knownSplits(stderr io.Writer, splits recognise.Splits) {
+	if len(splits) > 1 {
+		f.known(stderr, "the splits %s, which become one data set", splits.Names())
+	}
+}
+
+// stdinName is the source that stands for standard input. A folder of that name is ./-.
+const stdinName = "-"
+
+// packError is packError with advice for a pack that has nothing to continue.
+func (f *packFlags) packError(ctx context.Context, store objstore.Store, err error) error {
 	switch {
-	case f.firstDot || f.examine:
-	case of.Key != "":
-		return usagef("source %s: %s, because %s: rename them, such as the first to %s; or --sample-rule first-dot packs them like that", strings.Join(srcs, ", "), of.Example(), fused.Rule, of.Renamed())
-	case of.Few():
-		fmt.Fprintf(stderr, "shardtool: %s of %s: %s; look at some with `shardtool doctor`\n", plural(of.Samples, "sample"), plural(of.Files, "file"), fused.Rule)
+	case stopped(ctx) && f.stdin:
+		return stoppedError(ctx, err, "nothing was published; pack the stream again from its beginning")
+	case stopped(ctx) && !hasShards(ctx, store):
+		return stoppedError(ctx, err, "nothing was published, and no shard was complete: there is nothing to continue")
 	}
-	return nil
+	return packError(ctx, err, resumed)
+}
+
+// hasShards reports whether a store has a shard, from which a pack that was stopped can continue.
+// It says yes where the store does not answer in time.
+func hasShards(ctx context.Context, store objstore.Store) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin/3)
+	defer cancel()
+	for info, err := range store.List(ctx, "") {
+		if err != nil || strings.HasSuffix(info.Name, format.ZstdSuffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// printDropped prints how many tokens were dropped at the end.
+func (f *packFlags) printDropped(stderr io.Writer, in *ingest.Input) {
+	if n := in.Dropped(); n > 0 && !f.quiet {
+		fmt.Fprintf(stderr, "%s after the last whole sample were dropped\n", plural(n, "token"))
+	}
 }

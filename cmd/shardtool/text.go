@@ -4,24 +4,17 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/dustin/go-humanize"
-
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 2, 64) + "%" }
 
-// plural is "1 shard" or "2 shards".
-func plural[N ~int | ~int64 | ~uint64](n N, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return countText(uint64(n)) + " " + what
-}
+func plural[N ~int | ~int64 | ~uint64](n N, what string) string { return plain.Plural(n, what) }
 
-func countText(n uint64) string { return humanize.Comma(int64(n)) }
+func countText(n uint64) string { return plain.Count(n) }
 
-func bytesText(n uint64) string { return humanize.IBytes(n) }
+func bytesText(n uint64) string { return plain.Bytes(n) }
 
 func skippedText(samples uint64) string {
 	if samples == 0 {

@@ -17,9 +17,6 @@ type textFlags struct {
 	quote  string
 }
 
-// textOnly are the names of these flags.
-var textOnly = []string{"delimiter", "header", "no-header", "columns-are", "quote", "allow-nan"}
-
 func (f *textFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.opt.Delimiter, "delimiter", "", "CSV: separator of cells, such as ';' (default: a comma, in .tsv a tab)")

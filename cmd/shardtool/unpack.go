@@ -64,7 +64,7 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	ctx := cmd.Context()
 	ds, err := openDataset(ctx, arg, reader.Options{})
 	if errors.Is(err, fs.ErrNotExist) {
-		if swapped, _ := isDataset(ctx, dir); swapped {
+		if swapped, _ := isOneDataset(ctx, []string{dir}); swapped {
 			err = fmt.Errorf("%w; %s is a data set: did you mean `shardtool unpack %[2]s %[3]s`?", err, dir, arg)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
 
@@ -42,6 +43,20 @@ func explainView(err error) error {
 	case errors.Is(err, curate.ErrSpec):
 		return usage(optionError(err))
 	case errors.Is(err, curate.ErrMissing), errors.Is(err, os.ErrNotExist):
+		return &exitError{exitNotFound, err}
+	}
+	return err
+}
+
+// ofSource gives an error of package curate its exit code. alone explains it for a data set that is
+// read alone; in a mix the error has its place in the mix file, and no option of its own.
+func ofSource(spec *reader.Spec, err error, alone func(error) error) error {
+	switch {
+	case spec.Sources[0].Name == "":
+		return alone(err)
+	case errors.Is(err, curate.ErrSpec):
+		return usage(err)
+	case errors.Is(err, curate.ErrMissing):
 		return &exitError{exitNotFound, err}
 	}
 	return err

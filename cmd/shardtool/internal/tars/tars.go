@@ -17,9 +17,9 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/inputs"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/internal/patterns"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/objstore"
@@ -106,7 +106,7 @@ func (open Open) list(ctx context.Context, addr string) (dir string, names []str
 	case err == nil:
 		names = []string{addr}
 	case strings.ContainsAny(addr, "*?[{"):
-		if names, err = inputs.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if names, err = patterns.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			err = addressf("%w", err)
 		}
 		if err != nil {
@@ -147,12 +147,12 @@ func notPlain(name string) error {
 // listStore lists the archives of an address of a store: one, the matches of a glob, or all below a
 // prefix.
 func (open Open) listStore(ctx context.Context, addr string) (dir string, names []string, err error) {
-	dir, pattern, _ := inputs.CutAddress(addr, func(name string) bool { return recognise.OfName(name) == recognise.Tar })
+	dir, pattern, _ := patterns.CutAddress(addr, func(name string) bool { return recognise.OfName(name) == recognise.Tar })
 	store, err := open(ctx, dir)
 	if err != nil {
 		return "", nil, err
 	}
-	words, err := inputs.Braces(cmp.Or(pattern, "**"))
+	words, err := patterns.Braces(cmp.Or(pattern, "**"))
 	if err != nil {
 		return "", nil, addressf("%w", err)
 	}

@@ -1,6 +1,7 @@
-package main
+package ingest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,10 +34,10 @@ var inputsTable = map[string]struct {
 }
 
 // TestRecognise: every folder that its own library wrote is read as its kind or refused by name, in
-// a folder and in a store, and --as files takes all of them.
+// a folder and in a store, and As files takes all of them.
 func TestRecognise(t *testing.T) {
 	t.Parallel()
-	const dir = "../../testdata/inputs"
+	const dir = "../testdata/inputs"
 	folders, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func TestRecognise(t *testing.T) {
 			t.Errorf("%s is not in the table", name)
 		}
 		seen++
-		got, files := verdict(t, folder, &packFlags{outputFlags: outputFlags{quiet: true}})
+		got, files := verdict(t, folder, Options{})
 		if got != want.is || files != want.files {
 			t.Errorf("%s: %s of %d files, want %s of %d", name, got, files, want.is, want.files)
 		}
@@ -60,12 +61,12 @@ func TestRecognise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := lookAtFolder(t.Context(), &packFlags{outputFlags: outputFlags{quiet: true}}, name, prefix{store, ""}, []source.Input{{Store: store}})
+		r, err := finder(t, Options{}).lookAtFolder(t.Context(), name, prefix{store, ""}, []source.Input{{Store: store}})
 		if got, files := verdictOf(t, name, r, err); got != want.is || files != want.files {
 			t.Errorf("%s in a store: %s of %d files, want %s of %d", name, got, files, want.is, want.files)
 		}
-		if got, _ := verdict(t, folder, &packFlags{outputFlags: outputFlags{quiet: true}, as: asFlag{files: true}}); got != "files" {
-			t.Errorf("%s with --as files: %s", name, got)
+		if got, _ := verdict(t, folder, Options{As: "files"}); got != "files" {
+			t.Errorf("%s as files: %s", name, got)
 		}
 	}
 	if seen != len(inputsTable) {
@@ -73,16 +74,26 @@ func TestRecognise(t *testing.T) {
 	}
 }
 
-func verdict(t *testing.T, src string, f *packFlags) (is string, files int) {
+// finder finds with options.
+func finder(t *testing.T, o Options) *Found {
 	t.Helper()
-	r, err := lookAt(t.Context(), f, src)
+	f := &Found{Options: o}
+	if err := f.parseAs(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func verdict(t *testing.T, src string, o Options) (is string, files int) {
+	t.Helper()
+	r, err := finder(t, o).lookAt(t.Context(), src)
 	return verdictOf(t, src, r, err)
 }
 
 func verdictOf(t *testing.T, src string, r *recognised, err error) (is string, files int) {
 	t.Helper()
 	var mixed *recognise.MixedError
-	var refused *refusedError
+	var refused *Error
 	var splits *recognise.SplitsError
 	switch {
 	case errors.As(err, &splits):
@@ -90,9 +101,7 @@ func verdictOf(t *testing.T, src string, r *recognised, err error) (is string, f
 	case errors.As(err, &mixed):
 		return "mixed", 0
 	case errors.As(err, &refused):
-		return refused.kind.ID, 0
-	case err != nil && exitCode(err) == exitUsage:
-		return "usage", 0
+		return cmp.Or(refused.Kind, "usage"), 0
 	case err != nil:
 		t.Fatalf("%s: %v", src, err)
 	case r.kind == &filesKind:
@@ -115,7 +124,7 @@ func TestRecogniseLongArray(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.npy"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got, n := verdict(t, dir, &packFlags{outputFlags: outputFlags{quiet: true}}); got != "tokens" || n != 1 {
+	if got, n := verdict(t, dir, Options{}); got != "tokens" || n != 1 {
 		t.Errorf("%s of %d files", got, n)
 	}
 }
@@ -130,25 +139,25 @@ func TestRecogniseLongJSON(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := verdict(t, dir, &packFlags{outputFlags: outputFlags{quiet: true}}); got != want {
+			if got, _ := verdict(t, dir, Options{}); got != want {
 				t.Errorf("%s of %.10s: %s, want %s", name, text, got, want)
 			}
 		}
 	}
 }
 
-// TestRecogniseChoice: --include and --exclude are applied before the kind is decided.
+// TestRecogniseChoice: Include and Exclude are applied before the kind is decided.
 func TestRecogniseChoice(t *testing.T) {
 	t.Parallel()
 	for globs, want := range map[[2]string]string{{"*.csv", ""}: "lines", {"*.parquet", ""}: "parquet", {"", "*.csv"}: "parquet"} {
-		f := &packFlags{outputFlags: outputFlags{quiet: true}}
+		var o Options
 		if globs[0] != "" {
-			f.files.Include = globs[:1]
+			o.Include = globs[:1]
 		}
 		if globs[1] != "" {
-			f.files.Exclude = globs[1:]
+			o.Exclude = globs[1:]
 		}
-		if got, _ := verdict(t, "../../testdata/inputs/two_kinds", f); got != want {
+		if got, _ := verdict(t, "../testdata/inputs/two_kinds", o); got != want {
 			t.Errorf("%q: %s, want %s", globs, got, want)
 		}
 	}
@@ -176,7 +185,7 @@ func TestRecogniseStreams(t *testing.T) {
 	put("s07/s.mds", "x")
 	put("index.json", strings.ReplaceAll(index, "NAME", "s07/s")) // as merge_index writes it
 	put("s08/index.json", `{"images":[]}`)
-	r, err := lookAt(t.Context(), &packFlags{outputFlags: outputFlags{quiet: true}}, dir)
+	r, err := finder(t, Options{}).lookAt(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +209,9 @@ func TestExpandObjects(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		putFile(t, filepath.Join(dir, name), "")
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	store, err := local.New(dir, local.Options{})
 	if err != nil {
@@ -210,14 +221,14 @@ func TestExpandObjects(t *testing.T) {
 		"a/train*.parquet": "a/train-0.parquet", "**/c.parquet": "b/c.parquet", "a/{train,test}-*.parquet": "a/train-0.parquet a/test-0.parquet",
 		"a/_*.parquet": "a/_test.parquet", "_temporary/*": "_temporary/b.parquet",
 	} {
-		if names, err := expandObjects(t.Context(), &packFlags{}, prefix{store, ""}, pattern); err != nil || strings.Join(names, " ") != want {
+		if names, err := finder(t, Options{}).expandObjects(t.Context(), prefix{store, ""}, pattern); err != nil || strings.Join(names, " ") != want {
 			t.Errorf("%s: %q, %v, want %s", pattern, names, err, want)
 		}
 	}
 	for pattern, want := range map[string]string{
 		"a/*.parquet": "matches the splits test, such as", "*/b.parquet": "matches only names such as _temporary/b.parquet", "x*": "check the path",
 	} {
-		if names, err := expandObjects(t.Context(), &packFlags{}, prefix{store, ""}, pattern); err == nil || !strings.Contains(err.Error(), want) {
+		if names, err := finder(t, Options{}).expandObjects(t.Context(), prefix{store, ""}, pattern); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v, want %s", pattern, names, err, want)
 		}
 	}

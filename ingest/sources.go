@@ -1,15 +1,14 @@
-package main
+package ingest
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/recognise"
@@ -18,62 +17,17 @@ import (
 	"github.com/shardtool/shardtool/open"
 )
 
-// findSources finds the kind of the sources, which must be the same for all, and their files.
-func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err error) {
-	all := &found{srcs: srcs, close: func() {}}
-	if err := checkStdin(cmd, srcs); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			all.close()
-		}
-	}()
-	for i, src := range srcs {
-		if src == "" {
-			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
-		}
-		var r *recognised
-		if src == stdinName {
-			r, err = all.lookAtStdin(cmd, f)
-		} else {
-			r, err = lookAt(cmd.Context(), f, src)
-		}
-		if err != nil {
-			return nil, err
-		}
-		k, why := r.kind, r.why
-		if r.note != "" {
-			f.known(cmd.ErrOrStderr(), "%s", r.note)
-		}
-		all.kind = cmp.Or(all.kind, k)
-		if k != all.kind {
-			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", srcs[0], all.kind.of.One, src, k.of.One, why)
-		}
-		if err := r.knows(cmd, f, src); err != nil {
-			return nil, err
-		}
-		// Folders are read by their paths, and stores and archives as files.
-		if k == &filesKind && i > 0 && (len(r.files) > 0) != (len(all.files) > 0) {
-			return nil, usagef("of the sources %s and %s one is a folder on this machine and one is not: pack the one, then the other with --append", srcs[0], src)
-		}
-		all.files, all.why = append(all.files, r.files...), all.why+why
-	}
-	f.knownSplits(cmd.ErrOrStderr(), all.splits())
-	return all, nil
-}
-
 // splits returns the splits that the names of the sources say, below the folder of all of them.
-func (all *found) splits() recognise.Splits {
+func (f *Found) splits() recognise.Splits {
 	var names []string
 	switch {
-	case all.kind == &datasetKind: // made to be joined
-	case all.kind == &filesKind:
-		for _, src := range all.srcs {
+	case f.kind == &datasetKind: // made to be joined
+	case f.kind == &filesKind:
+		for _, src := range f.srcs {
 			names = append(names, filepath.ToSlash(src)+"/")
 		}
 	default:
-		for _, in := range all.files {
+		for _, in := range f.files {
 			names = append(names, filepath.ToSlash(cmp.Or(in.Path, in.Name)))
 		}
 	}
@@ -95,40 +49,41 @@ func (all *found) splits() recognise.Splits {
 	return recognise.SplitsOf(names)
 }
 
-// checkTarget rejects a target inside a folder of sources, which a later pack would take for a
+// Check rejects a target inside a folder of sources, which a later pack would take for a
 // source. It also rejects folders of files that do not exist.
-func (all *found) checkTarget(ctx context.Context, target string) error {
-	if all.kind == &datasetKind {
-		return checkDatasets(ctx, all.srcs, target)
+func (f *Found) Check(ctx context.Context, target string) error {
+	if f.kind == &datasetKind {
+		return f.checkDatasets(ctx, f.srcs, target)
 	}
 	var folders []string
-	for _, src := range all.srcs {
+	for _, src := range f.srcs {
 		if src == stdinName {
 			continue
 		}
 		if place, _, _ := strings.Cut(src, "?"); strings.Contains(place, "://") {
 			to, _, _ := strings.Cut(target, "?")
 			if strings.HasPrefix(strings.TrimRight(to, "/")+"/", strings.TrimRight(place, "/")+"/") {
-				return usagef("%s is inside the source %s and would be packed into itself: choose another place", to, place)
+				return wrongf("%s is inside the source %s and would be packed into itself: choose another place", to, place)
 			}
 			continue
 		}
-		if info, err := os.Stat(src); all.kind == &filesKind && len(all.files) == 0 || err == nil && info.IsDir() {
+		if info, err := os.Stat(src); f.kind == &filesKind && len(f.files) == 0 || err == nil && info.IsDir() {
 			folders = append(folders, src)
 		}
 	}
-	return checkSources(folders, target)
+	return f.checkSources(folders, target)
 }
 
-// intoItself rejects a target inside a folder or a data set of the sources, none of which it lists.
-func intoItself(ctx context.Context, srcs []string, target string) error {
-	for _, src := range srcs {
+// Inside rejects a target inside a folder or a data set of the sources, none of which it lists.
+func Inside(ctx context.Context, addresses []string, target string) error {
+	f := &Found{Options: Options{Log: slog.New(slog.DiscardHandler)}}
+	for _, src := range addresses {
 		if _, err := os.Stat(filepath.Join(src, format.ManifestName)); err == nil {
-			if err := checkDatasets(ctx, []string{src}, target); err != nil {
+			if err := f.checkDatasets(ctx, []string{src}, target); err != nil {
 				return err
 			}
 		} else if info, err := os.Stat(src); err == nil && info.IsDir() {
-			if err := checkSources([]string{src}, target); err != nil {
+			if err := f.checkSources([]string{src}, target); err != nil {
 				return err
 			}
 		}
@@ -136,27 +91,27 @@ func intoItself(ctx context.Context, srcs []string, target string) error {
 	return nil
 }
 
-// knows rejects flags that do not apply to this kind.
-func (r *recognised) knows(cmd *cobra.Command, f *packFlags, src string) error {
+// knows rejects options that do not apply to this kind.
+func (f *Found) knows(r *recognised, src string) error {
 	k := r.kind
 	for _, other := range allKinds() {
-		for _, flag := range other.flags {
-			if flag == "attr" && len(f.rows.attributes) == 0 { // arrays have lengths in sources of all kinds
+		for _, option := range other.options {
+			if option == "attr" && len(f.Rows.Attrs) == 0 { // arrays have lengths in sources of all kinds
 				continue
 			}
-			applied := r.folder && (flag == "include" || flag == "exclude")
-			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) && !applied {
-				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.of.One, r.why, cmp.Or(k.instead[flag], k.instead[""]))
+			applied := r.folder && (option == "include" || option == "exclude")
+			if f.said(option) && !slices.Contains(k.options, option) && !applied {
+				return wrongf("%s is for %s, and source %s is %s%s: %s", f.opt(option), whoKnows(option), src, k.of.One, r.why, cmp.Or(k.instead[option], k.instead[""]))
 			}
 		}
 	}
 	return nil
 }
 
-func whoKnows(flag string) string {
+func whoKnows(option string) string {
 	var names []string
 	for _, k := range allKinds() {
-		if slices.Contains(k.flags, flag) {
+		if slices.Contains(k.options, option) {
 			names = append(names, k.of.Many)
 		}
 	}
@@ -167,18 +122,18 @@ func whoKnows(flag string) string {
 }
 
 // lookAt finds the kind of one source, and its files.
-func lookAt(ctx context.Context, f *packFlags, src string) (*recognised, error) {
-	if is, err := isDataset(ctx, src); is || err != nil {
+func (f *Found) lookAt(ctx context.Context, src string) (*recognised, error) {
+	if is, err := f.isDataset(ctx, src); is || err != nil {
 		return &recognised{kind: &datasetKind}, err
 	}
 	if strings.Contains(src, "://") {
-		return lookAtStore(ctx, f, src)
+		return f.lookAtStore(ctx, src)
 	}
-	return lookAtDisk(ctx, f, src)
+	return f.lookAtDisk(ctx, src)
 }
 
 // checkSources rejects sources that contain the target, and sources that are not folders.
-func checkSources(srcs []string, target string) error {
+func (f *Found) checkSources(srcs []string, target string) error {
 	abs, err := realPath(target)
 	if err != nil {
 		return err
@@ -192,14 +147,14 @@ func checkSources(srcs []string, target string) error {
 			return err
 		}
 		if !info.IsDir() {
-			return usagef("source %s is a part of a sample: give its folder with --include '*%s'; files that hold samples are %s", s, filepath.Ext(s), kindNames())
+			return wrongf("source %s is a part of a sample: give its folder with %s '*%s'; files that hold samples are %s", s, f.opt("include"), filepath.Ext(s), kindNames())
 		}
 		src, err := realPath(s)
 		if err != nil {
 			return err
 		}
 		if within(src, abs) && !strings.Contains(target, "://") {
-			return usagef("%s is inside the source %s and would be packed into itself: choose another place", target, s)
+			return wrongf("%s is inside the source %s and would be packed into itself: choose another place", target, s)
 		}
 	}
 	return nil
@@ -228,7 +183,7 @@ func realPath(path string) (string, error) {
 }
 
 // isDataset reports whether a source is a data set: it has a manifest, or names a generation.
-func isDataset(ctx context.Context, src string) (bool, error) {
+func (f *Found) isDataset(ctx context.Context, src string) (bool, error) {
 	src, _ = open.CutView(src) // opening it later refuses a view
 	place, _, _ := strings.Cut(src, "?")
 	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
@@ -246,7 +201,7 @@ func isDataset(ctx context.Context, src string) (bool, error) {
 	if _, _, ok := open.CutGeneration(src); ok {
 		return true, nil
 	}
-	store, _, err := dataset(ctx, src)
+	store, _, err := open.Store(ctx, src, f.reading())
 	if err != nil {
 		return false, err
 	}
@@ -262,7 +217,7 @@ func isSummary(text []byte) bool {
 }
 
 // checkDatasets refuses to pack a data set into itself. An empty target passes.
-func checkDatasets(ctx context.Context, srcs []string, target string) error {
+func (f *Found) checkDatasets(ctx context.Context, srcs []string, target string) error {
 	if target == "" {
 		return nil
 	}
@@ -273,13 +228,15 @@ func checkDatasets(ctx context.Context, srcs []string, target string) error {
 		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
 			to, err := realPath(target)
 			same = err == nil && within(from, to)
-		} else if from, _, err := dataset(ctx, addr); err == nil {
-			to, _, err := dataset(ctx, target)
+		} else if from, _, err := open.Store(ctx, addr, f.reading()); err == nil {
+			to, _, err := open.Store(ctx, target, f.reading())
 			same = err == nil && strings.TrimSuffix(from.String(), "/") == strings.TrimSuffix(to.String(), "/")
 		}
 		if same {
-			return usagef("the data set %s would be packed into itself: choose another destination", src)
+			return wrongf("the data set %s would be packed into itself: choose another destination", src)
 		}
 	}
 	return nil
 }
+
+func (f *Found) reading() open.Options { return open.Options{Log: f.Log} }

@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/shardtool/shardtool/cmd/shardtool/internal/zips"
+	"github.com/shardtool/shardtool/ingest/internal/zips"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"

@@ -1,0 +1,114 @@
+package ingest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/shardtool/shardtool/internal/fused"
+	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/tar"
+)
+
+// filesKind is folders whose files are fields of samples.
+var filesKind = kind{
+	of:      &recognise.Kind{One: "a folder of files", Many: "folders of files"},
+	options: []string{"include", "exclude", "class-field", "pack-shuffle"},
+	instead: map[string]string{"": "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'"},
+	open:    openFiles,
+}
+
+// tarKind is tar archives of samples.
+var tarKind = kind{
+	of: recognise.Tar,
+	instead: map[string]string{
+		"pack-shuffle": "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading",
+		"class-field":  "their fields come as they are",
+		"":             "extract what is wanted",
+	},
+	open: openArchives,
+}
+
+// zipKind is zip archives, which are read as folders of what they contain.
+var zipKind = kind{of: recognise.Zip}
+
+func openArchives(ctx context.Context, f *Found) (writer.Source, int64, error) {
+	whole := true
+	for _, in := range f.files {
+		whole = whole && strings.HasSuffix(strings.ToLower(cmp.Or(in.As, in.Name)), ".tar")
+	}
+	opt := tar.Options{MemberMemory: max(f.Memory, 64<<20)}
+	if !f.FirstDot && !f.Examine {
+		opt.Log = f.Log
+	}
+	src, err := tar.New(ctx, f.files, opt)
+	if err != nil {
+		return nil, 0, err
+	}
+	_, size := src.Total()
+	if text := plain.Plural(len(f.files), "archive"); size > 0 {
+		f.known("%s, %s", text, plain.Bytes(uint64(size)))
+	} else { // of standard input
+		f.known("%s", text)
+	}
+	if !whole {
+		size = 0 // their content is not known in advance
+	}
+	return src, size, nil
+}
+
+func openFiles(ctx context.Context, f *Found) (writer.Source, int64, error) {
+	var src *source.Files
+	var err error
+	if len(f.files) > 0 {
+		var stores []objstore.Store
+		for _, in := range f.files {
+			stores = append(stores, in.Store)
+		}
+		src, err = source.NewObjects(ctx, stores, f.filesOptions())
+	} else {
+		src, err = source.NewFiles(ctx, f.srcs, f.filesOptions())
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	samples, size := src.Total()
+	without := ""
+	if src.Hidden+src.Filtered > 0 {
+		without = fmt.Sprintf(" (left out: %d hidden, %d by %s and %s)", src.Hidden, src.Filtered, f.opt("include"), f.opt("exclude"))
+	}
+	f.known("%s, %s of files%s", plain.Plural(samples, "sample"), plain.Bytes(uint64(size)), without)
+	if samples == 0 {
+		src.Close()
+		why := "there are no files: check the path"
+		if src.Filtered > 0 {
+			why = f.opt("include") + " and " + f.opt("exclude") + " leave out all files"
+		} else if src.Hidden > 0 {
+			why = "the names of all files begin with a dot: " + f.opt("include") + " '.*' packs them too"
+		}
+		return nil, 0, fmt.Errorf("%w in %s: nothing to pack; %s", writer.ErrEmpty, strings.Join(f.srcs, ", "), why)
+	}
+	if err := f.checkFused(&src.Fused); err != nil {
+		src.Close()
+		return nil, 0, err
+	}
+	return src, size, nil
+}
+
+// checkFused refuses folders in which the rule of the first dot fuses files that look like samples
+// of their own, and warns where there are few samples for so many files.
+func (f *Found) checkFused(of *fused.Watch) error {
+	switch {
+	case f.FirstDot || f.Examine:
+	case of.Key != "":
+		return wrongf("source %s: %s, because %s: rename them, such as the first to %s; or %s first-dot packs them like that", strings.Join(f.srcs, ", "), of.Example(), fused.Rule, of.Renamed(), f.opt("sample-rule"))
+	case of.Few():
+		f.warn("%s of %s: %s; look at some with `shardtool doctor`", plain.Plural(of.Samples, "sample"), plain.Plural(of.Files, "file"), fused.Rule)
+	}
+	return nil
+}

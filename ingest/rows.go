@@ -1,0 +1,87 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/writer"
+	rowlines "github.com/shardtool/shardtool/writer/source/lines"
+	"github.com/shardtool/shardtool/writer/source/parquet"
+)
+
+// Parquet files; Arrow files and streams; text files whose lines are rows; TFRecord files, whose
+// records are; and shards of MosaicML Streaming, whose samples are.
+var (
+	parquetKind  = rowsKind(recognise.Parquet, openParquet)
+	arrowKind    = rowsKind(recognise.Arrow, openParquet)
+	linesKind    = rowsKind(recognise.Lines, openLines, "delimiter", "header", "no-header", "columns-are", "quote", "allow-nan")
+	textKind     = rowsKind(recognise.Text, openLines) // by Options.TextLines
+	tfrecordKind = rowsKind(recognise.TFRecord, openLines)
+	mdsKind      = rowsKind(recognise.MDS, openLines)
+)
+
+// rowsKind returns a kind of files whose rows are samples. more are its options besides rowsOnly.
+func rowsKind(of *recognise.Kind, open func(context.Context, *Found) (writer.Source, int64, error), more ...string) kind {
+	return kind{
+		of:      of,
+		options: append(more, rowsOnly...),
+		instead: map[string]string{"": "choose by columns and conditions, and shuffle when reading"},
+		open:    open,
+	}
+}
+
+func openParquet(ctx context.Context, f *Found) (writer.Source, int64, error) {
+	r := &f.Rows
+	one := "Parquet file"
+	if f.kind.of == recognise.Arrow {
+		one = "Arrow file"
+		for i := range f.files { // whatever their names
+			f.files[i].As = ".arrow"
+		}
+	}
+	src, err := parquet.New(ctx, f.files, parquet.Options{Key: r.Key, Columns: r.Columns, Rename: r.Rename, Attrs: r.Attrs, Where: r.Where,
+		Nulls: r.Nulls, Arrays: f.Stacked, PageMemory: f.Memory})
+	if err != nil {
+		return nil, 0, err
+	}
+	f.even = src.Even
+	rows, size := src.Total()
+	f.known("%s in %s, %s of columns", plain.Plural(rows, "row"), plain.Plural(len(f.files), one), plain.Bytes(uint64(size)))
+	return opened(src, rows, plain.Plural(len(f.files), one))
+}
+
+func openLines(ctx context.Context, f *Found) (writer.Source, int64, error) {
+	if len(f.files) == 0 { // an index names none
+		return nil, 0, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, strings.Join(f.srcs, ", "))
+	}
+	r := &f.Rows
+	src, err := rowlines.New(ctx, f.files, rowlines.Options{
+		Key: r.Key, Columns: r.Columns, Rename: r.Rename, Attrs: r.Attrs, Where: r.Where, Nulls: r.Nulls,
+		Delimiter: r.Delimiter, Header: r.Header, ColumnsAre: r.ColumnsAre, Unquoted: r.Unquoted, AllowNaN: r.AllowNaN,
+		TextLines: f.kind.of == recognise.Text,
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	_, size := src.Total()
+	text := plain.Plural(len(f.files), "file") + " of JSON Lines or CSV"
+	switch f.kind.of {
+	case recognise.Text:
+		text = plain.Plural(len(f.files), "file") + " of lines of text"
+	case recognise.TFRecord:
+		text = plain.Plural(len(f.files), "TFRecord file")
+	case recognise.MDS:
+		text = plain.Plural(len(f.files), "MDS shard")
+	}
+	if size > 0 {
+		text += ", " + plain.Bytes(uint64(size))
+	}
+	f.known("%s", text)
+	return src, size, nil
+}
+
+// rowsOnly are the names of the options for all of these kinds.
+var rowsOnly = []string{"key", "columns", "rename", "attr", "where", "nulls", "file-column", "file-root"}
