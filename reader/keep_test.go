@@ -1,6 +1,8 @@
 package reader
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/testset"
@@ -75,5 +77,58 @@ func TestMixing(t *testing.T) {
 	mixed = a.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 100})
 	if v, err = mixed.run.Mixing(t.Context(), mixed.split); err != nil || v.VIF != 1 {
 		t.Errorf("small data: %+v, %v", v, err)
+	}
+}
+
+// TestSmallSamples bounds what is held of samples that are small: about their keys and fields, and
+// not the headers around them, which are nearly all bytes of their blocks. With memory for these
+// bytes alone every block is read once. So too where samples differ from the mean of the data set,
+// so that a piece needs more than the tables let expect.
+func TestSmallSamples(t *testing.T) {
+	const n = 10_000
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, fields := range map[string]func(i int) (sizes []int){
+		"rows of 10 bytes": func(int) []int { return []int{10} },
+		"uneven": func(i int) []int { // the first ones have few headers, and a part of these many bytes
+			if i < n/2 {
+				return []int{random.IntN(100) + i%1000/900*400}
+			}
+			return []int{5, 5, 5}
+		},
+	} {
+		for _, o := range []testset.Options{{BlockSize: 256 << 10}, {BlockSize: 16 << 10}, {BlockSize: 64 << 10, Plain: true}} {
+			var samples []testset.Sample
+			held := int64(0)
+			for i := range n {
+				s := testset.Sample{Key: fmt.Sprintf("row/%06d", i)}
+				for f, size := range fields(i) {
+					data := make([]byte, size)
+					for j := range data {
+						data[j] = byte(random.Uint32())
+					}
+					s.Fields = append(s.Fields, testset.Field{Name: string(rune('a' + f)), Data: data})
+					held += int64(size)
+				}
+				held += int64(len(s.Key))
+				samples = append(samples, s)
+			}
+			d := newStreamed(t, inDir(t), samples, o)
+			decoded, _ := d.sums()
+			f := d.follow(t, StreamOptions{Shuffle: true, GlobalBatch: 256, Epochs: 2, Tuning: Tuning{Memory: 16 << 20}})
+			f.rest(t)
+			s := f.Stats()
+			t.Logf("%s, %+v: %.0f bytes decoded, %d of keys and fields, %d held", name, o, decoded, held, s.Held)
+			most := 2 * held
+			if name == "uneven" { // also what pieces took that were expected to need more
+				most = 4 * held
+			}
+			if s.Held > most || s.Evicted > 0 || s.Blocks > d.Info().Blocks {
+				t.Errorf("%s, %+v: %d bytes were held for %d of keys and fields, %d blocks evicted, %d of %d read",
+					name, o, s.Held, held, s.Evicted, s.Blocks, d.Info().Blocks)
+			}
+			if m := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 256}).Info().Memory; m > 64<<20 && name != "uneven" {
+				t.Errorf("%s, %+v: a stream takes %d bytes by default", name, o, m)
+			}
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -442,6 +443,33 @@ func (d *Dataset) sums() (decoded, stored float64) {
 		decoded, stored = decoded+p.weight(d)*float64(p.tables.Decoded), stored+p.weight(d)*float64(p.tables.Bytes)
 	}
 	return decoded, stored
+}
+
+// kept returns about how many bytes of all blocks that are read are kept in a window, and the bytes
+// of the tables of their samples. local tells that blocks stored raw can be read to other memory.
+func (d *Dataset) kept(local bool) (blocks, tables float64) {
+	for i := range d.parts {
+		p := &d.parts[i]
+		kept, per := p.keeps(local)
+		blocks, tables = blocks+p.weight(d)*kept, tables+p.weight(d)*per*float64(p.tables.Samples)
+	}
+	return blocks, tables
+}
+
+// keeps returns about how many bytes of a part's blocks a window keeps, and of the table of a sample.
+func (p *part) keeps(local bool) (blocks, table float64) {
+	t := p.tables
+	decoded, members := float64(t.Decoded), 0.
+	for i := range t.Fields {
+		members += float64(t.Fields[i].Samples)
+	}
+	if raw := t.Bytes >= t.Decoded; !t.Stacked() && (local || !raw) {
+		kept, packed := window.Kept(decoded, float64(t.Blocks), float64(t.Samples), p.catalog.Headers(), madeKey)
+		if packed {
+			return kept, placeCost
+		}
+	}
+	return decoded, startCost + memberCost*members/float64(max(t.Samples, 1))
 }
 
 // joinedBlocks is the most small blocks that make a run where the data set itself is not read.

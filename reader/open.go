@@ -120,13 +120,13 @@ func (s *Stream) sources() []planner.Source {
 	for i, in := range s.inputs {
 		if in.Dataset != nil && in.plan != nil { // else it gives nothing
 			_, wanted := in.pieces(s.sizes.pieces[i])
-			decoded, _ := in.sums()
+			kept, _ := in.kept(s.flow.flight == nil)
 			first := s.sizes.pieces[i]
 			if in.plan.Params().Shuffle {
 				first = 1
 			}
 			out[i] = planner.Source{
-				PieceBlocks: s.sizes.pieces[i], FirstBlocks: first, Wanted: wanted, SampleBytes: int64(decoded / float64(max(in.tables.Samples, 1))),
+				PieceBlocks: s.sizes.pieces[i], FirstBlocks: first, Wanted: wanted, SampleBytes: int64(kept / float64(max(in.tables.Samples, 1))),
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (s *Stream) work(ctx context.Context) {
 	if s.tuning.meters != nil {
 		at = account.NewWorker(&s.clock, s.tuning.meters)
 	}
-	w := window.Filler{Worker: fetch.Worker{
+	w := window.Filler{Window: s.window, Worker: fetch.Worker{
 		Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
 	}}
 	ctx = objstore.WithTracer(ctx, at)

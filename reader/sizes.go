@@ -37,6 +37,8 @@ const (
 	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference
 	// and its use in a draft; of a Sample and a FieldView in a batch.
 	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 44, 72, 48
+	// placeCost is held for each sample of a block that is packed, whatever its fields.
+	placeCost = 12
 	// rowCost is the reference to a row of a batch.
 	rowCost = 8 + 4
 	// tickCost is how much the order holds for each sample of a lane that is a single tick.
@@ -57,26 +59,27 @@ const (
 // need is the memory that a source needs on one rank. In a mix, the needs of a batch are in
 // proportion to the source's share.
 type need struct {
-	perBlock float64 // decoded bytes
+	perBlock float64 // bytes that are kept in the window
+	raw      float64 // decoded bytes of a block
 	tables   float64 // bytes of sample tables per block
 	lanes    int     // that this rank draws from
-	live     float64 // decoded bytes of the blocks that the order keeps live
+	live     float64 // bytes of the blocks that the order keeps live
 	held     float64 // the same blocks with their tables
 	all      float64 // all of the source's blocks with their tables
-	data     float64 // their decoded bytes
+	data     float64 // the same without tables
 	order    float64 // bytes of the order's tables, where a lane is a single tick
 	whole    bool    // each lane is a single tick
 	stored   int64   // all of its stored bytes
 	request  float64 // stored bytes of a request
-	decoded  float64 // the same decoded, with tables
+	decoded  float64 // the same in the window, with tables
 	fields   float64 // of a sample
 	made     float64 // bytes of a sample that is made from a row
-	sample   float64 // decoded bytes
-	block    float64 // decoded bytes of a sample's block with its table
+	sample   float64 // bytes in the window
+	block    float64 // the same of a sample's block with its table
 	largest  float64 // possible sample, and so nearly the largest block
 }
 
-func (in *input) need(o *StreamOptions) (n need) {
+func (in *input) need(o *StreamOptions, local bool) (n need) {
 	p, t := in.plan.Params(), &in.table
 	blocks := max(float64(len(t.Samples)), 1)
 	samples := float64(in.tables.Samples)
@@ -88,14 +91,15 @@ func (in *input) need(o *StreamOptions) (n need) {
 			n.largest += float64(f.Max)
 			made += float64(f.Bytes) / max(samples, 1)
 		}
-		if p.tables.Minor() > 0 && !o.Rows { // shards may be stacked, and then samples are made
+		if p.tables.Stacked() && !o.Rows { // its samples are made
 			n.made += in.share * (made + madeKey)
 		}
 	}
 	decoded, stored := in.sums()
-	n.perBlock = decoded/blocks + 1
+	kept, tables := in.kept(local)
+	n.perBlock, n.raw = kept/blocks+1, decoded/blocks+1
 	if !o.Rows { // the place of a row is computed
-		n.tables = (startCost + memberCost*n.fields) * samples / blocks
+		n.tables = tables / blocks
 	}
 	n.block = n.perBlock + n.tables
 	n.lanes = localLanes(p, o.World)
@@ -107,7 +111,7 @@ func (in *input) need(o *StreamOptions) (n need) {
 	}
 	n.held = n.live * n.block / n.perBlock
 	n.all, n.data = n.block*float64(in.tables.Blocks), n.perBlock*blocks
-	ahead := in.runAhead(n.perBlock)
+	ahead := in.runAhead(n.raw)
 	n.stored = int64(stored)
 	each := ahead / float64(len(in.parts)) // a piece is of one data set
 	n.request, n.decoded = stored/blocks*each, n.block*each
@@ -129,11 +133,15 @@ func (n *need) join(m *need) {
 func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	needs := make([]need, len(inputs))
 	all := need{whole: true}
-	for i, in := range inputs {
+	for _, in := range inputs {
 		if in.share > 0 { // sources without weight give nothing
-			needs[i] = in.need(o)
-			all.join(&needs[i])
 			z.requests = max(z.requests, in.requests(o.Tuning.Requests))
+		}
+	}
+	for i, in := range inputs {
+		if in.share > 0 {
+			needs[i] = in.need(o, z.requests == 0)
+			all.join(&needs[i])
 		}
 	}
 	local := int(localSamples(inputs, o)) + 1
@@ -184,7 +192,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	for i, in := range inputs {
 		n, piece := &needs[i], 1
 		if in.share > 0 {
-			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes, in.pieceBlocks(n.perBlock))
+			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes, in.pieceBlocks(n.raw))
 			piece, _ = in.pieces(piece)
 		}
 		z.pieces = append(z.pieces, piece)
@@ -214,7 +222,7 @@ func (n *need) drawn(samples float64) float64 {
 	return min(n.held+n.sample*samples, n.block*samples)
 }
 
-// begun returns the decoded bytes, with tables, of the blocks that a batch can be the first to
+// begun returns the bytes, with tables, of the blocks that a batch can be the first to
 // need: one for each sample at most. With small samples it is as many bytes as the batch has, in
 // whole runs. Lanes reach the ends of their runs at different times, so the number of runs that a
 // batch begins is near its mean, and four standard deviations bound it.

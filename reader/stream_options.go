@@ -93,7 +93,8 @@ type OrderOptions struct {
 // Tuning says how a stream reads. It changes neither the samples nor their order.
 type Tuning struct {
 	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
-	// find samples in them. Default: the blocks that the order keeps live for this rank and half as
+	// find samples in them. Where samples are small, only their keys and fields count, because the
+	// headers between them are not kept. Default: the blocks that the order keeps live for this rank and half as
 	// much again to run ahead, or twice the blocks that a batch draws from if that is more; all of a
 	// data set that the order holds whole (order.Choose); at least 64 MiB. A stream whose memory holds
 	// all data reads each block once for all epochs. With less, blocks are evicted and read again, and

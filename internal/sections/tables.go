@@ -18,6 +18,11 @@ import (
 // shard is stacked or has numbered keys, else 0.
 func (t *Tables) Minor() int { return int(section.Minor(t.object.dir.Sections)) }
 
+// Stacked reports whether a shard may be stacked.
+func (t *Tables) Stacked() bool {
+	return slices.ContainsFunc(t.object.dir.Sections, func(s section.Section) bool { return s.Kind == section.KindLayout })
+}
+
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
 // object and a context.
 type ReadRange func(p []byte, off int64) error

@@ -119,7 +119,7 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 				}
 				buf := slices.Clone(m.blocks[number])
 				if number%2 == 0 { // a mix of both, as large blocks and small ones are
-					b, err := packer.Pack(piece.Table, make([]byte, len(buf)), buf, int(m.shard.Rows[number].Samples), false)
+					b, err := packer.Pack(piece.Table, func(n int) []byte { return make([]byte, n) }, buf, int(m.shard.Rows[number].Samples), false)
 					if err != nil {
 						t.Error(err)
 						return

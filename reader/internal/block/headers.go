@@ -24,6 +24,7 @@ type walked struct {
 	data  []byte
 	from  int // its first sample in headers.starts
 	count int
+	kept  int // bytes of its samples in a Packed
 }
 
 // member is a field of a sample.
@@ -74,8 +75,10 @@ func (h *headers) add(b *walked, count int, foreign bool) error {
 			h.sortLast(b, foreign)
 			h.starts = append(h.starts, uint32(len(h.members)))
 			b.count++
+			b.kept += len(key) - SizeBytes // the last field has no size
 			last = key
 		}
+		b.kept += SizeBytes + int(m.Size)
 		f := member{payload: m.Payload, size: m.Size, name: uint16(len(m.Name)), key: uint16(len(key))}
 		if foreign || len(m.Name) > 0 && &m.Name[0] != &b.data[m.Payload-512] {
 			h.names = append(h.names, m.Name)

@@ -12,14 +12,18 @@ import (
 //
 //	sizes of all fields but the last, 4 bytes each │ key │ field │ field │ …
 //
-// The bytes of a sample are neighbours. With small samples they are a quarter of the block, so
-// fewer bytes go to memory, and fewer cache lines are read when samples are drawn at random. Packed
-// implements Samples.
+// The bytes of a sample are neighbours. With small samples they are a quarter of the block or less,
+// so more samples fit the memory, and fewer cache lines are read when samples are drawn at random.
+// Packed implements Samples.
 type Packed struct {
 	data   []byte
 	places []packedPlace // by sample
 	shapes []shape
+	names  []byte // of the shapes
 }
+
+// SizeBytes is how many bytes Packed adds to each field of a sample but the last.
+const SizeBytes = 4
 
 // packedPlace is where a sample is. A block has at most MostPacked bytes, and so fewer shapes
 // than 1<<16.
@@ -43,9 +47,9 @@ const MostPacked = 4 << 20
 type Packer struct{ headers }
 
 // Pack finds the samples of a block of tar members, of at most MostPacked bytes, and keeps them in
-// dst, other memory of as many bytes. It returns the errors of Table.Add. The result belongs to the
-// table, for AddPacked before its next Reset.
-func (p *Packer) Pack(t *Table, dst, decoded []byte, count int, foreign bool) (*Packed, error) {
+// the memory that room returns: n bytes, fewer than the block has. It returns the errors of
+// Table.Add. The result belongs to the table, for AddPacked before its next Reset.
+func (p *Packer) Pack(t *Table, room func(n int) []byte, decoded []byte, count int, foreign bool) (*Packed, error) {
 	defer p.reset()
 	from, err := p.walk(decoded, count, foreign)
 	if err != nil {
@@ -53,7 +57,7 @@ func (p *Packer) Pack(t *Table, dst, decoded []byte, count int, foreign bool) (*
 	}
 	b := Take(&t.idlePacked)
 	t.packed = append(t.packed, b)
-	b.pack(dst, from)
+	b.pack(room(from.kept), from)
 	return b, nil
 }
 
@@ -72,20 +76,18 @@ func (t *Table) Packed(block, index int, number uint64) *Packed {
 	return nil
 }
 
-// pack copies the samples of a block that was walked. They fit: each member brings a size of 4
-// bytes and at most its name, and in the block it has a header of 512 bytes, which holds a name of
-// up to 256, or a record with a longer one.
+// pack copies the samples of a block that was walked to dst, which has as many bytes as they need.
 func (b *Packed) pack(dst []byte, from *walked) {
 	h := from.of
 	starts, at := h.starts[from.from:from.from+from.count+1], 0
 	b.places = slices.Grow(b.places, from.count)
 	for i := range from.count {
 		members := h.members[starts[i]:starts[i+1]]
-		k := b.shapeOf(from, members, dst, &at)
+		k := b.shapeOf(from, members)
 		begin := at
 		for j := range members[:len(members)-1] {
 			binary.LittleEndian.PutUint32(dst[at:], uint32(members[j].size))
-			at += 4
+			at += SizeBytes
 		}
 		at += copy(dst[at:], from.name(&members[0])[:members[0].key])
 		for j := range members {
@@ -97,8 +99,8 @@ func (b *Packed) pack(dst []byte, from *walked) {
 	b.data = dst[:at:at]
 }
 
-// shapeOf returns the place of a sample's shape. The names of a new one go to dst.
-func (b *Packed) shapeOf(of *walked, members []member, dst []byte, at *int) int {
+// shapeOf returns the place of a sample's shape.
+func (b *Packed) shapeOf(of *walked, members []member) int {
 	for k := len(b.shapes) - 1; k >= max(len(b.shapes)-shapesTried, 0); k-- {
 		if b.shapes[k].is(of, members) {
 			return k
@@ -112,9 +114,10 @@ func (b *Packed) shapeOf(of *walked, members []member, dst []byte, at *int) int 
 	}
 	s := b.shapes[n][:0]
 	for j := range members {
-		begin := *at
-		*at += copy(dst[begin:], members[j].field(of.name(&members[j])))
-		s = append(s, format.FieldView{Name: dst[begin:*at:*at]})
+		begin := len(b.names)
+		b.names = append(b.names, members[j].field(of.name(&members[j]))...)
+		end := len(b.names)
+		s = append(s, format.FieldView{Name: b.names[begin:end:end]}) // which stays when b.names moves
 	}
 	b.shapes[n] = s
 	return n
@@ -135,10 +138,14 @@ func (s shape) is(of *walked, members []member) bool {
 
 // reset forgets the block's memory, which may be freed, and keeps the memory of the tables.
 func (b *Packed) reset() {
-	for _, s := range b.shapes {
-		clear(s)
-	}
-	b.data, b.places, b.shapes = nil, b.places[:0], b.shapes[:0]
+	b.data, b.places, b.shapes, b.names = nil, b.places[:0], b.shapes[:0], b.names[:0]
+}
+
+// Move moves the samples to dst, and returns what is left of it.
+func (b *Packed) Move(dst []byte) []byte {
+	n := copy(dst, b.data)
+	b.data = dst[:n:n]
+	return dst[n:]
 }
 
 // Len implements Samples.
@@ -150,14 +157,14 @@ func (b *Packed) At(i int, fields []format.FieldView, buf []byte) (key []byte, _
 	data := b.data[p.at : p.at+p.size : p.at+p.size]
 	s, first := b.shapes[p.shape], len(fields)
 	fields = append(fields, s...)
-	at := 4 * (len(s) - 1)
+	at := SizeBytes * (len(s) - 1)
 	sizes := data[:at]
 	key = data[at : at+int(p.key) : at+int(p.key)]
 	at += int(p.key)
 	for j := first; j < len(fields)-1; j++ {
 		end := at + int(binary.LittleEndian.Uint32(sizes))
 		fields[j].Data = data[at:end:end]
-		at, sizes = end, sizes[4:]
+		at, sizes = end, sizes[SizeBytes:]
 	}
 	fields[len(fields)-1].Data = data[at:]
 	return key, fields, buf

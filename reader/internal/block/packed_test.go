@@ -22,12 +22,17 @@ func same(t *testing.T, data []byte, count int, foreign bool) {
 	var p Packer
 	for range 2 { // the second time with used memory
 		got.Reset()
-		b, err := p.Pack(&got, dst, decoded, count, foreign)
+		given := 0
+		room := func(n int) []byte { given = n; return dst[:n:n] }
+		b, err := p.Pack(&got, room, decoded, count, foreign)
 		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 			t.Fatalf("error %v, want %v", err, wantErr)
 		}
 		if err != nil {
 			return
+		}
+		if len(b.data) != given {
+			t.Fatalf("%d bytes of %d are used", len(b.data), given)
 		}
 		got.AddPacked(b, 7)
 		for i := range decoded { // nothing points there
@@ -119,7 +124,7 @@ func TestShapesAreShared(t *testing.T) {
 	same(t, b.Buf, 300, false)
 	var table Table
 	var p Packer
-	got, err := p.Pack(&table, make([]byte, len(b.Buf)), b.Buf, 300, false)
+	got, err := p.Pack(&table, func(n int) []byte { return make([]byte, n) }, b.Buf, 300, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,11 +164,12 @@ func BenchmarkPack(b *testing.B) {
 			var table Table
 			var p Packer
 			dst := make([]byte, len(of.Buf))
+			room := func(n int) []byte { return dst[:n] }
 			b.SetBytes(int64(len(of.Buf)))
 			b.ReportAllocs()
 			for b.Loop() {
 				table.Reset()
-				if _, err := p.Pack(&table, dst, of.Buf, n, false); err != nil {
+				if _, err := p.Pack(&table, room, of.Buf, n, false); err != nil {
 					b.Fatal(err)
 				}
 			}

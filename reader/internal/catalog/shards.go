@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -101,10 +102,22 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 		return nil, err
 	}
 	from, to := info.firstRow[at], info.firstRow[at+1]
-	s := &fetch.Shard{ShardInfo: &info.Shards[at], Object: fetch.Object{Source: c.Source}, Number: number, First: info.FirstSample[at], Rows: rows[from:to:to]}
+	s := &fetch.Shard{ShardInfo: &info.Shards[at], Object: fetch.Object{Source: c.Source}, Number: number, First: info.FirstSample[at], Rows: rows[from:to:to], Headers: int(c.Headers())}
 	s.Removed = sections.Within(c.Tables.Removed, s.First, s.First+s.Samples)
 	c.Source.Identify(s)
 	return s, nil
+}
+
+// Headers returns how many bytes of a decoded sample block.Packed leaves out, counting its key: the
+// mean of all samples.
+func (c *Catalog) Headers() float64 {
+	t, fields := c.Tables, 0.
+	for i := range t.Fields {
+		f := &t.Fields[i]
+		fields += float64(f.Bytes) + block.SizeBytes*float64(f.Samples)
+	}
+	samples := float64(max(t.Samples, 1))
+	return max(float64(t.Decoded)-fields, 0)/samples + block.SizeBytes // the last field has no size
 }
 
 // ShardOf returns the shard of a sample, and the number of the sample after its last one. It loads

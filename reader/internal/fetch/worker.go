@@ -54,9 +54,9 @@ type Worker struct {
 	Check func(*Result) error
 	// Take, when not nil, is called with every row that is right, and with the number of decoded bytes
 	// of the job before it. The row is decoded in memory of the goroutine, which stays in the cache,
-	// and not in the buffer of the job: Take keeps what is needed of it, there or elsewhere. A second
-	// read calls it again, from the first row on. It is only for jobs of whole blocks, and not with a
-	// Flight if blocks are stored raw.
+	// and not in the buffer of the job, which Run leaves alone: Take keeps what is needed of it, there
+	// or elsewhere. A second read calls it again, from the first row on. It is only for jobs of whole
+	// blocks, and not with a Flight if blocks are stored raw.
 	Take func(r *Result, before int)
 	// Account records the progress of a stream's job; it may be nil. Rereads, when not nil, is called
 	// for each job that is read a second time.
@@ -95,15 +95,14 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 	}
 	defer source.objects.release(h)
 	r := rows{Worker: w, handle: h, job: j, inPlace: p.inPlace && w.Take == nil, buf: buf}
-	if p.inPlace && w.Take != nil {
+	each := p.Stored > source.joined() && !p.inPlace
+	switch {
+	case w.Take != nil && w.Flight == nil && (p.inPlace || each):
 		r.at = w.Scratch.hold(p.largest)
 		return r.takeTurn(ctx, out) // which reads each row
-	}
-	if !p.inPlace && p.Stored > source.joined() {
+	case each && w.Take == nil:
 		r.at = buf[p.Decoded+room:]
 		return r.takeTurn(ctx, out)
-	}
-	switch {
 	case p.inPlace && !source.Remote() && p.Stored >= sumMost*(j.To-j.From):
 		r.at = buf[:p.Stored]
 		return r.takeTurn(ctx, out) // which reads each row, and sums it meanwhile

@@ -105,7 +105,7 @@ func (p *Planner) fill(s *span, of *order.Span, sh *Shard, base int) {
 			piece.Note = window.Note{}
 			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Of.Blocks)-n*per))
 			piece.Job = sh.Of.BlockRange(piece.First-base, piece.Blocks)
-			piece.Plan = piece.Job.Plan()
+			piece.Arrange(p.Local)
 		})
 		piece.Note.Slots++
 	}
@@ -142,7 +142,7 @@ func (p *Planner) closeSlot(d *Draft, own *slots, of *order.Span) {
 	for _, piece := range own.open[at].Pieces {
 		if piece.Note.Slots--; piece.Note.Slots == 0 && piece.Note.Counted {
 			piece.Note.Counted, piece.Note.In = false, 0
-			p.size.now -= int64(piece.Plan.Decoded)
+			p.size.now -= int64(piece.Plan.Size)
 		}
 	}
 	d.Closed = append(d.Closed, own.open[at].Slot)

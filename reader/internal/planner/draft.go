@@ -37,7 +37,7 @@ func (d *Draft) Fresh() []*window.Piece { return d.Pieces[d.known:] }
 func (d *Draft) Await(p *window.Piece) (ahead bool) {
 	ahead = d.size.now+d.brought >= d.size.most
 	if p.BroughtBy == d.number {
-		d.brought += int64(p.Plan.Decoded)
+		d.brought += int64(p.Plan.Size)
 	}
 	return ahead
 }

@@ -51,7 +51,7 @@ type Source struct {
 	// Wanted reports whether a block has samples in the order; nil means that all blocks have. The
 	// wanted blocks of a piece are consecutive, and only they are read.
 	Wanted      func(block int) bool
-	SampleBytes int64 // mean decoded bytes of a sample, of all its data sets
+	SampleBytes int64 // mean bytes of a sample in the window, of all its data sets
 }
 
 // Planner plans the batches of one stream. Fill in the exported fields, then call Run.

@@ -130,7 +130,7 @@ func (p *Planner) place(s *span, r *order.Ref) (int32, error) {
 		note.In, note.Place = p.use.number, int32(len(p.use.Pieces))
 		if !note.Counted {
 			note.Counted = true
-			p.size.now += int64(piece.Plan.Decoded)
+			p.size.now += int64(piece.Plan.Size)
 		}
 		p.use.Pieces = append(p.use.Pieces, piece)
 		p.use.held += int64(fetch.SizeOf(piece.Plan.Size))

@@ -47,6 +47,33 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	return Admitted
 }
 
+// force returns n bytes for a piece that is being filled. They may be above the limit: a worker that
+// waited for room would wait for batches that wait for it.
+func (w *Window) force(n int) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pool.Force(n)
+}
+
+// replace gives a piece that is being filled another buffer in place of its own.
+func (w *Window) replace(p *Piece, buf []byte) {
+	w.mu.Lock()
+	w.pool.Put(p.Buf)
+	p.Buf = buf
+	w.mu.Unlock()
+	tune.Signal(w.freed)
+}
+
+// free gives the memory of a piece back to the pool.
+func (w *Window) free(p *Piece) {
+	w.pool.Put(p.Buf)
+	for i, buf := range p.more {
+		w.pool.Put(buf)
+		p.more[i] = nil
+	}
+	p.Buf, p.more = nil, p.more[:0]
+}
+
 // get returns n bytes for a piece that the consumer waits for. They are free bytes, or bytes of
 // pieces that no batch uses, or bytes above the limit if batches in hand hold all of it.
 func (w *Window) get(n int) []byte {
@@ -184,12 +211,12 @@ func (w *Window) drop(p *Piece) {
 	last := w.resident[len(w.resident)-1]
 	w.resident[p.place], last.place = last, p.place
 	w.resident = w.resident[:len(w.resident)-1]
-	w.pool.Put(p.Buf)
+	w.free(p)
 	p.Table.Reset()
 	if len(w.tables)+len(w.resident) < w.most {
 		w.tables = append(w.tables, p.Table)
 	}
-	p.Buf, p.Table, p.here = nil, nil, false
+	p.Table, p.here = nil, false
 	p.landing.And(^uint32(landed))
 	w.clock.Move(&p.Piece, account.Unasked)
 }

@@ -13,25 +13,32 @@ import (
 // Filler fetches the blocks of pieces and finds their samples. It is for one goroutine.
 type Filler struct {
 	fetch.Worker
+	Window *Window // of the pieces
 
 	results []fetch.Result
 	packer  block.Packer
 	piece   *Piece    // at hand
 	packed  []packing // of its blocks
+	rest    []byte    // of its memory
 	take    func(r *fetch.Result, before int)
+	room    func(n int) []byte
 }
 
 // Fill fills a piece that was admitted. A fault of a block becomes that block's error.
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
 	f.Take = nil
-	if p.packs(f.Flight == nil) {
+	if p.Packed {
 		f.packed = append(f.packed[:0], make([]packing, p.Blocks)...)
-		if f.take == nil { // made once: it is allocated
-			f.take = f.pack
+		if f.take == nil { // made once: they are allocated
+			f.take, f.room = f.pack, f.cut
 		}
 		f.piece, f.Take = p, f.take
+		f.begin()
 	}
 	f.results = f.Run(ctx, &p.Job, p.Plan, p.Buf, f.results[:0])
+	if p.Packed {
+		f.shrink()
+	}
 	results, rest := f.results, p.Buf
 	for i := 0; i < len(results); {
 		j, size := i, 0
@@ -39,12 +46,15 @@ func (f *Filler) Fill(ctx context.Context, p *Piece) {
 			size += int(p.Job.Shard.Rows[results[j].Row].Decoded)
 			j++
 		}
-		if f.Take != nil && results[i].Err == nil {
-			p.addPacked(&results[i], f.packed[results[i].Block-p.Job.Block])
-		} else {
+		switch {
+		case !p.Packed:
 			p.add(results[i:j], rest[:size:size])
+			rest = rest[size:]
+		case results[i].Err != nil:
+			p.Table.AddError(results[i].Err)
+		default:
+			p.addPacked(&results[i], f.packed[results[i].Block-p.Job.Block])
 		}
-		rest = rest[size:]
 		i = j
 	}
 	if p.Table.Len() != p.Blocks { // an object that cannot be opened is one result for all

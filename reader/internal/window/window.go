@@ -38,7 +38,8 @@ type Piece struct {
 	// The planner sets these when the piece is opened.
 	Job    fetch.Job
 	Plan   fetch.Plan
-	First  int // number in the source of its first block
+	Packed bool // only keys and fields of its samples are kept, and Plan.Size is what they should need
+	First  int  // number in the source of its first block
 	Blocks int
 
 	// Note is the planner's; the window does not look at it.
@@ -51,6 +52,7 @@ type Piece struct {
 	Buf   []byte
 	Table *block.Table
 
+	more    [][]byte      // buffers beside Buf
 	landing atomic.Uint32 // landed, awaited
 
 	// Guarded by Window.mu.
@@ -230,7 +232,7 @@ func (w *Window) Close(inHand bool) {
 	if inHand {
 		for _, p := range w.resident {
 			if p.pins == 0 {
-				w.pool.Put(p.Buf)
+				w.free(p)
 			}
 		}
 		w.pool.Abandon()
