@@ -129,7 +129,7 @@ func TestStallCauses(t *testing.T) {
 		{cause: account.Window, store: slow(objstore.PhaseTurn), opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Window, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Order: OrderOptions{Lanes: 24, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 64 << 20}}, first: true},
 		{cause: account.Decode, store: plain, samples: longText(), opt: StreamOptions{GlobalBatch: 12, Epochs: 20}},
-		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Order: OrderOptions{Lanes: 96, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 1 << 20}}},
+		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 1500, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Order: OrderOptions{Lanes: 96, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 1 << 20}}},
 		{cause: account.Map, store: plain, count: 300, opt: StreamOptions{
 			GlobalBatch: 64, Map: func(context.Context, *Sample) error {
 				time.Sleep(300 * time.Microsecond)
