@@ -184,7 +184,7 @@ func TestPages(t *testing.T) {
 	s.want("/samples?show=where&find="+url.QueryEscape("label = '<c>'"), 200, "66 samples are listed", "text 134.")
 	s.want("/samples?show=where&find="+url.QueryEscape("label = = 3"), 400, "character")
 	s.want("/samples?show=view&find=none", 404, "none")
-	s.want("/samples?show=view&find=../../secret", 400, "invalid")
+	s.want("/samples?show=view&find=../../secret", 400, "use 1 to 64")
 	s.want("/samples?show=nothing", 400, "nothing")
 	s.want("/samples?from=x", 400, "is no number")
 	s.want("/samples?source=other", 404, "other")
