@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"context"
+	"iter"
 	"time"
 )
 
@@ -44,6 +45,11 @@ type Traits struct {
 	// a bucket with versioning does.
 	Versions bool
 
+	// ListAll is List for every name that the store has, also for those that no method accepts: see
+	// CheckName. It leaves out the store's own files only. The Size of a name that is no object, such as
+	// a link that leads nowhere, is -1. It is nil where List has all names. See the function ListAll.
+	ListAll func(ctx context.Context, prefix string) iter.Seq2[Info, error]
+
 	// Sweep removes the temporary files of uploads whose process died, if they were last written
 	// more than olderThan ago, and returns their number. It is nil where uploads leave no such files.
 	Sweep func(ctx context.Context, olderThan time.Duration) (removed int, err error)
@@ -57,6 +63,15 @@ func TraitsOf(s Store) Traits {
 		return s.Traits()
 	}
 	return Traits{}
+}
+
+// ListAll lists every name that a store has. Callers whose users know the names, such as those of a
+// folder of files, learn by it what they would not get.
+func ListAll(ctx context.Context, s Store, prefix string) iter.Seq2[Info, error] {
+	if all := TraitsOf(s).ListAll; all != nil {
+		return all(ctx, prefix)
+	}
+	return s.List(ctx, prefix)
 }
 
 // Remote reports whether each read of the store costs a request. Callers then make reads larger and

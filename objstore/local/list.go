@@ -16,19 +16,33 @@ import (
 // are put or deleted meanwhile. It leaves out files with invalid names, links that lead outside and
 // other files that are not regular. A missing directory has no objects.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return s.list(ctx, prefix, false)
+}
+
+// listAll implements objstore.Traits.ListAll.
+func (s *store) listAll(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return s.list(ctx, prefix, true)
+}
+
+func (s *store) list(ctx context.Context, prefix string, all bool) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		err := s.walk(ctx, prefix, func(dir *os.Root, name string, entry fs.DirEntry) error {
-			if !strings.HasPrefix(name, prefix) || checkName(name) != nil {
+			if !strings.HasPrefix(name, prefix) || reserved(entry.Name()) || !all && checkName(name) != nil {
 				return nil
 			}
 			fi, err := dir.Stat(entry.Name())
-			if err != nil && (errors.Is(err, fs.ErrNotExist) || entry.Type()&fs.ModeSymlink != 0) {
-				return nil
-			}
-			if err != nil {
+			link := entry.Type()&fs.ModeSymlink != 0
+			info := objstore.Info{Name: name, Size: -1}
+			switch {
+			case err != nil && link:
+			case errors.Is(err, fs.ErrNotExist):
+				return nil // removed meanwhile
+			case err != nil:
 				return err
+			case fi.Mode().IsRegular():
+				info = infoOf(name, fi)
 			}
-			if fi.Mode().IsRegular() && !yield(infoOf(name, fi), nil) {
+			if (all || info.Size >= 0) && !yield(info, nil) {
 				return errStop
 			}
 			return nil

@@ -113,7 +113,7 @@ func New(dir string, opts Options) (objstore.Store, error) {
 
 // Traits returns the store's locks and its Sweep.
 func (s *store) Traits() objstore.Traits {
-	return objstore.Traits{Share: s.share, Exclude: s.exclude, Sweep: s.sweep}
+	return objstore.Traits{Share: s.share, Exclude: s.exclude, Sweep: s.sweep, ListAll: s.listAll}
 }
 
 // String returns the directory as it was given to New.

@@ -21,6 +21,15 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 	return s.Reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
 }
 
+// Traits returns those of all stores on networks, and ListAll.
+func (s *store) Traits() objstore.Traits {
+	traits := s.Objects.Traits()
+	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+		return s.Reader.List(ctx, s.Prefix, prefix, nil, s.page)
+	}
+	return traits
+}
+
 // page implements ranged.Pager.
 func (s *store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, err error) {
 	in := &s3.ListObjectsV2Input{

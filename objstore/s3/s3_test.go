@@ -84,3 +84,15 @@ func TestStore(t *testing.T) {
 		})
 	}
 }
+
+// TestListAll: the list of every name has those that no store accepts.
+func TestListAll(t *testing.T) {
+	server := s3server.New(t)
+	store := open(t, server.URL, "some/prefix", quick(server.URL))
+	names := append(storetest.OddNames(), "a/b", "z")
+	for _, name := range names {
+		server.Objects["some/prefix/"+name] = s3server.Stored{Data: []byte("x"), ETag: `"1"`}
+	}
+	storetest.ListAll(t, store, names)
+	storetest.ListAll(t, storetest.NewFaulty(store, storetest.Fault{At: -1}), names)
+}

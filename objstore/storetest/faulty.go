@@ -123,7 +123,10 @@ func (f *Faulty) String() string { return f.inner.String() }
 // operations.
 func (f *Faulty) Traits() objstore.Traits {
 	traits := objstore.TraitsOf(f.inner)
-	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve, Versions: traits.Versions}
+	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve, Versions: traits.Versions,
+		ListAll: func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+			return f.listed(prefix, objstore.ListAll(ctx, f.inner, prefix))
+		}}
 }
 
 // Open counts as one operation.
@@ -182,8 +185,12 @@ func (f *Faulty) Delete(ctx context.Context, name string) error {
 
 // List counts every step and the end as one operation each.
 func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return f.listed(prefix, f.inner.List(ctx, prefix))
+}
+
+func (f *Faulty) listed(prefix string, inner iter.Seq2[objstore.Info, error]) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
-		for info, err := range f.inner.List(ctx, prefix) {
+		for info, err := range inner {
 			if f.next().fails {
 				yield(objstore.Info{}, f.fail("list", prefix))
 				return

@@ -48,6 +48,39 @@ func testList(t *testing.T, store objstore.Store) {
 	}
 }
 
+// OddNames are names that no store accepts, and that servers may have all the same.
+func OddNames() []string {
+	return []string{"a//b", "a/./b", "a/../b", "c\\d", "e/", "f\ng", "/h", strings.Repeat("n", 1000), "not utf-8 \xff"}
+}
+
+// ListAll checks the list of every name of a store that has the names odd, all of them and in order.
+func ListAll(t *testing.T, store objstore.Store, odd []string) {
+	t.Helper()
+	odd = slices.Sorted(slices.Values(odd))
+	for _, prefix := range []string{"", "a", "a/", "c"} {
+		var got, want []string
+		for info, err := range objstore.ListAll(t.Context(), store, prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, info.Name)
+		}
+		for _, name := range odd {
+			if strings.HasPrefix(name, prefix) {
+				want = append(want, name)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("prefix %q: %q, want %q", prefix, got, want)
+		}
+		for _, name := range names(t, store, prefix) {
+			if objstore.CheckName(name) != nil || !slices.Contains(want, name) {
+				t.Errorf("prefix %q: %q is in List", prefix, name)
+			}
+		}
+	}
+}
+
 func testListStop(t *testing.T, store objstore.Store) {
 	for i := range 10 {
 		put(t, store, fmt.Sprintf("n%d/x", i), nil)

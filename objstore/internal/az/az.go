@@ -142,10 +142,23 @@ func (s *Store) Remove(ctx context.Context, key string) error {
 // (https://github.com/Azure/azure-sdk-for-go/issues/24210). List then sorts, from the page on where
 // it notices that.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return s.list(ctx, prefix, ranged.CheckName)
+}
+
+// Traits returns those of all stores on networks, and ListAll.
+func (s *Store) Traits() objstore.Traits {
+	traits := s.Objects.Traits()
+	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+		return s.list(ctx, prefix, nil)
+	}
+	return traits
+}
+
+func (s *Store) list(ctx context.Context, prefix string, check func(name string) error) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		var held []objstore.Info
 		sorts := false
-		s.Reader.List(ctx, s.Prefix, prefix, ranged.CheckName, func(ctx context.Context, prefix, token string) ([]objstore.Info, string, error) {
+		s.Reader.List(ctx, s.Prefix, prefix, check, func(ctx context.Context, prefix, token string) ([]objstore.Info, string, error) {
 			page, next, other, err := s.page(ctx, prefix, token)
 			if sorts = sorts || other; !sorts || err != nil {
 				return page, next, err

@@ -342,3 +342,14 @@ func TestFolderIsNoObject(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestListAll: the list of every name has those that no store accepts.
+func TestListAll(t *testing.T) {
+	server := azserver.New(t)
+	store := open(t, server, "some/prefix", quick())
+	names := []string{"a//b", "a/./b", "c\\d", "e/", "/h", strings.Repeat("n", 1000), "a/b", "z"} // XML has the others not
+	for _, name := range names {
+		server.Objects["some/prefix/"+name] = &azserver.Stored{Data: []byte("x"), ETag: "0x1", At: time.Now(), Type: "BlockBlob"}
+	}
+	storetest.ListAll(t, store, names)
+}

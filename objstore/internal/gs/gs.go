@@ -111,6 +111,9 @@ func (s *Store) connect() error {
 func (s *Store) Traits() objstore.Traits {
 	traits := s.Objects.Traits()
 	traits.Sweep = s.sweep
+	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+		return s.Reader.List(ctx, s.Prefix, prefix, isPart, s.page)
+	}
 	return traits
 }
 

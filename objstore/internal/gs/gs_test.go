@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 
@@ -295,4 +297,17 @@ func TestUserProject(t *testing.T) {
 			t.Error(r)
 		}
 	}
+}
+
+// TestListAll: the list of every name has those that no store accepts.
+func TestListAll(t *testing.T) {
+	server := gsserver.New(t)
+	store := open(t, server, "some/prefix", quick())
+	names := append(storetest.OddNames(), "a/b", "z")
+	for _, name := range names {
+		if name != "not utf-8 \xff" { // JSON has none
+			server.Objects["some/prefix/"+name] = &gsserver.Stored{Data: []byte("x"), Generation: 1}
+		}
+	}
+	storetest.ListAll(t, store, slices.DeleteFunc(names, func(name string) bool { return !utf8.ValidString(name) }))
 }

@@ -2,6 +2,7 @@ package gs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -242,11 +243,13 @@ func (u *upload) Drop(ctx context.Context) error {
 }
 
 // listed leaves parts out of lists.
-func listed(name string) error {
+func listed(name string) error { return cmp.Or(isPart(name), ranged.CheckName(name)) }
+
+func isPart(name string) error {
 	if strings.HasPrefix(name, partPrefix) || strings.Contains(name, "/"+partPrefix) {
 		return objstore.ErrName
 	}
-	return ranged.CheckName(name)
+	return nil
 }
 
 // sweep deletes the parts below the store's prefix that are older than a day and than olderThan.

@@ -224,8 +224,21 @@ func (s *store) ask(ctx context.Context, u *url.URL, into any) (http.Header, err
 // List requests all pages of the folder that prefix names before it yields the first object,
 // because the Hub lists the files of a tree in another order.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return s.listed(ctx, prefix, ranged.CheckName)
+}
+
+// Traits returns those of all stores on networks, and ListAll.
+func (s *store) Traits() objstore.Traits {
+	traits := s.Objects.Traits()
+	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+		return s.listed(ctx, prefix, func(string) error { return nil })
+	}
+	return traits
+}
+
+func (s *store) listed(ctx context.Context, prefix string, check func(name string) error) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
-		found, err := s.list(ctx, prefix)
+		found, err := s.list(ctx, prefix, check)
 		for i := 0; err == nil && i < len(found); i++ {
 			if !yield(found[i], nil) {
 				return
@@ -250,7 +263,7 @@ type entry struct {
 
 var nextPage = regexp.MustCompile(`<[^?>]*\?([^>]*)>[^,]*;\s*rel="?next`)
 
-func (s *store) list(ctx context.Context, prefix string) ([]objstore.Info, error) {
+func (s *store) list(ctx context.Context, prefix string, check func(name string) error) ([]objstore.Info, error) {
 	if err := s.pin(ctx); err != nil {
 		return nil, err
 	}
@@ -286,7 +299,7 @@ func (s *store) list(ctx context.Context, prefix string) ([]objstore.Info, error
 			if e.LFS != nil {
 				info.Size, info.ETag = e.LFS.Size, e.LFS.OID
 			}
-			if e.Type == "file" && strings.HasPrefix(e.Path, full) && ranged.CheckName(info.Name) == nil {
+			if e.Type == "file" && strings.HasPrefix(e.Path, full) && check(info.Name) == nil {
 				found = append(found, info)
 			}
 		}

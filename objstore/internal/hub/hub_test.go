@@ -124,6 +124,7 @@ func TestList(t *testing.T) {
 	s := hubserver.New(t, map[string]*hubserver.Set{"o/n": hubserver.NewSet(files)})
 	s.PageSize = 3
 	store := openAt(t, "datasets/o/n/in it", quick())
+	storetest.ListAll(t, store, append(slices.Clone(names), "bad\\name"))
 	slices.Sort(names)
 	prefixes := map[string]bool{"a//": true, "/": true, "../": true, ".": true, "zz": true, "a\\": true, "b/1/": true, "a/c/d/": true, strings.Repeat("x", 2000): true}
 	for _, name := range names {

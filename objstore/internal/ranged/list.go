@@ -17,7 +17,7 @@ type Pager func(ctx context.Context, prefix, token string) (page []objstore.Info
 
 // List yields the objects below the prefix of the store, whose names begin with prefix. It requests
 // a page when the one before is used up. It leaves out keys for which check returns an error, such
-// as the "dir/" that consoles create for folders. It checks that keys ascend: callers that merge
+// as the "dir/" that consoles create for folders; a nil check leaves out none. It checks that keys ascend: callers that merge
 // lists depend on it, and a server that repeats pages would otherwise never end.
 func (r *Reader) List(ctx context.Context, below, prefix string, check func(name string) error, ask Pager) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
@@ -57,7 +57,7 @@ func (r *Reader) list(ctx context.Context, below, prefix string, check func(name
 			}
 			last, empty = key, 0
 			info.Name = key[len(below):]
-			if check(info.Name) != nil || info.Size < 0 {
+			if check != nil && (check(info.Name) != nil || info.Size < 0) {
 				continue
 			}
 			if err := ctx.Err(); err != nil {
