@@ -27,7 +27,7 @@ func Example() {
 	}
 	fmt.Println(in.Kind+":", res.Samples, "samples")
 	// Output:
-	// found Parquet files in ../testdata/inputs/hubclone; left aside: README.md
+	// found Parquet files in ../testdata/inputs/hubclone; left out: 1 side file (README.md)
 	// found 3 rows in 1 Parquet file, 179 B of columns
 	// Parquet files: 3 samples
 }

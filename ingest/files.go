@@ -25,7 +25,8 @@ var filesKind = kind{
 
 // tarKind is tar archives of samples.
 var tarKind = kind{
-	of: recognise.Tar,
+	of:      recognise.Tar,
+	options: []string{"include", "exclude"},
 	instead: map[string]string{
 		"pack-shuffle": "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading",
 		"class-field":  "their fields come as they are",
@@ -43,12 +44,18 @@ func openArchives(ctx context.Context, f *Found) (writer.Source, int64, error) {
 		whole = whole && strings.HasSuffix(strings.ToLower(cmp.Or(in.As, in.Name)), ".tar")
 	}
 	opt := tar.Options{MemberMemory: max(f.Memory, 64<<20)}
+	if !f.chosen { // in folders they choose archives
+		opt.Include, opt.Exclude = f.Include, f.Exclude
+	}
 	if !f.FirstDot && !f.Examine {
 		opt.Log = f.Log
 	}
 	src, err := tar.New(ctx, f.files, opt)
 	if err != nil {
 		return nil, 0, err
+	}
+	if read, is := src.(tar.Tallied); is {
+		f.read = read.Tally
 	}
 	_, size := src.Total()
 	if text := plain.Plural(len(f.files), "archive"); size > 0 {
@@ -77,10 +84,11 @@ func openFiles(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	f.names.Add(&src.Tally)
 	samples, size := src.Total()
 	without := ""
-	if src.Hidden+src.Filtered > 0 {
-		without = fmt.Sprintf(" (left out: %d hidden, %d by %s and %s)", src.Hidden, src.Filtered, f.opt("include"), f.opt("exclude"))
+	if src.Tally.Total() > 0 {
+		without = fmt.Sprintf(" (left out: %s)", plain.Text(src.Tally.String()))
 	}
 	f.known("%s, %s of files%s", plain.Plural(samples, "sample"), plain.Bytes(uint64(size)), without)
 	if samples == 0 {

@@ -15,7 +15,9 @@ import (
 	"github.com/shardtool/shardtool/ingest/internal/zips"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/patterns"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -60,10 +62,20 @@ type recognised struct {
 	files []source.Input
 	// why explains, in messages, why a folder is one of files.
 	why string
-	// note is printed: what was left aside.
+	// note is printed: what was left out.
 	note string
 	// folder reports that Include and Exclude have been applied.
 	folder bool
+	// names accounts for what was listed to find the files.
+	names tally.Tally
+}
+
+// counted adds what was listed. Folders of files count what they list themselves.
+func (r *recognised) counted(more *tally.Tally) *recognised {
+	if r != nil && r.kind != &filesKind {
+		r.names.Add(more)
+	}
+	return r
 }
 
 // lookAtDisk finds the kind and the files of a path, a glob or braces.
@@ -73,7 +85,7 @@ func (f *Found) lookAtDisk(ctx context.Context, src string) (*recognised, error)
 	case err == nil && info.IsDir():
 		return f.lookAtFolder(ctx, src, diskFolder(src), nil)
 	case err != nil && strings.ContainsAny(src, "*?[{"):
-		names, err := patterns.Expand(src)
+		names, left, err := patterns.Expand(src)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -91,7 +103,8 @@ func (f *Found) lookAtDisk(ctx context.Context, src string) (*recognised, error)
 		if err := f.checkSplits(src, names); err != nil {
 			return nil, err
 		}
-		return f.lookAtFiles(ctx, src, files)
+		r, err := f.lookAtFiles(ctx, src, files)
+		return r.counted(left), err
 	}
 	if err != nil && kindOf(src) == nil {
 		return &recognised{kind: &filesKind}, nil // opening it gives the error
@@ -100,7 +113,8 @@ func (f *Found) lookAtDisk(ctx context.Context, src string) (*recognised, error)
 	if err != nil {
 		return nil, err
 	}
-	return f.lookAtFiles(ctx, src, []source.Input{in})
+	r, err := f.lookAtFiles(ctx, src, []source.Input{in})
+	return r.counted(&tally.Tally{Listed: 1}), err
 }
 
 func localInput(name string) (source.Input, error) {
@@ -172,7 +186,7 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 	if r.kind != &zipKind {
 		return r, nil
 	}
-	all := &recognised{note: r.note, folder: true}
+	all := &recognised{note: r.note, folder: true, names: r.names}
 	for _, in := range r.files {
 		store, err := zips.New(ctx, in)
 		if err != nil {
@@ -187,6 +201,7 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 			return nil, wrongf("source %s: %s holds %s and %s %s: pack one kind, then the other with %s", src, r.files[0].Path, all.kind.of.Many, in.Path, one.kind.of.Many, f.opt("append"))
 		}
 		all.files, all.why = append(all.files, one.files...), one.why
+		all.names.Add(&one.names)
 		all.note = strings.TrimPrefix(all.note+"\nfound "+one.note, "\nfound ")
 		all.note = strings.TrimSuffix(all.note, "\nfound ")
 	}
@@ -206,7 +221,7 @@ func (f *Found) refused(src string, of *recognise.Kind, by, file string) error {
 
 // lookAtFolder finds what a folder or a prefix contains. asFiles is its input as a folder of files.
 func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Place, asFiles []source.Input) (*recognised, error) {
-	opt := recognise.Options{Choice: globs.Choice{Include: f.Include, Exclude: f.Exclude}, Tokens: f.Tokens.whole(), Files: f.as.files, Rows: len(f.Rows.Files) > 0, Splits: f.AllSplits}
+	opt := recognise.Options{Choice: globs.Choice{Include: f.Include, Exclude: f.Exclude}, Tokens: f.Tokens.whole(), Files: f.as.files, Rows: len(f.Rows.Files) > 0, Splits: f.AllSplits, LeaveUnsafe: f.LeaveUnsafe}
 	if f.as.kind != nil {
 		opt.As = f.as.kind.of
 	}
@@ -263,12 +278,8 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 		in.As = cmp.Or(a.As[name], f.as.ending)
 		r.files = append(r.files, in)
 	}
-	if a.Left > 0 {
-		more := ""
-		if n := a.Left - len(a.Aside); n > 0 {
-			more = fmt.Sprintf(" and %d more", n)
-		}
-		r.note = fmt.Sprintf("%s in %s; left aside: %s%s", a.Kind.Many, src, strings.Join(a.Aside, ", "), more)
+	if r.names = a.Tally; a.Tally.Total() > 0 {
+		r.note = fmt.Sprintf("%s in %s; left out: %s", a.Kind.Many, src, plain.Text(a.Tally.String()))
 	}
 	return f.lookInArchives(ctx, src, r)
 }

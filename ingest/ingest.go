@@ -32,6 +32,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -56,6 +57,9 @@ type Options struct {
 	// FirstDot takes files that share a name up to the first dot as one sample also where they look
 	// like samples of their own, which is refused otherwise.
 	FirstDot bool
+	// LeaveUnsafe leaves out names of a store that cannot be read, such as a//b.jpg. Otherwise they are
+	// refused.
+	LeaveUnsafe bool
 	// ClassField adds a field of this name with the number of the sample's first folder, in the order
 	// of Classes, then of names. Data sets that have classes need the same Classes.
 	ClassField string
@@ -180,6 +184,18 @@ type Input struct {
 	found *Found
 }
 
+// Names accounts for all names that the sources have: files, objects, and the members of archives that
+// were read so far. A run that continues another counts what that one left out, too.
+func (in *Input) Names() *tally.Tally {
+	var all tally.Tally
+	all.Add(&in.found.names)
+	if in.found.read != nil {
+		of := in.found.read()
+		all.Add(&of)
+	}
+	return &all
+}
+
 // Dropped is how many token ids after the last whole sample were left out so far.
 func (in *Input) Dropped() int64 { return in.found.dropped }
 
@@ -218,6 +234,11 @@ type Found struct {
 	// why explains, in messages, why a folder is one of files.
 	why   string
 	close func() // removes temporary files
+	// names accounts for what was listed to find the files, and read for what the source has read.
+	names tally.Tally
+	read  func() tally.Tally
+	// chosen reports that Include and Exclude chose the files.
+	chosen bool
 	// narrowed reports that only the column of tokens is read.
 	narrowed bool
 	even     bool // samples are equal arrays
@@ -278,7 +299,8 @@ func (f *Found) add(ctx context.Context, i int, src string) (err error) {
 	if f.kind == &filesKind && i > 0 && (len(r.files) > 0) != (len(f.files) > 0) {
 		return wrongf("of the sources %s and %s one is a folder on this machine and one is not: pack the one, then the other with %s", f.srcs[0], src, f.opt("append"))
 	}
-	f.files, f.why = append(f.files, r.files...), f.why+r.why
+	f.files, f.why, f.chosen = append(f.files, r.files...), f.why+r.why, f.chosen || r.folder
+	f.names.Add(&r.names)
 	return nil
 }
 
@@ -365,7 +387,7 @@ func (f *Found) warn(format string, args ...any) {
 
 func (f *Found) filesOptions() source.FilesOptions {
 	return source.FilesOptions{
-		Include: f.Include, Exclude: f.Exclude, ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
+		Include: f.Include, Exclude: f.Exclude, LeaveUnsafe: f.LeaveUnsafe, ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
 		Memory: f.Memory / 4, TempDir: f.TempDir, Found: f.Listed,
 	}
 }

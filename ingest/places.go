@@ -19,6 +19,7 @@ import (
 	"github.com/shardtool/shardtool/internal/patterns"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -106,7 +107,7 @@ func (p prefix) Input(name string) (source.Input, error) {
 func (p prefix) Names(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		apart := ""
-		for info, err := range p.store.List(ctx, "") {
+		for info, err := range objstore.ListAll(ctx, p.store, "") {
 			if err != nil {
 				yield("", err)
 				return
@@ -137,10 +138,10 @@ func (f *Found) lookAtStore(ctx context.Context, src string) (*recognised, error
 		return nil, wrongf("%w", err)
 	}
 	p := prefix{store, strings.TrimSuffix(store.String(), "/") + "/"}
-	names := []string{pattern}
+	names, left := []string{pattern}, &tally.Tally{Listed: 1}
 	switch {
 	case glob:
-		if names, err = f.expandObjects(ctx, p, pattern); err != nil {
+		if names, left, err = f.expandObjects(ctx, p, pattern); err != nil {
 			return nil, err
 		}
 	case pattern == "":
@@ -151,14 +152,16 @@ func (f *Found) lookAtStore(ctx context.Context, src string) (*recognised, error
 		in, _ := p.Input(name)
 		files = append(files, in)
 	}
-	return f.lookAtFiles(ctx, p.shown+pattern, files)
+	r, err := f.lookAtFiles(ctx, p.shown+pattern, files)
+	return r.counted(left), err
 }
 
 // expandObjects lists the objects that a pattern names.
-func (f *Found) expandObjects(ctx context.Context, p prefix, pattern string) (names []string, err error) {
+func (f *Found) expandObjects(ctx context.Context, p prefix, pattern string) (names []string, left *tally.Tally, err error) {
+	left = new(tally.Tally)
 	words, err := patterns.Braces(pattern)
 	if err != nil {
-		return nil, wrongf("%w", err)
+		return nil, nil, wrongf("%w", err)
 	}
 	passed := ""
 	for _, word := range words {
@@ -167,29 +170,37 @@ func (f *Found) expandObjects(ctx context.Context, p prefix, pattern string) (na
 			continue
 		}
 		if !doublestar.ValidatePattern(word) {
-			return nil, wrongf("source %s%s: not a glob; write one such as s3://bucket/prefix/*.parquet", p.shown, word)
+			return nil, nil, wrongf("source %s%s: not a glob; write one such as s3://bucket/prefix/*.parquet", p.shown, word)
 		}
-		for info, err := range p.store.List(ctx, word[:strings.IndexAny(word, "*?[\\")]) {
+		for info, err := range objstore.ListAll(ctx, p.store, word[:strings.IndexAny(word, "*?[\\")]) {
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			match, _ := doublestar.Match(word, info.Name)
 			switch {
 			case !match || recognise.OfName(info.Name) == nil && !f.TextLines:
 			case globs.Passes(word, info.Name):
 				passed = cmp.Or(passed, info.Name)
+				left.Listed++
+				left.Leave(tally.Hidden, info.Name)
+			case objstore.CheckName(info.Name) != nil && f.LeaveUnsafe:
+				left.Listed++
+				left.Leave(tally.Unsafe, info.Name)
+			case objstore.CheckName(info.Name) != nil:
+				return nil, nil, fmt.Errorf("source %s%s: %w", p.shown, pattern, tally.UnsafeError(info.Name))
 			default:
 				names = append(names, info.Name)
 			}
 		}
 	}
 	if names == nil && passed != "" {
-		return nil, fmt.Errorf("source %s%s matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", p.shown, pattern, passed, plain.Silent(fs.ErrNotExist))
+		return nil, nil, fmt.Errorf("source %s%s matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", p.shown, pattern, passed, plain.Silent(fs.ErrNotExist))
 	}
 	if names == nil {
-		return nil, fmt.Errorf("source %s%s: there are no %s of this name: check the path%w", p.shown, pattern, kindNames(), plain.Silent(fs.ErrNotExist))
+		return nil, nil, fmt.Errorf("source %s%s: there are no %s of this name: check the path%w", p.shown, pattern, kindNames(), plain.Silent(fs.ErrNotExist))
 	}
-	return slices.Clip(names), f.checkSplits(p.shown+pattern, names)
+	left.Listed += int64(len(names))
+	return slices.Clip(names), left, f.checkSplits(p.shown+pattern, names)
 }
 
 // noSource is the error of a source that is not there.

@@ -195,7 +195,7 @@ func TestRecogniseStreams(t *testing.T) {
 			raw++
 		}
 	}
-	if r.kind != &mdsKind || len(r.files) != 39 || raw != 1 || !strings.Contains(r.note, "left aside: s08/index.json, s08/s.mds.gz") {
+	if r.kind != &mdsKind || len(r.files) != 39 || raw != 1 || !strings.Contains(r.note, "left out: 2 side files (s08/index.json, s08/s.mds.gz)") {
 		t.Errorf("%s of %d files, %d raw, %q", r.kind.of.Many, len(r.files), raw, r.note)
 	}
 }
@@ -221,14 +221,14 @@ func TestExpandObjects(t *testing.T) {
 		"a/train*.parquet": "a/train-0.parquet", "**/c.parquet": "b/c.parquet", "a/{train,test}-*.parquet": "a/train-0.parquet a/test-0.parquet",
 		"a/_*.parquet": "a/_test.parquet", "_temporary/*": "_temporary/b.parquet",
 	} {
-		if names, err := finder(t, Options{}).expandObjects(t.Context(), prefix{store, ""}, pattern); err != nil || strings.Join(names, " ") != want {
+		if names, _, err := finder(t, Options{}).expandObjects(t.Context(), prefix{store, ""}, pattern); err != nil || strings.Join(names, " ") != want {
 			t.Errorf("%s: %q, %v, want %s", pattern, names, err, want)
 		}
 	}
 	for pattern, want := range map[string]string{
 		"a/*.parquet": "matches the splits test, such as", "*/b.parquet": "matches only names such as _temporary/b.parquet", "x*": "check the path",
 	} {
-		if names, err := finder(t, Options{}).expandObjects(t.Context(), prefix{store, ""}, pattern); err == nil || !strings.Contains(err.Error(), want) {
+		if names, _, err := finder(t, Options{}).expandObjects(t.Context(), prefix{store, ""}, pattern); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v, want %s", pattern, names, err, want)
 		}
 	}

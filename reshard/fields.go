@@ -94,7 +94,7 @@ func (s *joined) name(field string) *fieldName {
 }
 
 // writers are the keys of metadata that every pack writes itself.
-var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped", writer.MetaTypes, kinds.FeaturesKey}
+var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped", "left_out", writer.MetaTypes, kinds.FeaturesKey}
 
 // mergeMeta keeps the metadata that all sets agree on. The names of classes may grow at the end
 // from one set to the next.

@@ -108,6 +108,9 @@ type Options struct {
 	// samples, in the order of the shards. These samples survive a kill of the process: a run that
 	// resumes adopts the shard. It must return quickly and may be called from another goroutine.
 	Stored func(samples int64)
+	// LeftOut, when not nil, is called before the data set is published: how many names of the sources
+	// were left out, by rule. The metadata of the generation has them, except of a pack in parts.
+	LeftOut func() map[string]int64
 	// Log gets warnings, which are no errors. By default they are discarded.
 	Log *slog.Logger
 }

@@ -3,6 +3,7 @@ package writer
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -234,6 +235,9 @@ func (w *Writer) manifest() (*sections.Manifest, error) {
 		m.Meta = maps.Clone(w.common)
 	}
 	setSkipped(m.Meta, w.skipped.Load())
+	if err := w.setLeftOut(m.Meta); err != nil {
+		return nil, err
+	}
 	if base := w.base(); base != nil {
 		m.Shards = slices.Clone(base.Shards)
 		m.Removed, m.Purged = base.Removed, base.Purged // its samples keep their numbers
@@ -244,6 +248,20 @@ func (w *Writer) manifest() (*sections.Manifest, error) {
 	}
 	setFeatures(m, w.base())
 	return m, setTypes(m, MetaTypes, w.base(), w.prior.tables)
+}
+
+// setLeftOut records the names that the sources left out, if there are any.
+func (w *Writer) setLeftOut(meta format.Metadata) error {
+	if w.opt.LeftOut == nil || w.parts > 0 {
+		return nil
+	}
+	left := w.opt.LeftOut()
+	if len(left) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(left)
+	meta[metaLeftOut] = string(text)
+	return err
 }
 
 // putSkipped puts the list of this generation and names it in m.

@@ -58,5 +58,5 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 		res.Skipped = 0 // reported when it was published
 	}
 	hintOrder(cmd, store)
-	return printResult(cmd, p.json, store, res, time.Since(begin))
+	return printResult(cmd, p.json, store, res, nil, time.Since(begin))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/doctor"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
@@ -28,6 +29,7 @@ type doctorFlags struct {
 	limit int64
 	write bool
 	kind  string // of the sources
+	names *tally.Tally
 }
 
 func newDoctor() *cobra.Command {
@@ -103,7 +105,7 @@ func (f *doctorFlags) dataset(ctx context.Context, arg string) (*doctor.Report, 
 
 func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report, error) {
 	ctx := cmd.Context()
-	f.pack.opt.Memory = 256 << 20
+	f.pack.opt.Memory, f.pack.in.LeaveUnsafe = 256<<20, true
 	if err := f.pack.sourceOptions(cmd); err != nil {
 		return nil, err
 	}
@@ -131,6 +133,7 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 		Limit: f.limit, FileNames: found.Named(),
 		Progress: func(p doctor.Progress) { bar.set(p.Bytes, plural(p.Samples, "sample")) },
 	})
+	f.names = in.Names()
 	if err == nil && r.Samples == 0 && len(r.Findings) == 0 {
 		err = &exitError{exitNotFound, fmt.Errorf("no samples in %s: nothing to examine", strings.Join(args, ", "))}
 	}
@@ -285,9 +288,13 @@ func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDatas
 		if f.kind != "" {
 			fmt.Fprintf(cmd.OutOrStdout(), "sources: %s\n", f.kind)
 		}
+		printLeft(cmd.OutOrStdout(), f.names)
 		return code, printFindings(cmd.OutOrStdout(), r)
 	}
 	result["samples"], result["findings"] = r.Samples, r.Findings
+	if f.names != nil {
+		result["listed"], result["left_out"] = f.names.Listed, f.names.LeftOut()
+	}
 	if f.kind != "" {
 		result["kind"] = f.kind
 	}

@@ -92,12 +92,13 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 		bar.set(p.StoredBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "archive")))
 	}
 	f.pack.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	f.pack.opt.LeftOut = func() map[string]int64 { return leftOut(&found.Tally) }
 	res, err := writer.Index(ctx, found.Store, found.Names, f.pack.opt)
 	bar.end()
 	if err != nil {
 		return packError(ctx, err, repeated)
 	}
-	return printResult(cmd, f.pack.json, found.Store, res, time.Since(begin))
+	return printResult(cmd, f.pack.json, found.Store, res, &found.Tally, time.Since(begin))
 }
 
 // openFolder opens the folder or store of archives, which a generation does not name.

@@ -25,13 +25,13 @@ import (
 // run in the order of the page.
 var jsonRuns = map[string][]string{
 	"pack": {
-		`!mkdir src rows; for i in $(seq 10 39); do echo "text $i" > src/s$i.txt; done; : > src/s10.json; printf x > "src/$(printf 'k\377')"`,
+		`!mkdir src rows; for i in $(seq 10 39); do echo "text $i" > src/s$i.txt; done; : > src/s10.json; printf x > "src/$(printf 'k\377')"; : > src/.hidden`,
 		`!for i in 0 1 2; do echo "{\"id\":\"r$i\",\"n\":$i,\"label\":\"a\"}" >> rows/r.jsonl; done`,
 		"pack src out --block-size 4KiB", "pack rows/r.jsonl rowset --key id --attr n=n --attr label=label"},
 	"pack --parts": {"pack src parts --parts 2 --part 0"},
 	"commit":       {"!shardtool pack src parts --parts 2 --part 1 --quiet", "commit parts --parts 2"},
 	"missing":      {"!shardtool pack src lost --parts 2 --part 0 --quiet; for f in lost/*.tar.zst; do echo x > $f; done", "missing lost --parts 2"},
-	"index":        {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
+	"index":        {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*; : > tars/README", "index tars"},
 	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
 		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
 	"remove": {"!cp -r out less; printf 's11\nnobody\n' > gone", "remove less --keys gone --allow-missing",
@@ -41,7 +41,8 @@ var jsonRuns = map[string][]string{
 	"purge": {"purge less", "purge less --generations", "!echo s12 > gone; shardtool remove less --keys gone", "purge less --dry-run",
 		"!mkdir -p byclass/a byclass/b; echo 1 > byclass/a/x.txt; echo 2 > byclass/b/y.txt; shardtool pack byclass/b left --quiet",
 		"!shardtool pack byclass left --overwrite --class-field cls --quiet; shardtool ls left | head -1 | shardtool remove left --keys -", "purge left", "purge layered"},
-	"layer add": {"layer add layered again --copy txt"},
+	"layer add": {"layer add layered again --copy txt", `!mkdir more; for f in texts/s1?.txt; do cp $f more/$(basename $f .txt).note; done; : > more/.hidden`,
+		"layer add layered more more --missing allow --unknown skip", "!shardtool layer remove layered more"},
 	"layer ls": {"layer ls layered", `!for i in 0 1 2; do echo "{\"id\":\"r$i\",\"score\":$i}" >> scores.jsonl; done`,
 		"!shardtool layer add rowset scores scores.jsonl --key id --attr score=score --quiet", "layer ls rowset"},
 	"layer remove": {"layer remove layered again"},

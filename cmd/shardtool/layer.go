@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -177,7 +178,10 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	if err != nil {
 		return packError(ctx, err, resumed)
 	}
-	return printLayer(cmd, p.json, base, store, res, time.Since(begin))
+	names := in.Names()
+	names.Listed += res.Left
+	names.LeaveMany(tally.Null, res.Left)
+	return printLayer(cmd, p.json, base, store, res, names, time.Since(begin))
 }
 
 // open opens the sources, or the data set itself with --copy.
@@ -202,13 +206,13 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 }
 
 // printLayer prints what layer add published.
-func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res *writer.LayerResult, took time.Duration) error {
-	return present(cmd, asJSON, map[string]any{
+func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res *writer.LayerResult, names *tally.Tally, took time.Duration) error {
+	return present(cmd, asJSON, withNames(names, 0, map[string]any{
 		"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables, "samples": res.Samples,
 		"shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written,
-		"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed, "covered": res.Covered, "left_out": res.Left,
+		"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed, "covered": res.Covered,
 		"already": res.Already, "seconds": took.Seconds(),
-	}, func(out io.Writer) {
+	}), func(out io.Writer) {
 		fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes))
 		count := func(n uint64, thing, what string) {
@@ -220,7 +224,7 @@ func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res
 		count(uint64(res.Unknown), "row", "with a key that no sample has, left out")
 		count(uint64(res.Removed), "row", "of removed samples, left out")
 		count(uint64(res.Covered), "row", "of samples that the layer covers, left out")
-		count(uint64(res.Left), "row", "left out by the source")
+		printLeft(out, names)
 		if res.Generation > 1 {
 			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
 		}

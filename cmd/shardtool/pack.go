@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/ingest"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -25,7 +26,7 @@ sample dog/7 with the fields jpg and json. Files whose names begin with a dot ar
 object store such as s3://bucket/raw is a folder too.
 
 Name archives and files of rows one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
-prefix; files that describe them, such as README.md, are left aside and listed. Archives (.tar, also those of WebDataset) are read in the
+prefix; files that describe them, such as README.md, are left out and listed. Archives (.tar, also those of WebDataset) are read in the
 order given; a truncated archive is an error. A zip archive is read as the folder of what it contains. In Parquet, Arrow (also Feather and save_to_disk), JSON Lines (.jsonl, .ndjson), JSON lists (.json), CSV (.csv, .tsv), TFRecord and MosaicML's MDS, the last five
 also with .gz, .zst, .bz2, .xz or .lz4, each row is a sample and each column or member a field: strings and bytes unchanged, images with
 their extension, lists of numbers as .npy, numbers as text, everything else as JSON. Folders key=value are columns too.
@@ -147,6 +148,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		f.printDropped(stderr, in)
 		return err
 	}
+	f.opt.LeftOut = func() map[string]int64 { return leftOut(in.Names()) }
 	res, err := writer.Pack(ctx, store, in.Source, f.opt)
 	bar.end()
 	if err != nil {
@@ -156,5 +158,14 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if !found.Datasets() { // a pack of data sets has no better order
 		hintOrder(cmd, store)
 	}
-	return printResult(cmd, f.json, store, res, time.Since(begin))
+	return printResult(cmd, f.json, store, res, in.Names(), time.Since(begin))
+}
+
+// leftOut returns the numbers of names that the rules left out.
+func leftOut(names *tally.Tally) map[string]int64 {
+	out := map[string]int64{}
+	for rule, n := range names.LeftOut() {
+		out[string(rule)] = n
+	}
+	return out
 }

@@ -127,6 +127,7 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		return err
 	}
 	f.opt.Faults.MaxSkipped, f.opt.Faults.MaxSkippedShare = f.maxSkipped.n, f.maxSkipped.share
+	f.in.LeaveUnsafe = f.opt.Faults.Skip
 	f.in.Shuffle, f.in.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
 	f.opt.SourceOptions = map[string]string{"class_field": f.in.ClassField, "on_error": f.onError}
 	if f.in.Shuffle {

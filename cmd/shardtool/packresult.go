@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -40,14 +41,16 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 }
 
 // printResult prints what was published.
-func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, took time.Duration) error {
-	if err := present(cmd, asJSON, map[string]any{
+// names accounts for the names that the sources have; nil where they are not known.
+func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, names *tally.Tally, took time.Duration) error {
+	if err := present(cmd, asJSON, withNames(names, res.Skipped, map[string]any{
 		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
 		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
 		"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "already": res.Already, "seconds": took.Seconds(),
-	}, func(w io.Writer) {
+	}), func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes), format.DigestString(res.Digest))
+		printLeft(w, names)
 		if res.Generation > 1 {
 			fmt.Fprintf(w, "generation %d, %s\n", res.Generation, res.Tables)
 		}
@@ -57,6 +60,21 @@ func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *wri
 		return err
 	}
 	return skippedError(store, res.Skipped, res.SkippedList)
+}
+
+// withNames adds what became of the names that were listed.
+func withNames(names *tally.Tally, refused int64, out map[string]any) map[string]any {
+	if names != nil {
+		out["listed"], out["left_out"], out["refused"] = names.Listed, names.LeftOut(), refused
+	}
+	return out
+}
+
+// printLeft prints what was left out, by rule.
+func printLeft(w io.Writer, names *tally.Tally) {
+	if names != nil && names.Total() > 0 {
+		fmt.Fprintf(w, "left out: %s\n", shown(names.String()))
+	}
 }
 
 // printResumed prints how much of an interrupted pack was reused.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/shardtool/shardtool/internal/tally"
 )
 
 // Choice takes the names that match a glob of Include, or all if there is none, without those that
@@ -40,6 +42,33 @@ func begins(name, mark string) bool {
 
 // Hidden reports whether an element of a name begins with a dot.
 func Hidden(name string) bool { return begins(name, ".") }
+
+// Fork reports whether a file is of those that macOS adds to archives and to other file systems.
+func Fork(name string) bool {
+	return begins(name, "._") || strings.HasPrefix(name, "__MACOSX/") || strings.Contains(name, "/__MACOSX/")
+}
+
+// Leaves returns the rule by which a name is left out, or the empty rule for one that is taken.
+func (c Choice) Leaves(name string) tally.Rule {
+	if rule := c.Hides(name, name); rule != "" {
+		return rule
+	}
+	if !c.Takes(name) {
+		return tally.Filtered
+	}
+	return ""
+}
+
+// Hides returns the rule by which a part of a name hides it, or the empty rule.
+func (c Choice) Hides(part, name string) tally.Rule {
+	switch {
+	case Fork(part) && !c.TakesHidden(name) && !c.TakesApart(name):
+		return tally.Fork
+	case Hidden(part) && !c.TakesHidden(name):
+		return tally.Hidden
+	}
+	return ""
+}
 
 // Apart reports whether programs that read tables ignore a file for its name, as they do those that
 // others write beside the rows or have not finished: an element begins with an underscore and is no

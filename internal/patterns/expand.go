@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/tally"
 )
 
 // maxExpanded bounds the number of names that a pattern expands to.
@@ -21,13 +22,13 @@ const maxExpanded = 1 << 20
 // Expand expands a pattern on the local disk: first braces, as in train-{000000..000099}.tar or
 // {train,val}.tar, then globs, in which ** crosses folders. A name without a glob is returned
 // whether the file exists or not. A glob returns the files that match, without folders and those
-// that globs.Passes leaves out, sorted, and must match at least one.
-func Expand(pattern string) ([]string, error) {
+// that globs.Passes leaves out, sorted, and must match at least one. left accounts for those.
+func Expand(pattern string) (paths []string, left *tally.Tally, err error) {
+	left = new(tally.Tally)
 	words, err := Braces(pattern)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var paths []string
 	for _, w := range words {
 		if !strings.ContainsAny(w, "*?[") {
 			paths = append(paths, w)
@@ -35,10 +36,10 @@ func Expand(pattern string) ([]string, error) {
 		}
 		found, err := doublestar.FilepathGlob(w, doublestar.WithFilesOnly())
 		if err != nil {
-			return nil, fmt.Errorf("%q: %w", w, err)
+			return nil, nil, fmt.Errorf("%q: %w", w, err)
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("nothing is named like %q: check the path%w", w, plain.Silent(fs.ErrNotExist))
+			return nil, nil, fmt.Errorf("nothing is named like %q: check the path%w", w, plain.Silent(fs.ErrNotExist))
 		}
 		base := w[:strings.LastIndexByte(w[:strings.IndexAny(w, "*?[")], '/')+1]
 		passed := ""
@@ -46,18 +47,21 @@ func Expand(pattern string) ([]string, error) {
 			pass := globs.Passes(strings.TrimPrefix(w, base), strings.TrimPrefix(filepath.ToSlash(name), base))
 			if pass {
 				passed = cmp.Or(passed, name)
+				left.Listed++
+				left.Leave(tally.Hidden, name)
 			}
 			return pass
 		})
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%q matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", w, passed, plain.Silent(fs.ErrNotExist))
+			return nil, nil, fmt.Errorf("%q matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", w, passed, plain.Silent(fs.ErrNotExist))
 		}
 		slices.Sort(found)
 		if paths = append(paths, found...); len(paths) > maxExpanded {
-			return nil, fmt.Errorf("%q expands to more than %d files", pattern, maxExpanded)
+			return nil, nil, fmt.Errorf("%q expands to more than %d files", pattern, maxExpanded)
 		}
 	}
-	return paths, nil
+	left.Listed += int64(len(paths))
+	return paths, left, nil
 }
 
 // Braces expands the braces of a pattern and keeps its globs. The first pair of braces varies

@@ -25,12 +25,12 @@ func TestExpand(t *testing.T) {
 		dir + "/{b,a}.tar":    {dir + "/b.tar", dir + "/a.tar"},
 		"{000..001}/{1..1}.x": {"000/1.x", "001/1.x"},
 	} {
-		if got, err := patterns.Expand(pattern); err != nil || !slices.Equal(got, want) {
+		if got, _, err := patterns.Expand(pattern); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v", pattern, got, err)
 		}
 	}
 	for _, pattern := range []string{"{", "{1..", "{2..1}", "{a..b}", "{0..99999999}", "{0..999999}{0..999999}", "{{1,2},3}", dir + "/*.zip", "[", "{-1..2}"} {
-		if got, err := patterns.Expand(pattern); err == nil {
+		if got, _, err := patterns.Expand(pattern); err == nil {
 			t.Errorf("%s: %d", pattern, len(got))
 		}
 	}

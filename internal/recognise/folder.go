@@ -15,6 +15,8 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -41,6 +43,8 @@ type Options struct {
 	Rows bool
 	// Splits reports that files of several splits may be one data set.
 	Splits bool
+	// LeaveUnsafe leaves out files whose names no store accepts. Otherwise they are an error.
+	LeaveUnsafe bool
 }
 
 // Answer is what a folder contains.
@@ -58,9 +62,8 @@ type Answer struct {
 	By string
 	// Fields reports that all files are .npy files, each a field of a sample.
 	Fields bool
-	// Aside are a few of the files that are not of the kind, and Left is how many there are.
-	Aside []string
-	Left  int
+	// Tally accounts for all names, where Kind is one that pack reads.
+	Tally tally.Tally
 }
 
 // MixedError: a folder contains two kinds, of which pack reads one at a time.
@@ -91,7 +94,6 @@ const (
 	mostFiles   = 64 // whose bytes are read
 	ofExtension = 4  // of each extension
 	mostMarkers = 16 // of each layout
-	mostAside   = 4
 )
 
 // listing is the names of a folder by kind and by extension.
@@ -104,6 +106,7 @@ type listing struct {
 	others  map[string]int
 	first   string // of the others
 	apart   string // a file of a kind that Apart leaves out
+	unsafe  string // a file of a kind with a name that no store accepts
 	splits  Splits // folders of splits
 	markers map[string][]string
 	as      map[string]string
@@ -122,8 +125,16 @@ func Folder(ctx context.Context, place Place, opt Options) (*Answer, error) {
 		return nil, err
 	}
 	a, err := l.answer(ctx)
-	if err != nil || opt.Splits {
-		return a, err
+	if err != nil {
+		return nil, err
+	}
+	if a.Kind != nil && a.Kind.Help == "" && a.Tally.Listed == 0 {
+		if _, err := l.aside(ctx, a, nil, func(string) bool { return true }); err != nil {
+			return nil, err
+		}
+	}
+	if opt.Splits {
+		return a, nil
 	}
 	splits := l.splits
 	if a.Kind != nil {
@@ -154,7 +165,7 @@ func (l *listing) answer(ctx context.Context) (*Answer, error) {
 
 // wanted reports whether a file is taken.
 func (o *Options) wanted(name string) bool {
-	return !strings.HasSuffix(name, "/") && (!globs.Hidden(name) || o.Choice.TakesHidden(name)) && o.Choice.Takes(name)
+	return !strings.HasSuffix(name, "/") && o.Choice.Leaves(name) == "" && objstore.CheckName(name) == nil
 }
 
 // each calls f with the files that are taken.
@@ -179,6 +190,9 @@ func (l *listing) list(ctx context.Context, of func(name string) *Kind) error {
 		}
 		l.mark(name)
 		if !l.opt.wanted(name) {
+			if k := OfName(name); k != nil && !k.field && l.opt.Choice.Leaves(name) == "" && !strings.HasSuffix(name, "/") {
+				l.unsafe = name
+			}
 			continue
 		}
 		l.splits.folder(name)
@@ -420,6 +434,9 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	}
 	switch len(kinds) {
 	case 0:
+		if l.unsafe != "" && !l.opt.LeaveUnsafe {
+			return nil, tally.UnsafeError(l.unsafe)
+		}
 		if l.apart != "" && l.first == "" {
 			return nil, &ApartError{OfName(l.apart), l.apart}
 		}
@@ -427,7 +444,14 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 			return nil, &MixedError{OfName(l.apart).Many, "other files", l.apart, l.first, ""}
 		}
 		if l.others[".bin"] > 0 && len(l.others) == 1 && !slices.ContainsFunc(l.samples[".bin"], func(n string) bool { return !split(n) }) {
-			return &Answer{Kind: Tokens, Names: l.samples[".bin"], By: l.first}, nil
+			a := &Answer{Kind: Tokens, By: l.first}
+			err := l.each(ctx, func(name string) {
+				if extension(name) == ".bin" && !l.opt.apart(name) {
+					a.Names = append(a.Names, name)
+				}
+			})
+			slices.SortFunc(a.Names, compare)
+			return a, err
 		}
 		return &Answer{By: l.first, Fields: l.others[".npy"] > 0 && len(l.others) == 1}, nil
 	case 1:
@@ -470,29 +494,65 @@ func split(name string) bool {
 var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".pdf", ".py", ".ipynb", ".sh", ".bib", ".cff",
 	".crc", ".md5", ".sha1", ".sha256", ".sum", ".log", ".lock", ".index", ".idx", ".shidx"}
 
-// aside lists the files that are not of the kind, nor parts of it. It returns one that does not
-// merely describe them, if there is one, or if there are too many for descriptions.
+// aside accounts for all names, and finds the files that are not of the kind, nor parts of it. It
+// returns one that does not merely describe them, if there is one, or if there are too many for
+// descriptions.
 func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, beside func(string) bool) (foreign string, err error) {
-	apart := 0 // those that describe no archive of their own
-	err = l.each(ctx, func(name string) {
-		if has(a.Names, name) || parts[name] {
-			return
+	packed := slices.SortedFunc(slices.Values(a.Names), compare)
+	apart := 0       // those that describe no archive of their own
+	folder := ""     // one that was left out, whose files need not be listed
+	hide := func() { // it has none
+		if folder != "" {
+			a.Tally.Listed++
+			a.Tally.Leave(l.opt.Choice.Leaves(folder), folder)
 		}
-		a.Left++
-		if at, _ := slices.BinarySearchFunc(a.Aside, name, compare); at < mostAside {
-			a.Aside = slices.Insert(a.Aside, at, name)
-			a.Aside = a.Aside[:min(len(a.Aside), mostAside)]
+		folder = ""
+	}
+	for name, err := range l.place.Names(ctx) {
+		if err != nil {
+			return "", err
 		}
-		if l.opt.apart(name) || beside(name) {
-			return
+		if strings.HasPrefix(name, folder) {
+			folder = ""
+		}
+		hide()
+		if strings.HasSuffix(name, "/") {
+			if l.opt.Choice.Hides(name, name) != "" {
+				folder = name
+			}
+			continue
+		}
+		a.Tally.Listed++
+		rule := l.opt.Choice.Leaves(name)
+		if rule == "" && l.opt.apart(name) {
+			rule = tally.Hidden
+		}
+		unsafe := tally.UnsafeError(name)
+		switch {
+		case rule != "":
+		case has(packed, name) || parts[name]:
+			continue
+		case unsafe != nil && OfName(name) == a.Kind && l.opt.LeaveUnsafe:
+			rule = tally.Unsafe
+		case unsafe != nil && OfName(name) == a.Kind:
+			return "", unsafe
+		case l.opt.Rows:
+			continue // the rows may name it
+		default:
+			rule = tally.Side
+		}
+		a.Tally.Leave(rule, name)
+		if rule != tally.Side || beside(name) {
+			continue
 		}
 		if apart++; !slices.Contains(describing, extension(name)) || apart > 16+len(a.Names) {
 			if foreign == "" || compare(name, foreign) < 0 {
 				foreign = name
 			}
 		}
-	})
-	return foreign, err
+	}
+	hide()
+	return foreign, ctx.Err()
 }
 
 // forced takes all files of the extensions of a kind, or all files if there is none.

@@ -192,16 +192,13 @@ func (l *listing) shards(ctx context.Context) (*Answer, error) {
 	if len(parts) == 0 {
 		return nil, nil
 	}
-	sorted := *a
-	sorted.Names = slices.SortedFunc(slices.Values(a.Names), compare)
-	foreign, err := l.aside(ctx, &sorted, parts, func(name string) bool { return OfName(name) == MDS })
+	foreign, err := l.aside(ctx, a, parts, func(name string) bool { return OfName(name) == MDS })
 	if err != nil {
 		return nil, err
 	}
 	if foreign != "" {
 		return nil, &MixedError{MDS.Many, "other files", a.By, foreign, ""}
 	}
-	a.Aside, a.Left = sorted.Aside, sorted.Left
 	return a, nil
 }
 

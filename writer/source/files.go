@@ -20,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/internal/extsort"
 	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
@@ -45,6 +46,9 @@ type FilesOptions struct {
 	// are written to a temporary file in TempDir.
 	Memory  int64
 	TempDir string
+	// LeaveUnsafe leaves out the names of a store that cannot be opened, such as a//b.jpg. Otherwise
+	// they are an error.
+	LeaveUnsafe bool
 	// Found, if not nil, is called from time to time with the number of files listed.
 	Found func(files int64)
 }
@@ -57,6 +61,9 @@ type Files struct {
 	// Hidden and Filtered count what was left out: files and folders that begin with a dot, and
 	// files that did not match Include, or matched Exclude.
 	Hidden, Filtered int64
+	// Tally accounts for all names that were listed, of all parts. A folder that is left out counts as
+	// one name.
+	Tally tally.Tally
 	// Fused says how many files became samples, of all parts, and shows files that the rule of the
 	// first dot fused.
 	Fused fused.Watch
@@ -67,8 +74,8 @@ type fileSource struct {
 	opt   FilesOptions
 	roots *roots
 
-	hidden, filtered int64 // left out
-	watch            fused.Watch
+	tally tally.Tally
+	watch fused.Watch
 
 	list    *extsort.Sorter
 	samples int64
@@ -116,7 +123,7 @@ func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 		f.Close()
 		return nil, err
 	}
-	return &Files{f, f.hidden, f.filtered, f.watch}, nil
+	return &Files{f, f.tally.Left(tally.Hidden), f.tally.Left(tally.Filtered), f.tally, f.watch}, nil
 }
 
 // listed is a record of the sorted list.

@@ -13,7 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -31,21 +31,29 @@ func NewObjects(ctx context.Context, stores []objstore.Store, opt FilesOptions) 
 
 // objects lists a store.
 func (w *walker) objects() error {
-	for info, err := range w.root.store.List(w.ctx, "") {
+	for info, err := range objstore.ListAll(w.ctx, w.root.store, "") {
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", w.root.path, err)
 		}
 		if err := w.ctx.Err(); err != nil {
 			return err
 		}
-		switch rel := info.Name; {
-		case strings.HasSuffix(rel, "/"):
-		case globs.Hidden(rel) && !w.choice().TakesHidden(rel):
-			w.f.hidden++
-		case !w.choice().Takes(rel):
-			w.f.filtered++
+		rel := info.Name
+		rule := w.choice().Leaves(rel)
+		unsafe := tally.UnsafeError(rel)
+		switch {
+		case strings.HasSuffix(rel, "/") && info.Size == 0:
+		case rule != "":
+			w.leave(rule, rel)
+		case unsafe != nil && w.f.opt.LeaveUnsafe:
+			w.leave(tally.Unsafe, rel)
+		case unsafe != nil:
+			return fmt.Errorf("listing %s: %w", w.root.path, unsafe)
 		default:
 			l := listed{root: w.number, name: path.Base(rel), size: info.Size, mtime: version(info)}
+			if info.Size < 0 {
+				l.size, l.problem = 0, "not a regular file, or a link that leads out or nowhere: exclude it"
+			}
 			if err := w.add(rel, &l); err != nil {
 				return err
 			}

@@ -9,12 +9,12 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/internal/tally"
 )
 
 // walk lists all folders and stores.
@@ -64,8 +64,12 @@ func (w *walker) folder(dir string) error {
 		entries, err := h.ReadDir(4096)
 		for _, e := range entries {
 			rel := path.Join(dir, e.Name())
-			if strings.IndexByte(e.Name(), '.') == 0 && !w.choice().TakesHidden(rel) {
-				w.f.hidden++
+			part := e.Name() // what its folder is has been decided
+			if e.IsDir() {
+				part += "/"
+			}
+			if rule := w.choice().Hides(part, rel); rule != "" {
+				w.leave(rule, rel)
 				continue
 			}
 			if e.IsDir() {
@@ -73,7 +77,7 @@ func (w *walker) folder(dir string) error {
 				continue
 			}
 			if !w.choice().Takes(rel) {
-				w.f.filtered++
+				w.leave(tally.Filtered, rel)
 				continue
 			}
 			if err := w.file(rel, e); err != nil {
@@ -128,7 +132,14 @@ func (w *walker) file(rel string, e fs.DirEntry) error {
 	return w.add(rel, &l)
 }
 
+// leave counts a file or a folder that is left out.
+func (w *walker) leave(rule tally.Rule, rel string) {
+	w.f.tally.Listed++
+	w.f.tally.Leave(rule, rel)
+}
+
 func (w *walker) add(rel string, l *listed) error {
+	w.f.tally.Listed++
 	key, field := format.SplitName([]byte(rel))
 	l.key, l.field = string(key), string(field)
 	w.buf = w.f.encode(w.buf[:0], l)

@@ -26,7 +26,9 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/fused"
+	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
@@ -43,6 +45,10 @@ type Options struct {
 	// Log gets a warning where the rule of the first dot fuses members that look like samples of
 	// their own. By default it is discarded.
 	Log *slog.Logger
+	// Include, if not empty, selects the members that match one of these globs; Exclude then leaves out
+	// members. A glob without a slash is matched with the last element of a name. The members that
+	// macOS adds (._NAME, and all below __MACOSX) are left out unless a glob of Include spells them.
+	Include, Exclude []string
 }
 
 const (
@@ -73,6 +79,35 @@ type tarSource struct {
 	seen    *seenKeys
 	watch   fused.Watch
 	few     bool // warned of
+
+	tally  tally.Tally
+	before tally.Tally // of earlier runs
+}
+
+// Tallied accounts for the members of archives that were read, and for those that earlier runs left
+// out.
+type Tallied interface{ Tally() tally.Tally }
+
+// Tally implements Tallied.
+func (t *tarSource) Tally() (all tally.Tally) {
+	all.Add(&t.tally)
+	all.Add(&t.before)
+	return all
+}
+
+// rules are those by which members are left out, in the order of their counts in cursors.
+var rules = [...]tally.Rule{tally.Fork, tally.Filtered}
+
+// leaves returns the rule by which a member is left out, or the empty rule.
+func (t *tarSource) leaves(name string) tally.Rule {
+	choice := globs.Choice{Include: t.opt.Include, Exclude: t.opt.Exclude}
+	switch rule := choice.Hides(name, name); {
+	case rule == tally.Fork:
+		return rule
+	case !choice.Takes(name):
+		return tally.Filtered
+	}
+	return ""
 }
 
 // archive is one of the inputs.
@@ -122,6 +157,9 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	for i := range t.archives {
 		a := &t.archives[i]
 		fmt.Fprintf(h, "%q %d %s\n", a.Path, a.Info.Size, a.Version(a.Info))
+	}
+	if len(opt.Include)+len(opt.Exclude) > 0 {
+		fmt.Fprintf(h, "include %q exclude %q\n", opt.Include, opt.Exclude)
 	}
 	t.sum = hex.EncodeToString(h.Sum(nil))
 	return t, nil
@@ -202,13 +240,19 @@ func (t *tarSource) group(ctx context.Context) (group []member, err error) {
 	clear(t.members) // their data may be large
 	group = t.members[:0]
 	for {
-		if t.held == nil {
+		for t.held == nil {
 			t.ahead, err = t.open.next(t.opt.MemberMemory - held)
 			if errors.Is(err, io.EOF) {
 				return group, nil
 			}
 			if err != nil {
 				return nil, err
+			}
+			t.tally.Listed++
+			if rule := t.leaves(clean(t.ahead.name)); rule != "" {
+				t.tally.Leave(rule, t.ahead.name)
+				delete(t.open.refused, t.ahead.offset)
+				continue
 			}
 			t.held = &t.ahead
 		}
@@ -267,19 +311,42 @@ func (t *tarSource) leave() {
 	}
 }
 
-// Cursor returns the archive's number and the number of its samples that were returned.
-func (t *tarSource) Cursor() string { return fmt.Sprintf("%d:%d", t.at, t.given) }
+// Cursor returns the archive's number and the number of its samples that were returned, and where
+// members were left out, how many by each of the rules.
+func (t *tarSource) Cursor() string {
+	cursor := fmt.Sprintf("%d:%d", t.at, t.given)
+	all := t.Tally()
+	for _, rule := range rules {
+		if all.Total() > 0 {
+			cursor += fmt.Sprintf(":%d", all.Left(rule))
+		}
+	}
+	return cursor
+}
 
 // Seek moves to a cursor. It reads the earlier members of the same archive.
 func (t *tarSource) Seek(ctx context.Context, cursor string) error {
-	left, right, ok := strings.Cut(cursor, ":")
+	left, rest, ok := strings.Cut(cursor, ":")
+	right, counts, counted := strings.Cut(rest, ":")
 	at, err := strconv.Atoi(left)
 	given, err2 := strconv.Atoi(right)
+	var before tally.Tally
+	for i, text := range strings.Split(counts, ":") {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if counted && (err != nil || n < 0 || i >= len(rules)) {
+			ok = false
+			break
+		}
+		if counted {
+			before.Listed += n
+			before.LeaveMany(rules[i], n)
+		}
+	}
 	if !ok || err != nil || err2 != nil || at < t.from || at > t.to || given < 0 || (at == t.to && given > 0) {
 		return fmt.Errorf("cursor %q is not one of archives %d to %d", cursor, t.from, t.to)
 	}
 	t.leave()
-	t.at, t.given, t.err = at, 0, nil
+	t.at, t.given, t.err, t.tally = at, 0, nil, tally.Tally{}
 	for t.given < given {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -297,6 +364,13 @@ func (t *tarSource) Seek(ctx context.Context, cursor string) error {
 			delete(t.open.refused, group[i].offset)
 		}
 		t.seen.again(group[0].key)
+	}
+	if !counted && t.tally.Left(tally.Fork) > 0 { // they were samples that could not be packed
+		return fmt.Errorf("cursor %q: an earlier version counted members such as ._NAME of %s as samples: pack again from the beginning", cursor, t.archives[at].Path)
+	}
+	t.tally, t.before = tally.Tally{}, before
+	if t.held != nil {
+		t.tally.Listed = 1
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/shardtool/shardtool/internal/patterns"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -44,6 +45,8 @@ type Archives struct {
 	Names []string
 	// Size is the sum of their sizes.
 	Size int64
+	// Tally accounts for all names that were listed.
+	Tally tally.Tally
 }
 
 // Open opens the folder or store of an address.
@@ -56,9 +59,9 @@ type Open func(ctx context.Context, addr string) (objstore.Store, error)
 // ErrAddress.
 func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives, error) {
 	var all []string // addresses of archives
-	base := out
+	base, found := out, &Archives{}
 	for _, addr := range addrs {
-		dir, names, err := open.list(ctx, addr)
+		dir, names, err := open.list(ctx, addr, &found.Tally)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +76,7 @@ func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives
 	if err != nil {
 		return nil, err
 	}
-	found := &Archives{Store: store}
+	found.Store = store
 	for _, addr := range all {
 		name, ok := below(base, addr)
 		if !ok {
@@ -90,9 +93,9 @@ func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives
 }
 
 // list lists the archives of one address: their folder or store, and their names below it.
-func (open Open) list(ctx context.Context, addr string) (dir string, names []string, err error) {
+func (open Open) list(ctx context.Context, addr string, count *tally.Tally) (dir string, names []string, err error) {
 	if strings.Contains(addr, "://") {
-		return open.listStore(ctx, addr)
+		return open.listStore(ctx, addr, count)
 	}
 	info, err := os.Stat(addr)
 	switch {
@@ -101,17 +104,20 @@ func (open Open) list(ctx context.Context, addr string) (dir string, names []str
 		if err != nil {
 			return "", nil, err
 		}
-		names, err := match(ctx, store, "", "**", addr)
+		names, err := match(ctx, store, "", "**", addr, count)
 		return addr, names, err
 	case err == nil:
 		names = []string{addr}
+		count.Listed++
 	case strings.ContainsAny(addr, "*?[{"):
-		if names, err = patterns.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		var left *tally.Tally
+		if names, left, err = patterns.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			err = addressf("%w", err)
 		}
 		if err != nil {
 			return "", nil, err
 		}
+		count.Add(left)
 	default:
 		return "", nil, fmt.Errorf("source %s: there is no such file or folder: check the path%w", addr, plain.Silent(fs.ErrNotExist))
 	}
@@ -146,7 +152,7 @@ func notPlain(name string) error {
 
 // listStore lists the archives of an address of a store: one, the matches of a glob, or all below a
 // prefix.
-func (open Open) listStore(ctx context.Context, addr string) (dir string, names []string, err error) {
+func (open Open) listStore(ctx context.Context, addr string, count *tally.Tally) (dir string, names []string, err error) {
 	dir, pattern, _ := patterns.CutAddress(addr, func(name string) bool { return recognise.OfName(name) == recognise.Tar })
 	store, err := open(ctx, dir)
 	if err != nil {
@@ -163,9 +169,10 @@ func (open Open) listStore(ctx context.Context, addr string) (dir string, names 
 				return "", nil, notPlain(word)
 			}
 			names = append(names, word)
+			count.Listed++
 			continue
 		}
-		more, err := match(ctx, store, word[:meta], word, addr)
+		more, err := match(ctx, store, word[:meta], word, addr, count)
 		if err != nil {
 			return "", nil, err
 		}
@@ -176,9 +183,9 @@ func (open Open) listStore(ctx context.Context, addr string) (dir string, names 
 
 // match lists the plain tars of a store whose names match a pattern, in order. prefix is common to
 // all of them.
-func match(ctx context.Context, store objstore.Store, prefix, pattern, addr string) (names []string, err error) {
+func match(ctx context.Context, store objstore.Store, prefix, pattern, addr string, count *tally.Tally) (names []string, err error) {
 	compressed := ""
-	for info, err := range store.List(ctx, prefix) {
+	for info, err := range objstore.ListAll(ctx, store, prefix) {
 		if err != nil {
 			return nil, err
 		}
@@ -186,12 +193,25 @@ func match(ctx context.Context, store objstore.Store, prefix, pattern, addr stri
 		if err != nil {
 			return nil, addressf("source %s: not a glob; write one such as s3://bucket/prefix/*.tar", addr)
 		}
+		if !matches || strings.HasSuffix(info.Name, "/") {
+			continue
+		}
+		rule := tally.Side
 		switch {
-		case !matches || globs.Passes(pattern, info.Name):
+		case globs.Fork(info.Name):
+			rule = tally.Fork
+		case globs.Passes(pattern, info.Name):
+			rule = tally.Hidden
 		case strings.HasSuffix(info.Name, format.TarSuffix):
-			names = append(names, info.Name)
+			if err := tally.UnsafeError(info.Name); err != nil {
+				return nil, fmt.Errorf("source %s: %w", addr, err)
+			}
+			names, rule = append(names, info.Name), ""
 		case recognise.OfName(info.Name) == recognise.Tar:
 			compressed = info.Name
+		}
+		if count.Listed++; rule != "" {
+			count.Leave(rule, info.Name)
 		}
 	}
 	if names == nil && compressed != "" {
