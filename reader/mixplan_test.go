@@ -219,9 +219,9 @@ func TestRefusalsOverData(t *testing.T) {
 		{"sources:\n  a: {data: x}\n  b: {data: y}\nsegments:\n- {at: 10, weights: {b: 1}}\n", empty, "mix.yaml:3: sources.b: no samples, but weight 4294967296 in the segment at 10"},
 		{"sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 1/10000000000}\n", many, "mix.yaml:3: sources.b: its share is below 2^-32"},
 		{"sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 0}\nepoch: 5\nsegments:\n- {at: 9, weights: {a: 1, b: 1/10000000000}}\n", many, "mix.yaml:6: segments[0].weights: "},
-		{two + "}\nepoch: all\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml:4: epoch: mix: epoch all never ends: source "b" does not give all it has`},
-		{two + "}\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml: epoch: mix: epoch all never ends: source "b"`},
-		{two + "}\ncount: tokens\n", many, "mix.yaml:2: sources.a: mix: weight 1 by tokens, but the source has no tokens"},
+		{two + "}\nepoch: all\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml:4: epoch: epoch all never ends: source "b" does not give all it has`},
+		{two + "}\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml: epoch: epoch all never ends: source "b"`},
+		{two + "}\ncount: tokens\n", many, "mix.yaml:2: sources.a: weight 1 by tokens, but the source has no tokens"},
 		{two + ", order: {delay: 2, head: 3}}\n", many, "mix.yaml:3: sources.b: "},
 		{two + ", order: {run_blocks: 2, whole_shards: true}}\n", many, "mix.yaml:3: sources.b: "},
 	} {

@@ -45,7 +45,7 @@ func TestStreamLogsOrder(t *testing.T) {
 		},
 		"small window": {
 			StreamOptions{Shuffle: true, GlobalBatch: 64, Order: OrderOptions{Lanes: 4, Delay: 3}},
-			[]string{"level=WARN", "samples are mixed little", "a ShuffleMemory of 2MiB, or pack in a random order", "vif=", `msg="stream: order"`}, []string{"--", "more ranks"},
+			[]string{"level=WARN", "samples are mixed little", "a ShuffleMemory of 4MiB, or pack in a random order", "vif=", `msg="stream: order"`}, []string{"--", "more ranks"},
 		},
 		"another rank": {
 			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1, Order: OrderOptions{Lanes: 4, Delay: 3}},
