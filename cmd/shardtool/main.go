@@ -22,6 +22,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
 	root := newRoot()
+	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) {
+		complete(root) // cobra keeps what is registered, and with it the commands, for good
+	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(forPeople(stdout))
@@ -78,7 +81,6 @@ Sizes are written 64MiB or 1GB, durations 30s.`,
 	root.AddCommand(newVersion(), newServe(), newReceive(), newMan(newRoot))
 	root.SetUsageFunc(printUsage)
 	finishDefaults(root)
-	complete(root)
 	return root
 }
 

@@ -147,9 +147,7 @@ def rank_of(rank: int, ranks: int, kind: str, url: Path, folder: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    "kind", ["Loader", "Prefetcher", "DataLoader, 0 workers", "DataLoader, 2 workers", "StatefulDataLoader, 2 workers"]
-)
+@pytest.mark.parametrize("kind", ["Loader", "Prefetcher", "DataLoader, 0 workers"])
 def test_ddp(small: Path, tmp_path: Path, kind: str) -> None:
     """Two ranks of DistributedDataParallel, each with its part of a batch."""
     make(kind, small)  # or skips
