@@ -15,7 +15,7 @@ func (s *Stream) useRows(ctx context.Context) error {
 	case !o.Rows:
 		return nil
 	case o.Map != nil:
-		return optionsError{errors.New("Map gets samples, and with Rows a stream delivers none: leave out one of them")}
+		return optionsError{errors.New("option Map gets samples, and with Rows a stream delivers none: leave out one of them")}
 	case s.run.info().Units.Kind != "":
 		if o.Tuning.RowsIf != nil {
 			o.Rows = false

@@ -96,11 +96,13 @@ func (p *Planner) pieces(d *Draft) (bytes int64, err error) {
 	for k := range p.slots {
 		in := slices.Grow(d.In[k][:0], len(d.Refs))
 		for i := range d.Refs {
-			r, place := &d.Refs[i], int32(-1)
-			if s := p.spanOf(k, r); s.in == p.use.number {
-				place = s.place
-			} else if place, err = p.place(s, r); err != nil {
-				return 0, err
+			r := &d.Refs[i]
+			s := p.spanOf(k, r)
+			place := s.place
+			if s.in != p.use.number {
+				if place, err = p.place(s, r); err != nil {
+					return 0, err
+				}
 			}
 			if place >= 0 && k == 0 {
 				bytes += p.Sources[r.Source].SampleBytes

@@ -67,12 +67,13 @@ type Options struct {
 // Header says whether the first row of CSV names the columns.
 type Header int
 
+// The values of Header.
 const (
 	// HeaderAuto: it does. A first row that looks like values is refused: all of its cells are
 	// numbers, and one of them is negative or a fraction. Years are a header.
 	HeaderAuto Header = iota
-	HeaderYes
-	HeaderNo // it is a sample
+	HeaderYes         // it does, whatever it looks like
+	HeaderNo          // it is a sample
 )
 
 const (
