@@ -79,7 +79,7 @@ BAD = [
     (lambda: Loader("x", 0), "batch_size=0: the least is 1"),
     (lambda: Loader(5, 1), "url=5: give text or a path"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, shuffle=1), "shuffle=1: give True or False or None"),  # type: ignore[arg-type]
-    (lambda: Loader("x", 1, seed=-1), "seed=-1: the least is 0"),
+    (lambda: Loader("x", 1, seed=-1), "seed=-1: give 0 to 18446744073709551615"),
     (lambda: Loader("x", 1, rank="0", world_size=1), "rank='0': give a whole number or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, tail="long"), "tail='long': give 'short' or 'wrap' or 'drop' or 'pad' or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, tuning=shardtool.Tuning(out="jax")), "out='jax': give 'torch' or 'numpy' or 'bytes' or 'arrow'"),  # type: ignore[arg-type]

@@ -37,6 +37,7 @@ def flags(order: Dict[str, Any]) -> List[str]:
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 @pytest.mark.parametrize("order", ORDERS)
 def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
+    order = {"tail": "short", **order}  # the default of Python is another one
     lengths = set()
     for rank in range(world):
         said = cat(
@@ -231,6 +232,6 @@ def test_little_mixing(small: Path, caplog: pytest.LogCaptureFixture) -> None:
             return "\n".join(r.getMessage() for r in caplog.records if "mixed little" in r.getMessage())
 
     text = said(lanes=1, delay=1)
-    assert text.count("mixed little") == 1 and "Give a new run shuffle_memory=" in text and "--" not in text
+    assert text.count("mixed little") == 1 and "Give a new run" in text and "shuffle_memory=" in text and "--" not in text
     assert not said(lanes=1, delay=1, rank=1, world_size=2)
     assert not said()
