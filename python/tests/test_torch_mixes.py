@@ -55,7 +55,7 @@ def test_the_same_batches(base: Path, workers: int, method: Any) -> None:
 
 def test_states(base: Path) -> None:
     """The state of any batch continues, and with change_mix=True with another mix."""
-    mix, other = mix_of(base, {"code": 1, "web": 3}), mix_of(base, {"math": 1, "web": 3})
+    mix, other = mix_of(base, {"code": 1, "web": 3}), mix_of(base, {"code": 1, "math": 1, "web": 3})
     dataset = Dataset(mix, **GIVEN)
     batches = list(DataLoader(dataset, batch_size=None, num_workers=2))
     state = json.loads(json.dumps(batches[4].state_dict()))

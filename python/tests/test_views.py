@@ -117,5 +117,5 @@ def test_order(rows: Path) -> None:
         assert [list(batch.numbers) for batch in loader] == [batch.samples for batch in order.batches(16)]
         checkpoint = json.loads(order.checkpoint(0, 16, 16).text())
         assert checkpoint["sources"] == json.loads(loader.state_dict()["checkpoint"])["sources"]
-    with pytest.raises(ConfigError, match="a view with weights"):
+    with pytest.raises(ConfigError, match="a view that draws samples"):
         Order.of(f"{rows}#heavy")
