@@ -26,7 +26,7 @@ var filesKind = kind{
 // tarKind is tar archives of samples.
 var tarKind = kind{
 	of:      recognise.Tar,
-	options: []string{"include", "exclude"},
+	options: []string{"include", "exclude", "key-prefix"},
 	instead: map[string]string{
 		"pack-shuffle": "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading",
 		"class-field":  "their fields come as they are",
@@ -36,14 +36,14 @@ var tarKind = kind{
 }
 
 // zipKind is zip archives, which are read as folders of what they contain.
-var zipKind = kind{of: recognise.Zip}
+var zipKind = kind{of: recognise.Zip, options: []string{"key-prefix"}}
 
 func openArchives(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	whole := true
 	for _, in := range f.files {
 		whole = whole && strings.HasSuffix(strings.ToLower(cmp.Or(in.As, in.Name)), ".tar")
 	}
-	opt := tar.Options{MemberMemory: max(f.Memory, 64<<20)}
+	opt := tar.Options{MemberMemory: max(f.Memory, 64<<20), KeyPrefix: f.KeyPrefix}
 	if !f.chosen { // in folders they choose archives
 		opt.Include, opt.Exclude = f.Include, f.Exclude
 	}

@@ -70,6 +70,11 @@ type recognised struct {
 	names tally.Tally
 }
 
+// zipped reports whether the files are those of zip archives, as fields of samples.
+func (r *recognised) zipped() bool {
+	return r.kind == &filesKind && len(r.files) > 0 && !slices.ContainsFunc(r.files, func(in source.Input) bool { _, is := in.Store.(*zips.Store); return !is })
+}
+
 // counted adds what was listed. Folders of files count what they list themselves.
 func (r *recognised) counted(more *tally.Tally) *recognised {
 	if r != nil && r.kind != &filesKind {

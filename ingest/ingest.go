@@ -25,6 +25,7 @@ package ingest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,11 +33,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/lines"
+	"github.com/shardtool/shardtool/writer/source/tar"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
@@ -57,6 +61,9 @@ type Options struct {
 	// FirstDot takes files that share a name up to the first dot as one sample also where they look
 	// like samples of their own, which is refused otherwise.
 	FirstDot bool
+	// KeyPrefix has the keys of each tar or zip archive begin with its name, because they begin again in
+	// each.
+	KeyPrefix bool
 	// LeaveUnsafe leaves out names of a store that cannot be read, such as a//b.jpg. Otherwise they are
 	// refused.
 	LeaveUnsafe bool
@@ -198,6 +205,16 @@ func (in *Input) Names() *tally.Tally {
 
 // Dropped is how many token ids after the last whole sample were left out so far.
 func (in *Input) Dropped() int64 { return in.found.dropped }
+
+// Explain adds to the error of packing the samples which option helps sources of their kind.
+func (in *Input) Explain(err error) error {
+	f := in.found
+	archives := f.kind == &tarKind || (&recognised{kind: f.kind, files: f.files}).zipped()
+	if archives && len(f.files) > 1 && !f.KeyPrefix && errors.Is(err, format.ErrDuplicate) && !errors.Is(err, tar.ErrTwice) {
+		return hint.With(err, hint.Set("key-prefix", "archive", "begins keys with the names of their archives"))
+	}
+	return err
+}
 
 // Close closes the source, and removes temporary files.
 func (in *Input) Close() error {
@@ -365,7 +382,8 @@ func (f *Found) said(name string) bool {
 		"where": len(f.Rows.Where) > 0, "nulls": f.Rows.Nulls != source.NullsFail, "delimiter": f.Rows.Delimiter != "", "header": f.Rows.Header != lines.HeaderAuto, "columns-are": len(f.Rows.ColumnsAre) > 0,
 		"quote": f.Rows.Unquoted, "allow-nan": f.Rows.AllowNaN,
 		"file-column": len(f.Rows.Files) > 0, "file-root": f.Rows.FileRoot != "",
-		"share": f.Share != (reshard.Share{}), "layer": len(f.Layers) > 0,
+		"key-prefix": f.KeyPrefix,
+		"share":      f.Share != (reshard.Share{}), "layer": len(f.Layers) > 0,
 	}[name]
 }
 
@@ -387,7 +405,7 @@ func (f *Found) warn(format string, args ...any) {
 
 func (f *Found) filesOptions() source.FilesOptions {
 	return source.FilesOptions{
-		Include: f.Include, Exclude: f.Exclude, LeaveUnsafe: f.LeaveUnsafe, ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
+		Include: f.Include, Exclude: f.Exclude, KeyPrefix: f.KeyPrefix, LeaveUnsafe: f.LeaveUnsafe, ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
 		Memory: f.Memory / 4, TempDir: f.TempDir, Found: f.Listed,
 	}
 }

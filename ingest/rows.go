@@ -28,7 +28,7 @@ func rowsKind(of *recognise.Kind, open func(context.Context, *Found) (writer.Sou
 	return kind{
 		of:      of,
 		options: append(more, rowsOnly...),
-		instead: map[string]string{"": "choose by columns and conditions, and shuffle when reading"},
+		instead: map[string]string{"key-prefix": "its keys begin with the name of the file, unless a column has them", "": "choose by columns and conditions, and shuffle when reading"},
 		open:    open,
 	}
 }

@@ -99,7 +99,7 @@ func (f *Found) knows(r *recognised, src string) error {
 			if option == "attr" && len(f.Rows.Attrs) == 0 { // arrays have lengths in sources of all kinds
 				continue
 			}
-			applied := r.folder && (option == "include" || option == "exclude")
+			applied := r.folder && (option == "include" || option == "exclude") || option == "key-prefix" && r.zipped()
 			if f.said(option) && !slices.Contains(k.options, option) && !applied {
 				return wrongf("%s is for %s, and source %s is %s%s: %s", f.opt(option), whoKnows(option), src, k.of.One, r.why, cmp.Or(k.instead[option], k.instead[""]))
 			}

@@ -152,7 +152,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	res, err := writer.Pack(ctx, store, in.Source, f.opt)
 	bar.end()
 	if err != nil {
-		return f.packError(ctx, store, err)
+		return f.packError(ctx, store, in.Explain(err))
 	}
 	f.printDropped(stderr, in)
 	if !found.Datasets() { // a pack of data sets has no better order

@@ -35,7 +35,7 @@ type packFlags struct {
 	parts      partFlags
 	outputFlags
 
-	rule string
+	rule, prefix string
 }
 
 // addBlockSize adds --block-size, whose default is a rule.
@@ -59,6 +59,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.BoolVar(&f.in.TextLines, "text-lines", false, "each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
 	fl.BoolVar(&f.in.AllSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
 	fl.StringVar(&f.rule, "sample-rule", "", "first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own")
+	fl.StringVar(&f.prefix, "key-prefix", "", "archive: begin keys with the name of their tar or zip archive, such as a/000000 in a.tar, as they begin again in each")
 	titled(cmd, "Sources")
 	f.rows.add(cmd, &f.in.Rows)
 	f.tokens.add(cmd, &f.in.Tokens)
@@ -76,6 +77,9 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	f.opt.Lengths = f.rows.lengths
 	if f.in.FirstDot = f.rule == "first-dot"; err == nil && f.rule != "" && !f.in.FirstDot {
 		err = usagef("--sample-rule %q: use first-dot", f.rule)
+	}
+	if f.in.KeyPrefix = f.prefix == "archive"; err == nil && f.prefix != "" && !f.in.KeyPrefix {
+		err = usagef("--key-prefix %q: use archive", f.prefix)
 	}
 	return err
 }
@@ -138,6 +142,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	}
 	if f.in.TextLines {
 		f.opt.SourceOptions["as"] = "text-lines"
+	}
+	if f.prefix != "" {
+		f.opt.SourceOptions["key_prefix"] = f.prefix
 	}
 	f.rows.provenance(&f.in.Rows, f.opt.SourceOptions)
 	f.share.provenance(f.opt.SourceOptions)

@@ -98,7 +98,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 		if stopped(ctx) {
 			return stoppedError(ctx, err, "the same command continues")
 		}
-		return err
+		return in.Explain(err)
 	}
 	took := time.Since(begin)
 	if err := present(cmd, f.json, map[string]any{

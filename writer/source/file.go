@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source/internal/stems"
 )
 
 // root is a source folder or a store. os.Root opens names below the folder: a link or a ".." that
@@ -19,6 +20,8 @@ type root struct {
 	*os.Root
 	path  string
 	store objstore.Store
+	// before is the beginning of the keys.
+	before string
 }
 
 // roots holds the source folders, and handles of the subfolders that files were read from recently:
@@ -67,6 +70,19 @@ func openRoots(folders []string) (*roots, error) {
 		r.list = append(r.list, root{Root: h, path: f})
 	}
 	return r, nil
+}
+
+// setPrefixes has the keys of each root begin with its name.
+func (r *roots) setPrefixes() error {
+	var paths []string
+	for i := range r.list {
+		paths = append(paths, filepath.ToSlash(r.list[i].path))
+	}
+	list, err := stems.Apart(paths, ".zip", ".ZIP")
+	for i := range list {
+		r.list[i].before = list[i] + "/"
+	}
+	return err
 }
 
 func (r *roots) close() error {

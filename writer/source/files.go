@@ -46,6 +46,10 @@ type FilesOptions struct {
 	// are written to a temporary file in TempDir.
 	Memory  int64
 	TempDir string
+	// KeyPrefix has the keys of each folder or store begin with its name, a/000000 for the sample
+	// 000000 of a, because they begin again in each. As many folders precede the name as it takes to
+	// tell them apart. The name of a zip archive is without its extension.
+	KeyPrefix bool
 	// LeaveUnsafe leaves out the names of a store that cannot be opened, such as a//b.jpg. Otherwise
 	// they are an error.
 	LeaveUnsafe bool
@@ -109,6 +113,9 @@ func NewFiles(ctx context.Context, folders []string, opt FilesOptions) (*Files, 
 func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 	f := &fileSource{opt: opt, roots: r, list: extsort.New(opt.TempDir, cmp.Or(opt.Memory, 64<<20))}
 	err := format.CheckField(opt.ClassField)
+	if err == nil && opt.KeyPrefix {
+		err = r.setPrefixes()
+	}
 	if err == nil {
 		err = f.walk(ctx)
 	}
@@ -226,6 +233,11 @@ func (f *fileSource) survey(ctx context.Context) error {
 		}
 		fmt.Fprintf(h, "%q %q", f.opt.ClassField, f.classes)
 	}
+	for i := range f.roots.list {
+		if before := f.roots.list[i].before; before != "" {
+			fmt.Fprintf(h, "%q", before)
+		}
+	}
 	h.Sum(f.sum[:0])
 	return nil
 }
@@ -252,11 +264,11 @@ func (f *fileSource) Next(ctx context.Context) (writer.Sample, error) {
 	}
 	f.at++
 	first := &group[0]
-	origin := f.path(first)
+	origin, key := f.path(first), f.roots.list[first.root].before+first.key
 	fail := func(err error) (writer.Sample, error) {
-		return writer.Sample{}, &writer.SampleError{Origin: origin, Key: first.key, Err: err}
+		return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Err: err}
 	}
-	s := writer.Sample{Key: first.key, Origin: origin, Fields: make([]writer.Field, 0, len(group)+1)}
+	s := writer.Sample{Key: key, Origin: origin, Fields: make([]writer.Field, 0, len(group)+1)}
 	for i := range group {
 		l := &group[i]
 		switch {
@@ -271,7 +283,7 @@ func (f *fileSource) Next(ctx context.Context) (writer.Sample, error) {
 		s.Fields = append(s.Fields, writer.Field{Name: l.field, Size: l.size, Payload: f.payload(l)})
 	}
 	if f.opt.ClassField != "" {
-		class := classOf(s.Key)
+		class := classOf(first.key)
 		if class == "" {
 			return fail(fmt.Errorf("no class: the file lies in %s itself, and its class is the name of a folder below it: move it, or exclude it", f.roots.list[first.root].path))
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,6 +83,21 @@ func TestObjects(t *testing.T) {
 func TestObjectsOfTwoStores(t *testing.T) {
 	set, _ := pack(t, openObjects(t, source.FilesOptions{}, bucket(t, "b.txt"), bucket(t, "a.txt", "c.txt")), packOptions())
 	expect(t, set, "b txt=<b.txt>", "a txt=<a.txt>", "c txt=<c.txt>")
+}
+
+// TestKeyPrefix: the names of folders tell samples apart whose keys begin again.
+func TestKeyPrefix(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"one.zip/c/0.txt", "two/c/0.txt"} {
+		put(t, dir, name, name[:3])
+	}
+	opt := source.FilesOptions{KeyPrefix: true, ClassField: "cls"}
+	folders := []string{filepath.Join(dir, "one.zip"), filepath.Join(dir, "two")}
+	set, _ := pack(t, open(t, opt, folders...), packOptions())
+	expect(t, set, "one/c/0 cls=0 txt=one @class=c", "two/c/0 cls=0 txt=two @class=c")
+	if open(t, opt, folders...).Fingerprint() == open(t, source.FilesOptions{ClassField: "cls"}, folders...).Fingerprint() {
+		t.Error("it is not in the fingerprint")
+	}
 }
 
 // TestObjectReplaced: one that is not the object it was when it was listed is an error of its

@@ -173,11 +173,7 @@ func (o *Options) setStems(files []inputs.File) error {
 		}
 	}
 	slices.SortFunc(endings, func(a, b string) int { return len(b) - len(a) })
-	err := inputs.SetStems(files, endings...)
-	if err != nil {
-		err = inputs.SetStems(files)
-	}
-	if err != nil {
+	if err := inputs.SetStemsApart(files, endings...); err != nil {
 		return writer.Optionf("inputs", "%w", err)
 	}
 	return nil

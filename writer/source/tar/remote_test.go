@@ -86,7 +86,7 @@ func TestRemote(t *testing.T) {
 
 // codingOfName reports whether an archive is plain.
 func codingOfName(name string) bool {
-	c, _ := codingOf(name)
+	c, _, _ := codingOf(name)
 	return c == 0
 }
 

@@ -21,6 +21,7 @@ import (
 	"hash/maphash"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -49,6 +50,10 @@ type Options struct {
 	// members. A glob without a slash is matched with the last element of a name. The members that
 	// macOS adds (._NAME, and all below __MACOSX) are left out unless a glob of Include spells them.
 	Include, Exclude []string
+	// KeyPrefix has the keys of each archive begin with its name, a/000000 for the sample 000000 of
+	// a.tar, because they begin again in each. As many folders precede the name as it takes to tell
+	// the archives apart.
+	KeyPrefix bool
 }
 
 const (
@@ -59,6 +64,9 @@ const (
 	// together is the number of archives whose sizes are requested at a time.
 	together = 16
 )
+
+// ErrTwice is the error of a key that occurs twice in an archive. It wraps format.ErrDuplicate.
+var ErrTwice = fmt.Errorf("%w key", format.ErrDuplicate)
 
 // tarSource reads the samples of archives.
 type tarSource struct {
@@ -114,6 +122,7 @@ func (t *tarSource) leaves(name string) tally.Rule {
 type archive struct {
 	inputs.File
 	coding decoded.Coding
+	before string // of the keys of its samples
 }
 
 // member is a regular file of an archive.
@@ -139,8 +148,10 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	}
 	t := &tarSource{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(in)), to: len(in)}
 	known := map[string]bool{}
-	for i, f := range inputs.Files(in) {
-		coding, ok := codingOf(cmp.Or(f.As, f.Name))
+	files := inputs.Files(in)
+	var endings []string
+	for i, f := range files {
+		coding, ok := coding(&f)
 		if !ok {
 			return nil, fmt.Errorf("%s: give archives that end in .tar, optionally followed by .gz, .zst, .bz2, .xz or .lz4, or in .tgz", f.Path)
 		}
@@ -148,7 +159,20 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 			return nil, fmt.Errorf("%s is given twice: its samples would be read twice", f.Path)
 		}
 		known[f.Path] = true
-		t.archives[i] = archive{f, coding}
+		t.archives[i] = archive{File: f, coding: coding}
+		if _, ending, ok := codingOf(f.Path); ok {
+			endings = append(endings, ending)
+		}
+	}
+	if opt.KeyPrefix {
+		endings = slices.Compact(slices.Sorted(slices.Values(endings)))
+		slices.SortFunc(endings, func(a, b string) int { return len(b) - len(a) })
+		if err := inputs.SetStemsApart(files, endings...); err != nil {
+			return nil, err
+		}
+		for i := range files {
+			t.archives[i].before = files[i].Stem + "/"
+		}
 	}
 	if err := t.measure(ctx); err != nil {
 		return nil, err
@@ -160,6 +184,9 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	}
 	if len(opt.Include)+len(opt.Exclude) > 0 {
 		fmt.Fprintf(h, "include %q exclude %q\n", opt.Include, opt.Exclude)
+	}
+	if opt.KeyPrefix {
+		fmt.Fprintln(h, "key prefix archive")
 	}
 	t.sum = hex.EncodeToString(h.Sum(nil))
 	return t, nil
@@ -178,15 +205,33 @@ func (t *tarSource) measure(ctx context.Context) error {
 
 var _ writer.Splitter = (*tarSource)(nil)
 
-func codingOf(name string) (c decoded.Coding, ok bool) {
+// codingOf returns the compression that a name states, and the extension that states it.
+func codingOf(name string) (c decoded.Coding, ending string, ok bool) {
 	low := strings.ToLower(name)
-	for _, short := range [][2]string{{".tgz", ".gz"}, {".tbz2", ".bz2"}, {".txz", ".xz"}} {
-		if rest, is := strings.CutSuffix(low, short[0]); is {
-			low = rest + ".tar" + short[1]
+	for i, short := range []string{".tgz", ".tbz2", ".txz"} {
+		if strings.HasSuffix(low, short) {
+			return [...]decoded.Coding{decoded.Gzip, decoded.Bzip2, decoded.Xz}[i], name[len(name)-len(short):], true
 		}
 	}
 	rest, c := decoded.CutSuffix(low)
-	return c, strings.HasSuffix(rest, ".tar")
+	if !strings.HasSuffix(rest, ".tar") {
+		return c, "", false
+	}
+	return c, name[len(name)-(len(low)-len(rest)+len(".tar")):], true
+}
+
+// coding returns the compression of an archive: as the caller says, or as its name does, or the name
+// of the link to it, because the caches of downloads name files by their content.
+func coding(f *inputs.File) (decoded.Coding, bool) {
+	for _, name := range []string{f.As, f.Name, f.Path} {
+		if c, _, ok := codingOf(name); ok {
+			return c, true
+		}
+		if name == f.As && name != "" {
+			break
+		}
+	}
+	return decoded.Plain, false
 }
 
 // Next implements writer.Source. An error of a whole archive ends the source. A member that cannot
@@ -269,13 +314,13 @@ func (t *tarSource) group(ctx context.Context) (group []member, err error) {
 func (t *tarSource) sample(group []member) (writer.Sample, error) {
 	a := &t.archives[t.at]
 	first := &group[0]
-	s := writer.Sample{Key: first.key, Origin: a.Path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name, Source: a.Path, Row: int64(t.given)}
+	s := writer.Sample{Key: a.before + first.key, Origin: a.Path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name, Source: a.Path, Row: int64(t.given)}
 	fail := func(m *member, err error) (writer.Sample, error) {
-		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name), Source: a.Path, Row: int64(t.given), Key: m.key, Err: err}
+		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name), Source: a.Path, Row: int64(t.given), Key: a.before + m.key, Err: err}
 	}
 	if t.seen.again(first.key) {
-		return fail(first, fmt.Errorf("%w key: its members are not adjacent in the archive, or it occurs twice: sort the members by name, "+
-			"or rename one of the samples", format.ErrDuplicate))
+		return fail(first, fmt.Errorf("%w: its members are not adjacent in the archive, or it occurs twice: sort the members by name, "+
+			"or rename one of the samples", ErrTwice))
 	}
 	t.watch.Sample()
 	for i := range group {

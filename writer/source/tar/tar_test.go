@@ -73,7 +73,7 @@ func write(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	var b bytes.Buffer
-	switch coding, _ := codingOf(name); coding {
+	switch coding, _, _ := codingOf(name); coding {
 	case decoded.Gzip:
 		z := gzip.NewWriter(&b)
 		_, _ = z.Write(data)
