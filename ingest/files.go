@@ -43,11 +43,11 @@ func openArchives(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	for _, in := range f.files {
 		whole = whole && strings.HasSuffix(strings.ToLower(cmp.Or(in.As, in.Name)), ".tar")
 	}
-	opt := tar.Options{MemberMemory: max(f.Memory, 64<<20), KeyPrefix: f.KeyPrefix}
+	opt := tar.Options{MemberMemory: max(f.Memory, 64<<20), KeyPrefix: f.KeyPrefix, LastDot: f.LastDot}
 	if !f.chosen { // in folders they choose archives
 		opt.Include, opt.Exclude = f.Include, f.Exclude
 	}
-	if !f.FirstDot && !f.Examine {
+	if !f.FirstDot && !f.LastDot && !f.Examine {
 		opt.Log = f.Log
 	}
 	src, err := tar.New(ctx, f.files, opt)
@@ -112,9 +112,9 @@ func openFiles(ctx context.Context, f *Found) (writer.Source, int64, error) {
 // of their own, and warns where there are few samples for so many files.
 func (f *Found) checkFused(of *fused.Watch) error {
 	switch {
-	case f.FirstDot || f.Examine:
+	case f.FirstDot || f.LastDot || f.Examine:
 	case of.Key != "":
-		return wrongf("source %s: %s, because %s: rename them, such as the first to %s; or %s first-dot packs them like that", strings.Join(f.srcs, ", "), of.Example(), fused.Rule, of.Renamed(), f.opt("sample-rule"))
+		return wrongf("source %s: %s, because %s: rename them, such as the first to %s, as %s last-dot does; or %[5]s first-dot packs them like that", strings.Join(f.srcs, ", "), of.Example(), fused.Rule, of.Renamed(), f.opt("sample-rule"))
 	case of.Few():
 		f.warn("%s of %s: %s; look at some with `shardtool doctor`", plain.Plural(of.Samples, "sample"), plain.Plural(of.Files, "file"), fused.Rule)
 	}

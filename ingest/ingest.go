@@ -61,6 +61,9 @@ type Options struct {
 	// FirstDot takes files that share a name up to the first dot as one sample also where they look
 	// like samples of their own, which is refused otherwise.
 	FirstDot bool
+	// LastDot divides the names of files at the last dot instead: cat.0.jpg is the field jpg of the
+	// sample cat-0. Keys have hyphens for dots.
+	LastDot bool
 	// KeyPrefix has the keys of each tar or zip archive begin with its name, because they begin again in
 	// each.
 	KeyPrefix bool
@@ -282,6 +285,9 @@ func Find(ctx context.Context, addresses []string, o Options) (_ *Found, err err
 			return nil, err
 		}
 	}
+	if f.LastDot && !f.Named() {
+		return nil, wrongf("%s last-dot divides the names of files, and source %s is %s, whose samples have no such names", f.opt("sample-rule"), f.srcs[0], f.kind.of.One)
+	}
 	if splits := f.splits(); len(splits) > 1 {
 		f.known("the splits %s, which become one data set", splits.Names())
 	}
@@ -405,7 +411,7 @@ func (f *Found) warn(format string, args ...any) {
 
 func (f *Found) filesOptions() source.FilesOptions {
 	return source.FilesOptions{
-		Include: f.Include, Exclude: f.Exclude, KeyPrefix: f.KeyPrefix, LeaveUnsafe: f.LeaveUnsafe, ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
+		Include: f.Include, Exclude: f.Exclude, KeyPrefix: f.KeyPrefix, LastDot: f.LastDot, LeaveUnsafe: f.LeaveUnsafe, ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
 		Memory: f.Memory / 4, TempDir: f.TempDir, Found: f.Listed,
 	}
 }

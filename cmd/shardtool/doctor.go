@@ -233,7 +233,7 @@ var doctorAdvice = map[doctor.Kind]string{
 	doctor.Empty:        "an empty file is rarely intended: fill it or leave it out",
 	doctor.FieldsDiffer: "a training step that expects one set of fields fails on the other: add what is missing, or pack apart",
 	doctor.Fused: "they look like samples of their own: replace the dots before the extension, as in cat-0.jpg; " +
-		"pack refuses such folders, and --sample-rule first-dot packs them like that",
+		"pack refuses such folders; --sample-rule last-dot makes a sample of each, and first-dot packs them like that",
 	doctor.Hidden:      "names that begin with a dot are left out; --include '.*' takes them",
 	doctor.MixesLittle: "give more --shuffle-memory, or pack again with a smaller --block-size or with --pack-shuffle",
 	doctor.Name:        "rename it: it cannot be a key",

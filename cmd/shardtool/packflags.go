@@ -58,7 +58,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringVar(&f.in.As, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
 	fl.BoolVar(&f.in.TextLines, "text-lines", false, "each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
 	fl.BoolVar(&f.in.AllSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
-	fl.StringVar(&f.rule, "sample-rule", "", "first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own")
+	fl.StringVar(&f.rule, "sample-rule", "", "first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own; last-dot: up to the last dot, and keys have hyphens for dots")
 	fl.StringVar(&f.prefix, "key-prefix", "", "archive: begin keys with the name of their tar or zip archive, such as a/000000 in a.tar, as they begin again in each")
 	titled(cmd, "Sources")
 	f.rows.add(cmd, &f.in.Rows)
@@ -75,8 +75,9 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 		f.tokens.options(cmd, &f.in.Tokens), f.rows.options(&f.in.Rows),
 	)
 	f.opt.Lengths = f.rows.lengths
-	if f.in.FirstDot = f.rule == "first-dot"; err == nil && f.rule != "" && !f.in.FirstDot {
-		err = usagef("--sample-rule %q: use first-dot", f.rule)
+	f.in.FirstDot, f.in.LastDot = f.rule == "first-dot", f.rule == "last-dot"
+	if err == nil && f.rule != "" && !f.in.FirstDot && !f.in.LastDot {
+		err = usagef("--sample-rule %q: use first-dot or last-dot", f.rule)
 	}
 	if f.in.KeyPrefix = f.prefix == "archive"; err == nil && f.prefix != "" && !f.in.KeyPrefix {
 		err = usagef("--key-prefix %q: use archive", f.prefix)
@@ -142,6 +143,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	}
 	if f.in.TextLines {
 		f.opt.SourceOptions["as"] = "text-lines"
+	}
+	if f.rule == "last-dot" { // the other is what is done without it
+		f.opt.SourceOptions["sample_rule"] = f.rule
 	}
 	if f.prefix != "" {
 		f.opt.SourceOptions["key_prefix"] = f.prefix

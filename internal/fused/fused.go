@@ -59,6 +59,32 @@ func (w *Watch) Few() bool { return w.Samples < w.Files/10 }
 // Rule says how files become samples, and what to do about names that it fuses.
 const Rule = "the files of a sample share the name up to the first dot"
 
+// LastDot divides a name at the last dot of its base name. A key has no dot there, so each dot before
+// it becomes a hyphen: 1.2.840.1.dcm is the field dcm of the sample 1-2-840-1.
+func LastDot(name string) (key, field string) {
+	base := strings.LastIndexByte(name, '/') + 1
+	key = stem(name)
+	field = strings.TrimPrefix(name[len(key):], ".")
+	return key[:base] + strings.ReplaceAll(key[base:], ".", "-"), field
+}
+
+// stem returns a name up to the last dot of its base name.
+func stem(name string) string {
+	if dot := strings.LastIndexByte(name, '.'); dot > strings.LastIndexByte(name, '/') {
+		return name[:dot]
+	}
+	return name
+}
+
+// Meet returns the error of two files of a sample that LastDot made of names that differ before the
+// last dot, such as a.b.jpg and a-b.txt, or nil.
+func Meet(a, b string) error {
+	if stem(a) == stem(b) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q and %q become one sample, because a key has hyphens for dots: rename one of them", format.ErrDuplicate, a, b)
+}
+
 // Example says which files were fused.
 func (w *Watch) Example() string {
 	return fmt.Sprintf("%s and %s become the fields %s and %s of one sample, %s", format.JoinName(w.Key, w.One), format.JoinName(w.Key, w.Two), w.One, w.Two, w.Key)

@@ -50,6 +50,9 @@ type FilesOptions struct {
 	// 000000 of a, because they begin again in each. As many folders precede the name as it takes to
 	// tell them apart. The name of a zip archive is without its extension.
 	KeyPrefix bool
+	// LastDot divides names at the last dot of the base name instead. The dots before it, which no key
+	// has, become hyphens.
+	LastDot bool
 	// LeaveUnsafe leaves out the names of a store that cannot be opened, such as a//b.jpg. Otherwise
 	// they are an error.
 	LeaveUnsafe bool
@@ -275,7 +278,10 @@ func (f *fileSource) Next(ctx context.Context) (writer.Sample, error) {
 		case l.problem != "":
 			origin = f.path(l)
 			return fail(errors.New(l.problem))
-		case format.JoinName(l.key, l.field) != dirOf(l.key)+l.name:
+		case f.opt.LastDot && fused.Meet(first.name, l.name) != nil:
+			origin = f.path(l)
+			return fail(fused.Meet(first.name, l.name))
+		case l.field == "" && strings.HasSuffix(l.name, "."):
 			origin = f.path(l)
 			return fail(fmt.Errorf("%w: the name ends with a dot, which tar would give back as %q: rename the file",
 				format.ErrName, strings.TrimSuffix(l.name, ".")))

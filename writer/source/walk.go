@@ -13,6 +13,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/tally"
 )
@@ -140,8 +141,12 @@ func (w *walker) leave(rule tally.Rule, rel string) {
 
 func (w *walker) add(rel string, l *listed) error {
 	w.f.tally.Listed++
-	key, field := format.SplitName([]byte(rel))
-	l.key, l.field = string(key), string(field)
+	if w.f.opt.LastDot {
+		l.key, l.field = fused.LastDot(rel)
+	} else {
+		key, field := format.SplitName([]byte(rel))
+		l.key, l.field = string(key), string(field)
+	}
 	w.buf = w.f.encode(w.buf[:0], l)
 	return w.f.list.Add(w.buf)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/objstore"
@@ -19,6 +20,7 @@ import (
 // stream reads an archive.
 type stream struct {
 	archive *archive
+	lastDot bool
 	ctx     context.Context
 	cancel  context.CancelFunc
 	obj     objstore.Object
@@ -38,12 +40,12 @@ const blockSize = 512
 const chunkSize = 256 << 10
 
 // newStream opens an archive. Reading does not end with ctx, but with cancel.
-func newStream(ctx context.Context, a *archive) (*stream, error) {
+func newStream(ctx context.Context, a *archive, lastDot bool) (*stream, error) {
 	obj, err := a.Reopen(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Path, err)
 	}
-	s := &stream{archive: a, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain && !a.Once()}
+	s := &stream{archive: a, lastDot: lastDot, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain && !a.Once()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.in = &offsetReader{s: s, r: bufio.NewReaderSize(nil, 256<<10)}
 	if err := s.in.begin(0); err != nil {
@@ -103,8 +105,13 @@ func (s *stream) next(most int64) (m member, err error) {
 			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", cmp.Or(tarblock.TypeNames[flag], fmt.Sprintf("a member of type %q", flag)))
 			return m, nil
 		}
-		key, _ := format.SplitName([]byte(name))
-		m = member{name: h.name, key: name[:len(key)], field: name[min(len(key)+1, len(name)):], offset: before, size: h.size}
+		m = member{name: h.name, offset: before, size: h.size}
+		if s.lastDot {
+			m.key, m.field = fused.LastDot(name)
+		} else {
+			key, _ := format.SplitName([]byte(name))
+			m.key, m.field = name[:len(key)], name[min(len(key)+1, len(name)):]
+		}
 		if err := format.CheckKey(m.key); err != nil {
 			s.refused[before] = fmt.Errorf("%w: rename it in the archive", err)
 			return m, nil

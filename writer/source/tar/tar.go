@@ -54,6 +54,9 @@ type Options struct {
 	// a.tar, because they begin again in each. As many folders precede the name as it takes to tell
 	// the archives apart.
 	KeyPrefix bool
+	// LastDot divides names at the last dot of the base name instead. The dots before it, which no key
+	// has, become hyphens.
+	LastDot bool
 }
 
 const (
@@ -187,6 +190,9 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	}
 	if opt.KeyPrefix {
 		fmt.Fprintln(h, "key prefix archive")
+	}
+	if opt.LastDot {
+		fmt.Fprintln(h, "names divide at the last dot")
 	}
 	t.sum = hex.EncodeToString(h.Sum(nil))
 	return t, nil
@@ -334,6 +340,11 @@ func (t *tarSource) sample(group []member) (writer.Sample, error) {
 				return fail(m, err)
 			}
 		}
+		if t.opt.LastDot {
+			if err := fused.Meet(clean(first.name), clean(m.name)); err != nil {
+				return fail(m, err)
+			}
+		}
 		f := writer.Field{Name: m.field, Data: m.data}
 		if m.data == nil && m.size > 0 {
 			f.Size, f.Payload = m.size, &span{archive: a, member: *m}
@@ -344,7 +355,7 @@ func (t *tarSource) sample(group []member) (writer.Sample, error) {
 }
 
 func (t *tarSource) begin(ctx context.Context) (err error) {
-	t.open, err = newStream(ctx, &t.archives[t.at])
+	t.open, err = newStream(ctx, &t.archives[t.at], t.opt.LastDot)
 	t.seen, t.held = newSeenKeys(t.seed), nil
 	return err
 }
