@@ -67,6 +67,13 @@ func newFeature(class, member string, value any) *Feature {
 	return &Feature{Class: class, Rest: map[string]json.RawMessage{member: encoded(value)}}
 }
 
+// Array returns the feature of arrays of two to five dimensions.
+func Array(dtype string, shape []int) *Feature {
+	f := newFeature(fmt.Sprintf("Array%dD", len(shape)), "dtype", dtype)
+	f.Rest["shape"] = encoded(shape)
+	return f
+}
+
 // List returns the feature of lists.
 func List(of *Feature) *Feature { return &Feature{Class: "List", Parts: []*Feature{of}} }
 

@@ -10,8 +10,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	pq "github.com/apache/arrow/go/v17/parquet"
-
-	"github.com/shardtool/shardtool/internal/npy"
 )
 
 // arrowTypes makes nodes of the types of Arrow, with the levels that a Parquet file of the same
@@ -262,9 +260,9 @@ func bigValue(n *big.Int, size int) value {
 
 // cellNumpy appends a list of numbers as a .npy file. ok is false if the lists are ragged or have
 // nulls, or may have.
-func (c *column) cellNumpy(dst []byte, row int) (out []byte, ok bool) {
+func (c *column) cellNumpy(dst []byte, row int) (out []byte, ok bool, err error) {
 	if c.form != formNumpy {
-		return dst, false
+		return dst, false, nil
 	}
 	arr, i := cellOf(c.cells, row)
 	lo, hi := i, i+1
@@ -277,13 +275,13 @@ func (c *column) cellNumpy(dst []byte, row int) (out []byte, ok bool) {
 		switch arr.(type) {
 		case *array.List, *array.LargeList, *array.FixedSizeList:
 		default: // others may be in any order
-			return dst, false
+			return dst, false, nil
 		}
 		dim := 0
 		for k := lo; k < hi; k++ {
 			begin, end := list.ValueOffsets(k)
 			if arr.IsNull(k) || k > lo && int(end-begin) != dim {
-				return dst, false
+				return dst, false, nil
 			}
 			dim = int(end - begin)
 		}
@@ -297,22 +295,27 @@ func (c *column) cellNumpy(dst []byte, row int) (out []byte, ok bool) {
 		}
 		arr = list.ListValues()
 	}
-	if len(dims) > 2 && lo == hi && dims[0] > 0 { // as of Parquet, whose levels do not tell
-		return dst, false
+	if len(dims) == 0 || len(dims) > 2 && lo == hi && dims[0] > 0 { // as of Parquet, whose levels do not tell
+		return dst, false, nil
 	}
 	dtype, size := c.node.tensorScalar().dtype()
 	data := arr.Data()
 	if hi > arr.Len() || len(data.Buffers()) < 2 || data.DataType().ID() == arrow.DICTIONARY || data.DataType().ID() == arrow.EXTENSION {
-		return dst, false
+		return dst, false, nil
 	}
 	for k := lo; k < hi && arr.NullN() > 0; k++ {
 		if arr.IsNull(k) {
-			return dst, false
+			return dst, false, nil
 		}
 	}
-	dst = npy.AppendHeader(dst, dtype, dims...)
+	t := c.node.tensor
+	if dims, err = t.stored(dims); err != nil {
+		return dst, false, err
+	}
+	dst = t.appendHeader(dst, dtype, dims)
+	begin := len(dst)
 	if lo == hi {
-		return dst, true
+		return dst, true, nil
 	}
 	if bits, is := arr.(*array.Boolean); is {
 		for k := lo; k < hi; k++ {
@@ -322,14 +325,19 @@ func (c *column) cellNumpy(dst []byte, row int) (out []byte, ok bool) {
 			}
 			dst = append(dst, b)
 		}
-		return dst, true
+	} else {
+		raw := data.Buffers()[1].Bytes()
+		dst = append(dst, raw[(data.Offset()+lo)*size:(data.Offset()+hi)*size]...)
 	}
-	raw := data.Buffers()[1].Bytes()
-	return append(dst, raw[(data.Offset()+lo)*size:(data.Offset()+hi)*size]...), true
+	t.arrange(dst[begin:], size, dims)
+	return dst, true, nil
 }
 
-// tensorScalar returns the type of the values in lists.
+// tensorScalar returns the type of the values in lists, or of a struct of data and shape.
 func (n *node) tensorScalar() scalar {
+	if data, _ := n.tensorParts(); data != nil {
+		n = data
+	}
 	for n.shape == shapeList {
 		n = n.kids[0]
 	}

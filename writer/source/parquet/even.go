@@ -20,7 +20,7 @@ func (c *column) even(files []*parquetFile) bool {
 	values := int64(0)
 	for _, f := range files {
 		n := f.column(c.name)
-		if n == nil || n.isNull() {
+		if n == nil || n.isNull() || !n.tensor.same(c.first.tensor) {
 			return false
 		}
 		each := f.each[n.first]

@@ -37,6 +37,10 @@ func (n *node) feature(stated json.RawMessage) string {
 
 // typeOf returns the feature of a type, nil where datasets have none.
 func (n *node) typeOf() *kinds.Feature {
+	if t := n.tensor; t != nil {
+		dtype := n.tensorScalar().String()
+		return t.feature(kinds.Value(dtype), dtype)
+	}
 	switch n.shape {
 	case shapeMap:
 		return nil

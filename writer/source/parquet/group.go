@@ -406,7 +406,11 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 	}
 	if c.cells != nil {
 		row := int(g.row) - 1 // it was counted
-		if out, ok := c.cellNumpy(g.buf, row); ok {
+		out, ok, err := c.cellNumpy(g.buf, row)
+		if err != nil {
+			return "", nil, err
+		}
+		if ok {
 			g.buf = out
 			return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
 		}
@@ -420,7 +424,10 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 	}
 	a := assembly{root: c.node, leaves: parts}
 	if c.form == formNumpy {
-		out, ok := a.numpy(g.buf)
+		out, ok, err := a.numpy(g.buf)
+		if err != nil {
+			return "", nil, err
+		}
 		if ok {
 			g.buf = out
 			return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil

@@ -3,8 +3,6 @@ package parquet
 import (
 	"cmp"
 	"slices"
-
-	"github.com/shardtool/shardtool/internal/npy"
 )
 
 // errUneven means that the leaves of a column disagree on the number of elements in a row.
@@ -147,7 +145,10 @@ func (a *assembly) pairs(dst []byte, n *node) []byte {
 
 // numpy appends the row as a .npy file of version 1.0. ok is false if the list of numbers is ragged
 // or has nulls.
-func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
+func (a *assembly) numpy(dst []byte) (out []byte, ok bool, err error) {
+	if a.root.shape == shapeStruct {
+		return a.variable(dst)
+	}
 	e := a.leaves[0]
 	var lists []*node
 	n := a.root
@@ -161,19 +162,25 @@ func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
 	case count == 0 && len(lists) == 2 && !slices.ContainsFunc(e.defs, func(l int16) bool { return l != lists[1].def }): // rows without columns
 		dims[0] = len(e.defs)
 	case count != len(e.defs):
-		return dst, false
+		return dst, false, nil
 	default:
 		if !rectangle(e.reps, dims) {
-			return dst, false
+			return dst, false, nil
 		}
 	}
-	name, _ := n.leaf.scalar.dtype()
-	dst = npy.AppendHeader(dst, name, dims...)
+	t := a.root.tensor
+	if dims, err = t.stored(dims); err != nil {
+		return dst, false, err
+	}
+	name, size := n.leaf.scalar.dtype()
+	dst = t.appendHeader(dst, name, dims)
+	begin := len(dst)
 	for i := range count {
 		v, _ := e.value(i)
 		dst = n.leaf.scalar.appendRaw(dst, v)
 	}
-	return dst, true
+	t.arrange(dst[begin:], size, dims)
+	return dst, true, nil
 }
 
 // rectangle computes the dimensions of nested lists from the repetition levels of their values. An

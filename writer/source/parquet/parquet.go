@@ -104,7 +104,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 func (p *rowSource) share() {
 	seen := map[string]*parquetFile{}
 	for _, f := range p.files {
-		key := f.schema + strings.Join(f.features, "\n")
+		key := f.schema + strings.Join(f.features, "\n") + "\n" + f.forms
 		if first := seen[key]; first != nil {
 			f.schema, f.columns, f.byName, f.labels, f.features = first.schema, first.columns, first.byName, first.labels, first.features
 			continue
@@ -118,6 +118,9 @@ func (p *rowSource) measure(ctx context.Context, opt *Options) error {
 	h, err := inputs.Fingerprint(opt)
 	if err != nil {
 		return err
+	}
+	if p.plan.forms() {
+		fmt.Fprintln(h, "forms 2")
 	}
 	for _, f := range p.files {
 		fmt.Fprintf(h, "%q %d %q %v %s\n", f.Stem, f.Info.Size, f.Version(f.Info), f.rows, f.schema)

@@ -169,6 +169,9 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 				p.columns = append(p.columns, c)
 			}
 			switch {
+			case n.unread != nil && c.clash == nil:
+				c.first, c.from = n, f.Path
+				c.clash = fmt.Errorf("%s: column %s: %w; or take the other columns only", f.Path, n.name, n.unread)
 			case n.other() && c.clash == nil:
 				c.first, c.from = n, f.Path
 				c.clash = fmt.Errorf("%s: column %s is of type %v, which is not read: take the other columns only, or write it as another type", f.Path, n.name, n)
@@ -328,7 +331,7 @@ func (c *column) setForm() {
 		c.form = formText
 	case content != nil:
 		c.form = formFile
-	case c.first.tensor() > 0:
+	case c.first.arrays():
 		c.form = formNumpy
 	default:
 		c.form = formJSON
@@ -392,6 +395,14 @@ func (p *plan) features() kinds.Features {
 		}
 	}
 	return out
+}
+
+// forms reports whether a column becomes another field than it did before columns kept their form.
+// The fingerprint says so: a pack that such a release began is not resumed.
+func (p *plan) forms() bool {
+	return slices.ContainsFunc(p.columns, func(c *column) bool {
+		return c.field && c.first != nil && c.first.tensor != nil
+	})
 }
 
 // kind returns the word for the field of the column that has the extension.

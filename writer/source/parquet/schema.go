@@ -38,6 +38,8 @@ type node struct {
 	// first and last are the numbers of its leaves in the file.
 	first, last int
 	leaf        leafType
+	tensor      *tensor // of a column whose type states the shape of its arrays
+	unread      error   // why its type is not read
 }
 
 // columns returns the top-level columns of a schema.
@@ -126,6 +128,9 @@ func repeatedChild(g *schema.GroupNode) (inner schema.Node, isMap bool) {
 
 // String returns the type as Arrow writes it.
 func (n *node) String() string {
+	if t := n.tensor; t != nil && (t.flat || t.shape == nil) {
+		return fmt.Sprintf("tensor<%v> of %s", n.tensorScalar(), t)
+	}
 	switch n.shape {
 	case shapeList:
 		return "list<" + n.kids[0].String() + ">"
@@ -157,6 +162,9 @@ func compatible(a, b *node) bool {
 	case a.shape == shapeScalar && b.shape == shapeScalar:
 		return a.leaf.scalar.family() == b.leaf.scalar.family()
 	}
+	if s, t := a.tensor, b.tensor; s != nil && t != nil && s.dims == t.dims {
+		return a.tensorScalar().String() == b.tensorScalar().String()
+	}
 	return a.String() == b.String()
 }
 
@@ -181,8 +189,8 @@ func (n *node) fileParts() (content, path *node) {
 	return content, path
 }
 
-// tensor returns the number of lists around a number, or 0 if the node is not a tensor.
-func (n *node) tensor() int {
+// lists returns the number of lists around a number, or 0 if there is another value in them.
+func (n *node) lists() int {
 	depth := 0
 	for n.shape == shapeList {
 		n = n.kids[0]

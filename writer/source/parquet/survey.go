@@ -28,6 +28,8 @@ type parquetFile struct {
 	labels  map[string][]string
 	// features are the types of the columns as JSON, empty where they have none.
 	features []string
+	// forms are the tensors of the columns, which the schema does not have.
+	forms string
 	// each is, by leaf, how many values each row has, 0 where rows differ or the footer does not tell.
 	each []int64
 	// messages of an Arrow file; rows and bytes are then of its records.
@@ -68,7 +70,11 @@ func (f *parquetFile) survey(ctx context.Context) error {
 		if value := meta.KeyValueMetadata().FindValue("huggingface"); value != nil {
 			huggingface = *value
 		}
-		f.label(&text, huggingface)
+		var schema *arrow.Schema
+		if value := meta.KeyValueMetadata().FindValue("ARROW:schema"); value != nil {
+			schema = arrowSchema(*value)
+		}
+		f.label(&text, huggingface, schema)
 		// Files with the same schema also have the same leaves.
 		for i := range meta.Schema.NumColumns() {
 			c := meta.Schema.Column(i)
@@ -85,10 +91,11 @@ func (f *parquetFile) survey(ctx context.Context) error {
 	})
 }
 
-// label sets the features of columns by their types and the metadata of Hugging Face, and adds the
-// class labels to the description of the schema.
-func (f *parquetFile) label(text *strings.Builder, meta string) {
+// label sets the tensors and features of columns by the schema of Arrow and the metadata of Hugging
+// Face, and adds the class labels to the description of the schema.
+func (f *parquetFile) label(text *strings.Builder, meta string, schema *arrow.Schema) {
 	stated := featuresOf(meta)
+	f.setTensors(schema, stated)
 	f.labels = classLabels(stated)
 	for _, c := range f.columns {
 		f.features = append(f.features, c.feature(stated[c.name]))
@@ -149,7 +156,7 @@ func (f *parquetFile) surveyArrow(ctx context.Context, obj objstore.Object) erro
 	if !ok {
 		meta = f.infoBeside(ctx)
 	}
-	f.label(&text, meta)
+	f.label(&text, meta, schema)
 	f.index(text.String())
 	return nil
 }

@@ -1,0 +1,164 @@
+package parquet_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/writer/source/parquet"
+)
+
+// extended is a field of an extension type.
+func extended(name string, of arrow.DataType, extension, meta string) arrow.Field {
+	return arrow.Field{Name: name, Type: of, Nullable: true, Metadata: arrow.NewMetadata([]string{"ARROW:extension:name", "ARROW:extension:metadata"}, []string{extension, meta})}
+}
+
+// arrowOf makes a file of records in JSON, and the text of its schema that Parquet files have.
+func arrowOf(t *testing.T, rows string, fields ...arrow.Field) (content []byte, schema string) {
+	t.Helper()
+	of := arrow.NewSchema(fields, nil)
+	rec, _, err := array.RecordFromJSON(memory.DefaultAllocator, of, strings.NewReader(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream, none bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(of))
+	if err := w.Write(rec); err != nil {
+		t.Fatal(err)
+	}
+	empty := ipc.NewWriter(&none, ipc.WithSchema(of))
+	for _, w := range []*ipc.Writer{w, empty} {
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return stream.Bytes(), base64.StdEncoding.EncodeToString(none.Bytes()[:none.Len()-8])
+}
+
+// npyInts is an array of int64 in an npy file.
+func npyInts(shape []int, values ...byte) string {
+	out := npy.AppendHeader(nil, "<i8", shape...)
+	for _, v := range values {
+		out = append(out, v, 0, 0, 0, 0, 0, 0, 0)
+	}
+	return string(out)
+}
+
+// TestTensors: an array has the shape that the type of its column states, in Arrow and in Parquet
+// with the schema of Arrow. The fingerprint says so, and those of other columns stay.
+func TestTensors(t *testing.T) {
+	t.Parallel()
+	const list = `[{"x":[0,1,2,3,4,5]},{"x":[5,4,3,2,1,0]}]`
+	of := arrow.FixedSizeListOf(6, arrow.PrimitiveTypes.Int64)
+	for _, c := range []struct {
+		extension, meta string
+		want            []string
+	}{
+		{"arrow.fixed_shape_tensor", `{"shape":[2,3]}`, []string{npyInts([]int{2, 3}, 0, 1, 2, 3, 4, 5), npyInts([]int{2, 3}, 5, 4, 3, 2, 1, 0)}},
+		{"arrow.fixed_shape_tensor", `{"shape":[2,3],"permutation":[1,0]}`, []string{npyInts([]int{3, 2}, 0, 3, 1, 4, 2, 5), npyInts([]int{3, 2}, 5, 2, 4, 1, 3, 0)}},
+		{"ray.data.arrow_tensor_v2", `[3,1,2]`, []string{npyInts([]int{3, 1, 2}, 0, 1, 2, 3, 4, 5), npyInts([]int{3, 1, 2}, 5, 4, 3, 2, 1, 0)}},
+		{"other", `[3,1,2]`, []string{npyInts([]int{6}, 0, 1, 2, 3, 4, 5), npyInts([]int{6}, 5, 4, 3, 2, 1, 0)}},
+	} {
+		content, text := arrowOf(t, list, extended("x", of, c.extension, c.meta))
+		src, err := arrowSource(t, content, false, parquet.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !src.Even {
+			t.Errorf("%s: not even", c.extension)
+		}
+		fromArrow, bad, err := rows(src)
+		if err != nil || len(bad) > 0 {
+			t.Fatal(err, bad)
+		}
+		if says := parquet.Forms(src); says != (c.extension != "other") {
+			t.Errorf("%s: the fingerprint says that it has another form: %t", c.extension, says)
+		}
+		element := leafNode("element", pq.Repetitions.Optional, nil, pq.Types.Int64, -1)
+		fromParquet := read(t, write(t, table{
+			fields: []schema.Node{listOf("x", element)}, meta: map[string]string{"ARROW:schema": text},
+			groups: [][]data{{{[]int64{0, 1, 2, 3, 4, 5, 5, 4, 3, 2, 1, 0}, repeat(12, 3), []int16{0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1}}}},
+		}), parquet.Options{})
+		for i, want := range c.want {
+			for from, got := range map[string][]row{"arrow": fromArrow, "parquet": fromParquet} {
+				if got[i].fields["x.npy"] != want {
+					t.Errorf("%s %s, %s, row %d: %q, want %q", c.extension, c.meta, from, i, got[i].fields, want)
+				}
+			}
+		}
+	}
+}
+
+// TestTensorSchema: a schema of Arrow in a Parquet file that cannot be read says nothing.
+func TestTensorSchema(t *testing.T) {
+	t.Parallel()
+	_, text := arrowOf(t, `[]`, extended("x", arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Int64), "arrow.fixed_shape_tensor", `{"shape":[2,1]}`))
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	element := leafNode("element", pq.Repetitions.Optional, nil, pq.Types.Int64, -1)
+	for i := range raw {
+		for _, b := range [][]byte{raw[:i], append(bytes.Clone(raw[:i]), append([]byte{raw[i] ^ 0xff}, raw[i+1:]...)...)} {
+			content := write(t, table{
+				fields: []schema.Node{listOf("x", element)}, meta: map[string]string{"ARROW:schema": base64.StdEncoding.EncodeToString(b)},
+				groups: [][]data{{{[]int64{1, 2}, repeat(2, 3), []int16{0, 1}}}},
+			})
+			src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"x.parquet": content})), parquet.Options{})
+			if err != nil {
+				if !strings.Contains(err.Error(), "x.parquet: column x: its type") {
+					t.Fatal(i, err)
+				}
+				continue
+			}
+			got, _, err := rows(src)
+			if err != nil || len(got) > 1 || len(got) == 1 && !strings.HasSuffix(got[0].fields["x.npy"], "\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00") {
+				t.Fatal(i, got, err)
+			}
+			src.Close()
+		}
+	}
+}
+
+// TestVariableTensors: each row has its own shape, or an error of the row.
+func TestVariableTensors(t *testing.T) {
+	t.Parallel()
+	of := arrow.StructOf(arrow.Field{Name: "data", Type: arrow.ListOf(arrow.PrimitiveTypes.Int64), Nullable: true}, arrow.Field{Name: "shape", Type: arrow.ListOf(arrow.PrimitiveTypes.Int32), Nullable: true})
+	content, _ := arrowOf(t, `[{"x":{"data":[1,2,3,4],"shape":[2,2]}},{"x":{"data":[1,2],"shape":[2,1]}},{"x":{"data":[],"shape":[0,5]}},{"x":{"data":[1],"shape":[2,1]}},
+		{"x":{"data":[],"shape":[0,-1]}},{"x":{"data":[7],"shape":[1]}},{"x":{"data":[null],"shape":[1,1]}},{"x":{"data":[1],"shape":[65536,65536]}}]`,
+		extended("x", of, "arrow.variable_shape_tensor", `{"permutation":[1,0]}`))
+	src, err := arrowSource(t, content, false, parquet.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, bad, err := rows(src)
+	if err != nil || src.Even {
+		t.Fatal(err, src.Even)
+	}
+	want := []map[string]string{{"x.npy": npyInts([]int{2, 2}, 1, 3, 2, 4)}, {"x.npy": npyInts([]int{1, 2}, 1, 2)}, {"x.npy": npyInts([]int{5, 0})}, {"x.json": `{"data":[null],"shape":[1,1]}`}}
+	if len(got) != len(want) || len(bad) != 4 {
+		t.Fatal(got, bad)
+	}
+	for i := range want {
+		sameFields(t, fmt.Sprint("row ", i), got[i].fields, want[i])
+	}
+}
+
+// repeat is a list of n equal levels.
+func repeat(n int, level int16) []int16 {
+	out := make([]int16, n)
+	for i := range out {
+		out[i] = level
+	}
+	return out
+}
