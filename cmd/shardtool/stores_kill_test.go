@@ -84,7 +84,8 @@ func (r *remote) state(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	return fmt.Sprintf("%d samples, %x", d.NumSamples(), d.Digest())
+	info := d.Info()
+	return fmt.Sprintf("%d samples, %x, removed %v, purged %v", d.NumSamples(), d.Digest(), info.Removed, info.Purged)
 }
 
 // run runs a command. If at is not 0, it is killed at its request of that number, before or after

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from typing import Any, Callable, Dict, Iterator
 
 import pytest
@@ -81,13 +82,13 @@ def test_every_put(store: Server, work: "Callable[[str], None]", after: bool) ->
     if options:
         write(store.url("base"))
     before = dict(store.objects)
-    failures = 0
+    failures, longest = 0, 0.0
     for _ in range(ROUNDS or 1):
         for number in range(0, 200, 1 if ROUNDS else 4):
             store.objects.clear()
             store.objects.update(before)
             store.begin(number, after)
-            url, told = store.url("base"), ""
+            url, told, start = store.url("base"), "", time.monotonic()
             with no_hang():
                 try:
                     work(url)
@@ -96,7 +97,7 @@ def test_every_put(store: Server, work: "Callable[[str], None]", after: bool) ->
             if not store.fired:
                 assert not told, told
                 break
-            failures += 1
+            failures, longest = failures + 1, max(longest, time.monotonic() - start)
             assert not told or "AccessDenied" in told or "denied" in told, told
             store.begin()
             if not told:  # the answer alone was lost
@@ -107,4 +108,5 @@ def test_every_put(store: Server, work: "Callable[[str], None]", after: bool) ->
             with no_hang():
                 work(url)
             assert read(url, **options) == want
+    print(f"{failures} writes were refused; the longest time to an end was {longest:.2f} s")
     assert failures >= 2
