@@ -119,6 +119,15 @@ func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt L
 	return s.report, nil
 }
 
+// CheckLayerTarget is [CheckTarget] for AddLayer: it also refuses a base that can have no such layer, and a
+// store that has something other than a layer.
+func CheckLayerTarget(ctx context.Context, store, base objstore.Store, opt LayerOptions) error {
+	if _, err := newLayerSource(ctx, store, base, &opt); err != nil {
+		return fmt.Errorf("layer %v: %w", store, err)
+	}
+	return CheckTarget(ctx, store, opt.Pack)
+}
+
 // newLayerSource reads base and layer, and checks the options. The source lacks its rows.
 func newLayerSource(ctx context.Context, store, base objstore.Store, opt *LayerOptions) (*layerSource, error) {
 	pack, err := opt.Pack.filled()

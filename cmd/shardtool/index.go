@@ -73,12 +73,16 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	found, err := tars.Find(ctx, openFolder, args, f.out)
+	found, err := tars.Find(ctx, openFolder, args, f.out, func(target objstore.Store) error {
+		return writer.CheckTarget(ctx, target, f.pack.opt)
+	})
 	switch {
 	case errors.Is(err, tars.ErrNotPlain):
 		return usagef("%w; `shardtool pack` makes shards of them", err)
 	case errors.Is(err, tars.ErrAddress):
 		return usage(err)
+	case errors.Is(err, writer.ErrExists):
+		return packError(ctx, err, repeated)
 	case err != nil:
 		return err
 	}

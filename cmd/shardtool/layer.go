@@ -148,11 +148,14 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	if err != nil {
 		return err
 	}
+	opt := writer.LayerOptions{Pack: p.opt, ByPlace: f.aligned, InOrder: len(f.copied) > 0, Replaces: append(f.replaces, f.copied...), AllowMissing: allow,
+		SkipUnknown: skip, Skipped: skipPrinter(stderr), LargeBlocks: f.large}
+	if err := writer.CheckLayerTarget(ctx, store, base, opt); err != nil {
+		return cmp.Or(ingest.Inside(ctx, srcs, store.String()), packError(ctx, err, resumed))
+	}
 	limitMemory(p.opt.Memory, encoderMemory(&p.opt)+p.opt.Memory/2)
 	sweep(ctx, store)
 	begin := time.Now()
-	opt := writer.LayerOptions{ByPlace: f.aligned, InOrder: len(f.copied) > 0, Replaces: append(f.replaces, f.copied...), AllowMissing: allow,
-		SkipUnknown: skip, Skipped: skipPrinter(stderr), LargeBlocks: f.large}
 	in, err := f.open(cmd, dataset, store.String(), srcs)
 	if err != nil {
 		return packError(ctx, err, resumed)

@@ -29,6 +29,7 @@ const putsVariable = "SHARDTOOL_TEST_PUTS"
 var putCommands = []struct {
 	args  string
 	other string // where it makes a data set, if not at SET
+	once  bool   // it refuses to do what it has done
 }{
 	{args: "pack SRC SET --quiet --samples-per-shard 4 --resume"},
 	{args: "pack MORE SET --quiet --append --resume"},
@@ -45,7 +46,7 @@ var putCommands = []struct {
 	{args: "remove SET --keys BACK --restore"},
 	{args: "purge SET --quiet"},
 	{args: "purge SET --quiet --generations"},
-	{args: "layer remove SET captions"},
+	{args: "layer remove SET captions", other: "layers/captions", once: true},
 	{args: "pack MORE SET --quiet --overwrite --resume"},
 	{args: "prune SET --grace 0s"},
 }
@@ -150,19 +151,19 @@ func TestEveryPut(t *testing.T) {
 						now := state()
 						switch {
 						case err == nil && now != want:
-							t.Fatalf("%s\nsuccess, and there is %s, want %s", about, now, want)
+							t.Errorf("%s\nsuccess, and there is %s, want %s", about, now, want)
 						case err != nil && !namesObject.MatchString(text):
-							t.Fatalf("%s\nno object is named", about)
+							t.Errorf("%s\nno object is named", about)
 						case err != nil && !strings.HasPrefix(c.args, "pr") && now != before && now != want:
-							t.Fatalf("%s\nthere is %s, want %s or %s", about, now, before, want)
+							t.Errorf("%s\nthere is %s, want %s or %s", about, now, before, want)
 						}
-						if err != nil {
+						if err != nil && !(c.once && now == want) {
 							if _, text, err := r.refuse(t, -1, false, args); err != nil {
-								t.Fatalf("%s\nonce more: %v\n%s", about, err, text)
+								t.Errorf("%s\nonce more: %v\n%s", about, err, text)
 							}
 						}
 						if now := state(); now != want {
-							t.Fatalf("%s\nonce more leads to %s, want %s", about, now, want)
+							t.Errorf("%s\nonce more leads to %s, want %s", about, now, want)
 						}
 					}
 					if number == 0 {

@@ -56,33 +56,41 @@ type Open func(ctx context.Context, addr string) (objstore.Store, error)
 // which stands for all .tar files below it, or names files, by globs and braces too. The archives
 // must be below out; with an empty out below the folder of the first address. Archives and
 // addresses that do not exist are fs.ErrNotExist; an address that cannot be indexed is an
-// ErrAddress.
-func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives, error) {
+// ErrAddress. Find calls check with the store of the archives before it lists one, and returns its
+// error.
+func Find(ctx context.Context, open Open, addrs []string, out string, check func(objstore.Store) error) (*Archives, error) {
 	var all []string // addresses of archives
-	base, found := out, &Archives{}
-	for _, addr := range addrs {
-		dir, names, err := open.list(ctx, addr, &found.Tally)
-		if err != nil {
+	base, found := "", &Archives{}
+	begin := func(dir string) (err error) {
+		if base != "" {
+			return nil
+		}
+		base = dir
+		if found.Store, err = open(ctx, dir); err != nil {
+			return err
+		}
+		return check(found.Store)
+	}
+	if out != "" {
+		if err := begin(out); err != nil {
 			return nil, err
 		}
-		if base == "" {
-			base = dir
+	}
+	for _, addr := range addrs {
+		dir, names, err := open.list(ctx, addr, begin, &found.Tally)
+		if err != nil {
+			return nil, err
 		}
 		for _, name := range names {
 			all = append(all, join(dir, name))
 		}
 	}
-	store, err := open(ctx, base)
-	if err != nil {
-		return nil, err
-	}
-	found.Store = store
 	for _, addr := range all {
 		name, ok := below(base, addr)
 		if !ok {
 			return nil, addressf("%s does not lie below %s: an index names archives of its own folder; move them there, or pack them", addr, base)
 		}
-		info, err := store.Stat(ctx, name)
+		info, err := found.Store.Stat(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -92,14 +100,18 @@ func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives
 	return found, nil
 }
 
-// list lists the archives of one address: their folder or store, and their names below it.
-func (open Open) list(ctx context.Context, addr string, count *tally.Tally) (dir string, names []string, err error) {
+// list lists the archives of one address: their folder or store, and their names below it. It calls
+// begin with that folder or store before it lists the folder or asks the store.
+func (open Open) list(ctx context.Context, addr string, begin func(dir string) error, count *tally.Tally) (dir string, names []string, err error) {
 	if strings.Contains(addr, "://") {
-		return open.listStore(ctx, addr, count)
+		return open.listStore(ctx, addr, begin, count)
 	}
 	info, err := os.Stat(addr)
 	switch {
 	case err == nil && info.IsDir():
+		if err := begin(addr); err != nil {
+			return "", nil, err
+		}
 		store, err := open(ctx, addr)
 		if err != nil {
 			return "", nil, err
@@ -121,7 +133,10 @@ func (open Open) list(ctx context.Context, addr string, count *tally.Tally) (dir
 	default:
 		return "", nil, fmt.Errorf("source %s: there is no such file or folder: check the path%w", addr, plain.Silent(fs.ErrNotExist))
 	}
-	return commonFolder(names)
+	if dir, names, err = commonFolder(names); err == nil {
+		err = begin(dir)
+	}
+	return dir, names, err
 }
 
 // commonFolder returns the deepest folder that all files are below, and their names below it.
@@ -152,8 +167,11 @@ func notPlain(name string) error {
 
 // listStore lists the archives of an address of a store: one, the matches of a glob, or all below a
 // prefix.
-func (open Open) listStore(ctx context.Context, addr string, count *tally.Tally) (dir string, names []string, err error) {
+func (open Open) listStore(ctx context.Context, addr string, begin func(dir string) error, count *tally.Tally) (dir string, names []string, err error) {
 	dir, pattern, _ := patterns.CutAddress(addr, func(name string) bool { return recognise.OfName(name) == recognise.Tar })
+	if err := begin(dir); err != nil {
+		return "", nil, err
+	}
 	store, err := open(ctx, dir)
 	if err != nil {
 		return "", nil, err

@@ -67,7 +67,7 @@ func TestFind(t *testing.T) {
 		{[]string{"mem://host/*["}, "", nil, ErrAddress},
 		{[]string{"mem://host"}, dir, nil, ErrAddress},
 	} {
-		got, err := Find(t.Context(), open, c.addrs, c.out)
+		got, err := Find(t.Context(), open, c.addrs, c.out, func(objstore.Store) error { return nil })
 		if !errors.Is(err, c.err) || (err == nil) != (c.want != nil) {
 			t.Errorf("%q below %q: %v, want %v", c.addrs, c.out, err, c.err)
 		}
