@@ -25,29 +25,11 @@ func TestKilledRemoval(t *testing.T) {
 	}
 	t.Parallel()
 	kills := killsOr(t, 12)
-	dir := t.TempDir()
-	base, keys, rows := filepath.Join(dir, "base"), filepath.Join(dir, "keys"), filepath.Join(dir, "rows.jsonl")
-	src, more := filepath.Join(dir, "src"), filepath.Join(dir, "more")
-	var removed, captions strings.Builder
-	for i := range 410 {
-		folder := src
-		if i >= 400 {
-			folder = more
-		}
-		writeText(t, filepath.Join(folder, fmt.Sprintf("s%03d.txt", i)), strings.Repeat(fmt.Sprint("sample ", i, "\n"), 2000))
-		fmt.Fprintf(&captions, "{\"id\": \"s%03d\", \"caption\": %q}\n", i, strings.Repeat(fmt.Sprint("of ", i, " "), 200))
-		if i%9 == 0 && i < 400 {
-			fmt.Fprintf(&removed, "s%03d\n", i)
-		}
-	}
-	writeText(t, keys, removed.String())
-	writeText(t, rows, captions.String())
-	if code := runCode(t, packCommand(src, base, "--quiet", "--samples-per-shard", "10")); code != 0 {
-		t.Fatalf("exit %d", code)
-	}
+	set := newKillable(t, 400, 10, 2000, func(i int) bool { return i%9 == 0 })
+	dir, base := set.dir, set.base
 	grow := func(out string) {
 		for _, cmd := range []*exec.Cmd{
-			packCommand(more, out, "--quiet", "--append"), onSet("prune OUT --grace 0s", out), onSet("prune OUT/layers/captions --grace 0s", out),
+			packCommand(set.more, out, "--quiet", "--append"), onSet("prune OUT --grace 0s", out), onSet("prune OUT/layers/captions --grace 0s", out),
 		} {
 			if text, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != 6 { // no layer yet
 				t.Fatalf("%q: %v\n%s", cmd.Args, err, text)
@@ -55,8 +37,7 @@ func TestKilledRemoval(t *testing.T) {
 		}
 	}
 	for n, command := range []string{
-		"layer add OUT captions " + rows + " --key id --columns caption --unknown skip --resume --quiet",
-		"remove OUT --keys " + keys, "purge OUT --quiet", "purge OUT --quiet --generations",
+		set.add, "remove OUT --keys " + set.keys, "purge OUT --quiet", "purge OUT --quiet --generations",
 	} {
 		run := func(out string) {
 			if text, err := onSet(command, out).CombinedOutput(); err != nil {
@@ -120,6 +101,45 @@ func TestKilledRemoval(t *testing.T) {
 		t.Logf("%s: killed %d times", command, killed)
 		base = after
 	}
+}
+
+// killable is a data set in a temporary folder, and what is done to it.
+type killable struct {
+	dir, base, keys string // keys has the keys to remove, one in each line
+	more            string // a folder of samples to append
+	add, update     string // commands that add the layer captions, or replace it by an equal one
+	captions        []string
+	marks           map[string]string // of the samples to remove: what each field has, by key
+}
+
+// newKillable packs samples, in shards of 10, whose texts have as many lines.
+func newKillable(t *testing.T, samples, more, lines int, removed func(i int) bool) *killable {
+	t.Helper()
+	dir := t.TempDir()
+	set := &killable{dir: dir, base: filepath.Join(dir, "base"), keys: filepath.Join(dir, "keys"), more: filepath.Join(dir, "more"), marks: map[string]string{}}
+	src, rows := filepath.Join(dir, "src"), filepath.Join(dir, "rows.jsonl")
+	var keys, captions strings.Builder
+	for i := range samples + more {
+		folder, key, mark := src, fmt.Sprintf("s%03d", i), fmt.Sprintf("<%03d>", i)
+		if i >= samples {
+			folder = set.more
+		}
+		writeText(t, filepath.Join(folder, key+".txt"), strings.Repeat(mark+" text\n", lines))
+		set.captions = append(set.captions, strings.Repeat(mark+" ", 100))
+		fmt.Fprintf(&captions, "{\"id\": %q, \"caption\": %q}\n", key, set.captions[i])
+		if i < samples && removed(i) {
+			fmt.Fprintln(&keys, key)
+			set.marks[key] = mark
+		}
+	}
+	writeText(t, set.keys, keys.String())
+	writeText(t, rows, captions.String())
+	set.add = "layer add OUT captions " + rows + " --key id --columns caption --unknown skip --resume --quiet"
+	set.update = set.add + " --overwrite"
+	if code := runCode(t, packCommand(src, set.base, "--quiet", "--samples-per-shard", "10")); code != 0 {
+		t.Fatalf("exit %d", code)
+	}
+	return set
 }
 
 // killsOr returns how many kills a test makes.

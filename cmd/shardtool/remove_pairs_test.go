@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -18,11 +21,12 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
 	"github.com/shardtool/shardtool/format"
 )
 
-// TestKilledPairs runs two of layer add, remove and purge at once, and
-// kills both at random moments. No receipt that a purge has printed may then be contradicted by what
+// TestKilledPairs runs two of layer add, annotate, remove and purge at once, and kills both at random
+// moments. No receipt that a purge has printed may then be contradicted by what
 // the shards decode to: a purged sample is in no shard that the receipt does not name. Repeating the
 // commands leads to a data set and a layer without the samples.
 func TestKilledPairs(t *testing.T) {
@@ -31,27 +35,9 @@ func TestKilledPairs(t *testing.T) {
 	}
 	t.Parallel()
 	kills := killsOr(t, 6)
-	dir := t.TempDir()
-	rows, keys, src, base := filepath.Join(dir, "rows.jsonl"), filepath.Join(dir, "keys"), filepath.Join(dir, "src"), filepath.Join(dir, "base")
-	var captions, removed strings.Builder
-	marks := map[string]string{} // what the samples to remove have in each field, by key
-	for i := range 120 {
-		key, mark := fmt.Sprintf("s%03d", i), fmt.Sprintf("<%03d>", i)
-		writeText(t, filepath.Join(src, key+".txt"), strings.Repeat(mark+" text\n", 200))
-		fmt.Fprintf(&captions, "{\"id\": %q, \"caption\": %q}\n", key, strings.Repeat(mark+" ", 100))
-		if i%17 == 3 {
-			fmt.Fprintln(&removed, key)
-			marks[key] = mark
-		}
-	}
-	writeText(t, rows, captions.String())
-	writeText(t, keys, removed.String())
-	if code := runCode(t, packCommand(src, base, "--quiet", "--samples-per-shard", "10")); code != 0 {
-		t.Fatalf("exit %d", code)
-	}
-	add := "layer add OUT captions " + rows + " --key id --columns caption --unknown skip --resume --quiet"
-	update := "layer add OUT captions " + rows + " --key id --columns caption --unknown skip --overwrite --resume --quiet"
-	remove, purge, all := "remove OUT --allow-missing --json --keys "+keys, "purge OUT --quiet --json", "purge OUT --quiet --json --generations"
+	set := newKillable(t, 120, 0, 200, func(i int) bool { return i%17 == 3 })
+	dir, base, add, update := set.dir, set.base, set.add, set.update
+	remove, purge, all := "remove OUT --allow-missing --json --keys "+set.keys, "purge OUT --quiet --json", "purge OUT --quiet --json --generations"
 	layered := filepath.Join(dir, "layered")
 	copyTree(t, base, layered)
 	begin := time.Now()
@@ -72,9 +58,12 @@ func TestKilledPairs(t *testing.T) {
 		pair  [2]string
 	}{
 		{base, add, [2]string{add, remove}}, {gone, "", [2]string{add, purge}}, {gone, "", [2]string{add, all}}, {base, add, [2]string{remove, purge}},
+		{base, annotate, [2]string{annotate, remove}}, {gone, "", [2]string{annotate, purge}}, {gone, "", [2]string{annotate, all}},
+		{base, annotate, [2]string{remove, purge}}, {gone, annotate, [2]string{purge, all}},
+		{goneLayered, "", [2]string{annotate, purge}}, {layered, annotate, [2]string{remove, all}},
 		{goneLayered, "", [2]string{update, purge}}, {goneLayered, "", [2]string{update, all}}, {goneLayered, "", [2]string{purge, all}}, {layered, update, [2]string{remove, all}},
 	}
-	killed, receipts, named := 0, 0, 0
+	killed, receipts, named, annotated := 0, 0, 0, 0
 	for round := 0; killed < kills; round++ {
 		if round == 20*kills {
 			t.Fatalf("only %d of %d were killed", killed, round)
@@ -85,10 +74,20 @@ func TestKilledPairs(t *testing.T) {
 			t.Fatal(err)
 		}
 		copyTree(t, p.from, out)
+		mode := "create"
+		if p.from == layered || p.from == goneLayered {
+			mode = "overwrite"
+		}
 		run := func(command string, most time.Duration) (*exec.Cmd, *bytes.Buffer, func() bool) {
 			cmd, text := onSet(command, out), &bytes.Buffer{}
-			cmd.Stdout = text
-			if err := cmd.Start(); err != nil {
+			start := cmd.Start
+			if command == annotate {
+				annotated++
+				start = func() error { _, err := set.annotate(cmd, out, mode); return err }
+			} else {
+				cmd.Stdout = text
+			}
+			if err := start(); err != nil {
 				t.Fatal(err)
 			}
 			return cmd, text, func() bool {
@@ -118,10 +117,25 @@ func TestKilledPairs(t *testing.T) {
 		}{{first, firstText}, {second, secondText}} {
 			if of.cmd.Args[1] == "purge" && of.cmd.ProcessState.Success() {
 				receipts++
-				named += receiptHolds(t, out, of.text.Bytes(), marks, false)
+				named += receiptHolds(t, out, of.text.Bytes(), set.marks, false)
 			}
 		}
-		for _, command := range []string{remove, all, add} { // after which nothing has them
+		last := add
+		if p.first == annotate || slices.Contains(p.pair[:], annotate) {
+			last = annotate
+		}
+		for _, command := range []string{remove, all, last} { // after which nothing has them
+			if command == annotate {
+				cmd := onSet(command, out)
+				said, err := set.annotate(cmd, out, mode)
+				if err == nil {
+					err = errors.Join(<-said, cmd.Wait())
+				}
+				if err != nil && !strings.Contains(err.Error(), "there is a data set already") {
+					t.Fatalf("%v, round %d: annotating: %v", p.pair, round, err)
+				}
+				continue
+			}
 			if text, err := onSet(command, out).CombinedOutput(); err != nil {
 				if command == add && strings.Contains(string(text), "there is a data set already") {
 					continue
@@ -133,12 +147,113 @@ func TestKilledPairs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := receiptHolds(t, out, text, marks, true); n != 0 {
+		if n := receiptHolds(t, out, text, set.marks, true); n != 0 {
 			t.Fatalf("%v, round %d: a receipt names %d shards after the last purge of generations: %s", p.pair, round, n, text)
 		}
 		stateOf(t, out)
 	}
-	t.Logf("killed %d processes, compared %d receipts of purges beside others, which named %d shards", killed, receipts, named)
+	t.Logf("killed %d processes (%d times annotate was begun), compared %d receipts of purges beside others, which named %d shards", killed, annotated, receipts, named)
+}
+
+// annotate is the command that writes the layer captions as annotate of the Python package has it
+// written; see killable.annotate.
+const annotate = "receive"
+
+// annotate starts that command, and sends it the rows of all samples that it asks for, also of those
+// that were removed: a program may have read them before. When the command has ended, ended yields what it
+// said that was no success.
+func (set *killable) annotate(cmd *exec.Cmd, out, mode string) (ended <-chan error, err error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	answers, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	end := make(chan error, 1)
+	go func() {
+		end <- set.sendLayer(in, json.NewDecoder(answers), out, mode)
+		_ = in.Close() // the command may have been killed
+	}()
+	return end, nil
+}
+
+func (set *killable) sendLayer(in io.Writer, answers *json.Decoder, out, mode string) error {
+	send := func(kind byte, body []byte) error {
+		_, err := in.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(kind)<<56|uint64(len(body))), body...))
+		return err
+	}
+	var put int // shards whose results are to come
+	var said reply
+	wait := func(kind string) error {
+		for {
+			said = reply{}
+			if err := answers.Decode(&said); err != nil {
+				return err
+			}
+			switch {
+			case said.Kind == "error":
+				return errors.New(said.Error.Message)
+			case said.Kind == kind:
+				return nil
+			case said.Kind == "result":
+				put--
+			}
+		}
+	}
+	begin, err := json.Marshal(receive.Begin{
+		Protocol: receive.Protocol, Dataset: out, Source: "test", Name: "data", Level: "fastest", Mode: mode, Resume: true, Workers: 1,
+		Layer: &receive.Layer{Name: "captions", AllowMiss: true, SkipUnknown: true, Parts: true},
+	})
+	if err == nil {
+		err = send(1, begin)
+	}
+	if err == nil {
+		err = wait("layer")
+	}
+	if err != nil || said.Done {
+		return err
+	}
+	layer := *said.Layer
+	for _, shard := range layer.Missing {
+		if err := send(9, binary.LittleEndian.AppendUint32(nil, uint32(shard))); err != nil {
+			return err
+		}
+		if err := wait("ready"); err != nil {
+			return err
+		}
+		if said.Done {
+			continue
+		}
+		from, to := layer.At[shard-layer.First], layer.At[shard-layer.First+1]
+		rows := binary.LittleEndian.AppendUint32(make([]byte, 4), uint32(to-from))
+		var numbers []byte
+		for i := from; i < to; i++ {
+			key, text := fmt.Sprintf("s%03d", i), set.captions[i]
+			numbers = binary.LittleEndian.AppendUint64(numbers, i)
+			rows = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(rows, uint32(len(key))), uint32(len(text)))
+			rows = append(append(rows, key...), text...)
+		}
+		err := cmp.Or(send(2, []byte(`{"fields":[{"name":"caption.txt","type":"txt"}],"attrs":[]}`)), send(8, numbers), send(3, rows), send(5, nil))
+		if err != nil {
+			return err
+		}
+		put++
+	}
+	for put > 0 {
+		if err := wait("result"); err != nil {
+			return err
+		}
+		put--
+	}
+	if err := send(10, nil); err != nil {
+		return err
+	}
+	return wait("result")
 }
 
 // both calls two functions at once, and yields their results.
