@@ -195,12 +195,12 @@ func (set *killable) sendLayer(in io.Writer, answers *json.Decoder, out, mode st
 			if err := answers.Decode(&said); err != nil {
 				return err
 			}
-			switch {
-			case said.Kind == "error":
+			switch said.Kind {
+			case "error":
 				return errors.New(said.Error.Message)
-			case said.Kind == kind:
+			case kind:
 				return nil
-			case said.Kind == "result":
+			case "result":
 				put--
 			}
 		}
