@@ -86,7 +86,8 @@ notes: ## what CHANGELOG.md has of the version in VERSION; CONTRIBUTING.md says 
 .PHONY: test
 test: ## every test; lists the tests left out with the reasons, and ends with a line of counts
 	@echo "make test: every test, in about ten minutes on two idle cores. Go fetches modules that are not on this machine yet: that needs a network."
-	@$(GO) test -json -timeout 30m $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
+	@{ rc=0; $(GO) test -json -timeout 30m $(TESTFLAGS) $(PACKAGES) || rc=$$?; \
+		cd test/outside && $(GO) test -json -count=1 $(TESTFLAGS) ./... || rc=$$?; exit $$rc; } | $(GO) run .ci/count.go
 
 .PHONY: corpora
 corpora: ## test files of other projects (a part of make test); CORPORA=DIR takes whole clones of them, too
@@ -138,7 +139,14 @@ lint: ## gofmt, vet, golangci-lint with staticcheck and the import rules
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(MAKE) --no-print-directory vet
 	$(GO) run $(GOLANGCI_LINT) run $(PACKAGES)
-	cd test && $(GO) run $(GOLANGCI_LINT) run ./...
+	for module in $(MODULES); do \
+		(cd $$module && $(GO) mod tidy -diff) || { echo "$$module/go.mod: run make tidy, and commit what it changes"; exit 1; }; done
+	for module in test test/outside; do (cd $$module && $(GO) run $(GOLANGCI_LINT) run ./...); done
+
+MODULES := . test test/outside
+.PHONY: tidy
+tidy: ## go.mod and go.sum of all modules, after an import of a module has changed
+	for module in $(MODULES); do (cd $$module && $(GO) mod tidy); done
 
 .PHONY: licenses
 licenses: ## the licences of all modules in the binary, cmd/shardtool/licenses.txt; run it after changing go.mod

@@ -1,3 +1,4 @@
+// Package docs_test checks the pages, and the programs that count and release.
 package docs_test
 
 import (

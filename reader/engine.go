@@ -327,7 +327,7 @@ func (e *mixEngine) seek(ctx context.Context, at Place) (batches, error) {
 		m, lines := plan.Mix(), make([]*units.Line, len(e.units))
 		for i, u := range e.units {
 			if u != nil {
-				lines[i] = m.Sources[i].Line.With(u.Plans(ctx))
+				lines[i] = mix.LineOf(&m.Sources[i]).With(u.Plans(ctx))
 			}
 		}
 		plan = plan.Over(lines)
@@ -412,7 +412,7 @@ func (e *mixEngine) info() StreamInfo {
 	for s := range m.Sources {
 		if p := m.Sources[s].Unit; p.Kind != "" && m.LargestShare(s).Sign() > 0 {
 			i.Holds, i.Units = "unit", units.Params{Kind: p.Kind, Size: p.Size}
-			if line := m.Sources[s].Line; line != nil {
+			if line := mix.LineOf(&m.Sources[s]); line != nil {
 				i.Lengths.Add(line.Units().Summary())
 			}
 		}

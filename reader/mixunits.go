@@ -173,8 +173,8 @@ func (s *Spec) lay(ctx context.Context, m *mix.Mix, data []sourceData, from *mix
 		if err != nil {
 			return s.of(i, err)
 		}
-		x.Line, x.Lengths = line, line.Units().Hash()
-		if x.Units, err = unitsInEpoch(x, from); err != nil {
+		mix.SetLine(x, line)
+		if x.Units, err = unitsInEpoch(x, line, from); err != nil {
 			return s.of(i, err)
 		}
 		sizes[i] = sourceSize{x.Units, d.tokens}
@@ -190,8 +190,8 @@ func (s *Spec) lay(ctx context.Context, m *mix.Mix, data []sourceData, from *mix
 	return err
 }
 
-// unitsInEpoch returns U(0).
-func unitsInEpoch(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
+// unitsInEpoch returns U(0) of a source with this line.
+func unitsInEpoch(s *mix.Source, line *units.Line, from *mix.Checkpoint) (uint64, error) {
 	if from != nil {
 		if x := from.Same(s, s.Unit.Kind); x != nil && x.Lengths == s.Lengths {
 			was := x.Unit
@@ -200,7 +200,7 @@ func unitsInEpoch(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
 			}
 		}
 	}
-	return s.Line.Len(0)
+	return line.Len(0)
 }
 
 // sourceData describes a source for the plan of a mix, from its tables.

@@ -242,8 +242,8 @@ func TestUnitMix(t *testing.T) {
 	}
 	first := []uint64{m.Sources[0].Units, m.Sources[1].Units}
 	for i := range m.Sources {
-		n, err := m.Sources[i].Line.Len(0)
-		if sum := m.Sources[i].Line.Units().Summary(); err != nil || n != first[i] || n < sum.Tokens/64 || n > sum.Tokens/64*3/2 || sum.Truncated == 0 {
+		n, err := mix.LineOf(&m.Sources[i]).Len(0)
+		if sum := mix.LineOf(&m.Sources[i]).Units().Summary(); err != nil || n != first[i] || n < sum.Tokens/64 || n > sum.Tokens/64*3/2 || sum.Truncated == 0 {
 			t.Errorf("source %d has %d units of %d, %+v, %v", i, first[i], n, sum, err)
 		}
 	}
@@ -255,7 +255,7 @@ func TestUnitMix(t *testing.T) {
 		t.Fatal(err)
 	}
 	mean := func(i int) float64 {
-		return float64(m.Sources[i].Line.Units().Summary().Tokens) / float64(m.Sources[i].Units)
+		return float64(mix.LineOf(&m.Sources[i]).Units().Summary().Tokens) / float64(m.Sources[i].Units)
 	}
 	if w := m.Segments[0].Weights; float64(w[0])*mean(0)/(float64(w[1])*mean(1)) < 0.999999 || float64(w[0])*mean(0)/(float64(w[1])*mean(1)) > 1.000001 {
 		t.Errorf("weights %d for means of %.2f and %.2f tokens", w, mean(0), mean(1))

@@ -51,7 +51,7 @@ func (o *Options) check() error {
 	case o.Faults.MaxSkipped < 0:
 		return bad("max-skipped", o.Faults.MaxSkipped, "give a number of samples")
 	case o.Level < codec.LevelDefault || o.Level > codec.LevelBest:
-		return bad("level", int(o.Level), "use a constant of package codec")
+		return bad("level", int(o.Level), "use LevelDefault, LevelFastest, LevelBetter or LevelBest")
 	case o.Mode < ModeCreate || o.Mode > ModeAppend:
 		return bad("mode", int(o.Mode), "use a constant of package writer")
 	case o.Layout < LayoutSamples || o.Layout > LayoutOfSource:

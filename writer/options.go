@@ -23,6 +23,17 @@ const (
 	ModeAppend
 )
 
+// Level is a level of compression.
+type Level = codec.Level
+
+// The levels.
+const (
+	LevelDefault = codec.LevelDefault
+	LevelFastest = codec.LevelFastest
+	LevelBetter  = codec.LevelBetter
+	LevelBest    = codec.LevelBest
+)
+
 func (m Mode) String() string { return [...]string{"create", "overwrite", "append"}[m] }
 
 // Faults are what happens to samples that cannot be read or stored. The zero value ends the pack
@@ -73,7 +84,7 @@ type Options struct {
 	// SamplesPerShard closes a shard at this many samples; 0 sets no limit.
 	SamplesPerShard int64
 	// Level of compression. It changes the stored bytes, and no cut, order or identity.
-	Level codec.Level
+	Level Level
 	// Layout is how samples are stored in shards.
 	Layout Layout
 	// Plain writes uncompressed .tar shards with sidecars in place of .tar.zst.

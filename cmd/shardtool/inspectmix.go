@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
+	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -85,8 +86,8 @@ func (o *openedRun) sizes(ctx context.Context) ([]simulate.Size, error) {
 			return nil, fmt.Errorf("source %s: %w", o.Names[i], err)
 		}
 		sizes[i] = simulate.Size{Bytes: ds.Info().Bytes, Tokens: tokens}
-		if x := o.mix().Mix().Sources[i]; x.Line != nil && x.Unit.By == cmp.Or(o.count, reader.DefaultCount) {
-			sizes[i].Tokens = x.Line.Units().Summary().Tokens // what is left of long samples
+		if x := o.mix().Mix().Sources[i]; mix.LineOf(&x) != nil && x.Unit.By == cmp.Or(o.count, reader.DefaultCount) {
+			sizes[i].Tokens = mix.LineOf(&x).Units().Summary().Tokens // what is left of long samples
 		}
 	}
 	return sizes, nil

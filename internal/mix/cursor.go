@@ -227,8 +227,8 @@ func (c *Cursor) source(s int) (partCursor, error) {
 		return nil, err
 	}
 	switch {
-	case x.inUnits() && x.Line != nil:
-		c.sources[s], err = x.Line.Seek(epoch, place)
+	case x.inUnits() && x.line != nil:
+		c.sources[s], err = x.line.Seek(epoch, place)
 	case !x.inUnits() && c.orders[s] != nil:
 		c.sources[s], err = c.orders[s].Seek(epoch, place)
 	default:

@@ -11,7 +11,7 @@
 //	Divide ──▶ shuffle memory of each source, for order.Choose
 //	Mix (sources, segments) ──EpochLength──▶ Mix ──New──▶ Plan     immutable
 //	Plan ──Seek(position, orders)──▶ Cursor ──NextBatch──▶ []Ref, Batch
-//	Plan, Source.Line ──Seek(position, nil)──▶ Cursor     where positions hold units
+//	Plan, SetLine     ──Seek(position, nil)──▶ Cursor     where positions hold units
 //	Plan ──Checkpoint──▶ Checkpoint ──AppendCheckpoint──▶ JSON ──DecodeCheckpoint──▶ Checkpoint
 //	Checkpoint ──Differences──▶ what another mix changes ──Change──▶ Mix from that position on
 //

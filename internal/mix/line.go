@@ -16,6 +16,12 @@ const (
 	maxBy      = 64
 )
 
+// SetLine gives a source the units of all its epochs, and the hash of the lengths.
+func SetLine(s *Source, line *units.Line) { s.line, s.Lengths = line, line.Units().Hash() }
+
+// LineOf returns what SetLine set, or nil.
+func LineOf(s *Source) *units.Line { return s.line }
+
 // errLine is returned for a source whose units are needed but not known.
 var errLine = errors.New("its units are needed, and were not given")
 
@@ -66,7 +72,7 @@ func described(p units.Params) string {
 
 func (s *Source) validateUnits() error {
 	if !s.inUnits() {
-		if s.Line != nil || s.Unit != (units.Params{}) || s.Lengths != "" {
+		if s.line != nil || s.Unit != (units.Params{}) || s.Lengths != "" {
 			return errors.New("parameters of units without a kind")
 		}
 		return nil
@@ -79,10 +85,10 @@ func (s *Source) validateUnits() error {
 		return members.Bad("by", s.Unit.By)
 	case !plain.InJSON(s.Lengths, maxLengths):
 		return members.Bad("lengths", s.Lengths)
-	case s.Line == nil:
+	case s.line == nil:
 		return nil
 	}
-	if is := s.Line.Units().Params(); is != s.Unit {
+	if is := s.line.Units().Params(); is != s.Unit {
 		return fmt.Errorf("its units are %+v, and the units of the mix are %+v", is, s.Unit)
 	}
 	return nil
@@ -102,7 +108,7 @@ func (c *Checkpoint) Attach(asked Mix) {
 	c.Sources = slices.Clone(c.Sources)
 	for _, u := range union(c.Sources, asked.Sources) {
 		if u.old >= 0 && u.new >= 0 && !replaced(&c.Sources[u.old], &asked.Sources[u.new]) {
-			c.Sources[u.old].Line = asked.Sources[u.new].Line
+			c.Sources[u.old].line = asked.Sources[u.new].line
 		}
 	}
 }
@@ -124,7 +130,7 @@ func (s *Source) placeInLine(j uint64) (epoch, place uint64, err error) {
 		}
 		first -= n
 	}
-	if s.Line == nil {
+	if s.line == nil {
 		return epoch, j - first, nil
 	}
 	for j > first { // the first unit of an epoch needs no plan
@@ -139,10 +145,10 @@ func (s *Source) placeInLine(j uint64) (epoch, place uint64, err error) {
 
 // units returns how many units an epoch of the source has.
 func (s *Source) units(epoch uint64) (uint64, error) {
-	if s.Line == nil {
+	if s.line == nil {
 		return 0, &SourceError{s.Name, errLine}
 	}
-	n, err := s.Line.Len(epoch)
+	n, err := s.line.Len(epoch)
 	if err != nil {
 		return 0, &SourceError{s.Name, err}
 	}
@@ -154,7 +160,7 @@ func (s *Source) units(epoch uint64) (uint64, error) {
 
 // limitInLine is limit where positions hold units. It plans no epoch of a source without a limit.
 func (s *Source) limitInLine(j uint64) (uint64, error) {
-	if s.maxEpochs() == maxEpochs || s.Line == nil {
+	if s.maxEpochs() == maxEpochs || s.line == nil {
 		return maxPosition, nil
 	}
 	j = max(j, s.First)

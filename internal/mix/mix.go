@@ -66,7 +66,7 @@ func (p *Plan) Over(lines []*units.Line) *Plan {
 	over.mix.Sources = slices.Clone(p.mix.Sources)
 	for s, line := range lines {
 		if line != nil {
-			over.mix.Sources[s].Line = line
+			over.mix.Sources[s].line = line
 		}
 	}
 	return &over

@@ -40,12 +40,12 @@ type Source struct {
 	Units uint64 // N_s, the samples of an epoch, or U(0) where positions hold units
 
 	// Where positions hold units, Unit has their parameters, with a Kind; Lengths is the hash of the
-	// lengths, and Line has the units of all epochs. Without the Line, the epoch that the source
+	// lengths. SetLine sets the units of all epochs. Without them, the epoch that the source
 	// stands in is the only one that is known: enough for a source of weight 0, and to describe a
 	// checkpoint.
 	Unit    units.Params
 	Lengths string
-	Line    *units.Line
+	line    *units.Line
 
 	// The frozen parameters of the source's order. Seed, shuffle and tail are not here: Params
 	// has them for all sources.

@@ -28,13 +28,13 @@ type owner struct{ source, unit uint32 }
 func (p *Plan) seekUnits(position uint64) (*Cursor, error) {
 	for s := range p.mix.Sources {
 		x := &p.mix.Sources[s]
-		if x.Line == nil {
+		if x.line == nil {
 			if weighs(p.mix.Segments, s) {
 				return nil, &SourceError{x.Name, errLine}
 			}
 			continue
 		}
-		params := x.Line.Units().Order().Params()
+		params := x.line.Units().Order().Params()
 		params.MixBlock = 0
 		if params != p.mix.Params(s) {
 			return nil, &SourceError{x.Name, fmt.Errorf("the order of its units has %+v, the mix %+v", params, p.mix.Params(s))}

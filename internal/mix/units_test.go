@@ -63,9 +63,9 @@ func (w *unitWorld) lay(t testing.TB) {
 	t.Helper()
 	for s := range w.Sources {
 		x := &w.Sources[s]
-		x.Line = w.sources[x.Name].line(t, &w.Mix, s)
+		x.line = w.sources[x.Name].line(t, &w.Mix, s)
 		var err error
-		if x.Units, err = x.Line.Len(0); err != nil {
+		if x.Units, err = x.line.Len(0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestUnitChains(t *testing.T) {
 		own := map[string]*alone{}
 		begin := func(name string, epoch uint64) {
 			s := slices.IndexFunc(w.Sources, func(x Source) bool { return x.Name == name })
-			cursor, err := w.Sources[s].Line.Seek(epoch, 0)
+			cursor, err := w.Sources[s].line.Seek(epoch, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +239,7 @@ func unitRun(t *testing.T, rnd *rand.Rand, w *unitWorld, cp Checkpoint, own map[
 		t.Fatalf("%v: %s", err, text)
 	}
 	for s := range cp.Sources {
-		cp.Sources[s].Line = nil
+		cp.Sources[s].line = nil
 	}
 	for s := range again.Sources {
 		if again.Sources[s].MaxEpochs == maxEpochs && cp.Sources[s].MaxEpochs == 0 {
@@ -310,7 +310,7 @@ func (w *unitWorld) change(t *testing.T, rnd *rand.Rand, cp *Checkpoint, begin f
 	}
 	again := *cp
 	for s := range again.Sources {
-		again.Sources[s].Line = nil
+		again.Sources[s].line = nil
 	}
 	again.Attach(asked.Mix)
 	if err := again.Fits(asked.Mix); err != nil {
@@ -372,7 +372,7 @@ func TestUnitLimit(t *testing.T) {
 		for s := range w.Sources {
 			w.Sources[s].MaxEpochs = 1 + rnd.Uint64N(3)
 			for epoch := range w.Sources[s].MaxEpochs {
-				total += must2(w.Sources[s].Line.Len(epoch))
+				total += must2(w.Sources[s].line.Len(epoch))
 			}
 			for i := range w.Segments {
 				w.Segments[i].Weights[s]++
@@ -398,11 +398,11 @@ func TestUnitLimit(t *testing.T) {
 func TestUnitRefusals(t *testing.T) {
 	w := randomUnitWorld(t, rand.New(rand.NewPCG(25, 1)))
 	for what, spoil := range map[string]func(m *Mix){
-		"other sizes":     func(m *Mix) { m.Sources[1].Unit.Size++; m.Sources[1].Line = nil },
-		"samples beside":  func(m *Mix) { m.Sources[1].Unit, m.Sources[1].Line, m.Sources[1].Lengths = units.Params{}, nil, "" },
-		"lengths without": func(m *Mix) { m.Sources[1].Unit, m.Sources[1].Line = units.Params{}, nil },
+		"other sizes":     func(m *Mix) { m.Sources[1].Unit.Size++; m.Sources[1].line = nil },
+		"samples beside":  func(m *Mix) { m.Sources[1].Unit, m.Sources[1].line, m.Sources[1].Lengths = units.Params{}, nil, "" },
+		"lengths without": func(m *Mix) { m.Sources[1].Unit, m.Sources[1].line = units.Params{}, nil },
 		"another line":    func(m *Mix) { m.Sources[1].Unit.Window++ },
-		"no window":       func(m *Mix) { m.Sources[1].Unit.Window = 0; m.Sources[1].Line = nil },
+		"no window":       func(m *Mix) { m.Sources[1].Unit.Window = 0; m.Sources[1].line = nil },
 	} {
 		m := w.Mix
 		m.Sources = slices.Clone(m.Sources)
@@ -416,7 +416,7 @@ func TestUnitRefusals(t *testing.T) {
 	m := w.Mix
 	m.Sources = slices.Clone(m.Sources)
 	m.Segments = []Segment{{0, slices.Repeat([]uint64{1}, len(m.Sources))}}
-	m.Sources[1].Line, m.Sources[1].MaxEpochs = nil, 0
+	m.Sources[1].line, m.Sources[1].MaxEpochs = nil, 0
 	if _, err := mustPlan(t, m).Seek(0, nil); !errors.Is(err, errLine) {
 		t.Error(err)
 	}
@@ -424,7 +424,7 @@ func TestUnitRefusals(t *testing.T) {
 	m = w.Mix
 	m.Sources = slices.Clone(m.Sources)
 	x := &m.Sources[1]
-	x.Line = x.Line.Units().Line(func(uint64) (*units.Plan, error) { return nil, planFails })
+	x.line = x.line.Units().Line(func(uint64) (*units.Plan, error) { return nil, planFails })
 	x.MaxEpochs = 2
 	m.Segments = []Segment{{0, slices.Repeat([]uint64{1}, len(m.Sources))}}
 	if _, err := New(m); !errors.Is(err, planFails) {

@@ -60,6 +60,26 @@ type FilesOptions struct {
 	Found func(files int64)
 }
 
+// Tally counts the names that a source lists, and what became of them.
+type Tally = tally.Tally
+
+// Rule is why a name was left out. Its text is for people and for programs.
+type Rule = tally.Rule
+
+// The rules.
+const (
+	Fork     = tally.Fork     // what macOS adds to archives
+	Hidden   = tally.Hidden   // it begins with a dot; among tables also with an underscore
+	Filtered = tally.Filtered // by the globs of the user
+	Side     = tally.Side     // it describes the files that are packed
+	Unnamed  = tally.Unnamed  // the rows name other files
+	Unsafe   = tally.Unsafe   // it cannot be an object
+	Null     = tally.Null     // a row without a value, which is left out
+)
+
+// Fused counts files and samples, and shows files of one sample that look like samples of their own.
+type Fused = fused.Watch
+
 // Files are the files of folders, or the objects of stores, as samples: files that share the path
 // up to the first dot of the base name form one sample. Samples are in the order of the folders
 // given, then of keys, or shuffled over all of them.
@@ -70,10 +90,10 @@ type Files struct {
 	Hidden, Filtered int64
 	// Tally accounts for all names that were listed, of all parts. A folder that is left out counts as
 	// one name.
-	Tally tally.Tally
+	Tally Tally
 	// Fused says how many files became samples, of all parts, and shows files that the rule of the
 	// first dot fused.
-	Fused fused.Watch
+	Fused Fused
 }
 
 // fileSource reads the files.

@@ -161,8 +161,8 @@ func epochs(s *mix.Source, n uint64) (float64, error) {
 	}
 	epoch, place, err := s.Place(n)
 	length := s.Units
-	if err == nil && place > 0 && s.Line != nil {
-		length, err = s.Line.Len(epoch)
+	if err == nil && place > 0 && mix.LineOf(s) != nil {
+		length, err = mix.LineOf(s).Len(epoch)
 	}
 	return float64(epoch) + float64(place)/float64(length), err
 }

@@ -47,7 +47,7 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (
 	labels, orders, params := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources)), make([]units.Params, len(m.Sources))
 	for i := range m.Sources {
 		s := UnitSourceReport{Name: m.Sources[i].Name}
-		if line := m.Sources[i].Line; line != nil {
+		if line := mix.LineOf(&m.Sources[i]); line != nil {
 			s.Summary, orders[i] = line.Units().Summary(), line.Units().Order()
 			labels[i] = mixing.Parts(orders[i].Stored()).In(orders[i], 0)
 		}

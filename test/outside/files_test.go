@@ -1,4 +1,4 @@
-package docs_test
+package outside_test
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 
 // TestFilesGo runs the Go program of docs/files.md on a folder of files and on a Parquet file.
 func TestFilesGo(t *testing.T) {
-	text, err := os.ReadFile("files.md")
+	text, err := os.ReadFile("../../docs/files.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,11 +23,11 @@ func TestFilesGo(t *testing.T) {
 		"\nfunc main() {\n\tfor i := 1; i < len(os.Args); i += 2 {\n\t\tif err := pack(context.Background(), os.Args[i], os.Args[i+1]); err != nil {\n\t\t\tpanic(err)\n\t\t}\n\t}\n}\n"
 	dir := t.TempDir()
 	photos, rows := filepath.Join(dir, "photos-packed"), filepath.Join(dir, "rows-packed")
-	demo, err := filepath.Abs("../testdata/demo")
+	demo, err := filepath.Abs("../../testdata/demo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := filepath.Abs("../testdata/inputs/hubclone/data/train-0.parquet")
+	table, err := filepath.Abs("../../testdata/inputs/hubclone/data/train-0.parquet")
 	if err != nil {
 		t.Fatal(err)
 	}

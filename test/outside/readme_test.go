@@ -1,7 +1,6 @@
-package docs_test
+package outside_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +21,7 @@ func TestReadmeGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := source.NewFiles(t.Context(), []string{"../testdata/demo"}, source.FilesOptions{})
+	files, err := source.NewFiles(t.Context(), []string{"../../testdata/demo"}, source.FilesOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func TestReadmeGo(t *testing.T) {
 	if _, err := writer.Pack(t.Context(), store, files, writer.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,28 +48,12 @@ func TestReadmeGo(t *testing.T) {
 	}
 }
 
-// runMain builds a program as a package of this module, which exists only in the overlay of one
-// build, and returns what it prints when it runs in dir with arguments.
+// runMain builds a program, and returns what it prints when it runs in dir with arguments.
 func runMain(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
-	root, err := filepath.Abs("..")
-	if err != nil {
+	binary := filepath.Join(dir, "program")
+	if err := compile(dir, map[string][]byte{"main": []byte(program)}, "-o", binary); err != nil {
 		t.Fatal(err)
-	}
-	file, list, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "program")
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "snippet_main", "main.go"): file}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string][]byte{file: []byte(program), list: overlay} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	build := exec.Command("go", "build", "-overlay", list, "-o", binary, "./docs/snippet_main")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatal(fmt.Errorf("%w\n%s", err, out))
 	}
 	run := exec.CommandContext(t.Context(), binary, args...)
 	run.Dir = dir

@@ -1,0 +1,38 @@
+// Package outside belongs to a module of its own, as the program of a user does. It imports every
+// package that anybody may import; its tests compile and run what a user can write.
+package outside
+
+import (
+	_ "github.com/shardtool/shardtool/format"
+	_ "github.com/shardtool/shardtool/hint"
+	_ "github.com/shardtool/shardtool/ingest"
+	_ "github.com/shardtool/shardtool/objstore"
+	_ "github.com/shardtool/shardtool/objstore/address"
+	_ "github.com/shardtool/shardtool/objstore/cache"
+	_ "github.com/shardtool/shardtool/objstore/http"
+	_ "github.com/shardtool/shardtool/objstore/local"
+	_ "github.com/shardtool/shardtool/objstore/s3"
+	_ "github.com/shardtool/shardtool/objstore/storetest"
+	_ "github.com/shardtool/shardtool/objstore/storetest/azserver"
+	_ "github.com/shardtool/shardtool/objstore/storetest/fake"
+	_ "github.com/shardtool/shardtool/objstore/storetest/gsserver"
+	_ "github.com/shardtool/shardtool/objstore/storetest/hubserver"
+	_ "github.com/shardtool/shardtool/objstore/storetest/mem"
+	_ "github.com/shardtool/shardtool/objstore/storetest/s3server"
+	_ "github.com/shardtool/shardtool/open"
+	_ "github.com/shardtool/shardtool/reader"
+	_ "github.com/shardtool/shardtool/reader/check"
+	_ "github.com/shardtool/shardtool/reader/export"
+	_ "github.com/shardtool/shardtool/reader/metrics"
+	_ "github.com/shardtool/shardtool/reader/mixfile"
+	_ "github.com/shardtool/shardtool/reader/order"
+	_ "github.com/shardtool/shardtool/reader/ranks"
+	_ "github.com/shardtool/shardtool/reshard"
+	_ "github.com/shardtool/shardtool/reshard/curate"
+	_ "github.com/shardtool/shardtool/writer"
+	_ "github.com/shardtool/shardtool/writer/source"
+	_ "github.com/shardtool/shardtool/writer/source/lines"
+	_ "github.com/shardtool/shardtool/writer/source/parquet"
+	_ "github.com/shardtool/shardtool/writer/source/tar"
+	_ "github.com/shardtool/shardtool/writer/source/tokens"
+)
