@@ -73,6 +73,10 @@ class ShardtoolError(Exception):
         #: Name of the source of a mix.
         self.source = source
 
+    def more(self, text: str) -> None:
+        """Adds to the message, in parentheses, what only a caller knows, such as the place."""
+        self.message += f" ({text})"
+
     def __str__(self) -> str:
         return self.message  # KeyError's would quote it
 

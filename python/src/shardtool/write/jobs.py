@@ -136,7 +136,7 @@ def note(error: BaseException, text: str) -> None:
     if hasattr(error, "add_note"):
         error.add_note(text)
     elif isinstance(error, ShardtoolError):
-        error.message += f" ({text})"
+        error.more(text)
 
 
 # Encoding, in any process

@@ -200,7 +200,7 @@ class Work:
         """Adds the place to an error about what the function returned."""
         first = batch.sample_keys[0]
         err.key = err.key or first
-        err.message += f" (the batch of {batch.size} samples that begins with {first!r}, in shard {shard})"
+        err.more(f"the batch of {batch.size} samples that begins with {first!r}, in shard {shard}")
         return err
 
 
