@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import os
 import pickle
 import subprocess
@@ -186,3 +187,29 @@ def test_checkpoints_keep_their_tail(small: Path, tail: Any) -> None:
         loader.load_state_dict(state)
         with pytest.raises(shardtool.CheckpointError, match="tail"):
             next(iter(loader))
+
+
+BEFORE = Path(__file__).parent / "before"
+
+
+@pytest.mark.parametrize("done", [2, 4, 5, 8])
+@pytest.mark.parametrize("tail", ["pad", "wrap", "default"])
+def test_states_of_the_version_before(tail: str, done: int) -> None:
+    """States that another version made, in the middle of an epoch, at its end and after it, on any
+    number of ranks: the batches are those that it went on with, but padding has the content of the
+    samples that it repeats. See before/make.py."""
+    told = json.loads((BEFORE / "states.json").read_text())[tail]
+    assert sum(padding for _, padding, _ in told["batches"]) == (60 if tail == "pad" else 0)
+    want = told["batches"][done:]
+    for ranks, given in itertools.product((1, 2, 3), {None, tail} - {"default"}):
+        parts = []
+        for rank in range(ranks):
+            options: Dict[str, Any] = {"shuffle": True, "seed": 3, "fields": ["cls"], "rank": rank, "world_size": ranks, "tail": given}
+            with Loader(BEFORE / "out", 30 // ranks, **options) as loader:
+                loader.load_state_dict(told["states"][str(done)])
+                batches = itertools.islice((batch for _ in range(3) for batch in loader), len(want))
+                part = [(batch.epoch, batch.padding, batch.numbers, batch["cls"].tolist()) for batch in batches]
+            assert all(content == numbers for _, _, numbers, content in part)
+            parts.append(part)
+        got = [[steps[0][0], sum(s[1] for s in steps), [n for s in steps for n in s[2]]] for steps in zip(*parts)]
+        assert got == want
