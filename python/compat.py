@@ -20,14 +20,14 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 from pathlib import Path
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "compatibility.md"
 PACKAGES = ("torch", "torchvision", "torchdata", "lightning", "accelerate", "transformers", "numpy", "pillow", "simplejpeg",
             "opencv-python-headless", "pyarrow", "ipykernel", "nbclient", "polars", "duckdb", "datasets", "webdataset", "litdata",
-            "mosaicml-streaming",
+            "mosaicml-streaming", "grain", "ray",
             "megatron-core", "megatron-energon", "mlcroissant", "wids", "tfrecord", "lmdb", "h5py", "netCDF4", "zarr")  # fmt: skip
 #: The oldest is that of pyproject.toml.
 MINORS = range(9, 20)
@@ -89,6 +89,7 @@ class Result(NamedTuple):
     passed: int
     failed: int
     left_out: Dict[str, int]  # by reason
+    contract: Sequence[Tuple[str, str, List[str]]] = ()  # framework, loader, and the places that jobs were resumed from
 
     def cells(self) -> str:
         """Returns the cells of a table."""
@@ -114,11 +115,12 @@ def pytest(python: Path, *args: str) -> Result:
         return Result(datetime.date.today().isoformat(), versions(python), *read(report))
 
 
-def read(report: Path) -> "tuple[int, int, Dict[str, int]]":
-    """Reads the report of pytest: the tests that passed, that failed, and why others were left
-    out."""
+def read(report: Path) -> "tuple[int, int, Dict[str, int], List[Tuple[str, str, List[str]]]]":
+    """Reads the report of pytest: the tests that passed, that failed, why others were left out, and
+    what those of the contract recorded."""
     passed = failed = 0
     left_out: Dict[str, int] = {}
+    contract = [json.loads(one.get("value", "")) for one in xml.parse(report).getroot().iter("property") if one.get("name") == "contract"]
     for case in xml.parse(report).getroot().iter("testcase"):
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
@@ -131,7 +133,7 @@ def read(report: Path) -> "tuple[int, int, Dict[str, int]]":
             left_out[why] = left_out.get(why, 0) + 1
         else:
             passed += 1
-    return passed, failed, left_out
+    return passed, failed, left_out, contract
 
 
 def versions(python: Path) -> Dict[str, str]:
@@ -178,7 +180,7 @@ def page(results: Dict[str, Result]) -> str:
     parts = {name: results[name] for name in PARTS if name in results}
     minors = sorted((name for name in results if "." in name), key=lambda name: int(name.rpartition(".")[2]))
     pythons = [results[name] for name in minors]
-    of = next(iter(parts.values())).versions if parts else {}
+    of = {package: version for result in parts.values() for package, version in result.versions.items()}
     lines = [
         "# Compatibility",
         "",
@@ -200,6 +202,7 @@ def page(results: Dict[str, Result]) -> str:
         "",
         "The training loops are in `python/examples/loops`: each is a page to start from.",
         "",
+        *(table(parts["contract"]) if "contract" in parts else []),
         *MACOS.splitlines(),
         "",
         "## Python",
@@ -211,6 +214,41 @@ def page(results: Dict[str, Result]) -> str:
         *(f"| {r.versions['Python']} | {r.versions.get('numpy', '-')} | {r.versions.get('pillow', '-')} | {r.cells()} |" for r in pythons),
     ]
     return "\n".join(lines) + "\n"
+
+
+def table(result: Result) -> List[str]:
+    """Returns the section about the contract of training loops."""
+    rows: Dict[str, Dict[str, List[str]]] = {}
+    for framework, loader, places in result.contract:
+        cell = rows.setdefault(framework, {}).setdefault(loader, [])
+        cell += [place for place in places if place not in cell]
+    loaders = list(dict.fromkeys(loader for cells in rows.values() for loader in cells))
+    most = max((cell for cells in rows.values() for cell in cells.values()), key=len, default=[])
+
+    def text(cell: List[str]) -> str:
+        missing = [place for place in most if place not in cell]
+        if not missing:
+            return "all"
+        return "; ".join(cell) if len(cell) <= len(missing) else f"all but {', '.join(missing)}"
+
+    versions = ", ".join(
+        f"{name} {result.versions[name]}"
+        for name in ("torch", "torchdata", "lightning", "accelerate", "transformers", "grain", "ray")
+        if name in result.versions
+    )
+    return [
+        "## Training loops and loaders",
+        "",
+        "Each framework with each loader: a job is resumed from a checkpoint, and its batches are those of a job that was not",
+        f"disturbed. All places of the checkpoint are: {', '.join(most)}. Other words say",
+        "what becomes of such a job; - was not tested. [pytorch.md](pytorch.md) has the recipes.",
+        f"Run on {result.date} with {versions}.",
+        "",
+        f"| framework | {' | '.join(loaders)} |",
+        "|---|" + "---|" * len(loaders),
+        *(f"| {name} | {' | '.join(text(cells[one]) if one in cells else '-' for one in loaders)} |" for name, cells in rows.items()),
+        "",
+    ]
 
 
 def main() -> None:

@@ -9,7 +9,9 @@ PyTorch, `make test-compat` those of current releases.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import sys
@@ -64,9 +66,10 @@ def want(url: Path) -> List[List[int]]:
     return [b for e in range(EPOCHS) for b in expected(url, e, tail="drop", batch_size=OPTIONS["batch_size"])]
 
 
-def place(done: int, url: Path, seen: List[List[int]]) -> None:
-    """Checks what a resumed job has seen, that had done so many steps."""
-    assert [want(url).index(batch) for batch in seen] == list(range(done, EPOCH * EPOCHS))
+def place(done: int, url: Path, seen: List[List[int]], end: int = EPOCH * EPOCHS) -> None:
+    """Checks what a resumed job has seen, that had done so many steps and was to end after
+    others."""
+    assert [want(url).index(batch) for batch in seen] == list(range(done, min(end, EPOCH * EPOCHS)))
 
 
 class Job:
@@ -87,138 +90,173 @@ class Job:
         (self.loader.dataset if self.plain else self.loader).load_state_dict(state)
         self.state = state
 
-    def run(self, done: int, saved: Callable[[int], None], most: int = EPOCH * EPOCHS) -> None:
-        """Trains from a step on, and says when it can save."""
-        saved(done)
+    @property
+    def keeper(self) -> Any:
+        """What a framework calls to save and to resume: has state_dict and load_state_dict."""
+        return self if self.plain else self.loader
+
+    state_dict, load_state_dict = save, load
+
+    def steps(self, done: int) -> Iterator[int]:
+        """Trains from a step on. Yields the number of steps wherever the job can save: before the
+        first, after each, and as an epoch ends."""
+        yield done
         while done < EPOCH * EPOCHS:
             for batch in self.loader:
                 self.seen.append(batch["n"].tolist())
                 self.state = state_of(batch) if self.plain else None
                 done += 1
-                saved(done)
-                if len(self.seen) == most:
-                    return
-            saved(done)
+                yield done
+            yield done
 
 
-def resumed(kind: str, url: Path, **options: Any) -> None:
+#: What a checkpoint of each job is resumed from.
+BEFORE, MIDDLE, LAST, END, TWICE = "before the first batch", "middle", "last batch", "end of an epoch", "twice in a row"
+WHOLE = (BEFORE, MIDDLE, LAST, END)
+Equal = Callable[..., None]
+
+
+@pytest.fixture
+def equal(record_property: Callable[[str, object], None]) -> Equal:
+    """Records for docs/compatibility.md that jobs of a framework and a loader were equal when
+    resumed from places; or else what became of them."""
+    return lambda framework, kind, *places: record_property("contract", json.dumps([framework, kind, places]))
+
+
+def pickled(job: Job) -> bytes:
+    return pickle.dumps(job.save())
+
+
+def unpickled(job: Job, state: bytes) -> None:
+    job.load(pickle.loads(state))
+
+
+def resumed(
+    kind: str, url: Path, save: Callable[[Job], Any] = pickled, load: Callable[[Job, Any], None] = unpickled, **options: Any
+) -> None:
     """Runs a job that saves wherever it can, and resumes it from each checkpoint, also from those
-    of resumed jobs."""
+    of resumed jobs. save returns what load needs to resume another job."""
     job, states = Job(kind, url, **options), []  # type: Tuple[Job, List[Any]]
-    job.run(0, lambda done: states.append((done, pickle.dumps(job.save()))))
+    for done in job.steps(0):
+        states.append((done, save(job) if done in PLACES else None))
     whole = job.seen
-    assert len(whole) == EPOCH * EPOCHS
+    assert len(whole) == EPOCH * EPOCHS and [done for done, _ in states] == sorted([*range(13), 4, 8, 12])
     for done, state in states:
-        if done not in PLACES:
+        if state is None:
             continue
-        again, more = Job(kind, url, **options), []  # type: Tuple[Job, List[Any]]
-        again.load(pickle.loads(state))
-        again.run(done, lambda n, job=again, more=more: more.append((n, pickle.dumps(job.save()))))  # type: ignore[misc]
-        assert again.seen == whole[done:], done
+        again = Job(kind, url, **options)
+        load(again, state)
+        steps = again.steps(done)
+        next(steps)
+        more = save(again)  # at once
+        assert len(list(itertools.islice(steps, EPOCH + 2))) > EPOCH  # into the next epoch
+        assert again.seen and again.seen == whole[done:][: len(again.seen)], done
+        steps.close()
+        later = save(again)
         close(again.loader)
-        twice = Job(kind, url, **options)
-        twice.load(pickle.loads(more[0][1]))  # at once
-        twice.run(done, lambda _: None, 2)
-        assert twice.seen == whole[done:][:2], done
-        close(twice.loader)
+        for state, at in (more, done), (later, done + len(again.seen)):
+            twice = Job(kind, url, **options)
+            load(twice, state)
+            list(itertools.islice(twice.steps(at), 4))
+            assert twice.seen[:2] == whole[at:][:2], (done, at)
+            close(twice.loader)
     close(job.loader)
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-def test_plain(small: Path, kind: str) -> None:
+def test_plain(small: Path, kind: str, equal: Equal) -> None:
     resumed(kind, small)
+    equal("plain loop", kind, *WHOLE, TWICE)
 
 
 def rank_of(rank: int, ranks: int, kind: str, url: Path, folder: Path) -> None:
-    """A rank of a job, which runs as a process."""
+    """A rank of a job, which runs as a process. Its workers are forked, as in a rank that torchrun
+    started. What torch starts here is spawned, and would spawn workers that import torch anew."""
+    multiprocessing.set_start_method("fork", force=True)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
 
-    class Trained(Job):
-        def save(self) -> Any:
-            states = [super().save()]
-            torch.distributed.broadcast_object_list(states, 0)  # that of any rank is that of all
-            model(torch.ones(1)).sum().backward()
-            return states[0]
+    def save(job: Job) -> bytes:
+        states = [pickled(job)]
+        torch.distributed.broadcast_object_list(states, 0)  # that of any rank is that of all
+        model(torch.ones(1)).sum().backward()
+        return states[0]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(globals(), "Job", Trained)
-        resumed(kind, url, batch_size=125)
+    resumed(kind, url, save, batch_size=125)
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("kind", ["Loader", "Prefetcher", "DataLoader, 0 workers"])
-def test_ddp(small: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", LOADERS)
+def test_ddp(small: Path, tmp_path: Path, kind: str, equal: Equal) -> None:
     """Two ranks of DistributedDataParallel, each with its part of a batch."""
     make(kind, small)  # or skips
     torch.multiprocessing.spawn(rank_of, (2, kind, small, tmp_path), 2)
+    equal("DistributedDataParallel, 2 ranks", kind, *WHOLE, TWICE)
 
 
-@pytest.mark.parametrize("kind", STATEFUL)
-def test_dcp(small: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", LOADERS)
+def test_dcp(small: Path, tmp_path: Path, kind: str, equal: Equal) -> None:
     """torch.distributed.checkpoint keeps whatever has a state_dict."""
     dcp = pytest.importorskip("torch.distributed.checkpoint")
     if not hasattr(dcp, "save"):
         pytest.skip("this PyTorch has no torch.distributed.checkpoint.save")
+    folders = map(str, itertools.count())
 
-    job, steps = Job(kind, small), []  # type: Tuple[Job, List[int]]
+    def save(job: Job) -> str:
+        path = str(tmp_path / next(folders))
+        dcp.save({"loader": job.keeper, "weight": torch.ones(1)}, checkpoint_id=path)
+        return path
 
-    def save(done: int) -> None:
-        dcp.save({"loader": job.loader, "weight": torch.ones(1)}, checkpoint_id=str(tmp_path / f"{len(steps)}"))
-        steps.append(done)
+    def load(job: Job, path: str) -> None:
+        dcp.load({"loader": job.keeper, "weight": torch.zeros(1)}, checkpoint_id=path)
 
-    job.run(0, save)
-    for i, done in ((i, done) for i, done in enumerate(steps) if done in PLACES):
-        again = Job(kind, small)
-        dcp.load({"loader": again.loader, "weight": torch.zeros(1)}, checkpoint_id=str(tmp_path / f"{i}"))
-        again.run(done, lambda _: None)
-        place(done, small, again.seen)
-        close(again.loader)
-    close(job.loader)
+    resumed(kind, small, save, load)
+    equal("torch.distributed.checkpoint", kind, *WHOLE, TWICE)
 
 
-@pytest.mark.parametrize("kind", STATEFUL)
-def test_accelerate(small: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", LOADERS)
+def test_accelerate(small: Path, tmp_path: Path, kind: str, equal: Equal) -> None:
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    folders = map(str, itertools.count())
 
-    def start() -> Tuple[Any, Job]:
-        accelerator, job = accelerate.Accelerator(cpu=True), Job(kind, small)
-        accelerator.register_for_checkpointing(job.loader)
-        return accelerator, job
+    def keeping(job: Job) -> Any:
+        accelerator = accelerate.Accelerator(cpu=True)
+        accelerator.register_for_checkpointing(job.keeper)
+        return accelerator
 
-    accelerator, job = start()
-    steps: List[int] = []
+    def save(job: Job) -> str:
+        path = str(tmp_path / next(folders))
+        keeping(job).save_state(path)
+        return path
 
-    def save(done: int) -> None:
-        accelerator.save_state(str(tmp_path / f"{len(steps)}"))
-        steps.append(done)
+    resumed(kind, small, save, lambda job, path: keeping(job).load_state(path))
+    equal("Accelerate", kind, *WHOLE, TWICE)
 
-    job.run(0, save)
-    for i, done in ((i, done) for i, done in enumerate(steps) if done in PLACES):
-        other, again = start()
-        other.load_state(str(tmp_path / f"{i}"))
-        again.run(done, lambda _: None)
-        place(done, small, again.seen)
-        close(again.loader)
-    close(job.loader)
+
+class Stop(Exception):
+    """Ends a job that has seen enough."""
 
 
 class Model(torch.nn.Module):
-    """Sees batches."""
+    """Sees batches, up to a number."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 100) -> None:
         super().__init__()
+        self.most = most
         self.weight = torch.nn.Parameter(torch.zeros(1))
         self.seen: List[List[int]] = []
 
     def forward(self, n: torch.Tensor) -> Dict[str, torch.Tensor]:
+        if len(self.seen) == self.most:
+            raise Stop
         self.seen.append(n.tolist())
         return {"loss": (self.weight * n.float().mean()).sum() * 1e-9}
 
 
-@pytest.mark.parametrize("kind", ["Loader", "Prefetcher", "Prefetcher of a DataLoader, 2 workers"])
-def test_transformers(small: Path, tmp_path: Path, kind: str) -> None:
-    """The recipe of docs/pytorch.md. It has no checkpoint before the first step."""
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_transformers(small: Path, tmp_path: Path, kind: str, equal: Equal) -> None:
+    """The recipe of docs/pytorch.md. It has no checkpoint before the first step. Each resumed job
+    replaces the checkpoints from which the next are resumed."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from frameworks import snippet
 
@@ -237,8 +275,11 @@ def test_transformers(small: Path, tmp_path: Path, kind: str) -> None:
     assert start() == want(small)
     for done in PLACES[1:]:
         place(done, small, start(str(tmp_path / f"checkpoint-{done}")))
+    equal("Hugging Face Trainer", kind, MIDDLE, LAST, TWICE)
 
 
+#: What Lightning tells the epoch, and whose state it keeps.
+TOLD = [kind for kind in STATEFUL if "Stateful" not in kind]
 #: When callbacks of Lightning save: between steps, and elsewhere.
 BETWEEN = ("on_train_start", "on_train_batch_end", "on_train_epoch_end", "on_train_end")
 ELSEWHERE = (
@@ -272,13 +313,15 @@ class Lightning:
 
         return type("Saving", (self.lightning.Callback,), {"saved": saved, **{hook: at(hook) for hook in hooks}})()
 
-    def fit(self, checkpoint: Any = None, callbacks: Any = (), before: Callable[[Any], None] = lambda _: None, **options: Any) -> Any:
-        """Trains, and returns the batches."""
+    def fit(
+        self, checkpoint: Any = None, callbacks: Any = (), before: Callable[[Any], None] = lambda _: None, most: int = 100, **options: Any
+    ) -> Any:
+        """Trains, and returns the batches, so many of them."""
 
         class Module(self.lightning.LightningModule):  # type: ignore[misc,name-defined,unused-ignore]
             def __init__(self) -> None:
                 super().__init__()
-                self.model = Model()
+                self.model = Model(most)
 
             def training_step(self, batch: Any, _: int) -> Any:
                 return self.model(**batch)["loss"]
@@ -302,13 +345,17 @@ class Lightning:
         with contextlib.ExitStack() as stack:
             stack.callback(close, loader)
             kinds = {"val_dataloaders": stack.enter_context(shardtool.Loader(self.url, 500, fields=["cls"]))} if self.validate else {}
-            trainer.fit(module, train_dataloaders=loader, ckpt_path=checkpoint, **kinds)
+            with contextlib.suppress(Stop):
+                trainer.fit(module, train_dataloaders=loader, ckpt_path=checkpoint, **kinds)
         return module.model.seen
 
 
-@pytest.mark.parametrize("validate", [False, True])
-@pytest.mark.parametrize(("kind", "keep"), [(kind, keep) for kind in STATEFUL for keep in (False, True) if keep or "Stateful" not in kind])
-def test_lightning(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, keep: bool, validate: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "keep", "validate"), [*((k, False, v) for k in TOLD for v in (False, True)), *((k, True, True) for k in LOADERS)]
+)
+def test_lightning(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, keep: bool, validate: bool, equal: Equal
+) -> None:
     """At the hooks between steps with a loader alone, at each hook with KeepPlace."""
     job = Lightning(monkeypatch, kind, small, tmp_path, keep, validate)
     saving = job.saving(BETWEEN + ELSEWHERE if keep else BETWEEN)
@@ -316,32 +363,52 @@ def test_lightning(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert len(saving.saved) > EPOCHS * (EPOCH + 1)
     for _, done, path in saving.saved:
         if done in PLACES:
-            place(done, small, job.fit(path))
+            most = EPOCH + 1  # into the next epoch
+            place(done, small, job.fit(path, most=most), done + most)
+    equal("Lightning, `KeepPlace`, within steps too" if keep else "Lightning, between steps", kind, *WHOLE)
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"every_n_train_steps": EPOCH}, {"every_n_train_steps": 3}, {"every_n_epochs": 1, "save_on_train_epoch_end": True}]
+    ("options", "validate", "keep", "trainer"),
+    [
+        ({}, False, False, {}),
+        ({}, True, False, {}),
+        ({"every_n_train_steps": EPOCH}, False, True, {}),  # Lightning alone resumes such a job twice in an epoch too many
+        ({"every_n_train_steps": EPOCH}, False, True, {"max_steps": EPOCH * EPOCHS}),
+        ({"every_n_train_steps": 3}, True, False, {}),
+        ({"every_n_epochs": 1, "save_on_train_epoch_end": True}, True, False, {}),
+    ],
 )
-@pytest.mark.parametrize("validate", [False, True])
-@pytest.mark.parametrize("kind", ["Loader", "Prefetcher", "StatefulDataLoader, 2 workers"])
+@pytest.mark.parametrize("kind", ["Loader", "Prefetcher", "StatefulDataLoader, 2 workers", "DataLoader, 2 workers"])
 def test_lightning_model_checkpoint(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, validate: bool, options: Dict[str, Any]
+    small: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    validate: bool,
+    keep: bool,
+    options: Dict[str, Any],
+    trainer: Dict[str, Any],
+    equal: Equal,
 ) -> None:
     """Its own callback, by default and with an interval that ends with an epoch; each resumed job
     saves again and is resumed."""
-    job = Lightning(monkeypatch, kind, small, tmp_path, "Stateful" in kind, validate)
+    keep = keep or kind not in TOLD
+    job = Lightning(monkeypatch, kind, small, tmp_path, keep, validate)
 
-    def saving(folder: str) -> Any:
-        return job.lightning.callbacks.ModelCheckpoint(tmp_path / folder, filename="{step}", save_top_k=-1, **options)
+    def fit(checkpoint: Any, folder: str) -> List[Tuple[int, str]]:
+        """Trains, checks what was seen, and returns the checkpoints: steps, and paths."""
+        save = job.lightning.callbacks.ModelCheckpoint(tmp_path / folder, filename="{step}", save_top_k=-1, **options)
+        done, path = checkpoint
+        place(done, small, job.fit(path, callbacks=[save], **trainer))
+        return sorted((int(path.stem.partition("=")[2]), str(path)) for path in (tmp_path / folder).glob("*.ckpt"))
 
-    assert job.fit(callbacks=[saving("first")]) == want(small)
-    saved = sorted((tmp_path / "first").glob("*.ckpt"))
+    saved = fit((0, None), "first")
     assert saved
-    for path in saved:
-        done = int(path.stem.partition("=")[2])
-        place(done, small, job.fit(str(path), callbacks=[saving(f"again-{done}")]))
-        for later in sorted((tmp_path / f"again-{done}").glob("*.ckpt")):
-            place(int(later.stem.partition("=")[2]), small, job.fit(str(later)))
+    for checkpoint in saved:
+        for later in fit(checkpoint, f"again-{checkpoint[0]}"):
+            fit(later, f"twice-{checkpoint[0]}-{later[0]}")
+    equal("Lightning, `KeepPlace`, within steps too" if keep else "Lightning, between steps", kind, TWICE)
 
 
 def without_place(small: Path, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Tuple[int, Any, str]]:
@@ -353,7 +420,7 @@ def without_place(small: Path, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LOADERS if "DataLoader" in kind and "Prefetcher" not in kind])
-def test_lightning_advice(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_lightning_advice(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, equal: Equal) -> None:
     """What Lightning keeps no place of is refused, and who does what the error says trains on the
     right epoch."""
     import re
@@ -373,6 +440,7 @@ def test_lightning_advice(small: Path, tmp_path: Path, monkeypatch: pytest.Monke
         else:
             assert kind.startswith("Stateful")
             place(done, small, seen)
+    equal("Lightning, between steps", kind, "refused where the place is lost" if kind.startswith("Stateful") else "refused")
 
 
 @pytest.mark.parametrize("kind", ["Loader", "Prefetcher"])
@@ -394,7 +462,7 @@ def test_lightning_other_place(small: Path, tmp_path: Path, monkeypatch: pytest.
     assert want(small).index(seen[0]) == 6 and seen[-EPOCH:] == want(small)[-EPOCH:]
 
 
-def test_grain(small: Path) -> None:
+def test_grain(small: Path, equal: Equal) -> None:
     grain = pytest.importorskip("grain", reason="Grain is not installed: pip install grain", exc_type=ImportError)
     import shardtool.grain
 
@@ -408,49 +476,58 @@ def test_grain(small: Path) -> None:
         whole.append(list(element["n"]))
         states.append(json.loads(json.dumps(it.get_state())))
     assert whole == want(small) and grain
+    it.close()
     for i, state in enumerate(states):
         again = start()
         again.set_state(state)
         assert again.get_state() == state
         assert [list(element["n"]) for element in again] == whole[i:]
+        again.close()
+    equal("Grain", "Loader", *WHOLE, TWICE)
+
+
+#: After how many of its reports each worker of Ray Train fails: before the first batch, in the
+#: middle, at the last batch, at the end of the next epoch, and not again.
+FAILS = (1, 3, 3, 6, 100)
 
 
 def train_on_ray(config: Dict[str, Any]) -> None:
-    """A worker of Ray Train, which reports a checkpoint with each step."""
+    """A worker of Ray Train, which reports a checkpoint with each step. It trains with all kinds of
+    loaders."""
     import tempfile
 
     import ray.train
 
-    context, kind = ray.train.get_context(), config["kind"]
-    job = Job(kind, Path(config["url"]), batch_size=125, rank=context.get_world_rank(), world_size=context.get_world_size())
-    done, checkpoint = 0, ray.train.get_checkpoint()
+    context, out = ray.train.get_context(), Path(config["out"])
+    rank, ranks = context.get_world_rank(), context.get_world_size()
+    attempt = len(list(out.glob(f"{rank}-*")))
+    jobs = {kind: Job(kind, Path(config["url"]), batch_size=250 // ranks, rank=rank, world_size=ranks) for kind in config["kinds"]}
+    start, checkpoint = 0, ray.train.get_checkpoint()
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
-            done, state = pickle.loads(Path(folder, "state").read_bytes())
-        job.load(state)
-    start = done
+            start, states = pickle.loads(Path(folder, "state").read_bytes())
+        for kind, job in jobs.items():
+            job.load(states[kind])
+    try:
+        for reports, (done, *_) in enumerate(zip(*(job.steps(start) for job in jobs.values())), 1):
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "state").write_bytes(pickle.dumps((done, {kind: job.save() for kind, job in jobs.items()})))
+                ray.train.report({"done": done}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+            if reports == FAILS[attempt]:
+                raise RuntimeError("stopped")
+    finally:
+        Path(out, f"{rank}-{attempt}").write_text(json.dumps([start, {kind: job.seen for kind, job in jobs.items()}]))
+        for job in jobs.values():
+            close(job.loader)
 
-    def save(done: int) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "state").write_bytes(pickle.dumps((done, job.save())))
-            ray.train.report({"done": done}, checkpoint=ray.train.Checkpoint.from_directory(folder))
-        if done == config["fails"] and start < done:
-            raise RuntimeError("stopped")
 
-    job.run(done, save)
-    Path(config["out"], f"{context.get_world_rank()}-{start}").write_text(json.dumps(job.seen))
-    close(job.loader)
-
-
-@pytest.mark.parametrize("fails", [1, EPOCH - 1, EPOCH, EPOCH + 1])
-@pytest.mark.parametrize("kind", ["Loader", "Prefetcher", "DataLoader, 2 workers", "StatefulDataLoader, 2 workers"])
-def test_ray(small: Path, tmp_path: Path, request: pytest.FixtureRequest, kind: str, fails: int) -> None:
+def test_ray(small: Path, tmp_path: Path, request: pytest.FixtureRequest, equal: Equal) -> None:
     """Ray Train starts workers that failed again, from the last checkpoint that all reported."""
     pytest.importorskip("ray.train.torch", reason="Ray is not installed")
+    pytest.importorskip("torchdata", reason="torchdata is not installed")
     import ray.train
     import ray.train.torch
 
-    make(kind, small)
     path = os.pathsep.join(p for p in sys.path if p)  # where workers find this file
     ray.init(num_cpus=4, include_dashboard=False, ignore_reinit_error=True, runtime_env={"env_vars": {"PYTHONPATH": path}})
     request.addfinalizer(ray.shutdown)
@@ -458,13 +535,21 @@ def test_ray(small: Path, tmp_path: Path, request: pytest.FixtureRequest, kind: 
     out.mkdir()
     trainer = ray.train.torch.TorchTrainer(
         train_on_ray,
-        train_loop_config={"kind": kind, "url": str(small), "out": str(out), "fails": fails},
+        train_loop_config={"kinds": LOADERS, "url": str(small), "out": str(out)},
         scaling_config=ray.train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1}),
-        run_config=ray.train.RunConfig(storage_path=str(tmp_path / "runs"), failure_config=ray.train.FailureConfig(max_failures=1)),
+        run_config=ray.train.RunConfig(
+            storage_path=str(tmp_path / "runs"), failure_config=ray.train.FailureConfig(max_failures=len(FAILS))
+        ),
     )
     trainer.fit()
     for rank in range(2):
         with shardtool.Loader(small, **in_groups(**{**OPTIONS, "batch_size": 125, "rank": rank, "world_size": 2})) as loader:
             whole = [batch["n"].tolist() for _ in range(EPOCHS) for batch in loader]
-        (path,) = out.glob(f"{rank}-*")
-        assert json.loads(path.read_text()) == whole[int(path.name.partition("-")[2]) :]
+        attempts = [json.loads((out / f"{rank}-{attempt}").read_text()) for attempt in range(len(FAILS))]
+        assert [start for start, _ in attempts] == [0, 0, 2, 4, 8]
+        for start, seen in attempts:
+            for kind in LOADERS:
+                assert seen[kind] == whole[start:][: len(seen[kind])], (start, kind)
+        assert {len(batches) for batches in attempts[-1][1].values()} == {EPOCH}
+    for kind in LOADERS:
+        equal("Ray Train, 2 workers", kind, *WHOLE, TWICE)

@@ -2,9 +2,19 @@
 
 Lightning tells the sampler of a loader the epoch that it begins: see Told. It keeps the place of
 loaders that have ``state_dict``, but hands it back only for an epoch that it resumes in the middle.
-It can tell nothing to a data set in a DataLoader, and the Trainer of transformers keeps no place:
-what is in them would silently train on the wrong samples. Only the trainer knows that it resumes:
-see callers.
+Programs that keep the place themselves, or with a callback such as torch.lightning.KeepPlace, need
+nothing else. A program that forgot it would silently train on the wrong samples, and is refused. In
+two cases nothing tells the loader, so the trainer is looked for on the stack, see callers:
+
+- A data set in a DataLoader under Lightning. Lightning looks for ``state_dict`` on the DataLoader
+  and for ``set_epoch`` on its sampler. torch makes both, and neither reaches an iterable data set.
+  An epoch would not be enough: to a job that resumes in the middle of epoch 0, it is 0. The entry
+  points by which Lightning takes callbacks of packages reach all programs of an environment, also
+  those that do not use this one, and none that has this package in its path only.
+- The Trainer of transformers. It calls ``set_epoch`` of what ``get_train_dataloader`` returns, with
+  the epoch and never the step, and only if it is there, which it is not for a DataLoader. Then it
+  skips the batches before the step, or does not, by ``ignore_data_skip``: in a loader that was
+  given a place they would be skipped twice. Only the program can add callbacks.
 """
 
 from __future__ import annotations

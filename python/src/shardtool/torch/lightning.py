@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict
 
+from .named import state_of
+
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import Callback  # type: ignore[import-not-found,unused-ignore]
 else:
@@ -22,13 +24,14 @@ class KeepPlace(Callback):  # type: ignore[misc,unused-ignore]
 
     Lightning itself keeps the place of the last batch that it *received*, and hands it back only
     for an epoch that it resumes in the middle. That is enough for checkpoints between steps of a
-    ``shardtool.Loader`` or a Prefetcher. A StatefulDataLoader needs this callback, and so do
-    checkpoints that are made within a step, such as by a signal or after an error, or as an epoch
-    begins.
+    ``shardtool.Loader`` or a Prefetcher. A DataLoader and a StatefulDataLoader need this callback,
+    and so do checkpoints that are made within a step, such as by a signal or after an error, or as
+    an epoch begins.
 
     Args:
-        loader: A ``shardtool.Loader``, a Prefetcher, or a StatefulDataLoader. One that is made
-            later, in ``train_dataloader``, is given to ``follow``.
+        loader: A ``shardtool.Loader``, a Prefetcher, a StatefulDataLoader, or a DataLoader of a
+            ``shardtool.Dataset``, whose batches must be dicts. One that is made later, in
+            ``train_dataloader``, is given to ``follow``.
     """
 
     def __init__(self, loader: Any = None) -> None:
@@ -36,33 +39,54 @@ class KeepPlace(Callback):  # type: ignore[misc,unused-ignore]
         self._place: Any = None  # after the last batch that a step is done with
         self._resumes = False  # whether this was in a checkpoint
 
+    @property
+    def _keeper(self) -> Any:
+        """What has the place: the loader, or the data set in a DataLoader that keeps none."""
+        return self._loader if hasattr(self._loader, "load_state_dict") else self._loader.dataset
+
     def follow(self, loader: Any) -> Any:
         """Sets the loader, moves it to the place of the checkpoint that is being resumed, and
         returns it."""
         self._loader = loader
         if self._place is not None:
-            loader.load_state_dict(self._place)
+            self._keeper.load_state_dict(self._place)
+        else:
+            self.setup()
         return loader
+
+    def setup(self, *_: Any, **__: Any) -> None:
+        """Called by Lightning."""
+        if self._place is None and self._loader is not None and self._keeper is not self._loader:
+            self._place = self._keeper.state_dict()  # before its workers read ahead
 
     def on_train_start(self, *_: Any) -> None:
         """Called by Lightning."""
-        if not self._resumes:
+        if not self._resumes and self._keeper is self._loader:
             self._place = self._loader.state_dict()
         self._resumes = False
 
-    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+    def on_train_batch_start(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Called by Lightning."""
-        self._place = self._loader.state_dict()
+        # Lightning does not count the epoch after one that it resumed at its last batch. From the
+        # next such checkpoint it would train on an epoch twice.
+        progress = trainer.fit_loop.epoch_progress
+        if progress.current.ready == progress.current.processed:
+            progress.increment_ready()
+            progress.increment_started()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any, **__: Any) -> None:
+        """Called by Lightning."""
+        self._place = self._loader.state_dict() if self._keeper is self._loader else state_of(batch)
 
     def state_dict(self) -> Dict[str, Any]:
         """Called by Lightning."""
-        return {"place": self._loader.state_dict() if self._place is None else self._place}
+        return {"place": self._keeper.state_dict() if self._place is None else self._place}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Called by Lightning."""
         self._place, self._resumes = state_dict["place"], True
         if self._loader is not None:
-            self._loader.load_state_dict(self._place)
+            self._keeper.load_state_dict(self._place)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Dict[str, Any]) -> None:
         """Called by Lightning."""
