@@ -130,6 +130,10 @@ func localRoot(dir string) (*filecolumns.Root, error) {
 
 // openRoot opens the folder that is given.
 func (f *Found) openRoot(ctx context.Context, given string) (*filecolumns.Root, error) {
+	given, err := address.Local(given)
+	if err != nil {
+		return nil, wrongf("%s: %w", f.opt("file-root"), err)
+	}
 	if place, _, _ := strings.Cut(given, "?"); strings.Contains(place, "://") {
 		store, err := address.Open(ctx, given, address.Options{Logger: f.Log})
 		if err != nil {

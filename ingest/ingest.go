@@ -36,6 +36,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -270,6 +271,9 @@ func Find(ctx context.Context, addresses []string, o Options) (_ *Found, err err
 	o.Memory = cmp.Or(o.Memory, 256<<20)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if addresses, err = address.Locals(addresses); err != nil {
+		return nil, wrongf("source %w", err)
 	}
 	f := &Found{Options: o, srcs: addresses, close: func() {}}
 	defer func() {

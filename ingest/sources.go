@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
 )
 
@@ -52,6 +53,10 @@ func (f *Found) splits() recognise.Splits {
 // Check rejects a target inside a folder of sources, which a later pack would take for a
 // source. It also rejects folders of files that do not exist.
 func (f *Found) Check(ctx context.Context, target string) error {
+	target, err := address.Local(target)
+	if err != nil {
+		return wrongf("%w", err)
+	}
 	if f.kind == &datasetKind {
 		return f.checkDatasets(ctx, f.srcs, target)
 	}
@@ -76,6 +81,11 @@ func (f *Found) Check(ctx context.Context, target string) error {
 
 // Inside rejects a target inside a folder or a data set of the sources, none of which it lists.
 func Inside(ctx context.Context, addresses []string, target string) error {
+	addresses, err := address.Locals(append([]string{target}, addresses...))
+	if err != nil {
+		return wrongf("%w", err)
+	}
+	target, addresses = addresses[0], addresses[1:]
 	f := &Found{Options: Options{Log: slog.New(slog.DiscardHandler)}}
 	for _, src := range addresses {
 		if _, err := os.Stat(filepath.Join(src, format.ManifestName)); err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 )
@@ -32,6 +33,10 @@ func Spec(name string, o Options) (*reader.Spec, error) {
 		return nil, wrongf("where and keys: a mix has them for each source, as members of the source")
 	case len(o.Layers) > 0:
 		return nil, wrongf("layers: a mix file has layers for each source")
+	}
+	name, err := address.Local(name)
+	if err != nil {
+		return nil, &NameError{err}
 	}
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

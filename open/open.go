@@ -81,6 +81,10 @@ func wrongf(format string, args ...any) error { return &NameError{fmt.Errorf(for
 // Store opens the store of a data set, which need not exist, for programs that write to it or delete
 // in it. It returns the generation that the name has, or "". A name with a view is refused.
 func Store(ctx context.Context, name string, o Options) (store objstore.Store, generation string, err error) {
+	name, err = address.Local(name)
+	if err != nil {
+		return nil, "", &NameError{err}
+	}
 	if name == "-" {
 		return nil, "", wrongf("a data set cannot be - (stdin or stdout): name its folder")
 	}
@@ -147,6 +151,10 @@ func choose(ctx context.Context, ds *reader.Dataset, spec curate.Spec) error {
 // openAt opens the generation that a name has, or else the newest one with the samples of the
 // generation that a checkpoint names (tables). It warns if the two differ.
 func openAt(ctx context.Context, name string, opts reader.Options, tables string, o *Options) (*reader.Dataset, error) {
+	name, err := address.Local(name)
+	if err != nil {
+		return nil, &NameError{err}
+	}
 	whole, view := CutView(name)
 	store, generation, err := Store(ctx, whole, *o)
 	if err != nil {

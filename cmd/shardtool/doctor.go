@@ -57,6 +57,10 @@ Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 			if f.limit < 0 {
 				return usagef("--limit %d: give a number of samples, or 0 for all", f.limit)
 			}
+			args, err := address.Locals(args)
+			if err != nil {
+				return usagef("%w", err)
+			}
 			store, err := f.store(cmd, args)
 			if err != nil {
 				return err

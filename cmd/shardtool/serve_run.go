@@ -19,6 +19,7 @@ import (
 	"github.com/shardtool/shardtool/internal/ledger"
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
@@ -211,6 +212,9 @@ func servedSources(q *serve.OpenRequest) (out *reader.Spec, err error) {
 			s.Line = 0
 		}
 		for _, path := range []*string{&s.Data, &s.Keys} {
+			if *path, err = address.Local(*path); err != nil {
+				return nil, usage(err)
+			}
 			if *path != "" && !strings.Contains(*path, "://") && !filepath.IsAbs(*path) {
 				*path = filepath.Join(cmp.Or(q.Directory, "."), *path)
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -86,6 +87,9 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 		if !slices.Contains(have, f.fields[i]) {
 			return &exitError{exitNotFound, fmt.Errorf("%v has no field %q; it has %s", ds.Store(), name, strings.Join(have, ", "))}
 		}
+	}
+	if dir, err = address.Local(dir); err != nil {
+		return usagef("%w", err)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err

@@ -1,6 +1,6 @@
 // Package address opens the store that an address names:
 //
-//	out/                       a directory
+//	out/                       a directory; also file:///data/out and ~/out
 //	s3://bucket/prefix         a bucket of S3 or of a compatible server
 //	gs://bucket/prefix         a bucket of Google Cloud Storage
 //	az://account/container/prefix    a container of Azure Blob Storage
@@ -97,6 +97,10 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if addr == "" {
 		return nil, errors.New("the address is empty; give a directory, or a URL such as s3://bucket/prefix")
 	}
+	addr, err := Local(addr)
+	if err != nil {
+		return nil, err
+	}
 	scheme, rest, ok := cutScheme(addr)
 	if !ok {
 		if scheme, rest, single := strings.Cut(addr, ":/"); single && schemes[scheme] != nil {
@@ -124,9 +128,6 @@ var schemes = map[string]func(ctx context.Context, a address, o Options) (objsto
 	"http":  openHTTP,
 	"https": openHTTP,
 	"hf":    openHub,
-	"file": func(_ context.Context, a address, _ Options) (objstore.Store, error) {
-		return nil, fmt.Errorf("open %s: %w file; give the path itself: %s", a.all, ErrScheme, a.rest)
-	},
 }
 
 func openHTTP(_ context.Context, a address, o Options) (objstore.Store, error) {

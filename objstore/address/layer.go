@@ -19,6 +19,13 @@ var ErrLayer = errors.New("not a layer's name or address")
 // path begins with a slash or a dot, so that it is told apart from a name. A name whose folder is a
 // link is refused. The error wraps ErrLayer.
 func Layer(dataset, layer string) (string, error) {
+	layer, err := Local(layer)
+	if err != nil {
+		return "", err
+	}
+	if dataset, err = Local(dataset); err != nil {
+		return "", err
+	}
 	switch {
 	case names.IsLabel(layer):
 		_, _, remote := cutScheme(dataset)

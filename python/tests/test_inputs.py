@@ -56,3 +56,17 @@ def test_hive(tmp_path: Path) -> None:
     with opened(tmp_path / "out") as data:
         got = {int(row["v.txt"]): (int(row["year.txt"]), row.get("c.txt")) for row in data}
     assert len(want) == N and got == want
+
+
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path as a URL, or in the home folder, names the data set; mixes have such paths too."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with shardtool.Writer("~/a b") as writer:
+        writer.write({"x": "1"})
+    for url in (tmp_path / "a b", "~/a b", (tmp_path / "a b").as_uri(), {"sources": {"a": {"data": "~/a b"}}}):
+        with shardtool.Loader(url, 1, epochs=1) as batches:
+            assert [batch["x"] for batch in batches] == [["1"]], url
+    with pytest.raises(shardtool.NotFoundError, match="no data set in"):
+        shardtool.Loader("~/none", 1)
+    with pytest.raises(shardtool.ConfigError, match="names the host"):
+        next(iter(shardtool.Loader("file://host/a", 1)))

@@ -127,8 +127,15 @@ def _describe(hint: Any) -> str:
 def address(url: Union[str, os.PathLike[str]]) -> str:
     """The address of a data set for the child process, which may start in another working
     directory."""
-    text = os.fsdecode(url)
-    return text if "://" in text or not text else os.path.abspath(text)
+    text = at_home(os.fsdecode(url))
+    return text if "://" in text or text[:6].lower() == "file:/" or not text else os.path.abspath(text)
+
+
+def at_home(text: str) -> str:
+    """A path, where ~/NAME is in the home folder of the user, unless a folder is called ~."""
+    if (text != "~" and not text.startswith("~" + os.sep)) or os.path.lexists("~"):
+        return text
+    return os.path.expanduser(text)
 
 
 def size_of(name: str, given: Optional[Size]) -> Optional[int]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping as AnyMapping
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from ._checks import address, drop_none, set_typed
+from ._checks import address, at_home, drop_none, set_typed
 from .errors import ConfigError, NotFoundError, redact
 from .read.mixes import NO_END
 
@@ -144,8 +144,9 @@ def refuse_list(urls: object) -> None:
 
 
 def _exists(url: str, what: str) -> None:
+    url = at_home(url)
     base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
-    if "://" not in url and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
+    if "://" not in url and url[:6].lower() != "file:/" and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
         raise NotFoundError(f"no {what} {url}: there is no such file or folder: check the path")
 
 

@@ -24,6 +24,7 @@ import (
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/address"
 )
 
 // Errors of Find.
@@ -59,6 +60,11 @@ type Open func(ctx context.Context, addr string) (objstore.Store, error)
 // ErrAddress. Find calls check with the store of the archives before it lists one, and returns its
 // error.
 func Find(ctx context.Context, open Open, addrs []string, out string, check func(objstore.Store) error) (*Archives, error) {
+	local, err := address.Locals(append([]string{out}, addrs...))
+	if err != nil {
+		return nil, addressf("%w", err)
+	}
+	out, addrs = local[0], local[1:]
 	var all []string // addresses of archives
 	base, found := "", &Archives{}
 	begin := func(dir string) (err error) {
