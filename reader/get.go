@@ -120,11 +120,14 @@ func (d *Dataset) gather(ctx context.Context, j fetch.Job, index int, number uin
 		return nil, context.Cause(ctx)
 	}
 	defer d.random.Release(d.opts.Memory)
-	s := &Sample{Number: number}
+	s, plan := &Sample{Number: number}, j.Plan()
 	err := d.walk(ctx, j, &members{want: index, visitor: visitor{
-		member: func(key, field []byte) bool {
+		member: func(key, field []byte, size int64) bool {
 			s.Key = append(s.Key[:0], key...)
-			s.Fields = append(s.Fields, format.FieldView{Name: bytes.Clone(field), Data: []byte{}})
+			// A payload that append has to grow takes its size twice. The stored bytes bound what a
+			// forged header makes us allocate.
+			data := make([]byte, 0, min(size, int64(plan.Decoded), 64*int64(plan.Stored)))
+			s.Fields = append(s.Fields, format.FieldView{Name: bytes.Clone(field), Data: data})
 			return false
 		},
 		payload: func(b []byte) error {
@@ -213,7 +216,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 	found := false
 	var has []string
 	err = d.visit(ctx, number, visitor{
-		member: func(_, field []byte) bool {
+		member: func(_, field []byte, _ int64) bool {
 			found = string(field) == name
 			has = append(has, string(field))
 			return false
@@ -260,6 +263,10 @@ func (d *Dataset) visit(ctx context.Context, number uint64, v visitor) error {
 	return d.walk(ctx, j, &members{want: index, visitor: v})
 }
 
+// piecesAhead bounds the decoded bytes that walk reads ahead: enough for a frame at each of a
+// few workers.
+const piecesAhead = 4 * format.MaxFrame
+
 // walk runs a block through a walk over its members, whole or in pieces.
 func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
 	m.foreign = j.Shard.Foreign
@@ -280,7 +287,7 @@ func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
 			return m.whole(rows.AppendTar(nil, index), place)
 		})
 	}
-	for f, err := range d.run(ctx, pipelineOptions{}, j.ByRow()) {
+	for f, err := range d.run(ctx, pipelineOptions{memory: min(d.opts.Memory, piecesAhead)}, j.ByRow()) {
 		if err != nil {
 			return err
 		}

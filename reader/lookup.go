@@ -112,7 +112,7 @@ func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err err
 		return j.Shard.NumberedKey(number), nil
 	}
 	m := members{want: index}
-	m.member = func(k, _ []byte) bool {
+	m.member = func(k, _ []byte, _ int64) bool {
 		key = string(k)
 		return true
 	}

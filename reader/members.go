@@ -22,8 +22,9 @@ const maxHeaders = 16 << 10
 // visitor sees the members of a sample. Functions may be nil. An error from header, payload or
 // padding ends the walk.
 type visitor struct {
-	// member is called with each member's header. It ends the walk there by returning true.
-	member  func(key, field []byte) (stop bool)
+	// member is called with each member's header, and the size of its payload as the header has it.
+	// It ends the walk there by returning true.
+	member  func(key, field []byte, size int64) (stop bool)
 	header  func([]byte) error
 	payload func([]byte) error
 	padding func([]byte) error
@@ -225,7 +226,7 @@ func (m *members) begin(found *tarblock.Member) error {
 	m.key = append(m.key[:0], key...)
 	m.left, m.pad, m.open = found.Size, found.End()-found.Payload-found.Size, true
 	if m.shown() {
-		if m.member != nil && m.member(key, field) {
+		if m.member != nil && m.member(key, field, found.Size) {
 			return errEnough
 		}
 		if m.header != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -273,5 +275,26 @@ func TestGetKeeps(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestGetAllocates: a sample larger than the memory is not copied while it is read.
+func TestGetAllocates(t *testing.T) {
+	large := make([]byte, 64<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(large)
+	samples := []testset.Sample{{Key: "a", Fields: []testset.Field{{Name: "big", Data: large}}}}
+	d := open(t, build(t, samples, testset.Options{}), Options{Memory: 32 << 20})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := d.Get(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if err := equal(s, 0, samples[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 2*uint64(len(large)) {
+		t.Errorf("%d bytes were allocated for a sample of %d", n, len(large))
 	}
 }

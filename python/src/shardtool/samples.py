@@ -247,7 +247,11 @@ class Samples:
                     f"sample {raw.key!r} has no field {field.name!r}; it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name
                 )
             try:
-                done[field.name] = None if payload is None else field.one(memoryview(payload), self._out, True)
+                # bytes cannot be changed, so what was copied out of the region needs no second copy
+                if payload is None or field.decode == "bytes":
+                    done[field.name] = payload
+                else:
+                    done[field.name] = field.one(memoryview(payload), self._out, True)
             except (ValueError, OSError) as err:
                 raise DecodeError(f"sample {raw.key!r}: field {field.name!r}: {err}", key=raw.key, field=field.name) from err
         return done
