@@ -166,7 +166,11 @@ func Of(ctx context.Context, in source.Input) (k *Kind, as string, err error) {
 
 // of also reports whether the bytes show the kind.
 func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, err error) {
-	named, suffix := ofName(in.Name)
+	name := in.Name
+	if OfName(name) == nil && in.Path != "" { // the file that a link leads to may be named by its content
+		name = in.Path
+	}
+	named, suffix := ofName(name)
 	if in.Once() {
 		return named, "", false, nil
 	}
@@ -174,11 +178,11 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 	if err != nil {
 		return nil, "", false, err
 	}
-	seen := ofBytes(in.Name, head, tail, size)
+	seen := ofBytes(name, head, tail, size)
 	switch {
 	case seen == nil && named == Tokens && ofArray(head) == Arrays:
 		return Arrays, "", false, nil
-	case seen == nil, payload(strings.ToLower(in.Name)) && seen != lfsPointer:
+	case seen == nil, payload(strings.ToLower(name)) && seen != lfsPointer:
 		return named, "", seen == named, nil
 	case seen == named:
 		return named, "", true, nil
@@ -186,7 +190,7 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 		return Arrays, ".npz", true, nil
 	case seen == TFRecord:
 		return TFRecord, ".tfrecord", true, nil
-	case seen == gZip && named != TFRecord && strings.Contains(path.Base(in.Name), ".tfrecord"): // as in a.tfrecord-00000-of-00001
+	case seen == gZip && named != TFRecord && strings.Contains(path.Base(name), ".tfrecord"): // as in a.tfrecord-00000-of-00001
 		return TFRecord, ".tfrecord.gz", true, nil
 	case named == Lines || named == Tar || named == TFRecord || named == MDS:
 		ending, is := codings[seen]

@@ -32,6 +32,9 @@ func (s *store) list(ctx context.Context, prefix string, all bool) iter.Seq2[obj
 			}
 			fi, err := dir.Stat(entry.Name())
 			link := entry.Type()&fs.ModeSymlink != 0
+			if err != nil && link && escapes(err) {
+				fi, err = s.blobs.Stat(dir, entry.Name(), name, err)
+			}
 			info := objstore.Info{Name: name, Size: -1}
 			switch {
 			case err != nil && link:

@@ -28,7 +28,8 @@
 // The path of the store's directory may contain symbolic links. Below it every access uses
 // [os.Root]: links that stay inside are followed, links that lead outside (or are absolute) are
 // refused for reading and writing, even if the tree changes at the same time. List shows links to
-// files inside, and does not enter linked directories.
+// files inside, and does not enter linked directories. Of a snapshot in the cache of the Hugging Face
+// Hub, links to the contents beside it, in ../../blobs, are followed for reading.
 //
 // # Tags
 //
@@ -54,6 +55,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/shardtool/shardtool/internal/hubcache"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
@@ -78,6 +80,7 @@ type store struct {
 	dir     string // absolute
 	address string // as the user wrote it
 	opts    Options
+	blobs   *hubcache.Blobs // nil outside the cache of the Hub
 
 	// mkdir serialises the creation of directories, so that nobody uses one whose fsync is
 	// outstanding.
@@ -108,7 +111,7 @@ func New(dir string, opts Options) (objstore.Store, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	return &store{dir: abs, address: dir, opts: opts, turn: make(chan struct{}, 1)}, nil
+	return &store{dir: abs, address: dir, opts: opts, turn: make(chan struct{}, 1), blobs: hubcache.Of(abs)}, nil
 }
 
 // Traits returns the store's locks and its Sweep.
@@ -128,6 +131,9 @@ func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	}
 	defer root.Close()
 	file, err := root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
+	if err != nil && escapes(err) {
+		file, err = s.blobs.Open(root, name, name, os.O_RDONLY|filelock.OpenNonblock, err)
+	}
 	if err != nil {
 		return nil, s.fail("get", name, readError(err))
 	}
@@ -150,6 +156,9 @@ func (s *store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	}
 	defer root.Close()
 	fi, err := root.Stat(name)
+	if err != nil && escapes(err) {
+		fi, err = s.blobs.Stat(root, name, name, err)
+	}
 	if err == nil {
 		err = checkRegular(fi)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/shardtool/shardtool/internal/hubcache"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source/internal/stems"
 )
@@ -20,6 +21,8 @@ type root struct {
 	*os.Root
 	path  string
 	store objstore.Store
+	// blobs are followed by links.
+	blobs *hubcache.Blobs
 	// before is the beginning of the keys.
 	before string
 }
@@ -67,7 +70,7 @@ func openRoots(folders []string) (*roots, error) {
 			r.close()
 			return nil, err
 		}
-		r.list = append(r.list, root{Root: h, path: f})
+		r.list = append(r.list, root{Root: h, path: f, blobs: hubcache.Of(f)})
 	}
 	return r, nil
 }
@@ -167,7 +170,11 @@ type read struct{ size, mtime int64 }
 // open opens the file. A link may lead to another folder inside the source, which the root can
 // decide. open refuses what replaced a file since it was listed, before a read of it can block.
 func (f *file) open() (*os.File, error) {
-	h, err := f.roots.list[f.root].OpenFile(filepath.FromSlash(dirOf(f.key)+f.name), os.O_RDONLY|openNonblock, 0)
+	root, name := f.roots.list[f.root], filepath.FromSlash(dirOf(f.key)+f.name)
+	h, err := root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	if err != nil {
+		h, err = root.blobs.Open(root.Root, name, name, os.O_RDONLY|openNonblock, err)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the file was removed while it was packed: %w", err)
 	}

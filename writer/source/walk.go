@@ -116,6 +116,9 @@ func (w *walker) file(rel string, e fs.DirEntry) error {
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		info, err = w.root.Stat(rel) // follows links inside the folder only
+		if err != nil {
+			info, err = w.root.blobs.Stat(w.root.Root, rel, rel, err)
+		}
 		if err == nil && info.IsDir() {
 			err = errors.New("a link to a folder is not followed: give that folder as another source, or exclude the link")
 		} else if err != nil {
