@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/hint"
 )
 
 // TestMistakes runs what new users type, and compares what they are told with
@@ -62,9 +65,67 @@ func TestMistakes(t *testing.T) {
 			var stderr strings.Builder
 			report(&stderr, err)
 			answer = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(stderr.String()), "shardtool: "), dir, "DIR")
+			checkAdvice(t, args, answer)
+			followHints(t, dir, args, err)
 		}
 		answer = regexp.MustCompile("it has [0-9a-f]{16}").ReplaceAllString(answer, "it has 89abcdef01234567")
 		fmt.Fprintln(&now, strings.ReplaceAll(answer, "\n", "\n  "))
 	}
 	compareGolden(t, file, now.String())
+}
+
+var (
+	quoted     = regexp.MustCompile("`shardtool ([^`]*)`")
+	didYouMean = regexp.MustCompile(`did you mean (--[a-z-]+)`)
+)
+
+// checkAdvice checks that the commands and flags exist that an answer names.
+func checkAdvice(t *testing.T, args []string, answer string) {
+	t.Helper()
+	check := func(words []string) {
+		t.Helper()
+		cmd, _, err := newRoot().Find(words)
+		if err != nil || !cmd.HasParent() && !strings.HasPrefix(words[0], "--") {
+			t.Errorf("%q advises %q, which is no command (%v)", args, words, err)
+			return
+		}
+		cmd.InitDefaultHelpFlag()
+		for _, word := range words {
+			name, _, _ := strings.Cut(strings.TrimPrefix(word, "--"), "=")
+			if strings.HasPrefix(word, "--") && cmd.Flag(name) == nil {
+				t.Errorf("%q advises %q, but there is no flag %s", args, words, word)
+			}
+		}
+	}
+	for _, m := range quoted.FindAllStringSubmatch(answer, -1) {
+		check(strings.Fields(m[1]))
+	}
+	for _, m := range didYouMean.FindAllStringSubmatch(answer, -1) {
+		check([]string{args[0], m[1]})
+	}
+}
+
+// followHints runs a command again in a copy of the folder for each hint of its error: the error is
+// another one, or none. TestHintsFollowed does it for the hints that need a value.
+func followHints(t *testing.T, dir string, args []string, was error) {
+	t.Helper()
+	for _, h := range hint.Of(was) {
+		if h.Option == "" || h.Value == "" {
+			continue
+		}
+		again := t.TempDir()
+		if err := os.CopyFS(again, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chdir(again); err != nil { // t.Chdir goes back when the test has ended
+			t.Fatal(err)
+		}
+		is := execute(t.Context(), append(slices.Clone(args), strings.SplitN(setFlag(h), " ", 2)...)...)
+		if err := os.Chdir(dir); err != nil {
+			t.Fatal(err)
+		}
+		if is != nil && is.Error() == was.Error() {
+			t.Errorf("%q: %s does not help: %v", args, setFlag(h), is)
+		}
+	}
 }

@@ -187,7 +187,7 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 		}
 		each := runs / uint64(p.Lanes)
 		if each <= extra {
-			return tooSmall(c.memory(), run, p.Lanes, extra)
+			return tooSmall(c.memory(), run, p, extra)
 		}
 		p.Delay = uint32(min(each-extra, maxChosenDelay))
 	}
@@ -234,11 +234,25 @@ func runBytes(t *Table, runBlocks uint32) uint64 {
 	return e * b
 }
 
-func tooSmall(memory, run uint64, lanes uint32, extra uint64) error {
-	need := (extra + 1) * uint64(lanes) // below 2^57
+// tooSmall names the options that lower the need: not those that are at their least.
+func tooSmall(memory, run uint64, p *Params, extra uint64) error {
+	need := (extra + 1) * uint64(p.Lanes) // below 2^57
 	if run > 1<<63/need {
 		return badOption(errors.New("shuffle memory: a run is too large for any memory: give runs of fewer blocks"), "run-blocks")
 	}
-	return badOption(fmt.Errorf("shuffle memory of %d bytes is too small: at least %d bytes for %d lanes with runs of %d bytes; fewer lanes and smaller runs need less",
-		memory, need*run, lanes, run), "shuffle-memory", "lanes", "run-blocks")
+	less, options := "", []string{"shuffle-memory"}
+	if p.Lanes > 1 {
+		less, options = "fewer lanes", append(options, "lanes")
+	}
+	if p.RunBlocks != 1 {
+		if less != "" {
+			less += " and "
+		}
+		less, options = less+"smaller runs", append(options, "run-blocks")
+	}
+	if less != "" {
+		less = "; " + less + " need less"
+	}
+	return badOption(fmt.Errorf("shuffle memory of %d bytes is too small: at least %d bytes for %d lanes with runs of %d bytes%s",
+		memory, need*run, p.Lanes, run, less), options...)
 }

@@ -265,7 +265,7 @@ func (r *Root) object(name string) (string, error) {
 	case name == "":
 		return "", badPath{errors.New("the path is empty")}
 	case path.IsAbs(rest) || strings.Contains(rest, "://") || clean == ".." || strings.HasPrefix(clean, "../"):
-		return "", badPath{fmt.Errorf("the path %q leads out of %s; --file-root gives another folder", name, r.Shown)}
+		return "", badPath{hint.With(fmt.Errorf("the path %q leads out of %s", name, r.Shown), hint.Hint{Option: "file-root", Does: "gives another folder"})}
 	case clean == "." || strings.HasSuffix(rest, "/"):
 		return "", badPath{fmt.Errorf("the path %q is a folder", name)}
 	}

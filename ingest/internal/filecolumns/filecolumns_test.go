@@ -180,7 +180,7 @@ func TestPaths(t *testing.T) {
 		{`{"f":"a.jpg/b.jpg"}`, `there is no file "a.jpg/b.jpg"`},
 		{`{"f":"sub"}`, `there is no file "sub"`},
 		{`{"f":"sub/"}`, `the path "sub/" is a folder`},
-		{`{"f":"../out.jpg"}`, `the path "../out.jpg" leads out of IN; --file-root`},
+		{`{"f":"../out.jpg"}`, `the path "../out.jpg" leads out of IN`},
 		{`{"f":"sub/../../out.jpg"}`, `leads out of IN`},
 		{`{"f":"` + full + `../out.jpg"}`, `leads out of IN`},
 		{`{"f":"/etc/passwd"}`, `the path "/etc/passwd" leads out of IN`},
