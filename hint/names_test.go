@@ -15,7 +15,7 @@ import (
 // elsewhere are names in comments that are not of this module's code: of formats, systems and other
 // programs.
 var elsewhere = strings.Fields(`
-	AmazonS3 BinaryView DatasetInfo DuckDB ErrorResponses FixedSizeBinary GitHub IndexedDataset LargeBinary MessageReader RepoFile
+	AmazonS3 BinaryView CanonicalExtensions DatasetInfo DuckDB ErrorResponses FixedSizeBinary GitHub IndexedDataset LargeBinary MessageReader RepoFile
 	S3Mock SchemaElement SplitMix64 StringView TiB
 `)
 
