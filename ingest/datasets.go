@@ -54,7 +54,7 @@ func openDatasets(ctx context.Context, f *Found) (_ writer.Source, size int64, e
 		o.Reader.Fields = append(o.Reader.Fields, f.Rows.Columns[i]+"?")
 	}
 	for _, src := range f.srcs {
-		d, err := open.Dataset(ctx, src, o)
+		d, err := open.Dataset(ctx, src.Secret(), o)
 		if err != nil {
 			return nil, 0, err
 		}

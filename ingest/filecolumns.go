@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/ingest/internal/filecolumns"
 	"github.com/shardtool/shardtool/ingest/internal/zips"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer"
@@ -74,7 +75,7 @@ func (f *Found) roots(ctx context.Context, given string) (func(string) (*filecol
 	}
 	inputs := map[string]source.Input{}
 	for _, in := range f.files {
-		if in.Once() || slices.Contains(f.srcs, stdinName) {
+		if in.Once() || slices.ContainsFunc(f.srcs, func(src objstore.Address) bool { return src.Secret() == stdinName }) {
 			return nil, wrongf("%s: rows of standard input have no folder: name the folder of the files with %s", f.opt("file-column"), f.opt("file-root"))
 		}
 		inputs[in.Path] = in

@@ -79,7 +79,11 @@ func openFiles(ctx context.Context, f *Found) (writer.Source, int64, error) {
 		}
 		src, err = source.NewObjects(ctx, stores, f.filesOptions())
 	} else {
-		src, err = source.NewFiles(ctx, f.srcs, f.filesOptions())
+		var folders []string
+		for _, src := range f.srcs {
+			folders = append(folders, src.Secret())
+		}
+		src, err = source.NewFiles(ctx, folders, f.filesOptions())
 	}
 	if err != nil {
 		return nil, 0, err
@@ -99,7 +103,7 @@ func openFiles(ctx context.Context, f *Found) (writer.Source, int64, error) {
 		} else if src.Hidden > 0 {
 			why = "the names of all files begin with a dot: " + f.opt("include") + " '.*' packs them too"
 		}
-		return nil, 0, fmt.Errorf("%w in %s: nothing to pack; %s", writer.ErrEmpty, strings.Join(f.srcs, ", "), why)
+		return nil, 0, fmt.Errorf("%w in %s: nothing to pack; %s", writer.ErrEmpty, f.allNames(), why)
 	}
 	if err := f.checkFused(&src.Fused); err != nil {
 		src.Close()
@@ -114,7 +118,7 @@ func (f *Found) checkFused(of *fused.Watch) error {
 	switch {
 	case f.FirstDot || f.LastDot || f.Examine:
 	case of.Key != "":
-		return wrongf("source %s: %s, because %s: rename them, such as the first to %s, as %s last-dot does; or %[5]s first-dot packs them like that", strings.Join(f.srcs, ", "), of.Example(), fused.Rule, of.Renamed(), f.opt("sample-rule"))
+		return wrongf("source %s: %s, because %s: rename them, such as the first to %s, as %s last-dot does; or %[5]s first-dot packs them like that", f.allNames(), of.Example(), fused.Rule, of.Renamed(), f.opt("sample-rule"))
 	case of.Few():
 		f.warn("%s of %s: %s; look at some with `shardtool doctor`", plain.Plural(of.Samples, "sample"), plain.Plural(of.Files, "file"), fused.Rule)
 	}

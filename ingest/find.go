@@ -163,6 +163,8 @@ func (f *Found) lookAtFiles(ctx context.Context, src string, files []source.Inpu
 		switch {
 		case of != nil && k == nil && !f.as.files:
 			return nil, f.refused(name, of, name, name)
+		case (k == nil && len(files) == 1 || k != &zipKind && f.as.files) && strings.Contains(src, "://"):
+			return nil, f.partOfSample(src)
 		case k == nil && len(files) == 1, k != &zipKind && f.as.files:
 			return &recognised{kind: &filesKind}, nil // opening it gives the error
 		case k == nil:
@@ -237,12 +239,12 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 	var unread *fs.PathError
 	switch {
 	case errors.As(err, &splits) && len(splits.Saved) > 0:
-		return nil, wrongf("source %s: %w: pack each to its own data set, such as %s", src, err, path.Join(filepath.ToSlash(src), splits.Saved[0]))
+		return nil, wrongf("source %s: %w: pack each to its own data set, such as %s", src, err, below(src, splits.Saved[0]))
 	case errors.As(err, &splits):
 		_, disk := place.(diskFolder)
 		return nil, wrongf("source %s: %w: pack each to its own data set, %s; or pack them as one with %s", src, err, f.oneSplit(src, splits.Splits, disk), f.opt("all-splits"))
 	case errors.As(err, &apart):
-		return nil, wrongf("source %s: %w: name them, such as %s", src, err, path.Join(filepath.ToSlash(src), apart.Name))
+		return nil, wrongf("source %s: %w: name them, such as %s", src, err, below(src, apart.Name))
 	case errors.As(err, &mixed) && mixed.Metadata != "":
 		return nil, wrongf("source %s: %w: %s image=file_name joins the files that %s names to its rows, each as the field image; or choose with %s or %s, or pack all as fields of samples with %s files", src, err, f.opt("file-column"), mixed.Metadata, f.opt("include"), f.opt("exclude"), f.opt("as"))
 	case errors.As(err, &mixed):
@@ -256,7 +258,7 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 	}
 	r := &recognised{kind: &filesKind, files: asFiles, folder: true}
 	if a.By != "" {
-		r.why = fmt.Sprintf(" (it holds %s)", path.Join(filepath.ToSlash(src), a.By))
+		r.why = fmt.Sprintf(" (it holds %s)", below(src, a.By))
 	}
 	if a.Fields && !f.as.files {
 		r.note = fmt.Sprintf("each .npy file in %s is a field of a sample; %s arrays makes a sample of each row", src, f.opt("as"))
@@ -267,7 +269,7 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 	if r.kind = kindFor(a.Kind); r.kind == nil {
 		file := strings.TrimSuffix(filepath.ToSlash(src), "/")
 		if !a.Layout {
-			file = path.Join(filepath.ToSlash(src), a.By)
+			file = below(src, a.By)
 		}
 		return nil, f.refused(src, a.Kind, a.By, file)
 	}
@@ -287,6 +289,14 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 		r.note = fmt.Sprintf("%s in %s; left out: %s", a.Kind.Many, src, plain.Text(a.Tally.String()))
 	}
 	return f.lookInArchives(ctx, src, r)
+}
+
+// below is the path of a name in a folder, or its address in a store.
+func below(src, name string) string {
+	if strings.Contains(src, "://") {
+		return strings.TrimSuffix(src, "/") + "/" + name
+	}
+	return path.Join(filepath.ToSlash(src), name)
 }
 
 // oneSplit says how to choose one of the splits in a source.

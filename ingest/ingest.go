@@ -36,6 +36,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
@@ -248,7 +249,7 @@ type Found struct {
 	Options
 	as   asKind
 	kind *kind
-	srcs []string
+	srcs []objstore.Address
 	// files are the files of a kind in fileKinds, in the order of srcs. For folders of files they are
 	// the stores among srcs, with Store only.
 	files []source.Input
@@ -275,7 +276,7 @@ func Find(ctx context.Context, addresses []string, o Options) (_ *Found, err err
 	if addresses, err = address.Locals(addresses); err != nil {
 		return nil, wrongf("source %w", err)
 	}
-	f := &Found{Options: o, srcs: addresses, close: func() {}}
+	f := &Found{Options: o, srcs: objstore.Addresses(addresses), close: func() {}}
 	defer func() {
 		if err != nil {
 			f.close()
@@ -284,7 +285,7 @@ func Find(ctx context.Context, addresses []string, o Options) (_ *Found, err err
 	if err := cmp.Or(f.parseAs(), f.checkStdin(addresses), f.checkFileColumns()); err != nil {
 		return nil, err
 	}
-	for i, src := range addresses {
+	for i, src := range f.srcs {
 		if err := f.add(ctx, i, src); err != nil {
 			return nil, err
 		}
@@ -299,15 +300,15 @@ func Find(ctx context.Context, addresses []string, o Options) (_ *Found, err err
 }
 
 // add finds source i.
-func (f *Found) add(ctx context.Context, i int, src string) (err error) {
-	if src == "" {
+func (f *Found) add(ctx context.Context, i int, src objstore.Address) (err error) {
+	if src.Secret() == "" {
 		return wrongf("a source is empty: give a folder of files, or archives or files of rows")
 	}
 	var r *recognised
-	if src == stdinName {
+	if src.Secret() == stdinName {
 		r, err = f.lookAtStdin(ctx)
 	} else {
-		r, err = f.lookAt(ctx, src)
+		r, err = f.lookAt(ctx, src.Secret())
 	}
 	if err != nil {
 		return err

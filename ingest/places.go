@@ -145,7 +145,7 @@ func (f *Found) lookAtStore(ctx context.Context, src string) (*recognised, error
 			return nil, err
 		}
 	case pattern == "":
-		return f.lookAtFolder(ctx, src, p, []source.Input{{Store: store}})
+		return f.lookAtFolder(ctx, objstore.NewAddress(src).String(), p, []source.Input{{Store: store}})
 	}
 	var files []source.Input
 	for _, name := range names {

@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
@@ -55,7 +54,7 @@ func openParquet(ctx context.Context, f *Found) (writer.Source, int64, error) {
 
 func openLines(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	if len(f.files) == 0 { // an index names none
-		return nil, 0, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, strings.Join(f.srcs, ", "))
+		return nil, 0, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, f.allNames())
 	}
 	r := &f.Rows
 	src, err := rowlines.New(ctx, f.files, rowlines.Options{

@@ -25,7 +25,7 @@ func (f *Found) splits() recognise.Splits {
 	case f.kind == &datasetKind: // made to be joined
 	case f.kind == &filesKind:
 		for _, src := range f.srcs {
-			names = append(names, filepath.ToSlash(src)+"/")
+			names = append(names, filepath.ToSlash(src.String())+"/")
 		}
 	default:
 		for _, in := range f.files {
@@ -50,6 +50,15 @@ func (f *Found) splits() recognise.Splits {
 	return recognise.SplitsOf(names)
 }
 
+// allNames names the sources.
+func (f *Found) allNames() string {
+	var all []string
+	for _, src := range f.srcs {
+		all = append(all, src.String())
+	}
+	return strings.Join(all, ", ")
+}
+
 // Check rejects a target inside a folder of sources, which a later pack would take for a
 // source. It also rejects folders of files that do not exist.
 func (f *Found) Check(ctx context.Context, target string) error {
@@ -61,7 +70,8 @@ func (f *Found) Check(ctx context.Context, target string) error {
 		return f.checkDatasets(ctx, f.srcs, target)
 	}
 	var folders []string
-	for _, src := range f.srcs {
+	for _, given := range f.srcs {
+		src := given.Secret()
 		if src == stdinName {
 			continue
 		}
@@ -89,7 +99,7 @@ func Inside(ctx context.Context, addresses []string, target string) error {
 	f := &Found{Options: Options{Log: slog.New(slog.DiscardHandler)}}
 	for _, src := range addresses {
 		if _, err := os.Stat(filepath.Join(src, format.ManifestName)); err == nil {
-			if err := f.checkDatasets(ctx, []string{src}, target); err != nil {
+			if err := f.checkDatasets(ctx, objstore.Addresses([]string{src}), target); err != nil {
 				return err
 			}
 		} else if info, err := os.Stat(src); err == nil && info.IsDir() {
@@ -102,7 +112,7 @@ func Inside(ctx context.Context, addresses []string, target string) error {
 }
 
 // knows rejects options that do not apply to this kind.
-func (f *Found) knows(r *recognised, src string) error {
+func (f *Found) knows(r *recognised, src objstore.Address) error {
 	k := r.kind
 	for _, other := range allKinds() {
 		for _, option := range other.options {
@@ -157,7 +167,7 @@ func (f *Found) checkSources(srcs []string, target string) error {
 			return err
 		}
 		if !info.IsDir() {
-			return wrongf("source %s is a part of a sample: give its folder with %s '*%s'; files that hold samples are %s", s, f.opt("include"), filepath.Ext(s), kindNames())
+			return f.partOfSample(s)
 		}
 		src, err := realPath(s)
 		if err != nil {
@@ -168,6 +178,11 @@ func (f *Found) checkSources(srcs []string, target string) error {
 		}
 	}
 	return nil
+}
+
+// partOfSample refuses a file that is no sample alone.
+func (f *Found) partOfSample(src string) error {
+	return wrongf("source %s is a part of a sample: give its folder with %s '*%s'; files that hold samples are %s", src, f.opt("include"), filepath.Ext(src), kindNames())
 }
 
 // within reports whether a path is a folder, or below it.
@@ -227,12 +242,12 @@ func isSummary(text []byte) bool {
 }
 
 // checkDatasets refuses to pack a data set into itself. An empty target passes.
-func (f *Found) checkDatasets(ctx context.Context, srcs []string, target string) error {
+func (f *Found) checkDatasets(ctx context.Context, srcs []objstore.Address, target string) error {
 	if target == "" {
 		return nil
 	}
 	for _, src := range srcs {
-		addr, _ := open.CutView(src)
+		addr, _ := open.CutView(src.Secret())
 		addr, _, _ = open.CutGeneration(addr)
 		same := false
 		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -71,7 +70,7 @@ func (f *Found) checkStdin(srcs []string) error {
 	first := slices.Index(srcs, stdinName)
 	switch {
 	case first < 0 && f.StdinFormat != "":
-		return wrongf("%s is for standard input, and no source is '-'; the sources are: %s", f.opt("stdin-format"), strings.Join(srcs, ", "))
+		return wrongf("%s is for standard input, and no source is '-'; the sources are: %s", f.opt("stdin-format"), f.allNames())
 	case first >= 0 && slices.Contains(srcs[first+1:], stdinName):
 		return wrongf("'-' is given twice, and standard input can be read once")
 	}

@@ -60,7 +60,7 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	t := &f.Tokens
 	opt := tokens.Options{Length: t.Length, Remainder: t.Remainder, PadID: t.PadID, DType: t.DType, Raw: t.Raw}
 	if f.Tokens.Field != "" {
-		return nil, 0, wrongf("%s is for documents with several fields: source %s is %s", f.opt("tokens-field"), f.first(), f.kind.of.One)
+		return nil, 0, wrongf("%s is for documents with several fields: source %s is %s", f.opt("tokens-field"), f.srcs[0], f.kind.of.One)
 	}
 	if t.joins(f.kind) {
 		opt = tokens.Options{Raw: opt.Raw, Mixed: true} // each array, or each row of one, is a document
@@ -94,17 +94,17 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 func (f *Found) open(ctx context.Context) (src writer.Source, size int64, err error) {
 	t := &f.Tokens
 	if t.Raw != 0 && !f.kind.tokens {
-		return nil, 0, wrongf("%s is for .bin files of token ids: source %s is %s", f.opt("raw-dtype"), f.first(), f.kind.of.One)
+		return nil, 0, wrongf("%s is for .bin files of token ids: source %s is %s", f.opt("raw-dtype"), f.srcs[0], f.kind.of.One)
 	}
 	if !t.joins(f.kind) {
 		if t.DType != 0 && !f.kind.tokens {
-			return nil, 0, wrongf("%s goes with %s: source %s is %s", f.opt("token-dtype"), f.opt("pack-tokens"), f.first(), f.kind.of.One)
+			return nil, 0, wrongf("%s goes with %s: source %s is %s", f.opt("token-dtype"), f.opt("pack-tokens"), f.srcs[0], f.kind.of.One)
 		}
 		return f.openRows(ctx)
 	}
 	switch {
 	case !t.Join:
-		return nil, 0, wrongf("%s joins documents, since source %s is %s%s: give the id that follows each with %s ID, or %s none where they end with such an id already", f.opt("pack-tokens"), f.first(), f.kind.of.One, f.why, f.opt("separator"), f.opt("separator"))
+		return nil, 0, wrongf("%s joins documents, since source %s is %s%s: give the id that follows each with %s ID, or %s none where they end with such an id already", f.opt("pack-tokens"), f.srcs[0], f.kind.of.One, f.why, f.opt("separator"), f.opt("separator"))
 	case len(f.Rows.Files) > 0:
 		return nil, 0, wrongf("%s adds files to rows, and %s joins rows to samples: leave one of them out", f.opt("file-column"), f.opt("pack-tokens"))
 	case len(f.Rows.Attrs) > 0 || f.ClassField != "":
@@ -128,14 +128,6 @@ func (f *Found) open(ctx context.Context) (src writer.Source, size int64, err er
 	}
 	_, size = j.Total()
 	return j, size, nil
-}
-
-// first is the first source for messages, without the options of an address, which may be secret.
-func (f *Found) first() string {
-	if place, _, _ := strings.Cut(f.srcs[0], "?"); strings.Contains(place, "://") {
-		return place
-	}
-	return f.srcs[0]
 }
 
 // chooseColumn limits the columns that are read to the column of the tokens.

@@ -1,6 +1,10 @@
 package objstore_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -30,5 +34,39 @@ func TestRedact(t *testing.T) {
 		if got := objstore.Redact(text); got != want {
 			t.Errorf("Redact(%q) is %q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestAddress: no verb of fmt, no encoding and no log shows the secrets of an address, wherever it is.
+func TestAddress(t *testing.T) {
+	const text = "https://user:marked-password@host/train@0123456789abcdef?sig=marked-signature"
+	a := objstore.NewAddress(text)
+	in := struct {
+		A objstore.Address
+		b objstore.Address
+		c []objstore.Address
+		d *objstore.Address
+	}{a, a, objstore.Addresses([]string{text}), &a}
+	var out bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%T"} {
+		fmt.Fprintf(&out, verb+verb+verb+verb, a, &a, in, &in)
+	}
+	for _, log := range []*slog.Logger{slog.New(slog.NewTextHandler(&out, nil)), slog.New(slog.NewJSONHandler(&out, nil))} {
+		log.Warn("opening", "address", a, "all", in)
+	}
+	if err := json.NewEncoder(&out).Encode([]any{a, in, map[objstore.Address]int{a: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"marked", fmt.Sprintf("%x", "marked"), fmt.Sprintf("%X", "marked"), fmt.Sprint([]byte("marked"))[1:9]} {
+		if bytes.Contains(out.Bytes(), []byte(secret)) {
+			t.Errorf("%q is in %s", secret, out.String())
+		}
+	}
+	var back objstore.Address
+	if err := json.Unmarshal([]byte(`"`+text+`"`), &back); err != nil || back.Secret() != text || (objstore.Address{}).String() != "" {
+		t.Errorf("%q, %v", back.Secret(), err)
+	}
+	if want := "https://host/train@0123456789abcdef"; a.String() != want {
+		t.Errorf("%v, want %v", a, want)
 	}
 }

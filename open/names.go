@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // CutView splits DATASET#VIEW. The view of DATASET is empty.
@@ -50,16 +51,16 @@ func isGeneration(s string) bool {
 // Whole refuses the name of a view, for programs that read or change whole data sets.
 func Whole(name string) error {
 	if whole, view := CutView(name); view != "" {
-		return wrongf("%s names the view %s: here, give the whole data set, %s", name, view, whole)
+		return wrongf("%s names the view %s: here, give the whole data set, %s", objstore.NewAddress(name), view, objstore.NewAddress(whole))
 	}
 	return nil
 }
 
 // refusePage refuses a page of the Hugging Face Hub in place of the address of a data set.
 func refusePage(name string) error {
-	set, is := strings.CutPrefix(name, "https://huggingface.co/datasets/")
+	set, is := strings.CutPrefix(objstore.NewAddress(name).String(), "https://huggingface.co/datasets/")
 	if set = strings.TrimSuffix(set, "/"); is && strings.Count(set, "/") < 2 {
-		return wrongf("%s is a page for browsers: write hf://datasets/%s", name, set)
+		return wrongf("%s is a page for browsers: write hf://datasets/%s", objstore.NewAddress(name), set)
 	}
 	return nil
 }

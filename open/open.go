@@ -188,11 +188,11 @@ func Layers(ctx context.Context, name string, layers []string, saved map[string]
 		if err != nil {
 			return nil, err
 		}
-		if tables := cmp.Or(saved[objstore.Redact(layer)], saved[layer]); tables != "" && !fixed { // older states have addresses as they were given
+		if tables := cmp.Or(saved[objstore.NewAddress(layer).String()], saved[layer]); tables != "" && !fixed { // older states have addresses as they were given
 			if _, err := store.Stat(ctx, tables); err == nil {
 				generation = names.Generation(tables)
 			} else {
-				o.log().Warn("the generation of the layer that the state names is gone: continuing with the current one", "layer", name, "tables", tables)
+				o.log().Warn("the generation of the layer that the state names is gone: continuing with the current one", "layer", objstore.NewAddress(name), "tables", tables)
 			}
 		}
 		all = append(all, reader.Layer{Name: name, Store: store, Generation: generation})

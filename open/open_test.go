@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -210,5 +212,36 @@ func TestLayers(t *testing.T) {
 	all, err := open.Layers(t.Context(), set, []string{"captions"}, saved, open.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil || all[0].Generation != "" || !strings.Contains(log.String(), "is gone") {
 		t.Errorf("%+v, %v, %s", all, err, &log)
+	}
+}
+
+// TestSecrets: nothing that is said of a name has the query of its address, in which a signature may be.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	at := strings.Replace(server.URL, "http://", "http://user:marked-password@", 1) + "/set?sig=marked-signature"
+	var log bytes.Buffer
+	o := open.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	set := filepath.Join(t.TempDir(), "set")
+	documents(t.Context(), set, 3, "")
+	layers, err := open.Layers(t.Context(), set, []string{at}, map[string]string{strings.Replace(at, "user:marked-password@", "", 1)[:len(server.URL)+4]: "manifest-0123456789abcdef.bin"}, o)
+	if err != nil || !strings.Contains(log.String(), "is gone") {
+		t.Errorf("%v, %s", err, &log)
+	}
+	fmt.Fprintln(&log, open.Whole(at+"#view"))
+	for _, name := range []string{at, at + "#view", at + "@0123456789abcdef", strings.Replace(at, "http:", "ftp:", 1), strings.Replace(at, "://", ":/", 1),
+		"https://huggingface.co/datasets/a/b?token=marked-token", "file://user:marked-password@host/x?sig=marked-signature"} {
+		_, err := open.Dataset(t.Context(), name, o)
+		fmt.Fprintf(&log, "%v %+v %#v\n", err, err, err)
+		_, _, err = open.Store(t.Context(), name, o)
+		fmt.Fprintln(&log, err)
+		_, err = open.Sources(t.Context(), name, nil, o)
+		fmt.Fprintln(&log, err)
+	}
+	ds, err := reader.Open(t.Context(), layers[0].Store, reader.Options{Layers: layers})
+	fmt.Fprintln(&log, ds, err)
+	if i := strings.Index(log.String(), "marked"); i >= 0 {
+		t.Errorf("%q", log.String()[max(0, i-200):min(log.Len(), i+100)])
 	}
 }

@@ -135,7 +135,7 @@ func openLayers(ctx context.Context, opts Options) (layers []part, err error) {
 	err = parallel(ctx, len(layers), openAtOnce, func(ctx context.Context, i int) (err error) {
 		l := &opts.Layers[i]
 		// The name goes into errors, logs and checkpoints, and an address may hold a secret.
-		layers[i].layer, layers[i].pick = objstore.Redact(l.Name), new(assemble.Pick)
+		layers[i].layer, layers[i].pick = objstore.NewAddress(l.Name).String(), new(assemble.Pick)
 		layers[i].Dataset, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory, layer: true})
 		return layers[i].failed(err)
 	})

@@ -55,10 +55,15 @@ the host and its limits.`,
 		Example: `  shardtool bench s3://bucket/train --shuffle --step 250ms --batch 256 --ranks 8
   shardtool bench out/ --shuffle --step 20ms --json > report.json
   shardtool bench mix.yaml --shuffle --step 250ms --batch 256 --ranks 8`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
+			if f.process {
+				return nil
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.process {
-				return benchRank(cmd, args[0], &f.order.view)
+				return benchRank(cmd)
 			}
 			return runBench(cmd, args[0], &f)
 		},
@@ -146,10 +151,10 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 	say("%s, %s …", plural(f.ranks, "rank"), f.length())
 	bar := newBar(cmd.ErrOrStderr(), nil, "measuring", shareOf(1), f.quiet)
 	job := bench.Job{
-		Setting: r.Setting, Step: f.step, Duration: f.duration, Batches: f.batches,
+		Read: bench.Read{Address: arg, Layers: f.order.layers.layers, Fields: f.order.layers.fields, Where: f.order.view.where, Keys: f.order.view.keys}, Setting: r.Setting, Step: f.step, Duration: f.duration, Batches: f.batches,
 		Watched: true, Tell: slowest(f.order.opt.Rank, f.ranks, func(share float64) { bar.set(int64(1000*share), "") }),
 	}
-	command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, &f.order.view, cmd.ErrOrStderr()) }
+	command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, cmd.ErrOrStderr()) }
 	var err error
 	r.Ranks, err = bench.Spawn(ctx, command, job, f.order.opt.Rank, f.ranks)
 	bar.end()
@@ -194,7 +199,7 @@ func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, st
 
 // benchData fills in what a report says about the data of the run.
 func (run *openedRun) benchData(arg string, d *bench.Data) {
-	*d = bench.Data{Address: objstore.Redact(arg)}
+	*d = bench.Data{Address: objstore.NewAddress(arg).String()}
 	var all []byte
 	for i, ds := range run.Sources {
 		of := bench.SourceData{
@@ -215,12 +220,12 @@ func (run *openedRun) benchData(arg string, d *bench.Data) {
 }
 
 // rankProcess returns this program as the process of one rank.
-func rankProcess(ctx context.Context, arg string, view *viewFlags, stderr io.Writer) *exec.Cmd {
+func rankProcess(ctx context.Context, stderr io.Writer) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	cmd := exec.CommandContext(ctx, self, slices.Concat([]string{"bench", "--rank-process"}, view.flags(), []string{"--", arg})...)
+	cmd := exec.CommandContext(ctx, self, "bench", "--rank-process")
 	cmd.Args[0] = os.Args[0]
 	if cmd.Stderr = stderr; fileOf(stderr) != nil {
 		cmd.Stderr = fileOf(stderr) // the process escapes what it writes there
@@ -249,7 +254,7 @@ func rankFailed(err error) error {
 }
 
 // benchRank runs as the process of one rank.
-func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
+func benchRank(cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	job, err := bench.ReadJob(cmd.InOrStdin(), cancel)
@@ -269,9 +274,10 @@ func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 	}
 	var in *input
 	open := func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error) {
-		f := orderFlags{opt: o, view: *view, changed: func(string) bool { return false }}
+		read := &job.Read
+		f := orderFlags{opt: o, view: viewFlags{read.Where, read.Keys}, layers: fieldFlags{read.Layers, read.Fields}, changed: func(string) bool { return false }}
 		var err error
-		if in, err = f.input(ctx, io.Discard, arg); err != nil {
+		if in, err = f.input(ctx, io.Discard, read.Address); err != nil {
 			return nil, err
 		}
 		return in.Stream, nil

@@ -14,7 +14,7 @@ import (
 // TestBenchOrphan: a rank's process ends with its parent, however long it was to measure.
 func TestBenchOrphan(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "shardtool", "bench", "--rank-process", "--", smallSet(t))
+	cmd := exec.CommandContext(t.Context(), "shardtool", "bench", "--rank-process")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestBenchOrphan(t *testing.T) {
 	}
 	kill := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
 	defer kill.Stop()
-	job := bench.Job{Setting: bench.Setting{Order: bench.Order{GlobalBatch: 10, World: 1, Affinity: "epoch", Tail: "short"}}, Duration: time.Hour, Step: time.Millisecond}
+	job := bench.Job{Read: bench.Read{Address: smallSet(t)}, Setting: bench.Setting{Order: bench.Order{GlobalBatch: 10, World: 1, Affinity: "epoch", Tail: "short"}}, Duration: time.Hour, Step: time.Millisecond}
 	if err := json.NewEncoder(in).Encode(job); err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return f.order.explain(err)
 	}
-	return present(cmd, f.json, step, func(w io.Writer) { printStep(w, data, step) })
+	return present(cmd, f.json, step, func(w io.Writer) { printStep(w, objstore.NewAddress(data), step) })
 }
 
 // step explains the step that the flags ask for.
@@ -125,12 +125,12 @@ func (f *explainFlags) step(cmd *cobra.Command, arg string) (*explain.Step, erro
 }
 
 // printStep prints a step for people.
-func printStep(w io.Writer, name string, s *explain.Step) {
+func printStep(w io.Writer, name objstore.Address, s *explain.Step) {
 	of := ""
 	if s.Sources[0].Name != "" {
 		of = " of the mix"
 	}
-	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(objstore.Redact(name)), plural(uint64(s.GlobalBatch), s.Holds),
+	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name.String()), plural(uint64(s.GlobalBatch), s.Holds),
 		countText(s.Position), countText(s.EpochPosition), countText(s.EpochLength), s.Epoch, of)
 	if s.LeftOut {
 		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")
@@ -176,5 +176,5 @@ func (f *explainFlags) standing(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return present(cmd, f.json, s, func(w io.Writer) { printStanding(w, f.order.in, s) })
+	return present(cmd, f.json, s, func(w io.Writer) { printStanding(w, objstore.NewAddress(f.order.in), s) })
 }

@@ -25,12 +25,12 @@ func readStanding(file string) (*explain.Standing, error) {
 }
 
 // printStanding prints where a checkpoint stands, for people.
-func printStanding(w io.Writer, name string, s *explain.Standing) {
+func printStanding(w io.Writer, name objstore.Address, s *explain.Standing) {
 	kind := "one data set"
 	if s.Sources[0].Name != "" {
 		kind = "a mix of " + plural(len(s.Sources), "source")
 	}
-	fmt.Fprintf(w, "%s: version %d, of %s\n", shown(objstore.Redact(name)), s.Version, kind)
+	fmt.Fprintf(w, "%s: version %d, of %s\n", shown(name.String()), s.Version, kind)
 	step := "the batch size is not known"
 	if s.GlobalBatch > 0 {
 		step = fmt.Sprintf("step %s in batches of %s comes next", countText(s.Step), countText(uint64(s.GlobalBatch)))

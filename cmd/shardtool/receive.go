@@ -142,7 +142,7 @@ func (r *receiver) run(ctx context.Context, in io.Reader, stderr io.Writer) erro
 	if r.begin, err = receive.ReadBegin(in); err != nil {
 		return err
 	}
-	store, err := current(ctx, r.begin.Dataset, "a writer makes a new generation: give %s without @%s")
+	store, err := current(ctx, r.begin.Dataset.Secret(), "a writer makes a new generation: give %s without @%s")
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ type layerReply struct {
 // layer writes a layer from rows that the parent sends.
 func (r *receiver) layer(ctx context.Context, in io.Reader, base objstore.Store) error {
 	l := r.begin.Layer
-	store, err := layerStore(ctx, "a layer", r.begin.Dataset, l.Name)
+	store, err := layerStore(ctx, "a layer", r.begin.Dataset.Secret(), l.Name.Secret())
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // TestKilledPairs runs two of layer add, annotate, remove and purge at once, and kills both at random
@@ -206,8 +207,8 @@ func (set *killable) sendLayer(in io.Writer, answers *json.Decoder, out, mode st
 		}
 	}
 	begin, err := json.Marshal(receive.Begin{
-		Protocol: receive.Protocol, Dataset: out, Source: "test", Name: "data", Level: "fastest", Mode: mode, Resume: true, Workers: 1,
-		Layer: &receive.Layer{Name: "captions", AllowMiss: true, SkipUnknown: true, Parts: true},
+		Protocol: receive.Protocol, Dataset: objstore.NewAddress(out), Source: "test", Name: "data", Level: "fastest", Mode: mode, Resume: true, Workers: 1,
+		Layer: &receive.Layer{Name: objstore.NewAddress("captions"), AllowMiss: true, SkipUnknown: true, Parts: true},
 	})
 	if err == nil {
 		err = send(1, begin)

@@ -71,7 +71,7 @@ prints. Ctrl-C ends it.`,
 
 func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	o := view.Options{Title: shown(objstore.Redact(arg)), Rank: f.order.opt.Rank, World: f.order.opt.World, Token: rand.Text()}
+	o := view.Options{Title: shown(objstore.NewAddress(arg).String()), Rank: f.order.opt.Rank, World: f.order.opt.World, Token: rand.Text()}
 	if f.tokenizer != "" {
 		var err error
 		if o.Tokenizer, err = view.ReadTokenizer(f.tokenizer); err != nil {
@@ -94,7 +94,7 @@ func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 			continue
 		}
 		i := slices.IndexFunc(q.spec.Sources, func(s reader.SourceSpec) bool { return s.Name == name })
-		o.Sources = append(o.Sources, view.Source{Name: name, Address: objstore.Redact(q.spec.Sources[i].Data), Set: set})
+		o.Sources = append(o.Sources, view.Source{Name: name, Address: objstore.NewAddress(q.spec.Sources[i].Data), Set: set})
 	}
 	if len(o.Sources) == 0 {
 		return &exitError{exitNotFound, fmt.Errorf("%s has no data set to show", arg)}

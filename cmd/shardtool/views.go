@@ -26,17 +26,6 @@ func (f *viewFlags) add(cmd *cobra.Command) {
 
 func (f *viewFlags) given() bool { return len(f.where) > 0 || f.keys != "" }
 
-// flags are the command line that gives these flags.
-func (f *viewFlags) flags() (line []string) {
-	for _, text := range f.where {
-		line = append(line, "--where="+text)
-	}
-	if f.keys != "" {
-		line = append(line, "--keys="+f.keys)
-	}
-	return line
-}
-
 // explainView gives an error of package curate its exit code, and names flags.
 func explainView(err error) error {
 	switch {

@@ -104,7 +104,8 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	scheme, rest, ok := cutScheme(addr)
 	if !ok {
 		if scheme, rest, single := strings.Cut(addr, ":/"); single && schemes[scheme] != nil {
-			return nil, fmt.Errorf("open %s: an address has two slashes: write %s", objstore.Redact(addr), objstore.Redact(scheme+"://"+rest))
+			whole := objstore.NewAddress(scheme + "://" + rest).String()
+			return nil, fmt.Errorf("open %s: an address has two slashes: write %s", strings.Replace(whole, "://", ":/", 1), whole)
 		}
 		return local.New(addr, local.Options{})
 	}
@@ -199,7 +200,7 @@ func openAzure(_ context.Context, a address, o Options) (objstore.Store, error) 
 		container, host, _ := strings.Cut(host, "@")
 		account, domain, ok := strings.Cut(host, ".dfs.")
 		if !ok {
-			return nil, fmt.Errorf("open %s: give %s://container@account.dfs.core.windows.net/prefix, or az://account/container/prefix", objstore.Redact(a.all), a.scheme)
+			return nil, fmt.Errorf("open %s: give %s://container@account.dfs.core.windows.net/prefix, or az://account/container/prefix", objstore.NewAddress(a.all), a.scheme)
 		}
 		opts.Endpoint, place = "https://"+account+".blob."+domain, account+"/"+container+"/"+prefix
 	}

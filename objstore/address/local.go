@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Local returns the path of an address that names one in another form: file:///data/out is
@@ -31,12 +33,12 @@ func Local(addr string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, "//"); ok {
 		host, _, _ := strings.Cut(rest, "/")
 		if text = rest[len(host):]; host != "" && host != "localhost" || text == "" {
-			return "", fmt.Errorf("%s names the host %q, and files of other hosts cannot be opened so: give a path, /data, or file:///data with three slashes", addr, host)
+			return "", fmt.Errorf("%s names the host %q, and files of other hosts cannot be opened so: give a path, /data, or file:///data with three slashes", objstore.NewAddress(addr), host[strings.LastIndexByte(host, '@')+1:])
 		}
 	}
 	path, err := url.PathUnescape(text)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: write %%25 for a percent sign, or give the path itself", addr, err)
+		return "", fmt.Errorf("%s: %w: write %%25 for a percent sign, or give the path itself", objstore.NewAddress(addr), err)
 	}
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", fmt.Errorf("%s: a path has no NUL byte", addr)

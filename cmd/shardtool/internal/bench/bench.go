@@ -118,8 +118,19 @@ func (s *Setting) Options(rank int) reader.StreamOptions {
 	}
 }
 
+// Read is what the ranks read, as commands take it. It is no argument of their processes: an address may
+// hold secrets, and all users of a machine see arguments.
+type Read struct {
+	Address string   `json:"address"`
+	Layers  []string `json:"layers"`
+	Fields  []string `json:"fields"`
+	Where   []string `json:"where"`
+	Keys    string   `json:"keys"` // file
+}
+
 // Job is the input of the process of one rank.
 type Job struct {
+	Read    Read    `json:"read"`
 	Setting Setting `json:"setting"`
 	Rank    int     `json:"rank"`
 	// Step is the time that the consumer needs for a batch. The job ends after Duration, counted from

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Protocol is the version of the frames. Both ends must have the same version.
@@ -35,23 +37,23 @@ var (
 
 // Begin is the body of BEGIN: the options of the writer, in the terms of package writer.
 type Begin struct {
-	Protocol        int    `json:"protocol"`
-	Dataset         string `json:"dataset"` // address: an argument of the process would show secrets to all users
-	Source          string `json:"source"`  // text that identifies what is written, for resuming
-	KeyPrefix       string `json:"key_prefix"`
-	Name            string `json:"name"`
-	ShardSize       int64  `json:"shard_size"`
-	BlockSize       int64  `json:"block_size"`
-	SamplesPerShard int64  `json:"samples_per_shard"`
-	Level           string `json:"level"`
-	Layout          string `json:"layout"` // of writer.Layout; empty: by the first samples, see Source.Stacks
-	Mode            string `json:"mode"`
-	Resume          bool   `json:"resume"`
-	Part            int    `json:"part"`
-	Parts           int    `json:"parts"`
-	KeepDuplicates  bool   `json:"keep_duplicates"`
-	Workers         int    `json:"workers"`
-	Memory          int64  `json:"memory"`
+	Protocol        int              `json:"protocol"`
+	Dataset         objstore.Address `json:"dataset"` // no argument of the process: all users see those
+	Source          string           `json:"source"`  // text that identifies what is written, for resuming
+	KeyPrefix       string           `json:"key_prefix"`
+	Name            string           `json:"name"`
+	ShardSize       int64            `json:"shard_size"`
+	BlockSize       int64            `json:"block_size"`
+	SamplesPerShard int64            `json:"samples_per_shard"`
+	Level           string           `json:"level"`
+	Layout          string           `json:"layout"` // of writer.Layout; empty: by the first samples, see Source.Stacks
+	Mode            string           `json:"mode"`
+	Resume          bool             `json:"resume"`
+	Part            int              `json:"part"`
+	Parts           int              `json:"parts"`
+	KeepDuplicates  bool             `json:"keep_duplicates"`
+	Workers         int              `json:"workers"`
+	Memory          int64            `json:"memory"`
 	// Schema are the declared fields and attributes; the bytes depend on them.
 	Schema string `json:"schema"`
 	// Layer makes the samples rows of a layer of the data set; nil: they are samples of their own.
@@ -62,7 +64,7 @@ type Begin struct {
 
 // Layer is a layer that a parent writes, in the terms of package writer.
 type Layer struct {
-	Name        string            `json:"name"` // or its address
+	Name        objstore.Address  `json:"name"` // or its address
 	Replaces    []string          `json:"replaces"`
 	AllowMiss   bool              `json:"allow_missing"`
 	SkipUnknown bool              `json:"skip_unknown"`

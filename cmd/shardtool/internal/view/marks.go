@@ -69,7 +69,7 @@ func (s *Server) marked(r *http.Request) (*marksPage, error) {
 		if err != nil {
 			return nil, err
 		}
-		list := markList{Source: of, Numbers: text, Quoted: quoted(of.Address)}
+		list := markList{Source: of, Numbers: text, Quoted: quoted(of.Address.String())}
 		for _, key := range all {
 			if key != "" { // removed since
 				list.Keys = append(list.Keys, key)

@@ -41,15 +41,15 @@ import (
 
 // Source is a data set that is shown.
 type Source struct {
-	Name    string // in a mix; empty for one data set
-	Address string // as commands take it, without secrets
+	Name    string           // in a mix; empty for one data set
+	Address objstore.Address // as commands take it
 	Set     *reader.Dataset
 }
 
 // Layers names the layers that the data set was opened with, as commands take them.
 func (of *Source) Layers() (names []string) {
 	for name := range of.Set.Layers() {
-		names = append(names, objstore.Redact(name))
+		names = append(names, name)
 	}
 	return names
 }
@@ -391,7 +391,7 @@ func parse(name string) *template.Template {
 		"figure":  func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) },
 		"link":    link,
 		"plain":   plain.Text,
-		"quote":   quoted,
+		"quote":   func(v any) string { return quoted(fmt.Sprint(v)) },
 		"mul":     func(a, b int) int { return a * b },
 	})
 	return template.Must(t.ParseFS(files, "templates/page.html", "templates/parts.html", "templates/"+name+".html"))

@@ -79,7 +79,7 @@ func serve(t testing.TB, store objstore.Store) *shown {
 		t.Fatal(err)
 	}
 	s := New(Options{
-		Title: "a <title>", Sources: []Source{{Address: "it's/here", Set: ds}}, Token: token, Listen: "127.0.0.1:8000",
+		Title: "a <title>", Sources: []Source{{Address: objstore.NewAddress("it's/here"), Set: ds}}, Token: token, Listen: "127.0.0.1:8000",
 		GlobalBatch: 16, World: 1,
 		Run: runOf(reader.SourceSpec{Set: ds}),
 	})
