@@ -109,7 +109,7 @@ def test_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="nvJPEG is a part of torchvision, and torchvision is not installed"):
             Image(16, decode="cuda")
     monkeypatch.setattr(nvjpeg, "Cuda", Fake)
-    with pytest.raises(ConfigError, match="field 'jpg': images that a GPU decodes are tensors: give out='torch', not 'numpy'"):
+    with pytest.raises(ConfigError, match="field 'jpg': images that a GPU decodes are tensors: give format='torch', not 'numpy'"):
         Loader(tmp_path, 1, fields={"jpg": Image(16, decode="cuda")}, tuning=shardtool.Tuning(out="numpy"))
 
 

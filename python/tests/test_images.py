@@ -36,7 +36,7 @@ MODES = {"a": ("RGB", "JPEG"), "b": ("L", "JPEG"), "c": ("CMYK", "JPEG"), "d": (
 def test_modes(tmp_path: Path) -> None:
     """Images are unchanged, or all of one mode; random access delivers both, and they can be sent
     to processes."""
-    out = packed(tmp_path, {f"{name}.img": encoded(*of) for name, of in MODES.items()})
+    out = packed(tmp_path, {"e.none": encoded("L", "PNG"), **{f"{name}.img": encoded(*of) for name, of in MODES.items()}})
     with Loader(out, 6, fields={"img": "image"}) as loader:
         images = next(iter(loader))["img"]
         assert [i.mode for i in images] == [mode for mode, _ in MODES.values()]

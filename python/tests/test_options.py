@@ -17,7 +17,7 @@ from shardtool import ConfigError, Faults, Loader, Order, Tuning
 
 DIRECT = [
     "url", "batch_size", "fields", "layers", "where", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "map", "cache", "units",
-    "order", "tuning", "faults",
+    "format", "order", "tuning", "faults",
 ]  # fmt: skip
 
 
@@ -124,3 +124,23 @@ def test_integers_of_numpy(small: Path) -> None:
 def test_members_are_no_arguments(name: str) -> None:
     with pytest.raises(TypeError, match=name):
         Loader(".", **{name: None})  # type: ignore[arg-type]
+
+
+def test_format(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The type of arrays is an argument, and without it the library that is there."""
+    fields = {"tokens": ("uint8", (64,))}
+    for format in ("numpy", "bytes"):
+        with Loader(small, 10, fields=fields, epochs=1, format=format) as loader:  # type: ignore[arg-type]
+            got = next(iter(loader))["tokens"]
+        assert type(got).__name__ == {"numpy": "ndarray", "bytes": "memoryview"}[format]
+        with shardtool.open(small, fields=fields, format=format) as ds:  # type: ignore[arg-type]
+            assert type(ds[0]["tokens"]) is type(got)
+    with Loader(small, 10, epochs=1, format="arrow") as loader:
+        assert next(iter(loader)).num_rows == 10
+    with pytest.raises(ConfigError, match=r"format='numpy' and Tuning\(out='bytes'\): leave the second out"):
+        Loader(small, 10, format="numpy", tuning=Tuning(out="bytes"))
+    with pytest.raises(ConfigError, match="format='jax'"):
+        Loader(small, 10, format="jax")  # type: ignore[arg-type]
+    monkeypatch.setattr("shardtool.options.installed", lambda module: module != "torch")
+    with Loader(small, 10, fields=fields, epochs=1) as loader:
+        assert type(next(iter(loader))["tokens"]).__name__ == "ndarray"

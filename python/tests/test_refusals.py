@@ -18,14 +18,14 @@ def test_arrays_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = {"torch"}
     find: Any = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find(name))
-    monkeypatch.setattr("shardtool.fields.sys.modules", {})
+    monkeypatch.setattr("shardtool._checks.sys.modules", {})
     fields = parse({"x.npy": "npy"})
 
     def advice(out: str) -> Optional[str]:
         try:
             check_out(out, fields)
         except ConfigError as err:
-            return err.message.rpartition("out=")[2].strip("')")
+            return err.message.rpartition("format=")[2].strip("')")
         return None
 
     assert advice("torch") == "numpy" and advice("numpy") is None

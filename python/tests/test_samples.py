@@ -56,13 +56,13 @@ def test_decoded(small: Path) -> None:
 
 
 def test_numbers_need_no_library(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number of a sample is one of Python: only arrays need the library of ``out``."""
+    """A number of a sample is one of Python: only arrays need the library of ``format``."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with shardtool.open(small, fields={"cls": "int"}) as ds:
         assert ds[7] == {"cls": 7}
     with pytest.raises(shardtool.ConfigError, match="torch, which is not installed"):
-        shardtool.open(small, fields={"x.npy": "npy"})
+        shardtool.open(small, fields={"x.npy": "npy"}, format="torch")
 
 
 def test_damage(damaged: Path) -> None:

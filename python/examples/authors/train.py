@@ -99,7 +99,13 @@ def main() -> None:
     run = Run(args.run, rank, world)
     # The global batch is given, not that of a rank: so it stays the same on any number of ranks.
     with shardtool.Loader(
-        args.data, order=shardtool.Order(global_batch=64), shuffle=True, seed=7, fields={"txt": "txt", "cls": "int"}, cache=args.cache
+        args.data,
+        order=shardtool.Order(global_batch=64),
+        shuffle=True,
+        seed=7,
+        fields={"txt": "txt", "cls": "int"},
+        cache=args.cache,
+        tail="wrap",  # full batches, the same for any number of processes
     ) as loader:
         parts = {"model": net, "optimizer": optimizer, "loader": loader}
         run.load(**parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import numbers
 import operator
 import os
@@ -21,6 +22,11 @@ Size = Union[int, str]
 Output = Literal["torch", "numpy", "bytes", "arrow"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+def installed(module: str) -> bool:
+    """Whether the module can be imported, without importing it."""
+    return module in sys.modules or importlib.util.find_spec(module) is not None
 
 
 # Types

@@ -34,10 +34,10 @@ import importlib.util
 import io
 import json
 import struct
-import sys
 from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
+from ._checks import installed
 from .errors import ConfigError, DecodeError
 from .images import Image
 from .read import arrays
@@ -280,12 +280,12 @@ def check_out(out: str, fields: Optional[List[Field]]) -> None:
     """Raises ConfigError if fields become arrays and the library for them is missing."""
     on_gpu = [f.name for f in fields or () if f.image is not None and f.image.decode != "cpu"]
     if on_gpu and out != "torch":
-        raise ConfigError(f"field {on_gpu[0]!r}: images that a GPU decodes are tensors: give out='torch', not {out!r}")
+        raise ConfigError(f"field {on_gpu[0]!r}: images that a GPU decodes are tensors: give format='torch', not {out!r}")
     if out == "arrow":
-        if importlib.util.find_spec("pyarrow") is None:
-            raise ConfigError("out='arrow': pyarrow is not installed: install it")
+        if not installed("pyarrow"):
+            raise ConfigError("format='arrow': pyarrow is not installed: install it")
         out = "numpy"
     arrays = any(f.needs_array for f in fields or ())
-    if arrays and out != "bytes" and out not in sys.modules and importlib.util.find_spec(out) is None:
-        other = "numpy" if out == "torch" and importlib.util.find_spec("numpy") is not None else "bytes"
-        raise ConfigError(f"fields that are arrays need {out}, which is not installed: install it, or give tuning=Tuning(out={other!r})")
+    if arrays and out != "bytes" and not installed(out):
+        other = "numpy" if out == "torch" and installed("numpy") else "bytes"
+        raise ConfigError(f"fields that are arrays need {out}, which is not installed: install it, or give format={other!r}")

@@ -29,7 +29,6 @@ READING: Mapping[str, str] = {
     "device": "tensors are on the CPU: shardtool.torch.Prefetcher(loader, device) copies them",
     "drop_last": "give tail='drop'",
     "filter": "give where='score >= 3', an expression over attributes",
-    "format": "give the type of arrays: tuning=Tuning(out='numpy')",
     "generator": "give seed=...: the order depends on nothing else",
     "keys": "give Source(url, keys=FILE) as the first argument, with one key in each line",
     "local": "give cache=FOLDER, a local folder that keeps what is read",
@@ -37,7 +36,7 @@ READING: Mapping[str, str] = {
     "num_epochs": "give epochs=...",
     "num_replicas": "give world_size=...",
     "num_workers": f"{_READER}. Python functions run in parallel in the workers of torch's DataLoader: see shardtool.Dataset",
-    "output": "give the type of arrays: tuning=Tuning(out='numpy')",
+    "output": "give the type of arrays: format='numpy'",
     "path": "give the address as the first argument",
     "persistent_workers": "leave it out: the child process stays until close()",
     "pin_memory": "call pin_memory() on a tensor of the batch, or give pin_memory=True to the DataLoader of a shardtool.Dataset",
@@ -72,7 +71,7 @@ RANDOM: Mapping[str, str] = {
     "select": "ds[[0, 5]] and ds[['key1', 'key2']] are lists of samples; a Loader reads Source(url, keys=FILE)",
     "shape": "len(ds) is the number of samples",
     "shuffle": "a Loader shuffles: shardtool.Loader(url, batch_size, shuffle=True, seed=7)",
-    "to_pandas": "a Loader delivers tables: tuning=Tuning(out='arrow'), and then batch.to_pandas()",
+    "to_pandas": "a Loader delivers tables: format='arrow', and then batch.to_pandas()",
 }
 #: What to write instead, by the argument, for random access.
 OPENING: Mapping[str, str] = {

@@ -47,7 +47,7 @@ class Image(Pixels):
             average, and 8 at most.
         decode: "cpu", or "cuda" for a tensor on the current GPU, "cuda:1" for one on another:
             nvJPEG, a part of torchvision, decodes the JPEGs of a batch, and the GPU crops and
-            resizes them. Threads decode what nvJPEG cannot. Needs ``out="torch"``.
+            resizes them. Threads decode what nvJPEG cannot. Needs ``format="torch"``.
 
     All need numpy. All resize the same part of the image, which need not begin at a whole pixel,
     with the same filter: Pillow's BILINEAR.

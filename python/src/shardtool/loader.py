@@ -77,9 +77,11 @@ class Loader(Stream, Arguments[T]):
             of the host.
         units: ``shardtool.Pack`` packs samples into sequences of one length, and
             ``shardtool.Bucket`` forms micro-batches of samples of similar length.
+        format: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
+            "arrow" delivers each batch as a ``pyarrow.RecordBatch``: see ``Batch.to_arrow``. None:
+            torch where it is installed, otherwise numpy.
         order: Details of the order: see ``shardtool.Order``.
-        tuning: The type of arrays, memory, parallelism, reports: see
-            ``shardtool.Tuning``.
+        tuning: Memory, parallelism, reports: see ``shardtool.Tuning``.
         faults: What happens when data is damaged: see ``shardtool.Faults``.
 
     Its errors are in ``shardtool.errors``. A loader is for one thread at a time; batches may be

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, Optional, Union
 
-from ._checks import Output, Size, at_least, check_max_skipped, set_typed
+from ._checks import Output, Size, at_least, check_max_skipped, installed, set_typed
 from .errors import ConfigError
 
 __all__ = ["Faults", "Order", "Tuning"]
@@ -71,15 +71,14 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """The type of arrays, memory, parallelism and reports. No option changes which samples a batch
+    """Memory, parallelism, reports and the type of arrays. No option changes which samples a batch
     has.
 
     ``open`` uses ``out``, ``memory``, ``workers`` and ``cache_size``; the others concern batches.
     """
 
-    out: Output = "torch"
-    """The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews. "arrow"
-    delivers each batch as a ``pyarrow.RecordBatch``: see ``Batch.to_arrow``."""
+    out: Optional[Output] = None
+    """The type of arrays, where the argument ``format`` does not give it."""
 
     memory: Optional[Size] = None
     """Bytes of blocks that the child process holds. More lets it read further ahead. Default: 1.5
@@ -143,6 +142,14 @@ class Tuning:
             raise ConfigError("copy=False and peers: leave copy out; batches in memory that peers share are copied")
         for name, least in (("prefetch", 0), ("requests", 1), ("depth", 1), ("workers", 0), ("stats_every", 0)):
             at_least(name, getattr(self, name), least)
+
+
+def format_of(format: Optional[Output], tuning: Tuning) -> Output:
+    """Returns the type of arrays: torch where it is installed, otherwise numpy, unless one is
+    given."""
+    if format is not None and tuning.out not in (None, format):
+        raise ConfigError(f"format={format!r} and Tuning(out={tuning.out!r}): leave the second out")
+    return format or tuning.out or ("torch" if installed("torch") else "numpy")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from . import _checks, guesses, sources
 from .batch import no_field
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, found, parse, typed
-from .options import Tuning
+from .options import Tuning, format_of
 from .read.arguments import opening
 from .sources import Source
 from .wire import protocol as proto
@@ -66,7 +66,8 @@ class Samples:
         where: As for Loader. The samples of a view are counted from 0 in storage order: ``ds[i]``
             is the i-th of them, and ``len(ds)`` is how many there are, whatever their weights.
         cache: As for Loader.
-        tuning: As for Loader; ``out``, ``memory``, ``workers`` and ``cache_size`` are used.
+        format: As for Loader, but not "arrow".
+        tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
 
     Threads may share it. One of them is served at a time: ask for many samples at once, by a slice
     or a list.
@@ -81,13 +82,15 @@ class Samples:
         layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None,
         where: Optional[str] = None,
         cache: Union[str, os.PathLike[str], None] = None,
+        format: Optional[_checks.Output] = None,
         tuning: Tuning = Tuning(),
     ) -> None:
         _checks.typed(Samples.__init__, {name: value for name, value in locals().items() if name not in ("self", "fields")})
-        if tuning.out == "arrow":
-            raise ConfigError("out='arrow': samples are dicts; a Loader can deliver record batches")
+        out = format_of(format, tuning)
+        if out == "arrow":
+            raise ConfigError("format='arrow': samples are dicts; a Loader can deliver record batches")
         source = sources.given(url)
-        self.url, self._out = source._shown(), tuning.out
+        self.url, self._out = source._shown(), out
         self._fields = parse(fields)
         check_out(self._out, _arrays(self._fields))
         self._open = opening(source, layers, self._fields, where, cache, tuning)

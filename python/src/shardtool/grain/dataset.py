@@ -13,6 +13,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 import grain
 
 from .. import _checks
+from .._checks import Output
 from ..errors import ConfigError, redact
 from ..options import Tuning
 from ..read.arguments import Arguments, Asked
@@ -69,10 +70,10 @@ class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-
         self._server_pid = 0  # the process that made it
         grain.IterDataset.__init__(self)
 
-    def _tuned(self, tuning: Tuning) -> Tuning:
+    def _tuned(self, tuning: Tuning, format: Optional[Output]) -> Tuning:
         if tuning.peers is not None:
             raise ConfigError("peers: an IterDataset reads by itself; give them to a shardtool.Loader")
-        return arrays(tuning)
+        return arrays(tuning, format)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Makes this copy the part of a worker; Grain calls it in ``mp_prefetch``. The order does

@@ -7,16 +7,18 @@ import os
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from .. import guesses, sources
+from .._checks import Output
 from ..errors import ConfigError, redact
 from ..fields import Spec
 from ..options import Tuning
 from ..samples import Samples
 
 
-def arrays(tuning: Tuning) -> Tuning:
+def arrays(tuning: Tuning, format: Optional[Output] = None) -> Tuning:
     """Returns the options with arrays of numpy, which Grain stacks and shares between processes."""
-    if tuning.out not in ("torch", "numpy"):
-        raise ConfigError(f"out={tuning.out!r}: Grain's elements have numpy arrays: leave it out")
+    for name, value in (("format", format), ("out", tuning.out)):
+        if value not in (None, "numpy"):
+            raise ConfigError(f"{name}={value!r}: Grain's elements have numpy arrays: leave it out")
     return dataclasses.replace(tuning, out="numpy")
 
 

@@ -10,7 +10,7 @@ from .. import _checks, guesses, sources
 from ..batch import Batch
 from ..errors import ConfigError
 from ..fields import Field, Spec, check_out, parse
-from ..options import Faults, Order, Tuning
+from ..options import Faults, Order, Tuning, format_of
 from ..sources import Mix, Source
 from .iteration import T
 from .units import Bucket, Pack
@@ -28,6 +28,7 @@ class Asked:
     ranks: Tuple[Optional[int], Optional[int]]
     map: Optional[Callable[[Any], Any]]
     units: Union[Pack, Bucket, None]
+    format: _checks.Output  #: The type of arrays.
     tuning: Tuning
     faults: Faults
     tail: Optional[str] = None  #: Where neither the user nor a checkpoint says one; None: by the number of ranks.
@@ -35,7 +36,7 @@ class Asked:
     @property
     def arrays(self) -> str:
         """The type of arrays in batches."""
-        return "numpy" if self.tuning.out == "arrow" else self.tuning.out
+        return "numpy" if self.format == "arrow" else self.format
 
     def portable(self) -> Asked:
         """Returns it for another process, which process groups cannot leave for."""
@@ -67,6 +68,7 @@ class Arguments(Generic[T]):
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
         units: Union[Pack, Bucket, None] = None,
+        format: Optional[_checks.Output] = None,
         order: Order = Order(),
         tuning: Tuning = Tuning(),
         faults: Faults = Faults(),
@@ -81,8 +83,9 @@ class Arguments(Generic[T]):
         _checks.within("seed", seed, 0, 2**64 - 1)
         if isinstance(units, Pack) and fields is not None:
             raise ConfigError("fields and Pack(...): sequences have the fields of Pack(fields=...) alone")
-        wanted, source, tuning = parse(fields), sources.given(url), self._tuned(tuning)
-        check_out(tuning.out, wanted)
+        wanted, source, tuning = parse(fields), sources.given(url), self._tuned(tuning, format)
+        out = format_of(format, tuning)
+        check_out(out, wanted)
         ranks = given["rank"], given["world_size"]
         if tuning.peers is not None and None in ranks:
             raise ConfigError("peers: give rank and world_size, too: the data-parallel ones, which are the same on all peers of a rank")
@@ -91,13 +94,13 @@ class Arguments(Generic[T]):
             starting=starting(given, source, order, tuning, faults),
             fields=wanted, typed=isinstance(fields, str),  # parse refuses all but "typed"
             tail="wrap" if epochs == 0 or (epochs is None and self._endless) else None,
-            map=map, units=units, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
+            map=map, units=units, format=out, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
         ))  # fmt: skip
 
     def _begin_with(self, asked: Asked) -> None:
         raise NotImplementedError
 
-    def _tuned(self, tuning: Tuning) -> Tuning:
+    def _tuned(self, tuning: Tuning, format: Optional[_checks.Output]) -> Tuning:
         return tuning
 
 

@@ -75,7 +75,7 @@ def _ndarray(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[
     kind = _numpy_types.get(dtype.descr)
     if kind is None:
         if not dtype.descr:
-            raise ConfigError(f"numpy has no {dtype.name}: use out='torch'")
+            raise ConfigError(f"numpy has no {dtype.name}: use format='torch'")
         kind = _numpy_types[dtype.descr] = numpy.dtype(dtype.descr)
     if size // kind.itemsize != math.prod(shape):
         raise ValueError(f"{size} bytes, but an array of {kind.name} and shape {tuple(shape)} has {kind.itemsize * math.prod(shape)}")
@@ -101,7 +101,7 @@ def _tensor(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[i
     try:
         return torch.from_numpy(flat)
     except TypeError as err:
-        raise ConfigError(f"this torch has no {dtype.name}: use out='numpy' ({err})") from None
+        raise ConfigError(f"this torch has no {dtype.name}: use format='numpy' ({err})") from None
 
 
 def _torch_type(torch: Any, dtype: Dtype) -> Any:

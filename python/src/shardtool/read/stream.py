@@ -117,7 +117,7 @@ class Stream:
         client, asked = self._connect(), self._asked
         fields = [] if isinstance(asked.units, Pack) else asked.fields
         fields = typed(self._session.info, asked.typed) if fields is None else found(self._session.info, fields)
-        check_out(asked.tuning.out, fields)
+        check_out(asked.format, fields)
         rank, world_size = self._resolve()
         if asked.starting["on_error"] == "skip":
             self._group = skipped.join(asked.faults.skip_group, rank, world_size, self._group)
@@ -252,7 +252,7 @@ class Stream:
         """Returns the argument of ``map`` for a batch."""
         if not self._whole:
             self._leave_out(batch)
-        return batch.to_arrow() if self._asked.tuning.out == "arrow" else batch
+        return batch.to_arrow() if self._asked.format == "arrow" else batch
 
     def _leave_out(self, batch: Batch) -> None:
         """Leaves samples out of a batch whose images are damaged, as ``on_error`` says."""

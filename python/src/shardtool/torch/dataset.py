@@ -77,8 +77,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
             raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")
         if asked.tuning.peers is not None:
             raise ConfigError("peers: a Dataset reads by itself; give them to a shardtool.Loader")
-        if asked.tuning.out == "arrow":
-            raise ConfigError("out='arrow': a Dataset delivers dicts; shardtool.Loader can deliver record batches")
+        if asked.format == "arrow":
+            raise ConfigError("format='arrow': a Dataset delivers dicts; shardtool.Loader can deliver record batches")
         self._delivery = _Delivery(asked.map)
         self._loader: Loader[Any] = Loader.__new__(Loader)
         self._loader._begin_with(dataclasses.replace(asked, map=self._delivery))

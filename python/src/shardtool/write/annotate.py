@@ -128,7 +128,7 @@ def annotate(
     elif task_options is not None:
         raise ConfigError("task_options: give engine too")
     if tuning.out == "arrow":
-        raise ConfigError("out='arrow': a function gets a Batch; its to_arrow() is a record batch")
+        raise ConfigError("Tuning(out='arrow'): a function gets a Batch; its to_arrow() is a record batch")
     Slots(types, attrs)  # checks them before a child starts
     loader = Loader(
         data, given["batch_size"], fields=fields, layers=layers, where=where, shuffle=False, epochs=1, rank=0, world_size=1, tuning=tuning
