@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/ingest/internal/filecolumns"
 	"github.com/shardtool/shardtool/ingest/internal/zips"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -44,11 +45,49 @@ func (f *Found) openRows(ctx context.Context) (writer.Source, int64, error) {
 		}
 		columns = append(columns, c)
 	}
+	if err := f.leaveUnnamed(ctx, roots); err != nil {
+		return nil, 0, err
+	}
 	src, _, err := f.kind.open(ctx, f)
 	if err != nil {
 		return nil, 0, err
 	}
 	return filecolumns.New(src, columns, roots), 0, nil
+}
+
+// leaveUnnamed counts the files in the folders of the rows that no row names. It reads the paths of all
+// rows, so that a part and a run that continues have the counts of the whole.
+func (f *Found) leaveUnnamed(ctx context.Context, roots func(string) (*filecolumns.Root, error)) error {
+	if len(f.others) == 0 {
+		return nil
+	}
+	only := *f
+	only.Note, only.Rows.Key, only.Rows.Rename, only.Rows.Attrs, only.Rows.Columns, only.others = nil, "", nil, nil, nil, nil
+	var columns []filecolumns.Column
+	for _, of := range f.Rows.Files {
+		columns = append(columns, filecolumns.Column{Field: of.Field, Name: of.Column, From: []string{of.Column, of.Column + ".txt"}})
+		if !slices.Contains(only.Rows.Columns, of.Column) {
+			only.Rows.Columns = append(only.Rows.Columns, of.Column)
+		}
+	}
+	src, _, err := f.kind.open(ctx, &only)
+	if err != nil {
+		return nil //nolint:nilerr // opening all columns gives the error
+	}
+	defer src.Close()
+	var last *filecolumns.Root
+	below := ""
+	err = filecolumns.Named(ctx, src, columns, roots, func(root *filecolumns.Root, object string) {
+		if root != last {
+			last, below = root, placeOf(root.Store.String())
+		}
+		delete(f.others, below+object)
+	})
+	for _, name := range f.others {
+		f.names.Leave(tally.Unnamed, name)
+	}
+	f.others = nil
+	return err
 }
 
 // checkFileColumns refuses columns of files that cannot be.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -68,6 +69,8 @@ type recognised struct {
 	folder bool
 	// names accounts for what was listed to find the files.
 	names tally.Tally
+	// others are the files that rows may name, by their places.
+	others map[string]string
 }
 
 // zipped reports whether the files are those of zip archives, as fields of samples.
@@ -193,7 +196,7 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 	if r.kind != &zipKind {
 		return r, nil
 	}
-	all := &recognised{note: r.note, folder: true, names: r.names}
+	all := &recognised{note: r.note, folder: true, names: r.names, others: map[string]string{}}
 	for _, in := range r.files {
 		store, err := zips.New(ctx, in)
 		if err != nil {
@@ -209,6 +212,7 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 		}
 		all.files, all.why = append(all.files, one.files...), one.why
 		all.names.Add(&one.names)
+		maps.Copy(all.others, one.others)
 		all.note = strings.TrimPrefix(all.note+"\nfound "+one.note, "\nfound ")
 		all.note = strings.TrimSuffix(all.note, "\nfound ")
 	}
@@ -284,6 +288,13 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 		}
 		in.As = cmp.Or(a.As[name], f.as.ending)
 		r.files = append(r.files, in)
+	}
+	if at, is := place.(interface{ root() string }); is && len(a.Others) > 0 {
+		r.others = map[string]string{}
+		below := placeOf(at.root())
+		for _, name := range a.Others {
+			r.others[below+name] = name
+		}
 	}
 	if r.names = a.Tally; a.Tally.Total() > 0 {
 		r.note = fmt.Sprintf("%s in %s; left out: %s", a.Kind.Many, src, plain.Text(a.Tally.String()))

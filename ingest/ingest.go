@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -198,9 +199,15 @@ type Input struct {
 
 // Names accounts for all names that the sources have: files, objects, and the members of archives that
 // were read so far. A run that continues another counts what that one left out, too.
-func (in *Input) Names() *tally.Tally {
+func (in *Input) Names() *tally.Tally { return in.PartNames(0) }
+
+// PartNames is like Names for a part of a pack in parts. Each part lists all files: they count for the
+// part 0, so that the counts of all parts add up to those of the whole.
+func (in *Input) PartNames(part int) *tally.Tally {
 	var all tally.Tally
-	all.Add(&in.found.names)
+	if part == 0 {
+		all.Add(&in.found.names)
+	}
 	if in.found.read != nil {
 		of := in.found.read()
 		all.Add(&of)
@@ -259,6 +266,8 @@ type Found struct {
 	// names accounts for what was listed to find the files, and read for what the source has read.
 	names tally.Tally
 	read  func() tally.Tally
+	// others are files that rows may name, by their places.
+	others map[string]string
 	// chosen reports that Include and Exclude chose the files.
 	chosen bool
 	// narrowed reports that only the column of tokens is read.
@@ -329,6 +338,10 @@ func (f *Found) add(ctx context.Context, i int, src objstore.Address) (err error
 	}
 	f.files, f.why, f.chosen = append(f.files, r.files...), f.why+r.why, f.chosen || r.folder
 	f.names.Add(&r.names)
+	if f.others == nil {
+		f.others = map[string]string{}
+	}
+	maps.Copy(f.others, r.others)
 	return nil
 }
 

@@ -29,6 +29,8 @@ import (
 // diskFolder is a folder of this machine.
 type diskFolder string
 
+func (d diskFolder) root() string { return string(d) }
+
 // Input implements recognise.Place. Unless a link is on the way, the store is the whole folder, so
 // that the index of a shard may lie in a folder above it.
 func (d diskFolder) Input(name string) (source.Input, error) {
@@ -96,6 +98,18 @@ func (d diskFolder) list(ctx context.Context, dir string, yield func(string, err
 type prefix struct {
 	store objstore.Store
 	shown string
+}
+
+func (p prefix) root() string { return strings.TrimSuffix(p.shown, "/") }
+
+// placeOf returns the path or address of a folder, the same for all spellings of a path, with a slash.
+func placeOf(root string) string {
+	if !strings.Contains(root, "://") {
+		if real, err := realPath(root); err == nil {
+			root = filepath.ToSlash(real)
+		}
+	}
+	return strings.TrimSuffix(root, "/") + "/"
 }
 
 // Input implements recognise.Place.

@@ -70,6 +70,11 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	if len(s.report.Missing) > 0 {
 		return nil, s.report.missing()
 	}
+	left, err := s.leftOut()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", store, err)
+	}
+	w.opt.LeftOut = func() map[string]int64 { return left }
 	defer func() { _ = w.sum.close() }()
 	if err := s.join(ctx, w, opt.Base); err != nil {
 		return nil, fmt.Errorf("%v: %w", store, err)

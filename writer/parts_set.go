@@ -3,6 +3,7 @@ package writer
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -242,7 +243,7 @@ func (s *partSet) agree() error {
 			continue
 		}
 		all[part] = maps.Clone(m.Meta)
-		for _, own := range []string{"part", "skipped", metaSkippedList, MetaTypes, kinds.Key} {
+		for _, own := range []string{"part", "skipped", metaSkippedList, metaLeftOut, MetaTypes, kinds.Key} {
 			delete(all[part], own)
 		}
 		like := slices.IndexFunc(alike, func(k int) bool { return maps.Equal(all[k], all[part]) })
@@ -263,6 +264,24 @@ func (s *partSet) agree() error {
 		}
 	}
 	return nil
+}
+
+// leftOut adds up what the parts left out.
+func (s *partSet) leftOut() (map[string]int64, error) {
+	all := map[string]int64{}
+	for part, m := range s.parts {
+		if m == nil || m.Meta[metaLeftOut] == "" {
+			continue
+		}
+		var of map[string]int64
+		if err := json.Unmarshal([]byte(m.Meta[metaLeftOut]), &of); err != nil {
+			return nil, fmt.Errorf("%w: %s: left_out: %w: remove that object, and pack part %d again", format.ErrCorrupt, s.object(part), err, part)
+		}
+		for rule, n := range of {
+			all[rule] += n
+		}
+	}
+	return all, nil
 }
 
 func (s *partSet) disagree(wrong, right int, all []format.Metadata) error {

@@ -252,7 +252,7 @@ func (w *Writer) manifest() (*sections.Manifest, error) {
 
 // setLeftOut records the names that the sources left out, if there are any.
 func (w *Writer) setLeftOut(meta format.Metadata) error {
-	if w.opt.LeftOut == nil || w.parts > 0 {
+	if w.opt.LeftOut == nil {
 		return nil
 	}
 	left := w.opt.LeftOut()

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/ingest"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -92,6 +93,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 	if !ok {
 		return usagef("--parts: %s cannot be divided", in.Kind)
 	}
+	f.opt.LeftOut = func() map[string]int64 { return leftOut(in.PartNames(f.parts.part)) }
 	res, err := writer.PackPart(ctx, store, whole, f.parts.part, f.parts.parts, f.opt)
 	bar.end()
 	if err != nil {
@@ -101,12 +103,16 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 		return in.Explain(err)
 	}
 	took := time.Since(begin)
-	if err := present(cmd, f.json, map[string]any{
+	names := in.PartNames(f.parts.part)
+	if res.Already { // it was not read
+		names = nil
+	}
+	if err := present(cmd, f.json, withNames(names, res.Skipped, map[string]any{
 		"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts, "manifest": res.Object,
 		"already": res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks,
 		"bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped,
 		"skipped_list": res.SkippedList, "seconds": took.Seconds(),
-	}, func(w io.Writer) { f.printPart(w, store, res, took) }); err != nil {
+	}), func(w io.Writer) { f.printPart(w, store, res, names, took) }); err != nil {
 		return err
 	}
 	if res.Already {
@@ -115,7 +121,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 	return skippedError(store, res.Skipped, res.SkippedList)
 }
 
-func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.PartResult, took time.Duration) {
+func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.PartResult, names *tally.Tally, took time.Duration) {
 	what := fmt.Sprintf("%s: part %d of %d", store, f.parts.part, f.parts.parts)
 	switch {
 	case res.Published:
@@ -127,6 +133,7 @@ func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.P
 	}
 	fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s\n", what, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
 		bytesText(res.PayloadBytes), bytesText(res.Bytes))
+	printLeft(out, names)
 	printResumed(out, res.Adopted, res.Written)
 	fmt.Fprintf(out, "took %.1fs; when all parts are packed: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
 }

@@ -62,7 +62,10 @@ type Answer struct {
 	By string
 	// Fields reports that all files are .npy files, each a field of a sample.
 	Fields bool
-	// Tally accounts for all names, where Kind is one that pack reads.
+	// Others are the files that rows may name, where Options.Rows says that they do.
+	Others []string
+	// Tally accounts for all names, where Kind is one that pack reads. Of the Others it knows that they
+	// are listed.
 	Tally tally.Tally
 }
 
@@ -537,7 +540,8 @@ func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, b
 		case unsafe != nil && OfName(name) == a.Kind:
 			return "", unsafe
 		case l.opt.Rows:
-			continue // the rows may name it
+			a.Others = append(a.Others, name)
+			continue
 		default:
 			rule = tally.Side
 		}

@@ -204,6 +204,37 @@ func (s *Source) paths(p *writer.Sample, paths []string) error {
 	return nil
 }
 
+// Named reads the rows of src to the end and calls f with the objects that they name, some of them
+// several times. Rows that cannot be read, and paths that lead nowhere, it passes.
+func Named(ctx context.Context, src writer.Source, columns []Column, root func(file string) (*Root, error), f func(*Root, string)) error {
+	s := New(src, columns, root)
+	paths := make([]string, len(columns))
+	for {
+		p, err := src.Next(ctx)
+		if _, ok := errors.AsType[*writer.SampleError](err); ok {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if s.paths(&p, paths) != nil {
+			continue
+		}
+		for _, name := range paths {
+			r, err := root(p.Source)
+			if err != nil {
+				return err
+			}
+			if object, err := r.object(name); err == nil {
+				f(r, object)
+			}
+		}
+	}
+}
+
 // read reads a file, or describes it if it is large.
 func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writer.Field, err error) {
 	root, err := s.root(file)
