@@ -111,8 +111,9 @@ func (n *counts) add(action string) {
 	}
 }
 
-// endPackage prints a package's line. Where the package failed without a failed test, it prints what the package
-// said, and what each test said that had not ended: a panic and os.Exit end the process in a test's middle.
+// endPackage prints a package's line. Where the package failed without a failed test, it prints
+// what the package said, and what each test said that had not ended: a panic and os.Exit end the
+// process in a test's middle.
 func endPackage(w io.Writer, n *counts, e event, testFailed bool, output map[string][]string) {
 	switch {
 	case e.Action == "skip": // no test files

@@ -9,7 +9,7 @@
 // It prints:
 //
 //   - by package: lines of code, the floor, exports and arrows up. The floor of a package that
-//     imports none of the project is 0; that of another is one above the highest that it imports.
+//     imports none of the project is 0; another is one floor above the highest that it imports.
 //   - exports: the exported functions and types of public packages (not internal, not main) and the
 //     exported methods of these types; also the methods of a type of another package that a public
 //     alias leads to. So counted, archive/zip has 34. Fields, constants and variables are not counted.
@@ -20,8 +20,7 @@
 //     a better one.
 //   - the largest structs: a struct has its own fields, and in place of an embedded struct of the
 //     project the fields of that.
-//   - lines by folder of the top level; those of bench have Go without tests and Python, those of
-//     python are the package.
+//   - lines by folder of the top level: bench is Go without tests and Python, python is the package.
 //   - with -graph instead: the packages by floor, each with what it imports of the project.
 package main
 
@@ -84,7 +83,7 @@ func (h *house) print() {
 	fmt.Printf("\n%6d  lines of the product\n%6d  exports\n%6d  arrows up\n", product, all, arrows)
 }
 
-// graph prints the packages, those of the highest floor first, each with what it imports.
+// graph prints the packages, the highest floor first, each with what it imports.
 func (h *house) graph() {
 	order := slices.Clone(h.packages)
 	slices.SortStableFunc(order, func(a, b pkg) int { return h.floor(b.dir) - h.floor(a.dir) })

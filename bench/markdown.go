@@ -121,7 +121,7 @@ func (b *bench) triedMarkdown() string {
 	return out.String() + "\n"
 }
 
-// peerColumns are those of the tables of peers, without the name of the system.
+// peerColumns are the columns of the tables of peers, without the name of the system.
 var peerColumns = []string{"samples/s", "first epoch", "MB/s", "CPU a sample", "memory", "first batch", "resume", "setting"}
 
 // cells are a row of such a table.

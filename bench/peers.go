@@ -185,8 +185,8 @@ func (p *peersBench) measure(k peerKind, systems []peerSystem) (all []peerResult
 	return all, nil
 }
 
-// diskMemory is what a reading from disk and the page cache of its files may hold: half of its data,
-// but what a process needs.
+// diskMemory is what a reading from disk and the page cache of its files may hold: half of its
+// data, but what a process needs.
 func (p *peersBench) diskMemory() int64 { return max(int64(p.mib)<<22, 192<<20) }
 
 // call runs the script and returns what it has said, also when it fails then.

@@ -36,7 +36,8 @@ type Hint struct {
 // Option returns the hint that another value of an option helps.
 func Option(name string) Hint { return Hint{Option: name} }
 
-// Set returns the hint that an option set to a value helps. does says what follows; it may be empty.
+// Set returns the hint that an option set to a value helps. does says what follows; it may be
+// empty.
 func Set(name, value, does string) Hint { return Hint{Option: name, Value: value, Does: does} }
 
 // Command returns the hint that a command of the program shardtool helps. does says what follows.

@@ -22,7 +22,8 @@ func Optionf(option, msg string, args ...any) *OptionError {
 	return &OptionError{Option: option, Err: fmt.Errorf(msg, args...)}
 }
 
-// Text is the text of the error where the option has this name: "rows.csv: --key: there is no column".
+// Text is the text of the error where the option has this name: "rows.csv: --key: there is no
+// column".
 func (e *OptionError) Text(name string) string {
 	text := name
 	if e.Place != "" {

@@ -26,8 +26,8 @@ type kind struct {
 	open func(ctx context.Context, f *Found) (src writer.Source, size int64, err error)
 }
 
-// opened returns a source as the open of a kind does. If it has nothing, which count says, opened closes
-// it and returns an error.
+// opened returns a source as the open of a kind does. If it has nothing, which count says, opened
+// closes it and returns an error.
 func opened(src writer.Source, count int64, where string) (writer.Source, int64, error) {
 	if count == 0 {
 		src.Close()

@@ -129,7 +129,8 @@ func TestRecogniseLongArray(t *testing.T) {
 	}
 }
 
-// TestRecogniseLongJSON: a JSON object that is longer than what is read of it is a layout by the members that were seen.
+// TestRecogniseLongJSON: a JSON object that is longer than what is read of it is a layout by the
+// members that were seen.
 func TestRecogniseLongJSON(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 2<<20)
@@ -163,8 +164,8 @@ func TestRecogniseChoice(t *testing.T) {
 	}
 }
 
-// TestRecogniseStreams: the shards of all indexes are read, however many there are, once each, and without compression
-// where they are there twice.
+// TestRecogniseStreams: the shards of all indexes are read, however many there are, once each, and
+// without compression where they are there twice.
 func TestRecogniseStreams(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -46,8 +46,9 @@ type Traits struct {
 	Versions bool
 
 	// ListAll is List for every name that the store has, also for those that no method accepts: see
-	// CheckName. It leaves out the store's own files only. The Size of a name that is no object, such as
-	// a link that leads nowhere, is -1. It is nil where List has all names. See the function ListAll.
+	// CheckName. It leaves out the store's own files only. The Size of a name that is no object, such
+	// as a link that leads nowhere, is -1. It is nil where List has all names. See the function
+	// ListAll.
 	ListAll func(ctx context.Context, prefix string) iter.Seq2[Info, error]
 
 	// Sweep removes the temporary files of uploads whose process died, if they were last written
@@ -65,8 +66,8 @@ func TraitsOf(s Store) Traits {
 	return Traits{}
 }
 
-// ListAll lists every name that a store has. Callers whose users know the names, such as those of a
-// folder of files, learn by it what they would not get.
+// ListAll lists every name that a store has. Callers whose users know the names, such as the files
+// of a folder, learn by it what they would not get.
 func ListAll(ctx context.Context, s Store, prefix string) iter.Seq2[Info, error] {
 	if all := TraitsOf(s).ListAll; all != nil {
 		return all(ctx, prefix)

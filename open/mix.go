@@ -23,8 +23,8 @@ func IsMix(name string) bool {
 	return slices.Contains(mixEndings, path.Ext(name)) && path.Base(name) != format.ManifestName
 }
 
-// Spec returns what a name stands for, without opening it: the one data set, or the sources of a mix
-// file. Its order is to be set. An error of a mix file is a [*reader.SpecError].
+// Spec returns what a name stands for, without opening it: the one data set, or the sources of a
+// mix file. Its order is to be set. An error of a mix file is a [*reader.SpecError].
 func Spec(name string, o Options) (*reader.Spec, error) {
 	switch {
 	case !IsMix(name):

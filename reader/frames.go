@@ -193,8 +193,8 @@ type pipelineOptions struct {
 	check     func(*fetch.Result) error // runs on the workers, for every frame that is right so far
 }
 
-// run fetches jobs within the data set's options. A result comes with its error, after which run goes
-// on only with keepGoing. An error without a result is of the jobs, or of ctx, and ends them.
+// run fetches jobs within the data set's options. A result comes with its error, after which run
+// goes on only with keepGoing. An error without a result is of the jobs, or of ctx, and ends them.
 func (d *Dataset) run(ctx context.Context, o pipelineOptions, jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Result, error] {
 	return func(yield func(*fetch.Result, error) bool) {
 		ctx, end := d.catalog.Scope(ctx)

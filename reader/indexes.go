@@ -165,8 +165,8 @@ func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]section
 	return out, nil
 }
 
-// eachColumns calls f for each shard, of several at once, with what Columns returns of it and with the
-// numbers of its samples: from first to before end.
+// eachColumns calls f for each shard, of several at once, with what Columns returns of it and with
+// the numbers of its samples: from first to before end.
 func (d *Dataset) eachColumns(ctx context.Context, names []string, atOnce int, f func(first, end uint64, columns []sections.AttrColumn) error) error {
 	return parallel(ctx, d.NumShards(), atOnce, func(ctx context.Context, i int) error {
 		_, at, part, err := d.catalog.Find(ctx, i)

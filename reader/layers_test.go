@@ -43,8 +43,8 @@ func testKeyNumber(key string) (n int) {
 }
 
 // newLayered makes a base of the fields jpg and txt and five layers: caption for all samples, score
-// for two thirds of the samples in the first half of the shards, text, which replaces txt, and patch,
-// which replaces txt of as many samples as score has.
+// for two thirds of the samples in the first half of the shards, text, which replaces txt, and
+// patch, which replaces txt of as many samples as score has.
 func newLayered(t testing.TB, samples int) *layered {
 	t.Helper()
 	l := &layered{base: mem.New(), layers: map[string]objstore.Store{}, last: map[string]uint64{}}
@@ -275,8 +275,8 @@ func (l *layered) readsInOrder(t *testing.T, d *Dataset, fields, layers []string
 	}
 }
 
-// TestLayersInFlight: blocks of a layer do not take the turns of the blocks beside them. With a layer
-// a stream keeps as many requests in flight as the stores of base and layer send together.
+// TestLayersInFlight: blocks of a layer do not take the turns of the blocks beside them. With a
+// layer a stream keeps as many requests in flight as the stores of base and layer send together.
 func TestLayersInFlight(t *testing.T) {
 	watch(t)
 	l := newLayered(t, 1500)
@@ -522,9 +522,9 @@ func TestLayersDamaged(t *testing.T) {
 	}
 }
 
-// TestLayersOtherKeys: the samples of a layer have other keys than the base's at the same places, as
-// where two of its shards were exchanged with all that names them. No value is delivered under the
-// key of another sample.
+// TestLayersOtherKeys: the samples of a layer have other keys than the base's at the same places,
+// as where two of its shards were exchanged with all that names them. No value is delivered under
+// the key of another sample.
 func TestLayersOtherKeys(t *testing.T) {
 	l, other := newLayered(t, 300), newLayered(t, 300)
 	keys := other.set.Keys

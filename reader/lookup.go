@@ -165,8 +165,8 @@ func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbe
 	return numbers, false, nil
 }
 
-// notFound names the key that was meant: the same in other letters, where that costs little, or else
-// the keys before and after it, from the index of one shard.
+// notFound names the key that was meant: the same in other letters, where that costs little, or
+// else the keys before and after it, from the index of one shard.
 func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error {
 	hint := "; `shardtool ls` lists the keys"
 	if len(shards) > 0 {

@@ -35,8 +35,8 @@ type Options struct {
 	// Fields, when not empty, names the fields that Get and streams deliver, by their names or, where
 	// only one field has the name with an extension, without it: caption for caption.txt. A sample may
 	// lack any of them; one with a question mark, as in "caption?", the whole data set too, which
-	// CheckFields refuses if all data sets of a run do. Data sets that have none of them are not read: neither layers,
-	// nor the data set itself, except for samples that no layer read covers.
+	// CheckFields refuses if all data sets of a run do. Data sets that have none of them are not read:
+	// neither layers, nor the data set itself, except for samples that no layer read covers.
 	Fields []string
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0:
 	// runtime.GOMAXPROCS(0), which follows the CPU affinity and the cgroup's limit. With a remote

@@ -292,9 +292,9 @@ func pieceSize(p order.Params, fit, lanes, most int) int {
 	return n
 }
 
-// requests returns how many requests are kept in flight: as many as the stores of its data sets send
-// together, so that blocks of layers do not take the turns of the blocks beside them. Or want if it
-// is set, up to the number that a store sends or can be asked to send.
+// requests returns how many requests are kept in flight: as many as the stores of its data sets
+// send together, so that blocks of layers do not take the turns of the blocks beside them. Or want
+// if it is set, up to the number that a store sends or can be asked to send.
 func (in *input) requests(want int) (n int) {
 	most := 0
 	for i := range in.parts {

@@ -94,13 +94,14 @@ type OrderOptions struct {
 type Tuning struct {
 	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
 	// find samples in them. Where samples are small, only their keys and fields count, because the
-	// headers between them are not kept. Default: the blocks that the order keeps live for this rank and half as
-	// much again to run ahead, or twice the blocks that a batch draws from if that is more; all of a
-	// data set that the order holds whole (order.Choose); at least 64 MiB. A stream whose memory holds
-	// all data reads each block once for all epochs. With less, blocks are evicted and read again, and
-	// the samples of a batch are copied out of blocks when those would fill the budget: slower, but
-	// the same order. A block larger than Memory is an error that wraps format.ErrTooLarge. A batch
-	// larger than Memory, and batches in hand when Hold is set, come on top.
+	// headers between them are not kept. Default: the blocks that the order keeps live for this rank
+	// and half as much again to run ahead, or twice the blocks that a batch draws from if that is
+	// more; all of a data set that the order holds whole (order.Choose); at least 64 MiB. A stream
+	// whose memory holds all data reads each block once for all epochs. With less, blocks are evicted
+	// and read again, and the samples of a batch are copied out of blocks when those would fill the
+	// budget: slower, but the same order. A block larger than Memory is an error that wraps
+	// format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set, come on
+	// top.
 	Memory int64
 	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
 	Workers int

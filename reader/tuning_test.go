@@ -209,8 +209,9 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	}
 }
 
-// lessThanTheData is a budget with which a stream of some thousand samples reads blocks in every epoch. With all of
-// them in memory it sends no request after the first epoch, and the tuner has nothing to judge by.
+// lessThanTheData is a budget with which a stream of some thousand samples reads blocks in every
+// epoch. With all of them in memory it sends no request after the first epoch, and the tuner has
+// nothing to judge by.
 const lessThanTheData = 1 << 20
 
 // slowly takes batches with a step, until the stream's statistics satisfy until or the batches end.

@@ -13,7 +13,8 @@ import (
 	"github.com/shardtool/shardtool/internal/views"
 )
 
-// Units says how samples form units: packed sequences, or micro-batches of samples of similar length.
+// Units says how samples form units: packed sequences, or micro-batches of samples of similar
+// length.
 type Units = units.Params
 
 // UnitKind is what a unit is.

@@ -119,8 +119,8 @@ func AddLayer(ctx context.Context, store, base objstore.Store, src Source, opt L
 	return s.report, nil
 }
 
-// CheckLayerTarget is [CheckTarget] for AddLayer: it also refuses a base that can have no such layer, and a
-// store that has something other than a layer.
+// CheckLayerTarget is [CheckTarget] for AddLayer: it also refuses a base that can have no such
+// layer, and a store that has something other than a layer.
 func CheckLayerTarget(ctx context.Context, store, base objstore.Store, opt LayerOptions) error {
 	if _, err := newLayerSource(ctx, store, base, &opt); err != nil {
 		return fmt.Errorf("layer %v: %w", store, err)
@@ -174,7 +174,7 @@ func (s *layerSource) takes(src Source) {
 	s.from.Source, s.from.meta, s.from.sum = src, src.Meta(), s.sum(src, s.opt.Before)
 }
 
-// sum is the fingerprint of a run that takes these rows and keeps those of before.
+// sum is the fingerprint of a run that takes these rows and keeps the earlier ones.
 func (s *layerSource) sum(src, before Source) string {
 	h, kept := sha256.New(), ""
 	if before != nil {

@@ -190,11 +190,11 @@ func madeFor(of *sections.Manifest, b *sections.Base) error {
 	return nil
 }
 
-// RemoveLayer deletes a layer of a data set: its manifest first, then all objects that a Writer put.
-// Called again after an interruption it deletes the rest; it also deletes what runs have put that
-// have not published. own reports that the layer is in the folder of its base, and so belongs to it
-// even if the base was packed again since. What is no layer, or a layer of another data set, is left
-// alone; the error then wraps ErrNotLayer, or fs.ErrNotExist where there is nothing.
+// RemoveLayer deletes a layer of a data set: its manifest first, then all objects that a Writer
+// put. Called again after an interruption it deletes the rest; it also deletes what runs have put
+// that have not published. own reports that the layer is in the folder of its base, and so belongs
+// to it even if the base was packed again since. What is no layer, or a layer of another data set,
+// is left alone; the error then wraps ErrNotLayer, or fs.ErrNotExist where there is nothing.
 func RemoveLayer(ctx context.Context, store, base objstore.Store, own bool) (*PruneResult, error) {
 	var now current
 	sum, err := now.read(ctx, store)
@@ -217,8 +217,8 @@ func RemoveLayer(ctx context.Context, store, base objstore.Store, own bool) (*Pr
 	return res, nil
 }
 
-// removable returns an error that wraps ErrNotLayer unless a store has a layer of a data set, or what
-// is left of one, and nothing else that a Writer put. m is what is published there, or nil.
+// removable returns an error that wraps ErrNotLayer unless a store has a layer of a data set, or
+// what is left of one, and nothing else that a Writer put. m is what is published there, or nil.
 func removable(ctx context.Context, store, base objstore.Store, m *sections.Manifest, own bool) error {
 	of, err := openBase(ctx, base)
 	if err != nil {

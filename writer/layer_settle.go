@@ -15,9 +15,10 @@ import (
 
 // A layer is written while samples are removed from its base and purged. What a run publishes holds
 // no sample that was purged before: settle rewrites the shards that do, be they this run's, adopted
-// ones, or those of parts. A run also holds the base's lock, so that a purge knows of it.
+// ones, or shards of parts. A run also holds the base's lock, so that a purge knows of it.
 
-// hold implements cutter. What was removed from the base before the lock was taken is known after it.
+// hold implements cutter. What was removed from the base before the lock was taken is known after
+// it.
 func (s *layerSource) hold(ctx context.Context) (release func(), err error) {
 	if release, err = hold(ctx, s.store, "layer of "+s.pack.Name, s.pack.Log); err != nil {
 		return nil, err
@@ -44,8 +45,8 @@ func (s *layerSource) refresh(ctx context.Context) error {
 	return nil
 }
 
-// sameBase returns an error that wraps ErrLost unless the base still begins with the shards that the
-// layer covers.
+// sameBase returns an error that wraps ErrLost unless the base still begins with the shards that
+// the layer covers.
 func (s *layerSource) sameBase(now *sections.Manifest) error {
 	covered := int(s.base.Shards)
 	if s.m != nil {
@@ -69,8 +70,8 @@ func (s *layerSource) adopts(_ context.Context, ix *sections.ShardIndex) error {
 	return nil
 }
 
-// cleared reports whether a shard of a layer has nothing for a removed sample, whose number is n: it
-// has the key that a purge gives it, and no value.
+// cleared reports whether a shard of a layer has nothing for a removed sample, whose number is n:
+// it has the key that a purge gives it, and no value.
 func cleared(ix *sections.ShardIndex, place int, n uint64) bool {
 	rest, ok := strings.CutPrefix(ix.Keys.At(place), fmt.Sprint(purgedKey, n))
 	if !ok || rest != "" && rest[0] != '-' {
@@ -150,15 +151,15 @@ func (s *layerSource) settled(ctx context.Context, store objstore.Store) error {
 	return nil
 }
 
-// leftovers are shards of a layer that its current generation does not name: of earlier generations,
-// and of runs that have not published.
+// leftovers are shards of a layer that its current generation does not name: of earlier
+// generations, and of runs that have not published.
 type leftovers struct {
 	holds   []string // objects that hold purged samples: tables and manifests of parts, then shards
 	unknown []string // shards that may be of another data set's layer, or of no layer
 }
 
-// leftoversOf finds the shards in the store of a layer that its current generation m, nil where there
-// is none, does not name, and that hold one of the purged samples.
+// leftoversOf finds the shards in the store of a layer that its current generation m, nil where
+// there is none, does not name, and that hold one of the purged samples.
 func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *sections.Manifest, purged []uint64) (*leftovers, error) {
 	all, err := listPresent(ctx, store, "")
 	if err != nil {
@@ -215,8 +216,8 @@ func (b *layerBase) holds(ctx context.Context, store objstore.Store, index strin
 	return found, true, nil
 }
 
-// match returns the index of a shard and the number of the base's shard for which it was written, by
-// its notes and samples, or by its samples where it was purged and has no notes. The number is
+// match returns the index of a shard and the number of the base's shard for which it was written,
+// by its notes and samples, or by its samples where it was purged and has no notes. The number is
 // negative where there is none.
 func (b *layerBase) match(ctx context.Context, store objstore.Store, index string) (*sections.ShardIndex, int, error) {
 	ix, _, err := loadIndex(ctx, store, index)
@@ -242,8 +243,8 @@ func (b *layerBase) match(ctx context.Context, store objstore.Store, index strin
 	return ix, -1, nil
 }
 
-// shardOfCursor returns the number of the base's shard for which a shard of a layer was written. See
-// layerSource.Cursor.
+// shardOfCursor returns the number of the base's shard for which a shard of a layer was written.
+// See layerSource.Cursor.
 func shardOfCursor(meta format.Metadata) (int, bool) {
 	number, ok := strings.CutPrefix(meta["cursor_start"], "shard ")
 	n, err := strconv.Atoi(number)

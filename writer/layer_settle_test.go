@@ -53,8 +53,8 @@ func purgeBase(t *testing.T, base objstore.Store, opt writer.PurgeOptions, numbe
 	return r
 }
 
-// withoutSamples checks that a published layer has nothing for samples, and that nothing in its store
-// has their keys.
+// withoutSamples checks that a published layer has nothing for samples, and that nothing in its
+// store has their keys.
 func withoutSamples(t *testing.T, st, base objstore.Store, keys []string, numbers ...uint64) {
 	t.Helper()
 	fitsBase(t, st, base)

@@ -65,8 +65,8 @@ func (p *pipeline) start(opt *Options, pool *buffers, skip func(*SampleError), e
 	p.group.Go(emit)
 }
 
-// send passes a block on once it has cost bytes of the memory, or all of it if that is less, and the
-// pace has a place.
+// send passes a block on once it has cost bytes of the memory, or all of it if that is less, and
+// the pace has a place.
 func (p *pipeline) send(ctx context.Context, b *block, cost int64) error {
 	wait, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

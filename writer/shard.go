@@ -58,8 +58,8 @@ func (s *openShard) write(p []byte) error {
 	return err
 }
 
-// finish writes what follows the blocks, the end of the archive and the index, and returns the shard
-// as the tables have it. content is its identity.
+// finish writes what follows the blocks, the end of the archive and the index, and returns the
+// shard as the tables have it. content is its identity.
 func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash, plain bool) (e sections.ShardEntry, err error) {
 	s.rows = ix.Rows
 	tail, err := sections.AppendTail(nil, ix, plain)

@@ -61,8 +61,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestFeatures: features are kept of the fields that there are, by their names or those before their
-// extensions. A generation that appends keeps the ones that all samples have.
+// TestFeatures: features are kept of the fields that there are, by their names or those before
+// their extensions. A generation that appends keeps the ones that all samples have.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
 	const text, number = `{"_type":"Value","dtype":"string"}`, `{"_type":"Value","dtype":"int8"}`

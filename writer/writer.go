@@ -61,8 +61,8 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	return w, nil
 }
 
-// CheckTarget returns the error with which New refuses a store that has a data set, or that nobody can
-// write to, nil if it does not. A caller whose source takes long to list calls it first.
+// CheckTarget returns the error with which New refuses a store that has a data set, or that nobody
+// can write to, nil if it does not. A caller whose source takes long to list calls it first.
 func CheckTarget(ctx context.Context, store objstore.Store, opt Options) error {
 	if objstore.TraitsOf(store).Remote() { // such a store sends nothing before it has bytes
 		up, err := store.Create(ctx, format.ManifestName, objstore.Condition{})

@@ -298,7 +298,8 @@ var changedKinds = map[string]func(cells []string) (map[string][]byte, error){
 	},
 }
 
-// readChanged reads a source, calls change before sample number at, and returns the samples and how reading ended.
+// readChanged reads a source, calls change before sample number at, and returns the samples and how
+// reading ended.
 func readChanged(t *testing.T, path string, at int, change func()) (samples []string, err error) {
 	t.Helper()
 	in, err := ingest.Open(t.Context(), []string{path}, ingest.Options{})
@@ -333,8 +334,8 @@ func readChanged(t *testing.T, path string, at int, change func()) (samples []st
 	}
 }
 
-// TestSourceChanges overwrites, cuts, replaces and deletes a source of every kind at each tenth of its samples: what is
-// read is what was there at first, or an error, never another content.
+// TestSourceChanges overwrites, cuts, replaces and deletes a source of every kind at each tenth of
+// its samples: what is read is what was there at first, or an error, never another content.
 func TestSourceChanges(t *testing.T) {
 	t.Parallel()
 	old, other := changedCells(1), changedCells(2)

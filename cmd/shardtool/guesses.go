@@ -99,7 +99,8 @@ var meantFlags = map[string][]string{
 	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "continue": {"resume"}, "dry": {"dry-run"},
 }
 
-// takenBy says what a flag in meantFlags takes, where that differs from what the other program's takes.
+// takenBy says what a flag in meantFlags takes, where that differs from what the other program's
+// takes.
 var takenBy = map[string]string{
 	"global-batch": ", the samples of a batch over all ranks", "shuffle-memory": ", a size such as 1GiB", "listen": ", a host and port such as 127.0.0.1:8080",
 }

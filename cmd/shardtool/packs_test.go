@@ -84,9 +84,10 @@ var packsStdin = map[string][]string{
 }
 
 // TestPacks compares what packs write and what they refuse with testdata/packs.txt: what the way
-// from a name to samples must keep. Each pack that works is also resumed from a part of its shards, as
-// after a kill, and must write the same bytes. A line has the exit code, the number of
-// samples, and the beginnings of the fingerprint of the source and of hashes of the cursors and of the shards.
+// from a name to samples must keep. Each pack that works is also resumed from a part of its shards,
+// as after a kill, and must write the same bytes. A line has the exit code, the number of samples,
+// and the beginnings of the fingerprint of the source and of hashes of the cursors and of the
+// shards.
 func TestPacks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one command after another: make test runs it without the race detector")
@@ -228,7 +229,8 @@ type packsRecord struct {
 	stdin string // a file
 }
 
-// input packs one source with each of the flags. The refusal of most flags is said to be of all others.
+// input packs one source with each of the flags. The refusal of most flags is said to be of all
+// others.
 func (r *packsRecord) input(src string, flags []string) {
 	fmt.Fprintln(&r.text, strings.TrimSpace(src+" "+r.stdin))
 	refused := map[string][]string{}
@@ -361,7 +363,8 @@ func (r *packsRecord) written(src, flags, dir string) string {
 	}
 	kind, sum, _ := strings.Cut(ds.Info().Meta["source"], ":")
 	if src == "in/zips" || strings.Contains(flags, "--layer ") || strings.Contains(flags, "--stdin-format parquet") {
-		// the fingerprint has the inode of the archive, a name drawn for the layer, or the time of a temporary file
+		// the fingerprint has the inode of the archive, a name drawn for the layer, or the time of a
+		// temporary file
 		return fmt.Sprintf("%d %s %.15s", ds.NumSamples(), kind, format.DigestString(ds.Digest()))
 	}
 	return fmt.Sprintf("%d %s:%.8s %.8s %.8s", ds.NumSamples(), kind, sum, fmt.Sprintf("%x", cursors.Sum(nil)), fmt.Sprintf("%x", shards.Sum(nil)))

@@ -70,8 +70,8 @@ A pack that loses objects to a prune fails, and names them.`,
 	return cmd
 }
 
-// pruneLayers prunes the layers in the folder of a data set that no run has published, and adds what
-// it did to the result. A layer that a program writes now is left alone.
+// pruneLayers prunes the layers in the folder of a data set that no run has published, and adds
+// what it did to the result. A layer that a program writes now is left alone.
 func pruneLayers(ctx context.Context, dataset string, base objstore.Store, opt writer.PruneOptions, res *writer.PruneResult) error {
 	found, err := inspectLayers(ctx, "prune", dataset, base, nil)
 	for _, l := range found {

@@ -24,8 +24,8 @@ import (
 // some of them at one store fail once.
 const putsVariable = "SHARDTOOL_TEST_PUTS"
 
-// putCommands are the commands that write to a store, each after the ones before it. SET is the data
-// set's address; what a command writes elsewhere below it is at SET/OTHER.
+// putCommands are the commands that write to a store, each after the ones before it. SET is the
+// data set's address; what a command writes elsewhere below it is at SET/OTHER.
 var putCommands = []struct {
 	args  string
 	other string // where it makes a data set, if not at SET
@@ -51,8 +51,8 @@ var putCommands = []struct {
 	{args: "prune SET --grace 0s"},
 }
 
-// isWrite reports whether a request puts or deletes an object, or is a step of it. To give up an upload
-// is none.
+// isWrite reports whether a request puts or deletes an object, or is a step of it. To give up an
+// upload is none.
 func isWrite(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPut, http.MethodPost:
@@ -63,9 +63,9 @@ func isWrite(r *http.Request) bool {
 	return false
 }
 
-// TestEveryPut lets writes of every command fail, before and after they take effect. The command then
-// ends. It names the object, or has succeeded, and what is published is what was before or what it
-// makes. The command makes that when it runs again.
+// TestEveryPut lets writes of every command fail, before and after they take effect. The command
+// then ends. It names the object, or has succeeded, and what is published is what was before or
+// what it makes. The command makes that when it runs again.
 func TestEveryPut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts hundreds of processes: make test runs it without the race detector")
@@ -180,8 +180,8 @@ func TestEveryPut(t *testing.T) {
 // namesObject finds the error of a store that names an object.
 var namesObject = regexp.MustCompile(`(put|delete) [^ ]+ in [a-z0-9]+://`)
 
-// refuse runs a command and refuses its write of that number. It returns the request that was refused,
-// and what the command printed.
+// refuse runs a command and refuses its write of that number. It returns the request that was
+// refused, and what the command printed.
 func (r *remote) refuse(t *testing.T, number int, after bool, args []string) (refused, text string, err error) {
 	t.Helper()
 	var n atomic.Int64

@@ -22,7 +22,8 @@ func remedy(err error) string {
 	return text
 }
 
-// hintText writes hints after the text of an error: flags alone in parentheses, then what others do.
+// hintText writes hints after the text of an error: flags alone in parentheses, then what others
+// do.
 func hintText(hints []hint.Hint) string {
 	var bare, does []string
 	for _, h := range hints {
@@ -77,7 +78,8 @@ func flagOf(option string) string {
 	return "--" + option
 }
 
-// spelledError is an error with the text of the error of an option in it, under its name for a user.
+// spelledError is an error with the text of the error of an option in it, under its name for a
+// user.
 type spelledError struct {
 	text string
 	error
@@ -86,8 +88,8 @@ type spelledError struct {
 func (e *spelledError) Error() string { return e.text }
 func (e *spelledError) Unwrap() error { return e.error }
 
-// optionError gives an error of an option the exit code for wrong usage, and names the flag that set
-// it. Other errors stay as they are.
+// optionError gives an error of an option the exit code for wrong usage, and names the flag that
+// set it. Other errors stay as they are.
 func optionError(err error) error {
 	bad, ok := errors.AsType[*hint.OptionError](err)
 	if !ok {

@@ -15,10 +15,10 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// TestKilledRemoval kills layer add, remove and purge at random moments, beside a process that reads
-// the data set with its layer. What is published is then entirely what was before or what the command
-// makes, the layer never ahead of its base, and repeating the command gives what it makes. In every
-// other round samples are appended and old generations pruned before that.
+// TestKilledRemoval kills layer add, remove and purge at random moments, beside a process that
+// reads the data set with its layer. What is published is then entirely what was before or what the
+// command makes, the layer never ahead of its base, and repeating the command gives what it makes.
+// In every other round samples are appended and old generations pruned before that.
 func TestKilledRemoval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")

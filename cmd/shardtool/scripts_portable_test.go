@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestScriptsPortable: a script says which programs it needs beyond those of every system, and works
-// in a path with a space.
+// TestScriptsPortable: a script says which programs it needs beyond those of every system, and
+// works in a path with a space.
 func TestScriptsPortable(t *testing.T) {
 	programs := regexp.MustCompile(`\b(python3|zstd|bsdtar|busybox|git|unzip|xz|bzip2|lz4|man|ps|curl|jq)\b`)
 	word := regexp.MustCompile(`(?:^-[a-z]+ '|[;|(&] *|do |then )([a-z][a-z0-9]*)`)

@@ -12,9 +12,9 @@ import (
 	"github.com/shardtool/shardtool/ingest"
 )
 
-// readSource is the program that reads one source as pack does, and drops what it has read: what differs between the
-// kinds of sources, without the shards. python/tests/native_rate.py compares its rate with other libraries. It prints
-// the samples, the bytes of their fields and the seconds.
+// readSource is the program that reads one source as pack does, and drops what it has read: what
+// differs between the kinds of sources, without the shards. python/tests/native_rate.py compares
+// its rate with other libraries. It prints the samples, the bytes of their fields and the seconds.
 func readSource() {
 	samples, size, began := 0, int64(0), time.Now()
 	err := func() error {

@@ -39,7 +39,7 @@ func (w *Watch) File(key, field string) bool {
 	return true
 }
 
-// Add adds the counts of files that come after those of w.
+// Add adds the counts of files that come after the files in w.
 func (w *Watch) Add(o *Watch) {
 	w.Files, w.Samples = w.Files+o.Files, w.Samples+o.Samples
 	if w.Key == "" {
@@ -59,8 +59,8 @@ func (w *Watch) Few() bool { return w.Samples < w.Files/10 }
 // Rule says how files become samples, and what to do about names that it fuses.
 const Rule = "the files of a sample share the name up to the first dot"
 
-// LastDot divides a name at the last dot of its base name. A key has no dot there, so each dot before
-// it becomes a hyphen: 1.2.840.1.dcm is the field dcm of the sample 1-2-840-1.
+// LastDot divides a name at the last dot of its base name. A key has no dot there, so each dot
+// before it becomes a hyphen: 1.2.840.1.dcm is the field dcm of the sample 1-2-840-1.
 func LastDot(name string) (key, field string) {
 	base := strings.LastIndexByte(name, '/') + 1
 	key = stem(name)

@@ -3,8 +3,8 @@
 //
 //	datasets--ORG--NAME/snapshots/REVISION/data/0.tar -> ../../../blobs/SHA
 //
-// See "Understand caching" in the documentation of huggingface_hub. A folder in a snapshot, opened as
-// an os.Root, does not follow them, because they lead out of it.
+// See "Understand caching" in the documentation of huggingface_hub. A folder in a snapshot, opened
+// as an os.Root, does not follow them, because they lead out of it.
 package hubcache
 
 import (

@@ -11,8 +11,8 @@ import (
 
 var errRefused = errors.New("refused")
 
-// TestBlobs: links straight to the contents beside the snapshot are followed, from the snapshot, from
-// a folder in it and through a link to it, and no others.
+// TestBlobs: links straight to the contents beside the snapshot are followed, from the snapshot,
+// from a folder in it and through a link to it, and no others.
 func TestBlobs(t *testing.T) {
 	cache := t.TempDir()
 	set := filepath.Join(cache, "datasets--o--n")

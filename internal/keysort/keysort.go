@@ -1,6 +1,6 @@
-// Package keysort sorts records that begin with a hash, such as the entries of a keys table, and that
-// may not fit in memory: runs of them are sorted in memory, spilled to a temporary file beside the
-// caller, and merged.
+// Package keysort sorts records that begin with a hash, such as the entries of a keys table, and
+// that may not fit in memory: runs of them are sorted in memory, spilled to a temporary file beside
+// the caller, and merged.
 //
 // A run is distributed by the bytes of the hash instead of compared: hashes are uniform, so two or
 // three passes leave groups of a few dozen. That takes 40 ns per entry where comparing records
@@ -41,9 +41,9 @@ const (
 // size returns the length of a record in the file: its numbers, little-endian.
 func size[R Record]() int { return 8 * len(numbers(new(R))) }
 
-// New returns a Sorter that holds about limit bytes in memory (at least some 48 KiB, a few GiB at most) and
-// spills to a file in dir, or in the system's folder for temporary files if dir is empty. The
-// caller must Close it.
+// New returns a Sorter that holds about limit bytes in memory (at least some 48 KiB, a few GiB at
+// most) and spills to a file in dir, or in the system's folder for temporary files if dir is empty.
+// The caller must Close it.
 func New[R Record](dir string, limit int64) *Sorter[R] {
 	const arrays = 3 // one that fills, one being spilled, and the scratch space for sorting it
 	return &Sorter[R]{dir: dir, room: int(min(max(limit/int64(arrays*size[R]()), leastRoom), mostRoom))}

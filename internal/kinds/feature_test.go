@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFeature: the JSON and the card of a feature are as datasets write them, those of older releases
-// as today's.
+// TestFeature: the JSON and the card of a feature are as datasets write them, those of older
+// releases as today's.
 func TestFeature(t *testing.T) {
 	t.Parallel()
 	const value = `{"dtype":"int8","_type":"Value"}`

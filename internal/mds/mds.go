@@ -1,5 +1,5 @@
-// Package mds describes the data sets of MosaicML Streaming, version 2: their indexes, the columns of a shard, and
-// how values are encoded. The package mosaicml-streaming 0.13 defines the format.
+// Package mds describes the data sets of MosaicML Streaming, version 2: their indexes, the columns
+// of a shard, and how values are encoded. The package mosaicml-streaming 0.13 defines the format.
 package mds
 
 import (
@@ -106,8 +106,8 @@ func DecodeConfig(text []byte) ([]Column, error) {
 	return c.columns()
 }
 
-// ReadIndex reads an index. The error is ErrOther or ErrNone if it is another index, and fs.ErrNotExist if there is
-// none.
+// ReadIndex reads an index. The error is ErrOther or ErrNone if it is another index, and
+// fs.ErrNotExist if there is none.
 func ReadIndex(ctx context.Context, store objstore.Store, name string) ([]Shard, error) {
 	text, _, err := objstore.ReadAll(ctx, store, name, maxIndex)
 	if err != nil {

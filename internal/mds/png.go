@@ -9,8 +9,9 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// modes are the modes of Pillow's images that PNG has: its type of colour, the bits of a sample, and the samples of a
-// pixel (PNG, third edition, 11.2.1). image/png would drop an alpha channel that is opaque.
+// modes are the modes of Pillow's images that PNG has: its type of colour, the bits of a sample,
+// and the samples of a pixel (PNG, third edition, 11.2.1). image/png would drop an alpha channel
+// that is opaque.
 var modes = map[string]struct{ colour, bits, samples byte }{
 	"1": {0, 1, 1}, "L": {0, 8, 1}, "I;16": {0, 16, 1}, "LA": {4, 8, 2}, "RGB": {2, 8, 3}, "RGBA": {6, 8, 4},
 }

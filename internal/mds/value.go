@@ -39,8 +39,8 @@ type Encoding struct {
 	// List reports that a value is a list of these, and Lead the bytes before their number.
 	List bool
 	Lead int
-	// descr and width are the type of numbers, as NumPy writes it, and their size in bytes. They are empty for
-	// arrays that state theirs.
+	// descr and width are the type of numbers, as NumPy writes it, and their size in bytes. They are
+	// empty for arrays that state theirs.
 	descr string
 	width int
 	shape []int64 // of arrays; nil for those that state theirs
@@ -66,8 +66,8 @@ var numbers = []number{
 	{"int32", "<i4", 4, 33}, {"float32", "<f4", 4, 34}, {"uint64", "<u8", 8, 64}, {"int64", "<i8", 8, 65}, {"float64", "<f8", 8, 66},
 }
 
-// parseEncoding parses the name of an encoding. Names that are not known are of the kind Unknown, because the column
-// may not be wanted.
+// parseEncoding parses the name of an encoding. Names that are not known are of the kind Unknown,
+// because the column may not be wanted.
 func parseEncoding(text string) (Encoding, error) {
 	if e, ok := plain[text]; ok {
 		e.Text = text

@@ -118,8 +118,8 @@ func Bad(name string, value any) error {
 	return fmt.Errorf("%s cannot be %.200q", name, fmt.Sprint(value))
 }
 
-// Seal returns the text of an object without blanks, and as its last member check: the CRC-32 (IEEE,
-// eight hex digits) of the text without that member. It returns the check, too.
+// Seal returns the text of an object without blanks, and as its last member check: the CRC-32
+// (IEEE, eight hex digits) of the text without that member. It returns the check, too.
 func Seal(object any) (text []byte, check string, err error) {
 	if text, err = json.Marshal(object); err != nil {
 		return nil, "", err

@@ -36,9 +36,9 @@ func NewBySource(labels []*Labels) *BySource {
 	return b
 }
 
-// Add adds a batch, or one rank's part of it. Padding does not count, and the pieces of a sample that
-// follow one another count once: a sample that is split mixes no worse than a whole one. cuts are the
-// pieces, nil where there are none.
+// Add adds a batch, or one rank's part of it. Padding does not count, and the pieces of a sample
+// that follow one another count once: a sample that is split mixes no worse than a whole one. cuts
+// are the pieces, nil where there are none.
 func (b *BySource) Add(refs []order.Ref, cuts []order.Cut) {
 	for i := range b.own {
 		b.own[i] = b.own[i][:0]

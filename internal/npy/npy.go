@@ -59,8 +59,8 @@ func HeaderLen(first []byte) (int64, error) {
 	return begin + text, nil
 }
 
-// Cut divides the beginning of a file of size bytes, or the whole file, into the header, which Parse
-// parses, and what follows it.
+// Cut divides the beginning of a file of size bytes, or the whole file, into the header, which
+// Parse parses, and what follows it.
 func Cut(first []byte, size int64) (header, rest []byte, err error) {
 	n, err := HeaderLen(first[:min(len(first), Lead)])
 	if err == nil && n > int64(len(first)) {

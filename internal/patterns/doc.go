@@ -1,2 +1,3 @@
-// Package patterns finds what patterns of sources name: globs and braces, of paths and of addresses.
+// Package patterns finds what patterns of sources name: globs and braces, of paths and of
+// addresses.
 package patterns

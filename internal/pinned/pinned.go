@@ -1,5 +1,6 @@
-// Package pinned reads objects that must stay what they were when a program first saw them. A source that is overwritten,
-// cut or removed while it is read would otherwise be delivered as a mixture of two contents.
+// Package pinned reads objects that must stay what they were when a program first saw them. A
+// source that is overwritten, cut or removed while it is read would otherwise be delivered as a
+// mixture of two contents.
 package pinned
 
 import (
@@ -24,8 +25,9 @@ func Open(ctx context.Context, s objstore.Store, name string) (objstore.Object, 
 	return Pin(s, obj, info), info, nil
 }
 
-// Reopen opens an object that must be the one that want describes. It fails with objstore.ErrChanged if it is another
-// one; a store on a network finds that in the first read, which costs no request of its own.
+// Reopen opens an object that must be the one that want describes. It fails with
+// objstore.ErrChanged if it is another one; a store on a network finds that in the first read,
+// which costs no request of its own.
 func Reopen(ctx context.Context, s objstore.Store, name string, want objstore.Info) (objstore.Object, error) {
 	obj, err := s.Open(ctx, name)
 	if err != nil {
@@ -42,8 +44,8 @@ func Reopen(ctx context.Context, s objstore.Store, name string, want objstore.In
 	return p, nil
 }
 
-// Pin makes each read of obj, an object of s, fail with objstore.ErrChanged unless the object is the one that want
-// describes after its bytes were read, and so was before.
+// Pin makes each read of obj, an object of s, fail with objstore.ErrChanged unless the object is
+// the one that want describes after its bytes were read, and so was before.
 func Pin(s objstore.Store, obj objstore.Object, want objstore.Info) objstore.Object {
 	if _, ok := obj.(interface {
 		ReadSome(ctx context.Context, p []byte, off int64) (int, error)
@@ -73,8 +75,9 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return err
 }
 
-// check compares the object with the one that is wanted. An object of a store on a network is pinned by its first read,
-// after which its description costs no request. A file of this machine is asked for again.
+// check compares the object with the one that is wanted. An object of a store on a network is
+// pinned by its first read, after which its description costs no request. A file of this machine is
+// asked for again.
 func (o *object) check(ctx context.Context) error {
 	if file, ok := o.Object.(interface {
 		Is(objstore.Info) (bool, error)

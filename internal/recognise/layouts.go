@@ -142,8 +142,8 @@ func (l *listing) saved(ctx context.Context) (*Answer, error) {
 	return a, nil
 }
 
-// shards lists the shards that indexes of MosaicML Streaming name, in the order of the indexes. A shard that is there
-// with and without compression is read without.
+// shards lists the shards that indexes of MosaicML Streaming name, in the order of the indexes. A
+// shard that is there with and without compression is read without.
 func (l *listing) shards(ctx context.Context) (*Answer, error) {
 	var indexes []string // all: more than the markers
 	for name, err := range l.place.Names(ctx) {
@@ -210,8 +210,8 @@ const maxMarker = 1 << 20
 var longLists = []string{"images", "annotations", "shards"}
 
 // hasMembers reports whether a file is a JSON object with these members, as far as its beginning
-// shows. A file that cannot be read has none. Where one of longLists is longer than what is read, the
-// members after it need not be seen.
+// shows. A file that cannot be read has none. Where one of longLists is longer than what is read,
+// the members after it need not be seen.
 func hasMembers(ctx context.Context, in source.Input, members []string) bool {
 	head, _, size, err := bothEnds(ctx, in, maxMarker, 0)
 	if err != nil {

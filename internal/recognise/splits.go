@@ -17,15 +17,15 @@ type Split struct {
 	// Name is train, validation or test.
 	Name string
 	// Example is a file of it, and Folder the folder that holds it, or empty where its files lie
-	// beside those of the others. Word is the word in the name.
+	// beside the files of the others. Word is the word in the name.
 	Example, Folder, Word string
 }
 
 // Splits are the splits that names say, in the order of Split.Name.
 type Splits []Split
 
-// SplitsOf returns the splits of files of rows or archives: a folder is called train, or the name of
-// a file has the word, as in data/train-00000-of-00004.parquet and imdb_test.csv.
+// SplitsOf returns the splits of files of rows or archives: a folder is called train, or the name
+// of a file has the word, as in data/train-00000-of-00004.parquet and imdb_test.csv.
 func SplitsOf(names []string) (all Splits) {
 	for _, name := range names {
 		if all.folder(name) {

@@ -14,8 +14,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// named is a place whose files have names alone. On a disk, folders that begin with a dot are listed
-// and not the files in them.
+// named is a place whose files have names alone. On a disk, folders that begin with a dot are
+// listed and not the files in them.
 type named struct {
 	names []string
 	disk  bool
@@ -45,8 +45,8 @@ func (p named) Names(context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// TestTallySum: all names of random folders of tables are listed, and each is of the kind or left out
-// by a rule.
+// TestTallySum: all names of random folders of tables are listed, and each is of the kind or left
+// out by a rule.
 func TestTallySum(t *testing.T) {
 	elements := []string{"a", "b.parquet", ".hidden", "._fork.parquet", "__MACOSX", "_x", "c\\d.parquet", "..", "README.md", "_metadata", "_y=1", "e.parquet", "f.parquet._COPYING_"}
 	tables := 0

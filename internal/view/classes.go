@@ -9,8 +9,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// The words of a view with classes beside those of weights: lane numbers of domain 5. Those of
-// wordsStart have the class as obj.
+// The words of a view with classes beside the words of weights: lane numbers of domain 5. The
+// words of wordsStart have the class as obj.
 const (
 	wordsClasses = 3
 	wordsStart   = 4
@@ -78,8 +78,8 @@ func (c *classes) Samples() uint64 { return c.draws }
 func (c *classes) Fixed() bool     { return false }
 func (c *classes) Slack() uint32   { return c.slack }
 
-// share is n draws of a class of c samples: every for each, and the rest of the division by c as the
-// fraction rest/2^64 of a draw, rounded down.
+// share is n draws of a class of c samples: every for each, and the rest of the division by c as
+// the fraction rest/2^64 of a draw, rounded down.
 type share struct{ every, rest uint64 }
 
 func shareOf(n, c uint64) share {
@@ -123,11 +123,12 @@ func (c *classes) bound() error {
 	return nil
 }
 
-// turn deals the draws of a class: each sample gets every of them, and the samples of a block one more
-// as often as the sum of rests passes 2^64 in it.
+// turn deals the draws of a class: each sample gets every of them, and the samples of a block one
+// more as often as the sum of rests passes 2^64 in it.
 type turn struct{ sum, rest, every uint64 }
 
-// turns are how the draws of every class are dealt in an epoch; those of class 0, none, are none.
+// turns are how the draws of every class are dealt in an epoch. Class 0 means none, and has no
+// draws.
 func (c *classes) turns(key uint64, epoch uint32) []turn {
 	line := make([]uint32, len(c.weights))
 	for k := range line {
@@ -151,8 +152,8 @@ func (c *classes) turns(key uint64, epoch uint32) []turn {
 	return all
 }
 
-// Chosen returns the draws of an epoch. Since they cost a pass over all samples, those of the next
-// epoch are made meanwhile.
+// Chosen returns the draws of an epoch. Since they cost a pass over all samples, the draws of the
+// next epoch are made meanwhile.
 func (c *classes) Chosen(key uint64, epoch uint32) order.Chosen {
 	now, ahead := c.deals.of(c, key, epoch)
 	if ahead != nil {

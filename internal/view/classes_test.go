@@ -35,10 +35,10 @@ func randomClasses(rnd *rand.Rand, n uint64) (class []uint32, weights, sizes []u
 	return class, weights, sizes
 }
 
-// TestClasses: an epoch has exactly the draws asked for, each class the whole number that its weight
-// asks for, or one of the two beside it; the samples of a class have the same number of draws to
-// within one, in all epochs; and the counts of blocks are those of the lists, and as stable as Slack
-// says.
+// TestClasses: an epoch has exactly the draws asked for, each class the whole number that its
+// weight asks for, or one of the two beside it; the samples of a class have the same number of
+// draws to within one, in all epochs; and the counts of blocks are those of the lists, and as
+// stable as Slack says.
 func TestClasses(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 9))
 	whole := 0

@@ -296,8 +296,8 @@ func (v *View) decodeHead(s *section.Section, stored []byte) (classes uint64, er
 	return classes, r.End()
 }
 
-// decodeClasses appends the weights of the next classes, of as many as there are. Parts with samples
-// come after them.
+// decodeClasses appends the weights of the next classes, of as many as there are. Parts with
+// samples come after them.
 func (v *View) decodeClasses(s *section.Section, stored []byte, classes uint64, parts int) error {
 	first := uint64(len(v.Classes))
 	if uint64(s.Part)*weightsPerPart != first || first >= min(classes, v.Samples) || parts > 0 {

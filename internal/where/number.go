@@ -76,9 +76,9 @@ func ParseNumber(word string) (n Number, ok bool) {
 	return n, true
 }
 
-// Number returns the value of the condition as a number. ok is false if the value is in quotes, which
-// make it text, or not decimal: ParseNumber accepts more, such as "inf" and "0x1p4", which are rarely
-// meant as numbers.
+// Number returns the value of the condition as a number. ok is false if the value is in quotes,
+// which make it text, or not decimal: ParseNumber accepts more, such as "inf" and "0x1p4", which
+// are rarely meant as numbers.
 func (c *Condition) Number() (n Number, ok bool) {
 	if c.Quoted || !Decimal(c.Word) {
 		return n, false

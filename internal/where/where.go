@@ -9,9 +9,9 @@
 // quotes it may be anything, and a quote is doubled. Names of columns may be in double quotes or
 // backquotes.
 //
-// A comparison with null is unknown, as in SQL, and so is its negation: neither holds. NaN, and what
-// cannot be compared with the value, differs from it and is neither less nor greater, as in IEEE
-// 754: of a comparison and its negation, one holds.
+// A comparison with null is unknown, as in SQL, and so is its negation: neither holds. NaN, and
+// what cannot be compared with the value, differs from it and is neither less nor greater, as in
+// IEEE 754: of a comparison and its negation, one holds.
 package where
 
 import (

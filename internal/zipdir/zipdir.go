@@ -26,10 +26,10 @@ const (
 	beside = 128 << 10
 )
 
-// Open reads the list of an archive of size bytes. Lists of more than maxMembers members or maxBytes
-// bytes wrap format.ErrTooLarge. An archive that is cut, whose members need more bytes than it has,
-// or can decompress to less than they state, wraps format.ErrCorrupt. Errors of r, other than
-// io.EOF, are returned as they are.
+// Open reads the list of an archive of size bytes. Lists of more than maxMembers members or
+// maxBytes bytes wrap format.ErrTooLarge. An archive that is cut, whose members need more bytes
+// than it has, or can decompress to less than they state, wraps format.ErrCorrupt. Errors of r,
+// other than io.EOF, are returned as they are.
 func Open(r io.ReaderAt, size int64, maxMembers int, maxBytes int64) (*zip.Reader, error) {
 	b := &bounded{r: r, left: math.MaxInt64}
 	members, list := b.end(size)
@@ -67,8 +67,8 @@ func Open(r io.ReaderAt, size int64, maxMembers int, maxBytes int64) (*zip.Reade
 	return z, nil
 }
 
-// bounded reads no more than left bytes of an archive until its list is over, and keeps the error of
-// r.
+// bounded reads no more than left bytes of an archive until its list is over, and keeps the error
+// of r.
 type bounded struct {
 	r    io.ReaderAt
 	left int64

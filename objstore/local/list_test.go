@@ -9,7 +9,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// TestListAll: the list of every name has those that no store accepts, and files that are no objects.
+// TestListAll: the list of every name has those that no store accepts, and files that are no
+// objects.
 func TestListAll(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the names are not those of Windows")

@@ -28,8 +28,8 @@
 // The path of the store's directory may contain symbolic links. Below it every access uses
 // [os.Root]: links that stay inside are followed, links that lead outside (or are absolute) are
 // refused for reading and writing, even if the tree changes at the same time. List shows links to
-// files inside, and does not enter linked directories. Of a snapshot in the cache of the Hugging Face
-// Hub, links to the contents beside it, in ../../blobs, are followed for reading.
+// files inside, and does not enter linked directories. Of a snapshot in the cache of the Hugging
+// Face Hub, links to the contents beside it, in ../../blobs, are followed for reading.
 //
 // # Tags
 //

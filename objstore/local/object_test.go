@@ -82,7 +82,8 @@ func TestReadAtAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestIs: a file that was overwritten in place is another one, even if its size and modification time are the old ones.
+// TestIs: a file that was overwritten in place is another one, even if its size and modification
+// time are the old ones.
 func TestIs(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)

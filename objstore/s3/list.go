@@ -21,7 +21,7 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 	return s.Reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
 }
 
-// Traits returns those of all stores on networks, and ListAll.
+// Traits returns the traits of all stores on networks, and ListAll.
 func (s *store) Traits() objstore.Traits {
 	traits := s.Objects.Traits()
 	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {

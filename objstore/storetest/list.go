@@ -53,7 +53,8 @@ func OddNames() []string {
 	return []string{"a//b", "a/./b", "a/../b", "c\\d", "e/", "f\ng", "/h", strings.Repeat("n", 1000), "not utf-8 \xff"}
 }
 
-// ListAll checks the list of every name of a store that has the names odd, all of them and in order.
+// ListAll checks the list of every name of a store that has the names odd, all of them and in
+// order.
 func ListAll(t *testing.T, store objstore.Store, odd []string) {
 	t.Helper()
 	odd = slices.Sorted(slices.Values(odd))

@@ -54,9 +54,9 @@ type Refusal struct {
 	Want   string
 }
 
-// RunNetwork tests a store over a bad network and against servers that fail, lie and redirect. Every
-// operation ends in the right bytes or an error that names the fault, after a bounded number of
-// requests.
+// RunNetwork tests a store over a bad network and against servers that fail, lie and redirect.
+// Every operation ends in the right bytes or an error that names the fault, after a bounded number
+// of requests.
 func RunNetwork(t *testing.T, n Network) {
 	t.Run("suite", n.testSuite)
 	t.Run("faults", n.testFaults)
@@ -261,7 +261,8 @@ func (r *rig) work() error {
 // errBytes reports bytes that are not the object's.
 var errBytes = errors.New("storetest: other bytes")
 
-// read compares a range of the large object. A read that fails may leave right bytes, and no others.
+// read compares a range of the large object. A read that fails may leave right bytes, and no
+// others.
 func (r *rig) read(object objstore.Object, off, size int) error {
 	p := make([]byte, min(size, len(r.large)-off))
 	err := object.ReadAt(r.t.Context(), p, int64(off))
@@ -283,7 +284,8 @@ func (r *rig) handle() objstore.Object {
 	return object
 }
 
-// operations calls the methods, on an object whose handle was opened before, and returns the errors.
+// operations calls the methods, on an object whose handle was opened before, and returns the
+// errors.
 func (r *rig) operations(object objstore.Object) map[string]error {
 	ctx := r.t.Context()
 	said := map[string]error{"read": r.read(object, 1000, 1000)}
@@ -369,7 +371,8 @@ func (n Network) testFaults(t *testing.T) {
 			if name == "slow" {
 				most = least + least/10 // writers at once may ask again
 			}
-			// A busy machine stalls, too, for longer than such a short timeout: then there are more requests.
+			// A busy machine stalls, too, for longer than such a short timeout: then there are more
+			// requests.
 			if faults == 0 || requests > most && !stalled {
 				t.Errorf("%d requests with %d faults, want at most %d", requests, faults, most)
 			}

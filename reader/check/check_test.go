@@ -97,8 +97,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestUnread: what a store refuses is no damage, unless a disk has lost it, and many refusals end the
-// run.
+// TestUnread: what a store refuses is no damage, unless a disk has lost it, and many refusals end
+// the run.
 func TestUnread(t *testing.T) {
 	var ended error
 	r := recorder{stop: func(err error) { ended = err }}

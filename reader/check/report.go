@@ -63,8 +63,8 @@ type Report struct {
 	// their bytes too.
 	Removed uint64 `json:"removed"`
 	Purged  uint64 `json:"purged"`
-	// Unread counts the faults of which the store is the reason: it refused, failed or did not answer. They
-	// say nothing about the data. Other faults are damage.
+	// Unread counts the faults of which the store is the reason: it refused, failed or did not answer.
+	// They say nothing about the data. Other faults are damage.
 	Unread int `json:"unread,omitempty"`
 	// Faults are in the order of the manifest, shards and keys table; at most MaxFaults of them.
 	Faults []Fault `json:"faults"`

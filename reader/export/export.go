@@ -345,8 +345,8 @@ func (e *exporter) table(ctx context.Context, shard int, put func([]byte) error)
 var splits = map[string]string{"test": "test", "val": "validation", "valid": "validation", "validation": "validation", "dev": "validation"}
 
 // cardOfTars writes a card beside the shards of a plain data set, whose own tars are the archives:
-// load_dataset of the folder then takes these, and not the objects that the format puts beside them.
-// A README that is there stays.
+// load_dataset of the folder then takes these, and not the objects that the format puts beside
+// them. A README that is there stays.
 func (e *exporter) cardOfTars(ctx context.Context) error {
 	if _, err := e.to.Stat(ctx, format.ManifestName); errors.Is(err, fs.ErrNotExist) { // another place
 		return nil

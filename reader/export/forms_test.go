@@ -390,8 +390,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestColumns: each column has a name of its own, and names are text; a field that has none can be left
-// out.
+// TestColumns: each column has a name of its own, and names are text; a field that has none can be
+// left out.
 func TestColumns(t *testing.T) {
 	for fields, want := range map[string]string{
 		"a.jpg a.txt a.jpg.json":               "__key__ a.jpg a.txt a.jpg.json",
@@ -451,8 +451,8 @@ func TestCard(t *testing.T) {
 	}
 }
 
-// TestCroissant: the description lists the shards with their hashes; samples that are left out cannot
-// be described.
+// TestCroissant: the description lists the shards with their hashes; samples that are left out
+// cannot be described.
 func TestCroissant(t *testing.T) {
 	samples, o := typed(60)
 	store := build(t, samples, o)
@@ -504,8 +504,8 @@ func TestCroissant(t *testing.T) {
 	}
 }
 
-// TestCroissantFields: the files of a field are those of no other field, whatever their names, and each
-// thing has an identifier of its own.
+// TestCroissantFields: the files of a field are those of no other field, whatever their names, and
+// each thing has an identifier of its own.
 func TestCroissantFields(t *testing.T) {
 	programs.Need(t, "python3")
 	keys := []string{"ask", "dir.d/k", "k", "mask", "x/jpg"}
@@ -561,7 +561,8 @@ func shaOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// FuzzArray: no payload makes the writer of tables panic, or gives it more levels than bytes justify.
+// FuzzArray: no payload makes the writer of tables panic, or gives it more levels than bytes
+// justify.
 func FuzzArray(f *testing.F) {
 	f.Add(array("<i4", []int64{2}, 1, 0, 0, 0, 2, 0, 0, 0))
 	f.Add(array(">f2", []int64{1, 2}, 1, 0, 0, 0))

@@ -16,10 +16,10 @@ import (
 )
 
 // tokens writes the documents of a data set as a .bin file, and then the .idx file of it, in the
-// layout of megatron/core/datasets/indexed_dataset.py, version 1: the magic, the version as u64, the
-// code of the type as u8, the numbers of sequences and of bounds of documents as u64, then for each
-// sequence its length as i32, for each its offset in bytes as i64, and the bounds: sequences i64. A
-// sample is a document of one sequence.
+// layout of megatron/core/datasets/indexed_dataset.py, version 1: the magic, the version as u64,
+// the code of the type as u8, the numbers of sequences and of bounds of documents as u64, then for
+// each sequence its length as i32, for each its offset in bytes as i64, and the bounds: sequences
+// i64. A sample is a document of one sequence.
 type tokens struct {
 	field     string
 	code      byte

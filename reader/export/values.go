@@ -22,8 +22,8 @@ import (
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
-// tableNode is a column or a part of one: a struct, whose parts have names, a list, which has one part,
-// or a leaf.
+// tableNode is a column or a part of one: a struct, whose parts have names, a list, which has one
+// part, or a leaf.
 type tableNode struct {
 	def, rep int16 // the levels from which it is not null, and of what it repeats in
 	names    []string

@@ -11,8 +11,8 @@ import (
 )
 
 // Carry makes the view that old has in use anew for d, another generation: it has the samples of d
-// with the same keys, and their weights or classes. Of the Spec, AllowMissing, Draws, Memory and Temp are
-// used; without Draws, the view's stay. Keys that d does not have are an error that wraps
+// with the same keys, and their weights or classes. Of the Spec, AllowMissing, Draws, Memory and
+// Temp are used; without Draws, the view's stay. Keys that d does not have are an error that wraps
 // ErrMissing, unless they are allowed. Samples that only d has are not chosen.
 func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View, *Report, error) {
 	was := old.Selection().View()

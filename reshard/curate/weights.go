@@ -167,8 +167,8 @@ func (m *maker) quantize(w []float64) []uint32 {
 	return u
 }
 
-// balance returns the class of each sample, which is that of its value, counted from 1 or 0 for none,
-// and the weights of the classes.
+// balance returns the class of each sample, which is the class of its value, counted from 1, or 0
+// for none, and the weights of the classes.
 func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, []uint64, error) {
 	name := m.spec.Balance
 	if _, ok := m.d.HasAttribute(name); !ok {

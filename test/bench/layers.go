@@ -23,8 +23,8 @@ import (
 //go:embed layers.py
 var layersScript string
 
-// layersBench has a data set of images of 100 KB in photos, with a layer of captions of 100 bytes and
-// one of arrays of 768 float16.
+// layersBench has a data set of images of 100 KB in photos, with a layer of captions of 100 bytes
+// and one of arrays of 768 float16.
 type layersBench struct {
 	*bench
 	dir     string

@@ -78,7 +78,8 @@ func (b *bench) stores() error {
 	return nil
 }
 
-// credentials sets variables that let the stores reach the servers. home is a folder without a token.
+// credentials sets variables that let the stores reach the servers. home is a folder without a
+// token.
 func credentials(home string) (err error) {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",

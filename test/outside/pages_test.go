@@ -1,4 +1,5 @@
-// Package outside_test compiles and runs what a user of the module can write, in a module of its own.
+// Package outside_test compiles and runs what a user of the module can write, in a module of its
+// own.
 package outside_test
 
 import (

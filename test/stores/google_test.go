@@ -72,9 +72,9 @@ func TestGoogleFaults(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) objstore.Store { return openGoogle(t, s, p.URL, "p") })
 }
 
-// TestGoogleService runs the suite, with an object of many parts, against Google Cloud Storage itself.
-// SHARDTOOL_TEST_GS is an address such as gs://bucket/prefix, below which it writes and deletes; the
-// application default credentials are used.
+// TestGoogleService runs the suite, with an object of many parts, against Google Cloud Storage
+// itself. SHARDTOOL_TEST_GS is an address such as gs://bucket/prefix, below which it writes and
+// deletes; the application default credentials are used.
 func TestGoogleService(t *testing.T) {
 	addr := os.Getenv("SHARDTOOL_TEST_GS")
 	if addr == "" {

@@ -77,7 +77,8 @@ const (
 	Null     = tally.Null     // a row without a value, which is left out
 )
 
-// Fused counts files and samples, and shows files of one sample that look like samples of their own.
+// Fused counts files and samples, and shows files of one sample that look like samples of their
+// own.
 type Fused = fused.Watch
 
 // Files are the files of folders, or the objects of stores, as samples: files that share the path

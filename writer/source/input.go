@@ -15,7 +15,8 @@ type Input struct {
 	// Path is the file's name in errors and the source of its keys. It uses slashes and holds no
 	// secrets. Default: Name.
 	Path string
-	// As is the extension that decides how the file is read, such as .jsonl.gz; by default Name decides.
+	// As is the extension that decides how the file is read, such as .jsonl.gz; by default Name
+	// decides.
 	As string
 }
 

@@ -50,8 +50,8 @@ func oddNames(r *rand.Rand) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestTallySum: all names of random stores and folders are listed, and each was packed or left out by
-// a rule.
+// TestTallySum: all names of random stores and folders are listed, and each was packed or left out
+// by a rule.
 func TestTallySum(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))

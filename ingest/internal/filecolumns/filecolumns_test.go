@@ -302,7 +302,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestArchive: a file that is damaged in an archive is an error of its row, and a failure of the archive is not.
+// TestArchive: a file that is damaged in an archive is an error of its row, and a failure of the
+// archive is not.
 func TestArchive(t *testing.T) {
 	st := mem.New()
 	var b bytes.Buffer

@@ -33,7 +33,8 @@ func (m *member) Info(context.Context) (objstore.Info, error) { return m.s.descr
 // Close implements objstore.Object.
 func (m *member) Close() error { return nil }
 
-// ReadAt implements objstore.Object. What is read from front to end is compared with the checksum of the archive.
+// ReadAt implements objstore.Object. What is read from front to end is compared with the checksum
+// of the archive.
 func (m *member) ReadAt(ctx context.Context, p []byte, off int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package zips has the files in a zip archive as a store that is only read, so that an archive is packed as a folder or
-// a prefix with the same names is.
+// Package zips has the files in a zip archive as a store that is only read, so that an archive is
+// packed as a folder or a prefix with the same names is.
 package zips
 
 import (
@@ -27,7 +27,8 @@ const (
 	maxDirectory = 512 << 20 // bytes of the list of members, which takes several times as much memory
 	window       = 256 << 10 // of an archive, for small reads
 	maxWindows   = 32
-	// random is the size of a member that is decompressed into memory where it is not read from front to end.
+	// random is the size of a member that is decompressed into memory where it is not read from front
+	// to end.
 	random = 64 << 20
 )
 
@@ -51,8 +52,9 @@ type part struct {
 	err  error
 }
 
-// New reads the list of members. An archive that is cut, or whose members overlap or have one name, wraps
-// format.ErrCorrupt. Members that cannot be read are errors when they are opened. ctx bounds the store's life.
+// New reads the list of members. An archive that is cut, or whose members overlap or have one name,
+// wraps format.ErrCorrupt. Members that cannot be read are errors when they are opened. ctx bounds
+// the store's life.
 func New(ctx context.Context, in source.Input) (*Store, error) {
 	in.Path = cmp.Or(in.Path, in.Name)
 	s := &Store{in: in, ctx: ctx, windows: map[int64]*part{}}
@@ -187,7 +189,8 @@ func (s *Store) describe(f *zip.File) objstore.Info {
 	return objstore.Info{Name: f.Name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, s.of), ModTime: f.Modified}
 }
 
-// Version tells a member apart from others of its name and size by its CRC-32, whatever else changes in the archive.
+// Version tells a member apart from others of its name and size by its CRC-32, whatever else
+// changes in the archive.
 func (s *Store) Version(member objstore.Info) string {
 	sum, _, _ := strings.Cut(member.ETag, "-")
 	return sum

@@ -317,8 +317,8 @@ func (o touchedObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return o.Object.ReadAt(ctx, p, off)
 }
 
-// TestChangedInRead: a file of this machine that changes while its last byte is read is an error, and one that is gone
-// does not pass for a member that is not there.
+// TestChangedInRead: a file of this machine that changes while its last byte is read is an error,
+// and one that is gone does not pass for a member that is not there.
 func TestChangedInRead(t *testing.T) {
 	t.Parallel()
 	b := archive(t, "z", "", "a", strings.Repeat("0123456789abcdef", 1<<16))
@@ -350,7 +350,8 @@ func TestChangedInRead(t *testing.T) {
 	}
 }
 
-// TestFingerprint: rows of an archive that was made again are the same if their bytes are, whatever the times say.
+// TestFingerprint: rows of an archive that was made again are the same if their bytes are, whatever
+// the times say.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	of := func(files ...string) string {
@@ -374,7 +375,8 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// FuzzZip: no archive causes a panic, a hang or a large allocation, and what is read has its checksum.
+// FuzzZip: no archive causes a panic, a hang or a large allocation, and what is read has its
+// checksum.
 func FuzzZip(f *testing.F) {
 	f.Add(archive(f, "a/1.txt", "text", "b", strings.Repeat("x", 500)))
 	f.Add(archive(f))

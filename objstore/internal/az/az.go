@@ -145,7 +145,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 	return s.list(ctx, prefix, ranged.CheckName)
 }
 
-// Traits returns those of all stores on networks, and ListAll.
+// Traits returns the traits of all stores on networks, and ListAll.
 func (s *Store) Traits() objstore.Traits {
 	traits := s.Objects.Traits()
 	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {

@@ -188,7 +188,8 @@ func TestReadOnly(t *testing.T) {
 }
 
 // TestRequests counts the requests: none for the commit, one to /resolve/ for each file in LFS or
-// Xet, whoever asks first, and three for the first file in git. All others go to where the bytes are.
+// Xet, whoever asks first, and three for the first file in git. All others go to where the bytes
+// are.
 func TestRequests(t *testing.T) {
 	data := pattern(1, 100_000)
 	for kind, resolve := range map[hubserver.Kind]int{hubserver.Git: 202, hubserver.LFS: 1, hubserver.Xet: 1} {

@@ -17,8 +17,9 @@ type Pager func(ctx context.Context, prefix, token string) (page []objstore.Info
 
 // List yields the objects below the prefix of the store, whose names begin with prefix. It requests
 // a page when the one before is used up. It leaves out keys for which check returns an error, such
-// as the "dir/" that consoles create for folders; a nil check leaves out none. It checks that keys ascend: callers that merge
-// lists depend on it, and a server that repeats pages would otherwise never end.
+// as the "dir/" that consoles create for folders; a nil check leaves out none. It checks that keys
+// ascend: callers that merge lists depend on it, and a server that repeats pages would otherwise
+// never end.
 func (r *Reader) List(ctx context.Context, below, prefix string, check func(name string) error, ask Pager) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		if err := r.list(ctx, below, prefix, check, ask, yield); err != nil {

@@ -82,8 +82,8 @@ type summed struct {
 	key string
 }
 
-// Sum returns the checksum for [objstore.SumOf], which costs no request once the object was read and
-// an answer had it.
+// Sum returns the checksum for [objstore.SumOf], which costs no request once the object was read
+// and an answer had it.
 func (s summed) Sum(ctx context.Context) (*objstore.Sum, error) {
 	meta, err := s.Meta(ctx)
 	if ask, ok := s.of.backend.(Summer); ok && err == nil && meta.Sum == nil {

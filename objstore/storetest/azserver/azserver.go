@@ -1,5 +1,5 @@
-// Package azserver implements in memory the part of Azure Blob Storage that the store uses, as these
-// pages below https://learn.microsoft.com/rest/api/storageservices document it:
+// Package azserver implements in memory the part of Azure Blob Storage that the store uses, as
+// these pages below https://learn.microsoft.com/rest/api/storageservices document it:
 //
 //	conditions    specifying-conditional-headers-for-blob-service-operations
 //	uploads       put-blob, put-block, put-block-list

@@ -149,8 +149,8 @@ func (s *Server) describe(w http.ResponseWriter, name string) {
 	_ = json.NewEncoder(w).Encode(s.resource(name))
 }
 
-// put checks the condition and the CRC-32C, and stores the object. The caller holds the lock, which is
-// free while the sum is computed.
+// put checks the condition and the CRC-32C, and stores the object. The caller holds the lock, which
+// is free while the sum is computed.
 func (s *Server) put(w http.ResponseWriter, name, match, crc string, pieces [][]byte, tag map[string]string) {
 	s.Mu.Unlock()
 	data := pieces[0]

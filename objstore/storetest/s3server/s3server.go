@@ -1,6 +1,6 @@
-// Package s3server implements in memory the part of S3 that the store uses, for the bucket "bucket".
-// It verifies no signatures. These pages below https://docs.aws.amazon.com/AmazonS3/latest document
-// what it answers:
+// Package s3server implements in memory the part of S3 that the store uses, for the bucket
+// "bucket". It verifies no signatures. These pages below
+// https://docs.aws.amazon.com/AmazonS3/latest document what it answers:
 //
 //	conditions    userguide/conditional-requests.html
 //	uploads       API/API_CreateMultipartUpload.html, API/API_CompleteMultipartUpload.html

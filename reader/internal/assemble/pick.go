@@ -11,8 +11,8 @@ import (
 // Pick says which fields of a data set are delivered.
 type Pick struct {
 	Names []string // ascending
-	// Yields are those of Names that another data set replaces, ascending: they are delivered of samples
-	// that the other one has none for.
+	// Yields are the Names that another data set replaces, ascending: they are delivered of
+	// samples that the other one has none for.
 	Yields []string
 	// None are the numbers of samples of which nothing is delivered, ascending.
 	None []uint64

@@ -36,8 +36,8 @@ func rowsOf(t *testing.T, blocks, n, numbers int) (all []*Rows) {
 	return all
 }
 
-// TestGather gathers rows of several sizes, at random, in runs of neighbours, with one goroutine and with
-// several.
+// TestGather gathers rows of several sizes, at random, in runs of neighbours, with one goroutine
+// and with several.
 func TestGather(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	random := rand.New(rand.NewPCG(1, 2))

@@ -38,8 +38,8 @@ type Shard struct {
 	// Removed are the numbers of its samples that were removed from the data set, ascending. No path
 	// may deliver them.
 	Removed []uint64
-	// Headers is how many bytes of a decoded sample block.Packed leaves out, counting its key: the mean
-	// of the data set.
+	// Headers is how many bytes of a decoded sample block.Packed leaves out, counting its key: the
+	// mean of the data set.
 	Headers int
 	marks   []Job // see Mark
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxOpen is how many objects are kept open: a quarter of the descriptors that the process may have,
-// by default 256 of 1,024. The rest is for others, who cannot close these when they need one. Where
-// the whole machine lacks descriptors, objects keeps fewer open.
+// maxOpen is how many objects are kept open: a quarter of the descriptors that the process may
+// have, by default 256 of 1,024. The rest is for others, who cannot close these when they need one.
+// Where the whole machine lacks descriptors, objects keeps fewer open.
 var maxOpen = func() int {
 	const most = 256
 	var limit unix.Rlimit

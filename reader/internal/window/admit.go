@@ -47,8 +47,8 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	return Admitted
 }
 
-// force returns n bytes for a piece that is being filled. They may be above the limit: a worker that
-// waited for room would wait for batches that wait for it.
+// force returns n bytes for a piece that is being filled. They may be above the limit: a worker
+// that waited for room would wait for batches that wait for it.
 func (w *Window) force(n int) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

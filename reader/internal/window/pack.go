@@ -32,8 +32,8 @@ func Kept(decoded, blocks, samples, headers, key float64) (kept float64, packed 
 	return min(max(kept+kept/16, 1), decoded), true // samples differ a little
 }
 
-// Arrange lays out the piece's job. scratch tells that blocks stored raw can be read to other memory
-// than the piece's.
+// Arrange lays out the piece's job. scratch tells that blocks stored raw can be read to other
+// memory than the piece's.
 func (p *Piece) Arrange(scratch bool) {
 	p.Plan = p.Job.Plan()
 	if p.Packed = p.packs(scratch); !p.Packed {
@@ -92,8 +92,8 @@ func (f *Filler) cut(n int) []byte {
 	return buf
 }
 
-// shrink moves the samples of the piece at hand to a smaller buffer, if they leave more than half of
-// its own unused.
+// shrink moves the samples of the piece at hand to a smaller buffer, if they leave more than half
+// of its own unused.
 func (f *Filler) shrink() {
 	p := f.piece
 	used := cap(p.Buf) - len(f.rest)

@@ -86,7 +86,8 @@ func (u *cutter) next(c *chunk) error {
 	}
 }
 
-// more is the size to which the buffer grows: twice what it has, but hardly more than the longest row.
+// more is the size to which the buffer grows: twice what it has, but hardly more than the longest
+// row.
 func (u *cutter) more() int {
 	have := max(u.size, len(u.buf)-u.lo)
 	return max(min(2*have, u.limit+u.size), have+1)

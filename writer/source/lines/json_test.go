@@ -203,7 +203,8 @@ func checkArray(t *testing.T, raw, npy []byte) {
 	}
 }
 
-// TestTextLines: each line is a sample, empty lines included, and its key is the number of the line.
+// TestTextLines: each line is a sample, empty lines included, and its key is the number of the
+// line.
 func TestTextLines(t *testing.T) {
 	t.Parallel()
 	want := []string{

@@ -18,8 +18,8 @@ const (
 
 func count(b []byte) int64 { return int64(bytes.Count(b, newline)) }
 
-// elementEnd returns the length of the value at the beginning of b, by its brackets and quotes alone,
-// or of all of b where it does not end. A number ends before a comma, a bracket or a space.
+// elementEnd returns the length of the value at the beginning of b, by its brackets and quotes
+// alone, or of all of b where it does not end. A number ends before a comma, a bracket or a space.
 func elementEnd(b []byte, eof bool) (n int, whole bool) {
 	depth := 0
 	for i := 0; i < len(b); i++ {

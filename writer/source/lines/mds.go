@@ -29,12 +29,13 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// mdsShard stands in place of the separator of cells for shards of MosaicML Streaming: the number n of samples as u32,
-// n+1 offsets as u32, the columns as JSON up to the first offset, and the samples. A sample is the sizes, as u32, of its
-// values that have no fixed size, and all values.
+// mdsShard stands in place of the separator of cells for shards of MosaicML Streaming: the number n
+// of samples as u32, n+1 offsets as u32, the columns as JSON up to the first offset, and the
+// samples. A sample is the sizes, as u32, of its values that have no fixed size, and all values.
 const mdsShard = 0xfd
 
-// maxSamples bounds the offsets of a shard. The library makes shards of 64 MiB by default, with 5 bytes a sample at least.
+// maxSamples bounds the offsets of a shard. The library makes shards of 64 MiB by default, with 5
+// bytes a sample at least.
 const maxSamples = 1 << 24
 
 // indexes are the indexes beside the shards, which are read once.
@@ -43,8 +44,8 @@ type indexes struct {
 	known map[string]func() (map[string]*mds.Shard, error)
 }
 
-// of returns the shards in the index of a folder, by their names below it. There are none if there is no index of
-// MDS shards.
+// of returns the shards in the index of a folder, by their names below it. There are none if there
+// is no index of MDS shards.
 func (x *indexes) of(ctx context.Context, store objstore.Store, dir string) (map[string]*mds.Shard, error) {
 	place := store.String() + "\x00" + dir
 	x.mu.Lock()
@@ -73,7 +74,8 @@ func (x *indexes) of(ctx context.Context, store objstore.Store, dir string) (map
 	return read()
 }
 
-// surveyShard sets the columns of a shard: by the index in its folder or the one above, else by its own beginning.
+// surveyShard sets the columns of a shard: by the index in its folder or the one above, else by its
+// own beginning.
 func (f *textFile) surveyShard(ctx context.Context, obj objstore.Object, known *indexes) error {
 	for dir, below := path.Dir(f.Name), path.Base(f.Name); f.shard == nil; {
 		shards, err := known.of(ctx, f.Store, dir)

@@ -255,8 +255,8 @@ func TestMDSOptions(t *testing.T) {
 	}
 }
 
-// TestMDSUnknown: values of an encoding that is not known are passed over, whatever their size, and those of the other
-// columns are found behind them.
+// TestMDSUnknown: values of an encoding that is not known are passed over, whatever their size, and
+// those of the other columns are found behind them.
 func TestMDSUnknown(t *testing.T) {
 	t.Parallel()
 	store, opt := mem.New(), Options{Columns: []string{"b"}}
@@ -334,7 +334,8 @@ func readMDS(t testing.TB, name string, file []byte, index string) (got []string
 	return some(t.Context(), s, -1)
 }
 
-// TestMDSDamage: a shard that is cut is an error at every byte, and flipped bits are found by the hash of the index.
+// TestMDSDamage: a shard that is cut is an error at every byte, and flipped bits are found by the
+// hash of the index.
 func TestMDSDamage(t *testing.T) {
 	t.Parallel()
 	file := shardOf(configOf("str", "int8"), u32(1)+"a\x01", u32(2)+"bc\x02")

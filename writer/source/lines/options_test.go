@@ -183,8 +183,8 @@ func TestNullsSkipped(t *testing.T) {
 	}
 }
 
-// TestBomb: a row that is much longer than the stored bytes of its file is too long, from a file and from a stream. It
-// takes no more memory than other rows, and those after it are read.
+// TestBomb: a row that is much longer than the stored bytes of its file is too long, from a file
+// and from a stream. It takes no more memory than other rows, and those after it are read.
 func TestBomb(t *testing.T) {
 	t.Parallel()
 	text := "{\"k\":\"a\"}\n{\"k\":\"" + strings.Repeat("x", plausible) + "\"}\n{\"k\":\"b\"}\n"

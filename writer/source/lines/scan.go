@@ -103,7 +103,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// goesOn reports whether a line ends where a program that writes an object over many lines ends one.
+// goesOn reports whether a line ends where a program that writes an object over many lines ends
+// one.
 func goesOn(b []byte) bool {
 	b = bytes.TrimRight(b, " \t\r\n")
 	return len(b) > 0 && bytes.IndexByte([]byte("{[,:"), b[len(b)-1]) >= 0

@@ -188,7 +188,8 @@ type attr struct {
 	column string
 }
 
-// scalar returns the only element of an array of one dimension, and its type, which is empty for other arrays.
+// scalar returns the only element of an array of one dimension, and its type, which is empty for
+// other arrays.
 func (v value) scalar() (descr string, element []byte) {
 	h, _, err := npy.Read(v.b, int64(len(v.b)))
 	if err != nil || len(h.Shape) != 1 || h.Shape[0] != 1 {

@@ -17,8 +17,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// plausible is the decoded size of records that is believed whatever their stored size. Beyond, it may
-// be 1,024 times as large.
+// plausible is the decoded size of records that is believed whatever their stored size. Beyond, it
+// may be 1,024 times as large.
 const plausible = 32 << 20
 
 // arrowReader reads the records of one file, in order, or from any one on. It gives messages to the

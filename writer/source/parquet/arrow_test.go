@@ -125,8 +125,8 @@ func TestArrowDictionaries(t *testing.T) {
 	}
 }
 
-// attemptArrow reads a damaged file. It must end, without a panic or a large allocation, and an error
-// names the file.
+// attemptArrow reads a damaged file. It must end, without a panic or a large allocation, and an
+// error names the file.
 func attemptArrow(t *testing.T, what string, content []byte) (failed bool) {
 	t.Helper()
 	var before, after runtime.MemStats

@@ -409,8 +409,8 @@ func (s *shredder) value(n *node, arr arrow.Array, i int, rep int16) {
 	}
 }
 
-// checkData checks that buffers are as long as the lengths of arrays state, and that offsets ascend:
-// the library does not, and padding behind a buffer would be read as values.
+// checkData checks that buffers are as long as the lengths of arrays state, and that offsets
+// ascend: the library does not, and padding behind a buffer would be read as values.
 func checkData(d arrow.ArrayData) error {
 	n := d.Offset() + d.Len()
 	short := func() error { return corruptf("its %v of %d values are not all there", d.DataType(), d.Len()) }

@@ -1,7 +1,7 @@
-// Package parquet reads the rows of Parquet and Arrow files as samples: each column becomes a field.
-// Rows are in the order of files, row groups and rows. In Arrow files, whose names end in .arrow,
-// .arrows, .feather or .ipc, and in streams of Arrow, record batches stand for row groups (ipc.go,
-// arrow.go, cells.go).
+// Package parquet reads the rows of Parquet and Arrow files as samples: each column becomes a
+// field. Rows are in the order of files, row groups and rows. In Arrow files, whose names end in
+// .arrow, .arrows, .feather or .ipc, and in streams of Arrow, record batches stand for row groups
+// (ipc.go, arrow.go, cells.go).
 //
 //	src, err := parquet.New(ctx, inputs, parquet.Options{Key: "id"})
 //	defer src.Close()

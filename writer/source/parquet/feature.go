@@ -9,8 +9,9 @@ import (
 // maxFeatures bounds the bytes of the features of all columns.
 const maxFeatures = 16 << 20
 
-// feature returns the feature of a column as JSON: the stated one, if the values of the column are of
-// it, or the one that Hugging Face datasets give the column's type. It is empty where there is none.
+// feature returns the feature of a column as JSON: the stated one, if the values of the column are
+// of it, or the one that Hugging Face datasets give the column's type. It is empty where there is
+// none.
 func (n *node) feature(stated json.RawMessage) string {
 	is := n.typeOf()
 	of, err := kinds.ParseFeature(stated)

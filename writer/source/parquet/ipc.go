@@ -213,8 +213,8 @@ func (l *ipcList) file() ([]message, error) {
 	return l.blocks(list, &footer, 10, ipcRecords)
 }
 
-// schemaMessage makes metadata whose header is the schema at a place in a footer. The footer is what
-// readers of files go by: polars writes the schema before the records without its length.
+// schemaMessage makes metadata whose header is the schema at a place in a footer. The footer is
+// what readers of files go by: polars writes the schema before the records without its length.
 func schemaMessage(footer []byte, at flatbuffers.UOffsetT, version int16) []byte {
 	const size, table, header = 32, 16, 24 // of what precedes the footer, and where its table and the offset of the schema are
 	b := make([]byte, size, size+len(footer))
@@ -249,7 +249,8 @@ func (l *ipcList) blocks(list []message, footer *flatbuffers.Table, slot flatbuf
 	return list, nil
 }
 
-// ipcFields checks that the fields of a schema are few, not nested deeply, and of types that are read.
+// ipcFields checks that the fields of a schema are few, not nested deeply, and of types that are
+// read.
 func ipcFields(schema *flatbuffers.Table) error {
 	w := &ipcWalk{}
 	at, n := ipcVector(schema, 6)
@@ -332,7 +333,8 @@ func (w *ipcWalk) texts(t *flatbuffers.Table, slot flatbuffers.VOffsetT) error {
 	return nil
 }
 
-// decodedSize returns the sum of the sizes of a message's buffers, which it checks against the body.
+// decodedSize returns the sum of the sizes of a message's buffers, which it checks against the
+// body.
 func decodedSize(meta, body []byte, kind byte) (total int64, err error) {
 	t := ipcTable(meta)
 	batch, ok := ipcChild(&t, 8)

@@ -31,8 +31,8 @@ func TestMapWithoutValues(t *testing.T) {
 	}
 }
 
-// TestMistakenPages: pyarrow before 3.0 compressed pages of version 2 and said that it did not, as in
-// ARROW-17100.parquet of apache/arrow-testing. Of other programs, such a page is damaged.
+// TestMistakenPages: pyarrow before 3.0 compressed pages of version 2 and said that it did not, as
+// in ARROW-17100.parquet of apache/arrow-testing. Of other programs, such a page is damaged.
 func TestMistakenPages(t *testing.T) {
 	values := make([]int32, 1000)
 	for _, by := range []string{"parquet-cpp version 1.5.1-SNAPSHOT", "parquet-cpp-arrow version 9.0.0"} {
@@ -50,7 +50,8 @@ func TestMistakenPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		head := content[m.DataPageOffset():][:60]
-		// The lengths of levels, and statistics. In front of these comes the denial, in the place of a byte.
+		// The lengths of levels, and statistics. In front of these comes the denial, in the place of a
+		// byte.
 		at := bytes.Index(head, []byte{0x15, 0, 0x15, 0, 0x2c, 0x18, 4, 0, 0, 0, 0})
 		if at < 0 {
 			t.Fatalf("no header of version 2: %x", head)

@@ -7,8 +7,8 @@ import (
 	"github.com/google/flatbuffers/go"
 )
 
-// storedColumns are the columns, not made yet, of records that are stored as they are in memory. The
-// library would copy them.
+// storedColumns are the columns, not made yet, of records that are stored as they are in memory.
+// The library would copy them.
 type storedColumns struct {
 	body           []byte
 	nodes, buffers [][2]int64 // of the next columns: length and nulls, offset and length

@@ -18,7 +18,8 @@ import (
 // Ray, Hugging Face datasets and Arrow:
 // https://arrow.apache.org/docs/format/CanonicalExtensions.html
 type tensor struct {
-	// shape is that of the stored values, with -1 where rows may differ; nil if each row has its own.
+	// shape is the shape of the stored values, with -1 where rows may differ; nil if each row has its
+	// own.
 	shape []int
 	// order has for each dimension of the array the one of the stored values. Nil: they are the same.
 	order []int
@@ -357,7 +358,7 @@ func (a *assembly) variable(dst []byte) (out []byte, ok bool, err error) {
 	return dst, true, nil
 }
 
-// same reports whether all rows of both have one shape, if those of either have.
+// same reports whether all rows of both have one shape, if the rows of either have.
 func (t *tensor) same(with *tensor) bool {
 	switch {
 	case t == nil || with == nil:

@@ -262,7 +262,8 @@ func TestNoTime(t *testing.T) {
 	}
 }
 
-// TestFloatsInJSON: a float in JSON has a point or an exponent, so that programs read all rows of a column as floats.
+// TestFloatsInJSON: a float in JSON has a point or an exponent, so that programs read all rows of a
+// column as floats.
 func TestFloatsInJSON(t *testing.T) {
 	for _, c := range []struct {
 		physical pq.Type

@@ -9,8 +9,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// TestKeyPrefix: the names of archives tell samples apart whose keys begin again, in parts and in runs
-// that continue too, and only then are in the fingerprint.
+// TestKeyPrefix: the names of archives tell samples apart whose keys begin again, in parts and in
+// runs that continue too, and only then are in the fingerprint.
 func TestKeyPrefix(t *testing.T) {
 	again := archiveOf(t, []entry{{name: "0.txt"}, {name: "1.txt"}, {name: "link", flag: tar.TypeSymlink}})
 	paths := []string{write(t, "a.tar", again), write(t, "b.TAR.gz", again), write(t, "c.v1.tgz", again)}

@@ -46,8 +46,8 @@ type Options struct {
 	// Log gets a warning where the rule of the first dot fuses members that look like samples of
 	// their own. By default it is discarded.
 	Log *slog.Logger
-	// Include, if not empty, selects the members that match one of these globs; Exclude then leaves out
-	// members. A glob without a slash is matched with the last element of a name. The members that
+	// Include, if not empty, selects the members that match one of these globs; Exclude then leaves
+	// out members. A glob without a slash is matched with the last element of a name. The members that
 	// macOS adds (._NAME, and all below __MACOSX) are left out unless a glob of Include spells them.
 	Include, Exclude []string
 	// KeyPrefix has the keys of each archive begin with its name, a/000000 for the sample 000000 of
@@ -226,8 +226,8 @@ func codingOf(name string) (c decoded.Coding, ending string, ok bool) {
 	return c, name[len(name)-(len(low)-len(rest)+len(".tar")):], true
 }
 
-// coding returns the compression of an archive: as the caller says, or as its name does, or the name
-// of the link to it, because the caches of downloads name files by their content.
+// coding returns the compression of an archive: as the caller says, or as its name does, or the
+// name of the link to it, because the caches of downloads name files by their content.
 func coding(f *inputs.File) (decoded.Coding, bool) {
 	for _, name := range []string{f.As, f.Name, f.Path} {
 		if c, _, ok := codingOf(name); ok {

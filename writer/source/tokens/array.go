@@ -91,8 +91,8 @@ func (a *array) readHead(ctx context.Context, obj objstore.Object) (npy.Header, 
 	return readHeader(io.NewSectionReader(&window{ctx: ctx, obj: obj, size: a.Info.Size, ahead: guess}, 0, a.Info.Size), a.Info.Size)
 }
 
-// checkSize compares the size of an array, whose elements take each bytes, with those that follow its
-// header.
+// checkSize compares the size of an array, whose elements take each bytes, with those that follow
+// its header.
 func checkSize(h *npy.Header, each, have int64) error {
 	want, ok := sizeOf(h.Shape, each)
 	switch {

@@ -15,8 +15,9 @@
 // read and convert them. Neighbouring samples share one read of 1 MiB, or of 8 MiB from remote
 // stores, so that a sample of 4 KiB does not cost a request.
 //
-// With Options.Rows, each row of arrays of any type is a sample, unchanged but for the order of bytes.
-// The arrays of a .npz file are the fields of one row; they are read from front to back, side by side.
+// With Options.Rows, each row of arrays of any type is a sample, unchanged but for the order of
+// bytes. The arrays of a .npz file are the fields of one row; they are read from front to back,
+// side by side.
 //
 // # Documents
 //

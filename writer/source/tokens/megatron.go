@@ -12,10 +12,10 @@ import (
 )
 
 // index is the .idx file of Megatron's indexed datasets, which lists the documents in the .bin file
-// beside it. The layout is defined by megatron/core/datasets/indexed_dataset.py, version 1: the magic,
-// the version as u64, the code of the type as u8, the numbers of sequences and of bounds of documents
-// as u64, then for each sequence its length as i32, for each its offset in bytes as i64, and the
-// bounds: sequences i64, from 0 up to their number.
+// beside it. The layout is defined by megatron/core/datasets/indexed_dataset.py, version 1: the
+// magic, the version as u64, the code of the type as u8, the numbers of sequences and of bounds of
+// documents as u64, then for each sequence its length as i32, for each its offset in bytes as i64,
+// and the bounds: sequences i64, from 0 up to their number.
 type index struct {
 	inputs.File
 	sequences, documents     int64

@@ -51,7 +51,8 @@ type rows struct {
 	swap int
 }
 
-// rowsOf returns the rows of an array of which have bytes follow the header. Rows are little-endian.
+// rowsOf returns the rows of an array of which have bytes follow the header. Rows are
+// little-endian.
 func rowsOf(h *npy.Header, have int64) (r rows, err error) {
 	holds := ""
 	switch h.Kind {

@@ -14,7 +14,8 @@ type memory struct {
 	back func(f *os.File, offset, size int64) error
 }
 
-// portable is memory on every Unix: a temporary file, into which zeros are written before it is used.
+// portable is memory on every Unix: a temporary file, into which zeros are written before it is
+// used.
 var portable = memory{file: temporary, back: zero}
 
 func temporary(size int) (*os.File, error) {

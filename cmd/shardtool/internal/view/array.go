@@ -162,8 +162,8 @@ func (a *array) part(v float64) float64 {
 	return (v - a.Least) / span
 }
 
-// draw writes a heat map of the first plane as a PNG. Where the last dimension has 3 unsigned bytes,
-// it is an image of colors. A large plane is thinned out.
+// draw writes a heat map of the first plane as a PNG. Where the last dimension has 3 unsigned
+// bytes, it is an image of colors. A large plane is thinned out.
 func (a *array) draw(w io.Writer) error {
 	rows, columns := a.plane()
 	channels := int64(1)

@@ -28,8 +28,9 @@ import (
 // trip is how long the store takes to answer a request.
 const trip = 30 * time.Millisecond
 
-// BenchmarkPages measures pages as their first visitor sees them: the data set is opened for each. It
-// counts the requests to the store. VIEW_DATA names a folder that keeps the data set of 10^7 samples.
+// BenchmarkPages measures pages as their first visitor sees them: the data set is opened for each.
+// It counts the requests to the store. VIEW_DATA names a folder that keeps the data set of 10^7
+// samples.
 func BenchmarkPages(b *testing.B) {
 	b.Run("10^7 samples on disk", func(b *testing.B) {
 		store := tenMillion(b)
@@ -136,7 +137,8 @@ func tenMillion(b *testing.B) objstore.Store {
 	return store
 }
 
-// billion serves the tables of 10,000 shards of 100,000 samples each. The shards are all the same one.
+// billion serves the tables of 10,000 shards of 100,000 samples each. The shards are all the same
+// one.
 func billion(b *testing.B) *s3server.Server {
 	const shards, samples = 10_000, 100_000
 	store := mem.New()

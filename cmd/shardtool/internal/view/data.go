@@ -63,7 +63,8 @@ type shard struct {
 	First   uint64
 }
 
-// data describes a data set from its tables. It reads no shard if they have the totals of attributes.
+// data describes a data set from its tables. It reads no shard if they have the totals of
+// attributes.
 func (s *Server) data(r *http.Request) (any, error) {
 	q, ctx := s.query(r), r.Context()
 	of, from := q.source(), q.number("from", 0)

@@ -187,8 +187,8 @@ func (s *Server) byKey(ctx context.Context, p *samplesPage) error {
 	return nil
 }
 
-// training lists samples in the order of training: batches of Count samples, in a mix from the place
-// where the run begins, since what is before it may have had other sources.
+// training lists samples in the order of training: batches of Count samples, in a mix from the
+// place where the run begins, since what is before it may have had other sources.
 func (s *Server) training(ctx context.Context, p *samplesPage) error {
 	run, err := s.open(ctx)
 	if err != nil {

@@ -88,8 +88,8 @@ func ended(err error) error {
 	return err
 }
 
-// place returns where the step begins: at the place that a link has, or by its number, or else where
-// the run does.
+// place returns where the step begins: at the place that a link has, or by its number, or else
+// where the run does.
 func (p *stepPage) place(ctx context.Context, run *reader.Run, q *query) (at reader.Place, err error) {
 	switch {
 	case q.Get("at") != "":

@@ -107,9 +107,9 @@ func (f *File) align(names []string, text map[string]bool) {
 	}
 }
 
-// never reports whether a condition holds for no row of the file, whichever source reads it. Sources
-// differ about numbers that are quoted or not decimal, and rows of a file without such a folder may
-// have the column themselves.
+// never reports whether a condition holds for no row of the file, whichever source reads it.
+// Sources differ about numbers that are quoted or not decimal, and rows of a file without such a
+// folder may have the column themselves.
 func (f *File) never(c *where.Condition) bool {
 	i := slices.IndexFunc(f.Constants, func(k Constant) bool { return k.Name == c.Column })
 	if i < 0 || f.Constants[i].Folder == "" {

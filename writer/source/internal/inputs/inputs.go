@@ -42,8 +42,8 @@ func Files(inputs []source.Input) []File {
 	return files
 }
 
-// Open opens the file for the first time and sets Info. Reads fail with objstore.ErrChanged once the
-// file is another one.
+// Open opens the file for the first time and sets Info. Reads fail with objstore.ErrChanged once
+// the file is another one.
 func (f *File) Open(ctx context.Context) (obj objstore.Object, err error) {
 	obj, f.Info, err = pinned.Open(ctx, f.Store, f.Name)
 	return obj, err
@@ -133,8 +133,8 @@ func MulDiv(a, b, c int64) int64 {
 }
 
 // Run returns which of n consecutive units are a part: from begin up to, and not including, end. A
-// unit belongs to part ⌊first × parts ÷ total⌋, where first is the sum of the sizes before it. Empty
-// units at the end belong to the last part, or to part 0 if all are empty.
+// unit belongs to part ⌊first × parts ÷ total⌋, where first is the sum of the sizes before it.
+// Empty units at the end belong to the last part, or to part 0 if all are empty.
 func Run(n int, size func(i int) int64, part, parts int) (begin, end int) {
 	first, total := int64(0), int64(0)
 	for i := range n {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Of returns the stem of each file: its name without the first of suffixes that it ends in, preceded
-// by as many folders as it takes to tell the files apart. A path that occurs twice is an error.
+// Of returns the stem of each file: its name without the first of suffixes that it ends in,
+// preceded by as many folders as it takes to tell the files apart. A path that occurs twice is an
+// error.
 func Of(paths []string, suffixes ...string) ([]string, error) {
 	parts := make([][]string, len(paths))
 	for i, shown := range paths {

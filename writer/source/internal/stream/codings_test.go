@@ -13,8 +13,8 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// TestCodings: two streams, one behind the other as pbzip2 and cat write them, are read whole; cut at
-// any byte, damaged or empty, they are corrupt.
+// TestCodings: two streams, one behind the other as pbzip2 and cat write them, are read whole; cut
+// at any byte, damaged or empty, they are corrupt.
 func TestCodings(t *testing.T) {
 	t.Parallel()
 	one, err := hex.DecodeString("425a6839314159265359bac64ddb00000359800010100020102000000a20002203650860114a1f177245385090bac64ddb")

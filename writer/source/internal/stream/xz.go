@@ -48,8 +48,8 @@ func openXz(raw io.Reader) (io.Reader, error) {
 	return &xzReader{r, end}, err
 }
 
-// xzReader is a stream whose end is checked: the library takes a file that is cut in the header of a
-// block, or before the footer, for one that ends there.
+// xzReader is a stream whose end is checked: the library takes a file that is cut in the header of
+// a block, or before the footer, for one that ends there.
 type xzReader struct {
 	*xz.Reader
 	end *xzEnd
