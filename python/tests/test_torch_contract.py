@@ -291,7 +291,7 @@ ELSEWHERE = (
 class Lightning:
     """A job of Lightning."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str, url: Path, tmp_path: Path, keep: bool, validate: bool) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str, url: Path, tmp_path: Path, keep: Any, validate: bool) -> None:
         from frameworks import sharded_tensors
 
         with contextlib.suppress(ImportError, AttributeError):
@@ -331,11 +331,17 @@ class Lightning:
 
         if self.validate:
             Module.validation_step = lambda *_: None
-        loader, module, more = make(self.kind, self.url), Module(), list(callbacks)
+        loader, more = make(self.kind, self.url), list(callbacks)
+        kinds = {"train_dataloaders": loader}
         if self.keep:
             from shardtool.torch.lightning import KeepPlace
 
-            more.insert(0, KeepPlace(loader))
+            keep = KeepPlace(loader if self.keep is True else None)
+            more.insert(0, keep)
+            if self.keep == "follow":
+                Module.train_dataloader = lambda _: keep.follow(loader)
+                kinds = {}
+        module = Module()
         before(loader)
         options = {"enable_checkpointing": any(isinstance(c, self.lightning.callbacks.ModelCheckpoint) for c in more), **options}
         trainer = self.lightning.Trainer(
@@ -344,19 +350,26 @@ class Lightning:
         )  # fmt: skip
         with contextlib.ExitStack() as stack:
             stack.callback(close, loader)
-            kinds = {"val_dataloaders": stack.enter_context(shardtool.Loader(self.url, 500, fields=["cls"]))} if self.validate else {}
+            if self.validate:
+                kinds["val_dataloaders"] = stack.enter_context(shardtool.Loader(self.url, 500, fields=["cls"]))
             with contextlib.suppress(Stop):
-                trainer.fit(module, train_dataloaders=loader, ckpt_path=checkpoint, **kinds)
+                trainer.fit(module, ckpt_path=checkpoint, **kinds)
         return module.model.seen
 
 
 @pytest.mark.parametrize(
-    ("kind", "keep", "validate"), [*((k, False, v) for k in TOLD for v in (False, True)), *((k, True, True) for k in LOADERS)]
+    ("kind", "keep", "validate"),
+    [
+        *((k, False, v) for k in TOLD for v in (False, True)),
+        *((k, True, True) for k in LOADERS),
+        *((k, "follow", False) for k in LOADERS if k in ("Loader", "DataLoader, 2 workers")),
+    ],
 )
 def test_lightning(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, keep: bool, validate: bool, equal: Equal
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, keep: Any, validate: bool, equal: Equal
 ) -> None:
-    """At the hooks between steps with a loader alone, at each hook with KeepPlace."""
+    """At the hooks between steps with a loader alone, at each hook with KeepPlace. Also with a
+    loader from train_dataloader."""
     job = Lightning(monkeypatch, kind, small, tmp_path, keep, validate)
     saving = job.saving(BETWEEN + ELSEWHERE if keep else BETWEEN)
     assert job.fit(callbacks=[saving]) == want(small)

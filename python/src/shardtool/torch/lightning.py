@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any, Dict
 
+from ..errors import ConfigError
 from .named import state_of
 
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -56,8 +58,9 @@ class KeepPlace(Callback):  # type: ignore[misc,unused-ignore]
 
     def setup(self, *_: Any, **__: Any) -> None:
         """Called by Lightning."""
-        if self._place is None and self._loader is not None and self._keeper is not self._loader:
-            self._place = self._keeper.state_dict()  # before its workers read ahead
+        if self._loader is not None and self._keeper is not self._loader:
+            with contextlib.suppress(ConfigError):  # workers have read ahead: then the place is that of their last batch
+                self._place = self._keeper.state_dict()
 
     def on_train_start(self, *_: Any) -> None:
         """Called by Lightning."""
