@@ -7,7 +7,8 @@ import itertools
 import threading
 import time
 from pathlib import Path
-from typing import Any, List
+from types import SimpleNamespace
+from typing import Any, Dict, List
 
 import pytest
 import torch
@@ -191,3 +192,31 @@ def test_states_of_all_ranks(holes: Path) -> None:
         taker.load_state_dict(states)
         assert taker.state_dict() == shardtool.merge_states(states) not in states
         taker.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trainer_asks_late(small: Path, kind: str) -> None:
+    """A trainer that resumes may ask for its first batch when the thread has read it: what counts
+    is whether the loader was given a place before."""
+    scope: Dict[str, Any] = {"__name__": "transformers.trainer"}
+    exec("class Trainer:\n    def train(self, wait, batches):\n        it = iter(batches)\n        wait()\n        return next(it)", scope)
+    trainer = scope["Trainer"]()
+    trainer.state, trainer.args = SimpleNamespace(global_step=3, epoch=0.3), SimpleNamespace(ignore_data_skip=True)
+    want = expected(small, 0)
+    with over(kind, small) as batches:
+        it = iter(batches)
+        assert [next(it)["n"].tolist() for _ in range(3)] == want[:3]
+        state = batches.state_dict()
+    for given in (None, state):
+        with over(kind, small) as batches:
+
+            def wait(batches: Any = batches) -> None:
+                while batches._thread._queue.empty():
+                    time.sleep(0.001)
+
+            if given is not None:
+                batches.load_state_dict(given)
+                assert trainer.train(wait, batches)["n"].tolist() == want[3]
+                continue
+            with pytest.raises(ConfigError, match="the loader was given no state"):
+                trainer.train(wait, batches)

@@ -84,6 +84,7 @@ class Prefetcher:
         self._wait = self._first = self._begun = 0  # nanoseconds that the loop waited, and for its first batch; and when it began
         self._spent = _Spent()
         self._checked = False  # whether a trainer was looked for
+        self._resumes = False  # whether the loader was given the place that the iteration begins at
         self._placed = False  # whether load_state_dict set the place of the next batch
         self._told: Optional[trainers.Told] = None
 
@@ -101,6 +102,7 @@ class Prefetcher:
         if self._state is None and not self._lost:
             self._state = self._ask_target()
         self._delivered, self._epoch = 0, self._target.epoch
+        self._resumes = (self._target if isinstance(self._target, Loader) else self._target._loader)._placed
         source = iter(self.loader)
         # From now on the thread uses the loader, unless workers do.
         self._length = None if getattr(self.loader, "num_workers", 0) else len(self._target)
@@ -110,8 +112,7 @@ class Prefetcher:
 
     def _batches(self, this: object) -> "Iterator[Any]":
         if not self._checked:
-            target = self._target if isinstance(self._target, Loader) else self._target._loader
-            unfit = trainers.unfit(target._placed)  # the thread that uses the loader cannot see the trainer
+            unfit = trainers.unfit(self._resumes)  # the thread that uses the loader cannot see the trainer
             if unfit:
                 raise ConfigError(unfit)
             self._checked = True
