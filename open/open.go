@@ -42,8 +42,8 @@ type Options struct {
 	// Reader has the options of each data set. Its View, its Generation and its Layers are not used:
 	// the name and the Layers below have them.
 	Reader reader.Options
-	// Layers are names of layers of the data set, or addresses, with @GENERATION for an earlier one. In
-	// a mix the sources have them.
+	// Layers are names of layers of the data set, or addresses, with @GENERATION for an earlier one.
+	// In a mix the sources have them.
 	Layers []string
 	// Where are expressions over attributes that all hold for the samples read, and Keys is a file
 	// with their keys, one in each line. In a mix the sources have them.
@@ -78,8 +78,8 @@ func (e *NameError) Unwrap() error { return e.Err }
 
 func wrongf(format string, args ...any) error { return &NameError{fmt.Errorf(format, args...)} }
 
-// Store opens the store of a data set, which need not exist, for programs that write to it or delete
-// in it. It returns the generation that the name has, or "". A name with a view is refused.
+// Store opens the store of a data set, which need not exist, for programs that write to it or
+// delete in it. It returns the generation that the name has, or "". A name with a view is refused.
 func Store(ctx context.Context, name string, o Options) (store objstore.Store, generation string, err error) {
 	name, err = address.Local(name)
 	if err != nil {
@@ -136,7 +136,8 @@ func Opener(o Options) reader.Opener {
 	}
 }
 
-// choose has a data set use the view that a spec makes, which is not stored, if it chooses anything.
+// choose has a data set use the view that a spec makes, which is not stored, if it chooses
+// anything.
 func choose(ctx context.Context, ds *reader.Dataset, spec curate.Spec) error {
 	if len(spec.Where) == 0 && spec.Keys == nil {
 		return nil
@@ -173,8 +174,8 @@ func openAt(ctx context.Context, name string, opts reader.Options, tables string
 	return ds, notFound(whole, err)
 }
 
-// Layers opens the stores of layers of the data set of a name, for [reader.Options]. A generation that
-// saved names is opened where a layer is given without one, if it is still there.
+// Layers opens the stores of layers of the data set of a name, for [reader.Options]. A generation
+// that saved names is opened where a layer is given without one, if it is still there.
 func Layers(ctx context.Context, name string, layers []string, saved map[string]string, o Options) (all []reader.Layer, err error) {
 	addr, _ := CutView(name)
 	addr, _, _ = CutGeneration(addr)

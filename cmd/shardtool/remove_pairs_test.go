@@ -26,10 +26,10 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// TestKilledPairs runs two of layer add, annotate, remove and purge at once, and kills both at random
-// moments. No receipt that a purge has printed may then be contradicted by what
-// the shards decode to: a purged sample is in no shard that the receipt does not name. Repeating the
-// commands leads to a data set and a layer without the samples.
+// TestKilledPairs runs two of layer add, annotate, remove and purge at once, and kills both at
+// random moments. No receipt that a purge has printed may then be contradicted by what the shards
+// decode to: a purged sample is in no shard that the receipt does not name. Repeating the commands
+// leads to a data set and a layer without the samples.
 func TestKilledPairs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
@@ -160,9 +160,9 @@ func TestKilledPairs(t *testing.T) {
 // written; see killable.annotate.
 const annotate = "receive"
 
-// annotate starts that command, and sends it the rows of all samples that it asks for, also of those
-// that were removed: a program may have read them before. When the command has ended, ended yields what it
-// said that was no success.
+// annotate starts that command, and sends it the rows of all samples that it asks for, also of
+// those that were removed: a program may have read them before. When the command has ended, ended
+// yields what it said that was no success.
 func (set *killable) annotate(cmd *exec.Cmd, out, mode string) (ended <-chan error, err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -281,9 +281,9 @@ type receipt struct {
 	} `json:"layers"`
 }
 
-// receiptHolds compares a receipt with the shards of a data set and of its layer: a shard that holds a
-// sample purged by it, or with all any of marks, must be named, or the tables of a generation in the
-// same place be. It returns how many shards have such a sample.
+// receiptHolds compares a receipt with the shards of a data set and of its layer: a shard that
+// holds a sample purged by it, or with all any of marks, must be named, or the tables of a
+// generation in the same place be. It returns how many shards have such a sample.
 func receiptHolds(t *testing.T, out string, text []byte, marks map[string]string, all bool) (holding int) {
 	t.Helper()
 	var r receipt

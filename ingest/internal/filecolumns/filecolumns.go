@@ -1,5 +1,5 @@
-// Package filecolumns adds the bytes of files to the rows that name them, whatever files the rows are
-// from.
+// Package filecolumns adds the bytes of files to the rows that name them, whatever files the rows
+// are from.
 package filecolumns
 
 import (
@@ -42,7 +42,8 @@ type Root struct {
 	// An absolute path is taken if it begins with one of Prefixes.
 	Dir, Shown string
 	Prefixes   []string
-	// Archive reports that the store is an archive. What fails in the archive itself is no error of a row.
+	// Archive reports that the store is an archive. What fails in the archive itself is no error of a
+	// row.
 	Archive bool
 }
 
@@ -362,7 +363,8 @@ func (l *large) same(info objstore.Info, err error) error {
 	return err
 }
 
-// check compares a file of this machine after it was read; a store reads the version that it opened.
+// check compares a file of this machine after it was read; a store reads the version that it
+// opened.
 func (l *large) check(ctx context.Context) error {
 	if objstore.TraitsOf(l.store).Remote() {
 		return nil
@@ -449,8 +451,8 @@ func (s *Source) Split(part, parts int) error {
 	return whole.Split(part, parts)
 }
 
-// Fingerprint implements writer.Source. It covers the rows and not the files: which they are is known
-// only when the rows are read.
+// Fingerprint implements writer.Source. It covers the rows and not the files: which they are is
+// known only when the rows are read.
 func (s *Source) Fingerprint() string {
 	h := sha256.New()
 	for _, c := range s.columns {
