@@ -108,7 +108,7 @@ func TestBlocksTake(t *testing.T) {
 // TestBlocksDamaged: damage costs the block that it is in, and no other.
 func TestBlocksDamaged(t *testing.T) {
 	samples := mixed(300)
-	for kind, o := range kinds {
+	for kind, o := range ways {
 		t.Run(kind, func(t *testing.T) {
 			store := build(t, samples, o)
 			d := open(t, store, Options{})

@@ -151,7 +151,7 @@ func TestFlippedBlock(t *testing.T) {
 		t.Skip("one caller, one worker: make test runs it without the race detector")
 	}
 	samples := mixed(200)
-	for kind, o := range kinds {
+	for kind, o := range ways {
 		if kind == "one" { // one block: nothing beside it to stay right
 			continue
 		}

@@ -188,12 +188,14 @@ func detach(s *fetch.Scratch, in *Sample) *Sample {
 // frames passes through frame by frame. If the sample has no such field, the error wraps
 // fs.ErrNotExist. The name may lack the extension, as in Options.Fields.
 func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Writer) error {
-	field, err := d.fieldNamed(name)
-	if err != nil && !errors.Is(err, errNoField) {
+	fields, err := d.fieldsNamed(name)
+	switch {
+	case err != nil && !errors.Is(err, errNoField):
 		return err
-	}
-	if err == nil {
-		name = field
+	case err == nil && slices.Contains(d.Lists(), name) && !slices.Contains(fields, name):
+		return fmt.Errorf("%w: %q is a list of files: name one of them, such as %s.0.png, or take the sample", ErrFields, name, name)
+	case err == nil:
+		name = fields[0]
 	}
 	p, back := d.partOf(number, name), d.backOf(name)
 	if p == nil {

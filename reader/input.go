@@ -120,16 +120,19 @@ func (d *Dataset) expect(fields []string) error {
 		if strings.HasSuffix(want, "?") {
 			continue
 		}
-		field, err := d.fieldNamed(want)
+		fields, err := d.fieldsNamed(want)
 		switch {
 		case errors.Is(err, errNoField):
 			return d.noField(want)
 		case err != nil:
 			return err
 		}
-		fields := d.Fields()
-		i := slices.IndexFunc(fields, func(f format.FieldTotal) bool { return f.Name == field })
-		if n := fields[i].Samples; n < d.tables.Samples-min(d.nothing(field), d.tables.Samples) {
+		if len(fields) != 1 || slices.Contains(d.Lists(), want) && fields[0] != want {
+			continue // a list, which a sample may have none of
+		}
+		field, all := fields[0], d.Fields()
+		i := slices.IndexFunc(all, func(f format.FieldTotal) bool { return f.Name == field })
+		if n := all[i].Samples; n < d.tables.Samples-min(d.nothing(field), d.tables.Samples) {
 			return fmt.Errorf("%w: field %q is in %d of %d samples of %v: declare it with a question mark if samples may lack it", ErrFields, want, n, d.tables.Samples, d.Store())
 		}
 	}
@@ -152,14 +155,21 @@ func (d *Dataset) nothing(field string) (n uint64) {
 // mayLack reports whether a name has a question mark and stands for the field.
 func mayLack(name, field string) bool {
 	name, optional := strings.CutSuffix(name, "?")
-	return optional && (name == field || fieldname.Extends(field, name))
+	_, element := fieldname.Element(field, name)
+	return optional && (name == field || fieldname.Extends(field, name) || element)
 }
 
 // has refuses a source that lacks a field of another one.
 func (in *input) has(other *input, optional []string) error {
-	own := in.Fields()
+	own, lists := in.Fields(), in.Lists()
+	element := func(field string) bool {
+		return slices.ContainsFunc(lists, func(list string) bool {
+			_, is := fieldname.Element(field, list)
+			return is
+		})
+	}
 	for _, f := range other.Fields() {
-		if !slices.ContainsFunc(own, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.ContainsFunc(optional, func(name string) bool { return mayLack(name, f.Name) }) {
+		if !element(f.Name) && !slices.ContainsFunc(own, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.ContainsFunc(optional, func(name string) bool { return mayLack(name, f.Name) }) {
 			return in.failed(fmt.Errorf("%w: it has no field %q, which source %q has: where samples may lack it, expect %q", ErrFields, f.Name, other.name, f.Name+"?"))
 		}
 	}

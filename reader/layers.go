@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/fieldname"
+	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/names"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
@@ -276,10 +277,12 @@ func (d *Dataset) choose(owner, back map[string]int, wanted []string) error {
 	all := map[string]bool{}
 	for _, name := range wanted {
 		name, optional := strings.CutSuffix(name, "?")
-		field, err := named(name, slices.Collect(maps.Keys(owner)))
+		fields, err := named(name, slices.Collect(maps.Keys(owner)), d.Lists())
 		switch {
 		case err == nil:
-			all[field] = true
+			for _, field := range fields {
+				all[field] = true
+			}
 		case !errors.Is(err, errNoField):
 			return fmt.Errorf("%w: %v: %w", ErrFields, d.Store(), err)
 		case !optional:
@@ -359,13 +362,32 @@ func (p *part) lacks(ctx context.Context, of *fetch.Shard, yields []string) (boo
 
 var errNoField = errors.New("no field")
 
-// named returns the field that a name stands for, or errNoField.
-func named(name string, have []string) (string, error) {
-	field, err := fieldname.Find(name, have)
-	if err == nil && field == "" && !slices.Contains(have, name) {
+// named returns the fields that a name stands for, several or none of a list, or errNoField.
+func named(name string, have, lists []string) ([]string, error) {
+	fields, list, err := fieldname.FindAll(name, have, lists)
+	if err == nil && len(fields) == 0 && !list {
 		err = errNoField
 	}
-	return field, err
+	return fields, err
+}
+
+// Lists returns the names of the lists of files that the data set and its layers record: their
+// elements are the fields NAME.<n>.<ext> of a sample, with n from 0 (SPEC 4.6).
+func (d *Dataset) Lists() (names []string) {
+	for i := range d.all {
+		p := &d.all[i]
+		features := kinds.ParseFeatures(p.tables.Meta)
+		if len(features) == 0 {
+			continue
+		}
+		var have []string
+		for _, f := range p.tables.Fields {
+			have = append(have, f.Name)
+		}
+		names = append(names, features.Lists(have)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // CheckFields refuses a name with a question mark in Options.Fields for which none of the data sets,
@@ -390,23 +412,24 @@ func lacking(sets []*Dataset, names []string) error {
 }
 
 func (d *Dataset) hasField(name string) bool {
-	_, err := d.fieldNamed(name)
+	_, err := d.fieldsNamed(name)
 	return !errors.Is(err, errNoField)
 }
 
-// fieldNamed returns the field of the data set and its layers that a name stands for.
-func (d *Dataset) fieldNamed(name string) (string, error) {
+// fieldsNamed returns the fields of the data set and its layers that a name stands for: several or
+// none of a list.
+func (d *Dataset) fieldsNamed(name string) ([]string, error) {
 	var have []string
 	for i := range d.parts {
 		for _, f := range d.parts[i].fields() {
 			have = append(have, f.Name)
 		}
 	}
-	field, err := named(name, have)
+	fields, err := named(name, have, d.Lists())
 	if err != nil && !errors.Is(err, errNoField) {
 		err = fmt.Errorf("%w: %v: %w", ErrFields, d.Store(), err)
 	}
-	return field, err
+	return fields, err
 }
 
 // noField is the error of a field that neither the data set nor a layer has.

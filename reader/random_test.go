@@ -63,7 +63,7 @@ func (f *full) Write(p []byte) (int, error) {
 
 func TestField(t *testing.T) {
 	samples := mixed(40)
-	for name, o := range kinds {
+	for name, o := range ways {
 		d := open(t, build(t, samples, o), Options{})
 		err := d.Field(t.Context(), 1, "no such", io.Discard)
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "jpg") {
@@ -258,7 +258,7 @@ func TestLookupRequests(t *testing.T) {
 func TestGetKeeps(t *testing.T) {
 	samples := mixed(100)
 	samples[50].Fields = []testset.Field{{Name: "big", Data: bytes.Repeat([]byte("0123456789"), 40_000)}}
-	for _, o := range kinds {
+	for _, o := range ways {
 		d := open(t, build(t, samples, o), Options{})
 		var kept []*Sample
 		for range 2 {

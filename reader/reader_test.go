@@ -143,9 +143,9 @@ func equal(got *Sample, number int, want testset.Sample) error {
 	return nil
 }
 
-// kinds are ways to store the same samples: many small blocks and shards, blocks of several frames,
+// ways are ways to store the same samples: many small blocks and shards, blocks of several frames,
 // plain, raw.
-var kinds = map[string]testset.Options{
+var ways = map[string]testset.Options{
 	"zstd":   {BlockSize: 2000, ShardSize: 20000},
 	"frames": {BlockSize: 5000, FrameSize: 1500, ShardSize: 30000},
 	"raw":    {BlockSize: 2000, ShardSize: 20000, Raw: true},
@@ -156,7 +156,7 @@ var kinds = map[string]testset.Options{
 
 // eachKind runs a test over every kind, in memory and on disk.
 func eachKind(t *testing.T, samples []testset.Sample, test func(t *testing.T, store objstore.Store)) {
-	for name, o := range kinds {
+	for name, o := range ways {
 		t.Run(name, func(t *testing.T) {
 			store := build(t, samples, o)
 			t.Run("mem", func(t *testing.T) { test(t, store) })

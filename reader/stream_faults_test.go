@@ -100,7 +100,7 @@ var faultOrders = []StreamOptions{
 func TestStreamFindsDamage(t *testing.T) {
 	watch(t)
 	samples := mixed(120)
-	for kind, o := range kinds {
+	for kind, o := range ways {
 		if kind == "one" {
 			continue
 		}

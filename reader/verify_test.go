@@ -203,7 +203,7 @@ func TestVerifyDuplicates(t *testing.T) {
 
 // TestVerifyContent has intact blocks with other samples than those of the index.
 func TestVerifyContent(t *testing.T) {
-	for kind, o := range kinds {
+	for kind, o := range ways {
 		t.Run(kind, func(t *testing.T) {
 			samples := mixed(100)
 			good := build(t, samples, o)

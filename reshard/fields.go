@@ -2,6 +2,7 @@ package reshard
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -29,39 +30,51 @@ func (c fieldChoice) String() string { return strings.Join(c.fields, ", ") }
 // chooseFields checks that the named fields exist.
 func (s *joined) chooseFields(opt Options) error {
 	have := map[string]bool{}
+	var lists []string
 	for _, of := range s.sets {
 		for _, f := range of.Fields() {
 			have[f.Name] = true
 		}
+		lists = append(lists, of.Lists()...)
 	}
 	all := slices.Sorted(maps.Keys(have))
-	find := func(option, name string) (string, error) {
-		field, err := fieldname.Find(name, all)
-		if err == nil && !have[field] {
+	find := func(option, name string) (fields []string, list bool, err error) {
+		fields, list, err = fieldname.FindAll(name, all, lists)
+		if err == nil && len(fields) == 0 && !list {
 			err = fmt.Errorf("there is no field %q, there are %q", name, all)
 		}
-		if err == nil {
-			err = format.CheckField(field)
+		for _, field := range fields {
+			err = cmp.Or(err, format.CheckField(field))
 		}
 		if err != nil {
-			return "", optionf(option, "%w", err)
+			return nil, false, optionf(option, "%w", err)
 		}
-		return field, nil
+		return fields, list, nil
 	}
 	s.shape.rename = map[string]string{}
 	for _, name := range opt.Fields {
-		field, err := find("fields", name)
+		fields, list, err := find("fields", name)
 		if err != nil {
 			return err
 		}
-		s.shape.fields = append(s.shape.fields, field)
+		if s.shape.fields = append(s.shape.fields, fields...); list {
+			s.shape.fields = append(s.shape.fields, name)
+		}
 	}
 	for name, to := range opt.Rename {
-		field, err := find("rename", name)
+		fields, list, err := find("rename", name)
 		if err != nil {
 			return err
 		}
-		s.shape.rename[field] = to
+		for _, field := range fields {
+			s.shape.rename[field] = to
+			if list {
+				s.shape.rename[field] = to + strings.TrimPrefix(field, name)
+			}
+		}
+		if list {
+			s.shape.rename[name] = to
+		}
 	}
 	became := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(have)) {
@@ -141,7 +154,9 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 // types states what each field is where all sets that have it record the same.
 func (s *joined) types() (format.Metadata, error) {
 	all, features := kinds.Kinds{}, kinds.Features{}
+	lists, without := map[string][]json.RawMessage{}, map[string]bool{} // those that a set has as fields are none
 	for _, of := range s.sets {
+		var names []string
 		own, known, err := typesOf(of)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", of.path, err)
@@ -160,6 +175,28 @@ func (s *joined) types() (format.Metadata, error) {
 				}
 			}
 			all[n.name], features[n.name] = word, feature
+			names = append(names, n.name)
+		}
+		for _, list := range of.Lists() {
+			if n := s.name(list); !n.drop {
+				lists[n.name] = append(lists[n.name], known[list])
+				names = slices.DeleteFunc(names, func(field string) bool {
+					_, is := fieldname.Element(field, n.name)
+					return is
+				})
+			}
+		}
+		for _, field := range names {
+			without[field] = true
+		}
+	}
+	for list, of := range lists {
+		switch {
+		case len(fieldname.Elements(list, slices.Collect(maps.Keys(without)))) > 0:
+		case slices.ContainsFunc(of, func(feature json.RawMessage) bool { return !bytes.Equal(feature, of[0]) }):
+			features[list] = kinds.Files().AppendJSON(nil)
+		default:
+			features[list] = of[0]
 		}
 	}
 	maps.DeleteFunc(all, func(_, word string) bool { return word == "" })

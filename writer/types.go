@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/objstore"
@@ -98,7 +101,50 @@ func setFeatures(m, base *sections.Manifest) {
 			kept[f.Name] = feature
 		}
 	}
+	keepLists(m, base, stated, known, kept)
 	kept.Put(m.Meta)
+}
+
+// keepLists keeps the features that are lists of files (SPEC 4.6): those that the source has stated,
+// and those of base. Files of which it did not say what they are, are what all extensions say.
+func keepLists(m, base *sections.Manifest, stated, known, kept kinds.Features) {
+	var names, before []string
+	for _, f := range m.Fields {
+		names = append(names, f.Name)
+	}
+	if base != nil {
+		for _, f := range base.Fields {
+			before = append(before, f.Name)
+		}
+	}
+	old := known.Lists(before)
+	for _, list := range stated.Lists(names) {
+		if base != nil && !slices.Contains(old, list) && len(fieldname.Elements(list, before)) > 0 {
+			continue // its samples have elements that are no list
+		}
+		kept[list] = stated[list]
+		if before := known[list]; slices.Contains(old, list) && !bytes.Equal(before, stated[list]) {
+			kept[list] = kinds.Files().AppendJSON(nil)
+		}
+	}
+	for _, list := range old {
+		if kept[list] == nil {
+			kept[list] = known[list]
+		}
+	}
+	for _, list := range kept.Lists(names) {
+		classes := map[string]bool{}
+		for _, field := range fieldname.Elements(list, names) {
+			if is := kinds.MediaOf(field); is != "" || !strings.HasSuffix(field, ".bin") { // nulls have it
+				classes[is] = true
+			}
+		}
+		for is := range classes {
+			if len(classes) == 1 && is != "" && !kinds.ElementOf(kept[list]).Media() {
+				kept[list] = kinds.List(&kinds.Feature{Class: is}).AppendJSON(nil)
+			}
+		}
+	}
 }
 
 // fieldSamples returns how many samples of a generation have each field; none if it is nil.

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
@@ -23,7 +25,7 @@ func newGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get DATASET KEY[.FIELD]",
 		Short: "Write one sample, or one field of it, to stdout",
-		Long: `Write one sample as a tar, or the bytes of one field, to stdout. With --number the sample is chosen by its place in
+		Long: `Write one sample as a tar, or the bytes of one field, or the files of a list as a tar, to stdout. With --number the sample is chosen by its place in
 storage order, and the argument after DATASET is only a field.`,
 		Example: "  shardtool get out/ dog/7.jpg > 7.jpg\n  shardtool get out/ dog/7 | tar -t\n  shardtool get out/ --number 41 .json",
 		Args:    usageArgs(cobra.RangeArgs(1, 2)),
@@ -83,6 +85,8 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 	switch {
+	case wantField && slices.Contains(ds.Lists(), field):
+		err = getFiles(ctx, ds, number, field, w)
 	case wantField:
 		err = ds.Field(ctx, number, field, w)
 	case layers.given():
@@ -97,6 +101,23 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 		return err
 	}
 	return w.Flush()
+}
+
+// getFiles writes the elements of a list of files.
+func getFiles(ctx context.Context, ds *reader.Dataset, number uint64, list string, w *bufio.Writer) error {
+	s, err := ds.Get(ctx, number)
+	if err != nil {
+		return err
+	}
+	s.Fields = slices.DeleteFunc(s.Fields, func(f format.FieldView) bool {
+		_, is := fieldname.Element(string(f.Name), list)
+		return !is
+	})
+	if err := (&batchWriter{w: w}).members(s); err != nil {
+		return err
+	}
+	_, err = w.Write(sections.EndOfArchive(true))
+	return err
 }
 
 // getParts writes a sample with the fields of layers.

@@ -80,13 +80,17 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	for _, t := range ds.Info().Fields {
 		have = append(have, t.Name)
 	}
-	for i, name := range f.fields {
-		if f.fields[i], err = fieldname.Find(name, have); err != nil {
+	wanted := f.fields
+	f.fields = nil
+	for _, name := range wanted {
+		found, list, err := fieldname.FindAll(name, have, ds.Lists())
+		if err != nil {
 			return usagef("--fields: %w", err)
 		}
-		if !slices.Contains(have, f.fields[i]) {
+		if len(found) == 0 && !list {
 			return &exitError{exitNotFound, fmt.Errorf("%v has no field %q; it has %s", ds.Store(), name, strings.Join(have, ", "))}
 		}
+		f.fields = append(f.fields, found...)
 	}
 	if dir, err = address.Local(dir); err != nil {
 		return usagef("%w", err)

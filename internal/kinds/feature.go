@@ -43,6 +43,36 @@ func (f Features) Of(field string) json.RawMessage {
 	return f[field[:max(0, strings.LastIndexByte(field, '.'))]+".*"]
 }
 
+// Lists returns the names of lists of files: features of lists of media, or of bytes and paths, that no
+// field has as its name. Their elements are the fields NAME.<n>.<ext> (SPEC 4.6).
+func (f Features) Lists(fields []string) (names []string) {
+	for name, text := range f {
+		if !slices.Contains(fields, name) && ElementOf(text) != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// ElementOf returns the feature of the elements if text is that of lists of files, else nil.
+func ElementOf(text json.RawMessage) *Feature {
+	f, err := ParseFeature(text)
+	if err != nil || f.Class != "List" && f.Class != "LargeList" {
+		return nil
+	}
+	of := f.Parts[0]
+	if s, err := of.Storage(); err == nil && files.Holds(s) {
+		return of
+	}
+	return nil
+}
+
+// Files returns the feature of lists of files of which no more is known.
+func Files() *Feature {
+	return List(&Feature{Names: files.Names, Parts: []*Feature{Value("binary"), Value("string")}})
+}
+
 // A feature may be nested as deeply, and have as many parts: a table has a column for each.
 const (
 	maxDepth = 32

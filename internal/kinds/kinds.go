@@ -52,8 +52,13 @@ func Parse(meta format.Metadata, key string) (k Kinds, err error) {
 func Cover(words Kinds, features Features, meta format.Metadata, fields []format.FieldTotal) error {
 	own, err := Parse(meta, "types")
 	known := ParseFeatures(meta)
+	var names []string
 	for _, f := range fields {
 		words[f.Name], features[f.Name] = own[f.Name], known[f.Name]
+		names = append(names, f.Name)
+	}
+	for _, list := range known.Lists(names) {
+		features[list] = known[list]
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -137,6 +138,22 @@ func ParseScalar(dtype string) (s Scalar, err error) {
 // media are the classes whose values are files.
 var media = []string{"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "BioSequence", "BioStructure"}
 
+// mediaOf has the classes of files, by the extensions of fields.
+var mediaOf = map[string]string{
+	"jpg": "Image", "jpeg": "Image", "png": "Image", "webp": "Image", "gif": "Image", "bmp": "Image", "tif": "Image", "tiff": "Image", "ppm": "Image",
+	"wav": "Audio", "mp3": "Audio", "flac": "Audio", "ogg": "Audio", "opus": "Audio", "m4a": "Audio",
+	"mp4": "Video", "mov": "Video", "avi": "Video", "mkv": "Video", "webm": "Video",
+}
+
+// MediaOf returns the class of files that a field has by its extension, empty if it is none. A name
+// without a dot is one.
+func MediaOf(field string) string {
+	return mediaOf[strings.ToLower(field[strings.LastIndexByte(field, '.')+1:])]
+}
+
+// files is how files are stored.
+var files = &Storage{Names: []string{"bytes", "path"}, Parts: []*Storage{{Scalar: Scalar{Base: Binary}}, {Scalar: Scalar{Base: Text}}}}
+
 // Media reports whether the values of the feature are files: structs of bytes and path.
 func (f *Feature) Media() bool { return slices.Contains(media, f.Class) }
 
@@ -146,7 +163,7 @@ func (f *Feature) Storage() (s *Storage, err error) {
 	list := func(of *Storage) *Storage { return &Storage{Parts: []*Storage{of}} }
 	switch {
 	case f.Media():
-		return &Storage{Names: []string{"bytes", "path"}, Parts: []*Storage{scalar(Binary, 0), scalar(Text, 0)}}, nil
+		return files, nil
 	case f.Class == "" && len(f.Parts) == 0:
 		return nil, fmt.Errorf("a struct has no parts")
 	case len(f.Parts) > 0:

@@ -4,7 +4,12 @@ the libraries that own these types."""
 from __future__ import annotations
 
 import importlib
+import io
 import json
+import os
+import pickle
+import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -188,3 +193,108 @@ def test_tensor_of_another_type(tmp_path: Path) -> None:
         failed = run("pack", source, tmp_path / "out", check=False)
         assert failed.returncode != 0 and why in failed.stderr, failed.stderr
         run("pack", source, tmp_path / "others", "--columns", "y", "--overwrite")
+
+
+def image(n: int, form: str = "PNG") -> bytes:
+    """A small picture of one colour."""
+    out = io.BytesIO()
+    importlib.import_module("PIL.Image").new("RGB", (4, 4), (n, 2 * n, 0)).save(out, form)
+    return out.getvalue()
+
+
+#: Lists of files: with nulls, without any, null themselves, and longer than ten.
+LISTS: List[Any] = [[1, 2], [3], [], None, [None, 4], list(range(12)), [5, None], [None]]
+
+
+def files(rows: List[Any], large: bool = False) -> Any:
+    """A column of lists of files."""
+    of = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    values = [row if row is None else [n if n is None else {"bytes": image(n), "path": f"{n}.png"} for n in row] for row in rows]
+    return pa.array(values, pa.large_list(of) if large else pa.list_(of))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("large", [False, True])
+def test_lists_of_images(tmp_path: Path, kind: str, large: bool) -> None:
+    """A list of images is one field for a Loader, open and exports, whatever its elements are."""
+    pytest.importorskip("PIL")
+    source = written(tmp_path, pa.table({"images": files(LISTS, large), "q": pa.array(range(len(LISTS)))}), kind)
+    out = tmp_path / "out"
+    run("pack", "--quiet", source, out, "--block-size", "16KiB")
+    want = [[None if n is None else image(n) for n in row or []] for row in LISTS]
+    with shardtool.open(str(out)) as samples:
+        assert samples.fields == ["images", "q.txt"]
+        assert [s["images"] for s in samples] == want and [s["q.txt"] for s in samples] == list(range(len(LISTS)))
+    with shardtool.open(str(out), fields={"images": "image"}) as samples:
+        colours = [[None if p is None else p.getpixel((0, 0)) for p in s["images"]] for s in samples]
+        assert colours == [[None if n is None else (n, 2 * n, 0) for n in row or []] for row in LISTS]
+    for copy in (True, False):
+        for fields in (None, ["images", "q"], {"images": "bytes?", "q": "int"}, {"q": "int", "images": len}):
+            with shardtool.Loader(str(out), 3, epochs=1, fields=fields, tuning=shardtool.Tuning(copy=copy)) as loader:
+                assert loader.fields == list(fields or ["images", "q.txt"])
+                for batch in loader:
+                    assert len(batch) == 2 and list(batch) == loader.fields
+                    for number, row in zip(batch.numbers, batch["images"]):
+                        if isinstance(fields, dict) and fields["images"] is len:
+                            assert row == [None if b is None else len(b) for b in want[number]]
+                        else:
+                            assert [None if b is None else bytes(b) for b in row] == want[number]
+                    again = pickle.loads(pickle.dumps(batch))
+                    assert [len(row) for row in again["images"]] == [len(want[n]) for n in batch.numbers]
+                    if not isinstance(fields, dict):
+                        table = batch.to_arrow()
+                        assert table["images"].to_pylist() == [want[n] for n in batch.numbers]
+    with pytest.raises(shardtool.ConfigError, match="is a list of files"):
+        list(shardtool.Loader(str(out), 3, fields={"images": shardtool.Image(8)}))
+    with shardtool.Loader(str(out), 3, epochs=1, fields={"images.11": "bytes?"}) as loader:  # the only field with an extension
+        assert sum(p is not None for batch in loader for p in batch["images.11"]) == 1
+    # again, from the data set, and as tables
+    run("pack", "--quiet", out, tmp_path / "again", "--columns", "images,q", "--rename", "images=pictures")
+    with shardtool.open(str(tmp_path / "again")) as samples:
+        assert [s["pictures"] for s in samples] == want
+    run("export", out, tmp_path / "exported", "--as", "hf")
+    table = pq.read_table(tmp_path / "exported" / "data")
+    assert [[e and e["bytes"] for e in row] for row in table["images"].to_pylist()] == want
+    tar = subprocess.run([os.environ["SHARDTOOL_BINARY"], "get", out, "rows/000000004.images"], check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(tar)) as members:
+        assert members.getnames() == ["rows/000000004.images.0.bin", "rows/000000004.images.1.png"]
+
+
+def test_lists_of_datasets(tmp_path: Path) -> None:
+    """List(Image) and List(Audio) come back as they were, also where no sample has an element."""
+    datasets = pytest.importorskip("datasets")
+    list_of = datasets.List
+    features = datasets.Features(
+        {"images": list_of(datasets.Image()), "sounds": list_of(datasets.Audio(decode=False)), "none": list_of(datasets.Image())}
+    )
+    rows = [
+        {"images": [{"bytes": image(n), "path": None}] * n, "sounds": [{"bytes": b"RIFF....WAVE", "path": "a.wav"}] * (n % 2), "none": []}
+        for n in range(4)
+    ]
+    table = pa.Table.from_pylist(rows, features.arrow_schema)
+    datasets.Dataset(table, info=datasets.DatasetInfo(features=features)).to_parquet(str(tmp_path / "rows.parquet"))
+    run("pack", "--quiet", tmp_path / "rows.parquet", tmp_path / "out", "--on-error", "skip", "--max-skipped", "1", check=False)
+    with shardtool.open(str(tmp_path / "out")) as samples:  # without the row whose lists are all empty, which has no field
+        assert samples.fields == ["images", "none", "sounds"] and len(samples) == 3
+        assert [(len(s["images"]), len(s["sounds"]), s["none"]) for s in samples] == [(1, 1, []), (2, 0, []), (3, 1, [])]
+    run("export", tmp_path / "out", tmp_path / "exported", "--as", "hf")
+    again = datasets.load_dataset(str(tmp_path / "exported"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert again.features["images"] == features["images"] and type(again.features["sounds"].feature) is datasets.Audio
+    assert [len(row["images"]) for row in again] == [1, 2, 3] and [row["none"] for row in again] == [[], [], []]
+
+
+def test_lists_refused(tmp_path: Path) -> None:
+    """A list that is too long is an error of its row; a column named as an element is refused."""
+    of = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    most = [{"bytes": b"x", "path": None}] * 1000
+    table = pa.table(
+        {"f": pa.array([most, [*most, most[0]], [{"bytes": None, "path": "a.png"}]], of), "f.3.bin": ["a", "b", "c"], "q": [1, 2, 3]}
+    )
+    source = written(tmp_path, table, "parquet")
+    failed = run("pack", source, tmp_path / "out", check=False)
+    assert failed.returncode == 2 and 'column "f.3.bin" would become the field f.3.bin, as the files of column "f" do' in failed.stderr
+    failed = run("pack", source, tmp_path / "out", "--columns", "f,q", "--on-error", "skip", "--max-skipped", "2", check=False)
+    skipped = "".join(p.read_text() for p in (tmp_path / "out").glob("skipped-*"))
+    assert "it has more than 1000 files" in skipped and "the bytes of its element 0 are null" in skipped
+    with shardtool.open(str(tmp_path / "out")) as samples:
+        assert len(samples) == 1 and samples[0]["f"] == [b"x"] * 1000

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/kinds"
 )
 
 // croissantContext is the context that the specification of Croissant 1.0 gives, without which
@@ -90,7 +91,7 @@ func (e *exporter) croissant(ctx context.Context) error {
 		id := url.QueryEscape(f.Name) // no space, colon or slash, and another one for each field
 		set := id + "/files"
 		data, mime := "sc:Text", "application/octet-stream"
-		switch word, class := types.Of(f.Name), mediumOf(f.Name); {
+		switch word, class := types.Of(f.Name), kinds.MediaOf(f.Name); {
 		case word == "int":
 			data, mime = "sc:Integer", "text/plain"
 		case word == "float":

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/reader"
@@ -19,18 +20,8 @@ import (
 // keyColumn is the column of the keys in tables.
 const keyColumn = "__key__"
 
-// The media that Hugging Face datasets decode, by the extensions of fields.
-var media = map[string]string{
-	"jpg": "Image", "jpeg": "Image", "png": "Image", "webp": "Image", "gif": "Image", "bmp": "Image", "tif": "Image", "tiff": "Image", "ppm": "Image",
-	"wav": "Audio", "mp3": "Audio", "flac": "Audio", "ogg": "Audio", "opus": "Audio", "m4a": "Audio",
-	"mp4": "Video", "mov": "Video", "avi": "Video", "mkv": "Video", "webm": "Video",
-}
-
 // extension returns the extension of a field, without a dot in front: a name without a dot is one.
 func extension(field string) string { return strings.TrimPrefix(path.Ext("."+field), ".") }
-
-// mediumOf returns the class of a field's medium, empty if it is none.
-func mediumOf(field string) string { return media[strings.ToLower(extension(field))] }
 
 // column is a column of a table, and the fields that fill it: several where a field's extension
 // depends on the sample, as img.png and img.jpg.
@@ -42,6 +33,7 @@ type column struct {
 	// recorded reports that the data set records the feature. An array may then be JSON, and an empty
 	// payload is null where it can be no value.
 	recorded bool
+	list     bool // of files, which are elements of the list
 }
 
 // columnsOf returns the columns of a data set: first the key, then the fields. A column is named as the
@@ -58,7 +50,17 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 		}
 	}
 	stems, samples := map[string][]column{}, map[string]uint64{}
+	lists, err := listsOf(d, features)
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		stems[list.name] = append(stems[list.name], list)
+	}
 	for _, f := range d.Fields() {
+		if slices.ContainsFunc(lists, func(list column) bool { return slices.Contains(list.fields, f.Name) }) {
+			continue
+		}
 		ext := extension(f.Name)
 		c := column{name: strings.TrimSuffix(strings.TrimSuffix(f.Name, ext), "."), fields: []string{f.Name}}
 		if c.name == "" {
@@ -90,7 +92,10 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 			out = append(out, all[0])
 		default:
 			for _, c := range all {
-				if c.name = c.fields[0]; c.name == keyColumn {
+				if !c.list {
+					c.name = c.fields[0]
+				}
+				if c.name == keyColumn {
 					return nil, fmt.Errorf("%w: a table has the keys in column %q, and a field has that name too: pack again with another name for it, or leave it out", ErrName, keyColumn)
 				}
 				whole[c.name] = true
@@ -109,6 +114,22 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 	return out, nil
 }
 
+// listsOf returns the columns of lists of files. Each has its own name, and those of its elements.
+func listsOf(d *reader.Dataset, features kinds.Features) (lists []column, err error) {
+	var names []string
+	for _, f := range d.Fields() {
+		names = append(names, f.Name)
+	}
+	for _, list := range d.Lists() {
+		f, err := kinds.ParseFeature(features[list])
+		if err != nil {
+			return nil, fmt.Errorf("column %q: %w", list, err)
+		}
+		lists = append(lists, column{name: list, fields: fieldname.Elements(list, names), feature: f, recorded: true, list: true})
+	}
+	return lists, nil
+}
+
 // setRecorded sets the feature that the data set records, if this version knows it. Bytes whose
 // field has the extension of a medium are that.
 func (c *column) setRecorded(text json.RawMessage) {
@@ -117,7 +138,7 @@ func (c *column) setRecorded(text json.RawMessage) {
 		return
 	}
 	s, err := f.Storage()
-	if err != nil || len(s.Parts) == 0 && (s.Base == kinds.Null || s.Base == kinds.Binary && mediumOf(c.fields[0]) != "") {
+	if err != nil || len(s.Parts) == 0 && (s.Base == kinds.Null || s.Base == kinds.Binary && kinds.MediaOf(c.fields[0]) != "") {
 		return
 	}
 	c.feature, c.recorded = f, true
@@ -125,7 +146,7 @@ func (c *column) setRecorded(text json.RawMessage) {
 
 // setWord sets the feature of the word for the field.
 func (c *column) setWord(word string, labels []string) {
-	medium := mediumOf(c.fields[0])
+	medium := kinds.MediaOf(c.fields[0])
 	switch {
 	case word == "npy":
 	case word == "int" && labels != nil && strings.ToLower(extension(c.fields[0])) == "cls":
@@ -147,7 +168,7 @@ func (c *column) setWord(word string, labels []string) {
 
 // merges reports whether the fields of both columns may fill one.
 func (c *column) merges(with *column) bool {
-	return c.feature != nil && with.feature != nil && c.feature.Class != "Value" && bytes.Equal(c.feature.AppendJSON(nil), with.feature.AppendJSON(nil))
+	return !c.list && !with.list && c.feature != nil && with.feature != nil && c.feature.Class != "Value" && bytes.Equal(c.feature.AppendJSON(nil), with.feature.AppendJSON(nil))
 }
 
 // typesOf returns the recorded types of the fields of a data set and its layers: the words, and the

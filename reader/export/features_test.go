@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -304,5 +305,77 @@ func TestFeaturesCovered(t *testing.T) {
 		if err != nil || len(columns) != 2 || !strings.Contains(string(columns[1].feature.AppendJSON(nil)), want) {
 			t.Errorf("%s: %+v, %v", want, columns, err)
 		}
+	}
+}
+
+// TestLists: a list of files is one field of the data set and one column of its table, and is packed
+// from the table again as it was.
+func TestLists(t *testing.T) {
+	t.Parallel()
+	of := arrow.StructOf(arrow.Field{Name: "bytes", Type: arrow.BinaryTypes.Binary, Nullable: true}, arrow.Field{Name: "path", Type: arrow.BinaryTypes.String, Nullable: true})
+	schema := arrow.NewSchema([]arrow.Field{
+		{Name: "q", Type: arrow.PrimitiveTypes.Int64}, {Name: "sounds", Type: arrow.ListOf(of), Nullable: true},
+		{Name: "mixed", Type: arrow.ListOf(of), Nullable: true}, {Name: "none", Type: arrow.ListOf(of), Nullable: true},
+	}, nil)
+	rec, _, err := arrays.RecordFromJSON(memory.DefaultAllocator, schema, strings.NewReader(`[
+		{"q":1,"sounds":[{"bytes":"AAAA","path":"a.wav"},null,{"bytes":"AAAB","path":"b.MP3"}],"mixed":[{"bytes":"AAAC","path":"c.png"}],"none":[]},
+		{"q":2,"sounds":[],"mixed":[{"bytes":"AAAD","path":"d.wav"},{"bytes":"","path":null}],"none":null},
+		{"q":3,"sounds":null,"mixed":null,"none":null}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content bytes.Buffer
+	w := ipc.NewWriter(&content, ipc.WithSchema(schema))
+	if err := errors.Join(w.Write(rec), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	st := mem.New()
+	if _, err := objstore.Put(t.Context(), st, "rows.arrow", content.Bytes(), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	first, samples := packTables(t, st, []string{"rows.arrow"}, parquet.Options{})
+	want := map[string]string{
+		"rows/000000000 q.txt": "1", "rows/000000001 q.txt": "2", "rows/000000002 q.txt": "3",
+		"rows/000000000 sounds.0.wav": "\x00\x00\x00", "rows/000000000 sounds.1.bin": "", "rows/000000000 sounds.2.mp3": "\x00\x00\x01",
+		"rows/000000000 mixed.0.png": "\x00\x00\x02", "rows/000000001 mixed.0.wav": "\x00\x00\x03", "rows/000000001 mixed.1.bin": "",
+	}
+	if !maps.Equal(samples, want) {
+		t.Errorf("%q", samples)
+	}
+	d := open(t, first)
+	if lists := d.Lists(); !slices.Equal(lists, []string{"mixed", "none", "sounds"}) {
+		t.Errorf("lists %q", lists)
+	}
+	features := kinds.ParseFeatures(d.Info().Meta)
+	files := string(kinds.Files().AppendJSON(nil))
+	for name, is := range map[string]string{"sounds": `{"feature":{"_type":"Audio"},"_type":"Sequence"}`, "mixed": files, "none": files} {
+		if string(features[name]) != is {
+			t.Errorf("%s: %s, want %s", name, features[name], is)
+		}
+	}
+	out := mem.New()
+	res, err := Run(t.Context(), d, out, Options{Form: hf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, again := packTables(t, out, []string{res.Shards[0].Name}, parquet.Options{Key: keyColumn})
+	if !maps.Equal(again, want) || !slices.Equal(open(t, second).Lists(), d.Lists()) {
+		t.Errorf("again: %q, %q", again, open(t, second).Lists())
+	}
+	for _, fields := range [][]string{{"sounds"}, {"sounds?", "q"}, {"none"}} {
+		some, err := reader.Open(t.Context(), first, reader.Options{Fields: fields})
+		if err != nil {
+			t.Fatal(fields, err)
+		}
+		s, err := some.Get(t.Context(), 0)
+		if err != nil || fields[0] != "none" && len(s.Fields) != len(fields)+2 {
+			t.Errorf("%s: %d fields, %v", fields, len(s.Fields), err)
+		}
+		if err := some.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.Field(t.Context(), 0, "sounds", io.Discard); err == nil || !strings.Contains(err.Error(), "sounds.0.png") {
+		t.Error(err)
 	}
 }

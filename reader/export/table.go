@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/reader"
@@ -80,8 +81,12 @@ func newTable(columns []column, to func([]byte) error) (*table, error) {
 			text = append(text, ',')
 		}
 		text = c.feature.AppendJSON(append(append(text, kinds.Quoted(c.name)...), ':'))
-		if c.feature.Media() {
-			options = append(options, parquet.WithCompressionFor(c.name+".bytes", compress.Codecs.Uncompressed), parquet.WithStatsFor(c.name+".bytes", false))
+		if c.feature.Media() || c.list { // which are compressed already
+			path := c.name + ".bytes"
+			if c.list {
+				path = c.name + ".list.element.bytes"
+			}
+			options = append(options, parquet.WithCompressionFor(path, compress.Codecs.Uncompressed), parquet.WithStatsFor(path, false))
 		}
 		t.columns = append(t.columns, col)
 	}
@@ -200,6 +205,9 @@ func (l *leaf) write(chunk file.ColumnChunkWriter) (err error) {
 
 // add adds the value of a sample, or null if it has none of the column's fields.
 func (c *tableColumn) add(s *reader.Sample) error {
+	if c.list {
+		return c.files(s)
+	}
 	if c.fields == nil {
 		if err := c.leaves[0].text(s.Key); err != nil {
 			return fmt.Errorf("its key %q: %w", s.Key, err)
@@ -227,17 +235,50 @@ func (c *tableColumn) add(s *reader.Sample) error {
 	return nil
 }
 
+// files adds a list of files: the elements that a sample has.
+func (c *tableColumn) files(s *reader.Sample) error {
+	next, rep, part := 0, int16(0), c.root.parts[0]
+	for _, name := range c.fields { // by number
+		data, ok := s.Field(name)
+		if !ok {
+			continue
+		}
+		if n, _ := fieldname.Element(name, c.name); n != next {
+			return fieldError(s.Key, name, fmt.Errorf("it is not element %d of the list, which has no other before it", next))
+		}
+		if next++; len(data) == 0 {
+			part.none(rep, part.def-1)
+		} else {
+			c.file(part, s.Key, name, data, rep)
+		}
+		rep = part.rep
+	}
+	if next == 0 {
+		c.root.none(0, c.root.def)
+	}
+	return nil
+}
+
+// file adds the bytes of a file, and its name.
+func (c *tableColumn) file(n *tableNode, key []byte, field string, data []byte, rep int16) {
+	name := fmt.Appendf(nil, "%s.%s", key, field)
+	if !utf8.Valid(name) {
+		name = bytes.ToValidUTF8(name, []byte("\uFFFD"))
+	}
+	for i, part := range n.names {
+		l, text := n.parts[i].leaf, name
+		if part == "bytes" {
+			text = bytes.Clone(data)
+		}
+		l.texts = append(l.texts, text)
+		l.level(l.def, rep)
+	}
+}
+
 // value adds a payload.
 func (c *tableColumn) value(key []byte, field string, data []byte) error {
 	if c.feature.Media() {
-		name := fmt.Appendf(nil, "%s.%s", key, field)
-		if !utf8.Valid(name) {
-			name = bytes.ToValidUTF8(name, []byte("\uFFFD"))
-		}
-		for i, text := range [][]byte{bytes.Clone(data), name} {
-			c.leaves[i].texts = append(c.leaves[i].texts, text)
-			c.leaves[i].level(2, 0)
-		}
+		c.file(c.root, key, field, data, 0)
 		return nil
 	}
 	inner, dims := c.root, 0

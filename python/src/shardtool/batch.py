@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .errors import CheckpointError, ClosedError, ConfigError
-from .fields import Field
+from .fields import Field, listed
 from .read import arrays
 from .read.copies import Values
 from .read.record_batches import record_batch
@@ -24,14 +24,24 @@ HIDDEN = "__units__"
 class Layout:
     """Facts that all batches of a run share."""
 
-    __slots__ = ("copy", "direct", "fields", "index", "out", "sources", "types", "units")
+    __slots__ = ("copy", "direct", "fields", "given", "index", "lists", "out", "sources", "types", "units")
 
     def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
         #: The names of the sources of a mix.
         self.sources: Sequence[str] = ()
-        self.fields = list(fields)
-        self.index = {f.name: i for i, f in enumerate(self.fields) if f.name != HIDDEN}
-        self.units = len(self.index) < len(self.fields)
+        #: The fields, and those of the columns, which a list has several of.
+        self.given = list(fields)
+        self.fields: List[Field] = []
+        self.index: Dict[str, int] = {}
+        self.lists: Dict[str, Tuple[Field, range]] = {}
+        for f in self.given:
+            first = len(self.fields)
+            self.fields += f.columns()
+            if f.name != HIDDEN:
+                self.index[f.name] = first
+            if f.elements is not None:
+                self.lists[f.name] = f, range(first, len(self.fields))
+        self.units = len(self.index) < len(self.given)
         self.out = out
         self.copy = copy
         #: The fields that are lists of bytes, which need no other copy.
@@ -166,7 +176,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         if name in cache:
             return cache[name]
         index = None if self._layout is None else self._layout.index.get(name)
-        if index is not None:
+        if index is not None and self._layout is not None and name in self._layout.lists:
+            value = self._listed(*self._layout.lists[name])
+        elif index is not None:
             value = self._column(index)
         elif name == "__key__":
             return self.sample_keys
@@ -351,6 +363,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def _index(self, name: str) -> int:
         if self._layout is None:
             raise ClosedError("a batch made from values has no payloads: take them from the batch of the loader")
+        if name in self._layout.lists:
+            raise ConfigError(f"{name!r} is a list of files: batch[{name!r}] has them; declare it as 'bytes' for their payloads")
         try:
             return self._layout.index[name]
         except KeyError:
@@ -362,7 +376,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def payloads(self, name: str) -> "List[Optional[memoryview]]":
         """Returns the undecoded payloads of a field, without a copy; None for samples without one.
         Payloads of arrays contain only the numbers."""
-        view, index = self._view(), self._index(name)
+        return self._payloads(self._index(name), name)
+
+    def _payloads(self, index: int, name: str) -> "List[Optional[memoryview]]":
+        view = self._view()
         own = self._own.get(index)
         if own is not None:
             return [None if p is None else memoryview(p) for p in self._kept(list(own))]
@@ -371,6 +388,16 @@ class Batch(Mapping):  # type: ignore[type-arg]
         if row[0] == proto.WHOLE:
             raise ConfigError(f"{name!r} is one array for the whole batch, and has no payloads of samples")
         return [None if s < 0 else view[o + shift : o + shift + s] for o, s in self._pairs(row[6])]
+
+    def _listed(self, field: Field, columns: range) -> "List[List[Any]]":
+        """Returns the lists of files of the samples."""
+        assert self._layout is not None and field.elements is not None
+        rows: List[List[Tuple[str, Any]]] = [[] for _ in range(self.size)]
+        for index, name in zip(columns, field.elements):
+            for row, payload in zip(rows, self._payloads(index, name)):
+                if payload is not None:
+                    row.append((name, payload))
+        return listed(rows, field, self._key_of, self._layout.out, self._layout.copy)
 
     def data(self, name: str) -> memoryview:
         """Returns the payloads of a field as one piece; ``payloads`` has the parts. With
@@ -393,7 +420,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         ``padding``, the metadata of the schema has the number as ``shardtool.padding``."""
         if self._layout is None:
             raise ClosedError("a batch made from values has no payloads: convert the batch of the loader")
-        made = record_batch(self.sample_keys, self._layout.fields, self.payloads, self.__getitem__)
+        made = record_batch(self.sample_keys, self._layout.given, self.payloads, self.__getitem__)
         return made.replace_schema_metadata({"shardtool.padding": str(self.padding)}) if self.padding else made
 
     def _column(self, index: int) -> Any:

@@ -24,6 +24,9 @@ a function                its result for the payload, a bytes-like object
 The name of a field may lack the extension: "caption" is the field caption.txt, unless there is a
 field "caption", or caption.json too. A batch has it under the name that was asked for.
 
+A list of files, such as images of a sample, is one field: a batch has a list for each sample, with
+a value for each file as the field declares it, None for one that is null. The list may be empty.
+
 A ``?`` after the word ("json?") makes a field optional: samples without it have None, and a batch
 of "int?" or "float?" has a list. A field that no sample has is an error all the same.
 """
@@ -64,11 +67,15 @@ _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 class Field:
     """A field, and how its payloads are decoded."""
 
-    __slots__ = ("decode", "dtype", "function", "image", "mode", "name", "optional", "shape", "spec", "stored")
+    __slots__ = ("decode", "dtype", "elements", "function", "image", "mode", "name", "optional", "shape", "spec", "stored")
 
-    def __init__(self, name: str, spec: Optional[Spec] = None, stored: Optional[str] = None) -> None:
-        """spec: None for a field that is only named. stored: its name in the data, see found."""
+    def __init__(
+        self, name: str, spec: Optional[Spec] = None, stored: Optional[str] = None, elements: Optional[Sequence[str]] = None
+    ) -> None:
+        """spec: None for a field that is only named. stored: its name in the data, see found.
+        elements: of a list of files, the fields that are its elements, by their numbers."""
         self.name = name
+        self.elements = elements
         self.stored = stored or name
         self.spec = spec
         self.optional = False
@@ -120,6 +127,12 @@ class Field:
     def needs_array(self) -> bool:
         """Whether batches have arrays of the field."""
         return self.dtype is not None or self.decode in ("npy", "pixels")
+
+    def columns(self) -> "List[Field]":
+        """Returns the fields that it is stored as."""
+        if self.elements is None:
+            return [self]
+        return [Field(name, "bytes?") for name in self.elements]
 
     def column(self) -> Dict[str, Any]:
         """Returns the column of START."""
@@ -214,6 +227,48 @@ def _image(data: memoryview, mode: str) -> Any:
         raise ValueError(f"{len(data)} bytes that Pillow cannot decode as an image: {err}") from err
 
 
+def listed(rows: Sequence[Sequence[Tuple[str, Any]]], field: Field, keys: "Callable[[int], str]", out: str, copy: bool) -> List[List[Any]]:
+    """Returns the lists of files of samples, whose elements rows have as names and payloads."""
+    flat: List[Optional[memoryview]] = []
+    owner: List[int] = []
+    for row, elements in enumerate(rows):
+        for number, (name, payload) in enumerate(elements):
+            if _element(name, field.stored) != number:
+                raise DecodeError(f"sample {keys(row)!r}: the list {field.name!r} lacks element {number}", key=keys(row), field=field.name)
+            flat.append(memoryview(payload) if len(payload) else None)
+            owner.append(row)
+    lists: List[List[Any]] = [[] for _ in rows]
+    for row, value in zip(owner, field.many(flat, lambda i: keys(owner[i]), out, copy)):
+        lists[row].append(value)
+    return lists
+
+
+def _element(name: str, of: str) -> int:
+    """Returns which element of a list a field is, or -1."""
+    number, _, extension = name[len(of) + 1 :].partition(".")
+    if not name.startswith(of + ".") or not extension or "." in extension:
+        return -1
+    known = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0") and len(number) < 4
+    return int(number) if known else -1
+
+
+def _lists(info: Mapping[str, Any]) -> Dict[str, List[str]]:
+    """Returns the lists of files of a data set, and the fields that are their elements."""
+    have = [f["name"] for f in info["fields"]]
+    out = {}
+    for name in info.get("lists") or ():
+        elements = [field for field in have if _element(field, name) >= 0]
+        out[name] = sorted(elements, key=lambda field: _element(field, name))
+    return out
+
+
+def names(info: Mapping[str, Any]) -> List[str]:
+    """Returns the names of the fields of a data set."""
+    lists = _lists(info)
+    elements = {field for of in lists.values() for field in of}
+    return sorted([*(f["name"] for f in info["fields"] if f["name"] not in elements), *lists])
+
+
 def unresolved(fields: Optional[Sequence[Field]]) -> bool:
     """Whether the data decide on types."""
     return fields is None or any(f.spec is None for f in fields)
@@ -235,15 +290,20 @@ def typed(info: Mapping[str, Any], wanted: bool) -> "List[Field]":
     """Returns all fields of a data set, with the types that it records, the others as bytes.
     wanted: a field without a type is an error."""
     types: Mapping[str, str] = info.get("types") or {}
-    untyped = [f["name"] for f in info["fields"] if f["name"] not in types]
+    lists = _lists(info)
+    stored = {f["name"]: f for f in info["fields"]}
+    untyped = [name for name in names(info) if name not in types and name not in lists]
     if wanted and untyped:
         raise ConfigError(
             f"fields='typed': the data records no types, or several, for {', '.join(map(repr, untyped))}: give a dict of names and types"
         )
     out = []
-    for field in info["fields"]:
-        word = _word(types, field["name"])
-        out.append(Field(field["name"], word if field["samples"] == info["samples"] else word + "?"))
+    for name in names(info):
+        if name in lists:
+            out.append(Field(name, "bytes", elements=lists[name]))
+            continue
+        word = _word(types, name)
+        out.append(Field(name, word if stored[name]["samples"] == info["samples"] else word + "?"))
     return out
 
 
@@ -251,8 +311,14 @@ def found(info: Mapping[str, Any], fields: Sequence[Field]) -> "List[Field]":
     """Returns fields with their names in the data, and with the types that the data records for
     those that are only named. The run refuses those that are not there, except optional ones."""
     have, types = [f["name"] for f in info["fields"]], info.get("types") or {}
+    lists = _lists(info)
     out = []
     for field in fields:
+        if field.name in lists and field.name not in have:
+            if field.image is not None:
+                raise ConfigError(f"field {field.name!r} is a list of files: declare it as 'image', 'bytes' or a function")
+            out.append(Field(field.name, field.spec or "bytes", elements=lists[field.name]))
+            continue
         stored = find(field.name, have)
         if field.optional and stored not in have:
             raise ConfigError(f'no sample has the field "{field.name}"; there are {", ".join(have)}')

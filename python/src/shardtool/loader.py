@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Union
 from . import _checks
 from .batch import HIDDEN
 from .errors import ConfigError, redact
+from .fields import names
 from .read import states
 from .read.arguments import Arguments
 from .read.iteration import Iterator, T
@@ -128,7 +129,7 @@ class Loader(Stream, Arguments[T]):
         if self._asked.units is not None and not isinstance(self._asked.units, Bucket):
             return [f.name for f in self._asked.units.columns() if f.name != HIDDEN]
         asked = self._asked.fields
-        return [f["name"] for f in self.info["fields"]] if asked is None else [f.name for f in asked]
+        return names(self.info) if asked is None else [f.name for f in asked]
 
     @property
     def epoch(self) -> int:

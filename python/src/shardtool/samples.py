@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 from . import _checks, guesses, sources
 from .batch import no_field
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
-from .fields import Field, Spec, check_out, found, parse, typed
+from .fields import Field, Spec, check_out, found, listed, names, parse, typed
 from .options import Tuning, format_of
 from .read.arguments import opening
 from .sources import Source
@@ -133,7 +133,7 @@ class Samples:
     @property
     def fields(self) -> List[str]:
         """The names of the fields that samples have: all, or as ``fields`` asked."""
-        return [f["name"] for f in self.info["fields"]] if self._fields is None else [f.name for f in self._fields]
+        return names(self.info) if self._fields is None else [f.name for f in self._fields]
 
     def _what_is(self, key: str) -> str:
         """Says what a text that is no key is, if it is anything: the end of an error."""
@@ -237,13 +237,17 @@ class Samples:
             self._found = True
             check_out(self._out, _arrays(fields))
         elif fields is None:
-            if not self._session.info.get("types"):
+            if not self._session.info.get("types") and not self._session.info.get("lists"):
                 return raw
-            fields = [f for f in typed(self._session.info, False) if f.name in raw]
+            fields = [f for f in typed(self._session.info, False) if f.name in raw or f.elements is not None]
             check_out(self._out, _arrays(fields))
         done = Sample()
         done.key, done.number = raw.key, raw.number
         for field in fields:
+            if field.elements is not None:
+                row = [(name, raw[name]) for name in field.elements if name in raw]
+                done[field.name] = listed([row], field, lambda _: raw.key, self._out, True)[0]
+                continue
             payload = raw.get(field.stored)
             if payload is None and not field.optional:
                 raise DecodeError(

@@ -19,6 +19,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -313,6 +314,12 @@ func (g *group) sample() error {
 			if !at.field || at.node == nil || at.null {
 				continue
 			}
+			if at.form == formFiles {
+				if err := g.files(at); err != nil {
+					return err
+				}
+				continue
+			}
 			name, data, err := g.field(at)
 			if err != nil {
 				return err
@@ -328,7 +335,9 @@ func (g *group) sample() error {
 		if g.plan.nulls != source.NullsEmpty {
 			return source.ErrNulls
 		}
-		g.empty()
+		if g.empty(); len(g.fields) == 0 { // lists, which have no field if they are empty
+			return source.ErrNulls
+		}
 	}
 	for i := range g.plan.attrs {
 		if v, ok := g.plan.attrs[i].value(); ok {
@@ -341,7 +350,7 @@ func (g *group) sample() error {
 // empty adds an empty field for each column.
 func (g *group) empty() {
 	for _, c := range g.plan.columns {
-		if c.field {
+		if c.field && c.form != formFiles {
 			g.fields = append(g.fields, writer.Field{Name: c.usual})
 		}
 	}
@@ -416,13 +425,10 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		}
 		c.shred(row)
 	}
-	parts := c.parts[:c.node.last-c.node.first+1]
-	for _, e := range parts {
-		if e.large {
-			return "", nil, fmt.Errorf("%w: its value takes more than %d MiB to put together", format.ErrTooLarge, maxCell>>20)
-		}
+	a, err := c.assembly()
+	if err != nil {
+		return "", nil, err
 	}
-	a := assembly{root: c.node, leaves: parts}
 	if c.form == formNumpy {
 		out, ok, err := a.numpy(g.buf)
 		if err != nil {
@@ -437,6 +443,71 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		return "", nil, err
 	}
 	return c.fieldName("json"), g.buf[begin:len(g.buf):len(g.buf)], nil
+}
+
+// assembly returns the parts of the current row's value.
+func (c *column) assembly() (assembly, error) {
+	parts := c.parts[:c.node.last-c.node.first+1]
+	for _, e := range parts {
+		if e.large {
+			return assembly{}, fmt.Errorf("%w: its value takes more than %d MiB to put together", format.ErrTooLarge, maxCell>>20)
+		}
+	}
+	return assembly{root: c.node, leaves: parts}, nil
+}
+
+// files adds a field for each element of a list of files.
+func (g *group) files(c *column) error {
+	if c.cells != nil {
+		c.shred(int(g.row) - 1)
+	}
+	a, err := c.assembly()
+	if err != nil {
+		return err
+	}
+	list, number := c.node, 0
+	content, name := list.kids[0].fileParts()
+	contents, names := a.lead(content), a.lead(name)
+	if len(contents.defs) != len(names.defs) {
+		return errUneven
+	}
+	at, nameAt := 0, 0 // values that are not null
+	for i, def := range contents.defs {
+		if max(def, names.defs[i]) < list.elem {
+			continue // an empty list
+		}
+		if number == fieldname.MaxElements {
+			return fmt.Errorf("it has more than %d files", fieldname.MaxElements)
+		}
+		var file, path value
+		embedded := def >= content.def && !content.isNull()
+		if embedded {
+			file, _ = contents.value(at)
+			at++
+		}
+		if names.defs[i] >= name.def && !name.isNull() {
+			path, _ = names.value(nameAt)
+			nameAt++
+		}
+		if !embedded && len(path.b) > 0 {
+			return fmt.Errorf("the bytes of its element %d are null, and the file %q is stored elsewhere: write the data set again with the files embedded", number, path.b)
+		}
+		g.fields = append(g.fields, writer.Field{Name: c.elementName(number, extension(path.b, file.b)), Data: file.b})
+		number++
+	}
+	return nil
+}
+
+// elementName returns the name of the field of an element.
+func (c *column) elementName(number int, ext string) string {
+	name := strconv.Itoa(number) + "." + ext
+	full, ok := c.names[name]
+	if !ok {
+		if full = c.base + "." + name; len(c.names) < 2*fieldname.MaxElements {
+			c.names[name] = full
+		}
+	}
+	return full
 }
 
 // extension returns the extension of a file in a column, by its name or else by its first bytes.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer"
@@ -25,6 +26,7 @@ const (
 	formRaw    form = iota // bytes, unchanged
 	formText               // a value as text
 	formFile               // a struct of bytes and path
+	formFiles              // a list of them
 	formNumpy              // lists of numbers
 	formScalar             // a number as an array without a dimension
 	formJSON               // anything else
@@ -283,7 +285,9 @@ func (p *plan) chooseFields(opt *Options, find func(option, value, name string) 
 			return writer.Optionf("columns", "column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
 		}
 		c.wanted = true
-		c.usual = c.fieldName(c.extensions()[0])
+		if c.usual = c.fieldName(c.extensions()[0]); c.form == formFiles {
+			c.usual = c.base // no field, but what its elements are called by
+		}
 		if err := c.take(taken, c.usual); err != nil {
 			return err
 		}
@@ -292,6 +296,9 @@ func (p *plan) chooseFields(opt *Options, find func(option, value, name string) 
 		if c.usual == "" {
 			continue
 		}
+		if err := c.elementsOf(p.columns); err != nil {
+			return err
+		}
 		for _, ext := range c.extensions()[1:] {
 			if other, ok := taken[c.fieldName(ext)]; ok && other != c.name {
 				c.names[ext] = c.usual + "." + ext
@@ -299,6 +306,16 @@ func (p *plan) chooseFields(opt *Options, find func(option, value, name string) 
 			if err := c.take(taken, c.fieldName(ext)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// elementsOf refuses a column whose field would be an element of another column's list.
+func (c *column) elementsOf(columns []*column) error {
+	for _, list := range columns {
+		if _, is := fieldname.Element(c.usual, list.usual); is && list.form == formFiles {
+			return writer.Optionf("columns", "column %q would become the field %s, as the files of column %q do: rename one of them", c.name, c.usual, list.name)
 		}
 	}
 	return nil
@@ -331,6 +348,8 @@ func (c *column) setForm() {
 		c.form = formText
 	case content != nil:
 		c.form = formFile
+	case c.first.isFiles():
+		c.form = formFiles
 	case c.first.arrays():
 		c.form = formNumpy
 	default:
@@ -352,7 +371,7 @@ func (c *column) extensions() []string {
 
 // formExtensions are the extensions of the other forms.
 var formExtensions = map[form][]string{
-	formText: {"txt"}, formFile: {"bin"}, formNumpy: {"npy", "json"}, formScalar: {"npy"}, formJSON: {"json"},
+	formText: {"txt"}, formFile: {"bin"}, formFiles: {"bin"}, formNumpy: {"npy", "json"}, formScalar: {"npy"}, formJSON: {"json"},
 	formAbsent: {"txt"}, // an empty field
 }
 
@@ -360,7 +379,7 @@ var formExtensions = map[form][]string{
 func (p *plan) kinds() kinds.Kinds {
 	out := kinds.Kinds{}
 	for _, c := range p.columns {
-		if !c.field || c.form == formFile { // the extension of a file is known when it is read
+		if !c.field || c.form == formFile || c.form == formFiles { // the extension of a file is known when it is read
 			continue
 		}
 		for _, ext := range c.extensions() {
@@ -383,13 +402,19 @@ func (p *plan) features() kinds.Features {
 	out, size := kinds.Features{}, 0
 	for _, c := range p.columns {
 		feature := p.types[c]
+		if feature == "" && c.form == formFiles {
+			feature = string(kinds.Files().AppendJSON(nil))
+		}
 		if size += len(feature); !c.field || feature == "" || size > maxFeatures {
 			continue
 		}
 		for _, ext := range c.extensions() {
 			name := c.fieldName(ext)
-			if c.form == formFile {
+			switch c.form {
+			case formFile:
 				name = fields.Name(c.base, "*")
+			case formFiles:
+				name = c.base
 			}
 			out[name] = json.RawMessage(feature)
 		}
@@ -401,7 +426,7 @@ func (p *plan) features() kinds.Features {
 // The fingerprint says so: a pack that such a release began is not resumed.
 func (p *plan) forms() bool {
 	return slices.ContainsFunc(p.columns, func(c *column) bool {
-		return c.field && c.first != nil && c.first.tensor != nil
+		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles)
 	})
 }
 

@@ -189,6 +189,15 @@ func (n *node) fileParts() (content, path *node) {
 	return content, path
 }
 
+// isFiles reports whether the node is a list of files.
+func (n *node) isFiles() bool {
+	if n.shape != shapeList {
+		return false
+	}
+	content, _ := n.kids[0].fileParts()
+	return content != nil
+}
+
 // lists returns the number of lists around a number, or 0 if there is another value in them.
 func (n *node) lists() int {
 	depth := 0

@@ -255,6 +255,8 @@ type Info struct {
 	// Types are the words by which fields that a program wrote are decoded; absent if none are
 	// recorded.
 	Types map[string]string `json:"types,omitempty"`
+	// Lists are the names of lists of files, whose elements are the fields NAME.<n>.<ext>.
+	Lists []string `json:"lists,omitempty"`
 	// Layers are the tables of the layers that are open, by source and layer; see
 	// OpenRequest.LayerTables.
 	Layers map[string]map[string]string `json:"layers,omitempty"`

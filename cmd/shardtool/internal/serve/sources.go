@@ -95,6 +95,9 @@ func (i *Info) add(ds *reader.Dataset) {
 	i.Bytes += ds.Info().Bytes
 	i.DecodedBytes += ds.Info().DecodedBytes
 	i.addTypes(ds)
+	i.Lists = append(i.Lists, ds.Lists()...)
+	slices.Sort(i.Lists)
+	i.Lists = slices.Compact(i.Lists)
 	for _, f := range ds.Fields() {
 		at, before := i.field(f.Name)
 		if !before {

@@ -51,7 +51,7 @@ class Run:
         self.account = b""
         self._prefetch, self._ring = request.get("prefetch"), int(request.get("ring") or 1 << 30)
         self._unasked = 0  # batches that were ready without a request, since the last NEXT
-        body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
+        body = json.dumps(dict(request, columns=[column.column() for f in fields for column in f.columns()])).encode()
         #: The body of STARTED.
         self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self.ident, body=body), proto.STARTED, proto.START, self.ident)
         self._layout.sources = self.started.get("sources", ())

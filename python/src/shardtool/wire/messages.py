@@ -94,9 +94,10 @@ def pack_batch(batch: Batch, asked: Asked) -> "Tuple[Dict[str, Any], memoryview]
     """Packs a batch into a message and its bytes."""
     message = {"what": "batch", "size": batch.size, "epoch": batch.epoch, "ledger": batch._saved[1]}
     if unresolved(asked.fields) and batch._layout is not None:
-        message["fields"] = [[f.name, f.spec] for f in batch._layout.fields]
+        message["fields"] = [[f.name, f.spec, f.elements] for f in batch._layout.given]
     elif batch._layout is not None:
-        message["stored"] = {f.name: f.stored for f in batch._layout.fields if f.stored != f.name}
+        message["stored"] = {f.name: f.stored for f in batch._layout.given if f.stored != f.name}
+        message["lists"] = {f.name: f.elements for f in batch._layout.given if f.elements is not None}
     if batch._sources:
         message["sources"] = list(batch._sources)
     return message, batch._view()
@@ -106,9 +107,10 @@ def layout_of(message: Dict[str, Any], asked: Asked) -> Layout:
     """Returns what the batches of a run share, from the message of one."""
     fields = asked.fields
     if fields is None or unresolved(fields):
-        fields = [Field(name, spec) for name, spec in message["fields"]]
+        fields = [Field(name, spec, elements=elements) for name, spec, elements in message["fields"]]
     else:
-        fields = [Field(f.name, f.spec, message.get("stored", {}).get(f.name)) for f in fields]
+        stored, lists = message.get("stored", {}), message.get("lists", {})
+        fields = [Field(f.name, f.spec, stored.get(f.name), lists.get(f.name)) for f in fields]
         if asked.units is not None:
             fields = [*fields, *asked.units.columns()]
     layout = Layout(fields, asked.arrays, True)
