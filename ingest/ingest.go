@@ -141,6 +141,8 @@ type Rows struct {
 	// Unquoted takes quotes in CSV as text, so that each line is a row. AllowNaN reads NaN and Infinity
 	// in JSON.
 	Unquoted, AllowNaN bool
+	// Widen reads columns of integers in some files and of floats in others as floats.
+	Widen bool
 	// Files are columns with paths of files, which become fields. Their folder is FileRoot, or the one
 	// of the file of rows.
 	Files    []FileColumn
@@ -404,7 +406,7 @@ func (f *Found) said(name string) bool {
 		"include": len(f.Include) > 0, "exclude": len(f.Exclude) > 0, "class-field": f.ClassField != "", "pack-shuffle": f.Shuffle,
 		"key": f.Rows.Key != "", "columns": len(f.Rows.Columns) > 0, "rename": len(f.Rows.Rename) > 0, "attr": len(f.Rows.Attrs) > 0,
 		"where": len(f.Rows.Where) > 0, "nulls": f.Rows.Nulls != source.NullsFail, "delimiter": f.Rows.Delimiter != "", "header": f.Rows.Header != lines.HeaderAuto, "columns-are": len(f.Rows.ColumnsAre) > 0,
-		"quote": f.Rows.Unquoted, "allow-nan": f.Rows.AllowNaN,
+		"quote": f.Rows.Unquoted, "allow-nan": f.Rows.AllowNaN, "widen": f.Rows.Widen,
 		"file-column": len(f.Rows.Files) > 0, "file-root": f.Rows.FileRoot != "",
 		"key-prefix": f.KeyPrefix,
 		"share":      f.Share != (reshard.Share{}), "layer": len(f.Layers) > 0,

@@ -14,8 +14,8 @@ import (
 // Parquet files; Arrow files and streams; text files whose lines are rows; TFRecord files, whose
 // records are; and shards of MosaicML Streaming, whose samples are.
 var (
-	parquetKind  = rowsKind(recognise.Parquet, openParquet)
-	arrowKind    = rowsKind(recognise.Arrow, openParquet)
+	parquetKind  = rowsKind(recognise.Parquet, openParquet, "widen")
+	arrowKind    = rowsKind(recognise.Arrow, openParquet, "widen")
 	linesKind    = rowsKind(recognise.Lines, openLines, "delimiter", "header", "no-header", "columns-are", "quote", "allow-nan")
 	textKind     = rowsKind(recognise.Text, openLines) // by Options.TextLines
 	tfrecordKind = rowsKind(recognise.TFRecord, openLines)
@@ -42,9 +42,12 @@ func openParquet(ctx context.Context, f *Found) (writer.Source, int64, error) {
 		}
 	}
 	src, err := parquet.New(ctx, f.files, parquet.Options{Key: r.Key, Columns: r.Columns, Rename: r.Rename, Attrs: r.Attrs, Where: r.Where,
-		Nulls: r.Nulls, Arrays: f.Stacked, PageMemory: f.Memory})
+		Nulls: r.Nulls, Arrays: f.Stacked, Widen: r.Widen, PageMemory: f.Memory})
 	if err != nil {
 		return nil, 0, err
+	}
+	for _, column := range src.Widened {
+		f.warn("column %s has integers in some files and floats in others: all are read as floats of 64 bits", column)
 	}
 	f.even = src.Even
 	rows, size := src.Total()

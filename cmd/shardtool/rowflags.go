@@ -27,6 +27,7 @@ func (f *rowFlags) add(cmd *cobra.Command, to *ingest.Rows) {
 	fl.StringArrayVar(&f.attrs, "attr", nil, "keep in the index a column of rows, as attribute=column, or how many elements arrays have, as tokens=len(input_ids.npy) (may be repeated)")
 	fl.StringArrayVar(&to.Where, "where", nil, "rows: take the rows for which this holds, data sets: samples by attribute, as 'width >= 256 and lang in (de, fr)' (all, if repeated)")
 	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
+	fl.BoolVar(&to.Widen, "widen", false, "Parquet, Arrow: read a column of integers in some files and of floats in others as floats")
 	f.text.add(cmd)
 	fl.StringArrayVar(&f.files, "file-column", nil, "rows: read the files whose paths a column has, as FIELD=COLUMN: image=file_name gives image.jpg (may be repeated)")
 	fl.StringVar(&to.FileRoot, "file-root", "", "rows: the folder, or address, of the files of --file-column (default: the folder of the file of rows)")
@@ -115,6 +116,9 @@ func (f *rowFlags) provenance(of *ingest.Rows, to map[string]string) {
 	}
 	if of.Key != "" {
 		to["key"] = of.Key
+	}
+	if of.Widen {
+		to["widen"] = "true"
 	}
 	f.text.provenance(to)
 	if f.nulls != "fail" {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conftest import run
+from conftest import cat, run
 
 import shardtool
 
@@ -298,3 +298,41 @@ def test_lists_refused(tmp_path: Path) -> None:
     assert "it has more than 1000 files" in skipped and "the bytes of its element 0 are null" in skipped
     with shardtool.open(str(tmp_path / "out")) as samples:
         assert len(samples) == 1 and samples[0]["f"] == [b"x"] * 1000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_widen(tmp_path: Path, kind: str) -> None:
+    """Integers in one file and floats in another are floats, as pyarrow casts them."""
+    first = {"y": pa.array([1, -(2**53), None]), "s": pa.array([7, 8, 9], pa.uint16())}
+    second = {"y": pa.array([1.0, float("nan"), 0.1]), "s": pa.array([0.1, 0.5, 1.0], pa.float32())}
+    columns: List[Dict[str, Any]] = [
+        {"list": pa.array([[1, 2], [], [3]], pa.list_(pa.int32())), **first},
+        {"list": pa.array([[0.5], None, [0.1, 4]], pa.list_(pa.float64())), **second},
+    ]
+    for order in (columns, columns[::-1]):
+        paths = []
+        for i, table in enumerate(order):
+            (tmp_path / str(i)).mkdir(exist_ok=True)
+            paths.append(written(tmp_path / str(i), pa.table(table), kind))
+        failed = run("pack", *paths, tmp_path / "out", "--overwrite", check=False)
+        assert failed.returncode == 1 and "--widen reads integers as floats" in failed.stderr
+        for flags in ([], ["--layout", "stacked", "--columns", "s"]):
+            done = run("pack", *paths, tmp_path / "out", "--overwrite", "--widen", *flags)
+            assert done.stderr.count("column s has integers in some files and floats in others") == 1
+            with shardtool.open(str(tmp_path / "out"), tuning=shardtool.Tuning(out="numpy")) as samples:
+                got = [dict(s) for s in samples]
+            for name, of in [("y", pa.float64()), ("list", pa.list_(pa.float64())), ("s", pa.float64())]:
+                want = [v for table in order for v in table[name].cast(of).to_pylist()]
+                field = {"y": "y.txt", "list": "list.npy", "s": "s.npy" if flags else "s.txt"}[name]
+                if flags and name != "s":
+                    continue
+                values = [s.get(field) for s in got]
+                assert repr([None if v is None else np.asarray(v).tolist() for v in values]) == repr(want)
+                assert all(v is None or np.asarray(v).dtype == np.float64 for v in values)
+    where = ["--widen", "--where", "y > 0.5", "--attr", "y=y", "--columns", "s"]
+    run("pack", *paths, tmp_path / "some", *where)
+    assert len(cat(tmp_path / "some")) == 2
+    assert "y" in run("inspect", tmp_path / "some").stdout
+    path = written(tmp_path, pa.table({"y": [1, 2**53 + 1]}), kind)
+    failed = run("pack", path, paths[0], tmp_path / "exact", "--widen", check=False)
+    assert failed.returncode == 1 and "column y: 9007199254740993 is no float of 64 bits" in failed.stderr

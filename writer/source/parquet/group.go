@@ -60,7 +60,9 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 			continue
 		}
 		if n := f.of.column(c.name); n != nil && c.wanted && !n.isNull() {
-			c.node = n
+			if c.node = n; c.wide {
+				c.narrow, c.node = n, n.widened()
+			}
 		}
 	}
 	if f.arrow != nil {
@@ -90,7 +92,7 @@ func (f *filter) neverIn(meta *metadata.RowGroupMetaData, rows int64) (never boo
 	if f.col.constant {
 		return !f.holds(), nil
 	}
-	if f.col.node == nil || f.col.node.shape != shapeScalar {
+	if f.col.node == nil || f.col.node.shape != shapeScalar || f.col.wide { // statistics are of the file's type
 		return false, nil
 	}
 	chunk, err := meta.ColumnChunk(f.col.node.first)
@@ -166,7 +168,7 @@ func (g *group) openRecords(f *openedFile) error {
 		if c.node == nil || c.constant {
 			continue
 		}
-		cells := columns[slices.Index(f.of.columns, c.node)]
+		cells := columns[slices.Index(f.of.columns, f.of.column(c.name))]
 		if int64(cells.Len()) != g.rows {
 			return g.fail(c, corruptf("it has %d of %d rows", cells.Len(), g.rows))
 		}
@@ -282,6 +284,13 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 		return skip(g.bad)
 	}
 	g.row++
+	for _, c := range g.plan.columns {
+		if c.wide && c.wanted && c.node != nil {
+			if err := c.widen(int(g.row) - 1); err != nil {
+				return skip(fmt.Errorf("column %s: %w", c.name, err))
+			}
+		}
+	}
 	for _, f := range g.plan.filters { // any order of a time that is none would be wrong
 		if c := f.col; !f.Nulls() && !c.null && c.node.shape == shapeScalar {
 			if err := c.node.leaf.checkTime(c.v); err != nil {
@@ -413,7 +422,7 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		}
 		return c.fieldName(extension(c.path.b, c.v.b)), c.v.b, nil
 	}
-	if c.cells != nil {
+	if c.cells != nil && (!c.wide || c.narrow.tensorScalar().class == classDouble) { // else shredded, and wider
 		row := int(g.row) - 1 // it was counted
 		out, ok, err := c.cellNumpy(g.buf, row)
 		if err != nil {

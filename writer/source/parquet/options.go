@@ -38,6 +38,9 @@ type Options struct {
 	// Arrays has columns of numbers and truth values become arrays without a dimension, .npy files,
 	// rather than text. Class labels stay text.
 	Arrays bool `json:",omitempty"`
+	// Widen has a column that is of integers in some files and of floats in others be read as floats of
+	// 64 bits, also in lists. An integer that is none is an error of its row.
+	Widen bool `json:",omitempty"`
 	// PageMemory is the maximum decoded size of a page in bytes. The default is 256 MiB. Pages of
 	// up to 64 MiB, and pages that decode to at most 32 times their stored size, are always read.
 	// Each column holds one page.

@@ -27,6 +27,8 @@ type Rows struct {
 	// footers tell: in each row group a whole number of values for each row, the same in all of
 	// them. Rows of other lengths can still have that mean.
 	Even bool
+	// Widened are the columns that Options.Widen has read as floats.
+	Widened []string
 }
 
 // rowSource reads the rows of files.
@@ -97,7 +99,13 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 		return nil, err
 	}
 	p.end = place{file: len(p.files)}
-	return &Rows{p, p.even()}, nil
+	rows := &Rows{Splitter: p, Even: p.even()}
+	for _, c := range p.plan.columns {
+		if c.wide && c.wanted {
+			rows.Widened = append(rows.Widened, c.name)
+		}
+	}
+	return rows, nil
 }
 
 // share makes files with the same schema share it.

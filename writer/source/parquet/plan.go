@@ -49,12 +49,14 @@ type column struct {
 	names  map[string]string // field names, by extension
 	usual  string            // the one with the first of extensions
 	wanted bool              // it is read
+	wide   bool              // it is read as floats, because files differ
 
 	// constant reports that the column is of the folders of files; first is then its type.
 	constant bool
 
 	// State of the current row group. node is nil if its file lacks the column.
 	node   *node
+	narrow *node // of a wide column, as the file has it
 	leaves []*leaf
 	bufs   []*pageBuffers
 	parts  []*entries
@@ -90,7 +92,7 @@ type plan struct {
 // newPlan checks options against the columns of files.
 func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 	p := &plan{nulls: opt.Nulls, types: map[*column]string{}}
-	byName, err := p.merge(files)
+	byName, err := p.merge(files, opt.Widen)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +152,7 @@ func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
 }
 
 // merge combines the columns of all files, whose types must agree.
-func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
+func (p *plan) merge(files []*parquetFile, widen bool) (map[string]*column, error) {
 	byName := map[string]*column{}
 	seen := map[*string]bool{} // schemas already merged, by the features that files share with them
 	for _, f := range files {
@@ -180,9 +182,11 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 			case n.isNull():
 			case c.first == nil:
 				c.first, c.from, p.types[c] = n, f.Path, f.features[i]
+			case c.clash == nil && widen && widens(c.first, n):
+				c.wide = true
 			case c.clash == nil && !compatible(c.first, n):
-				c.clash = fmt.Errorf("%s: column %s is %v here and %v in %s: take the other columns only, or write one of the files again",
-					f.Path, n.name, n, c.first, c.from)
+				c.clash = widenable(fmt.Errorf("%s: column %s is %v here and %v in %s: take the other columns only, or write one of the files again",
+					f.Path, n.name, n, c.first, c.from), c.first, n)
 			}
 			if f.features[i] != p.types[c] && !n.isNull() {
 				p.types[c] = ""
@@ -190,6 +194,12 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 			if labels := f.labels[n.name]; c.labels == nil && labels != nil {
 				c.labels = labels
 			}
+		}
+	}
+	for _, c := range p.columns {
+		if c.wide {
+			c.first = c.first.widened()
+			p.types[c] = c.first.feature(nil)
 		}
 	}
 	return byName, nil

@@ -1,0 +1,66 @@
+package parquet_test
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+
+	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/writer/source/parquet"
+)
+
+// TestWiden: a column of integers in one file and of floats in another is refused with a hint, or is
+// of floats; an integer that is no float is an error of its row.
+func TestWiden(t *testing.T) {
+	t.Parallel()
+	first, _ := arrowOf(t, `[{"x":1,"l":[3]},{"x":0,"l":[1]}]`, arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int64},
+		arrow.Field{Name: "l", Type: arrow.ListOf(arrow.PrimitiveTypes.Uint64)})
+	second, _ := arrowOf(t, `[{"x":0.5,"l":[0.25]}]`, arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Float64}, arrow.Field{Name: "l", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)})
+	in := inputs(t, store(t, map[string][]byte{"a.arrow": first, "b.arrow": second}))
+	_, err := parquet.New(t.Context(), in, parquet.Options{})
+	if hints := hint.Of(err); err == nil || len(hints) != 1 || hints[0].Option != "widen" {
+		t.Errorf("%v, hints %v", err, hints)
+	}
+	if _, err = parquet.New(t.Context(), in, parquet.Options{Columns: []string{"l"}}); len(hint.Of(err)) != 1 {
+		t.Error(err)
+	}
+	src, err := parquet.New(t.Context(), in, parquet.Options{Widen: true, Where: []string{"x >= 0.5"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	got, bad, err := rows(src)
+	if err != nil || len(bad) > 0 || len(got) != 2 || len(src.Widened) != 2 {
+		t.Fatal(got, bad, err, src.Widened)
+	}
+	for i, want := range []map[string]string{{"x.txt": "1", "l.npy": npyFloat(3)}, {"x.txt": "0.5", "l.npy": npyFloat(0.25)}} {
+		sameFields(t, got[i].key, got[i].fields, want)
+	}
+	if types := src.Meta()["kinds"]; !strings.Contains(types, `"x.txt":"float"`) {
+		t.Error(types)
+	}
+	file := func(physical pq.Type, values any) []byte {
+		return write(t, table{fields: []schema.Node{leafNode("x", pq.Repetitions.Required, nil, physical, -1)}, groups: [][]data{{{values: values}}}})
+	}
+	in = inputs(t, store(t, map[string][]byte{"a.parquet": file(pq.Types.Int64, []int64{1 << 53, 1<<53 + 1, -3}), "b.parquet": file(pq.Types.Double, []float64{0.5})}))
+	exact, err := parquet.New(t.Context(), in, parquet.Options{Widen: true, Where: []string{"x != 0.5"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exact.Close()
+	got, bad, err = rows(exact)
+	if err != nil || len(bad) != 1 || !strings.Contains(bad[0].Error(), "column x: 9007199254740993 is no float") || len(got) != 2 || got[1].fields["x.txt"] != "-3" {
+		t.Error(got, bad, err)
+	}
+}
+
+// npyFloat is an array of one float64 in an npy file.
+func npyFloat(f float64) string {
+	return string(binary.LittleEndian.AppendUint64(npy.AppendHeader(nil, "<f8", 1), math.Float64bits(f)))
+}
