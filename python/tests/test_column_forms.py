@@ -38,7 +38,7 @@ def packed(source: Path, *flags: str) -> List[Dict[str, Any]]:
     """The samples of what pack makes of a file."""
     out = source.with_suffix(".out")
     run("pack", "--quiet", str(source), str(out), *flags)
-    with shardtool.open(str(out), tuning=shardtool.Tuning(out="numpy")) as samples:
+    with shardtool.open(str(out), format="numpy") as samples:
         return [dict(samples[i]) for i in range(len(samples))]
 
 
@@ -146,7 +146,7 @@ def test_variable_tensors(tmp_path: Path, kind: str) -> None:
     failed = run("pack", path, tmp_path / "bad", check=False)
     assert failed.returncode != 0 and "has 6 values, and states the shape [2 2]" in failed.stderr
     run("pack", path, tmp_path / "some", "--on-error", "skip", "--max-skipped", "2", check=False)
-    with shardtool.open(str(tmp_path / "some"), tuning=shardtool.Tuning(out="numpy")) as samples:
+    with shardtool.open(str(tmp_path / "some"), format="numpy") as samples:
         assert len(samples) == 2 and samples[0]["x.npy"].shape == (2, 3) and samples[1]["x.json"] == {"data": [None, 1.0], "shape": [1, 2]}
     failed = run(
         "pack",
@@ -169,7 +169,7 @@ def test_tensors_of_files(tmp_path: Path, kind: str) -> None:
         (tmp_path / str(n)).mkdir()
         paths.append(written(tmp_path / str(n), pa.table({"x": column}), kind))
     run("pack", *paths[:2], tmp_path / "two")
-    with shardtool.open(str(tmp_path / "two"), tuning=shardtool.Tuning(out="numpy")) as samples:
+    with shardtool.open(str(tmp_path / "two"), format="numpy") as samples:
         assert [samples[i]["x.npy"].shape for i in range(2)] == [(2, 3), (3, 2)]
     failed = run("pack", *paths, tmp_path / "three", check=False)
     assert failed.returncode == 1 and "tensor<float32> of the shape [6] here and tensor<float32> of the shape [2 3]" in failed.stderr
@@ -319,7 +319,7 @@ def test_widen(tmp_path: Path, kind: str) -> None:
         for flags in ([], ["--layout", "stacked", "--columns", "s"]):
             done = run("pack", *paths, tmp_path / "out", "--overwrite", "--widen", *flags)
             assert done.stderr.count("column s has integers in some files and floats in others") == 1
-            with shardtool.open(str(tmp_path / "out"), tuning=shardtool.Tuning(out="numpy")) as samples:
+            with shardtool.open(str(tmp_path / "out"), format="numpy") as samples:
                 got = [dict(s) for s in samples]
             for name, of in [("y", pa.float64()), ("list", pa.list_(pa.float64())), ("s", pa.float64())]:
                 want = [v for table in order for v in table[name].cast(of).to_pylist()]
