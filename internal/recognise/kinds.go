@@ -136,6 +136,27 @@ var (
 		Help: "an image and its annotation lie in two folders and would become two samples; docs/other-formats.md has the program that joins them"}
 	yolo = &Kind{ID: "yolo", One: "a data set in the layout of YOLO", Many: "data sets in the layout of YOLO",
 		Help: "an image and its labels lie in two folders and would become two samples; docs/other-formats.md has the program that joins them"}
+	lerobot = &Kind{ID: "lerobot", One: "a data set in the layout of LeRobot", Many: "data sets in the layout of LeRobot",
+		Help: "its frames are rows, which name their clips by episode: `shardtool pack FILE out/ --include 'data/**'` packs them and leaves the videos where they are"}
+	commonVoice = &Kind{ID: "common-voice", One: "a data set in the layout of Common Voice", Many: "data sets in the layout of Common Voice",
+		Help: "the rows of a .tsv name the clips: `shardtool pack FILE/validated.tsv out/ --quote none --file-column audio=path --file-root FILE/clips` joins them"}
+	llava = &Kind{ID: "llava", One: "a list of conversations about images, as of LLaVA", Many: "lists of conversations about images, as of LLaVA",
+		Help: "its rows name the images: `shardtool pack FILE out/ --file-column image=image --where 'image is not null'` joins them; rows without one are left out"}
+	ljspeech = &Kind{ID: "ljspeech", One: "a data set in the layout of LJSpeech", Many: "data sets in the layout of LJSpeech",
+		Help: python("import pathlib, shardtool", `d = pathlib.Path("FILE")`, `with shardtool.Writer("out/") as w:`,
+			`    for line in (d / "metadata.csv").read_text().splitlines():`, `        name, text, spoken = line.split("|")`,
+			`        w.write({"wav": (d / "wavs" / f"{name}.wav").read_bytes(), "txt": text, "normalized.txt": spoken})`)}
+	kitti = &Kind{ID: "kitti", One: "a data set in the layout of KITTI", Many: "data sets in the layout of KITTI",
+		Help: "the files of a sample lie in several folders and would become several samples; " + python("import pathlib, shardtool",
+			`d = pathlib.Path("FILE")`, `with shardtool.Writer("out/") as w:`, `    for label in sorted(d.glob("**/label_2/*.txt")):`,
+			`        files = sorted(label.parent.parent.glob(f"*/{label.stem}.*"))`,
+			`        w.write({f.parent.name + f.suffix: f.read_bytes() for f in files})`)}
+	cityscapes = &Kind{ID: "cityscapes", One: "a data set in the layout of Cityscapes", Many: "data sets in the layout of Cityscapes",
+		Help: "an image and its labels lie in two folders and would become several samples; " + python("import pathlib, shardtool",
+			`d = pathlib.Path("FILE")`, `with shardtool.Writer("out/") as w:`, `    for image in sorted(d.glob("leftImg8bit/*/*/*_leftImg8bit.png")):`,
+			`        split, city, name = *image.parts[-3:-1], image.name.removesuffix("_leftImg8bit.png")`,
+			`        labels = sorted((d / "gtFine" / split / city).glob(name + "_gtFine_*"))`,
+			`        w.write({"png": image.read_bytes(), **{f.name[len(name) + 8:]: f.read_bytes() for f in labels}})`)}
 	coco = &Kind{ID: "coco", One: "a data set with annotations of COCO", Many: "data sets with annotations of COCO",
 		Help: "its annotations are one file for all images; docs/other-formats.md has the program that joins them"}
 )

@@ -39,7 +39,8 @@ var layouts = []struct {
 	{Arrow, "state.json", []string{"_data_files"}},
 	{mosaic, "index.json", []string{"version", "shards"}},
 	{litdata, "index.json", []string{"chunks", "config"}},
-	{coco, ".json", []string{"images", "annotations", "categories"}},
+	{coco, ".json", []string{"images", "annotations"}}, // of captions, without categories
+	{lerobot, "info.json", []string{"codebase_version", "features"}},
 }
 
 // mark keeps the names that layouts have. Those in folders that a table leaves out are of no table.
@@ -58,9 +59,12 @@ func (l *listing) mark(name string) {
 			insert(l.markers, of.kind.ID+of.marker, name, mostMarkers)
 		}
 	}
+	if name == "validated.tsv" || name == "metadata.csv" {
+		l.folders[name] = true
+	}
 	for element := range strings.SplitSeq(path.Dir(name), "/") {
 		switch element {
-		case "JPEGImages", "Annotations", "images", "labels":
+		case "JPEGImages", "Annotations", "images", "labels", "clips", "wavs", "image_2", "label_2", "leftImg8bit", "gtFine":
 			ext := extension(name)
 			l.folders[element+ext] = true
 			l.folders[element] = true
@@ -95,8 +99,37 @@ func (l *listing) layout(ctx context.Context) (*Answer, error) {
 		return &Answer{Layout: true, Kind: voc, By: "JPEGImages"}, nil
 	case l.folders["images"] && l.folders["labels.txt"]:
 		return &Answer{Layout: true, Kind: yolo, By: "labels"}, nil
+	case l.folders["image_2"] && l.folders["label_2.txt"]:
+		return &Answer{Layout: true, Kind: kitti, By: "label_2"}, nil
+	case l.folders["leftImg8bit.png"] && l.folders["gtFine"]:
+		return &Answer{Layout: true, Kind: cityscapes, By: "gtFine"}, nil
+	case l.folders["clips"] && l.folders["validated.tsv"]:
+		return &Answer{Layout: true, Kind: commonVoice, By: "validated.tsv"}, nil
+	case l.folders["wavs.wav"] && l.folders["metadata.csv"] && l.begins(ctx, "metadata.csv", "|"):
+		return &Answer{Layout: true, Kind: ljspeech, By: "metadata.csv"}, nil
+	}
+	for _, name := range l.samples[".json"] {
+		images := len(l.samples[".jpg"])+len(l.samples[".jpeg"])+len(l.samples[".png"]) > 0
+		if images && !l.opt.Rows && l.begins(ctx, name, `"conversations"`, `"image"`) {
+			return &Answer{Kind: llava, By: name}, nil
+		}
 	}
 	return nil, nil
+}
+
+// begins reports whether texts are in the beginning of a file: of JSON in a list, else in the first line.
+func (l *listing) begins(ctx context.Context, name string, texts ...string) bool {
+	in, err := l.place.Input(name)
+	if err != nil {
+		return false
+	}
+	head, _, _, err := bothEnds(ctx, in, 64<<10, 0)
+	if json := path.Ext(name) == ".json"; json && !isList(head) {
+		return false
+	} else if !json {
+		head, _, _ = bytes.Cut(head, []byte("\n"))
+	}
+	return err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !bytes.Contains(head, []byte(text)) })
 }
 
 // saved lists the files of a data set of save_to_disk in their order.
