@@ -375,7 +375,7 @@ def test_lightning(
     assert job.fit(callbacks=[saving]) == want(small)
     assert len(saving.saved) > EPOCHS * (EPOCH + 1)
     for _, done, path in saving.saved:
-        if done in PLACES:
+        if done in (PLACES[:3] if "2 workers" in kind else PLACES):  # it takes minutes to start so many workers
             most = EPOCH + 1  # into the next epoch
             place(done, small, job.fit(path, most=most), done + most)
     equal("Lightning, `KeepPlace`, within steps too" if keep else "Lightning, between steps", kind, *WHOLE)
