@@ -42,7 +42,7 @@ func openParquet(ctx context.Context, f *Found) (writer.Source, int64, error) {
 		}
 	}
 	src, err := parquet.New(ctx, f.files, parquet.Options{Key: r.Key, Columns: r.Columns, Rename: r.Rename, Attrs: r.Attrs, Where: r.Where,
-		Nulls: r.Nulls, Arrays: f.Stacked, Widen: r.Widen, PageMemory: f.Memory})
+		Nulls: r.Nulls, Arrays: f.Stacked, Widen: r.Widen, Log: f.Log, PageMemory: f.Memory})
 	if err != nil {
 		return nil, 0, err
 	}

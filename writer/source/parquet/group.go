@@ -451,6 +451,10 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 	if g.buf, err = a.json(g.buf); err != nil {
 		return "", nil, err
 	}
+	if a.twice && !g.plan.twice && g.plan.log != nil {
+		g.plan.twice = true
+		g.plan.log.Warn("a map has a key twice: such maps become lists of pairs", "column", c.name, "file", g.of.Path, "row", g.first+g.row)
+	}
 	return c.fieldName("json"), g.buf[begin:len(g.buf):len(g.buf)], nil
 }
 

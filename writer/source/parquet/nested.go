@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 )
@@ -13,6 +14,7 @@ var errUneven = corruptf("the parts of a row have different numbers of elements"
 type assembly struct {
 	root   *node
 	leaves []*entries // leaves of root, in order
+	twice  bool       // a map has a key twice
 	err    error
 }
 
@@ -124,23 +126,46 @@ func (a *assembly) elements(dst []byte, n *node, f func([]byte) []byte) []byte {
 	return dst
 }
 
-// pairs appends a map: an object if its keys are strings, else a list of pairs.
+// pairs appends a map: an object if its keys are strings that differ, else a list of pairs, because
+// readers of an object take one of two members.
 func (a *assembly) pairs(dst []byte, n *node) []byte {
 	key, val := n.kids[0], n.kids[1]
-	object := key.shape == shapeScalar && key.leaf.scalar.class == classText
-	ends := "[]"
-	if object {
-		ends = "{}"
+	if key.shape != shapeScalar || key.leaf.scalar.class != classText {
+		dst = append(dst, '[')
+		dst = a.elements(dst, n, func(dst []byte) []byte {
+			dst = a.value(append(dst, '['), key)
+			return append(a.value(append(dst, ','), val), ']')
+		})
+		return append(dst, ']')
 	}
-	dst = append(dst, ends[0])
+	type member struct{ begin, colon, end int }
+	var members []member
+	seen, begin := map[string]bool{}, len(dst)
+	dst = append(dst, '{')
 	dst = a.elements(dst, n, func(dst []byte) []byte {
-		if object {
-			return a.value(append(a.value(dst, key), ':'), val)
-		}
-		dst = a.value(append(dst, '['), key)
-		return append(a.value(append(dst, ','), val), ']')
+		m := member{begin: len(dst)}
+		dst = a.value(dst, key)
+		m.colon = len(dst)
+		dst = a.value(append(dst, ':'), val)
+		m.end = len(dst)
+		seen[string(dst[m.begin:m.colon])] = true
+		members = append(members, m)
+		return dst
 	})
-	return append(dst, ends[1])
+	if len(seen) == len(members) {
+		return append(dst, '}')
+	}
+	a.twice = true
+	object := bytes.Clone(dst)
+	dst = append(dst[:begin], '[')
+	for i, m := range members {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, '['), object[m.begin:m.colon]...), ',')
+		dst = append(append(dst, object[m.colon+1:m.end]...), ']')
+	}
+	return append(dst, ']')
 }
 
 // numpy appends the row as a .npy file of version 1.0. ok is false if the list of numbers is ragged

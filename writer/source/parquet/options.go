@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
@@ -41,6 +42,8 @@ type Options struct {
 	// Widen has a column that is of integers in some files and of floats in others be read as floats of
 	// 64 bits, also in lists. An integer that is none is an error of its row.
 	Widen bool `json:",omitempty"`
+	// Log is told once that a map has a key twice. Nil: nothing is.
+	Log *slog.Logger `json:"-"`
 	// PageMemory is the maximum decoded size of a page in bytes. The default is 256 MiB. Pages of
 	// up to 64 MiB, and pages that decode to at most 32 times their stored size, are always read.
 	// Each column holds one page.

@@ -3,6 +3,7 @@ package parquet
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -84,6 +85,8 @@ type plan struct {
 	filters []*filter   // the conditions of where
 	where   *where.Expr // nil: all rows
 	nulls   source.Nulls
+	log     *slog.Logger
+	twice   bool     // it has said that a map has a key twice
 	classes []string // class names, if exactly one column has some
 	// types are the features of columns on which all files agree.
 	types map[*column]string
@@ -91,7 +94,7 @@ type plan struct {
 
 // newPlan checks options against the columns of files.
 func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
-	p := &plan{nulls: opt.Nulls, types: map[*column]string{}}
+	p := &plan{nulls: opt.Nulls, log: opt.Log, types: map[*column]string{}}
 	byName, err := p.merge(files, opt.Widen)
 	if err != nil {
 		return nil, err
@@ -436,7 +439,7 @@ func (p *plan) features() kinds.Features {
 // The fingerprint says so: a pack that such a release began is not resumed.
 func (p *plan) forms() bool {
 	return slices.ContainsFunc(p.columns, func(c *column) bool {
-		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles)
+		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps())
 	})
 }
 

@@ -189,6 +189,11 @@ func (n *node) fileParts() (content, path *node) {
 	return content, path
 }
 
+// maps reports whether the node has a map whose keys are strings.
+func (n *node) maps() bool {
+	return n.shape == shapeMap && n.kids[0].shape == shapeScalar && n.kids[0].leaf.scalar.class == classText || slices.ContainsFunc(n.kids, (*node).maps)
+}
+
 // isFiles reports whether the node is a list of files.
 func (n *node) isFiles() bool {
 	if n.shape != shapeList {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -161,4 +162,33 @@ func repeat(n int, level int16) []int16 {
 		out[i] = level
 	}
 	return out
+}
+
+// TestMapTwice: a map with a key twice is a list of pairs, also within others, and the log hears of it
+// once; other maps are objects.
+func TestMapTwice(t *testing.T) {
+	t.Parallel()
+	of := arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64)
+	content, _ := arrowOf(t, `[{"m":[{"key":"a","value":1},{"key":"b","value":2}],"l":[[{"key":"x","value":1}],[{"key":"x","value":1},{"key":"y","value":null},{"key":"x","value":3}]]},
+		{"m":[{"key":"a","value":1},{"key":"a","value":2}],"l":[]},{"m":[],"l":null}]`, arrow.Field{Name: "m", Type: of, Nullable: true},
+		arrow.Field{Name: "l", Type: arrow.ListOf(of), Nullable: true})
+	var said bytes.Buffer
+	src, err := arrowSource(t, content, false, parquet.Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, bad, err := rows(src)
+	want := []map[string]string{
+		{"m.json": `{"a":1,"b":2}`, "l.json": `[{"x":1},[["x",1],["y",null],["x",3]]]`},
+		{"m.json": `[["a",1],["a",2]]`, "l.json": `[]`}, {"m.json": `{}`},
+	}
+	if err != nil || len(bad) > 0 || len(got) != len(want) || !parquet.Forms(src) {
+		t.Fatal(got, bad, err)
+	}
+	for i := range want {
+		sameFields(t, got[i].key, got[i].fields, want[i])
+	}
+	if n := strings.Count(said.String(), "key twice"); n != 1 {
+		t.Errorf("said %d times: %s", n, &said)
+	}
 }
