@@ -25,7 +25,7 @@ func TestScriptsPortable(t *testing.T) {
 		}
 		script, _, _ := strings.Cut(string(text), "\n-- ")
 		for line := range strings.Lines(script) {
-			shell, isShell := strings.CutPrefix(regexp.MustCompile(`^(! )?(code [0-9]+|exec) `).ReplaceAllString(line, "\x00"), "\x00bash ")
+			shell, isShell := strings.CutPrefix(regexp.MustCompile(`^(! )?(code [0-9]+|exec) (ba)?sh `).ReplaceAllString(line, "\x00"), "\x00")
 			command, isCommand := strings.CutPrefix(regexp.MustCompile(`^(! )?(code [0-9]+|exec) `).ReplaceAllString(line, "\x00"), "\x00")
 			var run []string
 			switch {
