@@ -16,6 +16,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+
 	"github.com/shardtool/shardtool/hint"
 )
 
@@ -34,56 +39,72 @@ const (
 	whole = "sources:\n  a: {data: rows, weight: 6}\n  b: {data: more, weight: 3}\n"
 )
 
-// complaints has a command for each hint that a user of commands sees.
-var complaints = []complaint{
-	{name: "exists", files: map[string]string{"r.jsonl": ab, "s.jsonl": "{\"id\":\"c\"}\n"}, setup: []string{"pack r.jsonl out --key id"}, args: []string{"pack", "s.jsonl", "out", "--key", "id"}},
-	{name: "duplicate", files: map[string]string{"r.jsonl": ab, "s.jsonl": ab}, args: []string{"pack", "r.jsonl", "s.jsonl", "out", "--key", "id", "--samples-per-shard", "2"}},
-	{name: "leftovers", files: map[string]string{"r.jsonl": strings.Repeat("{\"n\":1}\n", 20000) + "{\"n\"\n", "s.jsonl": ab},
-		setup: []string{"!pack r.jsonl out --samples-per-shard 1000"}, args: []string{"pack", "s.jsonl", "out", "--key", "id", "--resume"},
-		give: map[string][]string{"prune --grace 0s": {"out"}}},
-	{name: "missing keys", files: map[string]string{"r.jsonl": ab, "keys": "a\nz\n"}, setup: []string{"pack r.jsonl out --key id"}, args: []string{"select", "out", "--keys", "keys", "--name", "v"}},
-	{name: "no weight", files: map[string]string{"r.jsonl": ab + "{\"id\":\"c\",\"x\":1}\n"}, setup: []string{"pack r.jsonl out --key id --attr n=n"}, args: []string{"select", "out", "--weight", "n", "--name", "v"},
-		give: map[string][]string{"default": {"1"}}},
-	{name: "old view", files: map[string]string{"r.jsonl": ab, "s.jsonl": "{\"id\":\"c\",\"n\":3}\n"},
-		setup: []string{"pack r.jsonl out --key id --attr n=n", "select out --where n>1 --name v", "pack s.jsonl out --key id --attr n=n --append"}, args: []string{"cat", "out#v"},
-		give: map[string][]string{"select --carry": {"out", "--name", "v"}}},
-	{name: "changed mix", files: map[string]string{"r.jsonl": ab, "mix.yaml": whole, "other.yaml": strings.Replace(whole, "6", "5", 1)},
-		setup: []string{"pack r.jsonl rows", "pack r.jsonl more", "cat mix.yaml --global-batch 1 --limit 1 --checkpoint-out c"}, args: []string{"cat", "other.yaml", "--limit", "1", "--checkpoint-in", "c"}},
-	{name: "path", files: map[string]string{"in/r.jsonl": "{\"id\":\"a\",\"f\":\"DIR/x/a.jpg\"}\n", "x/a.jpg": "jpeg"}, args: []string{"pack", "in/r.jsonl", "out", "--file-column", "image=f"},
-		give: map[string][]string{"file-root": {"x"}}},
-	{name: "no path", files: map[string]string{"r.jsonl": "{\"id\":\"a\",\"f\":null}\n{\"id\":\"b\",\"f\":\"a.jpg\"}\n", "a.jpg": "jpeg"}, args: []string{"pack", "r.jsonl", "out", "--file-column", "image=f"},
-		give: map[string][]string{"where": {"f is not null"}}},
-	{name: "wrong type", files: map[string]string{"r.jsonl": strings.Repeat("{\"id\":\"c\",\"n\":4,\"x\":\""+strings.Repeat("x", 1000)+"\"}\n", 3000) + "{\"id\":\"d\",\"n\":\"x\"}\n"}, args: []string{"pack", "r.jsonl", "out", "--attr", "n=n"},
-		give: map[string][]string{"where": {"id != d"}}},
-	{name: "null key", files: map[string]string{"r.jsonl": ab + "{\"id\":null,\"n\":4}\n"}, args: []string{"pack", "r.jsonl", "out", "--key", "id"}, give: map[string][]string{"where": {"id is not null"}}},
-	{name: "empty key", files: map[string]string{"r.csv": "id,n\na,1\n\"\",2\n"}, args: []string{"pack", "r.csv", "out", "--key", "id"}, give: map[string][]string{"where": {"id!="}}},
-	{name: "nan", files: map[string]string{"r.jsonl": "{\"id\":\"a\",\"n\":NaN}\n"}, args: []string{"pack", "r.jsonl", "out"}},
-	{name: "quote", files: map[string]string{"r.csv": "id,n\na,\"b\nc,d\n"}, args: []string{"pack", "r.csv", "out"}},
-	{name: "header", files: map[string]string{"r.csv": "0.5,2\n1.5,4\n"}, args: []string{"pack", "r.csv", "out"}, give: map[string][]string{"columns-are": {"a,b"}}},
-	{name: "null row", files: map[string]string{"r.jsonl": ab + "{\"id\":\"c\",\"n\":null}\n"}, args: []string{"pack", "r.jsonl", "out", "--key", "id", "--columns", "n"}},
-	{name: "pickle", args: []string{"pack", "TESTDATA/mds/pkl", "out"}},
-	{name: "unknown row", files: map[string]string{"r.jsonl": ab, "l.jsonl": "{\"k\":\"a\",\"j\":\"a\"}\n{\"k\":\"z\",\"j\":\"b\"}\n"}, setup: []string{"pack r.jsonl out --key id"},
-		args: []string{"layer", "add", "out", "l", "l.jsonl", "--key", "k", "--missing", "allow"}, give: map[string][]string{"key": {"j"}}},
-	{name: "missing row", files: map[string]string{"r.jsonl": ab, "l.jsonl": "{\"id\":\"a\",\"x\":1}\n"}, setup: []string{"pack r.jsonl out --key id"}, args: []string{"layer", "add", "out", "l", "l.jsonl", "--key", "id"}},
-	{name: "large blocks", files: map[string]string{"r.jsonl": "{\"id\":\"a\",\"n\":1}\n", "l.jsonl": "{\"id\":\"a\",\"x\":\"" + strings.Repeat("x", 17<<20) + "\"}\n"}, setup: []string{"pack r.jsonl out --key id"},
-		args: []string{"layer", "add", "out", "l", "l.jsonl", "--key", "id"}},
-	{name: "no length", files: map[string]string{"s/a.n.npy": npyRow, "s/a.txt": "a", "s/b.txt": "b", "s/b.n.npy": "no array"}, args: []string{"pack", "s", "out", "--attr", "len=len(n.npy)"}},
-	{name: "no rows", files: map[string]string{"s/a.n.npy": npyRow, "s/b.txt": "b"}, args: []string{"pack", "s", "out", "--layout", "stacked"}},
-	{name: "range", files: map[string]string{"d.jsonl": "{\"t\":[1,70000]}\n"}, args: []string{"pack", "d.jsonl", "out", "--pack-tokens", "1", "--separator", "none", "--token-dtype", "uint16"},
-		give: map[string][]string{"dtype": {"int32"}}},
-	{name: "field", files: map[string]string{"d.jsonl": "{\"t\":[1,2],\"u\":[1,2]}\n"}, args: []string{"pack", "d.jsonl", "out", "--pack-tokens", "1", "--separator", "none"}, give: map[string][]string{"from": {"t"}}},
-	{name: "form", files: map[string]string{"r.jsonl": ab}, setup: []string{"pack r.jsonl out"}, args: []string{"export", "out", "to", "--as", "webdataset"}},
-	{name: "little memory", files: map[string]string{"r.jsonl": strings.Repeat(ab, 1000)}, setup: []string{"pack r.jsonl out --block-size 4KiB"}, args: []string{"order", "out", "--shuffle", "--lanes", "8", "--run-blocks", "2", "--shuffle-memory", "200KiB"},
-		give: map[string][]string{"shuffle-memory": {"1GiB"}, "lanes": {"1"}, "run-blocks": {"1"}}},
-	{name: "least memory", files: map[string]string{"r.jsonl": strings.Repeat(ab, 1000)}, setup: []string{"pack r.jsonl out --block-size 4KiB"}, args: []string{"order", "out", "--shuffle", "--shuffle-memory", "1KiB"},
-		give: map[string][]string{"shuffle-memory": {"1GiB"}}},
-	{name: "equal archives", files: map[string]string{"a.tar": tarOne, "b.tar": tarOne}, args: []string{"pack", "a.tar", "b.tar", "out", "--samples-per-shard", "1"}},
-	{name: "small batch", files: map[string]string{"r.jsonl": ab}, setup: []string{"pack r.jsonl out"}, args: []string{"order", "out", "--rank", "0", "--world-size", "1", "--tail", "drop", "--global-batch", "100"},
-		give: map[string][]string{"global-batch": {"2"}, "tail": {"short"}}},
+// complaints returns a command for each hint that a user of commands sees. It is no variable: this
+// program is the shardtool of other tests, which measure its memory.
+func complaints() []complaint {
+	return []complaint{
+		{name: "exists", files: map[string]string{"r.jsonl": ab, "s.jsonl": "{\"id\":\"c\"}\n"}, setup: []string{"pack r.jsonl out --key id"}, args: []string{"pack", "s.jsonl", "out", "--key", "id"}},
+		{name: "duplicate", files: map[string]string{"r.jsonl": ab, "s.jsonl": ab}, args: []string{"pack", "r.jsonl", "s.jsonl", "out", "--key", "id", "--samples-per-shard", "2"}},
+		{name: "leftovers", files: map[string]string{"r.jsonl": strings.Repeat("{\"n\":1}\n", 20000) + "{\"n\"\n", "s.jsonl": ab},
+			setup: []string{"!pack r.jsonl out --samples-per-shard 1000"}, args: []string{"pack", "s.jsonl", "out", "--key", "id", "--resume"},
+			give: map[string][]string{"prune --grace 0s": {"out"}}},
+		{name: "missing keys", files: map[string]string{"r.jsonl": ab, "keys": "a\nz\n"}, setup: []string{"pack r.jsonl out --key id"}, args: []string{"select", "out", "--keys", "keys", "--name", "v"}},
+		{name: "no weight", files: map[string]string{"r.jsonl": ab + "{\"id\":\"c\",\"x\":1}\n"}, setup: []string{"pack r.jsonl out --key id --attr n=n"}, args: []string{"select", "out", "--weight", "n", "--name", "v"},
+			give: map[string][]string{"default": {"1"}}},
+		{name: "old view", files: map[string]string{"r.jsonl": ab, "s.jsonl": "{\"id\":\"c\",\"n\":3}\n"},
+			setup: []string{"pack r.jsonl out --key id --attr n=n", "select out --where n>1 --name v", "pack s.jsonl out --key id --attr n=n --append"}, args: []string{"cat", "out#v"},
+			give: map[string][]string{"select --carry": {"out", "--name", "v"}}},
+		{name: "changed mix", files: map[string]string{"r.jsonl": ab, "mix.yaml": whole, "other.yaml": strings.Replace(whole, "6", "5", 1)},
+			setup: []string{"pack r.jsonl rows", "pack r.jsonl more", "cat mix.yaml --global-batch 1 --limit 1 --checkpoint-out c"}, args: []string{"cat", "other.yaml", "--limit", "1", "--checkpoint-in", "c"}},
+		{name: "path", files: map[string]string{"in/r.jsonl": "{\"id\":\"a\",\"f\":\"DIR/x/a.jpg\"}\n", "x/a.jpg": "jpeg"}, args: []string{"pack", "in/r.jsonl", "out", "--file-column", "image=f"},
+			give: map[string][]string{"file-root": {"x"}}},
+		{name: "no path", files: map[string]string{"r.jsonl": "{\"id\":\"a\",\"f\":null}\n{\"id\":\"b\",\"f\":\"a.jpg\"}\n", "a.jpg": "jpeg"}, args: []string{"pack", "r.jsonl", "out", "--file-column", "image=f"},
+			give: map[string][]string{"where": {"f is not null"}}},
+		{name: "wrong type", files: map[string]string{"r.jsonl": strings.Repeat("{\"id\":\"c\",\"n\":4,\"x\":\""+strings.Repeat("x", 1000)+"\"}\n", 3000) + "{\"id\":\"d\",\"n\":\"x\"}\n"}, args: []string{"pack", "r.jsonl", "out", "--attr", "n=n"},
+			give: map[string][]string{"where": {"id != d"}}},
+		{name: "null key", files: map[string]string{"r.jsonl": ab + "{\"id\":null,\"n\":4}\n"}, args: []string{"pack", "r.jsonl", "out", "--key", "id"}, give: map[string][]string{"where": {"id is not null"}}},
+		{name: "empty key", files: map[string]string{"r.csv": "id,n\na,1\n\"\",2\n"}, args: []string{"pack", "r.csv", "out", "--key", "id"}, give: map[string][]string{"where": {"id!="}}},
+		{name: "nan", files: map[string]string{"r.jsonl": "{\"id\":\"a\",\"n\":NaN}\n"}, args: []string{"pack", "r.jsonl", "out"}},
+		{name: "quote", files: map[string]string{"r.csv": "id,n\na,\"b\nc,d\n"}, args: []string{"pack", "r.csv", "out"}},
+		{name: "header", files: map[string]string{"r.csv": "0.5,2\n1.5,4\n"}, args: []string{"pack", "r.csv", "out"}, give: map[string][]string{"columns-are": {"a,b"}}},
+		{name: "null row", files: map[string]string{"r.jsonl": ab + "{\"id\":\"c\",\"n\":null}\n"}, args: []string{"pack", "r.jsonl", "out", "--key", "id", "--columns", "n"}},
+		{name: "pickle", args: []string{"pack", "TESTDATA/mds/pkl", "out"}},
+		{name: "unknown row", files: map[string]string{"r.jsonl": ab, "l.jsonl": "{\"k\":\"a\",\"j\":\"a\"}\n{\"k\":\"z\",\"j\":\"b\"}\n"}, setup: []string{"pack r.jsonl out --key id"},
+			args: []string{"layer", "add", "out", "l", "l.jsonl", "--key", "k", "--missing", "allow"}, give: map[string][]string{"key": {"j"}}},
+		{name: "missing row", files: map[string]string{"r.jsonl": ab, "l.jsonl": "{\"id\":\"a\",\"x\":1}\n"}, setup: []string{"pack r.jsonl out --key id"}, args: []string{"layer", "add", "out", "l", "l.jsonl", "--key", "id"}},
+		{name: "large blocks", files: map[string]string{"r.jsonl": "{\"id\":\"a\",\"n\":1}\n", "l.jsonl": "{\"id\":\"a\",\"x\":\"" + strings.Repeat("x", 17<<20) + "\"}\n"}, setup: []string{"pack r.jsonl out --key id"},
+			args: []string{"layer", "add", "out", "l", "l.jsonl", "--key", "id"}},
+		{name: "no length", files: map[string]string{"s/a.n.npy": npyRow, "s/a.txt": "a", "s/b.txt": "b", "s/b.n.npy": "no array"}, args: []string{"pack", "s", "out", "--attr", "len=len(n.npy)"}},
+		{name: "no rows", files: map[string]string{"s/a.n.npy": npyRow, "s/b.txt": "b"}, args: []string{"pack", "s", "out", "--layout", "stacked"}},
+		{name: "range", files: map[string]string{"d.jsonl": "{\"t\":[1,70000]}\n"}, args: []string{"pack", "d.jsonl", "out", "--pack-tokens", "1", "--separator", "none", "--token-dtype", "uint16"},
+			give: map[string][]string{"dtype": {"int32"}}},
+		{name: "field", files: map[string]string{"d.jsonl": "{\"t\":[1,2],\"u\":[1,2]}\n"}, args: []string{"pack", "d.jsonl", "out", "--pack-tokens", "1", "--separator", "none"}, give: map[string][]string{"from": {"t"}}},
+		{name: "form", files: map[string]string{"r.jsonl": ab}, setup: []string{"pack r.jsonl out"}, args: []string{"export", "out", "to", "--as", "webdataset"}},
+		{name: "little memory", files: map[string]string{"r.jsonl": strings.Repeat(ab, 1000)}, setup: []string{"pack r.jsonl out --block-size 4KiB"}, args: []string{"order", "out", "--shuffle", "--lanes", "8", "--run-blocks", "2", "--shuffle-memory", "200KiB"},
+			give: map[string][]string{"shuffle-memory": {"1GiB"}, "lanes": {"1"}, "run-blocks": {"1"}}},
+		{name: "least memory", files: map[string]string{"r.jsonl": strings.Repeat(ab, 1000)}, setup: []string{"pack r.jsonl out --block-size 4KiB"}, args: []string{"order", "out", "--shuffle", "--shuffle-memory", "1KiB"},
+			give: map[string][]string{"shuffle-memory": {"1GiB"}}},
+		{name: "equal archives", files: map[string]string{"a.tar": tarOne, "b.tar": tarOne}, args: []string{"pack", "a.tar", "b.tar", "out", "--samples-per-shard", "1"}},
+		{name: "small batch", files: map[string]string{"r.jsonl": ab}, setup: []string{"pack r.jsonl out"}, args: []string{"order", "out", "--rank", "0", "--world-size", "1", "--tail", "drop", "--global-batch", "100"},
+			give: map[string][]string{"global-batch": {"2"}, "tail": {"short"}}},
+		{name: "widen", files: map[string]string{"r.arrow": arrowOf(arrow.PrimitiveTypes.Int64), "s.arrow": arrowOf(arrow.PrimitiveTypes.Float64)}, args: []string{"pack", "r.arrow", "s.arrow", "out"}},
+	}
 }
 
 // npyRow is an array of two bytes.
 var npyRow = "\x93NUMPY\x01\x00\x36\x00" + fmt.Sprintf("%-53s\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }") + "ab"
+
+// arrowOf returns an Arrow stream of one row, whose column n holds 1.
+func arrowOf(t arrow.DataType) string {
+	var text bytes.Buffer
+	of := arrow.NewSchema([]arrow.Field{{Name: "n", Type: t}}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, of)
+	w := ipc.NewWriter(&text, ipc.WithSchema(of))
+	if err := errors.Join(b.Field(0).AppendValueFromString("1"), w.Write(b.NewRecord()), w.Close()); err != nil {
+		panic(err)
+	}
+	return text.String()
+}
 
 // tarOne is an archive of one file.
 var tarOne = func() string {
@@ -117,7 +138,7 @@ func TestHintsFollowed(t *testing.T) {
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	seen := map[string]bool{}
-	for _, c := range complaints {
+	for _, c := range complaints() {
 		t.Run(c.name, func(t *testing.T) {
 			for i := range c.args {
 				c.args[i] = strings.ReplaceAll(c.args[i], "TESTDATA", testdata)

@@ -131,7 +131,7 @@ func TestHub(t *testing.T) {
 		want string
 	}{
 		{[]string{"pack", out, "hf://datasets/org/packed/new"}, "does not write to the Hub"},
-		{[]string{"index", address}, "compressed archives cannot be indexed where they are"},
+		{[]string{"index", address}, "does not write to the Hub"},
 		{[]string{"inspect", "hf://datasets/org/none"}, "set HF_TOKEN"},
 		{[]string{"inspect", "hf://datasets/org/packed@v9/data"}, `has no revision "v9"`},
 		{[]string{"inspect", "hf://org/packed"}, "only data sets and buckets of the Hub"},
