@@ -57,6 +57,6 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 		fmt.Fprintf(cmd.ErrOrStderr(), "generation %d was published of these %s before\n", res.Generation, plural(opt.Parts, "part"))
 		res.Skipped = 0 // reported when it was published
 	}
-	hintOrder(cmd, store)
+	hintPacked(cmd, store, true, true, false) // the sources are not known
 	return printResult(cmd, p.json, store, res, nil, time.Since(begin))
 }

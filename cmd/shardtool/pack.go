@@ -156,7 +156,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	f.printDropped(stderr, in)
 	if !found.Datasets() { // a pack of data sets has no better order
-		hintOrder(cmd, store)
+		hintPacked(cmd, store, !found.Named(), f.rows.nulls == "empty", f.quiet)
 	}
 	return printResult(cmd, f.json, store, res, in.Names(), time.Since(begin))
 }

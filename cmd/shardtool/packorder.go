@@ -7,21 +7,38 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/doctor"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// hintOrder prints how to pack in a random order where a data set is too large for a uniform
-// permutation at the default shuffle memory and has its samples in the order of labels: of their
-// first folders, or of an attribute. The data set is published, so an error only leaves out the
-// hint.
-func hintOrder(cmd *cobra.Command, store objstore.Store) {
+// hintPacked prints what doctor would warn of, as far as the totals of the data set show it, and the
+// hint of hintOrder. The data set is published, so an error only leaves them out. rows reports that
+// names of fields are those of columns, and empty that the user asked for fields without bytes; quiet leaves out the warnings.
+func hintPacked(cmd *cobra.Command, store objstore.Store, rows, empty, quiet bool) {
 	ds, err := reader.Open(cmd.Context(), store, reader.Options{})
 	if err != nil {
 		return
 	}
 	defer ds.Close()
+	hintOrder(cmd, ds)
+	for _, f := range doctor.Stored(ds, !rows) {
+		if quiet || f.Kind == doctor.Empty && empty {
+			continue
+		}
+		more := ""
+		if f.Count > len(f.Examples) {
+			more = ", …"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s: %s%s: %s\n", f.Kind, shown(strings.Join(f.Examples, ", ")), more, doctorAdvice[f.Kind])
+	}
+}
+
+// hintOrder prints how to pack in a random order where a data set is too large for a uniform
+// permutation at the default shuffle memory and has its samples in the order of labels: of their
+// first folders, or of an attribute.
+func hintOrder(cmd *cobra.Command, ds *reader.Dataset) {
 	if by, err := packedBy(cmd.Context(), ds); err == nil && by != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: samples are stored in the order of %s, which a shuffle mixes less than at random: "+
 			"pack folders with --pack-shuffle SEED, or put rows in a random order before packing\n", by)

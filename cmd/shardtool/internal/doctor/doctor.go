@@ -20,7 +20,6 @@ import (
 	"image/png"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
@@ -172,9 +171,7 @@ func (e *examination) fields(where string, names []string) {
 	e.samples++
 	quoted := slices.Clone(names)
 	for i, n := range quoted {
-		if n == "" || strings.ContainsAny(n, " \n") {
-			quoted[i] = strconv.Quote(n)
-		}
+		quoted[i] = shownField(n)
 	}
 	text := strings.Join(quoted, " ")
 	if e.shapes[text] == nil {
@@ -182,12 +179,17 @@ func (e *examination) fields(where string, names []string) {
 	}
 	e.shapes[text].samples++
 	for _, n := range names {
-		if e.FileNames && strings.Contains(n, ".") {
-			e.found(DottedName, where+": the field "+n)
-		}
-		if n != strings.ToLower(n) {
-			e.found(UpperCase, where+": the field "+n)
-		}
+		e.fieldName(where+": ", n)
+	}
+}
+
+// fieldName examines the name of a field.
+func (e *examination) fieldName(where, name string) {
+	if e.FileNames && strings.Contains(name, ".") {
+		e.found(DottedName, where+"the field "+name)
+	}
+	if name != strings.ToLower(name) {
+		e.found(UpperCase, where+"the field "+name)
 	}
 }
 
