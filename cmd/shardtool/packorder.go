@@ -15,7 +15,8 @@ import (
 
 // hintPacked prints what doctor would warn of, as far as the totals of the data set show it, and the
 // hint of hintOrder. The data set is published, so an error only leaves them out. rows reports that
-// names of fields are those of columns, and empty that the user asked for fields without bytes; quiet leaves out the warnings.
+// names of fields are those of columns, and empty that the user asked for fields without bytes;
+// quiet leaves out the warnings.
 func hintPacked(cmd *cobra.Command, store objstore.Store, rows, empty, quiet bool) {
 	ds, err := reader.Open(cmd.Context(), store, reader.Options{})
 	if err != nil {
@@ -31,7 +32,8 @@ func hintPacked(cmd *cobra.Command, store objstore.Store, rows, empty, quiet boo
 		if f.Count > len(f.Examples) {
 			more = ", …"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s: %s%s: %s\n", f.Kind, shown(strings.Join(f.Examples, ", ")), more, doctorAdvice[f.Kind])
+		examples := shown(strings.Join(f.Examples, ", ")) + more
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s: %s: %s\n", f.Kind, examples, doctorAdvice[f.Kind])
 	}
 }
 
