@@ -68,7 +68,7 @@ def test_loader_out(typed: Path) -> None:
     with mapped:
         mapped.load_state_dict(saved)
         assert list(mapped) == [100] * 4
-    with pytest.raises(shardtool.ConfigError, match="out"):
+    with pytest.raises(shardtool.ConfigError, match="format='arrow'"):
         shardtool.open(typed, tuning=shardtool.Tuning(out="arrow"))  # type: ignore[arg-type]
 
 
