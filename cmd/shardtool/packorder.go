@@ -24,8 +24,11 @@ func hintPacked(cmd *cobra.Command, store objstore.Store, rows, empty, quiet boo
 	}
 	defer ds.Close()
 	hintOrder(cmd, ds)
+	if quiet {
+		return
+	}
 	for _, f := range doctor.Stored(ds, !rows) {
-		if quiet || f.Kind == doctor.Empty && empty {
+		if f.Kind == doctor.Empty && empty {
 			continue
 		}
 		more := ""

@@ -54,28 +54,24 @@ func (b *Blobs) find(dir *os.Root, base, name string) (string, bool) {
 // Stat describes the content of the link base in dir, which is name below the folder. For anything
 // else it returns err, with which the root has refused it.
 func (b *Blobs) Stat(dir *os.Root, base, name string, err error) (fs.FileInfo, error) {
-	blob, is := b.find(dir, base, name)
-	if !is {
-		return nil, err
-	}
-	root, err := os.OpenRoot(b.blobs)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	return root.Stat(blob)
+	return in(b, dir, base, name, err, (*os.Root).Stat)
 }
 
 // Open is like Stat and opens the content.
 func (b *Blobs) Open(dir *os.Root, base, name string, flag int, err error) (*os.File, error) {
+	return in(b, dir, base, name, err, func(root *os.Root, blob string) (*os.File, error) { return root.OpenFile(blob, flag, 0) })
+}
+
+// in calls use with the folder of the contents and the name of the content there.
+func in[T any](b *Blobs, dir *os.Root, base, name string, err error, use func(*os.Root, string) (T, error)) (none T, _ error) {
 	blob, is := b.find(dir, base, name)
 	if !is {
-		return nil, err
+		return none, err
 	}
 	root, err := os.OpenRoot(b.blobs)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer root.Close()
-	return root.OpenFile(blob, flag, 0)
+	return use(root, blob)
 }

@@ -5,10 +5,10 @@ decode."""
 from __future__ import annotations
 
 import functools
-import importlib.util
 import io
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from .._checks import installed
 from ..errors import ConfigError
 
 #: Left, top, width and height in pixels of the original.
@@ -22,10 +22,8 @@ MODULES = {"simplejpeg": "simplejpeg", "cv2": "cv2", "torchvision": "torchvision
 RGB = 3  # torchvision.io.ImageReadMode.RGB
 
 
-@functools.cache
-def there(module: str) -> bool:
-    """Whether a module is installed."""
-    return importlib.util.find_spec(module) is not None
+#: Whether a module is installed; it is asked for each image.
+there = functools.cache(installed)
 
 
 def numpy() -> Any:
