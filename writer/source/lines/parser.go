@@ -275,13 +275,14 @@ func (p *parser) field(c *chunk, col *column) error {
 func (p *parser) csvRow(c *chunk, b []byte) error {
 	p.open(c.of)
 	row := c.of.row(b)
-	n := 0
+	n, again := 0, p.headed
 	for ; !row.over; n++ {
 		cell, quoted, grown := row.next(c.side)
 		c.side = grown
 		if n >= len(p.cells) {
 			continue
 		}
+		again = again && string(cell) == c.of.header[n]
 		col := p.cells[n]
 		col.row, col.v = p.row, value{kind: kindCell, b: cell}
 		if len(cell) == 0 && !quoted {
@@ -294,6 +295,9 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 			return corruptf("it has %d cells, and the first row has %d: check its commas and quotes", n, len(p.cells))
 		}
 		return corruptf("it has %d cells, and the header names %d columns: check its commas and quotes", n, len(p.cells))
+	}
+	if again {
+		return corruptf("it is the header once more, as where files were put together")
 	}
 	if !p.valid && !utf8.Valid(b) {
 		return corruptf("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")

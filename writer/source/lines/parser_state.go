@@ -13,6 +13,7 @@ type parser struct {
 
 	file    *textFile // the file of the cached cells
 	cells   []*column
+	headed  bool // a row of the file's header is no sample
 	valid   bool // the whole chunk is valid UTF-8
 	row     int64
 	chunks  int64     // that were begun
@@ -63,10 +64,13 @@ func (p *parser) open(f *textFile) {
 	if p.file == f {
 		return
 	}
-	p.file, p.cells = f, p.cells[:0]
+	p.file, p.cells, p.headed = f, p.cells[:0], false
 	for _, name := range f.header {
 		p.cells = append(p.cells, p.find(name))
+		_, number := value{kind: kindCell, b: []byte(name)}.number()
+		p.headed = p.headed || !number // numbers, or one word, are a sample as well
 	}
+	p.headed = p.headed && !f.bare && len(f.header) > 1
 }
 
 // forget bounds the cache when lines have ever new names: it drops those that no option names. It
