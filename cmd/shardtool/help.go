@@ -22,7 +22,7 @@ const (
 var rareFlags = []string{
 	"layout", "sample-rule", "key-prefix", "tokens-field", "delimiter", "header", "no-header", "columns-are", "quote", "allow-nan", "widen", "nulls", "rename", "file-root", "stdin-format", "share-salt", "share-by", "temp-dir", "raw-dtype", "token-dtype", "pack-remainder", "pad-id",
 	"lanes", "run-blocks", "delay", "head", "affinity", "whole-shards", "unit-window", "plans", "long", "autotune", "requests", "depth",
-	"stats-every", "change-mix", "skip-steps", "square-cost", "tokens-per-second", "tokens-per-sample", "get-price",
+	"stats-every", "change-mix", "skip-steps", "square-cost", "tokens-per-second", "tokens-per-sample",
 }
 
 // titled puts the flags that a command has so far, and that have no title yet, below a title of its

@@ -52,7 +52,7 @@ var jsonRuns = map[string][]string{
 	"inspect MIX.yaml": {
 		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",
 		"!printf 'sources: {a: {data: n0, weight: 1, max_epochs: 1}, b: {data: n1, weight: 1, max_epochs: 2}}\n' > dry.yaml",
-		"inspect dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2",
+		"inspect dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5",
 		"inspect dry.yaml --global-batch 2 --pack 9 --plans none"},
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
@@ -84,8 +84,8 @@ var jsonRuns = map[string][]string{
 		"select rowset --weight w.csv --default 0 --allow-missing --name scored", "select labelled --balance l"},
 	"stage": {"stage out --cache cache", "stage mix.yaml --cache cache"},
 	"simulate": {
-		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
-	"simulate MIX.yaml":        {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
+		"simulate out --shuffle --global-batch 4 --samples-per-second 5", "simulate rowset --label label"},
+	"simulate MIX.yaml":        {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5"},
 	"simulate --pack":          {"simulate uset --pack 3 --by n --plans none"},
 	"simulate MIX.yaml --pack": {"simulate dry.yaml --pack 9 --global-batch 2 --plans none"},
 	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet",

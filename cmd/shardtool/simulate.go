@@ -27,7 +27,7 @@ func newSimulate() *cobra.Command {
 meet: the steps of each rank, how well samples are mixed (by label, or by place in storage), the blocks that every
 node reads for a list of world sizes, and whether each sample is delivered exactly once. Only the manifest is read,
 and with --label the indexes. With a rate it reports what each node and the store must deliver and how long an epoch
-takes; with prices, what an epoch costs.
+takes.
 
 The mixing figure is the variance inflation (VIF) of the label counts of a batch: 1 is a uniform permutation; 16 mixes
 as if a batch had a sixteenth of its samples. Adjacency is how often two consecutive samples have the same label. For
@@ -42,7 +42,7 @@ what becomes of long samples (of a mix all of this by source), and how unevenly 
 The other ranks wait for it.`,
 		Example: "  shardtool simulate mix.yaml --shuffle --pack 8192 --long split --global-batch 64 --steps 1000\n" +
 			"  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
-			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30\n" +
+			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000\n" +
 			"  shardtool simulate mix.yaml --shuffle --global-batch 4096 --steps 1000 --worlds 64\n" +
 			"  shardtool simulate text/ --shuffle --pack 8192 --long split --global-batch 64 --worlds 8,64",
 		Args: usageArgs(cobra.ExactArgs(1)),

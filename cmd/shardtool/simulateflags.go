@@ -54,7 +54,7 @@ func (f *walkFlags) fill() error {
 	return nil
 }
 
-// jobFlags describe the job, and what it pays.
+// jobFlags describe the job.
 type jobFlags struct {
 	simulate.Job
 	tokens    float64 // of a sample
@@ -67,9 +67,7 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 	fl.Float64Var(&f.SamplesPerSecond, "samples-per-second", 0, "rate of all ranks together; adds what the store must deliver for it")
 	fl.Float64Var(&f.tokenRate, "tokens-per-second", 0, "the same rate in tokens; needs --tokens-per-sample")
 	fl.Float64Var(&f.tokens, "tokens-per-sample", 0, "tokens of a sample, for --tokens-per-second")
-	fl.Float64Var(&f.NodePrice, "price", 0, "price of a node per hour; adds what an epoch costs")
-	fl.Float64Var(&f.RequestPrice, "get-price", 0, "price of a thousand requests to the store")
-	titled(cmd, "Nodes and prices")
+	titled(cmd, "Nodes")
 }
 
 // fill checks the flags and converts a rate of tokens to one of samples.
@@ -77,14 +75,12 @@ func (f *jobFlags) fill() error {
 	switch {
 	case f.RanksPerNode < 1:
 		return usagef("--ranks-per-node %d: give 1 or more", f.RanksPerNode)
-	case f.SamplesPerSecond < 0 || f.tokenRate < 0 || f.tokens < 0 || f.NodePrice < 0 || f.RequestPrice < 0:
-		return usagef("rates and prices: give numbers of 0 or more")
+	case f.SamplesPerSecond < 0 || f.tokenRate < 0 || f.tokens < 0:
+		return usagef("rates: give numbers of 0 or more")
 	case f.tokenRate > 0 && f.SamplesPerSecond > 0:
 		return usagef("--samples-per-second and --tokens-per-second: give one of them")
 	case (f.tokenRate > 0) != (f.tokens > 0):
 		return usagef("--tokens-per-second and --tokens-per-sample: give both")
-	case f.NodePrice > 0 && f.SamplesPerSecond == 0 && f.tokenRate == 0:
-		return usagef("--price: give --samples-per-second or --tokens-per-second too, which determine how long an epoch takes")
 	}
 	if f.tokenRate > 0 {
 		f.SamplesPerSecond = f.tokenRate / f.tokens

@@ -79,12 +79,9 @@ func ranksText(o *simulate.Reading) string {
 
 // print prints what nodes and the store must deliver.
 func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) {
-	head, priced := "\nRANKS\tNODES\tREAD A NODE\tREQUESTS\tCACHE A NODE\tFIRST BATCH\tAFTER A RESUME\t", f.NodePrice > 0 || f.RequestPrice > 0
+	head := "\nRANKS\tNODES\tREAD A NODE\tREQUESTS\tCACHE A NODE\tFIRST BATCH\tAFTER A RESUME\t"
 	if f.SamplesPerSecond > 0 {
 		head += "A NODE\tTHE STORE\tREQUESTS/S\tAN EPOCH\t"
-	}
-	if priced {
-		head += "COST\t"
 	}
 	printTable(w, right, head, worlds, func(t io.Writer, o *simulate.Reading) {
 		n := &o.Needs
@@ -92,9 +89,6 @@ func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) {
 			bytesText(n.CacheBytes), bytesText(n.First), bytesText(n.Resume))
 		if f.SamplesPerSecond > 0 {
 			fmt.Fprintf(t, "%.3g MB/s\t%.3g MB/s\t%.3g\t%s\t", n.NodeRate/1e6, n.StoreRate/1e6, n.RequestRate, hoursText(n.Hours))
-		}
-		if priced {
-			fmt.Fprintf(t, "%.2f\t", n.Cost)
 		}
 		fmt.Fprintln(t)
 	})

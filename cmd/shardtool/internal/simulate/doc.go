@@ -4,7 +4,7 @@
 //
 //	plan, labels ──▶ walk: every global batch ──▶ World: what ranks get, and the blocks they read
 //	             ──▶ mixing.Meter: label counts ──▶ Mixing
-//	World, Job ──▶ Needs: bytes, requests, hours and cost per epoch
+//	World, Job ──▶ Needs: bytes, requests and hours per epoch
 //
 // [Labels] gives the samples of a data set the labels that mixing is measured by.
 package simulate

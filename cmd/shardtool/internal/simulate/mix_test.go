@@ -51,7 +51,7 @@ func TestMix(t *testing.T) {
 	for _, tail := range []order.Tail{order.TailShort, order.TailDrop, order.TailWrap, order.TailPad} {
 		for _, position := range []uint64{0, 96} {
 			plan, orders, sources := newMix(t, tail)
-			o := Options{Steps: steps, GlobalBatch: batch, Worlds: []int{1, 3, 8}, Job: Job{RanksPerNode: perNode, SamplesPerSecond: 10, RequestPrice: 7}}
+			o := Options{Steps: steps, GlobalBatch: batch, Worlds: []int{1, 3, 8}, Job: Job{RanksPerNode: perNode, SamplesPerSecond: 10}}
 			r, err := Mix(t.Context(), plan, position, orders, sources, o)
 			if err != nil {
 				t.Fatal(err)
@@ -157,7 +157,7 @@ func checkReading(t *testing.T, plan *mix.Plan, orders []*order.Plan, sources []
 	n := w.Needs
 	if w.Blocks != uint64(most) || math.Abs(w.Amplification-float64(all)/70) > 1e-9 || n.ReadBytes != uint64(worst.bytes) || n.CacheBytes != uint64(worst.cached) ||
 		n.Requests != uint64(math.Ceil(worst.requests)) || n.First != uint64(first) || math.Abs(n.Amplification-float64(cached)/70) > 1e-9 ||
-		math.Abs(n.Cost-requests/1000*7) > 1e-9 || n.Resume == 0 {
+		math.Abs(n.RequestRate-requests/n.Hours/3600) > 1e-9 || n.Resume == 0 {
 		t.Errorf("%d ranks at %d: %+v; want %d blocks, %d in all, %+v, first %g, %d cached", w.Size, position, w, most, all, worst, first, cached)
 	}
 }

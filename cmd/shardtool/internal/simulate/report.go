@@ -22,15 +22,12 @@ type Options struct {
 	LeftOut    []mix.Range
 }
 
-// Job describes what a training job needs and what it pays. Rates and prices of 0 leave the figures
-// that depend on them at 0.
+// Job describes what a training job needs. A rate of 0 leaves the figures that depend on it at 0.
 type Job struct {
 	// RanksPerNode is the number of ranks that share a node, its network and its cache; at least 1.
 	RanksPerNode int
 	// SamplesPerSecond is the rate of all ranks together.
 	SamplesPerSecond float64
-	// NodePrice is the price of a node per hour, and RequestPrice the price of a thousand requests.
-	NodePrice, RequestPrice float64
 }
 
 // Report has the figures that Epoch counted.
@@ -112,7 +109,6 @@ type Needs struct {
 	StoreRate   float64 `json:"store_bytes_per_second,omitempty"`
 	RequestRate float64 `json:"store_requests_per_second,omitempty"`
 	Hours       float64 `json:"hours_per_epoch,omitempty"`
-	Cost        float64 `json:"cost_per_epoch,omitempty"`
 }
 
 // Source describes a data set, alone or in a mix: the number of its blocks, their stored bytes, and

@@ -44,7 +44,7 @@ func TestEpoch(t *testing.T) {
 		plan := newPlan(t, tail)
 		o := Options{
 			Epoch: epoch, GlobalBatch: batch, Worlds: []int{1, 3, 8},
-			Job: Job{RanksPerNode: perNode, SamplesPerSecond: 100, NodePrice: 2, RequestPrice: 3},
+			Job: Job{RanksPerNode: perNode, SamplesPerSecond: 100},
 		}
 		r, err := Epoch(t.Context(), plan, Source{60, 60_000, mixing.Parts(plan.Samples())}, o)
 		if err != nil {
@@ -85,10 +85,9 @@ func TestEpoch(t *testing.T) {
 				busiest, cached = max(busiest, sum), max(cached, len(u))
 			}
 			hours := float64(plan.Samples()) / 100 / 3600
-			cost := float64(read)/2/1000*3 + hours*float64(len(union))*2
 			if n.Nodes != len(union) || n.ReadBytes != uint64(busiest)*1000 || n.CacheBytes != uint64(cached)*1000 || n.Requests != uint64((busiest+1)/2) ||
-				n.Amplification != float64(all)/60 || math.Abs(n.Hours-hours) > 1e-12 || math.Abs(n.Cost-cost) > 1e-9 {
-				t.Errorf("%s: %d ranks: %+v; want %d nodes, %d blocks read, %d cached, %d of all nodes, cost %g", tail, w.Size, n, len(union), busiest, cached, all, cost)
+				n.Amplification != float64(all)/60 || math.Abs(n.Hours-hours) > 1e-12 {
+				t.Errorf("%s: %d ranks: %+v; want %d nodes, %d blocks read, %d cached, %d of all nodes", tail, w.Size, n, len(union), busiest, cached, all)
 			}
 			if n.First != uint64(first)*1000 || n.Resume != uint64(resume)*1000 || resume == 0 {
 				t.Errorf("%s: %d ranks: %+v; want %d blocks before the first batch, %d after a resume", tail, w.Size, n, first, resume)

@@ -190,13 +190,11 @@ func (w *world) needs(samples uint64, job Job) Needs {
 		n.CacheBytes = max(n.CacheBytes, uint64(cached.bytes))
 	}
 	n.Amplification = once.blocks / float64(max(w.parts.blocks(), 1))
-	n.Cost = read.requests / 1000 * job.RequestPrice
 	if job.SamplesPerSecond > 0 {
 		seconds := float64(samples) / job.SamplesPerSecond
 		n.Hours = seconds / 3600
 		n.NodeRate, n.StoreRate = float64(n.ReadBytes)/seconds, read.bytes/seconds
 		n.RequestRate = read.requests / seconds
-		n.Cost += n.Hours * float64(n.Nodes) * job.NodePrice
 	}
 	return n
 }
