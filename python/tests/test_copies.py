@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
+import time
 from pathlib import Path
 from typing import Any, List
 
@@ -13,8 +15,9 @@ import pytest
 from conftest import SAMPLES, payload
 
 import shardtool
-from shardtool import Loader
+from shardtool import Loader, samples
 from shardtool.read import copies
+from shardtool.read.run import Run
 
 # Lists of bytes among arrays, before and after them, and fields that some samples lack.
 MIXED = {
@@ -112,3 +115,33 @@ def test_fork_has_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         assert (batch["tokens"] == was).all()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is in /proc, which only Linux has")
+@pytest.mark.parametrize("way", ["Loader", "open"])
+def test_a_large_sample_is_in_memory_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """While this process copies a sample, the child has it in the shared memory only."""
+    size = 96 << 20
+    with shardtool.Writer(tmp_path / "out") as w:
+        w.write({"__key__": "a", "bin": os.urandom(1 << 20) * (size >> 20)})
+    held = []
+
+    def watched(client: Any) -> None:
+        status = Path(f"/proc/{client.process.pid}/status")
+        end = time.monotonic() + 20  # the child frees it a moment later
+        while True:
+            held.append(int(re.findall(r"RssAnon:\s*(\d+) kB", status.read_text())[0]) << 10)
+            if held[-1] < size or time.monotonic() > end:
+                return
+            time.sleep(0.01)
+
+    taken, sample = Run._taken, samples._take
+    monkeypatch.setattr(Run, "_taken", lambda self, *a: (watched(self.client), taken(self, *a))[1])
+    monkeypatch.setattr(samples, "_take", lambda client, frame: (watched(client), sample(client, frame))[1])
+    if way == "open":
+        with shardtool.open(tmp_path / "out") as ds:
+            assert len(ds[0]["bin"]) == size
+    else:
+        with shardtool.Loader(tmp_path / "out", 1, epochs=1) as loader:
+            assert [len(batch["bin"][0]) for batch in loader] == [size]
+    assert 0 < held[-1] < size, held

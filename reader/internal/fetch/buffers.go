@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -27,6 +28,8 @@ type Pool struct {
 	most int64 // that used has ever been
 	out  int   // buffers handed out
 	free [][]byte
+
+	ended bool
 
 	arena *arena // nil: buffers are of the heap
 }
@@ -96,7 +99,35 @@ func (p *Pool) drop(buf []byte) {
 func (p *Pool) Put(buf []byte) {
 	p.out--
 	p.lent -= int64(cap(buf))
+	if p.ended && cap(buf) >= largeBuffer {
+		p.forget(buf)
+		return
+	}
 	p.free = append(p.free, buf)
+}
+
+// largeBuffer is the size from which on a buffer goes back to the system when the pool has ended.
+// The pages of smaller ones are kept for the next stream: they are few.
+const largeBuffer = 32 << 20
+
+// End tells the pool that nothing more is taken from it.
+func (p *Pool) End() {
+	p.ended = true
+	p.free = slices.DeleteFunc(p.free, func(buf []byte) bool {
+		large := cap(buf) >= largeBuffer
+		if large {
+			p.forget(buf)
+		}
+		return large
+	})
+}
+
+// forget frees a buffer and returns its memory to the system.
+func (p *Pool) forget(buf []byte) {
+	p.used -= int64(cap(buf))
+	if p.arena.put(buf) {
+		forgetMemory(buf[:cap(buf)])
+	}
 }
 
 // Trim frees the buffers that are not handed out.

@@ -61,6 +61,33 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// TestPoolEnds: large buffers leave a pool that has ended, the one put back before and the one
+// after, and small ones stay.
+func TestPoolEnds(t *testing.T) {
+	p := Pool{Limit: 4 * largeBuffer}
+	p.Map()
+	small, before, after := p.Take(1000), p.Take(largeBuffer), p.Take(largeBuffer)
+	const within = largeBuffer / 2 // the first page has other buffers, too
+	before[within], after[within] = 1, 1
+	p.Put(before)
+	if p.used < 2*largeBuffer {
+		t.Fatal("a large buffer has left before the end")
+	}
+	p.End()
+	if after[within] != 1 {
+		t.Error("a buffer in hand has changed")
+	}
+	p.Put(after)
+	p.Put(small)
+	if p.used != int64(SizeOf(1000)) || p.Lent() != 0 {
+		t.Errorf("%d bytes are kept, %d are out", p.used, p.Lent())
+	}
+	if p.arena != nil && (before[within] != 0 || after[within] != 0) {
+		t.Error("the system has not got its memory back")
+	}
+	p.Close()
+}
+
 // TestBuffers has goroutines wait for room: never more than the limit is out, and nobody is left.
 func TestBuffers(t *testing.T) {
 	const limit = 64 << 10

@@ -158,6 +158,7 @@ func (s *span) piece(r *order.Ref) *window.Piece {
 func (p *Planner) Run(ctx context.Context) {
 	defer close(p.Drafts)
 	defer close(p.Fetches)
+	defer p.Window.End()
 	defer p.end()
 	p.slots, p.pads = p.noSlots(), p.noSlots()
 	for p.Ahead.Wait(ctx) {

@@ -18,6 +18,7 @@
 package window
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -222,6 +223,18 @@ func (w *Window) Stats() (evicted uint64, most int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.evicted, w.pool.Most()
+}
+
+// End tells the window that no more slots are opened: nothing stays for another epoch, and the
+// memory of large pieces goes back to the system as soon as no batch needs them.
+func (w *Window) End() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Keep = false
+	w.pool.End()
+	for _, p := range slices.Clone(w.resident) {
+		w.letGo(p)
+	}
 }
 
 // Close ends the window. If batches are in hand, their pieces and copies stay as they are as long

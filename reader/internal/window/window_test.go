@@ -204,3 +204,42 @@ func TestKeep(t *testing.T) {
 		t.Errorf("%d blocks count as evicted, %d bytes were held, %d pieces are known", evicted, most, len(w.pieces))
 	}
 }
+
+// TestEnd: a window that has ended keeps nothing that no batch uses, whether the batch was released
+// before or after, and what a batch uses stays as it is.
+func TestEnd(t *testing.T) {
+	const size = 4096
+	w := New(4*size, new(account.Clock))
+	w.Keep = true
+	w.Urgent(true)
+	var uses []*Use
+	for number := range 2 {
+		u, s := batch(w, uint64(number+1), 2*number, 2, size)
+		u.Closed = append(u.Closed, s)
+		for i, p := range u.Pieces {
+			if w.Admit(u, p, i, true) != Admitted {
+				t.Fatal("a piece was not admitted")
+			}
+			p.Buf[0] = byte(p.Number + 1)
+			p.Land()
+		}
+		uses = append(uses, u)
+	}
+	w.Release(uses[0])
+	if n := w.pool.Lent(); n != 4*size {
+		t.Fatalf("%d bytes are out before the end", n)
+	}
+	w.End()
+	if n := w.pool.Lent(); n != 2*size {
+		t.Errorf("%d bytes are out after the end, beside a batch of %d", n, 2*size)
+	}
+	for _, p := range uses[1].Pieces {
+		if p.Buf[0] != byte(p.Number+1) {
+			t.Error("a piece of a batch in hand has changed")
+		}
+	}
+	w.Release(uses[1])
+	if n := w.pool.Lent(); n != 0 || len(w.pieces) != 0 {
+		t.Errorf("%d bytes are out at last, and %d pieces are known", n, len(w.pieces))
+	}
+}

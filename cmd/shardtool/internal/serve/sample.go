@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"runtime/debug"
 	"slices"
 
 	"github.com/shardtool/shardtool/reader"
 )
+
+// largeSample is the size of a sample whose memory goes back to the system at once.
+const largeSample = 64 << 20
 
 // get answers a GET in its own goroutine, so that several samples are read at the same time.
 func (s *server) get(ctx context.Context, q request) error {
@@ -62,6 +66,10 @@ func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) err
 	}
 	writeSample(reg.data, sample)
 	f := reg.in(newFrame(kindSample, 0, 0)).set64(8, q.u64(8)).set32(20, uint32(len(sample.Fields))).set64(40, sample.Number)
+	if len(reg.data) >= largeSample {
+		sample = nil // the parent copies it now: it would be in memory a third time
+		debug.FreeOSMemory()
+	}
 	return s.send(f, nil)
 }
 

@@ -174,13 +174,16 @@ func TestHeld(t *testing.T) {
 	c.end()
 }
 
-// TestPrefetch: as many batches come ahead as asked for, or as the default has of small ones, and
-// no more.
+// TestPrefetch: as many batches come ahead as asked for, or as the default has of small and large
+// ones, and no more.
 func TestPrefetch(t *testing.T) {
-	for tuning, ahead := range map[string]int{`"prefetch":3`: 3, `"ring":65536`: 4, `"ring":1048576`: 64} {
+	for tuning, ahead := range map[string]int{
+		`"batch_size":5,"prefetch":3`: 3, `"batch_size":5,"ring":65536`: 4, `"batch_size":5,"ring":1048576`: 64,
+		`"batch_size":400,"ring":65536`: 1, // a quarter of the ring does not hold it
+	} {
 		c := dial(t, text(t, 1000))
 		c.info()
-		c.start(1, `{"batch_size":5,`+tuning+`,"columns":[]}`)
+		c.start(1, `{`+tuning+`,"columns":[]}`)
 		for range ahead {
 			c.batch()
 		}

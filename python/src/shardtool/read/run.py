@@ -19,8 +19,8 @@ from .decoding import Pending
 
 _idents = itertools.count(1)
 
-#: Bytes of batches that the child prefetches by default, or a quarter of the ring if that is less:
-#: at least 4 batches, 64 at most.
+#: Bytes of batches that the child prefetches by default: at least 4 batches and 64 at most, which
+#: together take a quarter of the ring, or one.
 _AHEAD = 8 << 20
 
 #: A batch; checkpoint and ledger after it; the place there; whether it is the last that begins in
@@ -118,7 +118,7 @@ class Run:
                 break
             client.aside(frame)
         self._unasked += 1
-        ahead = self._prefetch if self._prefetch is not None else min(max(min(_AHEAD, self._ring // 4) // frame[7], 4), 64)
+        ahead = self._prefetch if self._prefetch is not None else min(max(_AHEAD // frame[7], 4), max(self._ring // 4 // frame[7], 1), 64)
         # Send at once if memory is short: the child may need the regions that were released.
         if 2 * self._unasked >= ahead or 2 * client.mapped_bytes > self._ring:
             client.send(proto.pack(proto.NEXT, self.ident, self._number))
