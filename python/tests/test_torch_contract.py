@@ -253,10 +253,12 @@ class Model(torch.nn.Module):
         return {"loss": (self.weight * n.float().mean()).sum() * 1e-9}
 
 
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
 @pytest.mark.parametrize("kind", STATEFUL)
-def test_transformers(small: Path, tmp_path: Path, kind: str, equal: Equal) -> None:
-    """The recipe of docs/pytorch.md. It has no checkpoint before the first step. Each resumed job
-    replaces the checkpoints from which the next are resumed."""
+def test_transformers(small: Path, tmp_path: Path, kind: str, strategy: str, equal: Equal) -> None:
+    """The recipe of docs/pytorch.md, with a checkpoint at each step, and at the end of each epoch.
+    It has no checkpoint before the first step. Each resumed job replaces the checkpoints from which
+    the next are resumed."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from frameworks import snippet
 
@@ -266,16 +268,16 @@ def test_transformers(small: Path, tmp_path: Path, kind: str, equal: Equal) -> N
         model, loader = Model(), make(kind, small)
         cpu = {"use_cpu": True} if hasattr(transformers.TrainingArguments, "use_cpu") else {"no_cuda": True}
         arguments = transformers.TrainingArguments(
-            str(tmp_path), num_train_epochs=EPOCHS, save_steps=1, save_strategy="steps", report_to=[], disable_tqdm=True, **cpu
+            str(tmp_path), num_train_epochs=EPOCHS, save_steps=1, save_strategy=strategy, report_to=[], disable_tqdm=True, **cpu
         )
         train(model, arguments, loader, checkpoint)
         close(loader)
         return model.seen
 
     assert start() == want(small)
-    for done in PLACES[1:]:
+    for done in PLACES[1:] if strategy == "steps" else range(EPOCH, EPOCH * EPOCHS, EPOCH):
         place(done, small, start(str(tmp_path / f"checkpoint-{done}")))
-    equal("Hugging Face Trainer", kind, MIDDLE, LAST, TWICE)
+    equal("Hugging Face Trainer", kind, *((MIDDLE, LAST) if strategy == "steps" else (END,)), TWICE)
 
 
 #: What Lightning tells the epoch, and whose state it keeps.
