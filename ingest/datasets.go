@@ -15,6 +15,7 @@ import (
 // datasetKind is the kind of data sets, whole or in part.
 var datasetKind = kind{
 	of:      &recognise.Kind{One: "a data set", Many: "data sets"},
+	rows:    true,
 	options: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by", "layer"},
 	instead: map[string]string{
 		"pack-shuffle": "rely on the shuffle when reading",
@@ -29,6 +30,9 @@ type datasetSource struct {
 	writer.Splitter
 	sets []*reader.Dataset
 }
+
+// LeftOut counts the samples that were not selected, see writer.LeftOut.
+func (s *datasetSource) LeftOut() (before, behind writer.RowsLeft) { return writer.LeftOut(s.Splitter) }
 
 // Close closes the source, then the data sets.
 func (s *datasetSource) Close() error {

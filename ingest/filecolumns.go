@@ -62,6 +62,7 @@ func (f *Found) leaveUnnamed(ctx context.Context, roots func(string) (*filecolum
 		return nil
 	}
 	only := *f
+	only.names = tally.Tally{}
 	only.Note, only.Rows.Key, only.Rows.Rename, only.Rows.Attrs, only.Rows.Columns, only.others = nil, "", nil, nil, nil, nil
 	var columns []filecolumns.Column
 	for _, of := range f.Rows.Files {

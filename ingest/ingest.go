@@ -217,6 +217,21 @@ func (in *Input) PartNames(part int) *tally.Tally {
 	return &all
 }
 
+// Tally is like PartNames after a pack, and accounts for the rows, too, of which that many became
+// samples or were skipped. Where documents are joined, it has only those that were left out or skipped.
+func (in *Input) Tally(part int, samples, skipped int64, left writer.RowsLeft) *tally.Tally {
+	all, f := in.PartNames(part), in.found
+	all.LeaveRows(left)
+	if f.Named() { // whose members or files were counted
+		return all
+	}
+	all.Listed += skipped - left.Null - left.Duplicate + left.Total()
+	if f.kind.rows && !f.Tokens.joins(f.kind) {
+		all.Listed += samples
+	}
+	return all
+}
+
 // Dropped is how many token ids after the last whole sample were left out so far.
 func (in *Input) Dropped() int64 { return in.found.dropped }
 

@@ -17,6 +17,8 @@ type kind struct {
 	of *recognise.Kind
 	// tokens reports that its files contain only token ids.
 	tokens bool
+	// rows reports that samples are not files, and that names stand for many of them.
+	rows bool
 	// options are those that apply to this kind and not to all.
 	options []string
 	// instead is the advice for options that do not apply, under "" for those without their own.

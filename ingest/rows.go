@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/writer"
 	rowlines "github.com/shardtool/shardtool/writer/source/lines"
 	"github.com/shardtool/shardtool/writer/source/parquet"
@@ -26,6 +27,7 @@ var (
 func rowsKind(of *recognise.Kind, open func(context.Context, *Found) (writer.Source, int64, error), more ...string) kind {
 	return kind{
 		of:      of,
+		rows:    true,
 		options: append(more, rowsOnly...),
 		instead: map[string]string{"key-prefix": "its keys begin with the name of the file, unless a column has them", "": "choose by columns and conditions, and shuffle when reading"},
 		open:    open,
@@ -49,6 +51,7 @@ func openParquet(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	for _, column := range src.Widened {
 		f.warn("column %s has integers in some files and floats in others: all are read as floats of 64 bits", column)
 	}
+	f.leaveFiles(src.Passed)
 	f.even = src.Even
 	rows, size := src.Total()
 	f.known("%s in %s, %s of columns", plain.Plural(rows, "row"), plain.Plural(len(f.files), one), plain.Bytes(uint64(size)))
@@ -68,6 +71,9 @@ func openLines(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	if s, ok := src.(interface{ Passed() []string }); ok {
+		f.leaveFiles(s.Passed())
+	}
 	_, size := src.Total()
 	text := plain.Plural(len(f.files), "file") + " of JSON Lines or CSV"
 	switch f.kind.of {
@@ -83,6 +89,13 @@ func openLines(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	}
 	f.known("%s", text)
 	return src, size, nil
+}
+
+// leaveFiles counts files of which no row is taken.
+func (f *Found) leaveFiles(names []string) {
+	for _, name := range names {
+		f.names.Leave(tally.Where, name)
+	}
 }
 
 // rowsOnly are the names of the options for all of these kinds.

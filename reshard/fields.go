@@ -106,8 +106,10 @@ func (s *joined) name(field string) *fieldName {
 	return n
 }
 
-// writers are the keys of metadata that every pack writes itself.
-var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped", "left_out", writer.MetaTypes, kinds.FeaturesKey}
+// writers are the keys of metadata that every pack writes itself, and those of objects and generations
+// that another data set does not have.
+var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped", "skipped_list", "left_out",
+	"revises", writer.MetaTypes, kinds.FeaturesKey}
 
 // mergeMeta keeps the metadata that all sets agree on. The names of classes may grow at the end
 // from one set to the next.

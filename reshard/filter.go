@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/internal/sections"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/writer"
 )
 
 // filter selects samples. It is safe for concurrent use.
@@ -153,8 +155,31 @@ func attribute(ix *sections.ShardIndex, name string, i int) (format.AttrValue, b
 	return ix.Attrs[at].At(i)
 }
 
-// take leaves out blocks whose index shows that no sample is selected; nil if that does not pay.
-func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error) {
+// passed counts the samples of blocks that are not read, from one number to another.
+type passed struct {
+	from, to uint64
+	mu       sync.Mutex
+	blocks   []passedBlock // in order
+}
+
+type passedBlock struct {
+	first uint64
+	left  writer.RowsLeft
+}
+
+// before returns the counts of the blocks before a sample, once.
+func (p *passed) before(number uint64) (left writer.RowsLeft) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.blocks) > 0 && p.blocks[0].first < number {
+		left, p.blocks = left.Plus(p.blocks[0].left), p.blocks[1:]
+	}
+	return left
+}
+
+// take leaves out blocks whose index shows that no sample is selected, and counts them; nil if that
+// does not pay.
+func (f *filter) take(of *set, passed *passed) func(context.Context, *reader.Block) (bool, error) {
 	if !f.selective() {
 		return nil
 	}
@@ -170,11 +195,24 @@ func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error
 		if err != nil {
 			return false, err
 		}
+		var left writer.RowsLeft
 		for i := int(b.First - first); i < int(b.First-first)+b.Samples; i++ {
-			if ix.Keys.At(i) != "" && of.Selection().Has(first+uint64(i)) && f.attributes(ix, i) && f.key([]byte(ix.Keys.At(i))) {
+			number, by := first+uint64(i), &left.Where
+			switch key := ix.Keys.At(i); {
+			case key == "":
+				continue
+			case !f.key([]byte(key)) || !of.Selection().Has(number):
+				by = &left.Filtered
+			case f.attributes(ix, i):
 				return true, nil
 			}
+			if number >= passed.from && number < passed.to {
+				*by++
+			}
 		}
+		passed.mu.Lock()
+		defer passed.mu.Unlock()
+		passed.blocks = append(passed.blocks, passedBlock{b.First, left})
 		return false, nil
 	}
 }

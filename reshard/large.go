@@ -42,7 +42,11 @@ func (s *joined) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	sizes := l.sizes.Fields(nil)
 	s.at++
 	key := of.index.Keys.At(i)
-	if key == "" || !s.filter.key([]byte(key)) {
+	if key == "" {
+		return writer.Sample{}, false, nil
+	}
+	if !s.filter.key([]byte(key)) {
+		s.left.Filtered++
 		return writer.Sample{}, false, nil
 	}
 	ok, err := s.attributes(ctx, of, l.shard, number)
@@ -159,7 +163,14 @@ func (s *joined) fromBad(ctx context.Context) (bool, error) {
 	key := ""
 	if err := of.load(ctx, b.shard); err == nil {
 		key = of.index.Keys.At(int(number - of.shardFirst))
-		if ok, _ := s.attributes(ctx, of, b.shard, number); !ok || key == "" || !s.filter.key([]byte(key)) {
+		if key == "" {
+			return false, nil
+		}
+		if !s.filter.key([]byte(key)) {
+			s.left.Filtered++
+			return false, nil
+		}
+		if ok, _ := s.attributes(ctx, of, b.shard, number); !ok {
 			return false, nil
 		}
 	} else if ctx.Err() != nil {

@@ -68,8 +68,13 @@ type joined struct {
 	total  uint64 // samples of all sets
 
 	begin, end uint64 // the part, in samples over all sets
-	set        int    // the current one
-	at         uint64 // number of the next sample in it
+	from       uint64 // where reading began, likewise
+	// taken are the samples from there on that were given or refused, and left those that were not
+	// selected. The others were removed.
+	taken int64
+	left  writer.RowsLeft
+	set   int    // the current one
+	at    uint64 // number of the next sample in it
 
 	open   *reading
 	block  *reader.Block
@@ -100,6 +105,7 @@ type fieldName struct {
 // reading is an iteration over blocks.
 type reading struct {
 	next   func() (*reader.Block, error, bool)
+	passed *passed
 	stop   func()
 	cancel context.CancelCauseFunc
 }
@@ -170,10 +176,22 @@ func (s *joined) Next(ctx context.Context) (writer.Sample, error) {
 				err = io.EOF
 			}
 		}
+		if _, refused := errors.AsType[*writer.SampleError](err); ok || refused {
+			s.taken++
+		}
 		if ok || err != nil {
 			return out, err
 		}
 	}
+}
+
+// LeftOut counts the samples that are not selected or were removed, see writer.LeftOut.
+func (s *joined) LeftOut() (before, behind writer.RowsLeft) {
+	left := s.left
+	if at := s.sets[s.set].first + s.at; at > s.from {
+		left.Removed = int64(at-s.from) - s.taken - left.Total()
+	}
+	return left, writer.RowsLeft{}
 }
 
 // limit is the end of the part in the current set.
@@ -207,19 +225,24 @@ func (s *joined) advance(ctx context.Context) (bool, error) {
 		}
 		switch {
 		case !ok: // all that is left is left out
+			s.left = s.left.Plus(s.open.passed.before(limit))
 			s.at = limit
 		case err != nil && (b == nil || !reader.Damaged(err)):
 			s.drop()
 			return false, fmt.Errorf("%v: %w", of.Store(), err)
 		case err != nil:
+			s.left = s.left.Plus(s.open.passed.before(b.First))
 			s.at = max(s.at, b.First)
 			s.bad = &badBlock{shard: b.Shard, end: min(b.First+uint64(b.Samples), limit), err: err}
 			return true, nil
 		case b.Large:
+			s.left = s.left.Plus(s.open.passed.before(b.First))
 			s.at = max(s.at, b.First)
 			s.large = &largeBlock{shard: b.Shard, end: min(b.First+uint64(b.Samples), limit)}
 			return true, nil
 		default:
+			s.left = s.left.Plus(s.open.passed.before(b.First))
+			s.at = max(s.at, b.First)
 			s.block = b
 			return true, nil
 		}
@@ -230,8 +253,9 @@ func (s *joined) advance(ctx context.Context) (bool, error) {
 // read begins an iteration at the current place.
 func (s *joined) read(ctx context.Context, of *set, limit uint64) *reading {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	next, stop := iter.Pull2(of.Blocks(ctx, reader.BlockOptions{From: s.at, To: limit, Take: s.filter.take(of)}))
-	return &reading{next: next, stop: stop, cancel: cancel}
+	p := &passed{from: s.at, to: limit}
+	next, stop := iter.Pull2(of.Blocks(ctx, reader.BlockOptions{From: s.at, To: limit, Take: s.filter.take(of, p)}))
+	return &reading{next: next, stop: stop, cancel: cancel, passed: p}
 }
 
 // drop ends the iteration and keeps the place.
@@ -270,6 +294,7 @@ func (s *joined) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 	}
 	s.at = in.Number + 1
 	if !s.filter.key(in.Key) {
+		s.left.Filtered++
 		return writer.Sample{}, false, nil
 	}
 	ok, err := s.attributes(ctx, of, s.block.Shard, in.Number)
@@ -310,10 +335,11 @@ func (s *joined) sample(of *set, key string, number uint64) (writer.Sample, bool
 func (s *joined) attributes(ctx context.Context, of *set, shard int, number uint64) (bool, error) {
 	s.attrs = s.attrs[:0]
 	if !of.Selection().Has(number) {
+		s.left.Filtered++
 		return false, nil
 	}
 	if of.bare {
-		return s.filter.noAttributes(), nil
+		return s.holds(s.filter.noAttributes()), nil
 	}
 	if err := of.load(ctx, shard); err != nil {
 		return false, err
@@ -324,7 +350,15 @@ func (s *joined) attributes(ctx context.Context, of *set, shard int, number uint
 			s.attrs = append(s.attrs, v)
 		}
 	}
-	return s.filter.attributes(of.index, i), nil
+	return s.holds(s.filter.attributes(of.index, i)), nil
+}
+
+// holds counts a sample that does not fulfil the conditions.
+func (s *joined) holds(ok bool) bool {
+	if !ok {
+		s.left.Where++
+	}
+	return ok
 }
 
 // load reads a shard's index.
@@ -360,8 +394,12 @@ func (s *joined) Seek(ctx context.Context, cursor string) error {
 	}
 	s.drop()
 	s.set, s.at = n, at
+	s.count(s.sets[n].first + at)
 	return ctx.Err()
 }
+
+// count begins to count what is left out.
+func (s *joined) count(from uint64) { s.from, s.taken, s.left = from, 0, writer.RowsLeft{} }
 
 // Split implements writer.Splitter. Parts are runs of samples of equal length, counted over all
 // data sets before any selection.
@@ -374,6 +412,7 @@ func (s *joined) Split(part, parts int) error {
 	for s.set = 0; s.set+1 < len(s.sets) && s.sets[s.set+1].first <= s.begin; s.set++ {
 	}
 	s.at = s.begin - s.sets[s.set].first
+	s.count(s.begin)
 	return nil
 }
 

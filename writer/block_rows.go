@@ -15,7 +15,7 @@ type rowBody struct {
 	width  int
 	stored bool
 	first  uint64 // the number in the shard of the first sample
-	cursor string // of the source, before that sample
+	before mark   // of the source, before that sample
 	out    []byte // memory of the arrays
 }
 

@@ -35,7 +35,7 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 // writeAll writes the rest of the source, and takes the metadata that it has learned. With Resume
 // it first adopts the shards that are in the store.
 func (w *Writer) writeAll(ctx context.Context, src Source) error {
-	w.shard.cursor = src.Cursor()
+	w.shard.start = w.mark()
 	resuming := w.opt.Resume
 	for {
 		if resuming && w.atShardStart() {
@@ -47,6 +47,8 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 				if err := src.Seek(ctx, cursor); err != nil {
 					return err
 				}
+				w.shard.start = w.mark()
+				w.shard.start.cursor = cursor
 				continue
 			}
 			resuming = false // shards are put in order, so none follows a missing one

@@ -24,6 +24,8 @@ type PartResult struct {
 	// Written, Adopted and Skipped are samples of this run, as in Result. For a part that was
 	// found, Written is 0 and Skipped is what the run that packed it left out.
 	Written, Adopted, Skipped int64
+	// LeftOut is as in Result.
+	LeftOut RowsLeft
 	// SkippedList is the object that lists the samples skipped; Commit joins the lists of all parts.
 	SkippedList string
 	// Already reports that the part was packed before and nothing was done. Published reports that
@@ -135,7 +137,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	}
 	res := partResultOf(t, object)
 	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
-	res.SkippedList = list
+	res.SkippedList, res.LeftOut = list, w.leftOut()
 	return res, nil
 }
 

@@ -3,7 +3,6 @@ package writer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -270,12 +269,12 @@ func (s *partSet) agree() error {
 func (s *partSet) leftOut() (map[string]int64, error) {
 	all := map[string]int64{}
 	for part, m := range s.parts {
-		if m == nil || m.Meta[metaLeftOut] == "" {
+		if m == nil {
 			continue
 		}
-		var of map[string]int64
-		if err := json.Unmarshal([]byte(m.Meta[metaLeftOut]), &of); err != nil {
-			return nil, fmt.Errorf("%w: %s: left_out: %w: remove that object, and pack part %d again", format.ErrCorrupt, s.object(part), err, part)
+		of, err := leftOutBefore(m.Meta)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: remove that object, and pack part %d again", s.object(part), err, part)
 		}
 		for rule, n := range of {
 			all[rule] += n

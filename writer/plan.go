@@ -107,9 +107,10 @@ func (p *plan) shardName(i int) string {
 func (p *plan) shardMeta(hash format.Hash, end *shardEnd) format.Metadata {
 	m := format.Metadata{"tool": toolVersion(), "options": p.options(), "content": hash.String()}
 	if p.fingerprint != "" {
-		m["source"], m["cursor_start"], m["cursor_end"] = p.fingerprint, end.cursorStart, end.cursorEnd
+		m["source"], m["cursor_start"], m["cursor_end"] = p.fingerprint, end.start.cursor, end.end.cursor
 	}
-	setSkipped(m, end.skipped)
+	setSkipped(m, end.end.skipped-end.start.skipped+end.skipped)
+	setLeftOut(m, end.end.left.Minus(end.start.left).LeftOut())
 	return m
 }
 
@@ -142,10 +143,10 @@ func toolVersion() string {
 	return v
 }
 
-// shardEnd is the source's cursors around a shard, and how many of its samples were left out.
+// shardEnd is the places of the source around a shard, and how many of its samples workers left out.
 type shardEnd struct {
-	cursorStart, cursorEnd string
-	skipped                int64
+	start, end mark
+	skipped    int64
 }
 
 // setSkipped stores how many samples were left out, for a later run that adopts the shard.

@@ -3,7 +3,6 @@ package writer
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +29,9 @@ type Result struct {
 	// Written, Adopted and Skipped are samples of this run: written, found in shards of an earlier
 	// run, left out.
 	Written, Adopted, Skipped int64
+	// LeftOut is how many rows of the sources each rule left out. Of these, null rows and duplicates
+	// are among Skipped too.
+	LeftOut RowsLeft
 	// SkippedList is the object that lists the skipped samples (SPEC 6.4); empty if there are none.
 	SkippedList string
 	// Already reports that an equal run had published before and nothing was done.
@@ -60,7 +62,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
-	res.SkippedList = list
+	res.SkippedList, res.LeftOut = list, w.leftOut()
 	return res, nil
 }
 
@@ -235,9 +237,13 @@ func (w *Writer) manifest() (*sections.Manifest, error) {
 		m.Meta = maps.Clone(w.common)
 	}
 	setSkipped(m.Meta, w.skipped.Load())
-	if err := w.setLeftOut(m.Meta); err != nil {
-		return nil, err
+	left := w.leftOut().LeftOut()
+	if w.opt.LeftOut != nil {
+		for rule, n := range w.opt.LeftOut() {
+			left[rule] += n
+		}
 	}
+	setLeftOut(m.Meta, left)
 	if base := w.base(); base != nil {
 		m.Shards = slices.Clone(base.Shards)
 		m.Removed, m.Purged = base.Removed, base.Purged // its samples keep their numbers
@@ -248,20 +254,6 @@ func (w *Writer) manifest() (*sections.Manifest, error) {
 	}
 	setFeatures(m, w.base())
 	return m, setTypes(m, MetaTypes, w.base(), w.prior.tables)
-}
-
-// setLeftOut records the names that the sources left out, if there are any.
-func (w *Writer) setLeftOut(meta format.Metadata) error {
-	if w.opt.LeftOut == nil {
-		return nil
-	}
-	left := w.opt.LeftOut()
-	if len(left) == 0 {
-		return nil
-	}
-	text, err := json.Marshal(left)
-	meta[metaLeftOut] = string(text)
-	return err
 }
 
 // putSkipped puts the list of this generation and names it in m.

@@ -113,10 +113,6 @@ func (q *quarantine) put(ctx context.Context, to *puts) (name string, err error)
 // generations that it appends to, then its own.
 const metaSkippedList = "skipped_list"
 
-// metaLeftOut is the key in a generation's metadata of the names that the sources left out, as a
-// JSON object of rules and numbers.
-const metaLeftOut = "left_out"
-
 // skippedLists are the lists that a generation names. Metadata is free text, so other words are
 // ignored.
 func skippedLists(t *sections.Totals) (lists []string) {

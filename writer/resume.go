@@ -43,7 +43,16 @@ func (w *Writer) published(ctx context.Context) (*Result, error) {
 	if m.Meta["skipped"] != "" {
 		res.SkippedList = lastWord(m.Meta[metaSkippedList])
 	}
-	res.Skipped, err = skippedBefore(m.Meta)
+	if res.Skipped, err = skippedBefore(m.Meta); err != nil {
+		return nil, err
+	}
+	left, err := leftOutBefore(m.Meta)
+	if left != nil && w.opt.LeftOut != nil { // the others are names
+		for rule, n := range w.opt.LeftOut() {
+			left[rule] -= n
+		}
+	}
+	res.LeftOut = rowsLeft(left)
 	return res, err
 }
 
@@ -79,6 +88,8 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		return "", false, err
 	}
 	skipped, err := skippedBefore(ix.Meta)
+	left, lerr := leftOutBefore(ix.Meta)
+	err = cmp.Or(err, lerr)
 	for _, at := range ix.Attributes {
 		if err == nil {
 			err = sameKind(w.attrs, at)
@@ -99,13 +110,13 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		w.shard.last = stack.Of(ix.Layout)
 	}
 	w.shard.number++
-	w.shard.cursor = ix.Meta["cursor_end"]
-	return w.shard.cursor, true, w.line.send(ctx, &block{adopt: &adopted{entry: entry, index: ix}}, 0)
+	w.adoptedLeft = w.adoptedLeft.Plus(rowsLeft(left))
+	return ix.Meta["cursor_end"], true, w.line.send(ctx, &block{adopt: &adopted{entry: entry, index: ix}}, 0)
 }
 
 // sameOrigin compares the provenance of a shard with this run.
 func (w *Writer) sameOrigin(name string, meta format.Metadata) error {
-	if c := w.differs(meta, fact{"place in the sources", "cursor_start", w.shard.cursor}); c != nil {
+	if c := w.differs(meta, fact{"place in the sources", "cursor_start", w.shard.start.cursor}); c != nil {
 		return fmt.Errorf("%w: %s was written with other %s (%s; now %s): repeat that pack to resume it, or delete its shards "+
 			"with `shardtool prune`", ErrSource, name, c.what, meta[c.key], c.want)
 	}

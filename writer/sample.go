@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/tally"
 )
 
 // Sample is a key and its fields.
@@ -190,6 +191,14 @@ func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
 		return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, a.Name, a.Kind, kind)
 	}
 	return nil
+}
+
+// RowsLeft counts the rows that a source leaves out by itself, by rule.
+type RowsLeft = tally.Rows
+
+// leaver is a Source that leaves out rows by itself, see LeftOut.
+type leaver interface {
+	LeftOut() (before, behind RowsLeft)
 }
 
 // learner is a Source that knows more of the data set's metadata once all samples were read. What

@@ -40,6 +40,7 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	if src != nil {
 		w.input.cursor, w.fingerprint, w.input.meta = src.Cursor, src.Fingerprint(), src.Meta()
 		w.input.cuts, w.layered = src.(cutter)
+		w.input.leaver, _ = src.(leaver)
 	}
 	if opt.Mode == ModeOverwrite && !opt.Resume && parts == 0 {
 		if err := discardLeftovers(ctx, store, &w.plan); err != nil {
@@ -179,7 +180,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	sh.bytes += sh.cur.size - before
 	sh.samples++
 	if w.layout != LayoutSamples {
-		sh.after = w.input.cursor()
+		sh.after = w.mark()
 	}
 	block, shard := w.ends()
 	if !block {
@@ -231,7 +232,7 @@ func (w *Writer) admit(s *Sample) error {
 // leaveOut skips a sample before it is laid out.
 func (w *Writer) leaveOut(e *SampleError) error {
 	sh := &w.shard
-	sh.skipped++
+	w.count.skip(e)
 	at := 0
 	if sh.cur != nil {
 		at = len(sh.cur.samples)
@@ -242,7 +243,7 @@ func (w *Writer) leaveOut(e *SampleError) error {
 	} else {
 		sh.unlisted++
 	}
-	sh.after = w.input.cursor()
+	sh.after = w.mark()
 	w.skip(e)
 	return w.usable()
 }

@@ -62,7 +62,7 @@ func (w *Writer) endBefore(ctx context.Context, b *block, rows *rowBody) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	if err := w.dispatchTo(ctx, true, rows.cursor); err != nil {
+	if err := w.dispatchTo(ctx, true, rows.before); err != nil {
 		return err
 	}
 	sh.stack, sh.bytes, sh.samples, sh.cur = st, b.size, int64(len(b.samples)), b
@@ -85,6 +85,9 @@ type Writer struct {
 	shard   shardLayout
 	attrs   map[string]format.AttrKind // of all samples so far
 	skipped atomic.Int64
+	count   counts // of this run, for as long as Write is called
+	// adoptedLeft is what was left out of the shards that were adopted, by rule.
+	adoptedLeft RowsLeft
 
 	line   *pipeline // nil in a commit, which has no samples to write
 	emit   *emitter
@@ -96,27 +99,27 @@ type Writer struct {
 type input struct {
 	cursor func() string   // see META in SPEC 4.6
 	cuts   cutter          // the source, where it decides on blocks and shards; else nil
+	leaver leaver          // the source, where it leaves out rows by itself; else nil
 	meta   format.Metadata // what the source adds to the generation's metadata
 }
 
 // shardLayout is the shard that samples are being added to.
 type shardLayout struct {
 	number int
-	cursor string // of the source, where the shard begins
+	start  mark   // of the source, where the shard begins
 	cur    *block // the block being filled; nil between blocks
 	laid   int64  // bytes laid out in the last block
 	bytes  int64  // decoded
 	keys   keySet // of an ordinary shard
 	// stack is what the rows of a stacked shard are; nil in an ordinary one. last is the stack of
-	// the shard before, samples the number of samples so far, and after the source's cursor after the
-	// last of them.
+	// the shard before, samples the number of samples so far, and after the place after the last of
+	// them.
 	stack, last *stack.Stack
 	keysAre     keysOf
 	samples     int64
-	after       string
-	// skipped counts the samples that Write and the source left out. left and unlisted are
-	// those since the last block; leftBytes is the length of the lines in left.
-	skipped   int64
+	after       mark
+	// left and unlisted are the samples that Write and the source left out since the last block;
+	// leftBytes is the length of the lines in left.
 	left      []leftOut
 	leftBytes int
 	unlisted  int64
@@ -144,7 +147,7 @@ func (w *Writer) begin(ctx context.Context) error {
 		b.layout.Buf = make([]byte, 0, room+room/4) // and for a last sample of 256 KiB
 	}
 	if st := w.shard.stack; st != nil {
-		rows := &rowBody{stack: st, first: uint64(w.shard.samples), cursor: w.shard.after}
+		rows := &rowBody{stack: st, first: uint64(w.shard.samples), before: w.shard.after}
 		if before, ok := b.body.(*rowBody); ok {
 			rows.out = before.out
 		}
@@ -158,15 +161,15 @@ func (w *Writer) begin(ctx context.Context) error {
 
 // dispatch sends the current block, and closes its shard if endShard.
 func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
-	end := ""
+	var end mark
 	if endShard {
-		end = w.input.cursor()
+		end = w.mark()
 	}
 	return w.dispatchTo(ctx, endShard, end)
 }
 
-// dispatchTo is dispatch with the source's cursor after the shard.
-func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) error {
+// dispatchTo is dispatch with the place after the shard.
+func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end mark) error {
 	sh := &w.shard
 	b := sh.cur
 	sh.cur = nil
@@ -180,8 +183,8 @@ func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) erro
 	b.left, b.unlisted = sh.left, sh.unlisted
 	sh.left, sh.leftBytes, sh.unlisted = nil, 0, 0
 	if endShard {
-		b.end = &shardEnd{cursorStart: sh.cursor, cursorEnd: end, skipped: sh.skipped}
-		sh.cursor, sh.skipped = end, 0
+		b.end = &shardEnd{start: sh.start, end: end}
+		sh.start = end
 		sh.number++
 		sh.bytes, sh.samples = 0, 0
 		sh.last, sh.stack, sh.keysAre = sh.stack, nil, keysUnknown

@@ -181,9 +181,12 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	if err != nil {
 		return packError(ctx, err, resumed)
 	}
+	before, behind := writer.LeftOut(in.Source)
+	left := before.Plus(behind)
+	left.Null = res.Left
 	names := in.Names()
-	names.Listed += res.Left
-	names.LeaveMany(tally.Null, res.Left)
+	names.Listed += left.Total()
+	names.LeaveRows(left)
 	return printLayer(cmd, p.json, base, store, res, names, time.Since(begin))
 }
 

@@ -158,7 +158,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if !found.Datasets() { // a pack of data sets has no better order
 		hintPacked(cmd, store, !found.Named(), f.rows.nulls == "empty", f.quiet)
 	}
-	return printResult(cmd, f.json, store, res, in.Names(), time.Since(begin))
+	return printResult(cmd, f.json, store, res, in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut), time.Since(begin))
 }
 
 // leftOut returns the numbers of names that the rules left out.

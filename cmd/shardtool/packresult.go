@@ -41,9 +41,9 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 }
 
 // printResult prints what was published.
-// names accounts for the names that the sources have; nil where they are not known.
+// names accounts for the names and rows that the sources have; nil where they are not known.
 func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, names *tally.Tally, took time.Duration) error {
-	if err := present(cmd, asJSON, withNames(names, res.Skipped, map[string]any{
+	if err := present(cmd, asJSON, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
 		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
 		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
 		"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "already": res.Already, "seconds": took.Seconds(),
@@ -61,6 +61,9 @@ func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *wri
 	}
 	return skippedError(store, res.Skipped, res.SkippedList)
 }
+
+// refused is how many samples were skipped that no rule left out.
+func refused(skipped int64, left writer.RowsLeft) int64 { return skipped - left.Null - left.Duplicate }
 
 // withNames adds what became of the names that were listed.
 func withNames(names *tally.Tally, refused int64, out map[string]any) map[string]any {

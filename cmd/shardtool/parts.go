@@ -103,11 +103,11 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 		return in.Explain(err)
 	}
 	took := time.Since(begin)
-	names := in.PartNames(f.parts.part)
+	names := in.Tally(f.parts.part, res.Written+res.Adopted, res.Skipped, res.LeftOut)
 	if res.Already { // it was not read
 		names = nil
 	}
-	if err := present(cmd, f.json, withNames(names, res.Skipped, map[string]any{
+	if err := present(cmd, f.json, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
 		"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts, "manifest": res.Object,
 		"already": res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks,
 		"bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped,

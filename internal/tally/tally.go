@@ -1,5 +1,5 @@
-// Package tally counts the names that a source lists, and what became of them:
-// listed = packed + left out by a rule + refused. Whoever lists a name accounts for it.
+// Package tally counts the names that a source lists and the rows that it reads, and what became of
+// them: listed = packed + left out by a rule + refused. Whoever lists one accounts for it.
 package tally
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Rule is why a name was left out. Its text is for people and for programs.
+// Rule is why a name or a row was left out. Its text is for people and for programs.
 type Rule string
 
 // The rules.
@@ -23,12 +23,56 @@ const (
 	Unnamed  Rule = "unnamed"     // the rows name other files
 	Unsafe   Rule = "unsafe name" // it cannot be an object
 	Null     Rule = "null row"    // a row without a value, which is left out
+
+	// Of rows, and of files of which all rows are.
+	Where     Rule = "where"     // the conditions of the user do not hold
+	Duplicate Rule = "duplicate" // its shard has its key
+	Removed   Rule = "removed"   // from the data set that is packed again
 )
+
+// Rows counts the rows that were left out, each by one rule.
+type Rows struct{ Where, Filtered, Removed, Null, Duplicate int64 }
+
+// each calls f with the numbers of all rules.
+func (r *Rows) each(f func(Rule, *int64)) {
+	f(Where, &r.Where)
+	f(Filtered, &r.Filtered)
+	f(Removed, &r.Removed)
+	f(Null, &r.Null)
+	f(Duplicate, &r.Duplicate)
+}
+
+// Plus returns the sum of both.
+func (r Rows) Plus(o Rows) Rows {
+	return Rows{r.Where + o.Where, r.Filtered + o.Filtered, r.Removed + o.Removed, r.Null + o.Null, r.Duplicate + o.Duplicate}
+}
+
+// Minus returns what r has more than o.
+func (r Rows) Minus(o Rows) Rows {
+	return Rows{r.Where - o.Where, r.Filtered - o.Filtered, r.Removed - o.Removed, r.Null - o.Null, r.Duplicate - o.Duplicate}
+}
+
+// LeftOut returns the rules that left out rows, with their numbers.
+func (r Rows) LeftOut() map[string]int64 {
+	out := map[string]int64{}
+	r.each(func(rule Rule, n *int64) {
+		if *n != 0 {
+			out[string(rule)] = *n
+		}
+	})
+	return out
+}
+
+// Total is how many rows were left out.
+func (r Rows) Total() (n int64) {
+	r.each(func(_ Rule, of *int64) { n += *of })
+	return n
+}
 
 // mostNames is how many names of a rule are kept, and mostBytes how many bytes of each.
 const mostNames, mostBytes = 3, 256
 
-// Tally is a count. The zero value is empty and ready to use. It is for one goroutine.
+// Tally is a count of names and rows. The zero value is empty and ready to use. It is for one goroutine.
 type Tally struct {
 	// Listed counts all names.
 	Listed int64
@@ -70,6 +114,11 @@ func (t *Tally) LeaveMany(rule Rule, count int64, names ...string) {
 	}
 }
 
+// LeaveRows counts rows that were listed and left out.
+func (t *Tally) LeaveRows(r Rows) {
+	r.each(func(rule Rule, n *int64) { t.LeaveMany(rule, *n) })
+}
+
 // Add adds the counts of another tally.
 func (t *Tally) Add(o *Tally) {
 	t.Listed += o.Listed
@@ -109,7 +158,7 @@ func (t *Tally) String() string {
 	for _, rule := range slices.Sorted(maps.Keys(t.left)) {
 		l := t.left[rule]
 		text := fmt.Sprintf("%d %s", l.count, rule)
-		if l.count > 1 && (rule == Side || rule == Unsafe || rule == Null) {
+		if l.count > 1 && (rule == Side || rule == Unsafe || rule == Null || rule == Duplicate) {
 			text += "s"
 		}
 		if len(l.names) > 0 {

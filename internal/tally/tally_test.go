@@ -25,6 +25,12 @@ func TestTally(t *testing.T) {
 	if got := b.String(); got != want || b.Listed != 8 || b.Total() != 7 || b.Left(tally.Hidden) != 5 || b.LeftOut()[tally.Side] != 2 {
 		t.Errorf("%d, %q, want %q", b.Listed, got, want)
 	}
+	rows := tally.Rows{Where: 3, Null: 1}.Plus(tally.Rows{Duplicate: 2, Removed: 1}).Minus(tally.Rows{Where: 1, Removed: 1})
+	var c tally.Tally
+	c.LeaveRows(rows)
+	if got := c.String(); got != "2 duplicates, 1 null row, 2 where" || rows.Total() != 5 || len(rows.LeftOut()) != 3 {
+		t.Errorf("%q, %+v", got, rows)
+	}
 	if tally.UnsafeError("a/b") != nil || tally.UnsafeError(`a\b`) == nil {
 		t.Error("names")
 	}

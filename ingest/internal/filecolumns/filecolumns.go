@@ -62,8 +62,9 @@ type Source struct {
 	root    func(file string) (*Root, error)
 
 	queue   []*row
-	waiting int64 // bytes of the rows in the queue
-	end     error // of the rows, after the queue
+	waiting int64           // bytes of the rows in the queue
+	end     error           // of the rows, after the queue
+	left    writer.RowsLeft // before src was moved back
 	ctx     context.Context
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
@@ -73,7 +74,8 @@ type Source struct {
 type row struct {
 	sample writer.Sample
 	err    error
-	cursor string // before it
+	cursor string          // before it
+	left   writer.RowsLeft // before it
 	size   int64
 	done   chan struct{}
 	files  []writer.Field
@@ -143,6 +145,7 @@ func (r *row) fail(err error) error {
 // ask reads a row and begins to read its files.
 func (s *Source) ask(ctx context.Context) error {
 	r := &row{cursor: s.src.Cursor(), done: make(chan struct{})}
+	r.left, _ = writer.LeftOut(s.src)
 	p, err := s.src.Next(ctx)
 	if _, ok := errors.AsType[*writer.SampleError](err); ok {
 		r.err = err
@@ -416,15 +419,26 @@ func (s *Source) Cursor() string {
 	return s.src.Cursor()
 }
 
+// LeftOut counts the rows that src left out, see writer.LeftOut.
+func (s *Source) LeftOut() (before, behind writer.RowsLeft) {
+	before, behind = writer.LeftOut(s.src)
+	if len(s.queue) > 0 {
+		before, behind = s.queue[0].left, writer.RowsLeft{}
+	}
+	return before.Plus(s.left), behind
+}
+
 // Seek implements writer.Source.
 func (s *Source) Seek(ctx context.Context, cursor string) error {
 	s.stop()
+	s.left = writer.RowsLeft{}
 	return s.src.Seek(ctx, cursor)
 }
 
 // reset moves back to the first row of the queue.
 func (s *Source) reset(ctx context.Context) {
 	at := s.Cursor()
+	s.left, _ = s.LeftOut()
 	s.stop()
 	if err := s.src.Seek(ctx, at); err != nil {
 		s.end = err
@@ -448,6 +462,7 @@ func (s *Source) Split(part, parts int) error {
 		return errors.New("its rows cannot be divided")
 	}
 	s.stop()
+	s.left = writer.RowsLeft{}
 	return whole.Split(part, parts)
 }
 

@@ -28,7 +28,8 @@ type span struct {
 // add appends a row.
 func (c *chunk) add(line int64, after place, err error) *row {
 	key, field, attr := int32(len(c.names)), int32(len(c.fields)), int32(len(c.attrs))
-	c.rows = append(c.rows, row{err: err, line: line, after: after, firstKey: key, lastKey: key, firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
+	c.rows = append(c.rows, row{err: err, line: line, dropped: c.dropped, after: after, firstKey: key, lastKey: key, firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
+	c.dropped = 0
 	return &c.rows[len(c.rows)-1]
 }
 
@@ -49,6 +50,7 @@ type chunk struct {
 	fields  []writer.Field
 	attrs   []format.AttrValue
 	lessons []lesson
+	dropped int64  // rows after the last of rows, that a filter drops
 	side    []byte // field data that is not in buf
 	names   []byte // keys of samples
 	keys    string // copy of names; it lives as long as the shard is written, so it holds nothing else
@@ -61,6 +63,7 @@ type chunk struct {
 type row struct {
 	err                   error
 	line                  int64
+	dropped               int64 // rows before it, that a filter drops
 	firstKey, lastKey     int32 // in keys
 	firstField, lastField int32
 	firstAttr, lastAttr   int32

@@ -36,10 +36,11 @@ func New(ctx context.Context, in []source.Input, opt Options) (writer.Splitter, 
 	if err := opt.setStems(files); err != nil {
 		return nil, err
 	}
-	if files, err = inputs.Hive(files, opt.Where); err != nil {
+	files, passed, err := inputs.Hive(files, opt.Where)
+	if err != nil {
 		return nil, err
 	}
-	s := &lineSource{files: make([]*textFile, len(files)), whole: true}
+	s := &lineSource{files: make([]*textFile, len(files)), passed: passed, whole: true}
 	var known indexes
 	const together = 8 // requests in flight
 	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
@@ -105,11 +106,14 @@ func (s *lineSource) Next(ctx context.Context) (writer.Sample, error) {
 		}
 		if !ok {
 			s.over = true
+			behind := s.behind
 			s.halt()
+			s.behind = behind
 			continue
 		}
 		c := s.cur
 		if s.next == len(c.rows) {
+			s.behind.Where += c.dropped
 			s.cur = nil
 			s.run.release(c)
 			continue
@@ -119,6 +123,9 @@ func (s *lineSource) Next(ctx context.Context) (writer.Sample, error) {
 			s.learned.add(c.lessons[s.lesson].name, c.lessons[s.lesson].word)
 		}
 		s.next++
+		s.left = s.left.Plus(s.behind)
+		s.left.Where += r.dropped
+		s.behind = writer.RowsLeft{}
 		s.at = r.after
 		s.at.file = c.file
 		key, origin := c.keys[r.firstKey:r.lastKey], c.of.Path+": line "+strconv.FormatInt(r.line, 10)
@@ -163,8 +170,16 @@ func (s *lineSource) ready(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// Passed returns the files that are not read, because Options.Where excludes their folders.
+func (s *lineSource) Passed() []string { return s.passed }
+
+// LeftOut counts the rows for which Options.Where does not hold: up to the cursor, and after the end
+// also behind it.
+func (s *lineSource) LeftOut() (before, behind writer.RowsLeft) { return s.left, s.behind }
+
 // halt stops the background goroutines and keeps the place.
 func (s *lineSource) halt() {
+	s.behind = writer.RowsLeft{}
 	if s.run != nil {
 		s.run.stop()
 		s.run, s.cur = nil, nil
@@ -194,7 +209,7 @@ func (s *lineSource) Seek(ctx context.Context, cursor string) error {
 		return fmt.Errorf("cursor %q is not a place in these %d files", cursor, len(s.files))
 	}
 	s.halt()
-	s.at, s.over = to, false
+	s.at, s.over, s.left = to, false, writer.RowsLeft{}
 	return ctx.Err()
 }
 
@@ -230,7 +245,7 @@ func (s *lineSource) Split(part, parts int) error {
 		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	s.halt()
-	s.learned = learned{}
+	s.learned, s.left = learned{}, writer.RowsLeft{}
 	total := int64(0)
 	for _, f := range s.files {
 		total += f.Info.Size

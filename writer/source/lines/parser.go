@@ -97,6 +97,7 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 		p.seen()
 	}
 	if where := p.plan.where; where != nil && !where.Holds(func(i int) bool { return p.plan.filters[i].holds(p.value(p.filters[i])) }) {
+		c.dropped++
 		return
 	}
 	r := c.add(at.line, after, nil)

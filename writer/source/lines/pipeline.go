@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
 )
 
 // inFlight bounds the bytes of the chunks in flight. A longer chunk is processed alone.
@@ -130,9 +131,10 @@ func (s *lineSource) produceFile(ctx context.Context, p *pipeline, at place) err
 
 // lineSource reads the rows of files.
 type lineSource struct {
-	files []*textFile
-	plan  *plan
-	sum   format.Hash
+	files  []*textFile
+	passed []string // files that are not read
+	plan   *plan
+	sum    format.Hash
 
 	at, end  place
 	whole    bool // whether Split was not called
@@ -144,6 +146,8 @@ type lineSource struct {
 	isParsed bool
 	lesson   int // lessons of cur that were learned
 	learned  learned
+	left     writer.RowsLeft // before at
+	behind   writer.RowsLeft // after at, read so far
 }
 
 // begin returns the place of a file's first row.

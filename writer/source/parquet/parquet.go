@@ -29,7 +29,14 @@ type Rows struct {
 	Even bool
 	// Widened are the columns that Options.Widen has read as floats.
 	Widened []string
+	// Passed are the files that are not read, because Options.Where excludes their folders.
+	Passed []string
+
+	of *rowSource
 }
+
+// LeftOut counts the rows before the cursor for which Options.Where does not hold.
+func (r *Rows) LeftOut() (before, behind writer.RowsLeft) { return r.of.left, writer.RowsLeft{} }
 
 // rowSource reads the rows of files.
 type rowSource struct {
@@ -38,6 +45,7 @@ type rowSource struct {
 	sum   format.Hash
 
 	begin, at, end place
+	left           writer.RowsLeft // before at
 	open           *openedFile
 	group          *group
 	stored         []byte // compressed page, shared by all columns
@@ -74,7 +82,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	if err := inputs.SetStems(files, append([]string{".parquet", ".parq", ".pq"}, arrowEndings...)...); err != nil {
 		return nil, writer.Optionf("inputs", "%w", err)
 	}
-	files, err := inputs.Hive(files, opt.Where)
+	files, passed, err := inputs.Hive(files, opt.Where)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +107,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 		return nil, err
 	}
 	p.end = place{file: len(p.files)}
-	rows := &Rows{Splitter: p, Even: p.even()}
+	rows := &Rows{Splitter: p, Even: p.even(), Passed: passed, of: p}
 	for _, c := range p.plan.columns {
 		if c.wide && c.wanted {
 			rows.Widened = append(rows.Widened, c.name)
@@ -166,6 +174,7 @@ func (p *rowSource) Next(ctx context.Context) (writer.Sample, error) {
 		if ok || err != nil {
 			return s, err
 		}
+		p.left.Where++
 	}
 }
 
@@ -230,6 +239,9 @@ func (p *rowSource) openGroup(ctx context.Context) error {
 	if failed := p.open.at.err; failed != nil {
 		p.drop()
 		return failed
+	}
+	if errors.Is(err, errNever) {
+		p.left.Where += p.group.rows - p.at.row
 	}
 	return nil
 }
@@ -297,7 +309,7 @@ func (p *rowSource) Seek(ctx context.Context, cursor string) error {
 		return fmt.Errorf("cursor %q is not a place in these %d files", cursor, len(p.files))
 	}
 	p.closeGroup()
-	p.at = to
+	p.at, p.left = to, writer.RowsLeft{}
 	return ctx.Err()
 }
 
@@ -352,6 +364,7 @@ func (p *rowSource) Split(part, parts int) error {
 		return fmt.Errorf("there is no part %d of %d: parts count from 0", part, parts)
 	}
 	p.closeGroup()
+	p.left = writer.RowsLeft{}
 	p.begin, p.end = place{}, place{file: len(p.files)}
 	units := p.units()
 	first, last := inputs.Run(len(units), func(i int) int64 { return units[i].rows }, part, parts)

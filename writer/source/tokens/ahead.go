@@ -37,11 +37,17 @@ type ahead struct {
 	group  sync.WaitGroup
 }
 
+// mark is a place of a source, and the rows that it left out before.
+type mark struct {
+	cursor string
+	left   writer.RowsLeft
+}
+
 // upcoming is a queued document or its error.
 type upcoming struct {
 	sample writer.Sample
 	field  writer.Field
-	cursor string // the source's cursor before it
+	before mark
 	err    error
 
 	done chan struct{} // closed when data has been read; nil if it is not being prefetched
@@ -50,12 +56,18 @@ type upcoming struct {
 	bad  error
 }
 
-// cursor returns the source's cursor before the next document.
-func (a *ahead) cursor() string {
+// mark returns the place before the next document.
+func (a *ahead) mark() mark {
 	if len(a.queue) > 0 {
-		return a.queue[0].cursor
+		return a.queue[0].before
 	}
-	return a.src.Cursor()
+	return a.reached()
+}
+
+// reached is the place of the source.
+func (a *ahead) reached() mark {
+	left, _ := writer.LeftOut(a.src)
+	return mark{a.src.Cursor(), left}
 }
 
 // next returns the next document, with its error if it has one. Other errors, including io.EOF,
@@ -98,7 +110,7 @@ func (u *upcoming) lent() bool { return u.err == nil && u.field.Payload == nil }
 
 // ask reads the next sample of the source.
 func (a *ahead) ask(ctx context.Context) (*upcoming, error) {
-	u := &upcoming{cursor: a.src.Cursor()}
+	u := &upcoming{before: a.reached()}
 	s, err := a.src.Next(ctx)
 	var se *writer.SampleError
 	if errors.As(err, &se) {

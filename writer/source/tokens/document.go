@@ -22,7 +22,7 @@ const smallDocument = 16 << 20
 // document is the tokens of one sample of the source.
 type document struct {
 	key    string
-	cursor string // the source's cursor before it
+	before mark
 	tokens int64
 	at     int64 // tokens used
 	reader idReader
@@ -71,7 +71,7 @@ func (j *joinSource) openDocument(ctx context.Context, u *upcoming) (*document, 
 	} else if c.data, err = j.ahead.bytes(ctx, u); err != nil {
 		return nil, err
 	}
-	d := &document{key: u.sample.Key, cursor: u.cursor}
+	d := &document{key: u.sample.Key, before: u.before}
 	if d.reader, d.tokens, err = j.openIDs(c); err != nil {
 		return nil, fmt.Errorf("field %q: %w", f.Name, err)
 	}

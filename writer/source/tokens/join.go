@@ -41,8 +41,8 @@ type joinSource struct {
 
 // place is a token of a document.
 type place struct {
-	cursor string // the source's cursor before the document
-	token  int64
+	mark  // before the document
+	token int64
 }
 
 var _ writer.Splitter = (*joinSource)(nil)
@@ -146,7 +146,7 @@ func (j *joinSource) closeDocument() {
 func (j *joinSource) take(n int64) (err error) {
 	d := j.doc
 	if j.filled == 0 {
-		j.begin = place{d.cursor, d.at}
+		j.begin = place{d.before, d.at}
 		j.buf = append(j.buf[:0], j.head...)
 	}
 	ids := d.tokens - int64(len(j.opt.Separator)) - d.at // tokens before the separator
@@ -205,18 +205,28 @@ func (j *joinSource) sample() writer.Sample {
 	}
 }
 
+// place is where the next sample begins.
+func (j *joinSource) place() place {
+	switch {
+	case j.filled > 0 && j.filled < j.opt.Length: // a document was refused; the sample begins where it began
+		return j.begin
+	case j.doc != nil:
+		return place{j.doc.before, j.doc.at}
+	}
+	return place{mark: j.ahead.mark()}
+}
+
+// LeftOut counts the documents that the source left out, see writer.LeftOut.
+func (j *joinSource) LeftOut() (before, behind writer.RowsLeft) {
+	all, behind := writer.LeftOut(j.ahead.src)
+	before = j.place().left
+	return before, behind.Plus(all.Minus(before))
+}
+
 // Cursor returns the number of a token in a document, a colon, and the source's cursor before that
 // document.
 func (j *joinSource) Cursor() string {
-	at := place{}
-	switch {
-	case j.filled > 0 && j.filled < j.opt.Length: // a document was refused; the sample begins where it began
-		at = j.begin
-	case j.doc != nil:
-		at = place{j.doc.cursor, j.doc.at}
-	default:
-		at.cursor = j.ahead.cursor()
-	}
+	at := j.place()
 	return strconv.FormatInt(at.token, 10) + ":" + at.cursor
 }
 

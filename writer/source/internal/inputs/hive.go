@@ -29,8 +29,8 @@ type Constant struct {
 
 // Hive sets the Constants of files: of the folders directly above a file whose names have the
 // form key=value, percent-encoded. A column is of integers if all its values are. It returns the
-// files of which conditions on these columns allow rows, at least one.
-func Hive(files []File, conditions []string) ([]File, error) {
+// files of which conditions on these columns allow rows, at least one, and the paths of the others.
+func Hive(files []File, conditions []string) (kept []File, passed []string, err error) {
 	var names []string
 	text := map[string]bool{} // columns that are not of integers
 	for i := range files {
@@ -38,7 +38,7 @@ func Hive(files []File, conditions []string) ([]File, error) {
 		f.Constants = constants(f.Path)
 		for j, c := range f.Constants {
 			if slices.ContainsFunc(f.Constants[:j], func(o Constant) bool { return o.Name == c.Name }) {
-				return nil, writer.Optionf("inputs", "%s: two of its folders are called %s=", f.Path, c.Name)
+				return nil, nil, writer.Optionf("inputs", "%s: two of its folders are called %s=", f.Path, c.Name)
 			}
 			if !slices.Contains(names, c.Name) {
 				names = append(names, c.Name)
@@ -47,23 +47,24 @@ func Hive(files []File, conditions []string) ([]File, error) {
 		}
 	}
 	if len(names) == 0 {
-		return files, nil
+		return files, nil, nil
 	}
 	expr, err := where.ParseAll(conditions)
 	if err != nil {
 		expr = nil // the plan of the rows gives the error
 	}
-	var kept []File
 	for i := range files {
 		files[i].align(names, text)
 		if expr == nil || !expr.Never(func(k int) bool { return files[i].never(&expr.Conditions[k]) }) {
 			kept = append(kept, files[i])
+		} else {
+			passed = append(passed, files[i].Path)
 		}
 	}
 	if len(kept) == 0 {
-		kept = files[:1]
+		kept, passed = files[:1], passed[1:]
 	}
-	return kept, nil
+	return kept, passed, nil
 }
 
 // constants returns the columns in the folders of a path.

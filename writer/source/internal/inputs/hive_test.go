@@ -44,8 +44,8 @@ func TestHive(t *testing.T) {
 		if c.where != "" {
 			conditions = []string{c.where}
 		}
-		files, err := inputs.Hive(inputs.Files(in), conditions)
-		if err != nil {
+		files, passed, err := inputs.Hive(inputs.Files(in), conditions)
+		if err != nil || len(files)+len(passed) != len(in) {
 			t.Errorf("%q: %v", c.paths, err)
 		}
 		var got []string
@@ -66,7 +66,7 @@ func TestHive(t *testing.T) {
 			t.Errorf("%q where %q: %q, want %q", c.paths, c.where, got, c.want)
 		}
 	}
-	if _, err := inputs.Hive(inputs.Files([]source.Input{{Name: "y=1/y=2/a"}}), nil); err == nil {
+	if _, _, err := inputs.Hive(inputs.Files([]source.Input{{Name: "y=1/y=2/a"}}), nil); err == nil {
 		t.Error("a key twice")
 	}
 }
