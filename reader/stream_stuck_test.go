@@ -252,7 +252,7 @@ func TestStreamClosed(t *testing.T) {
 			store := &hooked{Store: mem.New()}
 			set := newStreamed(t, store, mixed(600), testset.Options{BlockSize: 5000, ShardSize: 40_000})
 			gate := make(chan struct{})
-			s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 20, Epochs: 1, Order: OrderOptions{Lanes: 4, Delay: 2}, Tuning: Tuning{Memory: 1 << 20}})
+			s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 20, Order: OrderOptions{Lanes: 4, Delay: 2}, Tuning: Tuning{Memory: 1 << 20}})
 			for range after {
 				if _, err := s.Next(t.Context()); err != nil {
 					t.Fatal(err)

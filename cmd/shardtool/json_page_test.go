@@ -48,7 +48,7 @@ var jsonRuns = map[string][]string{
 	"layer remove": {"layer remove layered again"},
 	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks",
 		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some", "inspect layered --layer texts",
-		"!shardtool pack $TOKENS/uint16.npy stacked --pack-tokens 10 --quiet", "inspect stacked"},
+		"!shardtool pack \"$TOKENS/uint16.npy\" stacked --pack-tokens 10 --quiet", "inspect stacked"},
 	"inspect MIX.yaml": {
 		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",
 		"!printf 'sources: {a: {data: n0, weight: 1, max_epochs: 1}, b: {data: n1, weight: 1, max_epochs: 2}}\n' > dry.yaml",

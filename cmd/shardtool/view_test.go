@@ -34,7 +34,7 @@ func TestView(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mix.yaml"), []byte(mix), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	shell("shardtool pack " + demo + "/animals a; shardtool pack " + demo + "/food b")
+	shell("shardtool pack '" + demo + "/animals' a; shardtool pack '" + demo + "/food' b")
 	shell("shardtool cat mix.yaml --shuffle --seed 5 --global-batch 8 --limit 32 --checkpoint-out ck.json >cat.tar")
 	shell("shardtool explain ck.json mix.yaml --json >step.json")
 
