@@ -221,11 +221,16 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 
 // refused returns the error for a kind that pack does not read. file is what the help reads.
 func (f *Found) refused(src string, of *recognise.Kind, by, file string) error {
+	help, program := of.Instead(file)
+	return f.notRead(src, of, by, help, program)
+}
+
+// notRead is refused with what to do instead.
+func (f *Found) notRead(src string, of *recognise.Kind, by, help, program string) error {
 	shownBy := ""
 	if by != src {
 		shownBy = ", by its " + by
 	}
-	help, program, _ := strings.Cut(strings.ReplaceAll(of.Help, "FILE", file), "\n")
 	err := fmt.Errorf("source %s is %s%s, which pack does not read; %s files packs its files as they are. Instead, %s", src, of.One, shownBy, f.opt("as"), help)
 	return &Error{err, of.ID, program}
 }
@@ -272,6 +277,11 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 	}
 	if r.kind = kindFor(a.Kind); r.kind == nil {
 		file := strings.TrimSuffix(filepath.ToSlash(src), "/")
+		if len(a.Names) > 1 {
+			if help, program := a.Kind.InsteadOfAll(file, path.Ext(a.By)); help != "" {
+				return nil, f.notRead(src, a.Kind, a.By, help, program)
+			}
+		}
 		if !a.Layout {
 			file = below(src, a.By)
 		}

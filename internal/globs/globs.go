@@ -59,12 +59,15 @@ func (c Choice) Leaves(name string) tally.Rule {
 	return ""
 }
 
+// success is the empty file by which Hadoop and Spark say that a folder of theirs is whole.
+const success = "_SUCCESS"
+
 // Hides returns the rule by which a part of a name hides it, or the empty rule.
 func (c Choice) Hides(part, name string) tally.Rule {
 	switch {
 	case Fork(part) && !c.TakesHidden(name) && !c.TakesApart(name):
 		return tally.Fork
-	case Hidden(part) && !c.TakesHidden(name):
+	case Hidden(part) && !c.TakesHidden(name), path.Base(part) == success && !c.TakesApart(name):
 		return tally.Hidden
 	}
 	return ""

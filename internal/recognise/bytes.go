@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"hash/crc32"
 	"path"
 	"strings"
@@ -13,8 +14,11 @@ import (
 )
 
 // headSize is the number of bytes read at the beginning of a file. A tar archive has its signature
-// at 257, and the header of a .npy file seldom takes more than 128.
-const headSize = 512
+// at 257, and the header of a .npy file seldom takes more than 128. JSON is told by its second line.
+const (
+	headSize = 512
+	jsonHead = 64 << 10
+)
 
 // signatures are beginnings of files.
 var signatures = []struct {
@@ -55,7 +59,7 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 	switch {
 	case len(head) < 8:
 		return nil
-	case strings.HasSuffix(low, ".json") && isList(head):
+	case strings.HasSuffix(low, ".json") && (isList(head) || isLines(head)):
 		return Lines
 	case (has(0, "PAR1") || has(0, "PARE")) && (bytes.HasSuffix(tail, []byte("PAR1")) || bytes.HasSuffix(tail, []byte("PARE"))):
 		return Parquet
@@ -100,6 +104,13 @@ func firstMember(head []byte) []byte {
 func isList(head []byte) bool {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	return len(head) > 0 && head[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(head[1:], " \t\r\n"), []byte("{"))
+}
+
+// isLines recognizes an object of JSON in the first line and the beginning of another in the next, as
+// Spark writes them to files named .json.
+func isLines(head []byte) bool {
+	first, rest, _ := bytes.Cut(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), []byte("\n"))
+	return bytes.HasPrefix(first, []byte("{")) && bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{")) && json.Valid(first)
 }
 
 // isTFRecord checks the masked CRC-32C of the first length.
@@ -174,7 +185,11 @@ func of(ctx context.Context, in source.Input) (k *Kind, as string, shown bool, e
 	if in.Once() {
 		return named, "", false, nil
 	}
-	head, tail, size, err := bothEnds(ctx, in, headSize, 64)
+	front := int64(headSize)
+	if strings.HasSuffix(strings.ToLower(name), ".json") {
+		front = jsonHead
+	}
+	head, tail, size, err := bothEnds(ctx, in, front, 64)
 	if err != nil {
 		return nil, "", false, err
 	}

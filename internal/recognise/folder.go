@@ -136,7 +136,7 @@ func Folder(ctx context.Context, place Place, opt Options) (*Answer, error) {
 			return nil, err
 		}
 	}
-	if opt.Splits {
+	if opt.Splits || a.Kind != nil && a.Kind.Help != "" {
 		return a, nil
 	}
 	splits := l.splits
@@ -432,7 +432,7 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	kinds := slices.SortedFunc(maps.Keys(l.kinds), func(a, b *Kind) int { return compare(l.kinds[a][0], l.kinds[b][0]) })
 	for _, k := range kinds {
 		if k.Help != "" { // its files are not samples, whatever is beside them
-			return &Answer{Kind: k, By: l.kinds[k][0]}, nil
+			return &Answer{Kind: k, By: l.kinds[k][0], Names: l.kinds[k]}, nil
 		}
 	}
 	switch len(kinds) {

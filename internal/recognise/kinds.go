@@ -56,14 +56,43 @@ func compressed(endings ...string) (all []string) {
 
 func python(lines ...string) string { return "in Python:\n" + strings.Join(lines, "\n") }
 
-// table returns the program that packs a table of pyarrow.
-func table(imports, expression string) string {
-	return python("import shardtool, "+imports, `with shardtool.Writer("out/") as w: w.write_table(`+expression+")")
+// each returns the program that writes a file, whose lines are in a block with the Writer w. They
+// read "FILE" and no other.
+func each(imports string, lines ...string) string {
+	if len(lines) == 1 && !strings.HasSuffix(lines[0], ":") {
+		return python("import shardtool, "+imports, written+" "+lines[0])
+	}
+	return python("import shardtool, "+imports, written+"\n    "+strings.Join(lines, "\n    "))
 }
 
-// loop returns the program that packs the samples of a loop.
-func loop(imports, iterable, sample string) string {
-	return python("import shardtool, "+imports, `with shardtool.Writer("out/") as w:`, "    for row in "+iterable+": w.write("+sample+")")
+const written = `with shardtool.Writer("out/") as w:`
+
+// table returns the program that packs a table of pyarrow.
+func table(imports, expression string) string { return each(imports, "w.write_table("+expression+")") }
+
+// Instead says how to pack a file, or a folder that is of the kind as a whole: help for people and
+// the lines of a program, which may be empty.
+func (k *Kind) Instead(file string) (help, program string) {
+	help, program, _ = strings.Cut(strings.ReplaceAll(k.Help, "FILE", file), "\n")
+	return help, program
+}
+
+// InsteadOfAll is like Instead for the files below a folder with names that end in suffix. For kinds
+// of which each file has its own rows, it is a loop; for others it is empty.
+func (k *Kind) InsteadOfAll(folder, suffix string) (help, program string) {
+	head, body, is := strings.Cut(k.Help, "\n"+written)
+	if !is || !strings.Contains(body, `"FILE"`) {
+		return "", ""
+	}
+	help, imports, _ := strings.Cut(head, "\n")
+	lines := []string{
+		strings.Replace(imports, "import ", "import glob, ", 1), written,
+		`    for file in sorted(glob.glob("` + folder + "/**/*" + suffix + `", recursive=True)):`,
+	}
+	for line := range strings.SplitSeq(strings.TrimPrefix(body, "\n"), "\n") {
+		lines = append(lines, "        "+strings.TrimSpace(strings.ReplaceAll(line, `"FILE"`, "file")))
+	}
+	return help, strings.Join(lines, "\n")
 }
 
 // mosaicPage is for shards that only the library of MosaicML reads.
@@ -78,18 +107,16 @@ var (
 	orc = &Kind{ID: "orc", One: "an ORC file", Many: "ORC files", suffixes: []string{".orc"},
 		Help: table("pyarrow.orc", `pyarrow.orc.read_table("FILE")`)}
 	avro = &Kind{ID: "avro", One: "an Avro file", Many: "Avro files", suffixes: []string{".avro"},
-		Help: loop("fastavro", `fastavro.reader(open("FILE", "rb"))`, "row")}
+		Help: each("fastavro", `for row in fastavro.reader(open("FILE", "rb")): w.write(row)`)}
 	hdf5 = &Kind{ID: "hdf5", One: "an HDF5 file", Many: "HDF5 files", suffixes: []string{".h5", ".hdf5", ".hdf"},
-		Help: python("import h5py, shardtool", `with h5py.File("FILE") as f, shardtool.Writer("out/") as w:`,
-			"    w.write_batch({name: f[name][:] for name in f})")}
+		Help: each("h5py", `with h5py.File("FILE") as f: w.write_batch({name: f[name][:] for name in f})`)}
 	netcdf = &Kind{ID: "netcdf", One: "a NetCDF file", Many: "NetCDF files", suffixes: []string{".nc"},
-		Help: python("import netCDF4, shardtool", `with netCDF4.Dataset("FILE") as f, shardtool.Writer("out/") as w:`,
-			"    w.write_batch({name: v[:].data for name, v in f.variables.items()})")}
+		Help: each("netCDF4", `with netCDF4.Dataset("FILE") as f: w.write_batch({name: v[:].data for name, v in f.variables.items()})`)}
 	sqlite = &Kind{ID: "sqlite", One: "an SQLite database", Many: "SQLite databases", suffixes: []string{".sqlite", ".sqlite3"},
 		Help: python("import shardtool, sqlite3", `db = sqlite3.connect("FILE"); db.row_factory = sqlite3.Row`,
 			`with shardtool.Writer("out/") as w:`, `    for row in db.execute("select * from TABLE"): w.write(dict(row))`)}
 	arrayRecord = &Kind{ID: "arrayrecord", One: "an ArrayRecord file", Many: "ArrayRecord files", suffixes: []string{".arrayrecord", ".array_record"},
-		Help: loop("array_record.python.array_record_data_source as source", `source.ArrayRecordDataSource("FILE")`, `{"data": row}`)}
+		Help: each("array_record.python.array_record_data_source as source", `for row in source.ArrayRecordDataSource("FILE"): w.write({"data": row})`)}
 	recordIO = &Kind{ID: "recordio", One: "a RecordIO file", Many: "RecordIO files", suffixes: []string{".rec"},
 		Help: "in Python, read it with mxnet.recordio and write its samples with shardtool.Writer"}
 	idx = &Kind{ID: "idx", One: "an IDX file, as of MNIST", Many: "IDX files, as of MNIST",
@@ -97,12 +124,12 @@ var (
 			`a = numpy.frombuffer(b, {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}[b[2]], offset=n)`,
 			`with shardtool.Writer("out/") as w: w.write_batch({"data": a.reshape(numpy.frombuffer(b[4:n], ">i4")).astype(a.dtype.newbyteorder("="))})`)}
 	cifar = &Kind{ID: "cifar", One: "a binary file of CIFAR", Many: "binary files of CIFAR",
-		Help: python("import numpy, shardtool", `a = numpy.fromfile("FILE", "u1").reshape(-1, 3073)`,
-			`with shardtool.Writer("out/") as w: w.write_batch({"cls": a[:, 0], "image": a[:, 1:].reshape(-1, 3, 32, 32)})`)}
+		Help: each("numpy", `a = numpy.fromfile("FILE", "u1").reshape(-1, 3073)`,
+			`w.write_batch({"cls": a[:, 0], "image": a[:, 1:].reshape(-1, 3, 32, 32)})`)}
 	pickled = &Kind{ID: "pickle", One: "a pickle", Many: "pickles",
 		Help: "a pickle runs code when it is read: read it in Python, if you trust it, and write its samples with shardtool.Writer"}
 	safetensors = &Kind{ID: "safetensors", One: "a safetensors file", Many: "safetensors files", field: true, suffixes: []string{".safetensors"},
-		Help: python("import safetensors.numpy, shardtool", `with shardtool.Writer("out/") as w: w.write_batch(safetensors.numpy.load_file("FILE"))`)}
+		Help: each("safetensors.numpy", `w.write_batch(safetensors.numpy.load_file("FILE"))`)}
 	beton = &Kind{ID: "ffcv", One: "an FFCV file", Many: "FFCV files", suffixes: []string{".beton"},
 		Help: "pack the data that it was made of"}
 	mdsCoded = &Kind{ID: "mds-coded", One: "a shard of MosaicML Streaming (MDS) in Brotli or Snappy", Many: "shards of MosaicML Streaming (MDS) in Brotli or Snappy",

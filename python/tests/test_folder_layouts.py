@@ -163,3 +163,24 @@ def test_dicom() -> None:
     assert found.returncode == 1 and "--sample-rule last-dot makes a sample of each" in found.stdout
     run("pack", "dicom", "out", "--sample-rule", "last-dot")
     assert [row["__key__"] for row in read(Path("out"))] == [f"1-2-840-{i}" for i in range(3)]
+
+
+def test_folder_of_orc() -> None:
+    """What Spark writes, with its checksums and its mark: the program reads every part."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    orc = pytest.importorskip("pyarrow.orc", reason="pyarrow is built without ORC")
+    put({"spark/_SUCCESS": "", "spark/._SUCCESS.crc": "crc"})
+    for part in range(3):
+        orc.write_table(pa.table({"n": list(range(part * 10, part * 10 + 10))}), f"spark/part-0000{part}.zstd.orc")
+        put({f"spark/.part-0000{part}.zstd.orc.crc": "crc"})
+    assert [row["n"] for row in typed("spark")] == list(range(30))
+
+
+def test_files_of_hdf5() -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    Path("h5/deep").mkdir(parents=True)
+    for i, name in enumerate(("a.h5", "deep/b.h5")):
+        with h5py.File(f"h5/{name}", "w") as f:
+            f["x"] = numpy.arange(4.0) + 4 * i
+    assert sorted(float(row["x"]) for row in typed("h5")) == list(range(8))
