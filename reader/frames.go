@@ -161,15 +161,24 @@ func checkNames(f *fetch.Result) error {
 	}
 }
 
+// filled is the range with its defaults.
+func (d *Dataset) filled(r Range) (Range, error) {
+	if r.To == 0 {
+		r.To = d.NumShards()
+	}
+	if r.From < 0 || r.From > r.To || r.To > d.NumShards() {
+		return r, fmt.Errorf("range of shards %d to %d of %d", r.From, r.To, d.NumShards())
+	}
+	return r, nil
+}
+
 // storageOrder is the order of jobs that reads a range of shards from front to end. whole keeps
 // blocks in one piece.
 func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Seq2[fetch.Job, error] {
 	return func(yield func(fetch.Job, error) bool) {
-		if r.To == 0 {
-			r.To = d.NumShards()
-		}
-		if r.From < 0 || r.From > r.To || r.To > d.NumShards() {
-			yield(fetch.Job{}, fmt.Errorf("range of shards %d to %d of %d", r.From, r.To, d.NumShards()))
+		r, err := d.filled(r)
+		if err != nil {
+			yield(fetch.Job{}, err)
 			return
 		}
 		for n := r.From; n < r.To; n++ {

@@ -3,7 +3,6 @@ package reader
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 )
@@ -39,24 +38,20 @@ func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error
 
 // samplesOf is Samples of a data set with layers, or of some fields.
 func (d *Dataset) samplesOf(ctx context.Context, r Range, yield func(*Sample, error) bool) {
-	var o BlockOptions
-	var err error
-	if r.To == 0 {
-		r.To = d.NumShards()
-	}
-	if r.From < 0 || r.From > r.To || r.To > d.NumShards() {
-		err = fmt.Errorf("range of shards %d to %d of %d", r.From, r.To, d.NumShards())
-	} else if r.From == r.To {
+	o := BlockOptions{To: d.tables.Samples}
+	r, err := d.filled(r)
+	if err == nil && r.From == r.To {
 		return
-	} else if o.From, err = d.FirstSample(ctx, r.From); err == nil && r.To < d.NumShards() {
+	}
+	if err == nil {
+		o.From, err = d.FirstSample(ctx, r.From)
+	}
+	if err == nil && r.To < d.NumShards() {
 		o.To, err = d.FirstSample(ctx, r.To)
 	}
 	if err != nil {
 		yield(nil, err)
 		return
-	}
-	if o.To == 0 {
-		o.To = d.tables.Samples
 	}
 	d.blocksOf(ctx, o, func(b *Block, err error) bool {
 		for err == nil {

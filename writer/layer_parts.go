@@ -111,9 +111,7 @@ func (s *layerSource) Split(part, _ int) error {
 	return s.load(context.Background())
 }
 
-func (s *layerSource) options() Options { return *s.pack }
-
-// describe implements cutter.
+// describe completes the manifest of a part.
 func (s *layerSource) describe(m *sections.Manifest) {
 	m.Base = s.base
 	begin := s.at[s.shard-1]
@@ -125,7 +123,7 @@ func (s *layerSource) describe(m *sections.Manifest) {
 
 // settles returns what completes the manifest of a layer that was written in parts; nil if the
 // parts are parts of a data set.
-func (s *partSet) settles(base objstore.Store) (cutter, error) {
+func (s *partSet) settles(base objstore.Store) (*layerSource, error) {
 	of := s.parts[0].Base
 	switch {
 	case of == nil:
@@ -153,7 +151,7 @@ func (s *partSet) settles(base objstore.Store) (cutter, error) {
 
 // follows ends the publication of a layer: it deletes what settle replaced, and takes over what was
 // removed from the base between the last look at it and the publication.
-func follows(ctx context.Context, store, base objstore.Store, of cutter, warn func(string, ...any)) {
+func follows(ctx context.Context, store, base objstore.Store, of *layerSource, warn func(string, ...any)) {
 	if err := of.settled(ctx, store); err != nil && !errors.Is(err, context.Canceled) {
 		warn("the layer is published; deleting its shards that have samples purged from the base meanwhile failed: purge the base again", "error", err)
 	}

@@ -25,28 +25,6 @@ import (
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
-// cutter is a Source that decides where blocks and shards end and how each shard is stored, in
-// place of the options.
-type cutter interface {
-	Source
-	// begins returns how the shard of the sample that Next returned last is stored: its stack, or nil
-	// for an ordinary one.
-	begins() (*stack.Stack, keysOf)
-	// ends reports what ends after that sample.
-	ends() (block, shard bool)
-	// adopts tells the source about a shard that an earlier run has put.
-	adopts(ctx context.Context, ix *sections.ShardIndex) error
-	// options are for PackPart, and describe completes the manifest of a part.
-	options() Options
-	describe(m *sections.Manifest)
-	// settle completes the manifest before it is published, and settled deletes what it replaced once
-	// the manifest is.
-	settle(ctx context.Context, m *sections.Manifest, puts *puts) error
-	settled(ctx context.Context, store objstore.Store) error
-	// hold locks what the source reads, see hold, and reads it again.
-	hold(ctx context.Context) (release func(), err error)
-}
-
 // layerBase is the data set that a layer is written for, as it was when the run began.
 type layerBase struct {
 	store objstore.Store
@@ -129,7 +107,8 @@ func (b *layerBase) entries(ctx context.Context, dir string, memory int64) (next
 }
 
 // layerSource gives the samples of a layer in the order of the base: with the rows that the sources
-// have for them, or with nothing.
+// have for them, or with nothing. It also decides where blocks and shards end and how each shard is
+// stored, in place of the options.
 type layerSource struct {
 	*layerBase
 	opt    *LayerOptions
@@ -594,8 +573,11 @@ func (s *layerSource) end(ctx context.Context) error {
 	return cmp.Or(err, io.EOF)
 }
 
+// begins returns how the shard of the sample that Next returned last is stored: its stack, or nil for
+// an ordinary one.
 func (s *layerSource) begins() (*stack.Stack, keysOf) { return s.open.stack, s.open.how }
 
+// ends reports what ends after that sample.
 func (s *layerSource) ends() (block, shard bool) {
 	if block = s.open.ends[0] == s.out.number+1; block {
 		s.open.ends = s.open.ends[1:]

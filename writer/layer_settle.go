@@ -17,8 +17,8 @@ import (
 // no sample that was purged before: settle rewrites the shards that do, be they this run's, adopted
 // ones, or shards of parts. A run also holds the base's lock, so that a purge knows of it.
 
-// hold implements cutter. What was removed from the base before the lock was taken is known after
-// it.
+// hold locks the base, see hold, and reads it again: what was removed from it before the lock was
+// taken is known after it.
 func (s *layerSource) hold(ctx context.Context) (release func(), err error) {
 	if release, err = hold(ctx, s.store, "layer of "+s.pack.Name, s.pack.Log); err != nil {
 		return nil, err
@@ -84,7 +84,8 @@ func cleared(ix *sections.ShardIndex, place int, n uint64) bool {
 	return len(shape) == 1 && ix.Fields[shape[0]] == ""
 }
 
-// settle implements cutter: the base may have got or lost samples since the run began.
+// settle completes the manifest before it is published: the base may have got or lost samples since
+// the run began.
 func (s *layerSource) settle(ctx context.Context, m *sections.Manifest, puts *puts) error {
 	now, err := openBase(ctx, s.store)
 	if err == nil {
@@ -141,7 +142,7 @@ func (s *layerSource) clear(ctx context.Context, m *sections.Manifest, purged []
 	return nil
 }
 
-// settled implements cutter.
+// settled deletes what settle replaced once the manifest is published.
 func (s *layerSource) settled(ctx context.Context, store objstore.Store) error {
 	for _, name := range s.replaced {
 		if err := store.Delete(ctx, name); err != nil {

@@ -52,8 +52,8 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	if parts < 1 || parts > MaxParts || part < 0 || part >= parts {
 		return nil, fmt.Errorf("no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
 	}
-	if of, ok := src.(cutter); ok {
-		opt = of.options()
+	if of, ok := src.(*layerSource); ok {
+		opt = *of.pack
 		release, err := of.hold(ctx)
 		if err != nil {
 			return nil, err
@@ -117,8 +117,8 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.input.cuts != nil {
-		w.input.cuts.describe(m)
+	if w.input.layer != nil {
+		w.input.layer.describe(m)
 	} else if w.sum.numbers > 0 {
 		if m.Keys, err = w.keysTable(ctx, m); err != nil {
 			return nil, err

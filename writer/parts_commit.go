@@ -80,8 +80,8 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 		return nil, fmt.Errorf("%v: %w", store, err)
 	}
 	res, err := w.publish(ctx)
-	if err == nil && w.input.cuts != nil {
-		follows(ctx, store, opt.Base, w.input.cuts, slog.New(slog.DiscardHandler).Warn)
+	if err == nil && w.input.layer != nil {
+		follows(ctx, store, opt.Base, w.input.layer, slog.New(slog.DiscardHandler).Warn)
 	}
 	return res, err
 }
@@ -131,7 +131,7 @@ func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, erro
 
 // join puts together in w what the parts have.
 func (s *partSet) join(ctx context.Context, w *Writer, base objstore.Store) (err error) {
-	if w.input.cuts, err = s.settles(base); err != nil {
+	if w.input.layer, err = s.settles(base); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context, *Writer) error{s.merge, s.joinTypes, s.joinLists, s.sortKeys} {
@@ -197,7 +197,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 	work.SetLimit(together)
 	var mu sync.Mutex
 	first := w.sum.numbers
-	if w.input.cuts != nil { // the base's keys table serves
+	if w.input.layer != nil { // the base's keys table serves
 		w.sum.prog.Samples = int64(s.report.Samples)
 		return nil
 	}

@@ -68,8 +68,8 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 
 // publishAfter publishes m after the generation that was current when it was last read.
 func (w *Writer) publishAfter(ctx context.Context, m *sections.Manifest) (_ *Result, err error) {
-	if w.input.cuts != nil { // the base's keys table serves
-		err = w.input.cuts.settle(ctx, m, w.puts)
+	if w.input.layer != nil { // the base's keys table serves
+		err = w.input.layer.settle(ctx, m, w.puts)
 	} else if m.Keys, err = w.keysTable(ctx, m); err != nil {
 		err = overtaken(ctx, w.puts.store, w.prior.info, err)
 	}

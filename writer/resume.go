@@ -99,8 +99,8 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	if err != nil {
 		return "", false, format.InShard(name, err)
 	}
-	if w.input.cuts != nil {
-		if err := w.input.cuts.adopts(ctx, ix); err != nil {
+	if w.input.layer != nil {
+		if err := w.input.layer.adopts(ctx, ix); err != nil {
 			return "", false, err
 		}
 	}

@@ -39,7 +39,7 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	}
 	if src != nil {
 		w.input.cursor, w.fingerprint, w.input.meta = src.Cursor, src.Fingerprint(), src.Meta()
-		w.input.cuts, w.layered = src.(cutter)
+		w.input.layer, w.layered = src.(*layerSource)
 		w.input.leaver, _ = src.(leaver)
 	}
 	if opt.Mode == ModeOverwrite && !opt.Resume && parts == 0 {
@@ -145,9 +145,9 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return err
 	}
 	err := w.check(&s)
-	if err == nil && w.input.cuts != nil && w.atShardStart() {
-		w.shard.stack, w.shard.keysAre = w.input.cuts.begins()
-	} else if err == nil && w.input.cuts == nil && w.layout != LayoutSamples {
+	if err == nil && w.input.layer != nil && w.atShardStart() {
+		w.shard.stack, w.shard.keysAre = w.input.layer.begins()
+	} else if err == nil && w.input.layer == nil && w.layout != LayoutSamples {
 		if err = w.fit(ctx, &s); err == nil {
 			err = w.line.err()
 		}
@@ -164,7 +164,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return se
 	}
 	sh := &w.shard
-	if sh.cur != nil && w.input.cuts == nil && sh.cur.body.overflows(sh.cur, &s) {
+	if sh.cur != nil && w.input.layer == nil && sh.cur.body.overflows(sh.cur, &s) {
 		if err := w.dispatch(ctx, false); err != nil {
 			return err
 		}
@@ -191,8 +191,8 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 
 // ends reports whether the block and the shard end after the last sample.
 func (w *Writer) ends() (block, shard bool) {
-	if w.input.cuts != nil {
-		return w.input.cuts.ends()
+	if w.input.layer != nil {
+		return w.input.layer.ends()
 	}
 	sh := &w.shard
 	shard = sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||

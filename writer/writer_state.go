@@ -98,7 +98,7 @@ type Writer struct {
 // input is what the writer asks the source for.
 type input struct {
 	cursor func() string   // see META in SPEC 4.6
-	cuts   cutter          // the source, where it decides on blocks and shards; else nil
+	layer  *layerSource    // the source of a layer, which decides on blocks and shards; else nil
 	leaver leaver          // the source, where it leaves out rows by itself; else nil
 	meta   format.Metadata // what the source adds to the generation's metadata
 }

@@ -39,6 +39,6 @@ func current(ctx context.Context, arg, refusal string) (objstore.Store, error) {
 }
 
 // openDataset opens the data set of an argument.
-func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	return open.Dataset(ctx, arg, opening(ctx, opts))
+func openDataset(ctx context.Context, arg string) (*reader.Dataset, error) {
+	return open.Dataset(ctx, arg, opening(ctx, reader.Options{}))
 }

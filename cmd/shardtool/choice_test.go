@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -18,7 +17,7 @@ import (
 func TestEarlierChoice(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)
-	ds, err := openDataset(t.Context(), out, reader.Options{})
+	ds, err := openDataset(t.Context(), out)
 	if err != nil {
 		t.Fatal(err)
 	}

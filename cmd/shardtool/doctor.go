@@ -20,7 +20,6 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -99,7 +98,7 @@ func (f *doctorFlags) dataset(ctx context.Context, arg string) (*doctor.Report, 
 	if err := open.Whole(arg); err != nil {
 		return nil, err
 	}
-	ds, err := openDataset(ctx, arg, reader.Options{})
+	ds, err := openDataset(ctx, arg)
 	if err != nil {
 		return nil, err
 	}

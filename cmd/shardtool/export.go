@@ -134,7 +134,7 @@ func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options)
 	o.Layers, o.Where, o.Keys = f.share.layers, f.view.where, f.view.keys
 	ds, err := open.Dataset(ctx, arg, o)
 	if err != nil {
-		return nil, "", explainView(err)
+		return nil, "", explainView(err, optionError)
 	}
 	if ds.Selection().View() == nil {
 		return ds, "", nil

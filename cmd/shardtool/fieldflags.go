@@ -24,9 +24,8 @@ func (f *fieldFlags) addLayers(cmd *cobra.Command) {
 }
 
 // open opens a data set with the layers.
-func (f *fieldFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	opts.Fields = f.fields
-	o := opening(ctx, opts)
+func (f *fieldFlags) open(ctx context.Context, arg string) (*reader.Dataset, error) {
+	o := opening(ctx, reader.Options{Fields: f.fields})
 	o.Layers = f.layers
 	ds, err := open.Dataset(ctx, arg, o)
 	if err != nil {

@@ -55,7 +55,7 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 	if err := open.Whole(args[0]); err != nil {
 		return err
 	}
-	ds, err := layers.open(ctx, args[0], reader.Options{})
+	ds, err := layers.open(ctx, args[0])
 	if err != nil {
 		return err
 	}
@@ -86,11 +86,14 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 	switch {
 	case wantField && slices.Contains(ds.Lists(), field):
-		err = getFiles(ctx, ds, number, field, w)
+		err = getFields(ctx, ds, number, w, func(name string) bool {
+			_, is := fieldname.Element(name, field)
+			return is
+		})
 	case wantField:
 		err = ds.Field(ctx, number, field, w)
 	case layers.given():
-		err = getParts(ctx, ds, number, w)
+		err = getFields(ctx, ds, number, w, func(string) bool { return true })
 	default:
 		err = ds.WriteTar(ctx, number, w)
 	}
@@ -103,29 +106,13 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 	return w.Flush()
 }
 
-// getFiles writes the elements of a list of files.
-func getFiles(ctx context.Context, ds *reader.Dataset, number uint64, list string, w *bufio.Writer) error {
+// getFields writes a sample with the fields that take chooses, of the data set and its layers.
+func getFields(ctx context.Context, ds *reader.Dataset, number uint64, w *bufio.Writer, take func(name string) bool) error {
 	s, err := ds.Get(ctx, number)
 	if err != nil {
 		return err
 	}
-	s.Fields = slices.DeleteFunc(s.Fields, func(f format.FieldView) bool {
-		_, is := fieldname.Element(string(f.Name), list)
-		return !is
-	})
-	if err := (&batchWriter{w: w}).members(s); err != nil {
-		return err
-	}
-	_, err = w.Write(sections.EndOfArchive(true))
-	return err
-}
-
-// getParts writes a sample with the fields of layers.
-func getParts(ctx context.Context, ds *reader.Dataset, number uint64, w *bufio.Writer) error {
-	s, err := ds.Get(ctx, number)
-	if err != nil {
-		return err
-	}
+	s.Fields = slices.DeleteFunc(s.Fields, func(f format.FieldView) bool { return !take(string(f.Name)) })
 	if err := (&batchWriter{w: w}).members(s); err != nil {
 		return err
 	}

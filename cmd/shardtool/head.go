@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/view"
-	"github.com/shardtool/shardtool/reader"
 )
 
 func newHead() *cobra.Command {
@@ -24,7 +23,7 @@ programs, use get for the bytes, and ls --json for the sizes.`,
 			if n < 0 {
 				return usagef("-n %d: give a number of samples", n)
 			}
-			ds, err := fields.open(cmd.Context(), args[0], reader.Options{})
+			ds, err := fields.open(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -57,7 +57,7 @@ func (f *orderFlags) open(ctx context.Context, q *question, opts reader.Options)
 	o := opening(ctx, opts)
 	o.Where, o.Keys = f.view.where, f.view.keys
 	sources, err := reader.OpenSources(ctx, *q.spec, open.Opener(o), q.from)
-	return sources, ofSource(q.spec, err, explainView)
+	return sources, ofSource(q.spec, err, optionError)
 }
 
 // resolve decides the run over the data sets. stderr shows the progress of planning.

@@ -100,7 +100,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return inspectCheckpoint(cmd, arg, f)
 	}
 	ctx := cmd.Context()
-	ds, err := f.layers.open(ctx, arg, reader.Options{})
+	ds, err := f.layers.open(ctx, arg)
 	if err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 	if err := open.Whole(f.against); err != nil {
 		return err
 	}
-	other, err := openDataset(ctx, f.against, reader.Options{})
+	other, err := openDataset(ctx, f.against)
 	if err != nil {
 		return err
 	}

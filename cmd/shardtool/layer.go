@@ -230,12 +230,7 @@ func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res
 		count(uint64(res.Unknown), "row", "with a key that no sample has, left out")
 		count(uint64(res.Removed), "row", "of removed samples, left out")
 		count(uint64(res.Covered), "row", "of samples that the layer covers, left out")
-		printLeft(out, names)
-		if res.Generation > 1 {
-			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
-		}
-		printResumed(out, res.Adopted, res.Written)
-		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
+		printEnd(out, &res.Result, names, took)
 	})
 }
 

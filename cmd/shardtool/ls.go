@@ -50,7 +50,7 @@ func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool)
 	if err := checkPatterns("", patterns); err != nil {
 		return err
 	}
-	ds, err := openDataset(cmd.Context(), arg, reader.Options{})
+	ds, err := openDataset(cmd.Context(), arg)
 	if err != nil {
 		return err
 	}

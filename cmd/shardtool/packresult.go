@@ -50,12 +50,7 @@ func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *wri
 	}), func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes), format.DigestString(res.Digest))
-		printLeft(w, names)
-		if res.Generation > 1 {
-			fmt.Fprintf(w, "generation %d, %s\n", res.Generation, res.Tables)
-		}
-		printResumed(w, res.Adopted, res.Written)
-		fmt.Fprintf(w, "took %.1fs\n", took.Seconds())
+		printEnd(w, res, names, took)
 	}); err != nil {
 		return err
 	}
@@ -64,6 +59,16 @@ func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *wri
 
 // refused is how many samples were skipped that no rule left out.
 func refused(skipped int64, left writer.RowsLeft) int64 { return skipped - left.Null - left.Duplicate }
+
+// printEnd prints what became of the names, and how the generation was made.
+func printEnd(w io.Writer, res *writer.Result, names *tally.Tally, took time.Duration) {
+	printLeft(w, names)
+	if res.Generation > 1 {
+		fmt.Fprintf(w, "generation %d, %s\n", res.Generation, res.Tables)
+	}
+	printResumed(w, res.Adopted, res.Written)
+	fmt.Fprintf(w, "took %.1fs\n", took.Seconds())
+}
 
 // withNames adds what became of the names that were listed.
 func withNames(names *tally.Tally, refused int64, out map[string]any) map[string]any {

@@ -87,7 +87,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 			return usagef("--name: %w", err)
 		}
 	}
-	ds, err := f.layers.open(ctx, arg, reader.Options{})
+	ds, err := f.layers.open(ctx, arg)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 		v, r, err = curate.Make(ctx, ds, spec)
 	}
 	if err != nil {
-		return explainView(err)
+		return explainView(err, optionError)
 	}
 	err = writer.PutView(ctx, ds.Store(), v, writer.ViewName{
 		Name: f.name, Replace: f.carry || f.overwrite, Tables: ds.Info().Tables, Made: made, Samples: r.Samples,

@@ -24,7 +24,6 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/ranks"
-	"github.com/shardtool/shardtool/reshard/curate"
 )
 
 // processors is the number of CPUs that the affinity and the cgroup leave to this process. serve
@@ -177,7 +176,7 @@ func openServed(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error
 		if errors.Is(err, reader.ErrFields) {
 			err = usage(err)
 		}
-		return nil, explainServed(ofSource(spec, err, explainServedView))
+		return nil, explainServed(ofSource(spec, err, argumentError))
 	}
 	if o.Epoch, o.End, err = o.Sources.Extent(from, q.ChangeMix); err != nil {
 		o.Sources.Close()
@@ -226,17 +225,6 @@ func servedSources(q *serve.OpenRequest) (out *reader.Spec, err error) {
 		}
 	}
 	return out, nil
-}
-
-// explainServedView gives an error of package curate its exit code, in terms of Python.
-func explainServedView(err error) error {
-	switch {
-	case errors.Is(err, curate.ErrSpec):
-		return usage(argumentError(err))
-	case errors.Is(err, curate.ErrMissing), errors.Is(err, os.ErrNotExist):
-		return &exitError{exitNotFound, err}
-	}
-	return err
 }
 
 // servedCheckpoint decodes the text of a checkpoint; nil if the text is empty.

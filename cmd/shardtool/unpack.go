@@ -63,7 +63,7 @@ type unpacker struct {
 
 func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	ctx := cmd.Context()
-	ds, err := openDataset(ctx, arg, reader.Options{})
+	ds, err := openDataset(ctx, arg)
 	if errors.Is(err, fs.ErrNotExist) {
 		if swapped, _ := isOneDataset(ctx, []string{dir}); swapped {
 			err = fmt.Errorf("%w; %s is a data set: did you mean `shardtool unpack %[2]s %[3]s`?", err, dir, arg)

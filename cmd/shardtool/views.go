@@ -26,23 +26,24 @@ func (f *viewFlags) add(cmd *cobra.Command) {
 
 func (f *viewFlags) given() bool { return len(f.where) > 0 || f.keys != "" }
 
-// explainView gives an error of package curate its exit code, and names flags.
-func explainView(err error) error {
+// explainView gives an error of package curate its exit code. spell names its option as the caller
+// knows it: optionError, or argumentError.
+func explainView(err error, spell func(error) error) error {
 	switch {
 	case errors.Is(err, curate.ErrSpec):
-		return usage(optionError(err))
+		return usage(spell(err))
 	case errors.Is(err, curate.ErrMissing), errors.Is(err, os.ErrNotExist):
 		return &exitError{exitNotFound, err}
 	}
 	return err
 }
 
-// ofSource gives an error of package curate its exit code. alone explains it for a data set that is
-// read alone; in a mix the error has its place in the mix file, and no option of its own.
-func ofSource(spec *reader.Spec, err error, alone func(error) error) error {
+// ofSource is explainView for a data set that is read alone. In a mix the error has its place in the
+// mix file, and no option of its own.
+func ofSource(spec *reader.Spec, err error, spell func(error) error) error {
 	switch {
 	case spec.Sources[0].Name == "":
-		return alone(err)
+		return explainView(err, spell)
 	case errors.Is(err, curate.ErrSpec):
 		return usage(err)
 	case errors.Is(err, curate.ErrMissing):

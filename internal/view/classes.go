@@ -49,13 +49,11 @@ func Classes(blocks, class []uint32, weights []uint64, n uint64) (order.View, er
 			return nil, errors.New("the weights add up to 2^63 or more: give smaller ones")
 		}
 	}
-	switch {
-	case len(weights) == 0:
+	if len(weights) == 0 {
 		return nil, fmt.Errorf("%w: no sample is of a class", ErrEmpty)
-	case n == 0:
-		return nil, fmt.Errorf("%w: it has 0 draws", ErrEmpty)
-	case n >= 1<<63:
-		return nil, fmt.Errorf("%d draws, at most %d", n, uint64(1<<63-1))
+	}
+	if err := checkDraws(n); err != nil {
+		return nil, err
 	}
 	c.scratches.New = func() any { return &classScratch{left: make([]uint32, 1+len(weights))} }
 	return c, c.bound()
@@ -130,15 +128,10 @@ type turn struct{ sum, rest, every uint64 }
 // turns are how the draws of every class are dealt in an epoch. Class 0 means none, and has no
 // draws.
 func (c *classes) turns(key uint64, epoch uint32) []turn {
-	line := make([]uint32, len(c.weights))
-	for k := range line {
-		line[k] = uint32(k)
-	}
-	order.ShuffleWords(line, key, domain, wordsClasses, epoch, 0)
 	phase, _ := bits.Mul64(order.FirstWords(key, domain, wordsPhase, epoch, 0), c.total)
 	all := make([]turn, 1+len(c.weights))
 	var sum, given uint64
-	for _, k := range line {
+	for _, k := range shuffled(len(c.weights), key, epoch, wordsClasses) {
 		sum += c.weights[k]
 		hi, lo := bits.Mul64(sum, c.draws)
 		lo, carry := bits.Add64(lo, phase, 0)
@@ -206,12 +199,7 @@ func (c *classes) deal(key uint64, epoch uint32) *dealt {
 	for k := range all {
 		d.every[k] = uint32(all[k].every)
 	}
-	line := make([]uint32, len(c.blocks))
-	for b := range line {
-		line[b] = uint32(b)
-	}
-	order.ShuffleWords(line, key, domain, wordsBlocks, epoch, 0)
-	for _, b := range line {
+	for _, b := range shuffled(len(c.blocks), key, epoch, wordsBlocks) {
 		at, count := c.first[b], uint64(0)
 		word, bit := at/64, at%64
 		var more uint64
@@ -269,10 +257,5 @@ func (d *dealt) Append(dst []uint32, block uint32, first uint64) []uint32 {
 			s.times[i]++
 		}
 	}
-	for i, times := range s.times {
-		for range times {
-			dst = append(dst, uint32(i))
-		}
-	}
-	return dst
+	return appendTimes(dst, s.times)
 }

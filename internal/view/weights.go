@@ -41,10 +41,9 @@ func Weights(blocks []uint32, u []uint32, n uint64) (order.View, error) {
 		return nil, fmt.Errorf("%d weights for %d samples", len(u), first)
 	case w.total == 0:
 		return nil, fmt.Errorf("%w: all weights are 0", ErrEmpty)
-	case n == 0:
-		return nil, fmt.Errorf("%w: it has 0 draws", ErrEmpty)
-	case n >= 1<<63:
-		return nil, fmt.Errorf("%d draws, at most %d", n, uint64(1<<63-1))
+	}
+	if err := checkDraws(n); err != nil {
+		return nil, err
 	}
 	for b, sum := range w.sums {
 		hi, lo := bits.Mul64(sum, n)
@@ -57,6 +56,37 @@ func Weights(blocks []uint32, u []uint32, n uint64) (order.View, error) {
 		}
 	}
 	return w, nil
+}
+
+// checkDraws refuses a number of draws that an epoch cannot have.
+func checkDraws(n uint64) error {
+	switch {
+	case n == 0:
+		return fmt.Errorf("%w: it has 0 draws", ErrEmpty)
+	case n >= 1<<63:
+		return fmt.Errorf("%d draws, at most %d", n, uint64(1<<63-1))
+	}
+	return nil
+}
+
+// shuffled returns the numbers below n in the order that words draw for an epoch.
+func shuffled(n int, key uint64, epoch uint32, words uint32) []uint32 {
+	line := make([]uint32, n)
+	for i := range line {
+		line[i] = uint32(i)
+	}
+	order.ShuffleWords(line, key, domain, words, epoch, 0)
+	return line
+}
+
+// appendTimes appends each number as often as times has it.
+func appendTimes(dst, times []uint32) []uint32 {
+	for i, n := range times {
+		for range n {
+			dst = append(dst, uint32(i))
+		}
+	}
+	return dst
 }
 
 type weights struct {
@@ -75,13 +105,8 @@ func (w *weights) Slack() uint32   { return 1 }
 func (w *weights) Chosen(key uint64, epoch uint32) order.Chosen {
 	d := &drawn{weights: w, key: key, epoch: epoch, before: make([]uint64, len(w.blocks)), counts: make([]uint32, len(w.blocks))}
 	d.phase, _ = bits.Mul64(order.FirstWords(key, domain, wordsPhase, epoch, 0), w.total)
-	line := make([]uint32, len(w.blocks))
-	for b := range line {
-		line[b] = uint32(b)
-	}
-	order.ShuffleWords(line, key, domain, wordsBlocks, epoch, 0)
 	var sum, given uint64
-	for _, b := range line {
+	for _, b := range shuffled(len(w.blocks), key, epoch, wordsBlocks) {
 		d.before[b] = sum
 		sum += w.sums[b]
 		if w.sums[b] > 0 {
@@ -146,10 +171,5 @@ func (d *drawn) Append(dst []uint32, block uint32, first uint64) []uint32 {
 			given = through
 		}
 	}
-	for i, times := range s.times {
-		for range times {
-			dst = append(dst, uint32(i))
-		}
-	}
-	return dst
+	return appendTimes(dst, s.times)
 }
