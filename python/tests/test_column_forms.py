@@ -336,3 +336,60 @@ def test_widen(tmp_path: Path, kind: str) -> None:
     path = written(tmp_path, pa.table({"y": [1, 2**53 + 1]}), kind)
     failed = run("pack", path, paths[0], tmp_path / "exact", "--widen", check=False)
     assert failed.returncode == 1 and "column y: 9007199254740993 is no float of 64 bits" in failed.stderr
+
+
+def read_back(source: Path) -> Any:
+    """A file as pyarrow reads it."""
+    if source.suffix == ".parquet":
+        return pq.read_table(source)
+    return pa.ipc.open_file(source).read_all()
+
+
+def features(dataset: Path) -> Dict[str, Any]:
+    found: Dict[str, Any] = json.loads(json.loads(run("inspect", dataset, "--json").stdout)["meta"]["features"])
+    return found
+
+
+def numbers(column: Any) -> Any:
+    """Times as the integers that they are stored as."""
+    if pa.types.is_time32(column.type):
+        column = column.cast(pa.int32())
+    return column.cast(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_times(tmp_path: Path, kind: str) -> None:
+    """Times of day and durations are integers of the unit that their feature states."""
+    datasets = pytest.importorskip("datasets")
+    day = 86_400
+    columns: Dict[str, Any] = {}
+    for unit, per in [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)]:
+        time = pa.time32(unit) if per < 10**6 else pa.time64(unit)
+        columns["t" + unit] = pa.array([0, None, day * per - 1, 45_296 * per], pa.int32() if per < 10**6 else pa.int64()).cast(time)
+        columns["d" + unit] = pa.array([-(2**62), 2**62, None, 0], pa.int64()).cast(pa.duration(unit))
+    source = written(tmp_path, pa.table(columns), kind)
+    table = read_back(source)
+    got = packed(source)
+    known = features(tmp_path / "rows.out")
+    for name in columns:
+        want = numbers(table[name])
+        assert [row.get(name + ".txt") for row in got] == want, name
+        assert known[name + ".txt"] == {"dtype": str(table.schema.field(name).type), "_type": "Value"}
+    run("export", tmp_path / "rows.out", tmp_path / "hf", "--as", "hf")
+    again = datasets.load_dataset(str(tmp_path / "hf"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert {name: str(again.features[name].dtype) for name in columns} == {name: str(table.schema.field(name).type) for name in columns}
+    for name in columns:
+        assert numbers(again.data.column(name)) == numbers(table[name]), name
+    run("pack", source, tmp_path / "noon", "--where", "tus >= 12:34:56", "--columns", "tus", "--where", "ds >= 0")
+    assert len(cat(tmp_path / "noon")) == 1
+    whole = written(tmp_path, table.select(["tms", "dns"]).slice(3), kind)
+    for row in packed(whole, "--layout", "stacked", "--overwrite"):
+        assert row == {"tms.npy": 45_296_000, "dns.npy": 0}
+    run("export", tmp_path / "rows.out", tmp_path / "stacked", "--as", "hf")
+    again = datasets.load_dataset(str(tmp_path / "stacked"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert numbers(again.data.column("tms")) == [45_296_000] and numbers(again.data.column("dns")) == [0]
+    (tmp_path / "other").mkdir()
+    for name, type_ in [("tms", pa.time64("us")), ("dns", pa.duration("us"))]:
+        other = written(tmp_path / "other", pa.table({name: pa.array([1], type_)}), kind)
+        failed = run("pack", source, other, tmp_path / "both", "--columns", name, check=False)
+        assert failed.returncode == 1 and f"column {name} is {type_} here and {table.schema.field(name).type} in" in failed.stderr

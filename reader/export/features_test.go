@@ -228,6 +228,7 @@ func TestFeatureValues(t *testing.T) {
 		{"date32", "1969-12-31", "[-1]"}, {"date64", "12000-02-29", "[3663441]"}, {"date32", "2023-02-29", "is no date"}, {"date32", "-0001-01-01", "[-719893]"},
 		{"date32", "1970-01-01T00:00:00Z", "is no date"}, {"date32", "", "is no date"}, {"date32", "99999999-01-01", "is no date"},
 		{"time32[s]", "01:02:03", "[3723000]"}, {"time32[s]", "01:02:03.5", "finer"}, {"time64[ns]", "00:00:01.000000002", "[1000000002]"}, {"time64[us]", "24:00:00", "is no time"},
+		{"time32[s]", "3723", "[3723000]"}, {"time64[ns]", "86399999999999", "[86399999999999]"}, {"time64[us]", "86400000000", "is no time"}, {"time32[ms]", "-1", "is no time"},
 		{"timestamp[s]", "1970-01-01T00:00:01Z", "[1000]"}, {"timestamp[us, tz=UTC]", "1969-12-31T23:59:59.999999Z", "[-1]"}, {"timestamp[ns]", "300000-01-01T00:00:00Z", "farther"},
 		{"timestamp[ms]", "1970-01-01", "is no timestamp"}, {"timestamp[us]", "1970-01-01T", "is no timestamp"},
 		{"duration[ns]", "-5", "[-5]"}, {"decimal128(4, 2)", "-0.01", "[" + strings.Repeat("\xff", 16) + "]"}, {"decimal128(4, 2)", "100.00", "more digits"},

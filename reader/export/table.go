@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/apache/arrow/go/v17/parquet"
@@ -296,10 +297,28 @@ func (c *tableColumn) value(key []byte, field string, data []byte) error {
 		if c.root.leaf.Base == kinds.JSON && !json.Valid(data) {
 			return errors.New("it is not JSON")
 		}
+		if is := c.root.leaf.Base; (is == kinds.Time || is == kinds.Duration) && bytes.HasPrefix(data, []byte(npy.Magic)) { // of a stacked shard
+			var err error
+			if data, err = wholeNumber(data); err != nil {
+				return err
+			}
+		}
 		c.root.leaf.level(1, 0)
 		return c.root.leaf.text(data)
 	}
 	return c.root.json(data, 0)
+}
+
+// wholeNumber returns the number of an array without a dimension, as text.
+func wholeNumber(data []byte) ([]byte, error) {
+	h, items, err := parseArray(data)
+	if err != nil {
+		return nil, err
+	}
+	if h.Kind != 'i' || h.Size != 8 || len(h.Shape) > 0 || h.Big {
+		return nil, fmt.Errorf("it is an array of %s with %d dimensions, and an integer of 64 bits is wanted", h.Descr, len(h.Shape))
+	}
+	return strconv.AppendInt(nil, int64(binary.LittleEndian.Uint64(items)), 10), nil
 }
 
 // array adds an array, as lists in lists.

@@ -340,8 +340,16 @@ func (l *leaf) decimal(text string) error {
 }
 
 // instant parses a date, a time or both, as pack writes them: years may have more than four digits.
+// Times are numbers of their unit, and were text once.
 func (l *leaf) instant(text string) (n int64, err error) {
 	bad := errors.New("it is not written so")
+	unit := min(l.Unit, time.Millisecond)
+	if n, err := strconv.ParseUint(text, 10, 63); l.Base == kinds.Time && err == nil { // in its unit
+		if n >= uint64(24*time.Hour/l.Unit) {
+			return 0, bad
+		}
+		return int64(n) * int64(l.Unit/unit), nil
+	}
 	day, clock, both := strings.Cut(strings.TrimSuffix(text, "Z"), "T")
 	if l.Base == kinds.Time {
 		day, clock = "1970-01-01", text
@@ -373,7 +381,6 @@ func (l *leaf) instant(text string) (n int64, err error) {
 		return 0, bad
 	}
 	seconds += int64(of.Hour()*3600 + of.Minute()*60 + of.Second())
-	unit := min(l.Unit, time.Millisecond)
 	perSecond := int64(time.Second / unit)
 	if of.Nanosecond()%int(l.Unit) != 0 || seconds > math.MaxInt64/perSecond-1 || seconds < math.MinInt64/perSecond+1 {
 		return 0, errors.New("it is finer or farther than the unit of the field")

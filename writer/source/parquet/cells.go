@@ -95,9 +95,7 @@ func arrowLeaf(t arrow.DataType, extension string) leafType {
 	case *arrow.Int8Type, *arrow.Int16Type, *arrow.Int32Type, *arrow.Int64Type:
 		return integer(classInteger, t.(arrow.FixedWidthDataType).BitWidth())
 	case *arrow.DurationType:
-		out := integer(classInteger, 64)
-		out.scalar.exact = t.String()
-		return out
+		return leafType{durationOf(t, false), pq.Types.Int64}
 	case *arrow.Uint8Type, *arrow.Uint16Type, *arrow.Uint32Type, *arrow.Uint64Type:
 		return integer(classUnsigned, t.(arrow.FixedWidthDataType).BitWidth())
 	case *arrow.Float16Type:

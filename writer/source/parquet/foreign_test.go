@@ -106,7 +106,7 @@ func TestForeignScalars(t *testing.T) {
 			at := moment.Add(time.Duration(i) * time.Second).Format(time.RFC3339Nano)
 			want := map[string]string{
 				"day.txt": moment.AddDate(0, 0, i).Format(time.DateOnly), "when.txt": at, "utc.txt": at,
-				"time.txt":  time.Date(1, 1, 1, 1, 2, 3, i*1000, time.UTC).Format("15:04:05.999999"),
+				"time.txt":  fmt.Sprint(3723_000_000 + i),
 				"price.txt": fmt.Sprintf("%.2f", float64(i)/100-1), "huge.txt": fmt.Sprintf("1000000000000000000000000000%03d.000", i),
 				"half.txt": fmt.Sprint(float64(i) / 4), "large.txt": fmt.Sprint("large ", i), "view.bin": strings.Repeat("\x00", i%3),
 				"flag.txt": fmt.Sprint(i%2 == 0), "tiny.txt": fmt.Sprint(i - 100), "wide.txt": fmt.Sprint(uint64(math.MaxUint64) - uint64(i)),

@@ -409,12 +409,20 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		if err := c.node.leaf.checkTime(c.v); err != nil {
 			return "", nil, err
 		}
-		g.buf = c.node.leaf.appendText(g.buf, c.v)
+		if l := &c.node.leaf; l.scalar.class == classTime { // of a day, in the unit of the feature
+			g.buf = strconv.AppendInt(g.buf, l.ofDay(c.v), 10)
+		} else {
+			g.buf = l.appendText(g.buf, c.v)
+		}
 		return c.usual, g.buf[begin:len(g.buf):len(g.buf)], nil
 	case formScalar:
-		s := c.node.leaf.scalar
+		l := &c.node.leaf
+		if err := l.checkTime(c.v); err != nil {
+			return "", nil, err
+		}
+		s, v := l.number(c.v)
 		dtype, _ := s.dtype()
-		g.buf = s.appendRaw(npy.AppendHeader[int](g.buf, dtype), c.v)
+		g.buf = s.appendRaw(npy.AppendHeader[int](g.buf, dtype), v)
 		return c.usual, g.buf[begin:len(g.buf):len(g.buf)], nil
 	case formFile:
 		if c.v.b == nil {

@@ -188,8 +188,8 @@ func (p *plan) merge(files []*parquetFile, widen bool) (map[string]*column, erro
 			case c.clash == nil && widen && widens(c.first, n):
 				c.wide = true
 			case c.clash == nil && !compatible(c.first, n):
-				c.clash = widenable(fmt.Errorf("%s: column %s is %v here and %v in %s: take the other columns only, or write one of the files again",
-					f.Path, n.name, n, c.first, c.from), c.first, n)
+				c.clash = widenable(fmt.Errorf("%s: column %s is %s here and %s in %s: take the other columns only, or write one of the files again",
+					f.Path, n.name, n.unlike(c.first), c.first.unlike(n), c.from), c.first, n)
 			}
 			if f.features[i] != p.types[c] && !n.isNull() {
 				p.types[c] = ""
@@ -287,7 +287,8 @@ func (p *plan) chooseFields(opt *Options, find func(option, value, name string) 
 			return writer.Optionf("rename", "column %q becomes no field", c.name)
 		}
 		if c.setForm(); c.form == formText && opt.Arrays && c.labels == nil {
-			if dtype, _ := c.first.leaf.scalar.dtype(); dtype != "" {
+			s, _ := c.first.leaf.number(value{})
+			if dtype, _ := s.dtype(); dtype != "" {
 				c.form = formScalar
 			}
 		}
@@ -439,7 +440,7 @@ func (p *plan) features() kinds.Features {
 // The fingerprint says so: a pack that such a release began is not resumed.
 func (p *plan) forms() bool {
 	return slices.ContainsFunc(p.columns, func(c *column) bool {
-		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps())
+		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps() || c.first.shape == shapeScalar && c.first.leaf.scalar.unitStated())
 	})
 }
 
@@ -451,7 +452,8 @@ func (c *column) kind(ext string) string {
 	case formNumpy:
 		return ext
 	case formScalar:
-		switch dtype, _ := c.first.leaf.scalar.dtype(); dtype {
+		s, _ := c.first.leaf.number(value{})
+		switch dtype, _ := s.dtype(); dtype {
 		case "<i8":
 			return "int"
 		case "<f8":
@@ -464,7 +466,7 @@ func (c *column) kind(ext string) string {
 		switch s := c.first.leaf.scalar; {
 		case s.class == classUnsigned && s.bits == 64: // beyond the integers of arrays
 			return "json"
-		case s.family() == "integer":
+		case s.family() == "integer", s.class == classTime:
 			return "int"
 		case s.family() == "float":
 			return "float"

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/apache/arrow/go/v17/arrow"
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
@@ -53,7 +54,8 @@ type scalar struct {
 	class class
 	bits  int           // width of integers
 	scale int           // decimals
-	unit  time.Duration // unit of times and timestamps
+	unit  time.Duration // unit of times, timestamps and durations
+	late  bool          // it is stated beside the schema
 	name  string        // of classOther
 	exact string        // the type in the words of Hugging Face, where String says less
 }
@@ -131,6 +133,18 @@ func timeOf(unit time.Duration) scalar {
 	}
 	return scalar{class: classTime, unit: unit, exact: fmt.Sprintf("time%d[%s]", bits, kinds.UnitName(unit))}
 }
+
+// durationOf returns integers of a unit. late reports that the type of the column does not state it.
+func durationOf(t *arrow.DurationType, late bool) scalar {
+	return scalar{class: classInteger, bits: 64, unit: t.Unit.Multiplier(), exact: t.String(), late: late}
+}
+
+// duration reports whether integers are durations.
+func (s scalar) duration() bool { return s.class == classInteger && s.unit != 0 }
+
+// unitStated reports whether the feature of the field has a unit that it did not have before columns
+// kept their form.
+func (s scalar) unitStated() bool { return s.class == classTime || s.late }
 
 func timestampOf(unit time.Duration, zone string) scalar {
 	if zone != "" {
@@ -389,6 +403,17 @@ func (l *leafType) checkTime(v value) error {
 	}
 	return nil
 }
+
+// number returns the type and the value of the column as an array: times of day are integers.
+func (l *leafType) number(v value) (scalar, value) {
+	if l.scalar.class == classTime {
+		return wholeNumber, value{u: uint64(l.ofDay(v))}
+	}
+	return l.scalar, v
+}
+
+// wholeNumber is the type of times of day, in their unit.
+var wholeNumber = scalar{class: classInteger, bits: 64}
 
 // ofDay returns a time of day in its unit.
 func (l *leafType) ofDay(v value) int64 {

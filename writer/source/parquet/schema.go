@@ -146,6 +146,14 @@ func (n *node) String() string {
 	return n.leaf.scalar.String()
 }
 
+// unlike returns the type where it is compared with another, which may differ in the unit alone.
+func (n *node) unlike(o *node) string {
+	if n.shape == shapeScalar && n.leaf.scalar.exact != "" && n.String() == o.String() {
+		return n.leaf.scalar.exact
+	}
+	return n.String()
+}
+
 // isNull reports whether the column has only nulls in this file, whatever its type.
 func (n *node) isNull() bool { return n.shape == shapeScalar && n.leaf.scalar.class == classNull }
 
@@ -160,7 +168,8 @@ func compatible(a, b *node) bool {
 	case a.isNull() || b.isNull():
 		return true
 	case a.shape == shapeScalar && b.shape == shapeScalar:
-		return a.leaf.scalar.family() == b.leaf.scalar.family()
+		s, t := a.leaf.scalar, b.leaf.scalar
+		return s.family() == t.family() && (s.unit == t.unit || s.class != classTime && !(s.duration() && t.duration()))
 	}
 	if s, t := a.tensor, b.tensor; s != nil && t != nil && s.dims == t.dims {
 		return a.tensorScalar().String() == b.tensorScalar().String()

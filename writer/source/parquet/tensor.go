@@ -137,6 +137,9 @@ func (f *parquetFile) setTensors(schema *arrow.Schema, stated map[string]json.Ra
 			if n.tensor, n.unread = n.tensorOf(name, meta); n.tensor == nil && n.unread == nil {
 				n.tensor = fixedLists(field.Type)
 			}
+			if t, ok := field.Type.(*arrow.DurationType); ok && n.shape == shapeScalar && n.leaf.scalar == wholeNumber { // of which Parquet has none
+				n.leaf.scalar = durationOf(t, true)
+			}
 		}
 	}
 	for _, n := range f.columns {

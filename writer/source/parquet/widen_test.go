@@ -64,3 +64,33 @@ func TestWiden(t *testing.T) {
 func npyFloat(f float64) string {
 	return string(binary.LittleEndian.AppendUint64(npy.AppendHeader(nil, "<f8", 1), math.Float64bits(f)))
 }
+
+// TestUnits: times and durations of different units are not one column. Durations of which one file
+// states no unit are integers.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	file := func(of arrow.DataType) []byte {
+		content, _ := arrowOf(t, `[{"x":1}]`, arrow.Field{Name: "x", Type: of})
+		return content
+	}
+	for _, c := range []struct {
+		a, b arrow.DataType
+		want string
+	}{
+		{arrow.FixedWidthTypes.Time32ms, arrow.FixedWidthTypes.Time64us, "column x is time64[us] here and time32[ms] in"},
+		{arrow.FixedWidthTypes.Duration_s, arrow.FixedWidthTypes.Duration_ns, "column x is duration[ns] here and duration[s] in"},
+		{arrow.FixedWidthTypes.Duration_s, arrow.PrimitiveTypes.Int64, ""},
+		{arrow.FixedWidthTypes.Timestamp_s, arrow.FixedWidthTypes.Timestamp_us, ""},
+	} {
+		src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"a.arrow": file(c.a), "b.arrow": file(c.b)})), parquet.Options{})
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v and %v: %v", c.a, c.b, err)
+		}
+		if err == nil {
+			if meta := src.Meta()["features"]; meta != "" {
+				t.Errorf("%v and %v: %s", c.a, c.b, meta)
+			}
+			src.Close()
+		}
+	}
+}
