@@ -241,8 +241,9 @@ test-compat: build .venv-compat/ready ## the suite and training jobs on current 
 	@touch $@
 
 .PHONY: test-recipes
-test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name, and batches in polars and duckdb
-	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py tests/test_arrow_consumers.py tests/test_column_forms.py
+test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md and those that pack prints, with their libraries, and batches in polars and duckdb
+	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py tests/test_folder_layouts.py \
+		tests/test_arrow_consumers.py tests/test_column_forms.py
 
 .venv-engines/ready: python/requirements-engines.txt
 	$(PYTHON) -m venv --clear .venv-engines

@@ -282,7 +282,7 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 				return nil, f.notRead(src, a.Kind, a.By, help, program)
 			}
 		}
-		if !a.Layout {
+		if file = below(file, a.Root); !a.Layout {
 			file = below(src, a.By)
 		}
 		return nil, f.refused(src, a.Kind, a.By, file)

@@ -56,8 +56,9 @@ type Answer struct {
 	Names []string
 	// As are the extensions by which some of them are read, where their names do not say so.
 	As map[string]string
-	// Layout reports that the folder as a whole is of the kind.
+	// Layout reports that the folder as a whole is of the kind, or the folder Root in it.
 	Layout bool
+	Root   string
 	// By is the file that shows the kind, or that no single kind is there.
 	By string
 	// Fields reports that all files are .npy files, each a field of a sample.

@@ -59,7 +59,7 @@ func python(lines ...string) string { return "in Python:\n" + strings.Join(lines
 // each returns the program that writes a file, whose lines are in a block with the Writer w. They
 // read "FILE" and no other.
 func each(imports string, lines ...string) string {
-	if len(lines) == 1 && !strings.HasSuffix(lines[0], ":") {
+	if len(lines) == 1 && strings.HasPrefix(lines[0], "w.") {
 		return python("import shardtool, "+imports, written+" "+lines[0])
 	}
 	return python("import shardtool, "+imports, written+"\n    "+strings.Join(lines, "\n    "))
@@ -90,7 +90,7 @@ func (k *Kind) InsteadOfAll(folder, suffix string) (help, program string) {
 		`    for file in sorted(glob.glob("` + folder + "/**/*" + suffix + `", recursive=True)):`,
 	}
 	for line := range strings.SplitSeq(strings.TrimPrefix(body, "\n"), "\n") {
-		lines = append(lines, "        "+strings.TrimSpace(strings.ReplaceAll(line, `"FILE"`, "file")))
+		lines = append(lines, "        "+strings.TrimPrefix(strings.ReplaceAll(strings.TrimPrefix(line, " "), `"FILE"`, "file"), "   "))
 	}
 	return help, strings.Join(lines, "\n")
 }
@@ -107,7 +107,7 @@ var (
 	orc = &Kind{ID: "orc", One: "an ORC file", Many: "ORC files", suffixes: []string{".orc"},
 		Help: table("pyarrow.orc", `pyarrow.orc.read_table("FILE")`)}
 	avro = &Kind{ID: "avro", One: "an Avro file", Many: "Avro files", suffixes: []string{".avro"},
-		Help: each("fastavro", `for row in fastavro.reader(open("FILE", "rb")): w.write(row)`)}
+		Help: each("fastavro", `with open("FILE", "rb") as f:`, `    for row in fastavro.reader(f): w.write(row)`)}
 	hdf5 = &Kind{ID: "hdf5", One: "an HDF5 file", Many: "HDF5 files", suffixes: []string{".h5", ".hdf5", ".hdf"},
 		Help: each("h5py", `with h5py.File("FILE") as f: w.write_batch({name: f[name][:] for name in f})`)}
 	netcdf = &Kind{ID: "netcdf", One: "a NetCDF file", Many: "NetCDF files", suffixes: []string{".nc"},
@@ -154,9 +154,12 @@ var (
 	delta   = &Kind{ID: "delta", One: "a Delta table", Many: "Delta tables",
 		Help: "its Parquet files hold deleted rows too; " + table("deltalake", `deltalake.DeltaTable("FILE").to_pyarrow_table()`)}
 	hudi = &Kind{ID: "hudi", One: "a Hudi table", Many: "Hudi tables",
-		Help: "its Parquet files hold earlier versions of its rows too; in Python, read it with hudi and write it with shardtool.Writer.write_table"}
+		Help: "its Parquet files hold earlier versions of its rows too; " + each("hudi, os", `for rows in hudi.HudiTable(os.path.abspath("FILE")).read(): w.write_table(rows)`)}
 	iceberg = &Kind{ID: "iceberg", One: "an Iceberg table", Many: "Iceberg tables",
-		Help: "its Parquet files hold deleted rows too; in Python, read it with pyiceberg and write it with shardtool.Writer.write_table"}
+		Help: "its Parquet files hold deleted rows too; " + each("glob, os, re, pyiceberg.table as tables",
+			`files = glob.glob("FILE/metadata/*.metadata.json")`,
+			`newest = max(files, key=lambda f: int(re.search(r"\d+", os.path.basename(f))[0]))`,
+			`w.write_table(tables.StaticTable.from_metadata(newest).scan().to_arrow())`)}
 	lance = &Kind{ID: "lance", One: "a Lance data set", Many: "Lance data sets",
 		Help: table("lance", `lance.dataset("FILE").to_table()`)}
 	voc = &Kind{ID: "voc", One: "a data set in the layout of Pascal VOC", Many: "data sets in the layout of Pascal VOC",

@@ -91,7 +91,14 @@ func (l *listing) layout(ctx context.Context) (*Answer, error) {
 				}
 				continue
 			}
-			return &Answer{Kind: of.kind, By: name, Layout: true}, ctx.Err()
+			a := &Answer{Kind: of.kind, By: name, Layout: true}
+			if strings.HasSuffix(of.marker, "/") {
+				a.Root = path.Dir(strings.TrimSuffix(name, "/"))
+			}
+			if of.kind == iceberg {
+				a.Root = path.Dir(path.Dir(name)) // over metadata/
+			}
+			return a, ctx.Err()
 		}
 	}
 	switch {

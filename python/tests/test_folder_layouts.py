@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shlex
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any, Dict, List
@@ -176,11 +178,93 @@ def test_folder_of_orc() -> None:
     assert [row["n"] for row in typed("spark")] == list(range(30))
 
 
-def test_files_of_hdf5() -> None:
+def write_avro(name: str, numbers: Any) -> None:
+    import fastavro  # type: ignore[import-not-found,unused-ignore]
+
+    schema = {"type": "record", "name": "row", "fields": [{"name": "x", "type": "double"}]}
+    with open(name, "wb") as f:
+        fastavro.writer(f, schema, [{"x": x} for x in numbers])
+
+
+def write_hdf5(name: str, numbers: Any) -> None:
+    import h5py  # type: ignore[import-not-found,unused-ignore]
+
+    with h5py.File(name, "w") as f:
+        f["x"] = numbers
+
+
+def write_netcdf(name: str, numbers: Any) -> None:
+    import netCDF4  # type: ignore[import-not-found,unused-ignore]
+
+    with netCDF4.Dataset(name, "w") as f:
+        f.createDimension("rows", len(numbers))
+        f.createVariable("x", "f8", ("rows",))[:] = numbers
+
+
+def write_safetensors(name: str, numbers: Any) -> None:
+    import safetensors.numpy as tensors  # type: ignore[import-not-found,unused-ignore]
+
+    tensors.save_file({"x": numbers}, name)
+
+
+WRITERS = {"a.avro": write_avro, "a.h5": write_hdf5, "a.nc": write_netcdf, "a.safetensors": write_safetensors}
+
+
+@pytest.mark.parametrize("files", [1, 2])
+@pytest.mark.parametrize("name", WRITERS)
+def test_files_of(name: str, files: int) -> None:
+    """One file, and two of which one lies deeper."""
     numpy = pytest.importorskip("numpy", reason="numpy is not installed")
-    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
-    Path("h5/deep").mkdir(parents=True)
-    for i, name in enumerate(("a.h5", "deep/b.h5")):
-        with h5py.File(f"h5/{name}", "w") as f:
-            f["x"] = numpy.arange(4.0) + 4 * i
-    assert sorted(float(row["x"]) for row in typed("h5")) == list(range(8))
+    Path("data/deep").mkdir(parents=True)
+    for i, file in enumerate((f"data/{name}", f"data/deep/{name}")[:files]):
+        try:
+            WRITERS[name](file, numpy.arange(4.0) + 4 * i)
+        except ImportError as err:
+            pytest.skip(f"{err.name} is not installed")
+    assert sorted(float(row["x"]) for row in typed("data")) == list(range(4 * files))
+
+
+def changed(table: Any) -> List[int]:
+    """The column x of a table whose files hold rows that the table has not."""
+    return sorted(int(row["x"]) for row in typed(table))
+
+
+def test_delta() -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
+    deltalake.write_deltalake("data/table", pa.table({"x": list(range(20))}))
+    deltalake.DeltaTable("data/table").delete("x < 5")
+    assert changed("data") == list(range(5, 20))
+
+
+def test_iceberg() -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql", reason="pyiceberg is not installed")
+    Path("ice").mkdir()
+    catalog = catalogs.SqlCatalog("c", uri="sqlite:///catalog.db", warehouse=Path("ice").absolute().as_uri())
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", schema=pa.schema([("x", pa.int64())]))
+    for _ in range(11):  # the number in the name of the newest file has two digits
+        table.append(pa.table({"x": [0]}))
+    table.append(pa.table({"x": list(range(20))}))
+    table.delete("x < 5")
+    assert changed("ice") == list(range(5, 20))
+
+
+def test_lance() -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    lance = pytest.importorskip("lance", reason="lance is not installed")
+    lance.write_dataset(pa.table({"x": list(range(20))}), "data/table")
+    lance.dataset("data/table").delete("x < 5")
+    assert changed("data") == list(range(5, 20))
+
+
+def test_hudi(tmp_path: Path) -> None:
+    """HUDI_TABLE names a table of 20 rows x = 10 * i, of which the first 5 were increased by 1.
+    Tried with one of Hudi 1.0.2 and Spark 3.5."""
+    pytest.importorskip("hudi", reason="hudi is not installed")
+    made = os.environ.get("HUDI_TABLE")
+    if made is None:
+        pytest.skip("HUDI_TABLE names no table: only Java writes one")
+    shutil.copytree(made, "data/table")
+    assert changed("data") == [10 * i + (i < 5) for i in range(20)]
