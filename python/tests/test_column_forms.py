@@ -393,3 +393,66 @@ def test_times(tmp_path: Path, kind: str) -> None:
         other = written(tmp_path / "other", pa.table({name: pa.array([1], type_)}), kind)
         failed = run("pack", source, other, tmp_path / "both", "--columns", name, check=False)
         assert failed.returncode == 1 and f"column {name} is {type_} here and {table.schema.field(name).type} in" in failed.stderr
+
+
+MASKED = [("i1", 7), ("i8", -(2**62)), ("u4", 2**32 - 1), ("f2", 0.5), ("f4", 0.1), ("f8", 1e300), ("?", True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("statistics", [True, False])
+def test_masks(tmp_path: Path, kind: str, statistics: bool) -> None:
+    """Numbers with nulls in a stacked data set are 0 where a mask is false."""
+    if kind == "arrow" and not statistics:
+        pytest.skip("Arrow always states how many nulls there are")
+    columns: Dict[str, Any] = {"whole": pa.array([1, 2, 3, 4])}
+    for name, value in MASKED:
+        of = pa.from_numpy_dtype(np.dtype(name))
+        values = np.array([value, value, 0, value], name)
+        columns["c" + name.replace("?", "b")] = pa.array(values, of, mask=np.array([False, True, False, True]))
+    columns["t"] = pa.array([None, 5, 6, 7], pa.time64("us"))
+    columns["n.npy"] = pa.array([None, 1, 2, 3])
+    options = {"write_statistics": statistics} if kind == "parquet" else {}
+    source = written(tmp_path, pa.table(columns), kind, **options)
+    got = packed(source, "--layout", "stacked")
+    listed = json.loads(run("inspect", tmp_path / "rows.out", "--json").stdout)
+    assert listed["shard_list"][0]["layout"] == "stacked" and len(got) == 4
+    assert ("whole.mask.npy" in got[0]) == (not statistics)
+    for name, column in columns.items():
+        field, mask = (name, "n.mask.npy") if name == "n.npy" else (name + ".npy", name + ".mask.npy")
+        if mask not in got[0]:
+            continue
+        there = [bool(row[mask]) for row in got]
+        assert there == [v is not None for v in column.to_pylist()] and np.asarray(got[0][mask]).dtype == np.bool_
+        stored = column.cast(pa.int64()) if name == "t" else column
+        want = np.where(there, stored.fill_null(False if name == "cb" else 0).to_numpy(zero_copy_only=False), 0)
+        values = [np.asarray(row[field]) for row in got]
+        assert np.array(values).tolist() == want.tolist()
+        assert name == "cb" or values[0].dtype.itemsize == stored.type.bit_width // 8
+    run("export", tmp_path / "rows.out", tmp_path / "hf", "--as", "hf")
+    again = pq.read_table(next((tmp_path / "hf").rglob("*.parquet")))
+    assert again["ci8.mask"].to_pylist() == [True, False, True, False] and again["ci8"].to_pylist() == [-(2**62), 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_files(tmp_path: Path, kind: str) -> None:
+    """A column that a file lacks, and rows in which all is null; a mask whose name is taken."""
+    for part in "abc":
+        (tmp_path / part).mkdir()
+    first = written(tmp_path / "a", pa.table({"i": pa.array([1, None, 3]), "j": pa.array([1.5, None, 2.5])}), kind)
+    second = written(tmp_path / "b", pa.table({"i": pa.array([4, 5])}), kind)
+    stacked = ["--layout", "stacked"]
+    failed = run("pack", first, second, tmp_path / "none", *stacked, check=False)
+    assert failed.returncode == 1 and "all columns are null" in failed.stderr
+    done = run("pack", first, second, tmp_path / "some", *stacked, "--nulls", "skip", "--json", check=False)
+    assert json.loads(done.stdout)["left_out"] == {"null row": 1}
+    run("pack", first, second, tmp_path / "all", *stacked, "--nulls", "empty")
+    for out, want in [("some", [[1, 1.5], [3, 2.5], [4, 0], [5, 0]]), ("all", [[1, 1.5], [0, 0], [3, 2.5], [4, 0], [5, 0]])]:
+        with shardtool.open(str(tmp_path / out), format="numpy") as samples:
+            rows = [dict(s) for s in samples]
+        assert [[float(r["i.npy"]), float(r["j.npy"])] for r in rows] == want
+        assert [bool(r["j.mask.npy"]) for r in rows] == [w[1] > 0 for w in want]
+        assert [bool(r["i.mask.npy"]) for r in rows] == [w[0] > 0 for w in want]
+    taken = written(tmp_path / "c", pa.table({"i": pa.array([1, None]), "i.mask.npy": pa.array([1, 2])}), kind)
+    failed = run("pack", taken, tmp_path / "taken", *stacked, check=False)
+    assert failed.returncode == 2 and '"i" and "i.mask.npy" would both become the field i.mask.npy' in failed.stderr
+    run("pack", taken, tmp_path / "plain")

@@ -83,7 +83,9 @@ func TestArrays(t *testing.T) {
 	array := func(dtype, raw string) string { return string(npy.AppendHeader[int](nil, dtype)) + raw }
 	got := read(t, write(t, tab), parquet.Options{Arrays: true})
 	sameFields(t, "row 0", got[0].fields, map[string]string{
-		"n.npy": array("<i4", "\xfe\xff\xff\xff"), "t.txt": "x", "f.npy": array("<f8", "\x00\x00\x00\x00\x00\x00\xf8?"), "b.npy": array("|b1", "\x01"),
+		"n.npy": array("<i4", "\xfe\xff\xff\xff"), "n.mask.npy": array("|b1", "\x01"), "t.txt": "x", "f.npy": array("<f8", "\x00\x00\x00\x00\x00\x00\xf8?"), "b.npy": array("|b1", "\x01"),
 	})
-	sameFields(t, "row 1", got[1].fields, map[string]string{"t.txt": "y", "f.npy": array("<f8", "\x00\x00\x00\x00\x00\x00\x00@"), "b.npy": array("|b1", "\x00")})
+	sameFields(t, "row 1", got[1].fields, map[string]string{
+		"n.npy": array("<i4", "\x00\x00\x00\x00"), "n.mask.npy": array("|b1", "\x00"), "t.txt": "y", "f.npy": array("<f8", "\x00\x00\x00\x00\x00\x00\x00@"), "b.npy": array("|b1", "\x00"),
+	})
 }

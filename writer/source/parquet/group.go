@@ -318,11 +318,17 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 func (g *group) sample() error {
 	var at *column
 	g.buf, g.fields, g.attrs = g.buf[:0], g.fields[:0], g.attrs[:0]
+	some := false
 	err := protect(func() error {
 		for _, at = range g.plan.columns {
-			if !at.field || at.node == nil || at.null {
+			null := at.node == nil || at.null
+			if at.field && at.mask != "" {
+				g.masked(at, null)
+			}
+			if !at.field || null {
 				continue
 			}
+			some = true
 			if at.form == formFiles {
 				if err := g.files(at); err != nil {
 					return err
@@ -340,7 +346,7 @@ func (g *group) sample() error {
 	if err != nil {
 		return fmt.Errorf("column %s: %w", at.name, err)
 	}
-	if len(g.fields) == 0 {
+	if !some || len(g.fields) == 0 {
 		if g.plan.nulls != source.NullsEmpty {
 			return source.ErrNulls
 		}
@@ -356,10 +362,30 @@ func (g *group) sample() error {
 	return nil
 }
 
+// masked adds the field that says whether a number is there, and 0 where it is not.
+func (g *group) masked(c *column, null bool) {
+	there := byte(1)
+	if null {
+		there = 0
+	}
+	begin := len(g.buf)
+	g.buf = append(npy.AppendHeader[int](g.buf, "|b1"), there)
+	g.fields = append(g.fields, writer.Field{Name: c.mask, Data: g.buf[begin:len(g.buf):len(g.buf)]})
+	if !null {
+		return
+	}
+	of := cmp.Or(c.node, c.first)
+	s, v := of.leaf.number(value{b: make([]byte, 2)}) // for floats of 16 bits
+	dtype, _ := s.dtype()
+	begin = len(g.buf)
+	g.buf = s.appendRaw(npy.AppendHeader[int](g.buf, dtype), v)
+	g.fields = append(g.fields, writer.Field{Name: c.usual, Data: g.buf[begin:len(g.buf):len(g.buf)]})
+}
+
 // empty adds an empty field for each column.
 func (g *group) empty() {
 	for _, c := range g.plan.columns {
-		if c.field && c.form != formFiles {
+		if c.field && c.form != formFiles && c.mask == "" {
 			g.fields = append(g.fields, writer.Field{Name: c.usual})
 		}
 	}

@@ -73,9 +73,10 @@ func prefix(b []byte) (size, length int64) {
 	return 8, int64(binary.LittleEndian.Uint32(b[4:]))
 }
 
-// messages lists the messages of a file: its schema, then dictionaries and records in order.
-func messages(r *readerAt, size int64) (list []message, err error) {
-	l := &ipcList{r: r, size: size}
+// messages lists the messages of a file: its schema, then dictionaries and records in order. nulls are
+// the parts of columns that have nulls, by their numbers in the schema.
+func messages(r *readerAt, size int64) (list []message, nulls map[int]bool, err error) {
+	l := &ipcList{r: r, size: size, nulls: map[int]bool{}}
 	err = r.protect(func() error {
 		head, err := l.bytes(0, min(size, 8))
 		switch {
@@ -90,7 +91,7 @@ func messages(r *readerAt, size int64) (list []message, err error) {
 		}
 		return err
 	})
-	return list, err
+	return list, l.nulls, err
 }
 
 // ipcList reads the metadata of messages, and with it what follows, because messages may be small.
@@ -99,6 +100,8 @@ type ipcList struct {
 	size int64
 	buf  []byte
 	from int64
+	// nulls is as messages returns it, so far.
+	nulls map[int]bool
 }
 
 // bytes returns n bytes at off, which are in the file, until the next call.
@@ -150,6 +153,13 @@ func (l *ipcList) message(off int64) (m message, err error) {
 	case m.kind == ipcRecords:
 		if m.rows = head.GetInt64Slot(4, 0); m.rows < 0 || m.rows > math.MaxInt32 {
 			return m, corruptf("the message at byte %d states %d rows", off, m.rows)
+		}
+		at, n := ipcVector(&head, 6)
+		for part := range n {
+			if head.GetInt64(at+8) != 0 {
+				l.nulls[part] = true
+			}
+			at += 16
 		}
 	case m.kind != ipcDictionary:
 		if m.kind == 4 || m.kind == 5 {

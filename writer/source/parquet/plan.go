@@ -50,7 +50,11 @@ type column struct {
 	names  map[string]string // field names, by extension
 	usual  string            // the one with the first of extensions
 	wanted bool              // it is read
-	wide   bool              // it is read as floats, because files differ
+	// mayBeNull reports that numbers, which become arrays, lack in some rows. The field mask then says
+	// in which they are there.
+	mayBeNull bool
+	mask      string
+	wide      bool // it is read as floats, because files differ
 
 	// constant reports that the column is of the folders of files; first is then its type.
 	constant bool
@@ -106,7 +110,7 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 		}
 		return nil, &hint.OptionError{Option: option, Value: value, Err: fmt.Errorf("there is no column %q; there are: %s", name, p.list())}
 	}
-	if err := p.chooseFields(opt, find); err != nil {
+	if err := p.chooseFields(files, opt, find); err != nil {
 		return nil, err
 	}
 	if opt.Key != "" {
@@ -254,7 +258,7 @@ func (p *plan) list() string {
 }
 
 // chooseFields selects the columns that become fields, and their names.
-func (p *plan) chooseFields(opt *Options, find func(option, value, name string) (*column, error)) error {
+func (p *plan) chooseFields(files []*parquetFile, opt *Options, find func(option, value, name string) (*column, error)) error {
 	for i, name := range opt.Columns {
 		c, err := find("columns", "", name)
 		if err != nil {
@@ -290,6 +294,7 @@ func (p *plan) chooseFields(opt *Options, find func(option, value, name string) 
 			s, _ := c.first.leaf.number(value{})
 			if dtype, _ := s.dtype(); dtype != "" {
 				c.form = formScalar
+				c.mayBeNull = slices.ContainsFunc(files, func(f *parquetFile) bool { return f.mayBeNull(c.name) })
 			}
 		}
 		if !c.field || c.form == formAbsent && opt.Nulls != source.NullsEmpty {
@@ -303,6 +308,15 @@ func (p *plan) chooseFields(opt *Options, find func(option, value, name string) 
 			c.usual = c.base // no field, but what its elements are called by
 		}
 		if err := c.take(taken, c.usual); err != nil {
+			return err
+		}
+		if !c.mayBeNull {
+			continue
+		}
+		if c.mask = "mask.npy"; c.usual != "npy" {
+			c.mask = strings.TrimSuffix(c.usual, ".npy") + ".mask.npy"
+		}
+		if err := c.take(taken, c.mask); err != nil {
 			return err
 		}
 	}
@@ -398,7 +412,9 @@ func (p *plan) kinds() kinds.Kinds {
 		}
 		for _, ext := range c.extensions() {
 			word := c.kind(ext)
-			if p.nulls == source.NullsEmpty && word != "bytes" { // no bytes are a text, and nothing else
+			if c.mask != "" {
+				out[c.mask] = "npy"
+			} else if p.nulls == source.NullsEmpty && word != "bytes" { // no bytes are a text, and nothing else
 				word = kinds.Wider(word, "txt")
 			}
 			name := c.fieldName(ext)
@@ -432,6 +448,9 @@ func (p *plan) features() kinds.Features {
 			}
 			out[name] = json.RawMessage(feature)
 		}
+		if c.mask != "" {
+			out[c.mask] = json.RawMessage(kinds.Value("bool").AppendJSON(nil))
+		}
 	}
 	return out
 }
@@ -440,7 +459,7 @@ func (p *plan) features() kinds.Features {
 // The fingerprint says so: a pack that such a release began is not resumed.
 func (p *plan) forms() bool {
 	return slices.ContainsFunc(p.columns, func(c *column) bool {
-		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps() || c.first.shape == shapeScalar && c.first.leaf.scalar.unitStated())
+		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps() || c.mask != "" || c.first.shape == shapeScalar && c.first.leaf.scalar.unitStated())
 	})
 }
 

@@ -32,6 +32,8 @@ type parquetFile struct {
 	forms string
 	// each is, by leaf, how many values each row has, 0 where rows differ or the footer does not tell.
 	each []int64
+	// nulls is, by column, whether it may have nulls.
+	nulls []bool
 	// messages of an Arrow file; rows and bytes are then of its records.
 	messages []message
 }
@@ -87,6 +89,7 @@ func (f *parquetFile) survey(ctx context.Context) error {
 			f.rows[i], f.bytes[i] = g.GetNumRows(), max(0, g.GetTotalByteSize())
 		}
 		f.each = valuesEach(meta)
+		f.nulls = nullsOf(meta, f.columns)
 		return nil
 	})
 }
@@ -125,7 +128,7 @@ func (f *parquetFile) isArrow() bool {
 // surveyArrow lists the messages of a file, whose records stand for row groups.
 func (f *parquetFile) surveyArrow(ctx context.Context, obj objstore.Object) error {
 	r := &readerAt{ctx: ctx, obj: obj}
-	list, err := messages(r, f.Info.Size)
+	list, nulls, err := messages(r, f.Info.Size)
 	if err != nil {
 		return err
 	}
@@ -146,7 +149,11 @@ func (f *parquetFile) surveyArrow(ctx context.Context, obj objstore.Object) erro
 	var b arrowTypes
 	var text strings.Builder
 	text.WriteString("arrow ")
-	for _, field := range schema.Fields() {
+	f.nulls = make([]bool, len(schema.Fields()))
+	part := 0
+	for i, field := range schema.Fields() {
+		f.nulls[i] = nulls[part]
+		part += parts(field.Type)
 		n := b.node(field, 0, 0)
 		f.columns = append(f.columns, n)
 		fmt.Fprintf(&text, "%q %v, ", n.name, field.Type)
@@ -159,6 +166,50 @@ func (f *parquetFile) surveyArrow(ctx context.Context, obj objstore.Object) erro
 	f.label(&text, meta, schema)
 	f.index(text.String())
 	return nil
+}
+
+// parts is how many parts of a type state their nulls.
+func parts(t arrow.DataType) int {
+	if t.ID() == arrow.DICTIONARY { // whose values are stored apart
+		return 1
+	}
+	n := 1
+	if nested, ok := plainType(t).(arrow.NestedType); ok {
+		for _, f := range nested.Fields() {
+			n += parts(f.Type)
+		}
+	}
+	return n
+}
+
+// nullsOf returns, by column, whether one may have nulls: if its type allows them, unless all row groups
+// state that they have none.
+func nullsOf(meta *metadata.FileMetaData, columns []*node) []bool {
+	out := make([]bool, len(columns))
+	for i, n := range columns {
+		if n.def == 0 || n.shape != shapeScalar {
+			continue
+		}
+		for _, g := range meta.RowGroups {
+			stats := g.Columns[n.first].GetMetaData().GetStatistics()
+			out[i] = out[i] || g.GetNumRows() > 0 && (stats == nil || stats.NullCount == nil || *stats.NullCount != 0)
+		}
+	}
+	return out
+}
+
+// mayBeNull reports whether rows of the file may have no value in a column.
+func (f *parquetFile) mayBeNull(column string) bool {
+	if !slices.ContainsFunc(f.rows, func(rows int64) bool { return rows > 0 }) {
+		return false
+	}
+	for _, c := range f.Constants {
+		if c.Name == column && c.Folder != "" {
+			return c.Null
+		}
+	}
+	n := f.column(column)
+	return n == nil || n.isNull() || f.nulls[slices.Index(f.columns, n)]
 }
 
 // infoBeside returns the description that save_to_disk writes beside files, in the form of the one

@@ -94,3 +94,51 @@ func TestUnits(t *testing.T) {
 		}
 	}
 }
+
+// TestMasks: numbers with nulls have a mask, those without have none, and a name that is taken is refused.
+func TestMasks(t *testing.T) {
+	t.Parallel()
+	number := arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int16, Nullable: true}
+	half := arrow.Field{Name: "y", Type: arrow.FixedWidthTypes.Float16, Nullable: true}
+	whole, _ := arrowOf(t, `[{"x":1,"y":1},{"x":2,"y":2}]`, number, half)
+	nulls, _ := arrowOf(t, `[{"x":null,"y":0.5},{"x":2,"y":null}]`, number, half)
+	open := func(opt parquet.Options, files ...[]byte) (*parquet.Rows, error) {
+		all := map[string][]byte{}
+		for i, content := range files {
+			all[string(rune('a'+i))+".arrow"] = content
+		}
+		opt.Arrays = true
+		return parquet.New(t.Context(), inputs(t, store(t, all)), opt)
+	}
+	mask := func(there byte) string { return string(append(npy.AppendHeader[int](nil, "|b1"), there)) }
+	int16s := func(v ...byte) string { return string(append(npy.AppendHeader[int](nil, "<i2"), v...)) }
+	src, err := open(parquet.Options{Columns: []string{"x"}}, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if got, bad, err := rows(src); err != nil || len(bad) > 0 || len(got) != 2 || len(got[0].fields) != 1 {
+		t.Error(got, bad, err)
+	}
+	both, err := open(parquet.Options{Columns: []string{"x", "y"}}, whole, nulls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	got, bad, err := rows(both)
+	if err != nil || len(bad) > 0 || len(got) != 4 {
+		t.Fatal(got, bad, err)
+	}
+	sameFields(t, "there", got[0].fields, map[string]string{"x.npy": int16s(1, 0), "x.mask.npy": mask(1), "y.npy": string(append(npy.AppendHeader[int](nil, "<f2"), 0, 0x3c)), "y.mask.npy": mask(1)})
+	sameFields(t, "null", got[2].fields, map[string]string{"x.npy": int16s(0, 0), "x.mask.npy": mask(0), "y.npy": string(append(npy.AppendHeader[int](nil, "<f2"), 0, 0x38)), "y.mask.npy": mask(1)})
+	if meta := both.Meta(); !strings.Contains(meta["features"], `"x.mask.npy":{"dtype":"bool","_type":"Value"}`) {
+		t.Error(meta)
+	}
+	if src.Fingerprint() == both.Fingerprint() {
+		t.Error("one fingerprint")
+	}
+	taken, _ := arrowOf(t, `[{"x":null,"x.mask.npy":1}]`, number, arrow.Field{Name: "x.mask.npy", Type: arrow.PrimitiveTypes.Int16})
+	if _, err := open(parquet.Options{}, taken); err == nil || !strings.Contains(err.Error(), `"x" and "x.mask.npy" would both become the field x.mask.npy`) {
+		t.Error(err)
+	}
+}
