@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from pathlib import Path
 from typing import Any, Callable, List
@@ -10,7 +11,21 @@ from typing import Any, Callable, List
 import pytest
 
 import shardtool
-from shardtool import Bucket, CheckpointError, ConfigError, EncodeError, KeyNotFoundError, Loader, Pack, Samples, Tuning, Writer, guesses
+from shardtool import (
+    Bucket,
+    CheckpointError,
+    ConfigError,
+    EncodeError,
+    KeyNotFoundError,
+    Loader,
+    Pack,
+    Samples,
+    Tuning,
+    Writer,
+    _others,
+    guesses,
+)
+from shardtool._checks import installed
 
 np = pytest.importorskip("numpy")
 
@@ -203,3 +218,131 @@ def test_a_table_of_datasets(tmp_path: Path) -> None:
         w.write_table(HubTable(pa.table({"x": [1, 2, 3]})))
     with shardtool.open(tmp_path / "out") as ds:
         assert [s["x"] for s in ds] == [1, 2, 3]
+
+
+# Names
+
+
+def test_names_of_the_module() -> None:
+    listed = [name for name in dir(shardtool) if not name.startswith("__")]
+    assert {"Dataset", "Loader", "errors", "grain", "open", "torch"} <= set(listed)
+    assert not {"Any", "TYPE_CHECKING", "wire", "ConfigError", "batch"} & set(listed)
+    for name in listed:
+        if name not in ("Dataset", "torch") or installed("torch"):
+            assert getattr(shardtool, name) is not None
+    assert set(shardtool.__all__) < set(listed)
+    for name in dir(shardtool.errors):
+        if name.endswith("Error") and name in vars(shardtool.errors):
+            assert getattr(shardtool, name) is getattr(shardtool.errors, name)
+
+
+def test_all_names_at_once() -> None:
+    """They replace nothing that a program has of its own."""
+    names: dict[str, Any] = {"open": open, "torch": 1}
+    exec("from shardtool import *", names)
+    assert names["open"] is open and names["torch"] == 1 and names["Loader"] is Loader and names["errors"] is shardtool.errors
+
+
+@pytest.mark.parametrize("name", sorted(_others.MODULE))
+def test_names_of_other_packages(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}': "):
+        getattr(shardtool, name)
+    with pytest.raises(ImportError, match=f"has no attribute '{name}': "):
+        exec(f"from shardtool import {name}", {})
+    assert not hasattr(shardtool, name)
+
+
+def test_attributes_of_loaders(data: Path) -> None:
+    loader = Loader(data, 4, epochs=1)
+    for name in guesses.LOADING:
+        with pytest.raises(AttributeError, match=f"a Loader has no '{name}': "):
+            getattr(loader, name)
+    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'xyzzy'"):
+        loader.xyzzy
+    with pytest.raises(TypeError, match=r"it = iter\(loader\), and then next\(it\)"):
+        next(loader)
+    it = iter(loader)
+    assert next(it).size == 4
+    copy = pickle.loads(pickle.dumps(Loader(data, 4, epochs=1)))
+    assert sum(batch.size for batch in copy) == 20
+    for one in (loader, copy):
+        one.close()
+
+
+def test_attributes_of_batches(data: Path, tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        w.write_batch({"__key__": ["a", "b"], "emb.npy": np.arange(6, dtype="f4").reshape(2, 3), "cls": [1, 2]})
+        with pytest.raises(AttributeError, match=r"a Writer has no 'add_sample': w\.write\("):
+            w.add_sample
+    with Loader(tmp_path / "out", 2, format="numpy", fields=["emb.npy", "cls"]) as loader:
+        (batch,) = loader
+        assert list(batch) == ["emb.npy", "cls"] and len(batch) == 2 == batch.size
+        assert batch["emb"] is batch["emb.npy"] and "emb" in batch and batch.get("embed") is None
+        assert len(batch.payloads("emb")) == 2 and list(dict(batch)) == ["emb.npy", "cls"]
+        assert batch.to("cpu")["emb"] is batch["emb"]  # arrays of numpy stay
+        assert batch.to("cpu").sample_keys == ["a", "b"]
+        for name in ("emb", "cls"):
+            with pytest.raises(AttributeError, match=rf"it is a field: batch\['{name}'\]"):
+                getattr(batch, name)
+        for name in guesses.BATCH:
+            with pytest.raises(AttributeError, match=f"a batch has no '{name}': "):
+                getattr(batch, name)
+        again = pickle.loads(pickle.dumps(batch))
+        assert (again["emb"] == batch["emb"]).all() and again.numbers == batch.numbers
+        with pytest.raises(AttributeError, match=r"'emb.npy' is the name of a field, and has no 'to'.*map=lambda batch"):
+            for x, _ in [batch]:
+                x.to("cuda")
+    with Loader(tmp_path / "out", 2, format="numpy", map=lambda batch: (batch["emb"], batch["cls"])) as pairs:
+        for x, y in pairs:
+            assert x.shape == (2, 3) and list(y) == [1, 2]
+    with shardtool.open(tmp_path / "out") as ds:
+        assert ds[0]["emb"] is not None and ds[1]["__key__"] == "b"
+        with pytest.raises(AttributeError, match=r"it is a field: sample\['cls'\]"):
+            ds[0].cls
+
+
+def test_names_with_several_extensions(tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        w.write({"__key__": "a", "x.txt": "a", "x.json": {}})
+    with Loader(tmp_path / "out", 1) as loader, shardtool.open(tmp_path / "out") as ds:
+        for fields in (*loader, ds[0]):
+            with pytest.raises(KeyError, match=r"no field 'x': there are 'x\.json', 'x\.txt'"):
+                fields["x"]
+            assert "x" not in fields
+
+
+def test_tensors_of_batches(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from shardtool.torch import state_of
+    from shardtool.torch.named import named
+
+    with Writer(tmp_path / "out") as w:
+        w.write_batch({"__key__": ["a", "b"], "emb.npy": np.arange(6, dtype="f4").reshape(2, 3), "txt": ["x", "y"]})
+        w.write({"__key__": "c", "emb.npy": np.arange(2, dtype="f4"), "txt": "z"})
+    with Loader(tmp_path / "out", 2, epochs=1) as loader:
+        for batch in loader:
+            for one in (batch, named(batch, batch)):
+                moved = one.to("meta")
+                assert moved.sample_keys == batch.sample_keys and moved["txt"] == batch["txt"]
+                assert state_of(moved) == batch.state_dict()
+                emb = moved["emb"]
+                assert all(e.device.type == "meta" for e in emb) if isinstance(emb, list) else emb.device.type == "meta"
+                assert one.to(torch.float64)["emb"][0].dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", sorted(guesses.OPTIMIZING))
+def test_arguments_of_optimize(tmp_path: Path, name: str) -> None:
+    arguments = {"fn": str, "inputs": ["a"], name: "out"}
+    with pytest.raises(TypeError, match=f"optimize has no argument '{name}': [a-z]"):
+        shardtool.optimize(**arguments)
+
+
+def test_the_answers_of_optimize_are_right(tmp_path: Path) -> None:
+    def fn(name: str) -> Any:
+        return {"__key__": name, "x": name}
+
+    shardtool.optimize(fn, ["a", "b"], url=tmp_path / "out", workers=0, shard_size="1MiB", samples_per_shard=1)
+    with shardtool.open(tmp_path / "out") as ds:
+        assert [s["x"] for s in ds] == ["a", "b"]
+    with pytest.raises(TypeError, match=r"optimize has no argument 'wrokers': did you mean workers=\?"):
+        shardtool.optimize(fn, ["a"], tmp_path / "two", wrokers=1)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Dict, List, Set
 
@@ -74,4 +77,13 @@ def test_functions_import_only_what_is_optional() -> None:
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 late += [(name_of(path), n.module) for n in ast.walk(function) if isinstance(n, ast.ImportFrom) and n.level]
-    assert sorted(late) == [("shardtool", "torch"), ("shardtool.grain", "dataset")]
+    assert sorted(late) == [("shardtool.grain", "dataset")]
+
+
+def test_the_package_imports_nothing_yet() -> None:
+    """A command or a worker does not wait for what it does not use."""
+    program = "import sys, shardtool; print([m for m in sys.modules if m.startswith('shardtool.')], 'subprocess' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT.parent)}
+    )
+    assert done.stdout.split("\n")[0] == "[] False"

@@ -12,7 +12,8 @@ import pytest
 from conftest import in_groups
 from skips_help import OPTIONS, go_through
 
-from shardtool import CheckpointError, ConfigError, Loader, merge_states
+from shardtool import CheckpointError, ConfigError, Loader
+from shardtool.read.states import merge_states
 
 
 def states_of(url: Path, size: int, **options: Any) -> List[List[Dict[str, Any]]]:

@@ -18,6 +18,7 @@ from torch_help import BOOK, expected, failing, make, numbers
 
 import shardtool
 from shardtool import ConfigError, DecodeError, Loader
+from shardtool.read.states import merge_states
 from shardtool.torch import NamedBatch, Prefetcher
 
 
@@ -190,7 +191,7 @@ def test_states_of_all_ranks(holes: Path) -> None:
             states.append([loader.state_dict() for _ in loader][-2])
     for taker in (Prefetcher(Loader(holes, **in_groups(**options)), "cpu"), shardtool.Dataset(holes, **in_groups(**options))):
         taker.load_state_dict(states)
-        assert taker.state_dict() == shardtool.merge_states(states) not in states
+        assert taker.state_dict() == merge_states(states) not in states
         taker.close()
 
 

@@ -16,6 +16,7 @@ import shardtool
 from oracle import Order, Units, choose_units
 from oracle.parameters import Table
 from shardtool import Bucket, CheckpointError, ConfigError, DecodeError, Loader, Pack
+from shardtool.read.states import merge_states
 
 np = pytest.importorskip("numpy")
 
@@ -136,7 +137,7 @@ def test_any_ranks_and_resume(docs: str) -> None:
                             break
                     states.append(loader.state_dict())
             assert all(s == states[0] for s in states)
-            state = shardtool.merge_states(states)
+            state = merge_states(states)
             epoch = json.loads(state["checkpoint"])["epoch"]
         assert sorted(seen) == sorted(t for i in range(SAMPLES) for t in tokens_of(i))
 

@@ -11,97 +11,97 @@ sample.
         train(batch["jpg"], batch["cls"])
 
 The program ``shardtool`` does the work in a child process. The package needs only Python; numpy and
-torch are used on request.
+torch are used on request. ``shardtool.errors`` has the errors, ``shardtool.torch`` what only
+PyTorch needs, and ``shardtool.grain`` what only Grain needs.
 """
 
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import sys as _sys
+import typing as _typing
 
-from .batch import Batch
-from .errors import (
-    BinaryError,
-    CheckpointError,
-    ClosedError,
-    ConfigError,
-    CorruptError,
-    DataError,
-    DecodeError,
-    EncodeError,
-    ExistsError,
-    HeldError,
-    KeyNotFoundError,
-    NotFoundError,
-    ServerDiedError,
-    ShardtoolError,
-    SkippedError,
-    VersionError,
-)
-from .images import Image
-from .layer import Layer
-from .loader import Loader
-from .options import Faults, Order, Tuning
-from .read.states import merge_states
-from .read.units import Bucket, Pack
-from .samples import Sample, Samples, open
-from .sources import Mix, Source
-from .stats import SourceStats, Stalls, Stats
-from .wire.program import package_version
-from .write.annotate import annotate
-from .write.optimize import optimize
-from .writer import Writer
+if _typing.TYPE_CHECKING:
+    from . import errors as errors
+    from .batch import Batch as Batch
+    from .errors import BinaryError as BinaryError
+    from .errors import CheckpointError as CheckpointError
+    from .errors import ClosedError as ClosedError
+    from .errors import ConfigError as ConfigError
+    from .errors import CorruptError as CorruptError
+    from .errors import DataError as DataError
+    from .errors import DecodeError as DecodeError
+    from .errors import EncodeError as EncodeError
+    from .errors import ExistsError as ExistsError
+    from .errors import HeldError as HeldError
+    from .errors import KeyNotFoundError as KeyNotFoundError
+    from .errors import NotFoundError as NotFoundError
+    from .errors import ServerDiedError as ServerDiedError
+    from .errors import ShardtoolError as ShardtoolError
+    from .errors import SkippedError as SkippedError
+    from .errors import VersionError as VersionError
+    from .images import Image as Image
+    from .layer import Layer as Layer
+    from .loader import Loader as Loader
+    from .options import Faults as Faults
+    from .options import Order as Order
+    from .options import Tuning as Tuning
+    from .read.units import Bucket as Bucket
+    from .read.units import Pack as Pack
+    from .samples import Sample as Sample
+    from .samples import Samples as Samples
+    from .samples import open as open
+    from .sources import Mix as Mix
+    from .sources import Source as Source
+    from .stats import SourceStats as SourceStats
+    from .stats import Stalls as Stalls
+    from .stats import Stats as Stats
+    from .torch import Dataset as Dataset
+    from .write.annotate import annotate as annotate
+    from .write.optimize import optimize as optimize
+    from .writer import Writer as Writer
 
-if TYPE_CHECKING:
-    from .torch import Dataset as Dataset  # not in __all__, which must not need torch
+#: The modules of what has this package as its home. Each is imported at its first use: all of them
+#: take longer than a command or a worker should wait for what it does not use.
+_HOMES = {
+    "Batch": "batch", "Bucket": "read.units", "Dataset": "torch", "Faults": "options", "Image": "images", "Layer": "layer",
+    "Loader": "loader", "Mix": "sources", "Order": "options", "Pack": "read.units", "Sample": "samples", "Samples": "samples",
+    "Source": "sources", "SourceStats": "stats", "Stalls": "stats", "Stats": "stats", "Tuning": "options", "Writer": "writer",
+    "annotate": "write.annotate", "open": "samples", "optimize": "write.optimize",
+}  # fmt: skip
+_MODULES = ("errors", "grain", "torch")
+#: The errors, which programs may have from here too.
+_ERRORS = (
+    "BinaryError", "CheckpointError", "ClosedError", "ConfigError", "CorruptError", "DataError", "DecodeError", "EncodeError",
+    "ExistsError", "HeldError", "KeyNotFoundError", "NotFoundError", "ServerDiedError", "ShardtoolError", "SkippedError", "VersionError",
+)  # fmt: skip
 
+# Without what needs torch or Grain, and without names that a program has of its own: open, torch.
 __all__ = [
-    "Batch",
-    "BinaryError",
-    "Bucket",
-    "CheckpointError",
-    "ClosedError",
-    "ConfigError",
-    "CorruptError",
-    "DataError",
-    "DecodeError",
-    "EncodeError",
-    "ExistsError",
-    "Faults",
-    "HeldError",
-    "Image",
-    "KeyNotFoundError",
-    "Layer",
-    "Loader",
-    "Mix",
-    "NotFoundError",
-    "Order",
-    "Pack",
-    "Sample",
-    "Samples",
-    "ServerDiedError",
-    "ShardtoolError",
-    "SkippedError",
-    "Source",
-    "SourceStats",
-    "Stalls",
-    "Stats",
-    "Tuning",
-    "VersionError",
-    "Writer",
-    "annotate",
-    "merge_states",
-    "open",
-    "optimize",
-]
+    "Batch", "Bucket", "Faults", "Image", "Layer", "Loader", "Mix", "Order", "Pack", "Sample", "Samples", "Source", "SourceStats",
+    "Stalls", "Stats", "Tuning", "Writer", "annotate", "errors", "optimize",
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Dataset":  # torch is imported on first use
+def __dir__() -> _typing.List[str]:
+    return sorted([*_HOMES, *_MODULES, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"])
+
+
+def __getattr__(name: str) -> _typing.Any:
+    home = name if name in _MODULES else "errors" if name in _ERRORS else _HOMES.get(name)
+    if home is not None:
         try:
-            from .torch import Dataset
-        except ImportError as err:
+            module = _importlib.import_module("." + home, __name__)
+        except ModuleNotFoundError as err:
+            if home != "torch":
+                raise
             raise AttributeError(
-                f"shardtool.Dataset is for torch's DataLoader, and torch cannot be imported ({err}): install it, or use shardtool.Loader"
+                f"shardtool.{name} is for torch's DataLoader, and torch cannot be imported ({err}): install it, or use shardtool.Loader"
             ) from err
-        return Dataset
+        value = globals()[name] = module if name in _MODULES else getattr(module, name)
+        return value
     if name == "__version__":
-        return package_version() or "0+unknown"  # a source tree in PYTHONPATH
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _importlib.import_module(".wire.program", __name__).package_version() or "0+unknown"  # a source tree in PYTHONPATH
+    answer = "" if name.startswith("_") else _importlib.import_module("._others", __name__).MODULE.get(name, "")
+    text = f"module {__name__!r} has no attribute {name!r}" + (f": {answer}" if answer else "")
+    if answer and _sys._getframe(1).f_code.co_name == "_handle_fromlist":
+        raise ImportError(text)  # of "from shardtool import NAME", which says nothing of an AttributeError
+    raise AttributeError(text)

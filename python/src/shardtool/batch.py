@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
+import sys
 from collections.abc import Mapping
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from . import guesses
 from .errors import CheckpointError, ClosedError, ConfigError
-from .fields import Field, listed
+from .fields import Field, find, listed
 from .read import arrays
 from .read.copies import Values
 from .read.record_batches import record_batch
@@ -24,7 +27,7 @@ HIDDEN = "__units__"
 class Layout:
     """Facts that all batches of a run share."""
 
-    __slots__ = ("copy", "direct", "fields", "given", "index", "lists", "out", "sources", "types", "units")
+    __slots__ = ("copy", "direct", "fields", "given", "index", "lists", "names", "out", "sources", "types", "units")
 
     def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
         #: The names of the sources of a mix.
@@ -41,6 +44,7 @@ class Layout:
                 self.index[f.name] = first
             if f.elements is not None:
                 self.lists[f.name] = f, range(first, len(self.fields))
+        self.names = [FieldName(name) for name in self.index]
         self.units = len(self.index) < len(self.given)
         self.out = out
         self.copy = copy
@@ -70,8 +74,28 @@ class Place(NamedTuple):
     keep: Optional[List[int]] = None
 
 
-class Name(str):
-    """The name of a field, with the place of its batch attached. Other code sees a str."""
+class FieldName(str):
+    """The name of a field, as the iteration of a batch has it. Other code sees a str; a loop that
+    takes it for the values of the field is told so."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in ("batch", "facts", "place"):
+                return object.__getattribute__(self, name)
+            raise AttributeError(
+                f"{str(self)!r} is the name of a field, and has no {name!r}: a batch is a mapping, as in batch[{str(self)!r}];"
+                " for pairs, as in `for x, y in loader`, give the loader map=lambda batch: (batch['x'], batch['y'])"
+            )
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)
+
+
+class Name(FieldName):
+    """The name of a field, with the place of its batch attached."""
 
     __slots__ = ("batch", "facts", "place")  # str allows slots, unlike a subclass of tuple
     place: Place
@@ -88,6 +112,28 @@ def _renamed(name: str, place: Place, facts: bytes) -> Name:
     out = Name(name)
     out.place, out.facts = place, facts
     return out
+
+
+def standing_for(name: object, fields: Iterable[str]) -> Optional[str]:
+    """Returns the field that is the name with an extension, if there is one and no other."""
+    if not isinstance(name, str):
+        return None
+    with contextlib.suppress(ConfigError):  # there are several
+        stored = find(name, fields)
+        return None if stored == name else stored
+    return None
+
+
+def on_tensors(value: Any, change: "Callable[[Any], Any]") -> Any:
+    """Returns a value with its tensors changed: it is one, or a list of a batch may have some."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return value
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if type(value) is list and value and isinstance(value[0], torch.Tensor):
+        return [on_tensors(v, change) for v in value]
+    return value
 
 
 def no_field(name: object, fields: Iterable[str]) -> str:
@@ -183,14 +229,17 @@ class Batch(Mapping):  # type: ignore[type-arg]
         elif name == "__key__":
             return self.sample_keys
         else:
-            raise KeyError(no_field(name, self))
+            stored = standing_for(name, self)
+            if stored is None:
+                raise KeyError(no_field(name, self))
+            return self[stored]
         cache[name] = value
         return value
 
     def __iter__(self) -> Iterator[str]:
         if self._names is None:
             assert self._layout is not None
-            names = list(self._layout.index)
+            names = list(self._layout.names)
             if names and self._buffer is not None:
                 names[0] = self._name(names[0])
             self._names = tuple(names)
@@ -209,7 +258,17 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return out
 
     def __contains__(self, name: object) -> bool:
-        return name == "__key__" or name in (self._cache if self._layout is None else self._layout.index)
+        if name == "__key__" or name in (self._cache if self._layout is None else self._layout.index):
+            return True
+        return standing_for(name, self) is not None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            known = guesses.BATCH
+            if not name.startswith("_") and name in self:
+                known = {name: f"it is a field: batch[{name!r}]"}
+            return guesses.missing(self, name, known, "a batch")
 
     def __len__(self) -> int:
         return len(self._layout.index if self._names is None and self._layout is not None else self._names or ())
@@ -227,6 +286,19 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def __repr__(self) -> str:
         return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self)}>"
+
+    def to(self, *device: Any, **options: Any) -> "Batch":
+        """Returns the batch with its tensors where ``Tensor.to`` puts them, such as
+        ``batch.to("cuda")``; other values stay as they are. It has no payloads."""
+        return self._each(lambda tensor: tensor.to(*device, **options))
+
+    def pin_memory(self) -> "Batch":
+        """Returns the batch with its tensors in pinned memory; other values stay as they are. It
+        has no payloads."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: "Callable[[Any], Any]") -> "Batch":
+        return Batch({name: on_tensors(self[name], change) for name in self}) if len(self) else self
 
     # Facts
 
@@ -365,10 +437,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
             raise ClosedError("a batch made from values has no payloads: take them from the batch of the loader")
         if name in self._layout.lists:
             raise ConfigError(f"{name!r} is a list of files: batch[{name!r}] has them; declare it as 'bytes' for their payloads")
-        try:
-            return self._layout.index[name]
-        except KeyError:
-            raise KeyError(no_field(name, self)) from None
+        stored = name if name in self._layout.index else standing_for(name, self._layout.index)
+        if stored is None:
+            raise KeyError(no_field(name, self))
+        return self._layout.index[stored]
 
     def _row(self, index: int) -> "Tuple[int, ...]":
         return proto.row.unpack_from(self._buffer, self._base + self._header()[16] + proto.ROW * index)

@@ -1,4 +1,5 @@
-"""Answers to what users of other loaders try: arguments that have another name here."""
+"""Answers to what users of other loaders try: names, arguments and attributes that are called
+otherwise here."""
 
 from __future__ import annotations
 
@@ -14,6 +15,52 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _READER = "a child process reads and decompresses in threads, as many as tuning=Tuning(workers=...)"
 _MIX = 'a mix has several: Loader({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2}}}, batch_size), see docs/mixing.md'
+
+#: What to write instead, by the attribute of a loader.
+LOADING: Mapping[str, str] = {
+    "batch": "give batch_size to the loader",
+    "decode": "give the types of fields to the loader: fields={'jpg': 'image', 'cls': 'int'}",
+    "filter": "give where='score >= 3' to the loader, an expression over attributes",
+    "map": "give map=FUNCTION to the loader, which is called with each batch",
+    "num_batches": "len(loader) is the number of batches of an epoch",
+    "repeat": "give epochs=... to the loader; each loop is one epoch",
+    "reset": "each loop is the next epoch; loader.set_epoch(0) makes the next one begin at the first",
+    "samples": "loader.info['samples'] is their number, and shardtool.open(url) has them one by one",
+    "seek": "loader.load_state_dict(state) continues at the place that state_dict() returned",
+    "select": "a Loader reads Source(url, keys=FILE); shardtool.open(url)[[0, 5]] are samples by number",
+    "shuffle": "give shuffle=True and a seed to the loader: Loader(url, batch_size, shuffle=True, seed=7)",
+    "skip": "loader.load_state_dict(state) continues at the place that state_dict() returned",
+    "take": "leave the loop with break, or give where= or Source(url, keys=FILE) for a part of the data",
+    "to": "batch.to(device) moves the tensors of a batch; shardtool.torch.Prefetcher(loader, device) copies ahead of the loop",
+    "to_tuple": "give map=FUNCTION to the loader, which is called with each batch: map=lambda batch: (batch['jpg'], batch['cls'])",
+    "with_epoch": "give epochs=... to the loader; each loop is one epoch",
+}
+#: What to write instead, by the attribute of a batch.
+BATCH: Mapping[str, str] = {
+    "batch_size": "batch.size is the number of samples",
+    "columns": "list(batch) has the names of the fields",
+    "column_names": "list(batch) has the names of the fields",
+    "cuda": "batch.to('cuda') moves the tensors",
+    "features": "list(batch) has the names of the fields",
+    "shape": "batch.size is the number of samples",
+    "to_pandas": "batch.to_arrow().to_pandas()",
+    "to_pylist": "batch.to_arrow().to_pylist()",
+}
+#: What to write instead, by the attribute of a Writer.
+WRITER: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("add", "add_sample", "append", "put", "save", "send", "write_sample"),
+        "w.write({'__key__': key, 'jpg': image}) writes a sample",
+    ),
+    **dict.fromkeys(
+        ("commit", "end", "finalize", "finish", "flush", "publish"),
+        "w.close(), or the end of `with shardtool.Writer(url) as w`, publishes",
+    ),
+    **dict.fromkeys(
+        ("write_many", "write_samples", "writerows"),
+        "w.write_batch([{'__key__': key, 'jpg': image}, ...]) writes many samples",
+    ),
+}
 
 #: What to write instead, by the argument.
 READING: Mapping[str, str] = {
@@ -98,27 +145,52 @@ WRITING: Mapping[str, str] = {
     "schema": "give fields={'image': 'jpg:92', 'cls': 'int'}",
     "size_limit": "give shard_size='256MiB'",
 }
+#: The same for optimize, which takes those of a Writer too.
+OPTIMIZING: Mapping[str, str] = {
+    **WRITING,
+    "batch_size": "leave it out: fn may return a table, or yield samples, as many as it likes for an input",
+    "chunk_size": "give samples_per_shard=..., or shard_size='256MiB'",
+    "input_dir": "give the inputs themselves as the second argument: sorted(Path('raw').glob('*.json'))",
+    "num_nodes": "give engine='ray', 'dask' or 'spark' and parts=..., or start the program on each node with parts=...",
+    "num_workers": "give workers=..., processes of this machine",
+    "out": "give the address as url=..., the third argument",
+    "output_dir": "give the address as url=..., the third argument",
+    "pattern": "give the address as url=..., the third argument, and name= for the beginning of the shards' names",
+}
 #: Members of groups of options, by their names.
 _GROUPED: Mapping[str, str] = {member.name: group.__name__ for group in (Order, Tuning, Faults) for member in dataclasses.fields(group)}
 
 
-def answering(known: Mapping[str, str]) -> Callable[[F], F]:
-    """Returns a decorator of a method whose keyword arguments users guess. A TypeError for one that
-    it does not have says what to write instead."""
+def answering(known: Mapping[str, str], *more: Callable[..., Any]) -> Callable[[F], F]:
+    """Returns a decorator of a function, or of the __init__ of a class, whose keyword arguments
+    users guess. A TypeError for one that neither it nor one of ``more`` has says what to write
+    instead."""
 
-    def decorate(method: F) -> F:
-        accepted = inspect.signature(method).parameters
+    def decorate(function: F) -> F:
+        accepted = dict(inspect.signature(function).parameters)
+        for other in more:
+            accepted.update(inspect.signature(other).parameters)
+        method = "self" in accepted and not more
 
-        @functools.wraps(method)
-        def call(self: Any, *args: Any, **given: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
             for name in given:
                 if name not in accepted:
-                    raise TypeError(_sentence(type(self).__name__, name, known, accepted))
-            return method(self, *args, **given)
+                    owner = type(args[0]).__name__ if method else function.__name__
+                    raise TypeError(_sentence(owner, name, known, accepted))
+            return function(*args, **given)
 
         return cast(F, call)
 
     return decorate
+
+
+def missing(owner: object, name: str, known: Mapping[str, str], title: str) -> Any:
+    """Raises AttributeError for an attribute that an object does not have: with what to write
+    instead, or as Python says it."""
+    if name in known:
+        raise AttributeError(f"{title} has no {name!r}: {known[name]}")
+    return object.__getattribute__(owner, name)
 
 
 def _sentence(owner: str, name: str, known: Mapping[str, str], accepted: Mapping[str, Any]) -> str:
@@ -133,4 +205,4 @@ def _sentence(owner: str, name: str, known: Mapping[str, str], accepted: Mapping
             return f"{has}: it is a member of a group: {groups[group]}={group}({like}=...)"
         if like in accepted:
             return f"{has}: did you mean {like}=?"
-    return f"{has}: it has {', '.join(p for p in accepted if p != 'self')}"
+    return f"{has}: it has {', '.join(p for p in accepted if p not in ('self', 'options'))}"

@@ -109,6 +109,9 @@ class Loader(Stream, Arguments[T]):
     def __bool__(self) -> bool:
         return True  # bool() would call len(), which starts the child
 
+    def __next__(self) -> NoReturn:
+        raise TypeError("a Loader is no iterator, because each loop is one epoch: it = iter(loader), and then next(it)")
+
     def __getitem__(self, which: object) -> NoReturn:
         raise TypeError(
             "a Loader has no samples by number: iterate it, or use shardtool.open(url)[i]."
@@ -203,15 +206,15 @@ class Loader(Stream, Arguments[T]):
 
         All ranks have the same state after a step, and any number of ranks can resume from it. The
         exception: ranks that skip damaged blocks and count alone (see ``Faults.skip_group``) have
-        different states, which ``merge_states`` makes one.
+        different states, whose list ``load_state_dict`` takes.
         """
         state = {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
         return {**state, "layers": self._layers} if self._layers else state
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration continue at a place that ``state_dict`` returned, on any number
-        of ranks and with any batch size. A list of the states of all ranks after one step is
-        merged: see ``merge_states``.
+        of ranks and with any batch size. It may be the list of the states of all ranks after one
+        step, in any order: the job then knows the damaged blocks that any of them skipped.
 
         Raises CheckpointError for anything else. Whether the state fits the data set is checked
         when the iteration begins.

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
 from . import _checks, guesses, sources
-from .batch import no_field
+from .batch import no_field, standing_for
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, found, listed, names, parse, typed
 from .options import Tuning, format_of
@@ -34,7 +34,18 @@ class Sample(Dict[str, Any]):
     number: int
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(no_field(name, self))
+        if name == "__key__":
+            return self.key
+        stored = standing_for(name, self)
+        if stored is None:
+            raise KeyError(no_field(name, self))
+        return self[stored]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            of = name if name in self else standing_for(name, self)
+            return guesses.missing(self, name, {} if of is None else {name: f"it is a field: sample[{name!r}]"}, "a sample")
 
     def __repr__(self) -> str:
         def brief(value: Any) -> str:
@@ -147,8 +158,7 @@ class Samples:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            hint = guesses.RANDOM.get(name)
-            raise AttributeError(f"a data set opened for random access has no {name!r}" + (f": {hint}" if hint else ""))
+            return guesses.missing(self, name, guesses.RANDOM, "a data set opened for random access")
 
     def __len__(self) -> int:
         self._connect()

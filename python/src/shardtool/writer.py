@@ -14,7 +14,7 @@ import time
 import warnings
 import weakref
 from array import array
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from . import _checks, guesses
 from .errors import ClosedError, ConfigError, EncodeError, redact
@@ -321,6 +321,11 @@ class Writer:
         warnings.warn(str(self._error), ResourceWarning, source=self, stacklevel=2)
 
     # Writing
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return guesses.missing(self, name, guesses.WRITER, "a Writer")
 
     def _open(self) -> Child:
         child = self._child

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _checks, guesses, sources
 from ..batch import Batch
@@ -96,6 +96,11 @@ class Arguments(Generic[T]):
             tail="wrap" if epochs == 0 or (epochs is None and self._endless) else None,
             map=map, units=units, format=out, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
         ))  # fmt: skip
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return guesses.missing(self, name, guesses.LOADING, "a " + type(self).__name__)
 
     def _begin_with(self, asked: Asked) -> None:
         raise NotImplementedError

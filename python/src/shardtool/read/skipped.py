@@ -127,7 +127,7 @@ def join(wanted: Any, rank: int, world_size: int, before: Optional[Group]) -> Op
             raise ConfigError(f"skip_group=True: {why}")
         logger.warning(
             "rank %d of %d counts skipped samples alone, because %s: max_skipped is the limit of each rank, and ranks may"
-            " stop at different steps; resume from the states of all, see shardtool.merge_states",
+            " stop at different steps; resume from the states of all: load_state_dict takes their list",
             rank,
             world_size,
             why,

@@ -286,8 +286,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration continue at the place of a batch, a data set or a
-        ``shardtool.Loader``, on any number of ranks and workers. A list of the states of all ranks
-        after one step is merged: see ``merge_states``."""
+        ``shardtool.Loader``, on any number of ranks and workers. It may be the list of the states
+        of all ranks after one step: see Loader."""
         worker = torch.utils.data.get_worker_info()
         if worker is not None and isinstance(state, AnyMapping):
             self._open_tap(worker).load_state_dict(state)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
-from ..batch import Batch, Name, Place, no_field
+from .. import guesses
+from ..batch import Batch, Name, Place, no_field, on_tensors, standing_for
 from ..errors import CheckpointError, ClosedError
 
 
@@ -25,7 +26,24 @@ class NamedBatch(Dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name == "__key__":
             return self.sample_keys
-        raise KeyError(no_field(name, self))
+        stored = standing_for(name, self)
+        if stored is None:
+            raise KeyError(no_field(name, self))
+        return self[stored]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            of = name if name in self else standing_for(name, self)
+            return guesses.missing(self, name, guesses.BATCH if of is None else {name: f"it is a field: batch[{name!r}]"}, "a batch")
+
+    def to(self, *device: Any, **options: Any) -> "NamedBatch":
+        """Returns the batch with its tensors where ``Tensor.to`` puts them; other values stay."""
+        return NamedBatch({name: on_tensors(value, lambda tensor: tensor.to(*device, **options)) for name, value in self.items()})
+
+    def pin_memory(self) -> "NamedBatch":
+        """Returns the batch with its tensors in pinned memory; other values stay."""
+        return NamedBatch({name: on_tensors(value, lambda tensor: tensor.pin_memory()) for name, value in self.items()})
 
     def state_dict(self) -> Dict[str, Any]:
         """Returns the state after this batch, for ``load_state_dict`` of a data set or a

@@ -6,14 +6,16 @@ import hashlib
 import os
 from typing import Any, Callable, Iterable, Literal, Mapping, Optional, Sequence, Union
 
-from .. import _checks
+from .. import _checks, guesses
 from ..errors import ConfigError
+from ..writer import Writer
 from . import engines
 from .encode import Slots
 from .jobs import EMPTY, Job
 from .parts import cores, joined, mine, share
 
 
+@guesses.answering(guesses.OPTIMIZING, Writer.__init__)
 def optimize(
     fn: Callable[[Any], Any],
     inputs: Iterable[Any],

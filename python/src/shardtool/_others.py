@@ -1,0 +1,31 @@
+"""Answers to names that other packages have, and earlier versions of this one had.
+
+It imports nothing: the package asks it while its modules are being imported.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+_WRITES = "with shardtool.Writer(url) as w: w.write({'__key__': key, 'jpg': image, 'cls': 3})"
+_READS = "shardtool.Loader(url, batch_size, shuffle=True, seed=7)"
+_PACKS = "`shardtool pack SOURCE url` on the command line packs files, tables and data sets of other systems"
+
+#: What to write instead, by the name in the module.
+MODULE: Mapping[str, str] = {
+    "DataLoader": f"{_READS} needs no DataLoader; for the one of torch there is shardtool.Dataset",
+    "Reader": f"write {_READS}, or shardtool.open(url) for single samples",
+    "ShardWriter": f"write {_WRITES}",
+    "TarWriter": f"write {_WRITES}",
+    "MDSWriter": f"write {_WRITES}",
+    "IterableDataset": f"write {_READS}, or shardtool.Dataset for torch's DataLoader",
+    "StreamingDataLoader": f"write {_READS}",
+    "StreamingDataset": f"write {_READS}, or shardtool.Dataset for torch's DataLoader; `shardtool pack` reads MDS and LitData",
+    "WebDataset": f"write {_READS}; `shardtool pack` reads tars of WebDataset",
+    "WebLoader": f"write {_READS}",
+    "create": f"write {_WRITES}",
+    "load": f"write {_READS}, or shardtool.open(url) for single samples",
+    "load_dataset": f"write {_READS}, or shardtool.open(url) for single samples; `shardtool pack` reads data sets of the Hub",
+    "merge_states": "loader.load_state_dict(states) takes the list of the states of all ranks",
+    "pack": _PACKS,
+}
