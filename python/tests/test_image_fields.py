@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -13,7 +17,8 @@ import shardtool
 from oracle import sample_seed
 from shardtool import ConfigError
 from shardtool.images import Image
-from shardtool.read.decoders import jpeg_size, pillow, weights, whole_jpeg
+from shardtool.read import decoding
+from shardtool.read.decoders import jpeg_size, kernel, part_of, pillow, resized, weights, whole_jpeg
 
 np = pytest.importorskip("numpy")
 Pillow = pytest.importorskip("PIL.Image")
@@ -194,8 +199,8 @@ def test_options(options: Any) -> None:
 @pytest.mark.parametrize("decoder", ["simplejpeg", "cv2", "torchvision"])
 @pytest.mark.parametrize("size", [(97, 61), (640, 427), (33, 500)])
 def test_decoders_agree(tmp_path: Path, decoder: str, size: "tuple[int, int]") -> None:
-    """Decoders use the same part of an image to the fraction of a pixel: they differ by up to 2 on
-    average and 8 at most, also where the image has edges."""
+    """Decoders use the same pixels of an image: they differ by up to 2 on average and 8 at most,
+    also where the image has edges."""
     rng, (width, height) = np.random.default_rng(3), size
     coarse = Pillow.fromarray(rng.integers(0, 256, (height // 6 + 2, width // 6 + 2, 3), np.uint8))
     files = [encoded(coarse.resize((width, height), how), "JPEG", quality=92) for how in (Pillow.NEAREST, Pillow.BICUBIC)]
@@ -218,3 +223,87 @@ def test_weights() -> None:
             down, across = weights(box[1], box[3], 50, rows), weights(box[0], box[2], 70, columns)
             got = np.einsum("oi,ijc,pj->opc", down, pixels, across).round().astype(int)
             assert np.abs(got - want).max() <= 1
+
+
+def test_whole_pixels() -> None:
+    """The part of an image has a pixel, lies in it, and is within half a pixel of the box."""
+    draw = random.Random(4)
+    for _ in range(3000):
+        width, height = (draw.randint(1, 1 << draw.randint(0, 12)) for _ in range(2))
+        shrink = draw.choice([1, 2, 4, 8])
+        columns, rows = -(-width // shrink), -(-height // shrink)
+        image = Image((draw.randint(1, 300), draw.randint(1, 300)), crop=draw.choice(["center", "random", "none"]))
+        box = image._box(random.Random(draw.random()), width, height)
+        left, top, right, bottom = part_of(box, width, height, columns, rows)
+        assert 0 <= left < right <= columns and 0 <= top < bottom <= rows
+        for got, want, most in (
+            (left, box[0] * columns / width, columns), (right, (box[0] + box[2]) * columns / width, columns),
+            (top, box[1] * rows / height, rows), (bottom, (box[1] + box[3]) * rows / height, rows),
+        ):  # fmt: skip
+            assert abs(got - min(want, most)) <= 1 + 1e-6
+            if right - left > 1 and bottom - top > 1:
+                assert abs(got - min(want, most)) <= 0.5 + 1e-6
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("size", [(1, 1), (1, 300), (300, 1), (2, 2000), (17, 9), (1, 2000)])
+def test_a_box_of_nothing(decoder: str, size: "tuple[int, int]") -> None:
+    """The crop of an image of few pixels rounds to none: it has one."""
+    rgb = Pillow.new("RGB", size, (200, 30, 90))
+    for crop in ("center", "random", "none"):
+        for result in (3, 224):
+            image = spec(decoder, result, crop=crop, flip=True)
+            for kind in ("JPEG", "PNG"):
+                out = np.empty((3, result, result), np.uint8)
+                image._decode(memoryview(encoded(rgb, kind)), 3, out)
+                assert np.abs(out.astype(int) - np.array([200, 30, 90])[:, None, None]).max() <= 4
+
+
+@pytest.mark.parametrize("how", [Pillow.NEAREST, Pillow.BICUBIC])
+def test_the_filter_of_torch(how: Any) -> None:
+    """It is Pillow's: of a photograph's content within 1 on average and 12 at most, with edges."""
+    if kernel() is None:
+        pytest.skip("this torch has no function that resizes bytes with an antialias filter")
+    rng = np.random.default_rng(6)
+    for width, height in ((500, 375), (97, 61), (40, 900)):
+        coarse = Pillow.fromarray(rng.integers(0, 256, (height // 6 + 2, width // 6 + 2, 3), np.uint8))
+        pixels = np.array(coarse.resize((width, height), how))
+        for crop in ("center", "random", "none"):
+            for size in ((224, 224), (24, 40)):
+                image = Image(size, crop=crop)
+                box = image._box(random.Random(int(rng.integers(1 << 30))), width, height)
+                left, top, right, bottom = part_of(box, width, height, width, height)
+                got = resized(pixels, box, width, height, size).astype(int)
+                part = Pillow.fromarray(pixels[top:bottom, left:right])
+                apart = np.abs(got - np.asarray(part.resize(size[::-1], Pillow.BILINEAR, box=(0, 0, *part.size))))
+                assert apart.mean() <= 1 and apart.max() <= 12, (width, height, crop, size)
+
+
+def test_cores(pictures: Path) -> None:
+    """A thread that decodes has one core; all others keep what they have."""
+    if kernel() is None:
+        pytest.skip("this torch has no function that resizes bytes with an antialias filter")
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(before, 3))
+    try:
+        load(pictures, Image(24, threads=5))
+        pool = decoding._pool(os.getpid(), 5)
+        assert {pool.submit(torch.get_num_threads).result() for _ in range(20)} == {1}
+        with ThreadPoolExecutor(1) as other:
+            assert torch.get_num_threads() == other.submit(torch.get_num_threads).result() == max(before, 3)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_imports_no_decoder_that_it_does_not_use() -> None:
+    program = (
+        "import sys, io, PIL.Image, numpy; from shardtool.images import Image\n"
+        "out = io.BytesIO(); PIL.Image.new('RGB', (30, 20)).save(out, 'JPEG')\n"
+        "Image(8, decoder='Pillow')._all([memoryview(out.getvalue())], [1], 'jpg', str)\n"
+        "print('cv2' in sys.modules, 'simplejpeg' in sys.modules, 'torchvision' in sys.modules)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(shardtool.__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout == "False False False\n"

@@ -139,5 +139,6 @@ class Threads:
 
 @functools.cache
 def _pool(pid: int, threads: int) -> "ThreadPoolExecutor":
-    """The threads of a process: a forked one has its own."""
-    return ThreadPoolExecutor(threads, "shardtool-images")
+    """The threads of a process: a forked one has its own. Each has an image, so torch must not
+    divide one among the cores."""
+    return ThreadPoolExecutor(threads, "shardtool-images", decoders.one_core)

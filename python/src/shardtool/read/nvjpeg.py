@@ -115,11 +115,11 @@ class Nvjpeg:
         import torch
 
         size, (rows, columns) = self._image.size, pixels.shape[1:]
-        left, top, right, bottom = decoders.scaled(box, 1, 1, columns, rows)
+        left, top, right, bottom = decoders.part_of(box, columns, rows, columns, rows)
         down, across = (torch.from_numpy(w).to(pixels.device) for w in (
-            decoders.weights(top, bottom, rows, size[0]), decoders.weights(left, right, columns, size[1])
+            decoders.weights(0, bottom - top, bottom - top, size[0]), decoders.weights(0, right - left, right - left, size[1])
         ))  # fmt: skip
-        return (down @ pixels.float() @ across.T).round_().clamp_(0, 255).to(torch.uint8)
+        return (down @ pixels[:, top:bottom, left:right].float() @ across.T).round_().clamp_(0, 255).to(torch.uint8)
 
 
 @functools.cache
