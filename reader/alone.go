@@ -62,7 +62,7 @@ func (s *Spec) params(in *input, from *Checkpoint) (order.Params, units.Params, 
 	if s.Said["epoch"] && s.Epoch > cp.Epoch {
 		return order.Params{}, units.Params{}, &order.MismatchError{Field: "epoch", Checkpoint: fmt.Sprint(cp.Epoch), Given: fmt.Sprintf("%d or later", s.Epoch)}
 	}
-	return cp.Params, unitsOfMark(cp.Units), nil
+	return cp.Params, units.ParamsOf(cp.Units), nil
 }
 
 // orderOver returns the parameters of a checkpoint, replaced by the ones that the user said. A
@@ -85,14 +85,6 @@ func (s *Spec) orderOver(p order.Params) order.Params {
 	return p
 }
 
-// unitsOfMark returns the units of a checkpoint. They have no Kind if its positions hold samples.
-func unitsOfMark(m *order.UnitMark) units.Params {
-	if m == nil {
-		return units.Params{}
-	}
-	return units.ParamsOf(m)
-}
-
 // sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and
 // runs are the checkpoint's, whatever rules chose them: the memory alone then decides the delay.
 // Layers add to the bytes that it is divided by, and the checkpoint does not say which ones were
@@ -101,7 +93,7 @@ func (s *Spec) sameWindow(d *Dataset, table order.Table, cp *order.Checkpoint) e
 	if !s.Said["shuffle-memory"] || !cp.Shuffle || len(d.all) > 1 {
 		return nil
 	}
-	c, unit := s.Order, unitsOfMark(cp.Units)
+	c, unit := s.Order, units.ParamsOf(cp.Units)
 	c.Shuffle, unit.Window = true, s.Units.Window
 	if p, _, err := chooseParams(table, c, unit); err == nil && p.OneTick() && cp.OneTick() && (p.Delay == cp.Delay || min(p.Head, cp.Head) > order.DefaultHead) {
 		return nil // both are of small data; a later check compares the data

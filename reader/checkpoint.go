@@ -30,62 +30,44 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	return Checkpoint{Dataset: &c}, err
 }
 
-// kind is a checkpoint of one data set, or one of a mix.
-type kind interface {
-	append(dst []byte) ([]byte, error)
-	place() Place
-	batch() int
-	// tables names the generation of a source; "" for none.
-	tables(source string) string
-}
-
-func (c *Checkpoint) kind() kind {
+// Append appends the text of the checkpoint to dst: JSON in printable ASCII without a line feed.
+func (c Checkpoint) Append(dst []byte) ([]byte, error) {
 	if c.Mix != nil {
-		return (*mixCheckpoint)(c.Mix)
+		return mix.AppendCheckpoint(dst, *c.Mix)
 	}
-	return (*datasetCheckpoint)(c.Dataset)
+	return order.AppendCheckpoint(dst, *c.Dataset)
 }
 
-type datasetCheckpoint order.Checkpoint
-
-func (c *datasetCheckpoint) append(dst []byte) ([]byte, error) {
-	return order.AppendCheckpoint(dst, order.Checkpoint(*c))
+// Place returns where the run continues.
+func (c Checkpoint) Place() Place {
+	if c.Mix != nil {
+		return Place{Position: c.Mix.Position}
+	}
+	return Place{c.Dataset.Epoch, c.Dataset.Position}
 }
-func (c *datasetCheckpoint) place() Place         { return Place{c.Epoch, c.Position} }
-func (c *datasetCheckpoint) batch() int           { return c.GlobalBatch }
-func (c *datasetCheckpoint) tables(string) string { return c.Tables }
 
-type mixCheckpoint mix.Checkpoint
-
-func (c *mixCheckpoint) append(dst []byte) ([]byte, error) {
-	return mix.AppendCheckpoint(dst, mix.Checkpoint(*c))
+// GlobalBatch returns the batch size in use; 0 when it is not known.
+func (c Checkpoint) GlobalBatch() int {
+	if c.Mix != nil {
+		return c.Mix.Steps.GlobalBatch
+	}
+	return c.Dataset.GlobalBatch
 }
-func (c *mixCheckpoint) place() Place { return Place{Position: c.Position} }
-func (c *mixCheckpoint) batch() int   { return c.Steps.GlobalBatch }
-func (c *mixCheckpoint) tables(source string) string {
-	for i := range c.Sources {
-		if was := &c.Sources[i]; was.Name == source {
+
+// tables names the generation that a checkpoint has of a source; "" for none.
+func (c *Checkpoint) tables(source string) string {
+	switch {
+	case c == nil:
+		return ""
+	case c.Mix == nil:
+		return c.Dataset.Tables
+	}
+	for i := range c.Mix.Sources {
+		if was := &c.Mix.Sources[i]; was.Name == source {
 			return was.Tables
 		}
 	}
 	return ""
-}
-
-// Append appends the text of the checkpoint to dst: JSON in printable ASCII without a line feed.
-func (c Checkpoint) Append(dst []byte) ([]byte, error) { return c.kind().append(dst) }
-
-// Place returns where the run continues.
-func (c Checkpoint) Place() Place { return c.kind().place() }
-
-// GlobalBatch returns the batch size in use; 0 when it is not known.
-func (c Checkpoint) GlobalBatch() int { return c.kind().batch() }
-
-// tables names the generation that a checkpoint has of a source; "" for none.
-func (c *Checkpoint) tables(source string) string {
-	if c == nil {
-		return ""
-	}
-	return c.kind().tables(source)
 }
 
 // of refuses a checkpoint of a mix for one data set, and the other way round. A nil checkpoint is

@@ -33,7 +33,7 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 func (d *Dataset) partOf(number uint64, field string) *part {
 	for i := range d.parts {
 		p := &d.parts[i]
-		if !d.plain() && (number >= p.tables.Samples || !slices.ContainsFunc(p.fields(), func(f format.FieldTotal) bool { return f.Name == field })) {
+		if !d.plain() && (number >= p.tables.Samples || !slices.Contains(fieldNames(p.fields()), field)) {
 			continue
 		}
 		if p.pick != nil && len(without([]uint64{number}, p.pick.None)) == 0 {
@@ -202,11 +202,8 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 		p, back = back, nil
 	}
 	if p == nil && number < d.tables.Samples {
-		var has []string
-		for _, f := range d.Fields() {
-			has = append(has, f.Name)
-		}
-		return &missingError{fmt.Sprintf("sample number %d has no field %q; with its layers and wanted fields the data set has %s", number, name, strings.Join(has, ", "))}
+		return &missingError{fmt.Sprintf("sample number %d has no field %q; with its layers and wanted fields the data set has %s",
+			number, name, strings.Join(fieldNames(d.Fields()), ", "))}
 	}
 	for p != nil && p.Dataset != d {
 		err := p.failed(p.Dataset.Field(ctx, number, name, w))

@@ -144,7 +144,7 @@ func (d *Dataset) expect(fields []string) error {
 func (d *Dataset) nothing(field string) (n uint64) {
 	for i := range d.parts[1:] {
 		p := &d.parts[1+i]
-		if slices.ContainsFunc(p.fields(), func(f format.FieldTotal) bool { return f.Name == field }) {
+		if slices.Contains(fieldNames(p.fields()), field) {
 			stay := without(p.tables.Purged, d.tables.Removed)
 			n = uint64(len(p.tables.Purged) - len(stay))
 		}
@@ -161,7 +161,7 @@ func mayLack(name, field string) bool {
 
 // has refuses a source that lacks a field of another one.
 func (in *input) has(other *input, optional []string) error {
-	own, lists := in.Fields(), in.Lists()
+	own, lists := fieldNames(in.Fields()), in.Lists()
 	element := func(field string) bool {
 		return slices.ContainsFunc(lists, func(list string) bool {
 			_, is := fieldname.Element(field, list)
@@ -169,7 +169,8 @@ func (in *input) has(other *input, optional []string) error {
 		})
 	}
 	for _, f := range other.Fields() {
-		if !element(f.Name) && !slices.ContainsFunc(own, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.ContainsFunc(optional, func(name string) bool { return mayLack(name, f.Name) }) {
+		lacks := func(name string) bool { return mayLack(name, f.Name) }
+		if !element(f.Name) && !slices.Contains(own, f.Name) && !slices.ContainsFunc(optional, lacks) {
 			return in.failed(fmt.Errorf("%w: it has no field %q, which source %q has: where samples may lack it, expect %q", ErrFields, f.Name, other.name, f.Name+"?"))
 		}
 	}

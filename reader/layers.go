@@ -178,12 +178,7 @@ func (d *Dataset) join(layers []part, wanted []string) error {
 	if err := d.joinAttributes(); err != nil {
 		return err
 	}
-	owner, back, err := d.owners("field", func(p *part) (names []string) {
-		for _, f := range p.tables.Fields {
-			names = append(names, f.Name)
-		}
-		return names
-	})
+	owner, back, err := d.owners("field", func(p *part) []string { return fieldNames(p.tables.Fields) })
 	if err != nil {
 		return err
 	}
@@ -377,14 +372,9 @@ func (d *Dataset) Lists() (names []string) {
 	for i := range d.all {
 		p := &d.all[i]
 		features := kinds.ParseFeatures(p.tables.Meta)
-		if len(features) == 0 {
-			continue
+		if len(features) > 0 {
+			names = append(names, features.Lists(fieldNames(p.tables.Fields))...)
 		}
-		var have []string
-		for _, f := range p.tables.Fields {
-			have = append(have, f.Name)
-		}
-		names = append(names, features.Lists(have)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -421,9 +411,7 @@ func (d *Dataset) hasField(name string) bool {
 func (d *Dataset) fieldsNamed(name string) ([]string, error) {
 	var have []string
 	for i := range d.parts {
-		for _, f := range d.parts[i].fields() {
-			have = append(have, f.Name)
-		}
+		have = append(have, fieldNames(d.parts[i].fields())...)
 	}
 	fields, err := named(name, have, d.Lists())
 	if err != nil && !errors.Is(err, errNoField) {
@@ -432,15 +420,22 @@ func (d *Dataset) fieldsNamed(name string) ([]string, error) {
 	return fields, err
 }
 
+func fieldNames(fields []format.FieldTotal) []string {
+	names := make([]string, len(fields))
+	for i := range fields {
+		names[i] = fields[i].Name
+	}
+	return names
+}
+
 // noField is the error of a field that neither the data set nor a layer has.
 func (d *Dataset) noField(name string) error {
-	has := map[string]bool{}
+	var has []string
 	for i := range d.all {
-		for _, f := range d.all[i].tables.Fields {
-			has[f.Name] = true
-		}
+		has = append(has, fieldNames(d.all[i].tables.Fields)...)
 	}
-	return fmt.Errorf("%w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Sorted(maps.Keys(has)), ", "))
+	slices.Sort(has)
+	return fmt.Errorf("%w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Compact(has), ", "))
 }
 
 // plain reports whether samples are delivered as the data set itself has them.

@@ -108,9 +108,7 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if run.end = o.End(); o.Epochs == 0 {
-		run.end = 0
-	}
+	run.end = o.End()
 	return run.Stream(ctx, o)
 }
 

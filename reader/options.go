@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 
@@ -61,12 +62,7 @@ func (o Options) filled() (Options, error) {
 	if o.Workers < 0 || o.Workers > maxWorkers {
 		return o, fmt.Errorf("%d workers: give 1 to %d, or 0 for one a core", o.Workers, maxWorkers)
 	}
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	if o.Memory == 0 {
-		o.Memory = defaultMemory
-	}
+	o.Workers, o.Memory = cmp.Or(o.Workers, runtime.GOMAXPROCS(0)), cmp.Or(o.Memory, defaultMemory)
 	if o.Memory < minMemory {
 		return o, fmt.Errorf("memory budget of %d bytes: give at least %d, or 0 for %d", o.Memory, minMemory, defaultMemory)
 	}

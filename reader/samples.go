@@ -142,7 +142,7 @@ func (w *sampleWalk) position(err error) error {
 	if err == nil {
 		return nil
 	}
-	return format.Place{Shard: w.block.Shard.Name, Block: w.block.Block, Offset: w.block.Offset}.Wrap(window.InBlock(err))
+	return placed(w.block, window.InBlock(err))
 }
 
 // sortFields sorts the fields of a foreign sample, because its members may be in any order.

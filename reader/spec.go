@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/big"
 	"slices"
 
@@ -133,14 +134,13 @@ func (s *Spec) globalBatch(from *Checkpoint) int {
 }
 
 // End returns the epoch to end before; 0: none.
-func (s *Spec) End() uint64 {
-	if s.Order.Epochs == 0 {
+func (s *Spec) End() uint64 { return endOf(s.Epoch, s.Order.Epochs) }
+
+func endOf(first, epochs uint64) uint64 {
+	if epochs == 0 {
 		return 0
 	}
-	if s.Order.Epochs > 1<<64-1-s.Epoch {
-		return 1<<64 - 1
-	}
-	return s.Epoch + s.Order.Epochs
+	return first + min(epochs, math.MaxUint64-first)
 }
 
 // Change is how a run may differ from the checkpoint that it continues.

@@ -81,7 +81,7 @@ func (s *Stream) logLine(before, now stats.Stream) {
 	for range 2 { // the greatest first
 		most, of := "", time.Duration(0)
 		for name, d := range stalls.All() {
-			if d > of && d.Seconds() >= 0.001*took && !told(attrs, name) {
+			if d > of && d.Seconds() >= 0.001*took && !slices.Contains(attrs, any(name)) {
 				most, of = name, d
 			}
 		}
@@ -100,13 +100,4 @@ func (s *Stream) logLine(before, now stats.Stream) {
 		attrs = append(attrs, slog.Uint64("samples."+of.Name, n))
 	}
 	s.opts.Log.Info("stream", append(attrs, "depth", now.Depth)...)
-}
-
-func told(attrs []any, name string) bool {
-	for _, a := range attrs {
-		if a == name {
-			return true
-		}
-	}
-	return false
 }

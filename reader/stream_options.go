@@ -1,11 +1,11 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/shardtool/shardtool/internal/ledger"
@@ -173,13 +173,8 @@ func (o *StreamOptions) mostSkipped(in []*input) uint64 {
 	return o.Faults.MaxSkipped
 }
 
-// End returns the epoch to end before, when Epochs is not 0.
-func (o *StreamOptions) End() uint64 {
-	if o.Epochs > math.MaxUint64-o.Epoch {
-		return math.MaxUint64
-	}
-	return o.Epoch + o.Epochs
-}
+// End returns the epoch to end before; 0: none.
+func (o *StreamOptions) End() uint64 { return endOf(o.Epoch, o.Epochs) }
 
 // allRemoved reports whether the inputs have samples, of their views if they have one, and all were
 // removed.
@@ -204,18 +199,13 @@ func allRemoved(in []*input) bool {
 }
 
 func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
-	if o.World == 0 {
-		o.World = 1
-	}
+	o.World, o.StatsEvery = cmp.Or(o.World, 1), cmp.Or(o.StatsEvery, time.Minute)
 	if o.Tuning.Workers == 0 {
 		for _, x := range in {
 			if x.Dataset != nil {
 				o.Tuning.Workers = max(o.Tuning.Workers, x.opts.Workers)
 			}
 		}
-	}
-	if o.StatsEvery == 0 {
-		o.StatsEvery = time.Minute
 	}
 	if o.Faults.MaxSkipped == 0 && o.Faults.MaxSkippedShare == 0 {
 		o.Faults.MaxSkippedShare = 0.001

@@ -152,11 +152,11 @@ type badBlock struct {
 
 // fromBad returns the error of the block's next sample. If the index is intact it names the sample,
 // and skips those that are not selected.
-func (s *joined) fromBad(ctx context.Context) (bool, error) {
+func (s *joined) fromBad(ctx context.Context) error {
 	of, b := s.sets[s.set], s.bad
 	if s.at >= b.end {
 		s.bad = nil
-		return false, nil
+		return nil
 	}
 	number := s.at
 	s.at++
@@ -164,20 +164,20 @@ func (s *joined) fromBad(ctx context.Context) (bool, error) {
 	if err := of.load(ctx, b.shard); err == nil {
 		key = of.index.Keys.At(int(number - of.shardFirst))
 		if key == "" {
-			return false, nil
+			return nil
 		}
 		if !s.filter.key([]byte(key)) {
 			s.left.Filtered++
-			return false, nil
+			return nil
 		}
 		if ok, _ := s.attributes(ctx, of, b.shard, number); !ok {
-			return false, nil
+			return nil
 		}
 	} else if ctx.Err() != nil {
 		s.at = number
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	} else if of.Removed(number) {
-		return false, nil
+		return nil
 	}
-	return false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1, Key: key, Err: b.err}
+	return &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1, Key: key, Err: b.err}
 }

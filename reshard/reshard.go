@@ -169,7 +169,7 @@ func (s *joined) Next(ctx context.Context) (writer.Sample, error) {
 		case s.large != nil:
 			out, ok, err = s.fromLarge(ctx)
 		case s.bad != nil:
-			ok, err = s.fromBad(ctx)
+			err = s.fromBad(ctx)
 		default:
 			var more bool
 			if more, err = s.advance(ctx); err == nil && !more {

@@ -29,9 +29,9 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 	var ok bool
 	var err error
 	name := info.Name
-	switch archive, tag, sidecar := names.ParseSidecar(name); {
+	switch archive, _, sidecar := names.ParseSidecar(name); {
 	case sidecar:
-		ok, err = writtenSidecar(ctx, store, info, archive, tag)
+		ok, err = writtenSidecar(ctx, store, info, archive)
 	case partObjects.MatchString(name):
 		ok, err = writtenPart(ctx, store, name)
 	case names.IsTables(name):
@@ -141,7 +141,7 @@ func writtenPart(ctx context.Context, store objstore.Store, name string) (bool, 
 
 // writtenSidecar reads the sidecar of a foreign archive, which names the archive and has its own
 // hash in its name.
-func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Info, archive string, tag sections.SidecarTag) (bool, error) {
+func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Info, archive string) (bool, error) {
 	ix, tail, err := loadIndex(ctx, store, info.Name)
 	if err != nil || !tail.Foreign || ix.Meta[metaArchive] != archive {
 		return false, err

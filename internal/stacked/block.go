@@ -41,9 +41,6 @@ func (b *Block) Row(field, k int) []byte {
 	return b.Buf[at : at+stride : at+stride]
 }
 
-// Layout returns the layout of the block.
-func (b *Block) Layout() *Layout { return b.layout }
-
 // AppendField appends a field of sample k as an NPY file.
 func (b *Block) AppendField(dst []byte, field, k int) []byte {
 	return append(append(dst, b.heads[field]...), b.Row(field, k)...)

@@ -104,7 +104,7 @@ func TestOpenBlock(t *testing.T) {
 			if stride != 4 || !bytes.Equal(b.Buf[base+k*stride:][:stride], row) || !bytes.Equal(b.Row(1, k), row) {
 				t.Errorf("row %d is %x", k, b.Row(1, k))
 			}
-			if got, want := b.AppendField(nil, 1, k), array("<u2", "(2,)", row...); !bytes.Equal(got, want) || b.Layout().Fields[1].Size() != int64(len(want)) {
+			if got, want := b.AppendField(nil, 1, k), array("<u2", "(2,)", row...); !bytes.Equal(got, want) || b.layout.Fields[1].Size() != int64(len(want)) {
 				t.Errorf("field of sample %d is %q", k, got)
 			}
 			names, data := members(t, b.AppendTar(nil, k, []byte(keys[k])))

@@ -28,6 +28,9 @@ func (u *Units) Hash() string {
 
 // ParamsOf returns the parameters that a checkpoint of units has.
 func ParamsOf(m *order.UnitMark) Params {
+	if m == nil {
+		return Params{}
+	}
 	return Params{Kind: Kind(m.Kind), Size: m.Size, Long: Long(m.Long), Window: m.Window, By: m.By}
 }
 

@@ -203,7 +203,7 @@ func (p *parser) sources(n *yaml.Node) {
 			case "weight":
 				s.Share = p.share(at, value)
 			case "max_epochs":
-				s.MaxEpochs = p.integer(at, value, 1, 1<<32)
+				s.MaxEpochs = p.integer(at, value, 1<<32)
 			case "order":
 				p.order(at, value, &s.Fixed)
 			default:
@@ -224,7 +224,7 @@ func (p *parser) sources(n *yaml.Node) {
 
 func (p *parser) order(path string, n *yaml.Node, o *reader.Lanes) {
 	p.members(n, path, "lanes, run_blocks, delay, head, affinity and whole_shards", func(key, at string, value *yaml.Node) bool {
-		number := func(to *uint32, high uint64) { *to = uint32(p.integer(at, value, 1, high)) }
+		number := func(to *uint32, high uint64) { *to = uint32(p.integer(at, value, high)) }
 		switch key {
 		case "lanes":
 			number(&o.Lanes, 1<<24)
@@ -270,7 +270,7 @@ func (p *parser) segments(n *yaml.Node) {
 		p.members(value, path, "at and weights", func(key, at string, value *yaml.Node) bool {
 			switch key {
 			case "at":
-				g.At = p.integer(at, value, 1, 1<<63-1)
+				g.At = p.integer(at, value, 1<<63-1)
 			case "weights":
 				weights = value
 			default:
@@ -331,7 +331,7 @@ func (p *parser) epoch(at string, n *yaml.Node) {
 		p.spec.Length.Rule = rule
 		return
 	}
-	p.spec.Length.Units = p.integer(at, n, 1, 1<<63-1)
+	p.spec.Length.Units = p.integer(at, n, 1<<63-1)
 }
 
 func (p *parser) text(at string, n *yaml.Node) string {
@@ -367,11 +367,11 @@ func (p *parser) share(at string, n *yaml.Node) *big.Rat {
 	return share
 }
 
-// integer is a whole number in decimal digits, which may be grouped by underscores.
-func (p *parser) integer(at string, n *yaml.Node, low, high uint64) uint64 {
+// integer is a whole number from 1 on, in decimal digits, which may be grouped by underscores.
+func (p *parser) integer(at string, n *yaml.Node, high uint64) uint64 {
 	x, err := strconv.ParseUint(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
-	if n.Kind != yaml.ScalarNode || err != nil || x < low || x > high {
-		p.fail(n, at, "%.40q: give a whole number from %d to %d", n.Value, low, high)
+	if n.Kind != yaml.ScalarNode || err != nil || x < 1 || x > high {
+		p.fail(n, at, "%.40q: give a whole number from 1 to %d", n.Value, high)
 		return 0
 	}
 	return x

@@ -55,7 +55,7 @@ type Assembler struct {
 func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form) error {
 	h.begin(d)
 	f.begin(d, a.Window)
-	a.list(d, f)
+	a.list(d)
 	for u, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
 			return err
@@ -87,7 +87,7 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 
 // list lists the places to find, in order, or piece by piece where the draft is copied, and the
 // holes of removed samples.
-func (a *Assembler) list(d *planner.Draft, f Form) {
+func (a *Assembler) list(d *planner.Draft) {
 	a.failed, a.failedAt, a.lost = nil, int32(len(d.Refs)), false
 	a.places = slices.Grow(a.places[:0], len(d.In))[:len(d.In)]
 	holes := a.holes[:0]

@@ -143,7 +143,7 @@ func (p *parcel) write(dst []byte) error {
 	}
 	le.PutUint32(dst[52:], uint32(p.padding()))
 	for i := range p.columns.made {
-		if err := p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i], b); err != nil {
+		if err := p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i]); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func (p *parcel) padding() (n int) {
 }
 
 // write puts a column's row, pairs and data.
-func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) error {
+func (m *column) write(dst []byte, row int, at *place) error {
 	le := binary.LittleEndian
 	r := dst[row : row+rowSize]
 	clear(r)
