@@ -1,10 +1,8 @@
 package lines
 
 import (
-	"fmt"
-
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // extension is the extension of a field's name.
@@ -49,20 +47,15 @@ func (c *column) fieldName(ext extension) (string, error) {
 	if ext == extJSON {
 		name = fields.JSONName(c.base)
 	}
-	if err := format.CheckField(name); err != nil || c.base == "" {
-		if err == nil {
-			err = fmt.Errorf("%w: it is empty", format.ErrName)
-		}
-		return "", fmt.Errorf("column %s cannot be the name of a field (%w): rename it, or take the other columns only", quoted(c.name), err)
+	if c.base == "" { // which an extension would hide
+		return "", rows.CheckField(c.name, "")
+	}
+	if err := rows.CheckField(c.name, name); err != nil {
+		return "", err
 	}
 	c.names[ext] = name
 	return name, nil
 }
 
 // quoted returns a name as errors show it.
-func quoted(name string) string {
-	if len(name) > 100 {
-		return fmt.Sprintf("%q…", name[:100])
-	}
-	return fmt.Sprintf("%q", name)
-}
+func quoted(name string) string { return rows.Quoted(name) }

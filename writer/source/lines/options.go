@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -104,20 +105,12 @@ func (o Options) filled() (Options, error) {
 			return o, writer.Optionf("columns-are", "%q is there twice", name)
 		}
 	}
-	for i, name := range o.Columns {
-		if slices.Contains(o.Columns[:i], name) {
-			return o, writer.Optionf("columns", "%q is there twice", name)
-		}
-	}
-	for from, to := range o.Rename {
-		if to == "" {
-			return o, writer.Optionf("rename", "column %q gets an empty name", from)
-		}
-		if o.Columns != nil && !slices.Contains(o.Columns, from) || o.Columns == nil && from == o.Key && from != "" {
-			return o, writer.Optionf("rename", "column %q becomes no field", from)
-		}
-	}
-	return o, nil
+	choice := o.choice()
+	return o, choice.Check()
+}
+
+func (o *Options) choice() rows.Choice {
+	return rows.Choice{Key: o.Key, Columns: o.Columns, Rename: o.Rename, Attrs: o.Attrs, Where: o.Where}
 }
 
 // suffixes lists the extensions of supported files and the separator of their cells, 0 for JSON

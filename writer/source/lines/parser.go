@@ -96,7 +96,7 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 	if p.seen != nil {
 		p.seen()
 	}
-	if where := p.plan.where; where != nil && !where.Holds(func(i int) bool { return p.plan.filters[i].holds(p.value(p.filters[i])) }) {
+	if where := p.plan.Expr; where != nil && !where.Holds(func(i int) bool { return p.plan.filters[i].holds(p.value(p.filters[i])) }) {
 		c.dropped++
 		return
 	}
@@ -212,7 +212,7 @@ func (p *parser) empty(c *chunk) error {
 		}
 	}
 	for _, col := range p.present {
-		if p.plan.take == nil && col.field {
+		if p.plan.Columns == nil && col.field {
 			if err := add(col); err != nil {
 				return err
 			}
@@ -226,7 +226,7 @@ func (p *parser) empty(c *chunk) error {
 
 // nothing returns the error of a row without chosen values.
 func (p *parser) nothing() error {
-	if p.plan.take == nil || len(p.present) == 0 {
+	if p.plan.Columns == nil || len(p.present) == 0 {
 		return source.ErrNulls
 	}
 	return fmt.Errorf("the row has no value in the columns %s: it has %s%w", strings.Join(p.plan.opt.Columns, ", "), p.names(), plain.Silent(source.ErrNulls))

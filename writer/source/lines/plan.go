@@ -1,25 +1,21 @@
 package lines
 
 import (
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // plan is how rows become samples. It is immutable.
 type plan struct {
+	rows.Plan
 	opt     Options
-	take    map[string]bool // columns that become fields; nil for all but the key
 	attrs   []attr
-	where   *where.Expr  // nil: all rows
-	filters []*condition // the conditions of where
+	filters []*condition // the conditions of Expr
 }
 
 // scan finds the end of a number, or word, of JSON.
@@ -33,54 +29,25 @@ func (p *plan) scan(b []byte, i int) (kind, int, *syntaxError) {
 // newPlan checks options against the files. Names are checked only if all files are CSV, because
 // the members of JSON lines are not known in advance.
 func newPlan(files []*textFile, opt *Options) (*plan, error) {
-	p := &plan{opt: *opt}
 	columns, json := columnsOf(files)
-	find := func(option, value, name string) error {
-		if json || slices.Contains(columns, name) {
-			return nil
+	of, err := rows.New(opt.choice(), columns, json, func() error {
+		for _, f := range files {
+			if f.header != nil && !slices.Contains(f.header, opt.Key) {
+				return rows.Lacks(f.Path, opt.Key, f.header)
+			}
 		}
-		return &hint.OptionError{Option: option, Value: value, Err: fmt.Errorf("there is no column %q; there are: %s", name, strings.Join(columns, ", "))}
-	}
-	if opt.Columns != nil {
-		p.take = map[string]bool{}
-	}
-	for _, name := range opt.Columns {
-		if err := find("columns", "", name); err != nil {
-			return nil, err
-		}
-		p.take[name] = true
-	}
-	for _, from := range slices.Sorted(maps.Keys(opt.Rename)) {
-		if err := find("rename", "", from); err != nil {
-			return nil, err
-		}
-	}
-	if opt.Key != "" {
-		if err := p.checkKey(files); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(opt.Attrs)) {
-		from := opt.Attrs[name]
-		if name == "" {
-			return nil, writer.Optionf("attr", "column %s is given for an attribute without a name", from)
-		}
-		if err := find("attr", name, from); err != nil {
-			return nil, err
-		}
-		p.attrs = append(p.attrs, attr{format.Attribute{Name: name}, from})
-	}
-	var err error
-	if p.where, err = where.ParseAll(opt.Where); err != nil {
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	if p.where != nil {
-		for i := range p.where.Conditions {
-			c := newCondition(&p.where.Conditions[i])
-			if !json && !slices.Contains(columns, c.Column) {
-				return nil, c.Errorf("there is no column %q; there are: %s", c.Column, strings.Join(columns, ", "))
-			}
-			p.filters = append(p.filters, c)
+	p := &plan{Plan: *of, opt: *opt}
+	for _, a := range p.Attributes {
+		p.attrs = append(p.attrs, attr{format.Attribute{Name: a.Name}, a.Column})
+	}
+	if p.Expr != nil {
+		for i := range p.Expr.Conditions {
+			p.filters = append(p.filters, newCondition(&p.Expr.Conditions[i]))
 		}
 	}
 	if err := p.checkConstants(files); err != nil {
@@ -128,35 +95,25 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 	return columns, json
 }
 
-func (p *plan) checkKey(files []*textFile) error {
-	for _, f := range files {
-		if f.header != nil && !slices.Contains(f.header, p.opt.Key) {
-			return hint.At(f.Path, writer.Optionf("key", "the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
-		}
-	}
-	return nil
-}
-
 // checkNames checks that the columns of headers can become fields with different names.
 func (p *plan) checkNames(columns []string) error {
-	taken := map[string]string{}
+	taken := rows.Names{}
 	for i, name := range columns {
 		c := p.column(name)
 		if !c.field {
 			continue
 		}
 		if c.base == "" {
-			return writer.Optionf("columns", "column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
+			return rows.Unnamed(i)
 		}
 		for _, ext := range []extension{extText, extClass} {
 			full, err := c.fieldName(ext)
 			if err != nil {
 				return writer.Optionf("columns", "%w", err)
 			}
-			if other, ok := taken[full]; ok && other != name {
-				return writer.Optionf("columns", "%q and %q would both become the field %s: rename one of them", other, name, full)
+			if err := taken.Take(name, full); err != nil {
+				return err
 			}
-			taken[full] = name
 		}
 	}
 	return nil
@@ -164,17 +121,5 @@ func (p *plan) checkNames(columns []string) error {
 
 // column returns a new column with its role.
 func (p *plan) column(name string) *column {
-	c := &column{name: name, base: name, class: fields.IsClass(name)}
-	if to, ok := p.opt.Rename[name]; ok {
-		c.base = to
-	}
-	c.field = p.take == nil && (name != p.opt.Key || p.opt.Key == "") || p.take[name]
-	c.wanted = c.field || name == p.opt.Key && p.opt.Key != ""
-	for _, a := range p.attrs {
-		c.wanted = c.wanted || a.column == name
-	}
-	for _, f := range p.filters {
-		c.wanted = c.wanted || f.Column == name
-	}
-	return c
+	return &column{name: name, base: p.Base(name), class: fields.IsClass(name), field: p.Field(name), wanted: p.Wanted(name)}
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // BenchmarkScan cuts and parses rows on one core, without a pipeline: what a library for JSON or
@@ -27,7 +29,7 @@ func BenchmarkScan(b *testing.B) {
 			if strings.HasSuffix(c.name, "csv") {
 				f.comma, f.header = ',', []string{"id", "text", "label"}
 			}
-			p := newParser(&plan{opt: Options{MaxLine: math.MaxInt32}, take: map[string]bool{}})
+			p := newParser(&plan{Plan: rows.Plan{Choice: rows.Choice{Columns: []string{}}}, opt: Options{MaxLine: math.MaxInt32}})
 			for b.Loop() {
 				u := newCutter(bytes.NewReader([]byte(text)), f.comma, math.MaxInt32, place{line: 1})
 				ch := chunk{of: f}

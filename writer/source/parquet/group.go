@@ -70,9 +70,9 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	}
 	rg := f.reader.RowGroup(no)
 	meta := rg.MetaData()
-	if p.plan.where != nil {
+	if p.plan.Expr != nil {
 		var failed error
-		never := p.plan.where.Never(func(i int) bool {
+		never := p.plan.Expr.Never(func(i int) bool {
 			never, err := p.plan.filters[i].neverIn(meta, g.rows)
 			failed = cmp.Or(failed, err)
 			return never
@@ -298,7 +298,7 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 			}
 		}
 	}
-	if g.plan.where != nil && !g.plan.where.Holds(func(i int) bool { return g.plan.filters[i].holds() }) {
+	if g.plan.Expr != nil && !g.plan.Expr.Holds(func(i int) bool { return g.plan.filters[i].holds() }) {
 		return s, false, nil
 	}
 	if s.Key = key; g.plan.key != nil {

@@ -7,11 +7,16 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // ErrPageMemory means that a page decodes to more bytes than Options.PageMemory.
 var ErrPageMemory = hint.With(fmt.Errorf("%w for the memory of a page: write the file again with smaller pages, or allow more", format.ErrTooLarge),
 	hint.Option("memory"))
+
+func (o *Options) choice() rows.Choice {
+	return rows.Choice{Key: o.Key, Columns: o.Columns, Rename: o.Rename, Attrs: o.Attrs, Where: o.Where}
+}
 
 // Options selects the rows and columns that become samples. The zero value takes all columns of all
 // rows.

@@ -78,6 +78,10 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	if len(in) == 0 {
 		return nil, writer.Optionf("inputs", "there are none")
 	}
+	choice := opt.choice()
+	if err := choice.Check(); err != nil {
+		return nil, err
+	}
 	files := inputs.Files(in)
 	if err := inputs.SetStems(files, append([]string{".parquet", ".parq", ".pq"}, arrowEndings...)...); err != nil {
 		return nil, writer.Optionf("inputs", "%w", err)

@@ -14,10 +14,10 @@ import (
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // form is the kind of field that a column becomes.
@@ -83,11 +83,11 @@ type attr struct {
 
 // plan is how rows become samples.
 type plan struct {
+	rows.Plan
 	columns []*column // all columns of all files, in order
 	key     *column
 	attrs   []attr
-	filters []*filter   // the conditions of where
-	where   *where.Expr // nil: all rows
+	filters []*filter // the conditions of Expr
 	nulls   source.Nulls
 	log     *slog.Logger
 	twice   bool     // it has said that a map has a key twice
@@ -104,27 +104,27 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 		return nil, err
 	}
 	p.addConstants(files, byName)
-	find := func(option, value, name string) (*column, error) {
-		if c := byName[name]; c != nil {
-			return c, nil
-		}
-		return nil, &hint.OptionError{Option: option, Value: value, Err: fmt.Errorf("there is no column %q; there are: %s", name, p.list())}
+	names := make([]string, len(p.columns))
+	for i, c := range p.columns {
+		names[i] = c.name
 	}
-	if err := p.chooseFields(files, opt, find); err != nil {
+	of, err := rows.New(opt.choice(), names, false, func() error {
+		if p.key = byName[opt.Key]; p.key == nil {
+			return &hint.OptionError{Option: "key", Err: rows.None(opt.Key, names)}
+		}
+		return p.checkKey(files)
+	})
+	if err != nil {
 		return nil, err
 	}
-	if opt.Key != "" {
-		if p.key, err = find("key", "", opt.Key); err != nil {
-			return nil, err
-		}
-		if err := p.checkKey(files); err != nil {
-			return nil, err
-		}
-	}
-	if err := p.chooseAttrs(opt, find); err != nil {
+	p.Plan = *of
+	if err := p.chooseFields(files, opt); err != nil {
 		return nil, err
 	}
-	if err := p.chooseRows(opt, byName); err != nil {
+	if err := p.chooseAttrs(byName); err != nil {
+		return nil, err
+	}
+	if err := p.chooseRows(byName); err != nil {
 		return nil, err
 	}
 	for _, c := range p.columns {
@@ -135,24 +135,16 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 	return p, nil
 }
 
-// chooseRows binds the conditions of where to columns.
-func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
-	if p.where, err = where.ParseAll(opt.Where); err != nil {
-		return err
-	}
-	if p.where == nil {
+// chooseRows binds the conditions to columns.
+func (p *plan) chooseRows(byName map[string]*column) error {
+	if p.Expr == nil {
 		return nil
 	}
-	for i := range p.where.Conditions {
-		f := &filter{Condition: p.where.Conditions[i]}
-		c := byName[f.Column]
-		if c == nil {
-			return f.Errorf("there is no column %q; there are: %s", f.Column, p.list())
-		}
-		if err := f.bind(c); err != nil {
+	for i := range p.Expr.Conditions {
+		f := &filter{Condition: p.Expr.Conditions[i]}
+		if err := f.bind(byName[f.Column]); err != nil {
 			return err
 		}
-		c.wanted = true
 		p.filters = append(p.filters, f)
 	}
 	return nil
@@ -249,47 +241,11 @@ func (c *column) setConstant(f *parquetFile) {
 	}
 }
 
-func (p *plan) list() string {
-	names := make([]*node, len(p.columns))
-	for i, c := range p.columns {
-		names[i] = &node{name: c.name}
-	}
-	return describe(names)
-}
-
 // chooseFields selects the columns that become fields, and their names.
-func (p *plan) chooseFields(files []*parquetFile, opt *Options, find func(option, value, name string) (*column, error)) error {
-	for i, name := range opt.Columns {
-		c, err := find("columns", "", name)
-		if err != nil {
-			return err
-		}
-		if slices.Contains(opt.Columns[:i], name) {
-			return writer.Optionf("columns", "%q is there twice", name)
-		}
-		c.field = true
-	}
-	renamed := map[string]bool{}
-	for from, to := range opt.Rename {
-		c, err := find("rename", "", from)
-		if err != nil {
-			return err
-		}
-		if to == "" {
-			return writer.Optionf("rename", "column %q gets an empty name", from)
-		}
-		c.base = to
-		renamed[from] = true
-	}
-	taken := map[string]string{}
+func (p *plan) chooseFields(files []*parquetFile, opt *Options) error {
+	taken := rows.Names{}
 	for i, c := range p.columns {
-		c.field = c.field || opt.Columns == nil && (opt.Key == "" || c.name != opt.Key)
-		if c.base == "" {
-			c.base = c.name
-		}
-		if renamed[c.name] && !c.field {
-			return writer.Optionf("rename", "column %q becomes no field", c.name)
-		}
+		c.field, c.base, c.wanted = p.Field(c.name), p.Base(c.name), p.Wanted(c.name)
 		if c.setForm(); c.form == formText && opt.Arrays && c.labels == nil {
 			s, _ := c.first.leaf.number(value{})
 			if dtype, _ := s.dtype(); dtype != "" {
@@ -301,13 +257,12 @@ func (p *plan) chooseFields(files []*parquetFile, opt *Options, find func(option
 			continue
 		}
 		if c.base == "" {
-			return writer.Optionf("columns", "column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
+			return rows.Unnamed(i)
 		}
-		c.wanted = true
 		if c.usual = c.fieldName(c.extensions()[0]); c.form == formFiles {
 			c.usual = c.base // no field, but what its elements are called by
 		}
-		if err := c.take(taken, c.usual); err != nil {
+		if err := taken.Take(c.name, c.usual); err != nil {
 			return err
 		}
 		if !c.mayBeNull {
@@ -316,7 +271,7 @@ func (p *plan) chooseFields(files []*parquetFile, opt *Options, find func(option
 		if c.mask = "mask.npy"; c.usual != "npy" {
 			c.mask = strings.TrimSuffix(c.usual, ".npy") + ".mask.npy"
 		}
-		if err := c.take(taken, c.mask); err != nil {
+		if err := taken.Take(c.name, c.mask); err != nil {
 			return err
 		}
 	}
@@ -331,7 +286,7 @@ func (p *plan) chooseFields(files []*parquetFile, opt *Options, find func(option
 			if other, ok := taken[c.fieldName(ext)]; ok && other != c.name {
 				c.names[ext] = c.usual + "." + ext
 			}
-			if err := c.take(taken, c.fieldName(ext)); err != nil {
+			if err := taken.Take(c.name, c.fieldName(ext)); err != nil {
 				return err
 			}
 		}
@@ -346,18 +301,6 @@ func (c *column) elementsOf(columns []*column) error {
 			return writer.Optionf("columns", "column %q would become the field %s, as the files of column %q do: rename one of them", c.name, c.usual, list.name)
 		}
 	}
-	return nil
-}
-
-// take gives the column a field of that name.
-func (c *column) take(taken map[string]string, name string) error {
-	if err := format.CheckField(name); err != nil || name == "" {
-		return writer.Optionf("columns", "column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
-	}
-	if other, ok := taken[name]; ok && other != c.name {
-		return writer.Optionf("columns", "%q and %q would both become the field %s: rename one of them", other, c.name, name)
-	}
-	taken[name] = c.name
 	return nil
 }
 
@@ -512,11 +455,14 @@ func (c *column) fieldName(ext string) string {
 }
 
 func (p *plan) checkKey(files []*parquetFile) error {
-	p.key.wanted = true
 	for _, f := range files {
 		n := f.column(p.key.name)
 		if n == nil {
-			return hint.At(f.Path, writer.Optionf("key", "the file has no column %q; it has: %s", p.key.name, describe(f.columns)))
+			var names []string
+			for _, c := range f.columns {
+				names = append(names, c.name)
+			}
+			return rows.Lacks(f.Path, p.key.name, names)
 		}
 		if s := n.leaf.scalar; n.shape != shapeScalar || s.class != classText && s.family() != "integer" {
 			return hint.At(f.Path, writer.Optionf("key", "column %s is of type %v: a key is a string or an integer", p.key.name, n))
@@ -525,15 +471,9 @@ func (p *plan) checkKey(files []*parquetFile) error {
 	return nil
 }
 
-func (p *plan) chooseAttrs(opt *Options, find func(option, value, name string) (*column, error)) error {
-	for name, from := range opt.Attrs {
-		c, err := find("attr", name, from)
-		if err != nil {
-			return err
-		}
-		if name == "" {
-			return writer.Optionf("attr", "column %s is given for an attribute without a name", from)
-		}
+func (p *plan) chooseAttrs(byName map[string]*column) error {
+	for _, of := range p.Attributes {
+		name, from, c := of.Name, of.Column, byName[of.Column]
 		a := attr{Attribute: format.Attribute{Name: name}, col: c}
 		if c.first == nil {
 			continue // the column has no values
@@ -549,10 +489,8 @@ func (p *plan) chooseAttrs(opt *Options, find func(option, value, name string) (
 		default:
 			return &hint.OptionError{Option: "attr", Value: name, Err: fmt.Errorf("column %s is of type %v: an attribute is an integer, a float, a truth value or a string", from, c.first)}
 		}
-		c.wanted = true
 		p.attrs = append(p.attrs, a)
 	}
-	slices.SortFunc(p.attrs, func(a, b attr) int { return strings.Compare(a.Name, b.Name) })
 	var marked []*column
 	for _, c := range p.columns {
 		if c.wanted && c.labels != nil {

@@ -224,16 +224,3 @@ func (n *node) lists() int {
 	}
 	return depth
 }
-
-// describe lists columns for an error.
-func describe(cols []*node) string {
-	names := make([]string, 0, len(cols))
-	for i, c := range cols {
-		if i == 20 {
-			names = append(names, fmt.Sprintf("and %d more", len(cols)-i))
-			break
-		}
-		names = append(names, c.name)
-	}
-	return strings.Join(names, ", ")
-}

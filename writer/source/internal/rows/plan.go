@@ -1,0 +1,192 @@
+// Package rows has the plan by which rows become samples, whatever files they are from: which columns
+// are read, and as which fields, keys, attributes and conditions. It knows no format.
+package rows
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// Choice is what a user says of columns, by the same options for all formats.
+type Choice struct {
+	Key           string
+	Columns       []string // nil: all
+	Rename, Attrs map[string]string
+	Where         []string
+}
+
+// Check refuses what is wrong whatever columns there are.
+func (c *Choice) Check() error {
+	for i, name := range c.Columns {
+		if slices.Contains(c.Columns[:i], name) {
+			return writer.Optionf("columns", "%q is there twice", name)
+		}
+	}
+	for _, from := range slices.Sorted(maps.Keys(c.Rename)) {
+		if c.Rename[from] == "" {
+			return writer.Optionf("rename", "column %q gets an empty name", from)
+		}
+		if !c.Field(from) {
+			return writer.Optionf("rename", "column %q becomes no field", from)
+		}
+	}
+	return nil
+}
+
+// Field reports whether a column becomes a field.
+func (c *Choice) Field(name string) bool {
+	if c.Columns != nil {
+		return slices.Contains(c.Columns, name)
+	}
+	return c.Key == "" || name != c.Key
+}
+
+// Base returns the name of a column's field, without extension.
+func (c *Choice) Base(name string) string {
+	if to, ok := c.Rename[name]; ok {
+		return to
+	}
+	return name
+}
+
+// Plan is a Choice among columns.
+type Plan struct {
+	Choice
+	// Attributes are those of Attrs, by name, and Column their columns.
+	Attributes []Attr
+	// Expr holds for the rows that are taken; nil: all.
+	Expr *where.Expr
+
+	columns []string
+	open    bool
+}
+
+// Attr is an attribute and the column of its values.
+type Attr struct{ Name, Column string }
+
+// New chooses among the columns of all files, after Check. open reports that rows may have others. key checks the
+// column of keys, if there is one.
+func New(c Choice, columns []string, open bool, key func() error) (*Plan, error) {
+	p := &Plan{Choice: c, columns: columns, open: open}
+	for _, name := range c.Columns {
+		if err := p.Find("columns", "", name); err != nil {
+			return nil, err
+		}
+	}
+	for _, from := range slices.Sorted(maps.Keys(c.Rename)) {
+		if err := p.Find("rename", "", from); err != nil {
+			return nil, err
+		}
+	}
+	if c.Key != "" {
+		if err := key(); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Attrs)) {
+		from := c.Attrs[name]
+		if name == "" {
+			return nil, writer.Optionf("attr", "column %s is given for an attribute without a name", from)
+		}
+		if err := p.Find("attr", name, from); err != nil {
+			return nil, err
+		}
+		p.Attributes = append(p.Attributes, Attr{name, from})
+	}
+	var err error
+	if p.Expr, err = where.ParseAll(c.Where); err != nil || p.Expr == nil {
+		return p, err
+	}
+	for i := range p.Expr.Conditions {
+		if c := &p.Expr.Conditions[i]; !p.has(c.Column) {
+			return nil, c.Errorf("%w", p.none(c.Column))
+		}
+	}
+	return p, nil
+}
+
+func (p *Plan) has(name string) bool { return p.open || slices.Contains(p.columns, name) }
+
+func (p *Plan) none(name string) error { return None(name, p.columns) }
+
+// None is the error of a column that there is not among columns.
+func None(name string, columns []string) error {
+	return fmt.Errorf("there is no column %q; there are: %s", name, List(columns))
+}
+
+// Find refuses a column that there is not.
+func (p *Plan) Find(option, value, name string) error {
+	if p.has(name) {
+		return nil
+	}
+	return &hint.OptionError{Option: option, Value: value, Err: p.none(name)}
+}
+
+// Lacks is the error of a file without the column of keys.
+func Lacks(path, key string, columns []string) error {
+	return hint.At(path, writer.Optionf("key", "the file has no column %q; it has: %s", key, List(columns)))
+}
+
+// Wanted reports whether a column is read.
+func (p *Plan) Wanted(name string) bool {
+	if p.Field(name) || p.Key != "" && name == p.Key || slices.ContainsFunc(p.Attributes, func(a Attr) bool { return a.Column == name }) {
+		return true
+	}
+	return p.Expr != nil && slices.ContainsFunc(p.Expr.Conditions, func(c where.Condition) bool { return c.Column == name })
+}
+
+// List lists columns for an error.
+func List(columns []string) string {
+	const most = 20
+	if more := len(columns) - most; more > 0 {
+		columns = append(slices.Clone(columns[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(columns, ", ")
+}
+
+// Unnamed is the error of column number i, whose name its field needs.
+func Unnamed(i int) error {
+	return writer.Optionf("columns", "column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
+}
+
+// Quoted returns a name as errors show it.
+func Quoted(name string) string {
+	if len(name) > 100 {
+		return fmt.Sprintf("%q…", name[:100])
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+// CheckField refuses what cannot be the name of a column's field.
+func CheckField(column, field string) error {
+	err := format.CheckField(field)
+	if err == nil && field == "" {
+		err = fmt.Errorf("%w: it is empty", format.ErrName)
+	}
+	if err != nil {
+		return fmt.Errorf("column %s cannot be the name of a field (%w): rename it, or take the other columns only", Quoted(column), err)
+	}
+	return nil
+}
+
+// Names are the columns of fields.
+type Names map[string]string
+
+// Take gives a column a field of that name.
+func (n Names) Take(column, field string) error {
+	if err := CheckField(column, field); err != nil {
+		return writer.Optionf("columns", "%w", err)
+	}
+	if other, ok := n[field]; ok && other != column {
+		return writer.Optionf("columns", "%q and %q would both become the field %s: rename one of them", other, column, field)
+	}
+	n[field] = column
+	return nil
+}
