@@ -17,7 +17,7 @@ import (
 )
 
 // samples is a corpus of about mib MiB: 3 KB of text, 100 KB that cannot be compressed, tensors,
-// or rows of tokens.
+// rows of tokens that do not repeat, or rows of phrases, which compress as those of prose do.
 func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	size := int64(b.mib) << 20
 	if large, ok := strings.CutPrefix(kind, "large "); ok { // many times what a shuffled stream holds
@@ -32,6 +32,8 @@ func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 		return corpus.Tensors(corpus.Options{Samples: int(size / 150_528), Seed: 4})
 	case "tokens":
 		return tokenRows(int(size / (2 * tokensRow)))
+	case "phrases":
+		return phraseRows(int(size / (2 * tokensRow)))
 	}
 	panic("bench: no corpus " + kind)
 }

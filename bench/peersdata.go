@@ -83,6 +83,27 @@ func tokenRows(n int) iter.Seq[corpus.Sample] {
 	}
 }
 
+// phraseRows yields rows of ids of phrases, some of which are common: as prose does, they repeat what
+// came before, and take a third when compressed.
+func phraseRows(n int) iter.Seq[corpus.Sample] {
+	return func(yield func(corpus.Sample) bool) {
+		const phrases, longest = 1 << 13, 24
+		ids, random := textTokens(phrases*longest), rand.New(rand.NewPCG(2, 3))
+		common := rand.NewZipf(random, 1.1, 8, phrases-1)
+		for i := range n {
+			row := make([]byte, 0, 2*(tokensRow+longest))
+			for len(row) < 2*tokensRow {
+				at := 2 * longest * int(common.Uint64())
+				row = append(row, ids[at:at+2*(6+random.IntN(longest-6))]...)
+			}
+			s := corpus.Sample{Key: fmt.Sprintf("%08d", i), Fields: []corpus.Field{{Name: "u16", Data: row[:2*tokensRow]}}}
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
 // textTokens are ids of the words of a text by their first appearance: as with a tokenizer, words
 // that are common have low ids.
 func textTokens(n int) []byte {

@@ -19,15 +19,15 @@ import time
 import warnings
 
 SHAPE = (3, 224, 224)
-FIELDS = {"text": "txt", "images": "jpg", "tensors": "u8", "tokens": "u16"}
-BATCH = {"text": 256, "images": 64, "tensors": 64, "tokens": 64}
+FIELDS = {"text": "txt", "images": "jpg", "tensors": "u8", "tokens": "u16", "phrases": "u16"}
+BATCH = {"text": 256, "images": 64, "tensors": 64, "tokens": 64, "phrases": 64}
 
 
 def loader_of(way, kind, workers, memory, dataset):
     import shardtool
 
-    spec = {"tensors": ("uint8", SHAPE), "tokens": ("uint16", (2049,))}.get(kind, "bytes")
-    tuning = shardtool.Tuning(out="numpy" if kind == "tokens" else "torch", workers=int(workers) or None, copy=way != "views")
+    spec = {"tensors": ("uint8", SHAPE), "tokens": ("uint16", (2049,)), "phrases": ("uint16", (2049,))}.get(kind, "bytes")
+    tuning = shardtool.Tuning(out="numpy" if FIELDS[kind] == "u16" else "torch", workers=int(workers) or None, copy=way != "views")
     return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short",
                             order=shardtool.Order(shuffle_memory=memory), tuning=tuning)
 
@@ -46,7 +46,7 @@ def consume(kind, batches):
         count += 1
         if isinstance(batch, tuple):  # a number of samples, and all their bytes
             total, size = total + batch[0], size + len(batch[1])
-        elif kind in ("tokens", "tensors"):
+        elif kind in ("tokens", "phrases", "tensors"):
             total, size = total + batch.shape[0], size + batch.nbytes
         else:
             total, size = total + len(batch), size + sum(map(len, batch))

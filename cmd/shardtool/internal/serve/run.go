@@ -31,6 +31,7 @@ type run struct {
 	parcel  parcel
 	skipped uint64 // samples of the ledger as the parent knows it
 	account account
+	spare   spare
 	unwatch func()
 	close   func() // of the stream, and what it stands on
 
@@ -63,6 +64,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	}
 	s.ring.limit(int(q.Tuning.Ring))
 	r := &run{s: s, id: id, stream: stream, tuning: &q.Tuning, token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
+	r.spare.set = stream.Waits
 	r.goAhead(aheadBytes)
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
 	r.close = func() {
@@ -135,7 +137,7 @@ func (r *run) ask(number uint64) {
 	if r.asked.Store(number + 1); r.awaited() {
 		r.account.begin()
 	}
-	r.stream.Waits(r.awaited())
+	r.spare.waits(r.awaited())
 	r.account.mu.Unlock()
 	signal(r.token)
 }
@@ -205,6 +207,7 @@ func (r *run) goAhead(size int) {
 func (r *run) deliver(ctx context.Context) error {
 	for {
 		for r.next.Load() >= r.asked.Load()+r.ahead {
+			r.spare.rest()
 			select {
 			case <-r.token:
 			case <-ctx.Done():
@@ -253,7 +256,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	r.account.mu.Lock()
 	r.next.Add(1)
 	r.account.end()
-	r.stream.Waits(r.awaited())
+	r.spare.waits(r.awaited())
 	r.account.mu.Unlock()
 	return r.s.send(f, nil)
 }
