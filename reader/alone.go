@@ -56,11 +56,13 @@ func (s *Spec) params(in *input, from *Checkpoint) (order.Params, units.Params, 
 		return params, unit, err
 	}
 	cp := from.Dataset
-	if err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp), s.sameWindow(in.Dataset, in.table, cp)); err != nil {
+	if err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp),
+		s.sameWindow(in.Dataset, in.table, cp)); err != nil {
 		return order.Params{}, units.Params{}, err
 	}
 	if s.Said["epoch"] && s.Epoch > cp.Epoch {
-		return order.Params{}, units.Params{}, &order.MismatchError{Field: "epoch", Checkpoint: fmt.Sprint(cp.Epoch), Given: fmt.Sprintf("%d or later", s.Epoch)}
+		return order.Params{}, units.Params{}, &order.MismatchError{Field: "epoch", Checkpoint: fmt.Sprint(cp.Epoch),
+			Given: fmt.Sprintf("%d or later", s.Epoch)}
 	}
 	return cp.Params, units.ParamsOf(cp.Units), nil
 }
@@ -95,7 +97,8 @@ func (s *Spec) sameWindow(d *Dataset, table order.Table, cp *order.Checkpoint) e
 	}
 	c, unit := s.Order, units.ParamsOf(cp.Units)
 	c.Shuffle, unit.Window = true, s.Units.Window
-	if p, _, err := chooseParams(table, c, unit); err == nil && p.OneTick() && cp.OneTick() && (p.Delay == cp.Delay || min(p.Head, cp.Head) > order.DefaultHead) {
+	if p, _, err := chooseParams(table, c, unit); err == nil && p.OneTick() && cp.OneTick() &&
+		(p.Delay == cp.Delay || min(p.Head, cp.Head) > order.DefaultHead) {
 		return nil // both are of small data; a later check compares the data
 	}
 	c.Lanes, c.RunBlocks, c.WholeShards = cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0

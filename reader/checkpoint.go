@@ -79,12 +79,14 @@ func (c *Checkpoint) of(mixed bool) error {
 	case mixed:
 		return fmt.Errorf("%w: it has version 1 or 3, which are for one data set; the version of a mix is 2: resume with the data set", order.ErrMismatch)
 	}
-	return fmt.Errorf("%w: it has version 2, which is for a mix of several data sets: resume with the mix", order.ErrMismatch)
+	return fmt.Errorf("%w: it has version 2, which is for a mix of several data sets: resume with the mix",
+		order.ErrMismatch)
 }
 
 // Merge is ledger.Merge for checkpoints of any kind: all of one data set, or all of a mix.
 func Merge(saved ...ledger.Saved[Checkpoint]) (out ledger.Saved[Checkpoint], err error) {
-	one, mixed := make([]ledger.Saved[order.Checkpoint], 0, len(saved)), make([]ledger.Saved[mix.Checkpoint], 0, len(saved))
+	one := make([]ledger.Saved[order.Checkpoint], 0, len(saved))
+	mixed := make([]ledger.Saved[mix.Checkpoint], 0, len(saved))
 	for _, s := range saved {
 		if err := s.Checkpoint.of(saved[0].Checkpoint.Dataset == nil); err != nil {
 			return out, err

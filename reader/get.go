@@ -193,7 +193,8 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 	case err != nil && !errors.Is(err, errNoField):
 		return err
 	case err == nil && slices.Contains(d.Lists(), name) && !slices.Contains(fields, name):
-		return fmt.Errorf("%w: %q is a list of files: name one of them, such as %s.0.png, or take the sample", ErrFields, name, name)
+		return fmt.Errorf("%w: %q is a list of files: name one of them, such as %s.0.png, or take the sample",
+			ErrFields, name, name)
 	case err == nil:
 		name = fields[0]
 	}
@@ -231,7 +232,8 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 		enough: func() bool { return found },
 	})
 	if err == nil && !found {
-		err = &missingError{fmt.Sprintf("sample number %d has no field %q; it has %s", number, name, strings.Join(has, ", "))}
+		err = &missingError{fmt.Sprintf("sample number %d has no field %q; it has %s", number, name,
+			strings.Join(has, ", "))}
 	}
 	return err
 }

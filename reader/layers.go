@@ -60,7 +60,8 @@ func (p *part) failed(err error) error {
 // fields returns the totals of the fields that are delivered.
 func (p *part) fields() (out []format.FieldTotal) {
 	for _, f := range p.tables.Fields {
-		if p.wanted && (p.pick == nil || slices.Contains(p.pick.Names, f.Name) && !slices.Contains(p.pick.Yields, f.Name)) {
+		if p.wanted && (p.pick == nil ||
+			slices.Contains(p.pick.Names, f.Name) && !slices.Contains(p.pick.Yields, f.Name)) {
 			out = append(out, f)
 		}
 	}
@@ -137,7 +138,8 @@ func openLayers(ctx context.Context, opts Options) (layers []part, err error) {
 		l := &opts.Layers[i]
 		// The name goes into errors, logs and checkpoints, and an address may hold a secret.
 		layers[i].layer, layers[i].pick = objstore.NewAddress(l.Name).String(), new(assemble.Pick)
-		layers[i].Dataset, err = openGeneration(ctx, l.Store, Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory, layer: true})
+		layers[i].Dataset, err = openGeneration(ctx, l.Store,
+			Options{Generation: l.Generation, Workers: opts.Workers, Memory: opts.Memory, layer: true})
 		return layers[i].failed(err)
 	})
 	if err != nil {
@@ -224,7 +226,8 @@ func (d *Dataset) owners(kind string, namesOf func(*part) []string) (owner, back
 		switch {
 		case len(replaces) == 1:
 			owner[name] = replaces[0]
-			if others := slices.DeleteFunc(slices.Clone(in), func(i int) bool { return i == replaces[0] }); len(others) > 0 {
+			others := slices.DeleteFunc(slices.Clone(in), func(i int) bool { return i == replaces[0] })
+			if len(others) > 0 {
 				back[name] = others[0]
 			}
 		case len(in) == 1:
@@ -315,7 +318,8 @@ func (d *Dataset) choose(owner, back map[string]int, wanted []string) error {
 
 // patches reports whether the layer may lack a field of one of that many samples.
 func (p *part) patches(name string, samples uint64) bool {
-	return !slices.ContainsFunc(p.tables.Fields, func(f format.FieldTotal) bool { return f.Name == name && f.Samples >= samples })
+	return !slices.ContainsFunc(p.tables.Fields,
+		func(f format.FieldTotal) bool { return f.Name == name && f.Samples >= samples })
 }
 
 // lacks reports whether the layer lacks, for a sample of a shard that it does not list as removed, a
@@ -435,7 +439,8 @@ func (d *Dataset) noField(name string) error {
 		has = append(has, fieldNames(d.all[i].tables.Fields)...)
 	}
 	slices.Sort(has)
-	return fmt.Errorf("%w: %v has no field %q; it has %s", ErrFields, d.Store(), name, strings.Join(slices.Compact(has), ", "))
+	return fmt.Errorf("%w: %v has no field %q; it has %s", ErrFields, d.Store(), name,
+		strings.Join(slices.Compact(has), ", "))
 }
 
 // plain reports whether samples are delivered as the data set itself has them.
@@ -533,7 +538,8 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 		}
 		sh.Removed = sections.Within(d.tables.Removed, sh.First, sh.First+sh.Samples)
 		// A purged sample has another key in the layer.
-		if purged := sections.Within(p.tables.Purged, sh.First, sh.First+sh.Samples); len(without(purged, sh.Removed)) > 0 {
+		purged := sections.Within(p.tables.Purged, sh.First, sh.First+sh.Samples)
+		if len(without(purged, sh.Removed)) > 0 {
 			alone = true
 		}
 		all = append(all, planner.Shard{Of: sh, Set: set + 1 + i})
@@ -572,7 +578,8 @@ func (d *Dataset) sameBlocks(ctx context.Context, p *part, from uint64, number i
 			continue
 		}
 		if block < len(own) && own[block] != r.Samples {
-			return differ(fmt.Sprintf("the number of samples of block %d of shard %d", block, number), r.Samples, own[block])
+			return differ(fmt.Sprintf("the number of samples of block %d of shard %d", block, number), r.Samples,
+				own[block])
 		}
 		block++
 	}
@@ -599,7 +606,8 @@ func (d *Dataset) only() (only *part, err error) {
 			continue
 		}
 		if only != nil || p.tables.Shards < d.tables.Shards || len(without(p.tables.Purged, d.tables.Removed)) > 0 {
-			return nil, fmt.Errorf("%w: fields are of several data sets, so there are no rows: stream samples", ErrFields)
+			return nil, fmt.Errorf("%w: fields are of several data sets, so there are no rows: stream samples",
+				ErrFields)
 		}
 		only = p
 	}

@@ -57,14 +57,16 @@ type Options struct {
 // filled validates the options and fills in the defaults.
 func (o Options) filled() (Options, error) {
 	if o.Generation != "" && !names.IsTables(tablesName(o.Generation)) {
-		return o, fmt.Errorf("generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)
+		return o, fmt.Errorf("generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case",
+			o.Generation)
 	}
 	if o.Workers < 0 || o.Workers > maxWorkers {
 		return o, fmt.Errorf("%d workers: give 1 to %d, or 0 for one a core", o.Workers, maxWorkers)
 	}
 	o.Workers, o.Memory = cmp.Or(o.Workers, runtime.GOMAXPROCS(0)), cmp.Or(o.Memory, defaultMemory)
 	if o.Memory < minMemory {
-		return o, fmt.Errorf("memory budget of %d bytes: give at least %d, or 0 for %d", o.Memory, minMemory, defaultMemory)
+		return o, fmt.Errorf("memory budget of %d bytes: give at least %d, or 0 for %d", o.Memory, minMemory,
+			defaultMemory)
 	}
 	return o, nil
 }

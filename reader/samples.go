@@ -106,7 +106,8 @@ func (w *sampleWalk) step() bool {
 		return false
 	}
 	if w.left == 0 {
-		w.err = w.position(fmt.Errorf("%w: more than the %d samples that its row says", format.ErrCorrupt, w.block.Samples))
+		w.err = w.position(fmt.Errorf("%w: more than the %d samples that its row says", format.ErrCorrupt,
+			w.block.Samples))
 		return false
 	}
 	w.left--

@@ -45,11 +45,13 @@ func (s *Stream) Stats() stats.Stream {
 // log describes the order, then writes a line at every interval, and one after the last.
 func (s *Stream) log(ctx context.Context, epoch uint64) {
 	if lost := s.lengths.Lost(); lost != "" {
-		s.opts.Log.Warn("stream: "+lost, "truncated", s.lengths.Truncated, "tokens_cut", s.lengths.Cut, "dropped", s.lengths.Dropped, "tokens_dropped", s.lengths.Left)
+		s.opts.Log.Warn("stream: "+lost, "truncated", s.lengths.Truncated, "tokens_cut", s.lengths.Cut,
+			"dropped", s.lengths.Dropped, "tokens_dropped", s.lengths.Left)
 	}
 	for _, in := range s.inputs {
 		if in.Dataset != nil && len(in.all) > 1 {
-			s.opts.Log.Info("stream: layers", "source", in.name, "dataset", in.Store(), "tables", in.catalog.Name, "layers", in.layerNames())
+			s.opts.Log.Info("stream: layers", "source", in.name, "dataset", in.Store(), "tables", in.catalog.Name,
+				"layers", in.layerNames())
 		}
 	}
 	s.logOrder(ctx, epoch)

@@ -212,17 +212,20 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 	}
 	switch {
 	case o.Tuning.Workers < 0 || o.Tuning.Workers > maxWorkers || o.Tuning.Spare < 0 || o.Tuning.Spare > maxWorkers:
-		return o, fmt.Errorf("%d workers and %d spare ones: give 1 to %d, or 0 for one a core and none", o.Tuning.Workers, o.Tuning.Spare, maxWorkers)
+		return o, fmt.Errorf("%d workers and %d spare ones: give 1 to %d, or 0 for one a core and none",
+			o.Tuning.Workers, o.Tuning.Spare, maxWorkers)
 	case o.StatsEvery < 0:
 		return o, fmt.Errorf("statistics every %v: give a time, or 0 for a minute", o.StatsEvery)
 	case o.Tuning.Requests < 0:
 		return o, fmt.Errorf("%d requests in flight: give how many, or 0 for what the store sends", o.Tuning.Requests)
 	case o.Tuning.Depth < 0:
-		return o, fmt.Errorf("depth of %d batches: give how many, or 0 for what the step and the store need", o.Tuning.Depth)
+		return o, fmt.Errorf("depth of %d batches: give how many, or 0 for what the step and the store need",
+			o.Tuning.Depth)
 	case o.Hold < 0:
 		return o, fmt.Errorf("hold %d batches: give how many, or 0", o.Hold)
 	case o.Tuning.Memory < 0 || (o.Tuning.Memory > 0 && o.Tuning.Memory < minMemory):
-		return o, fmt.Errorf("memory budget of %d bytes: give at least %d, or 0 to have it sized by the order", o.Tuning.Memory, minMemory)
+		return o, fmt.Errorf("memory budget of %d bytes: give at least %d, or 0 to have it sized by the order",
+			o.Tuning.Memory, minMemory)
 	}
 	return o, expect(in, o.Expect)
 }

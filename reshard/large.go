@@ -56,7 +56,8 @@ func (s *joined) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	s.fields = s.fields[:0]
 	for _, f := range sizes {
 		if n := s.name(f.Name); !n.drop {
-			s.fields = append(s.fields, writer.Field{Name: n.name, Size: f.Size, Payload: &payload{of, number, f.Name, f.Size}})
+			s.fields = append(s.fields, writer.Field{Name: n.name, Size: f.Size,
+				Payload: &payload{of, number, f.Name, f.Size}})
 		}
 	}
 	return s.sample(of, key, number)

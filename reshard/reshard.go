@@ -131,7 +131,8 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Split
 				return nil, fmt.Errorf("%s is given twice: its samples would occur twice", path)
 			}
 		}
-		s.sets = append(s.sets, &set{Dataset: d, path: path, first: s.total, bare: len(d.Info().Attributes) == 0, shard: -1})
+		s.sets = append(s.sets, &set{Dataset: d, path: path, first: s.total, bare: len(d.Info().Attributes) == 0,
+			shard: -1})
 		s.total += d.NumSamples()
 	}
 	s.end = s.total
@@ -300,7 +301,8 @@ func (s *joined) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 	ok, err := s.attributes(ctx, of, s.block.Shard, in.Number)
 	switch {
 	case err != nil && reader.Damaged(err):
-		return writer.Sample{}, false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(in.Number) + 1, Key: string(in.Key), Err: err}
+		return writer.Sample{}, false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(in.Number) + 1,
+			Key: string(in.Key), Err: err}
 	case err != nil:
 		s.at = in.Number // it was not given
 		s.drop()
@@ -325,10 +327,11 @@ func (s *joined) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 // sample makes a sample of the fields and attributes.
 func (s *joined) sample(of *set, key string, number uint64) (writer.Sample, bool, error) {
 	if len(s.fields) == 0 {
-		return writer.Sample{}, false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1, Key: key,
-			Err: fmt.Errorf("it has none of the fields %s", s.shape)}
+		return writer.Sample{}, false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1,
+			Key: key, Err: fmt.Errorf("it has none of the fields %s", s.shape)}
 	}
-	return writer.Sample{Key: key, Fields: s.fields, Attrs: s.attrs, Origin: of.path, Source: of.path, Row: int64(number) + 1}, true, nil
+	return writer.Sample{Key: key, Fields: s.fields, Attrs: s.attrs, Origin: of.path, Source: of.path,
+		Row: int64(number) + 1}, true, nil
 }
 
 // attributes reads a sample's attributes, and reports whether they fulfil the conditions.

@@ -40,7 +40,8 @@ func (u *Units) Checkpoint(epoch, position uint64) (order.Checkpoint, error) {
 	c, err := u.order.Checkpoint(epoch, 0)
 	c.Position = position
 	p := u.params
-	c.Units = &order.UnitMark{Kind: string(p.Kind), Size: p.Size, Long: string(p.Long), Window: p.Window, By: p.By, Lengths: u.Hash()}
+	c.Units = &order.UnitMark{Kind: string(p.Kind), Size: p.Size, Long: string(p.Long), Window: p.Window, By: p.By,
+		Lengths: u.Hash()}
 	return c, err
 }
 
