@@ -289,10 +289,10 @@ def test_attributes_of_batches(data: Path, tmp_path: Path) -> None:
                 getattr(batch, name)
         again = pickle.loads(pickle.dumps(batch))
         assert (again["emb"] == batch["emb"]).all() and again.numbers == batch.numbers
-        with pytest.raises(AttributeError, match=r"'emb.npy' is the name of a field, and has no 'to'.*map=lambda batch"):
+        with pytest.raises(AttributeError, match=r"'emb.npy' is the name of a field, and has no 'to'.*map_batch=lambda batch"):
             for x, _ in [batch]:
                 x.to("cuda")
-    with Loader(tmp_path / "out", 2, format="numpy", map=lambda batch: (batch["emb"], batch["cls"])) as pairs:
+    with Loader(tmp_path / "out", 2, format="numpy", map_batch=lambda batch: (batch["emb"], batch["cls"])) as pairs:
         for x, y in pairs:
             assert x.shape == (2, 3) and list(y) == [1, 2]
     with shardtool.open(tmp_path / "out") as ds:
@@ -346,3 +346,30 @@ def test_the_answers_of_optimize_are_right(tmp_path: Path) -> None:
         assert [s["x"] for s in ds] == ["a", "b"]
     with pytest.raises(TypeError, match=r"optimize has no argument 'wrokers': did you mean workers=\?"):
         shardtool.optimize(fn, ["a"], tmp_path / "two", wrokers=1)
+
+
+def test_new_names(data: Path, tmp_path: Path) -> None:
+    """map_batch, cache_size and Lanes; the names before them work."""
+    lanes = shardtool.Lanes(number=3, delay=2, run_blocks=1, head=1, affinity="run")
+    orders = [shardtool.Order(lanes=lanes), shardtool.Order(lanes=3, delay=2, run_blocks=1, head=1, affinity="run")]
+    states = []
+    for order, options in zip(orders, ({"map_batch": len}, {"map": len})):
+        with Loader(data, 4, shuffle=True, order=order, **options) as loader:
+            assert list(loader) == [2] * 5
+            states.append(loader.state_dict())
+    assert states[0] == states[1] and '"V":3' in str(states[0]["checkpoint"])
+    with pytest.raises(ConfigError, match=r"lanes=Lanes\(...\) and delay: give Lanes\(delay=...\)"):
+        shardtool.Order(lanes=lanes, delay=2)
+    with pytest.raises(ConfigError, match="number=-1: the least is 0"):
+        shardtool.Lanes(number=-1)
+    with pytest.raises(TypeError, match=r"order=Order\(lanes=Lanes\(delay=...\)\)"):
+        Loader(data, 4, delay=2)
+    with pytest.raises(ConfigError, match="one argument, give map_batch"):
+        Loader(data, 4, map=len, map_batch=len)
+    asked = [Loader(data, 4, cache=tmp_path, **options) for options in ({"cache_size": "1GiB"}, {"tuning": Tuning(cache_size="1GiB")})]
+    assert asked[0]._asked.opening == asked[1]._asked.opening and asked[0]._asked.opening["cache_size"] == 1 << 30
+    assert shardtool.open(data, cache=tmp_path, cache_size=5)._open["cache_size"] == 5
+    with pytest.raises(ConfigError, match="leave the second out"):
+        Loader(data, 4, cache_size=1, tuning=Tuning(cache_size=1))
+    with pytest.raises(ConfigError, match="cache_size='many': give bytes"):
+        Loader(data, 4, cache_size="many")

@@ -307,3 +307,27 @@ def test_imports_no_decoder_that_it_does_not_use() -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(shardtool.__file__).parent.parent)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     assert done.stdout == "False False False\n"
+
+
+def test_another_decoder_is_said(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The decoder is in the state, and a loader that has another says so once."""
+    fields = {"jpg": spec("Pillow", 8)}
+    with shardtool.Loader(pictures, 16, fields=fields, format="numpy") as loader:
+        state = loader.state_dict()
+        assert state["decoders"] == {"jpg": "Pillow"}
+        for batch in loader:
+            assert batch.state_dict() == loader.state_dict()
+            break
+        loader.load_state_dict(loader.state_dict())
+    assert not caplog.messages
+    state["decoders"]["jpg"] = "simplejpeg"
+    with shardtool.Loader(pictures, 16, fields=fields, format="numpy") as loader:
+        for saved in (state, [state, state]):
+            loader.load_state_dict(saved)
+        assert len(list(loader)) == 4
+    assert len([m for m in caplog.messages if "decoded by simplejpeg before, and are by Pillow now" in m]) == 1
+    with shardtool.Loader(pictures, 16, fields=["cls"], format="numpy") as loader:
+        loader.load_state_dict(state)
+        assert "decoders" not in loader.state_dict()
+    with pytest.raises(shardtool.CheckpointError, match="not a state"):
+        loader.load_state_dict({**state, "decoders": 3})

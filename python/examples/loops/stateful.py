@@ -42,7 +42,7 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     fields = {"x.npy": "npy", "cls": "int"}
-    dataset = shardtool.Dataset(args.data, 32, shuffle=True, seed=7, epochs=args.epochs, tail="drop", fields=fields, map=augment)
+    dataset = shardtool.Dataset(args.data, 32, shuffle=True, seed=7, epochs=args.epochs, tail="drop", fields=fields, map_batch=augment)
     loader = StatefulDataLoader(dataset, batch_size=None, num_workers=2)
 
     checkpoint, step = args.run / "checkpoint.pt", 0

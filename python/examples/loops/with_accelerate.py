@@ -59,7 +59,7 @@ def main() -> None:
         epochs=args.epochs,
         tail="drop",
         fields={"x.npy": "npy", "cls": "int"},
-        map=lambda batch: {**batch, "samples": batch.numbers},
+        map_batch=lambda batch: {**batch, "samples": batch.numbers},
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
     )

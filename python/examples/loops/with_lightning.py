@@ -72,7 +72,7 @@ def main() -> None:
 
     torch.manual_seed(7)
     fields = {"x.npy": "npy", "cls": "int"}
-    loader = shardtool.Loader(args.data, 32, shuffle=True, seed=7, epochs=args.epochs, tail="drop", fields=fields, map=with_numbers)
+    loader = shardtool.Loader(args.data, 32, shuffle=True, seed=7, epochs=args.epochs, tail="drop", fields=fields, map_batch=with_numbers)
     checkpoint = args.run / "checkpoint.ckpt"
     with shardtool.torch.Prefetcher(loader) as batches, open(args.run / "log.jsonl", "a") as log:
         module = Module(log)

@@ -87,7 +87,7 @@ def main() -> None:
         use_cpu=True,
         ignore_data_skip=True,  # the batches before the checkpoint need not be read again
     )
-    loader = shardtool.Loader(given.data, 32, shuffle=True, seed=7, epochs=given.epochs, tail="drop", map=inputs)
+    loader = shardtool.Loader(given.data, 32, shuffle=True, seed=7, epochs=given.epochs, tail="drop", map_batch=inputs)
     with shardtool.torch.Prefetcher(loader, "cpu") as batches, open(given.run / "log.jsonl", "a") as log:
         model = Model(log)
         places = sorted(given.run.glob("checkpoint-*/shardtool.json"), key=lambda path: int(path.parent.name.rpartition("-")[2]))

@@ -42,6 +42,7 @@ if _typing.TYPE_CHECKING:
     from .layer import Layer as Layer
     from .loader import Loader as Loader
     from .options import Faults as Faults
+    from .options import Lanes as Lanes
     from .options import Order as Order
     from .options import Tuning as Tuning
     from .read.units import Bucket as Bucket
@@ -62,7 +63,8 @@ if _typing.TYPE_CHECKING:
 #: The modules of what has this package as its home. Each is imported at its first use: all of them
 #: take longer than a command or a worker should wait for what it does not use.
 _HOMES = {
-    "Batch": "batch", "Bucket": "read.units", "Dataset": "torch", "Faults": "options", "Image": "images", "Layer": "layer",
+    "Batch": "batch", "Bucket": "read.units", "Dataset": "torch", "Faults": "options", "Image": "images", "Lanes": "options",
+    "Layer": "layer",
     "Loader": "loader", "Mix": "sources", "Order": "options", "Pack": "read.units", "Sample": "samples", "Samples": "samples",
     "Source": "sources", "SourceStats": "stats", "Stalls": "stats", "Stats": "stats", "Tuning": "options", "Writer": "writer",
     "annotate": "write.annotate", "open": "samples", "optimize": "write.optimize",
@@ -76,7 +78,7 @@ _ERRORS = (
 
 # Without what needs torch or Grain, and without names that a program has of its own: open, torch.
 __all__ = [
-    "Batch", "Bucket", "Faults", "Image", "Layer", "Loader", "Mix", "Order", "Pack", "Sample", "Samples", "Source", "SourceStats",
+    "Batch", "Bucket", "Faults", "Image", "Lanes", "Layer", "Loader", "Mix", "Order", "Pack", "Sample", "Samples", "Source", "SourceStats",
     "Stalls", "Stats", "Tuning", "Writer", "annotate", "errors", "optimize",
 ]  # fmt: skip
 

@@ -87,7 +87,7 @@ class FieldName(str):
                 return object.__getattribute__(self, name)
             raise AttributeError(
                 f"{str(self)!r} is the name of a field, and has no {name!r}: a batch is a mapping, as in batch[{str(self)!r}];"
-                " for pairs, as in `for x, y in loader`, give the loader map=lambda batch: (batch['x'], batch['y'])"
+                " for pairs, as in `for x, y in loader`, give the loader map_batch=lambda batch: (batch['x'], batch['y'])"
             )
 
     def __reduce__(self) -> Any:
@@ -122,6 +122,12 @@ def standing_for(name: object, fields: Iterable[str]) -> Optional[str]:
         stored = find(name, fields)
         return None if stored == name else stored
     return None
+
+
+def decoders_of(fields: "Optional[Sequence[Field]]") -> "Dict[str, Dict[str, str]]":
+    """Returns what a state notes about images: the decoder of each field. It is empty without."""
+    found = {f.name: f.image.decoder for f in fields or () if f.image is not None}
+    return {"decoders": found} if found else {}
 
 
 def on_tensors(value: Any, change: "Callable[[Any], Any]") -> Any:
@@ -350,7 +356,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def state_dict(self) -> Dict[str, Any]:
         """Returns what ``Loader.state_dict()`` returns right after this batch. It is also correct
         when other code reads ahead."""
-        return {"version": 1, "checkpoint": self.checkpoint, "ledger": self._saved[1], "begin": None}
+        state = {"version": 1, "checkpoint": self.checkpoint, "ledger": self._saved[1], "begin": None}
+        return {**state, **decoders_of(None if self._layout is None else self._layout.given)}
 
     @property
     def numbers(self) -> "List[int]":

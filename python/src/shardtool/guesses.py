@@ -9,7 +9,7 @@ import functools
 import inspect
 from typing import Any, Callable, Dict, Mapping, TypeVar, cast
 
-from .options import Faults, Order, Tuning
+from .options import Faults, Lanes, Order, Tuning
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ LOADING: Mapping[str, str] = {
     "batch": "give batch_size to the loader",
     "decode": "give the types of fields to the loader: fields={'jpg': 'image', 'cls': 'int'}",
     "filter": "give where='score >= 3' to the loader, an expression over attributes",
-    "map": "give map=FUNCTION to the loader, which is called with each batch",
+    "map": "give map_batch=FUNCTION to the loader, which is called with each batch",
     "num_batches": "len(loader) is the number of batches of an epoch",
     "repeat": "give epochs=... to the loader; each loop is one epoch",
     "reset": "each loop is the next epoch; loader.set_epoch(0) makes the next one begin at the first",
@@ -32,7 +32,7 @@ LOADING: Mapping[str, str] = {
     "skip": "loader.load_state_dict(state) continues at the place that state_dict() returned",
     "take": "leave the loop with break, or give where= or Source(url, keys=FILE) for a part of the data",
     "to": "batch.to(device) moves the tensors of a batch; shardtool.torch.Prefetcher(loader, device) copies ahead of the loop",
-    "to_tuple": "give map=FUNCTION to the loader, which is called with each batch: map=lambda batch: (batch['jpg'], batch['cls'])",
+    "to_tuple": "give the loader a function that makes them: map_batch=lambda batch: (batch['jpg'], batch['cls'])",
     "with_epoch": "give epochs=... to the loader; each loop is one epoch",
 }
 #: What to write instead, by the attribute of a batch.
@@ -66,8 +66,8 @@ WRITER: Mapping[str, str] = {
 READING: Mapping[str, str] = {
     "buffer_size": "give the memory to shuffle in: order=Order(shuffle_memory='2GiB')",
     "cache_dir": "give cache=FOLDER",
-    "cache_limit": "give tuning=Tuning(cache_size='100GiB')",
-    "collate_fn": "batches are complete when they come: change them in map=FUNCTION, which is called with each batch",
+    "cache_limit": "give cache_size='100GiB'",
+    "collate_fn": "batches are complete when they come: change them in map_batch=FUNCTION, which is called with each batch",
     "columns": "give fields=['jpg', 'cls'], or a dict of names and types",
     "datasets": _MIX,
     "data_files": "give the address of a packed data set as the first argument: `shardtool pack` makes one",
@@ -100,8 +100,8 @@ READING: Mapping[str, str] = {
     "streams": _MIX,
     "subset": "give where=, or the name of a view: url#name",
     "timeout": "leave it out: a store that stops answering is asked again, and is an error in the end",
-    "transform": "give map=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
-    "transforms": "give map=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
+    "transform": "give map_batch=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
+    "transforms": "give map_batch=FUNCTION, which is called with each batch; shardtool.Dataset calls it in the DataLoader's workers",
     "urls": _MIX,
     "view": "give url#name, or Source(url, view=...) as the first argument",
     "weights": _MIX,
@@ -114,7 +114,7 @@ RANDOM: Mapping[str, str] = {
     "features": "ds.fields has the names, and ds.info the types",
     "filter": "shardtool.open(url, where='score >= 3') has the samples for which an expression holds",
     "keys": "iterate: [s.key for s in ds], or `shardtool ls` prints them",
-    "map": "call the function on samples as they are read, or give map= to a Loader",
+    "map": "call the function on samples as they are read, or give map_batch= to a Loader",
     "select": "ds[[0, 5]] and ds[['key1', 'key2']] are lists of samples; a Loader reads Source(url, keys=FILE)",
     "shape": "len(ds) is the number of samples",
     "shuffle": "a Loader shuffles: shardtool.Loader(url, batch_size, shuffle=True, seed=7)",
@@ -159,6 +159,7 @@ OPTIMIZING: Mapping[str, str] = {
 }
 #: Members of groups of options, by their names.
 _GROUPED: Mapping[str, str] = {member.name: group.__name__ for group in (Order, Tuning, Faults) for member in dataclasses.fields(group)}
+_LANES = frozenset(member.name for member in dataclasses.fields(Lanes))
 
 
 def answering(known: Mapping[str, str], *more: Callable[..., Any]) -> Callable[[F], F]:
@@ -202,6 +203,8 @@ def _sentence(owner: str, name: str, known: Mapping[str, str], accepted: Mapping
     for like in (name, *difflib.get_close_matches(name, [*accepted, *grouped], 1, 0.75)):
         if like in grouped and groups[grouped[like]] in accepted:
             group = grouped[like]
+            if like in _LANES:
+                return f"{has}: it is a member of a group: order=Order(lanes=Lanes({like}=...))"
             return f"{has}: it is a member of a group: {groups[group]}={group}({like}=...)"
         if like in accepted:
             return f"{has}: did you mean {like}=?"

@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Union
 
 from . import _checks
-from .batch import HIDDEN
+from .batch import HIDDEN, decoders_of
 from .errors import ConfigError, redact
 from .fields import names
 from .read import states
@@ -16,6 +16,7 @@ from .read.stream import Stream
 from .read.trainers import Told
 from .read.units import Bucket
 from .stats import Meter, Stats
+from .wire.process import logger
 
 
 class Loader(Stream, Arguments[T]):
@@ -73,9 +74,11 @@ class Loader(Stream, Arguments[T]):
             "drop": left out. "pad": filled with repeated samples, which ``Batch.padding`` counts.
             None: as the checkpoint, else each loop has each sample once: "short" on one rank,
             "pad" on several, which all get full batches; "wrap" with ``epochs=0``.
-        map: A function that is called with each batch. The iteration yields its result.
+        map_batch: A function that is called with each batch. The iteration yields its result.
         cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
             of the host.
+        cache_size: Most bytes in it, over all processes that use it: a number, or text such as
+            "200GiB"; default 100 GiB.
         units: ``shardtool.Pack`` packs samples into sequences of one length, and
             ``shardtool.Bucket`` forms micro-batches of samples of similar length.
         format: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
@@ -208,8 +211,10 @@ class Loader(Stream, Arguments[T]):
         exception: ranks that skip damaged blocks and count alone (see ``Faults.skip_group``) have
         different states, whose list ``load_state_dict`` takes.
         """
-        state = {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
-        return {**state, "layers": self._layers} if self._layers else state
+        state: Dict[str, Any] = {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
+        if self._layers:
+            state["layers"] = self._layers
+        return {**state, **decoders_of(self._asked.fields)}
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration continue at a place that ``state_dict`` returned, on any number
@@ -220,12 +225,22 @@ class Loader(Stream, Arguments[T]):
         when the iteration begins.
         """
         said = states.single(state)
+        self._compare_decoders(said.get("decoders", {}))
         checkpoint, ledger, begin = said["checkpoint"], said["ledger"], said["begin"]
         place = None if checkpoint is None else states.place_of(checkpoint)
         self._placed = True
         self._disconnect()  # the state may name another generation of the data set
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
         self._layers = said.get("layers")
+
+    def _compare_decoders(self, before: Mapping[str, str]) -> None:
+        """Says once if images were decoded by another decoder before."""
+        now = decoders_of(self._asked.fields).get("decoders", {})
+        for name, was in before.items():
+            if name in now and now[name] != was and not self._decoders_said:
+                self._decoders_said = True
+                logger.warning("field %r: images were decoded by %s before, and are by %s now: their pixels differ by up to 8 of 255"
+                               " (Image(decoder=...) chooses)", name, was, now[name])  # fmt: skip
 
     def close(self) -> None:
         """Ends the child. Batches stay valid, and ``state_dict`` still works. A second call does

@@ -8,12 +8,49 @@ They hold the options that most programs leave alone. A group cannot be changed 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, Optional, Union
+from typing import Any, Dict, Literal, Optional, Union
 
 from ._checks import Output, Size, at_least, check_max_skipped, installed, set_typed
 from .errors import ConfigError
 
-__all__ = ["Faults", "Order", "Tuning"]
+__all__ = ["Faults", "Lanes", "Order", "Tuning"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lanes:
+    """The lanes that the order is made of: independent streams of runs of blocks. Each batch takes
+    samples from all of them, and each rank reads its share. Few programs need to set them: the
+    shuffle memory determines all. An option that is None is as in ``Order``."""
+
+    number: Optional[int] = None
+    """How many there are. More mix more places of the data set, and need more memory. Default 96,
+    or a divisor of 96 where the shuffle memory is small."""
+
+    run_blocks: Optional[int] = None
+    """Consecutive blocks that are read together, as one run. More make longer reads; fewer mix
+    better. Default: 1, or up to 8 where blocks are small."""
+
+    delay: Optional[int] = None
+    """Steps of its lane over which the samples of a run are spread. More mix better and hold more
+    memory. Default: what the shuffle memory allows, at most 4096."""
+
+    head: Optional[int] = None
+    """Runs of each lane that the first batch draws from. More mix the first batches better and
+    make the first batch wait longer. Default 4, at most ``delay``."""
+
+    affinity: Optional[Literal["epoch", "run"]] = None
+    """"epoch" (the default): a lane gets other data in every epoch. "run": a lane keeps its data,
+    so that the cache of a node has it from the second epoch on, and the epochs mix less."""
+
+    whole_shards: Optional[bool] = None
+    """True: read whole shards at a time. Reads are longer, which helps disks that seek and shards
+    that are in a cache. The same shuffle memory mixes fewer places of the data set. Default
+    False."""
+
+    def __post_init__(self) -> None:
+        set_typed(self)
+        for name in ("number", "run_blocks", "delay", "head"):
+            at_least(name, getattr(self, name), 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,35 +75,41 @@ class Order:
     this much together."""
 
     whole_shards: Optional[bool] = None
-    """True: read whole shards at a time. Reads are longer, which helps disks that seek and shards
-    that are in a cache. The same shuffle memory mixes fewer places of the data set. Default
-    False."""
+    """As ``lanes=Lanes(whole_shards=...)``, which is its place now."""
 
-    lanes: Optional[int] = None
-    """Independent streams that the order is made of. Each batch takes samples from all lanes, and
-    each rank reads its share of them. More lanes mix more places of the data set, and need more
-    memory. Default 96, or a divisor of 96 where the shuffle memory is small."""
+    lanes: Union[Lanes, int, None] = None
+    """The lanes that the order is made of: see ``shardtool.Lanes``. A number is
+    ``Lanes(number=...)``."""
 
     run_blocks: Optional[int] = None
-    """Consecutive blocks that are read together, as one run. More make longer reads; fewer mix
-    better. Default: 1, or up to 8 where blocks are small."""
+    """As ``lanes=Lanes(run_blocks=...)``, which is its place now."""
 
     delay: Optional[int] = None
-    """Steps of its lane over which the samples of a run are spread. More mix better and hold more
-    memory. Default: what the shuffle memory allows, at most 4096."""
+    """As ``lanes=Lanes(delay=...)``, which is its place now."""
 
     head: Optional[int] = None
-    """Runs of each lane that the first batch draws from. More mix the first batches better and
-    make the first batch wait longer. Default 4, at most ``delay``."""
+    """As ``lanes=Lanes(head=...)``, which is its place now."""
 
     affinity: Optional[Literal["epoch", "run"]] = None
-    """"epoch" (the default): a lane gets other data in every epoch. "run": a lane keeps its data,
-    so that the cache of a node has it from the second epoch on, and the epochs mix less."""
+    """As ``lanes=Lanes(affinity=...)``, which is its place now."""
 
     def __post_init__(self) -> None:
         set_typed(self, sizes=("shuffle_memory",))
-        for name, least in (("global_batch", 1), ("epoch", 0), ("lanes", 0), ("run_blocks", 0), ("delay", 0), ("head", 0)):
+        for name, least in (("global_batch", 1), ("epoch", 0), ("run_blocks", 0), ("delay", 0), ("head", 0)):
             at_least(name, getattr(self, name), least)
+        if isinstance(self.lanes, int):
+            at_least("lanes", self.lanes, 0)
+        for name in vars(self.lanes) if isinstance(self.lanes, Lanes) else ():
+            if getattr(self, name, None) is not None:
+                raise ConfigError(f"lanes=Lanes(...) and {name}: give Lanes({name}=...)")
+
+    def _members(self) -> Dict[str, Any]:
+        """What was given, by the names that the child knows."""
+        said = dict(vars(self))
+        if isinstance(self.lanes, Lanes):
+            said.update(vars(self.lanes))
+            said["lanes"] = said.pop("number")
+        return said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +152,7 @@ class Tuning:
     divided by the ranks on this host."""
 
     cache_size: Optional[Size] = None
-    """Most bytes in the folder ``cache``, over all processes that use it; default 100 GiB."""
+    """The argument ``cache_size`` of a loader, where that is not given."""
 
     copy: bool = True
     """True: batches are copied out of the memory shared with the child process, and may be kept.
@@ -150,6 +193,15 @@ def format_of(format: Optional[Output], tuning: Tuning) -> Output:
     if format is not None and tuning.out not in (None, format):
         raise ConfigError(f"format={format!r} and Tuning(out={tuning.out!r}): leave the second out")
     return format or tuning.out or ("torch" if installed("torch") else "numpy")
+
+
+def cached(tuning: Tuning, cache_size: Optional[Size]) -> Tuning:
+    """Returns the tuning with the size of the cache."""
+    if cache_size is None:
+        return tuning
+    if tuning.cache_size is not None:
+        raise ConfigError("cache_size and Tuning(cache_size=...): leave the second out")
+    return dataclasses.replace(tuning, cache_size=cache_size)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from . import _checks, guesses, sources
 from .batch import no_field, standing_for
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, found, listed, names, parse, typed
-from .options import Tuning, format_of
+from .options import Tuning, cached, format_of
 from .read.arguments import opening
 from .sources import Source
 from .wire import protocol as proto
@@ -76,9 +76,9 @@ class Samples:
         layers: As for Loader.
         where: As for Loader. The samples of a view are counted from 0 in storage order: ``ds[i]``
             is the i-th of them, and ``len(ds)`` is how many there are, whatever their weights.
-        cache: As for Loader.
+        cache, cache_size: As for Loader.
         format: As for Loader, but not "arrow".
-        tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
+        tuning: As for Loader; ``memory`` and ``workers`` are used.
 
     Threads may share it. One of them is served at a time: ask for many samples at once, by a slice
     or a list.
@@ -93,11 +93,12 @@ class Samples:
         layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None,
         where: Optional[str] = None,
         cache: Union[str, os.PathLike[str], None] = None,
+        cache_size: Optional[_checks.Size] = None,
         format: Optional[_checks.Output] = None,
         tuning: Tuning = Tuning(),
     ) -> None:
         _checks.typed(Samples.__init__, {name: value for name, value in locals().items() if name not in ("self", "fields")})
-        out = format_of(format, tuning)
+        tuning, out = cached(tuning, cache_size), format_of(format, tuning)
         if out == "arrow":
             raise ConfigError("format='arrow': samples are dicts; a Loader can deliver record batches")
         source = sources.given(url)

@@ -10,7 +10,7 @@ from .. import _checks, guesses, sources
 from ..batch import Batch
 from ..errors import ConfigError
 from ..fields import Field, Spec, check_out, parse
-from ..options import Faults, Order, Tuning, format_of
+from ..options import Faults, Order, Tuning, cached, format_of
 from ..sources import Mix, Source
 from .iteration import T
 from .units import Bucket, Pack
@@ -65,8 +65,10 @@ class Arguments(Generic[T]):
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
         tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
-        map: Optional[Callable[[Batch], T]] = None,
+        map_batch: Optional[Callable[[Batch], T]] = None,
+        map: Optional[Callable[[Batch], T]] = None,  # its name before
         cache: Union[str, os.PathLike[str], None] = None,
+        cache_size: Optional[_checks.Size] = None,
         units: Union[Pack, Bucket, None] = None,
         format: Optional[_checks.Output] = None,
         order: Order = Order(),
@@ -76,6 +78,8 @@ class Arguments(Generic[T]):
         given = {name: value for name, value in locals().items() if name not in ("self", "fields")}
         sources.refuse_list(url)
         given = _checks.typed(Arguments.__init__, given)
+        if map_batch is not None and map is not None:
+            raise ConfigError("map and map_batch: they are one argument, give map_batch")
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
         for name, least in (("batch_size", 1), ("epochs", 0)):
@@ -83,7 +87,7 @@ class Arguments(Generic[T]):
         _checks.within("seed", seed, 0, 2**64 - 1)
         if isinstance(units, Pack) and fields is not None:
             raise ConfigError("fields and Pack(...): sequences have the fields of Pack(fields=...) alone")
-        wanted, source, tuning = parse(fields), sources.given(url), self._tuned(tuning, format)
+        wanted, source, tuning = parse(fields), sources.given(url), self._tuned(cached(tuning, cache_size), format)
         out = format_of(format, tuning)
         check_out(out, wanted)
         ranks = given["rank"], given["world_size"]
@@ -94,7 +98,8 @@ class Arguments(Generic[T]):
             starting=starting(given, source, order, tuning, faults),
             fields=wanted, typed=isinstance(fields, str),  # parse refuses all but "typed"
             tail="wrap" if epochs == 0 or (epochs is None and self._endless) else None,
-            map=map, units=units, format=out, tuning=tuning, faults=faults, ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
+            map=map_batch if map is None else map, units=units, format=out, tuning=tuning, faults=faults,
+            ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
         ))  # fmt: skip
 
     if not TYPE_CHECKING:
@@ -141,7 +146,7 @@ def starting(given: Mapping[str, Any], source: Union[Source, Mix], order: Order,
     limit = faults.max_skipped
     return _checks.drop_none({
         **{name: given[name] for name in ("batch_size", "shuffle", "seed", "tail")},
-        **vars(order), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
+        **order._members(), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
         **{name: getattr(tuning, name) for name in ("prefetch", "requests", "depth", "memory", "workers")},
         **({"change_mix": source.change_mix or None, "skip_steps": source.skip_steps} if isinstance(source, Mix) else {}),
         "ring": tuning.ring_memory, "autotune": None if tuning.autotune else False,

@@ -157,7 +157,8 @@ def _reduction(box: Box, size: Size) -> int:
 
 def part_of(box: Box, width: int, height: int, columns: int, rows: int) -> "Tuple[int, int, int, int]":
     """Left, top, right and bottom of the part of an image that was decoded to ``columns`` and
-    ``rows``: the whole pixels nearest to the box, or the one that its middle is in where these are none."""
+    ``rows``: the whole pixels nearest to the box, or the one that its middle is in where these are
+    none."""
     left, right = _nearest(box[0], box[2], columns / width, columns)
     top, bottom = _nearest(box[1], box[3], rows / height, rows)
     return left, top, right, bottom

@@ -31,6 +31,8 @@ def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
         out = {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}
         if state.get("layers"):
             out["layers"] = {str(source): {str(name): str(tables) for name, tables in of.items()} for source, of in state["layers"].items()}
+        if state.get("decoders"):
+            out["decoders"] = {str(name): str(decoder) for name, decoder in state["decoders"].items()}
         if out["checkpoint"] is not None:
             place_of(out["checkpoint"])
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as err:

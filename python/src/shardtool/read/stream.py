@@ -40,6 +40,7 @@ class Stream:
     _quiet = False  # whether an iteration without batches is no reason to warn
     _reads_ahead = 0  # batches that a thread takes before a loop
     _inside = False  # whether it is in a data set, which a DataLoader hides from trainers
+    _decoders_said = False  # whether a change of decoders was reported
     _epoch_given = False  # whether set_epoch was called
     _whole = False  # whether copied batches are one buffer, for the relay that sends them
 

@@ -45,7 +45,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     ::
 
         url, fields = "s3://bucket/train", {"jpg": "image", "cls": "int"}
-        ds = shardtool.Dataset(url, 64, shuffle=True, seed=7, fields=fields, map=augment)
+        ds = shardtool.Dataset(url, 64, shuffle=True, seed=7, fields=fields, map_batch=augment)
         dl = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=8)
         for epoch in range(ds.epoch, 90):
             for batch in dl:
@@ -65,8 +65,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     ahead, and ``load_state_dict`` continues there. With a StatefulDataLoader, use its
     ``state_dict``.
 
-    It takes the arguments of ``shardtool.Loader``, with two differences. ``map`` is called in the
-    worker, and its result is delivered; a dict gets the method ``state_dict()``. Without ``map``, a
+    It takes the arguments of ``shardtool.Loader``, with two differences. ``map_batch`` is called in
+    the worker, and its result is delivered; a dict gets the method ``state_dict()``. Without it, a
     batch is a dict of its fields. ``tuning=Tuning(copy=False)`` is refused.
 
     A Dataset can be pickled. It is for one thread at a time.
