@@ -20,12 +20,16 @@ import (
 type rowSource struct {
 	samples  []writer.Sample
 	at, stop int
+	stopping func() // is called before it fails
 }
 
 var errStopped = errors.New("stopped")
 
 func (s *rowSource) Next(ctx context.Context) (writer.Sample, error) {
 	if s.at == s.stop {
+		if s.stopping != nil {
+			s.stopping()
+		}
 		return writer.Sample{}, errStopped
 	}
 	if s.at == len(s.samples) {
@@ -96,6 +100,59 @@ func TestStackedResume(t *testing.T) {
 			if string(got[name]) != string(want[name]) {
 				t.Errorf("stopped at %d: %s differs", stop, name)
 			}
+		}
+	}
+}
+
+// TestStackedMoves: a block whose keys end the shard before it begins a shard as large as others, with
+// the samples that were left out within it, also in a run that continues there.
+func TestStackedMoves(t *testing.T) {
+	samples := rowSamples(3000, func(i int) string {
+		if i > 2100 && i < 2600 {
+			return storedKey(i)
+		}
+		return numberedKey(i)
+	})
+	for _, i := range []int{1000, 2050, 2098, 2100, 2102} {
+		samples[i].Key = ""
+	}
+	for _, layout := range []writer.Layout{writer.LayoutAuto, writer.LayoutStacked} {
+		stored, stops := make(chan int64, 10), 0
+		opt := stackedOptions()
+		opt.Layout, opt.Resume, opt.Faults.Skip = layout, true, true
+		opt.Stored = func(samples int64) { stored <- samples }
+		whole := mem.New()
+		res, err := writer.Pack(t.Context(), whole, &rowSource{samples: samples, stop: -1}, opt)
+		if err != nil || res.Skipped != 5 {
+			t.Fatal(res, err)
+		}
+		for shards := range res.Shards {
+			st := mem.New()
+			for len(stored) > 0 {
+				<-stored
+			}
+			src := &rowSource{samples: samples, stop: 2999, stopping: func() {
+				for range min(shards, res.Shards-1) { // the last one is not full
+					<-stored
+				}
+			}}
+			if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, errStopped) {
+				t.Fatal(err)
+			}
+			again, err := writer.Pack(t.Context(), st, &rowSource{samples: samples, stop: -1}, opt)
+			if err != nil || again.Skipped != 5 {
+				t.Fatal(again, err)
+			}
+			if again.Adopted > 0 {
+				stops++
+			}
+			got, want := objects(t, st), objects(t, whole)
+			if !maps.EqualFunc(got, want, func(a, b []byte) bool { return string(a) == string(b) }) {
+				t.Errorf("%v, continued after %d samples: %q, want %q", layout, again.Adopted, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+			}
+		}
+		if stops < 2 {
+			t.Errorf("%v: %d runs continued", layout, stops)
 		}
 	}
 }

@@ -299,7 +299,7 @@ func (w *Writer) end(ctx context.Context, publish func() error) error {
 		}
 	}
 	if w.shard.cur != nil && w.line.err() == nil {
-		_ = w.dispatch(ctx, true) // a failure sticks
+		_ = w.dispatchTo(ctx, true, w.mark()) // a failure sticks
 	}
 	w.stop()
 	defer func() { _ = w.sum.close() }()

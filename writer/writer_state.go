@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
@@ -34,8 +35,8 @@ func (w *Writer) endShard(ctx context.Context) error {
 
 // keysFor decides how the keys of a block of rows are stored, before it is sent. The keys of a
 // shard are either all numbered or all stored: a block with other keys ends a numbered shard before
-// it.
-func (w *Writer) keysFor(ctx context.Context, b *block, rows *rowBody) error {
+// it, and has moved to the next one.
+func (w *Writer) keysFor(ctx context.Context, b *block, rows *rowBody) (moved bool, err error) {
 	sh := &w.shard
 	numbered := rows.ranges.Numbered() && len(rows.ranges) <= 1+len(b.samples)/16
 	switch {
@@ -46,12 +47,12 @@ func (w *Writer) keysFor(ctx context.Context, b *block, rows *rowBody) error {
 		sh.keysAre = keysStored
 	case sh.keysAre == keysNumbered && !numbered:
 		if err := w.endBefore(ctx, b, rows); err != nil {
-			return err
+			return false, err
 		}
-		sh.keysAre = keysStored
+		sh.keysAre, moved = keysStored, true
 	}
 	rows.stored = sh.keysAre == keysStored
-	return nil
+	return moved, nil
 }
 
 // endBefore closes the shard before a block that is complete, which begins the next one.
@@ -62,10 +63,19 @@ func (w *Writer) endBefore(ctx context.Context, b *block, rows *rowBody) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
+	within := slices.IndexFunc(sh.left, func(l leftOut) bool { return l.before > 0 }) // and not before the block
+	if within < 0 {
+		within = len(sh.left)
+	}
+	left := sh.left[within:]
+	sh.left = sh.left[:within:within]
 	if err := w.dispatchTo(ctx, true, rows.before); err != nil {
 		return err
 	}
-	sh.stack, sh.bytes, sh.samples, sh.cur = st, b.size, int64(len(b.samples)), b
+	for _, l := range left {
+		sh.leftBytes += len(l.line)
+	}
+	sh.left, sh.stack, sh.bytes, sh.samples, sh.cur = left, st, b.size, int64(len(b.samples)), b
 	return nil
 }
 
@@ -159,8 +169,20 @@ func (w *Writer) begin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// dispatch sends the current block, and closes its shard if endShard.
+// dispatch sends the current block, and closes its shard if endShard, which is that the shard is full.
 func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
+	if rows, ok := w.shard.cur.body.(*rowBody); ok {
+		moved, err := w.keysFor(ctx, w.shard.cur, rows)
+		if err != nil {
+			return err
+		}
+		if moved && endShard { // the shard that ended was full: it goes on as in a run that continues there
+			var full bool
+			if full, endShard = w.ends(); !full {
+				return nil
+			}
+		}
+	}
 	var end mark
 	if endShard {
 		end = w.mark()
@@ -174,7 +196,7 @@ func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end mark) error 
 	b := sh.cur
 	sh.cur = nil
 	if rows, ok := b.body.(*rowBody); ok {
-		if err := w.keysFor(ctx, b, rows); err != nil {
+		if _, err := w.keysFor(ctx, b, rows); err != nil {
 			return err
 		}
 		sh.cur = nil
