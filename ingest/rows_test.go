@@ -10,7 +10,8 @@ import (
 	"github.com/shardtool/shardtool/ingest"
 )
 
-// TestSameErrors: what is wrong in the options of columns has the same words whatever the rows are in.
+// TestSameErrors: what is wrong in the options of columns has the same words whatever the rows are
+// in.
 func TestSameErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -330,8 +330,9 @@ func all(in *ingest.Input, part int, samples, skipped int64, left writer.RowsLef
 	return n.Listed, rules
 }
 
-// TestTallySum: of random sources every name and every row was packed, left out by a rule, or refused;
-// so it is after a run that was stopped and continued, and in parts. SHARDTOOL_TEST_TALLY says how many.
+// TestTallySum: of random sources every name and every row was packed, left out by a rule, or
+// refused; so it is after a run that was stopped and continued, and in parts. SHARDTOOL_TEST_TALLY
+// says how many.
 func TestTallySum(t *testing.T) {
 	t.Parallel()
 	seeds := 36

@@ -9,9 +9,9 @@ import (
 	"github.com/shardtool/shardtool/internal/tally"
 )
 
-// metaLeftOut is the key in the metadata of what was left out, a JSON object of rules and numbers: in
-// a generation the names and the rows of the sources, in a shard the rows between its cursors, for a
-// later run that adopts the shard.
+// metaLeftOut is the key in the metadata of what was left out, a JSON object of rules and numbers:
+// in a generation the names and the rows of the sources, in a shard the rows between its cursors,
+// for a later run that adopts the shard.
 const metaLeftOut = "left_out"
 
 // counts are how many samples a run has left out so far.
@@ -32,8 +32,8 @@ func (c *counts) skip(e *SampleError) {
 }
 
 // LeftOut counts the rows that a source left out by itself since it was opened, divided or moved by
-// Seek: those before the place of Cursor, and after io.EOF also those behind that place, which a run
-// that continues there reads again. Sources that leave out none need not count.
+// Seek: those before the place of Cursor, and after io.EOF also those behind that place, which a
+// run that continues there reads again. Sources that leave out none need not count.
 func LeftOut(src Source) (before, behind RowsLeft) {
 	if l, ok := src.(leaver); ok {
 		return l.LeftOut()
@@ -101,6 +101,7 @@ func leftOutBefore(meta format.Metadata) (left map[string]int64, err error) {
 func rowsLeft(left map[string]int64) RowsLeft {
 	of := func(rule tally.Rule) int64 { return max(0, left[string(rule)]) }
 	return RowsLeft{
-		Where: of(tally.Where), Filtered: of(tally.Filtered), Removed: of(tally.Removed), Null: of(tally.Null), Duplicate: of(tally.Duplicate),
+		Where: of(tally.Where), Filtered: of(tally.Filtered), Removed: of(tally.Removed),
+		Null: of(tally.Null), Duplicate: of(tally.Duplicate),
 	}
 }

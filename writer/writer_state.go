@@ -169,7 +169,7 @@ func (w *Writer) begin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// dispatch sends the current block, and closes its shard if endShard, which is that the shard is full.
+// dispatch sends the current block, and closes its shard if endShard: if that is full.
 func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
 	if rows, ok := w.shard.cur.body.(*rowBody); ok {
 		moved, err := w.keysFor(ctx, w.shard.cur, rows)

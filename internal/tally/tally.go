@@ -72,7 +72,8 @@ func (r Rows) Total() (n int64) {
 // mostNames is how many names of a rule are kept, and mostBytes how many bytes of each.
 const mostNames, mostBytes = 3, 256
 
-// Tally is a count of names and rows. The zero value is empty and ready to use. It is for one goroutine.
+// Tally is a count of names and rows. The zero value is empty and ready to use. It is for one
+// goroutine.
 type Tally struct {
 	// Listed counts all names.
 	Listed int64

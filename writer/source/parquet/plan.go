@@ -50,8 +50,8 @@ type column struct {
 	names  map[string]string // field names, by extension
 	usual  string            // the one with the first of extensions
 	wanted bool              // it is read
-	// mayBeNull reports that numbers, which become arrays, lack in some rows. The field mask then says
-	// in which they are there.
+	// mayBeNull reports that numbers, which become arrays, lack in some rows. The field mask then
+	// says in which they are there.
 	mayBeNull bool
 	mask      string
 	wide      bool // it is read as floats, because files differ

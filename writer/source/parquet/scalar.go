@@ -134,7 +134,7 @@ func timeOf(unit time.Duration) scalar {
 	return scalar{class: classTime, unit: unit, exact: fmt.Sprintf("time%d[%s]", bits, kinds.UnitName(unit))}
 }
 
-// durationOf returns integers of a unit. late reports that the type of the column does not state it.
+// durationOf returns integers of a unit. late reports that the column's type does not state it.
 func durationOf(t *arrow.DurationType, late bool) scalar {
 	return scalar{class: classInteger, bits: 64, unit: t.Unit.Multiplier(), exact: t.String(), late: late}
 }
@@ -142,8 +142,8 @@ func durationOf(t *arrow.DurationType, late bool) scalar {
 // duration reports whether integers are durations.
 func (s scalar) duration() bool { return s.class == classInteger && s.unit != 0 }
 
-// unitStated reports whether the feature of the field has a unit that it did not have before columns
-// kept their form.
+// unitStated reports whether the feature of the field has a unit that it did not have before
+// columns kept their form.
 func (s scalar) unitStated() bool { return s.class == classTime || s.late }
 
 func timestampOf(unit time.Duration, zone string) scalar {

@@ -182,8 +182,8 @@ func parts(t arrow.DataType) int {
 	return n
 }
 
-// nullsOf returns, by column, whether one may have nulls: if its type allows them, unless all row groups
-// state that they have none.
+// nullsOf returns, by column, whether one may have nulls: if its type allows them, unless all row
+// groups state that they have none.
 func nullsOf(meta *metadata.FileMetaData, columns []*node) []bool {
 	out := make([]bool, len(columns))
 	for i, n := range columns {

@@ -1,5 +1,5 @@
-// Package rows has the plan by which rows become samples, whatever files they are from: which columns
-// are read, and as which fields, keys, attributes and conditions. It knows no format.
+// Package rows has the plan by which rows become samples, whatever files they are from: which
+// columns are read, and as which fields, keys, attributes and conditions. It knows no format.
 package rows
 
 import (
@@ -71,8 +71,8 @@ type Plan struct {
 // Attr is an attribute and the column of its values.
 type Attr struct{ Name, Column string }
 
-// New chooses among the columns of all files, after Check. open reports that rows may have others. key checks the
-// column of keys, if there is one.
+// New chooses among the columns of all files, after Check. open reports that rows may have others.
+// key checks the column of keys, if there is one.
 func New(c Choice, columns []string, open bool, key func() error) (*Plan, error) {
 	p := &Plan{Choice: c, columns: columns, open: open}
 	for _, name := range c.Columns {
@@ -136,10 +136,14 @@ func Lacks(path, key string, columns []string) error {
 
 // Wanted reports whether a column is read.
 func (p *Plan) Wanted(name string) bool {
-	if p.Field(name) || p.Key != "" && name == p.Key || slices.ContainsFunc(p.Attributes, func(a Attr) bool { return a.Column == name }) {
+	if p.Field(name) || p.Key != "" && name == p.Key {
 		return true
 	}
-	return p.Expr != nil && slices.ContainsFunc(p.Expr.Conditions, func(c where.Condition) bool { return c.Column == name })
+	if slices.ContainsFunc(p.Attributes, func(a Attr) bool { return a.Column == name }) {
+		return true
+	}
+	names := func(c where.Condition) bool { return c.Column == name }
+	return p.Expr != nil && slices.ContainsFunc(p.Expr.Conditions, names)
 }
 
 // List lists columns for an error.
