@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 )
@@ -44,6 +45,14 @@ type Traits struct {
 	// Versions reports that the store may keep the bytes of objects that were deleted or replaced, as
 	// a bucket with versioning does.
 	Versions bool
+	// ListVersions lists the versions of the objects whose names begin with prefix, those that were
+	// replaced or deleted too, name by name in ascending order, the newest of a name first. It leaves
+	// out names that CheckName refuses. It is nil where the store cannot list them.
+	ListVersions func(ctx context.Context, prefix string) iter.Seq2[Version, error]
+	// DeleteVersion deletes a version for good, or the mark of a deletion. A missing one is no error.
+	// The error of one that a lock or a missing right protects wraps ErrKept. It is nil where
+	// ListVersions is.
+	DeleteVersion func(ctx context.Context, name, id string) error
 
 	// ListAll is List for every name that the store has, also for those that no method accepts: see
 	// CheckName. It leaves out the store's own files only. The Size of a name that is no object, such
@@ -54,6 +63,17 @@ type Traits struct {
 	// Sweep removes the temporary files of uploads whose process died, if they were last written
 	// more than olderThan ago, and returns their number. It is nil where uploads leave no such files.
 	Sweep func(ctx context.Context, olderThan time.Duration) (removed int, err error)
+}
+
+// ErrKept reports a version that the store refuses to delete.
+var ErrKept = errors.New("the store keeps it")
+
+// Version is a version of an object that a [Store] keeps. Its Name and ID identify it.
+type Version struct {
+	Info
+	ID string
+	// Current reports the newest version, which Open reads; unless it is a Mark, that of a deletion.
+	Current, Mark bool
 }
 
 // TraitsOf returns the traits of a store. A store declares them with a method Traits() Traits; a

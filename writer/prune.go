@@ -28,6 +28,10 @@ type PruneOptions struct {
 	// Grace spares objects younger than this that no generation names, because a running pack may
 	// be about to name them. Zero means DefaultGrace; a negative value spares nothing.
 	Grace time.Duration
+	// Versions also deletes, for good, what the store keeps of objects of the data set and of layers
+	// below it that were replaced or deleted. The error of a store that does not list versions wraps
+	// errors.ErrUnsupported.
+	Versions bool
 	// DryRun deletes nothing, and takes no lock.
 	DryRun bool
 }
@@ -44,6 +48,9 @@ type PruneResult struct {
 	// content does not show that a Writer put them: somebody's own archives or copies, or damaged
 	// objects.
 	Left []objstore.Info
+	// VersionsDeleted are the versions that PruneOptions.Versions deleted, or would delete, and
+	// VersionsLeft those that the store did not delete.
+	VersionsDeleted, VersionsLeft []KeptVersion
 }
 
 // Prune deletes what no kept generation names: objects of unfinished packs, generations beyond
@@ -93,7 +100,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 		return nil, err
 	}
 	if opt.DryRun {
-		return res, nil
+		return res, res.versions(ctx, store, opt)
 	}
 	// Tables are deleted first, and parts' manifests: without them a generation cannot be opened,
 	// and so is never found incomplete.
@@ -118,7 +125,19 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 			}
 		}
 	}
-	return res, nil
+	return res, res.versions(ctx, store, opt)
+}
+
+// versions deletes what the store keeps.
+func (r *PruneResult) versions(ctx context.Context, store objstore.Store, opt PruneOptions) error {
+	if !opt.Versions {
+		return nil
+	}
+	kept, err := keptVersions(ctx, store, nil, true, opt.DryRun)
+	if err == nil {
+		r.VersionsDeleted, r.VersionsLeft = kept.deleted, kept.left
+	}
+	return err
 }
 
 // unchanged checks that manifest.json is still the one that was found, or still missing. Another

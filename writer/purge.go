@@ -26,6 +26,10 @@ var ErrForeign = errors.New("archives of another tool are not rewritten")
 type PurgeOptions struct {
 	// Generations also deletes the generations that still hold the bytes.
 	Generations bool
+	// Versions also deletes, for good, what the store keeps of objects of the data set and its layers
+	// that were replaced or deleted. The error of a store that does not list versions wraps
+	// errors.ErrUnsupported.
+	Versions bool
 	// ClearAttributes names integer attributes that removed samples lose, those that were purged
 	// before too. Without it they lose labels and numbers, and keep integers, because lengths decide
 	// how other samples are packed into units. A name that no attribute has is an error.
@@ -66,9 +70,13 @@ type PurgeReport struct {
 	// published and cannot be told apart; folders below layers/ that are none of PurgeOptions.Layers;
 	// and programs that write into the same place now, as far as the store knows.
 	NotSearched []string `json:"not_searched"`
-	// Versions reports that the store may keep versions of what was deleted or replaced: they have the
-	// bytes, and no program of this project deletes them.
+	// Versions reports that the store keeps versions of what was deleted or replaced, or may: they have
+	// the bytes.
 	Versions bool `json:"versions_may_remain"`
+	// VersionsDeleted are those of the data set and its layers that PurgeOptions.Versions deleted, or
+	// would delete, and VersionsLeft those that are there. The receipts of layers have none.
+	VersionsDeleted []KeptVersion `json:"versions_deleted,omitempty"`
+	VersionsLeft    []KeptVersion `json:"versions_left,omitempty"`
 	// NamesLeft are places that may still name purged samples, their classes or labels.
 	NamesLeft []NameLeft `json:"names_left"`
 	// Deleted are the objects that PurgeOptions.Generations deleted, or would delete.
@@ -145,6 +153,16 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 		}
 		report.Layers = append(report.Layers, l)
 	}
+	kept, err := keptVersions(ctx, store, opt.Layers, opt.Versions, opt.DryRun)
+	if err != nil {
+		return nil, fmt.Errorf("the data set is purged, and versions that the store keeps are not deleted: purge again: %w", err)
+	}
+	report.VersionsDeleted, report.VersionsLeft, report.Versions = kept.deleted, kept.left, kept.remain()
+	for _, l := range report.Layers {
+		if l.Receipt != nil {
+			l.Receipt.Versions = report.Versions
+		}
+	}
 	return report, nil
 }
 
@@ -212,7 +230,6 @@ func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l 
 	switch l.Unpublished = info.Unpublished; {
 	case l.Unpublished:
 		l.Receipt = newReport(o.DryRun)
-		l.Receipt.Versions = objstore.TraitsOf(store).Versions
 		return l, o.leftovers(ctx, store, base, l.Receipt)
 	case !info.Fits:
 		l.Error = info.Error
@@ -297,7 +314,6 @@ func purgeOne(ctx context.Context, store objstore.Store, opt PurgeOptions) (*Pur
 		if err != nil {
 			return nil, err
 		}
-		p.report.Versions = objstore.TraitsOf(store).Versions
 		return p.report, p.generations(ctx, store)
 	}
 }

@@ -98,6 +98,9 @@ var jsonRare = map[string]string{
 	"verify dropped": "a data set with more than 10,000 faults", "verify unread": "a store that fails",
 	"order --pack items[].key_base64": "keys of rows are UTF-8",
 	"purge layers[].unpublished":      "a layer whose addition was killed, see the script layerleft", "purge not_searched[]": "as above",
+	"purge versions_deleted[].name": "versions in a bucket, see TestVersions", "purge versions_deleted[].version": "as above", "purge versions_deleted[].bytes": "as above",
+	"purge versions_left[].name": "as above", "purge versions_left[].version": "as above", "purge versions_left[].bytes": "as above", "purge versions_left[].error": "as above",
+	"prune versions_deleted[]": "as above", "prune versions_left[]": "as above",
 	"layer ls layers[].unpublished": "as above", "layer ls layers[].clashes[]": "a layer of an older version",
 }
 

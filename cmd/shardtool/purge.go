@@ -23,8 +23,8 @@ content, and the generations that still hold the bytes. Other shards are not rea
 purged sample stays a hole, and checkpoints stay valid. A purge cannot be undone.
 
 Earlier generations keep the old shards until they are deleted: by --generations, which deletes all generations that hold
-the bytes, or by ` + "`shardtool prune`" + `. Purge cannot reach copies elsewhere: caches of training machines, backups, versions that an
-object store keeps of deleted objects.
+the bytes, or by ` + "`shardtool prune`" + `. A bucket with versioning keeps what was replaced and deleted until --versions deletes
+that for good, too. Purge cannot reach copies elsewhere: caches of training machines and backups.
 
 The layers in layers/ below DATASET and layers that --layer names are purged after it, and the receipt includes them. Run an
 interrupted command again to finish it.
@@ -32,7 +32,7 @@ interrupted command again to finish it.
 A purged sample keeps the names and sizes of its fields, and its integer attributes, because lengths decide how other
 samples are packed into sequences; --clear-attr NAME clears one. Archives of another tool (` + "`shardtool index`" + `) are
 refused, because shardtool never changes them.`,
-		Example: "  shardtool purge out/ --dry-run\n  shardtool purge out/ --generations --json > receipt.json",
+		Example: "  shardtool purge out/ --dry-run\n  shardtool purge out/ --generations --json > receipt.json\n  shardtool purge s3://bucket/out --generations --versions",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := wholeDataset(cmd.Context(), "purge", args[0])
@@ -57,10 +57,14 @@ refused, because shardtool never changes them.`,
 			if err != nil {
 				return err
 			}
-			return present(cmd, out.json, r, func(w io.Writer) { printAllPurged(w, r, opt.Generations) })
+			if err := present(cmd, out.json, r, func(w io.Writer) { printAllPurged(w, r, &opt) }); err != nil {
+				return err
+			}
+			return versionsLeft(opt.Versions, r.VersionsLeft)
 		},
 	}
 	cmd.Flags().BoolVar(&opt.Generations, "generations", false, "also delete the generations that still hold the bytes")
+	cmd.Flags().BoolVar(&opt.Versions, "versions", false, "also delete the versions that an object store keeps of replaced and deleted objects")
 	cmd.Flags().StringSliceVar(&opt.ClearAttributes, "clear-attr", nil, "clear this integer attribute of purged samples too")
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "print what would be purged, change nothing")
 	out.add(cmd, "print the receipt as JSON")
@@ -69,11 +73,42 @@ refused, because shardtool never changes them.`,
 	return cmd
 }
 
-// versionsNote ends a receipt of a store that may keep what was deleted.
-const versionsNote = "versions that the store keeps of deleted objects may remain: where versioning or soft deletion is on, delete noncurrent versions with the store's own tools"
+// printVersions prints what a store keeps, or was told to delete for good.
+func printVersions(w io.Writer, deleted, left []writer.KeptVersion, dry, unknown bool) {
+	verb := "deleted"
+	if dry {
+		verb = "would delete"
+	}
+	for _, v := range deleted {
+		fmt.Fprintf(w, "%s version %s of %s (%s)\n", verb, shown(v.ID), shown(v.Name), bytesText(uint64(v.Bytes)))
+	}
+	refused, size := 0, int64(0)
+	for _, v := range left {
+		size += v.Bytes
+		if v.Error != "" {
+			refused++
+			fmt.Fprintf(w, "not deleted: version %s of %s: %s\n", shown(v.ID), shown(v.Name), shown(v.Error))
+		}
+	}
+	switch {
+	case len(left) > refused:
+		fmt.Fprintf(w, "the store keeps %s of replaced and deleted objects, %s: --versions deletes them for good\n", plural(len(left), "version"), bytesText(uint64(size)))
+	case unknown && len(left) == 0:
+		fmt.Fprintln(w, "versions that the store keeps of deleted objects may remain: where versioning or soft deletion is on, delete noncurrent versions with the store's own tools")
+	}
+}
+
+// versionsLeft is the error of a command that was to delete all versions.
+func versionsLeft(wanted bool, left []writer.KeptVersion) error {
+	if !wanted || len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the store kept %s that were to be deleted, such as %s of %s: %s", plural(len(left), "version"), left[0].ID, left[0].Name, left[0].Error)
+}
 
 // printAllPurged prints the receipt, and the receipts of the layers.
-func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
+func printAllPurged(w io.Writer, r *writer.PurgeReport, opt *writer.PurgeOptions) {
+	generations := opt.Generations
 	printPurged(w, r, generations)
 	for _, l := range r.Layers {
 		if l.Receipt == nil {
@@ -88,6 +123,7 @@ func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 		fmt.Fprintf(w, "layer %s:\n", shown(l.Layer))
 		printPurged(w, l.Receipt, generations)
 	}
+	printVersions(w, r.VersionsDeleted, r.VersionsLeft, r.DryRun, r.Versions)
 	if len(r.Layers) > 0 {
 		fmt.Fprint(w, layersNote)
 	}
@@ -107,9 +143,6 @@ func printLeftovers(w io.Writer, r *writer.PurgeReport) {
 	}
 	if n := len(r.Holding); n > 0 {
 		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "object"), strings.Join(r.Holding, ", "))
-	}
-	if r.Versions {
-		fmt.Fprintln(w, versionsNote)
 	}
 	if len(r.Deleted)+len(r.NotSearched)+len(r.Holding) == 0 {
 		fmt.Fprintln(w, "none of its objects has the bytes of purged samples")
@@ -156,8 +189,5 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 		fmt.Fprintln(w, "no generation has the shards before, or samples with the keys of purged samples that are known")
 	case !r.DryRun:
 		fmt.Fprintln(w, "no generation has the bytes of purged samples")
-	}
-	if r.Versions {
-		fmt.Fprintln(w, versionsNote)
 	}
 }

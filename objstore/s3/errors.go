@@ -130,7 +130,11 @@ func (s *store) explainAnswer(op string, a answer) error {
 	case a.Code == "EntityTooLarge":
 		return fmt.Errorf("%w: it is larger than the server takes", objstore.ErrTooLarge)
 	}
-	return a.Advise(s.advice(op, a))
+	err := a.Advise(s.advice(op, a))
+	if op == "delete version" && a.Status == http.StatusForbidden {
+		err = fmt.Errorf("%w: %w", objstore.ErrKept, err)
+	}
+	return err
 }
 
 // advice returns what to do about a refusal that has no error of its own.
@@ -169,6 +173,9 @@ func (s *store) adviceDenied(op string) string {
 		"list":   "s3:ListBucket",
 		"put":    "s3:PutObject and s3:AbortMultipartUpload",
 		"delete": "s3:DeleteObject",
+
+		"list versions":  "s3:ListBucketVersions",
+		"delete version": "s3:DeleteObjectVersion, and none to delete what a lock or a legal hold protects",
 	}[op]
 	who := "these credentials lack the permission"
 	if s.opts.Anonymous {

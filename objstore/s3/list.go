@@ -27,6 +27,7 @@ func (s *store) Traits() objstore.Traits {
 	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 		return s.Reader.List(ctx, s.Prefix, prefix, nil, s.page)
 	}
+	traits.ListVersions, traits.DeleteVersion = s.listVersions, s.deleteVersion
 	return traits
 }
 
@@ -50,13 +51,9 @@ func (s *store) page(ctx context.Context, prefix, token string) (page []objstore
 	s.found.Store(true)
 	page = make([]objstore.Info, 0, len(out.Contents))
 	for _, object := range out.Contents {
-		key := aws.ToString(object.Key)
-		if out.EncodingType == types.EncodingTypeUrl {
-			plain, err := url.QueryUnescape(key)
-			if err != nil {
-				return nil, "", fmt.Errorf("the server lists a key that is not URL-encoded as declared: %.100q", key)
-			}
-			key = plain
+		key, err := decoded(object.Key, out.EncodingType)
+		if err != nil {
+			return nil, "", err
 		}
 		page = append(page, objstore.Info{
 			Name: key, Size: aws.ToInt64(object.Size), ETag: plainTag(object.ETag), ModTime: aws.ToTime(object.LastModified),
@@ -69,4 +66,16 @@ func (s *store) page(ctx context.Context, prefix, token string) (page []objstore
 		return nil, "", errors.New("the server lists more keys than it returns and gives no token for the next page; use one that lists in pages")
 	}
 	return page, *out.NextContinuationToken, nil
+}
+
+// decoded returns a key of a list.
+func decoded(key *string, encoding types.EncodingType) (string, error) {
+	if encoding != types.EncodingTypeUrl {
+		return aws.ToString(key), nil
+	}
+	plain, err := url.QueryUnescape(aws.ToString(key))
+	if err != nil {
+		return "", fmt.Errorf("the server lists a key that is not URL-encoded as declared: %.100q", aws.ToString(key))
+	}
+	return plain, nil
 }

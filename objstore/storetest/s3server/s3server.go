@@ -4,7 +4,8 @@
 //
 //	conditions    userguide/conditional-requests.html
 //	uploads       API/API_CreateMultipartUpload.html, API/API_CompleteMultipartUpload.html
-//	lists         API/API_ListObjectsV2.html
+//	lists         API/API_ListObjectsV2.html, API/API_ListObjectVersions.html
+//	versions      userguide/DeletingObjectVersions.html, userguide/object-lock.html
 //	errors        API/ErrorResponses.html
 package s3server
 
@@ -48,6 +49,12 @@ type Server struct {
 	Checks        bool   // parts have a CRC-32C that is verified, and no MD5
 	Torn          *Pairs // commits check the condition, give up the lock, and then write
 
+	// Versioned keeps in Versions what is put and deleted, the newest of a key first. Those that
+	// Locked reports are not deleted.
+	Versioned bool
+	Versions  map[string][]Version
+	Locked    func(key, id string) bool
+
 	next int
 }
 
@@ -73,6 +80,13 @@ type Stored struct {
 	Tag  string // x-amz-meta-shardtool-upload
 }
 
+// Version is a version of an object, or a delete marker.
+type Version struct {
+	Stored
+	ID   string
+	Mark bool
+}
+
 // Upload is an upload in parts.
 type Upload struct {
 	key   string
@@ -87,7 +101,7 @@ type part struct {
 
 // Unstarted returns a server that the test starts and that ends with it.
 func Unstarted(t testing.TB) *Server {
-	s := &Server{Objects: map[string]Stored{}, Uploads: map[string]*Upload{}}
+	s := &Server{Objects: map[string]Stored{}, Uploads: map[string]*Upload{}, Versions: map[string][]Version{}}
 	s.Server = fake.Unstarted(t, s.serve)
 	return s
 }
@@ -126,6 +140,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer release()
 	query := r.URL.Query()
 	switch {
+	case key == "" && query.Has("versions"):
+		s.listVersions(w, query)
 	case key == "":
 		s.list(w, query)
 	case r.Method == http.MethodPost && query.Has("uploads"):
@@ -158,8 +174,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete && query.Has("uploadId"):
 		delete(s.Uploads, query.Get("uploadId"))
 		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodDelete && query.Has("versionId"):
+		s.deleteVersion(w, r, key, query.Get("versionId"))
 	case r.Method == http.MethodDelete:
 		delete(s.Objects, key)
+		s.keep(key, Version{Stored: Stored{At: time.Now()}, Mark: true})
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		object, ok := s.Objects[key]
@@ -196,6 +215,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, key string, data []
 	}
 	etag := fmt.Sprintf(`"%s-%d"`, digest, s.next)
 	s.Objects[key] = Stored{Data: data, ETag: etag, At: time.Now(), Tag: tag}
+	s.keep(key, Version{Stored: s.Objects[key]})
 	w.Header().Set("ETag", etag)
 	return true
 }
@@ -300,6 +320,82 @@ func (s *Server) list(w http.ResponseWriter, query url.Values) {
 	if !out.IsTruncated {
 		out.NextContinuationToken = ""
 	}
+	_ = xml.NewEncoder(w).Encode(out)
+}
+
+// keep adds a version. The caller holds the lock.
+func (s *Server) keep(key string, v Version) {
+	if s.Versioned {
+		s.next++
+		v.ID = fmt.Sprint("v", s.next)
+		s.Versions[key] = slices.Insert(s.Versions[key], 0, v)
+	}
+}
+
+func (s *Server) deleteVersion(w http.ResponseWriter, r *http.Request, key, id string) {
+	if s.Locked != nil && s.Locked(key, id) {
+		Refuse(w, r, http.StatusForbidden, "AccessDenied")
+		return
+	}
+	s.Versions[key] = slices.DeleteFunc(s.Versions[key], func(v Version) bool { return v.ID == id })
+	if delete(s.Objects, key); len(s.Versions[key]) > 0 && !s.Versions[key][0].Mark {
+		s.Objects[key] = s.Versions[key][0].Stored
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) listVersions(w http.ResponseWriter, query url.Values) {
+	prefix, afterKey, afterID := query.Get("prefix"), query.Get("key-marker"), query.Get("version-id-marker")
+	const page = 3
+	type entry struct {
+		Key          string
+		VersionID    string `xml:"VersionId"`
+		ETag         string
+		IsLatest     bool
+		Size         int
+		LastModified time.Time
+	}
+	var out struct {
+		XMLName               xml.Name `xml:"ListVersionsResult"`
+		EncodingType          string
+		IsTruncated           bool
+		NextKeyMarker         string `xml:",omitempty"`
+		NextVersionIDMarker   string `xml:"NextVersionIdMarker,omitempty"`
+		Version, DeleteMarker []entry
+	}
+	out.EncodingType = query.Get("encoding-type")
+	kept := s.Versions
+	if !s.Versioned {
+		kept = map[string][]Version{}
+		for key, o := range s.Objects {
+			kept[key] = []Version{{Stored: o, ID: "null"}}
+		}
+	}
+	listing := afterKey == ""
+	for _, key := range slices.Sorted(maps.Keys(kept)) {
+		for i, v := range kept[key] {
+			if !strings.HasPrefix(key, prefix) {
+				continue
+			}
+			if !listing && key <= afterKey {
+				listing = key == afterKey && v.ID == afterID
+				continue
+			}
+			if len(out.Version)+len(out.DeleteMarker) == page {
+				out.IsTruncated = true
+				_ = xml.NewEncoder(w).Encode(out)
+				return
+			}
+			e := entry{url.QueryEscape(key), v.ID, v.ETag, i == 0, len(v.Data), v.At}
+			out.NextKeyMarker, out.NextVersionIDMarker = e.Key, e.VersionID
+			if v.Mark {
+				out.DeleteMarker = append(out.DeleteMarker, e)
+			} else {
+				out.Version = append(out.Version, e)
+			}
+		}
+	}
+	out.NextKeyMarker, out.NextVersionIDMarker = "", ""
 	_ = xml.NewEncoder(w).Encode(out)
 }
 
