@@ -5,7 +5,7 @@
 //	conditions    userguide/conditional-requests.html
 //	uploads       API/API_CreateMultipartUpload.html, API/API_CompleteMultipartUpload.html
 //	lists         API/API_ListObjectsV2.html, API/API_ListObjectVersions.html
-//	versions      userguide/DeletingObjectVersions.html, userguide/object-lock.html
+//	versions      userguide/Versioning.html, userguide/object-lock.html
 //	errors        API/ErrorResponses.html
 package s3server
 
