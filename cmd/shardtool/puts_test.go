@@ -129,7 +129,7 @@ func TestEveryPut(t *testing.T) {
 				for _, after := range []bool{false, true} {
 					step := 1
 					if rounds == 0 {
-						step = 8
+						step = 16
 					}
 					number := 0
 					for ; ; number += step {

@@ -24,7 +24,7 @@ func TestKilledRemoval(t *testing.T) {
 		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
 	}
 	t.Parallel()
-	kills := killsOr(t, 12)
+	kills := killsOr(t, 6)
 	set := newKillable(t, 400, 10, 2000, func(i int) bool { return i%9 == 0 })
 	dir, base := set.dir, set.base
 	grow := func(out string) {
