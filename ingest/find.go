@@ -165,7 +165,8 @@ func (f *Found) lookAtFiles(ctx context.Context, src string, files []source.Inpu
 		}
 		switch {
 		case of != nil && k == nil && !f.as.files:
-			return nil, f.refused(name, of, name, name)
+			help, program := of.Instead(name)
+			return nil, f.refused(name, of, name, help, program)
 		case (k == nil && len(files) == 1 || k != &zipKind && f.as.files) && strings.Contains(src, "://"):
 			return nil, f.partOfSample(src)
 		case k == nil && len(files) == 1, k != &zipKind && f.as.files:
@@ -219,14 +220,8 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 	return all, nil
 }
 
-// refused returns the error for a kind that pack does not read. file is what the help reads.
-func (f *Found) refused(src string, of *recognise.Kind, by, file string) error {
-	help, program := of.Instead(file)
-	return f.notRead(src, of, by, help, program)
-}
-
-// notRead is refused with what to do instead.
-func (f *Found) notRead(src string, of *recognise.Kind, by, help, program string) error {
+// refused returns the error for a kind that pack does not read, with what to do instead.
+func (f *Found) refused(src string, of *recognise.Kind, by, help, program string) error {
 	shownBy := ""
 	if by != src {
 		shownBy = ", by its " + by
@@ -276,16 +271,18 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 		return r, nil
 	}
 	if r.kind = kindFor(a.Kind); r.kind == nil {
-		file := strings.TrimSuffix(filepath.ToSlash(src), "/")
-		if len(a.Names) > 1 {
-			if help, program := a.Kind.InsteadOfAll(file, path.Ext(a.By)); help != "" {
-				return nil, f.notRead(src, a.Kind, a.By, help, program)
-			}
-		}
-		if file = below(file, a.Root); !a.Layout {
+		folder := strings.TrimSuffix(filepath.ToSlash(src), "/")
+		file, help, program := below(folder, a.Root), "", ""
+		if !a.Layout {
 			file = below(src, a.By)
 		}
-		return nil, f.refused(src, a.Kind, a.By, file)
+		if len(a.Names) > 1 {
+			help, program = a.Kind.InsteadOfAll(folder, path.Ext(a.By))
+		}
+		if help == "" {
+			help, program = a.Kind.Instead(file)
+		}
+		return nil, f.refused(src, a.Kind, a.By, help, program)
 	}
 	if _, nested := place.(zipPlace); nested && r.kind == &zipKind {
 		return nil, wrongf("source %s: it holds archives in an archive, such as %s: unpack it and pack the folder", src, a.By)

@@ -218,7 +218,8 @@ func (in *Input) PartNames(part int) *tally.Tally {
 }
 
 // Tally is like PartNames after a pack, and accounts for the rows, too, of which that many became
-// samples or were skipped. Where documents are joined, it has only those that were left out or skipped.
+// samples or were skipped. Where documents are joined, it has only those that were left out or
+// skipped.
 func (in *Input) Tally(part int, samples, skipped int64, left writer.RowsLeft) *tally.Tally {
 	all, f := in.PartNames(part), in.found
 	all.LeaveRows(left)

@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strings"
 )
@@ -8,6 +9,15 @@ import (
 // MaxNameLen is the length in bytes of the longest name that a store accepts, which is the limit of
 // S3.
 const MaxNameLen = 1024
+
+// probePrefix begins the names of objects that are put to try a store, and deleted.
+const probePrefix = ".shardtool-probe-"
+
+// ProbeName returns a new name for an object that is put to try a store, and deleted.
+func ProbeName() string { return probePrefix + strings.ToLower(rand.Text()) }
+
+// IsProbe reports whether s is a name that ProbeName returns.
+func IsProbe(s string) bool { return strings.HasPrefix(s, probePrefix) }
 
 // CheckName returns nil if a store accepts name, or an error that wraps [ErrName] and states the
 // rule that is broken. The error does not contain the name.

@@ -42,11 +42,7 @@ func (s *joined) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	sizes := l.sizes.Fields(nil)
 	s.at++
 	key := of.index.Keys.At(i)
-	if key == "" {
-		return writer.Sample{}, false, nil
-	}
-	if !s.filter.key([]byte(key)) {
-		s.left.Filtered++
+	if key == "" || !s.chosen([]byte(key)) {
 		return writer.Sample{}, false, nil
 	}
 	ok, err := s.attributes(ctx, of, l.shard, number)
@@ -164,11 +160,7 @@ func (s *joined) fromBad(ctx context.Context) error {
 	key := ""
 	if err := of.load(ctx, b.shard); err == nil {
 		key = of.index.Keys.At(int(number - of.shardFirst))
-		if key == "" {
-			return nil
-		}
-		if !s.filter.key([]byte(key)) {
-			s.left.Filtered++
+		if key == "" || !s.chosen([]byte(key)) {
 			return nil
 		}
 		if ok, _ := s.attributes(ctx, of, b.shard, number); !ok {

@@ -224,29 +224,29 @@ func (s *joined) advance(ctx context.Context) (bool, error) {
 			s.drop()
 			return false, context.Cause(ctx)
 		}
-		switch {
-		case !ok: // all that is left is left out
-			s.left = s.left.Plus(s.open.passed.before(limit))
-			s.at = limit
-		case err != nil && (b == nil || !reader.Damaged(err)):
+		if ok && err != nil && (b == nil || !reader.Damaged(err)) {
 			s.drop()
 			return false, fmt.Errorf("%v: %w", of.Store(), err)
-		case err != nil:
-			s.left = s.left.Plus(s.open.passed.before(b.First))
-			s.at = max(s.at, b.First)
-			s.bad = &badBlock{shard: b.Shard, end: min(b.First+uint64(b.Samples), limit), err: err}
-			return true, nil
-		case b.Large:
-			s.left = s.left.Plus(s.open.passed.before(b.First))
-			s.at = max(s.at, b.First)
-			s.large = &largeBlock{shard: b.Shard, end: min(b.First+uint64(b.Samples), limit)}
-			return true, nil
-		default:
-			s.left = s.left.Plus(s.open.passed.before(b.First))
-			s.at = max(s.at, b.First)
-			s.block = b
-			return true, nil
 		}
+		next := limit // all that is left is left out
+		if ok {
+			next = max(s.at, b.First)
+		}
+		s.left = s.left.Plus(s.open.passed.before(next))
+		s.at = next
+		if !ok {
+			continue
+		}
+		end := min(b.First+uint64(b.Samples), limit)
+		switch {
+		case err != nil:
+			s.bad = &badBlock{shard: b.Shard, end: end, err: err}
+		case b.Large:
+			s.large = &largeBlock{shard: b.Shard, end: end}
+		default:
+			s.block = b
+		}
+		return true, nil
 	}
 	return false, nil
 }
@@ -294,8 +294,7 @@ func (s *joined) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 		return writer.Sample{}, false, nil
 	}
 	s.at = in.Number + 1
-	if !s.filter.key(in.Key) {
-		s.left.Filtered++
+	if !s.chosen(in.Key) {
 		return writer.Sample{}, false, nil
 	}
 	ok, err := s.attributes(ctx, of, s.block.Shard, in.Number)
@@ -354,6 +353,15 @@ func (s *joined) attributes(ctx context.Context, of *set, shard int, number uint
 		}
 	}
 	return s.holds(s.filter.attributes(of.index, i)), nil
+}
+
+// chosen reports whether the key of a sample is chosen, and counts one that is not.
+func (s *joined) chosen(key []byte) bool {
+	ok := s.filter.key(key)
+	if !ok {
+		s.left.Filtered++
+	}
+	return ok
 }
 
 // holds counts a sample that does not fulfil the conditions.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/tally"
 )
 
 // metaLeftOut is the key in the metadata of what was left out, a JSON object of rules and numbers:
@@ -95,13 +94,4 @@ func leftOutBefore(meta format.Metadata) (left map[string]int64, err error) {
 		return nil, fmt.Errorf("%w: metadata left_out is %.100q: %w", format.ErrCorrupt, text, err)
 	}
 	return left, nil
-}
-
-// rowsLeft returns the rules of rows.
-func rowsLeft(left map[string]int64) RowsLeft {
-	of := func(rule tally.Rule) int64 { return max(0, left[string(rule)]) }
-	return RowsLeft{
-		Where: of(tally.Where), Filtered: of(tally.Filtered), Removed: of(tally.Removed),
-		Null: of(tally.Null), Duplicate: of(tally.Duplicate),
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
@@ -52,7 +53,7 @@ func (w *Writer) published(ctx context.Context) (*Result, error) {
 			left[rule] -= n
 		}
 	}
-	res.LeftOut = rowsLeft(left)
+	res.LeftOut = tally.RowsOf(left)
 	return res, err
 }
 
@@ -110,7 +111,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		w.shard.last = stack.Of(ix.Layout)
 	}
 	w.shard.number++
-	w.adoptedLeft = w.adoptedLeft.Plus(rowsLeft(left))
+	w.adoptedLeft = w.adoptedLeft.Plus(tally.RowsOf(left))
 	return ix.Meta["cursor_end"], true, w.line.send(ctx, &block{adopt: &adopted{entry: entry, index: ix}}, 0)
 }
 

@@ -88,7 +88,7 @@ func replaceable(name string) bool {
 	if rest, below := strings.CutPrefix(name, names.LayerFolder); below {
 		_, name, _ = strings.Cut(rest, "/")
 	}
-	return likeOurs(name) || strings.HasPrefix(name, ".shardtool-probe-")
+	return likeOurs(name) || objstore.IsProbe(name)
 }
 
 // settle deletes the versions of one name but a current one. The mark of the deletion goes last, and

@@ -114,10 +114,7 @@ func sumSizes(objects []objstore.Info) (n uint64) {
 }
 
 func printPruned(w io.Writer, res *writer.PruneResult, opt *writer.PruneOptions) {
-	verb := "deleted"
-	if opt.DryRun {
-		verb = "would delete"
-	}
+	verb := deletedWord(opt.DryRun)
 	for _, o := range res.Objects {
 		fmt.Fprintf(w, "%s %s (%s)\n", verb, o.Name, bytesText(uint64(o.Size)))
 	}

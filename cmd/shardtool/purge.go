@@ -57,7 +57,7 @@ refused, because shardtool never changes them.`,
 			if err != nil {
 				return err
 			}
-			if err := present(cmd, out.json, r, func(w io.Writer) { printAllPurged(w, r, &opt) }); err != nil {
+			if err := present(cmd, out.json, r, func(w io.Writer) { printAllPurged(w, r, opt.Generations) }); err != nil {
 				return err
 			}
 			return versionsLeft(opt.Versions, r.VersionsLeft)
@@ -73,14 +73,18 @@ refused, because shardtool never changes them.`,
 	return cmd
 }
 
+// deletedWord says what became of objects, or what would.
+func deletedWord(dry bool) string {
+	if dry {
+		return "would delete"
+	}
+	return "deleted"
+}
+
 // printVersions prints what a store keeps, or was told to delete for good.
 func printVersions(w io.Writer, deleted, left []writer.KeptVersion, dry, unknown bool) {
-	verb := "deleted"
-	if dry {
-		verb = "would delete"
-	}
 	for _, v := range deleted {
-		fmt.Fprintf(w, "%s version %s of %s (%s)\n", verb, shown(v.ID), shown(v.Name), bytesText(uint64(v.Bytes)))
+		fmt.Fprintf(w, "%s version %s of %s (%s)\n", deletedWord(dry), shown(v.ID), shown(v.Name), bytesText(uint64(v.Bytes)))
 	}
 	refused, size := 0, int64(0)
 	for _, v := range left {
@@ -107,8 +111,7 @@ func versionsLeft(wanted bool, left []writer.KeptVersion) error {
 }
 
 // printAllPurged prints the receipt, and the receipts of the layers.
-func printAllPurged(w io.Writer, r *writer.PurgeReport, opt *writer.PurgeOptions) {
-	generations := opt.Generations
+func printAllPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 	printPurged(w, r, generations)
 	for _, l := range r.Layers {
 		if l.Receipt == nil {
@@ -131,10 +134,7 @@ func printAllPurged(w io.Writer, r *writer.PurgeReport, opt *writer.PurgeOptions
 
 // printLeftovers prints what was found of a layer that no run has published.
 func printLeftovers(w io.Writer, r *writer.PurgeReport) {
-	deleted := "deleted"
-	if r.DryRun {
-		deleted = "would delete"
-	}
+	deleted := deletedWord(r.DryRun)
 	for _, name := range r.Deleted {
 		fmt.Fprintf(w, "%s %s\n", deleted, name)
 	}
@@ -151,9 +151,9 @@ func printLeftovers(w io.Writer, r *writer.PurgeReport) {
 
 // printPurged prints the receipt of one data set.
 func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
-	did, deleted := "purged", "deleted"
+	did, deleted := "purged", deletedWord(r.DryRun)
 	if r.DryRun {
-		did, deleted = "would purge", "would delete"
+		did = "would purge"
 	}
 	for _, s := range r.Samples {
 		fmt.Fprintf(w, "%s %q (sample %d, %s)\n", did, s.Key, s.Number, shown(s.Shard))

@@ -42,6 +42,12 @@ func (r *Rows) each(f func(Rule, *int64)) {
 	f(Duplicate, &r.Duplicate)
 }
 
+// RowsOf returns the counts of the rules of rows in what LeftOut returned; others are of names.
+func RowsOf(left map[string]int64) (r Rows) {
+	r.each(func(rule Rule, n *int64) { *n = max(0, left[string(rule)]) })
+	return r
+}
+
 // Plus returns the sum of both.
 func (r Rows) Plus(o Rows) Rows {
 	return Rows{r.Where + o.Where, r.Filtered + o.Filtered, r.Removed + o.Removed, r.Null + o.Null, r.Duplicate + o.Duplicate}
@@ -49,7 +55,8 @@ func (r Rows) Plus(o Rows) Rows {
 
 // Minus returns what r has more than o.
 func (r Rows) Minus(o Rows) Rows {
-	return Rows{r.Where - o.Where, r.Filtered - o.Filtered, r.Removed - o.Removed, r.Null - o.Null, r.Duplicate - o.Duplicate}
+	o.each(func(_ Rule, n *int64) { *n = -*n })
+	return r.Plus(o)
 }
 
 // LeftOut returns the rules that left out rows, with their numbers.

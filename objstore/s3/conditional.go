@@ -2,7 +2,6 @@ package s3
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 )
-
-// probePrefix is the prefix of the objects that the test of a server puts and deletes.
-const probePrefix = ".shardtool-probe-"
 
 // ErrUnconditional reports a server that ignores the condition of a put and would overwrite the
 // object.
@@ -74,7 +70,7 @@ func (s *store) ask(ctx context.Context, inParts bool) (*probe, error) {
 	if p.known {
 		return p, nil
 	}
-	name := probePrefix + strings.ToLower(rand.Text())
+	name := objstore.ProbeName()
 	noneMatch, match, err := s.try(ctx, s.Prefix+name, inParts)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -79,11 +79,13 @@ func (s *store) versions(out *s3.ListObjectVersionsOutput) (page []objstore.Vers
 		add(m.Key, objstore.Version{Info: objstore.Info{ModTime: aws.ToTime(m.LastModified)}, ID: aws.ToString(m.VersionId), Current: aws.ToBool(m.IsLatest), Mark: true})
 	}
 	slices.SortStableFunc(page, func(a, b objstore.Version) int {
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
-		}
-		if a.Current != b.Current {
-			return map[bool]int{true: -1, false: 1}[a.Current]
+		switch {
+		case a.Name != b.Name:
+			return strings.Compare(a.Name, b.Name)
+		case a.Current:
+			return -1
+		case b.Current:
+			return 1
 		}
 		return b.ModTime.Compare(a.ModTime)
 	})

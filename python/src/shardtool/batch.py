@@ -142,6 +142,14 @@ def on_tensors(value: Any, change: "Callable[[Any], Any]") -> Any:
     return value
 
 
+def stored_name(name: object, fields: Iterable[str]) -> str:
+    """Returns the field that the name stands for, or raises KeyError."""
+    stored = standing_for(name, fields)
+    if stored is None:
+        raise KeyError(no_field(name, fields))
+    return stored
+
+
 def no_field(name: object, fields: Iterable[str]) -> str:
     """Returns the text of an error for a field that a batch or sample lacks."""
     return f"no field {name!r}: there are {', '.join(map(repr, map(str, fields))) or 'none'}"
@@ -235,10 +243,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         elif name == "__key__":
             return self.sample_keys
         else:
-            stored = standing_for(name, self)
-            if stored is None:
-                raise KeyError(no_field(name, self))
-            return self[stored]
+            return self[stored_name(name, self)]
         cache[name] = value
         return value
 

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
 from . import _checks, guesses, sources
-from .batch import no_field, standing_for
+from .batch import standing_for, stored_name
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, found, listed, names, parse, typed
 from .options import Tuning, cached, format_of
@@ -36,10 +36,7 @@ class Sample(Dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name == "__key__":
             return self.key
-        stored = standing_for(name, self)
-        if stored is None:
-            raise KeyError(no_field(name, self))
-        return self[stored]
+        return self[stored_name(name, self)]
 
     if not TYPE_CHECKING:
 

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -161,7 +160,7 @@ func (v *visit) touch(ctx context.Context, name string) (size int64, err error) 
 // write publishes an object as a data set is published, checks that no other writer could replace
 // it, and deletes it.
 func (v *visit) write(ctx context.Context) {
-	name := ".shardtool-probe-" + strings.ToLower(rand.Text())
+	name := objstore.ProbeName()
 	err := v.publish(ctx, name)
 	if errors.Is(err, objstore.ErrReadOnly) {
 		v.checked("write", Failed, "", err)

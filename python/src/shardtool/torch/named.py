@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from .. import guesses
-from ..batch import Batch, Name, Place, no_field, on_tensors, standing_for
+from ..batch import Batch, Name, Place, on_tensors, standing_for, stored_name
 from ..errors import CheckpointError, ClosedError
 
 
@@ -26,10 +26,7 @@ class NamedBatch(Dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name == "__key__":
             return self.sample_keys
-        stored = standing_for(name, self)
-        if stored is None:
-            raise KeyError(no_field(name, self))
-        return self[stored]
+        return self[stored_name(name, self)]
 
     if not TYPE_CHECKING:
 
