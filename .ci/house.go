@@ -140,7 +140,8 @@ func measure() (*house, error) {
 		}
 		path = filepath.ToSlash(path)
 		switch name := d.Name(); {
-		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") || slices.Contains([]string{"testdata", "test", "storetest", "testset"}, name)):
+		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") ||
+			slices.Contains([]string{"testdata", "test", "storetest", "testset"}, name)):
 			return fs.SkipDir
 		case d.IsDir(), strings.HasSuffix(name, "_test.go"):
 		case strings.HasSuffix(name, ".go"), strings.HasSuffix(name, ".py"):

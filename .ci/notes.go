@@ -80,13 +80,15 @@ func parse(text string) ([]section, error) {
 		if i > 0 {
 			title := versioned.FindStringSubmatch(text[where[0]:where[1]])
 			if title == nil {
-				return nil, fmt.Errorf("CHANGELOG.md: %q: want a title such as ## [1.2.3] - 2026-01-31", text[where[0]:where[1]])
+				return nil, fmt.Errorf("CHANGELOG.md: %q: want a title such as ## [1.2.3] - 2026-01-31",
+					text[where[0]:where[1]])
 			}
 			if _, err := time.Parse(time.DateOnly, title[2]); err != nil {
 				return nil, fmt.Errorf("CHANGELOG.md: version %s: %w", title[1], err)
 			}
 			if s.version = title[1]; i > 1 && !newer(out[i-1].version, s.version) {
-				return nil, fmt.Errorf("CHANGELOG.md: %s comes after %s: the newest version comes first", s.version, out[i-1].version)
+				return nil, fmt.Errorf("CHANGELOG.md: %s comes after %s: the newest version comes first", s.version,
+					out[i-1].version)
 			}
 		}
 		out = append(out, s)
@@ -96,7 +98,8 @@ func parse(text string) ([]section, error) {
 
 func cut(text, version, date string, sections []section) (string, error) {
 	if !versioned.MatchString(fmt.Sprintf("## [%s] - %s", version, date)) {
-		return "", fmt.Errorf("version %q, date %q: want 1.2.3 in the file VERSION, and a date such as 2026-01-31", version, date)
+		return "", fmt.Errorf("version %q, date %q: want 1.2.3 in the file VERSION, and a date such as 2026-01-31",
+			version, date)
 	}
 	if strings.TrimSpace(sections[0].body) == "" {
 		return "", errors.New("the section [Unreleased] is empty: there is nothing to release")

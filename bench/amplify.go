@@ -64,8 +64,10 @@ func (b *bench) amplification() error {
 		before := served.bytes.Load()
 		var group errgroup.Group
 		for i := range processes {
-			args := append([]string{"cat", "http://" + listener.Addr().String(), "--shuffle", "--quiet", "--workers", "1",
-				"--rank", fmt.Sprint(i % world), "--world-size", fmt.Sprint(world), "--epochs", fmt.Sprint(epochs)}, flags...)
+			args := append([]string{"cat", "http://" + listener.Addr().String(), "--shuffle", "--quiet", "--workers",
+				"1",
+				"--rank", fmt.Sprint(i % world), "--world-size", fmt.Sprint(world), "--epochs", fmt.Sprint(epochs)},
+				flags...)
 			group.Go(func() error {
 				var errs bytes.Buffer
 				cmd := exec.CommandContext(b.ctx, bin, args...)

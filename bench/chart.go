@@ -29,16 +29,19 @@ func speedChart(results []peerResult, day string) []byte {
 	for _, k := range peerKinds {
 		var rows []peerResult
 		for _, r := range results {
-			if r.kind == k.shown && r.Store == "local" && len(r.Rates) > 0 && r.system != "zstd -dc, tar" { // which has no batches
+			// which has no batches
+			if r.kind == k.shown && r.Store == "local" && len(r.Rates) > 0 && r.system != "zstd -dc, tar" {
 				rows = append(rows, r)
 			}
 		}
 		if len(rows) == 0 {
 			continue
 		}
-		slices.SortStableFunc(rows, func(x, y peerResult) int { return cmp.Compare(y.Rates.Median(), x.Rates.Median()) })
+		slices.SortStableFunc(rows,
+			func(x, y peerResult) int { return cmp.Compare(y.Rates.Median(), x.Rates.Median()) })
 		y += chartPanel
-		fmt.Fprintf(&body, "<text class=\"head\" x=\"0\" y=\"%d\">%s: samples per second</text>\n", y-14, html.EscapeString(k.shown))
+		fmt.Fprintf(&body, "<text class=\"head\" x=\"0\" y=\"%d\">%s: samples per second</text>\n", y-14,
+			html.EscapeString(k.shown))
 		most := rows[0].Rates.Median()
 		for _, r := range rows {
 			width := max(1, r.Rates.Median()/most*(chartWidth-chartName-90))
@@ -46,9 +49,12 @@ func speedChart(results []peerResult, day string) []byte {
 			if strings.HasPrefix(r.system, "shardtool") {
 				class = "ours"
 			}
-			fmt.Fprintf(&body, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", chartName-10, y+15, html.EscapeString(r.system))
-			fmt.Fprintf(&body, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%d\"/>", class, chartName, y+3, width, chartBar-6)
-			fmt.Fprintf(&body, "<text x=\"%.0f\" y=\"%d\">%s</text>\n", chartName+width+8, y+15, table.Count(r.Rates.Median()))
+			fmt.Fprintf(&body, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", chartName-10, y+15,
+				html.EscapeString(r.system))
+			fmt.Fprintf(&body, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%d\"/>", class, chartName,
+				y+3, width, chartBar-6)
+			fmt.Fprintf(&body, "<text x=\"%.0f\" y=\"%d\">%s</text>\n", chartName+width+8, y+15,
+				table.Count(r.Rates.Median()))
 			y += chartBar
 		}
 	}

@@ -56,7 +56,8 @@ func (b *bench) dataset(kind string, plain bool) (string, error) {
 	return dir, nil
 }
 
-func (b *bench) write(store objstore.Store, samples iter.Seq[corpus.Sample], opt writer.Options) (*writer.Result, error) {
+func (b *bench) write(store objstore.Store, samples iter.Seq[corpus.Sample],
+	opt writer.Options) (*writer.Result, error) {
 	w, err := writer.New(b.ctx, store, opt)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ func (b *bench) first(dir string) error {
 		}
 		took = append(took, 1000*time.Since(begin).Seconds())
 	}
-	b.AtMost("start", fmt.Sprintf("%d MiB of 3 KB text: first batch of 256 in Go, with the defaults", 4*b.mib), took, "ms", 100, "")
+	b.AtMost("start", fmt.Sprintf("%d MiB of 3 KB text: first batch of 256 in Go, with the defaults", 4*b.mib), took,
+		"ms", 100, "")
 	return b.firstInPython(dir)
 }
 
@@ -68,6 +69,7 @@ func (b *bench) firstInPython(dir string) error {
 	}
 	b.AtMost("start", "the same in Python, imports not counted", ours, "ms", 130, "the start of the child among it")
 	b.Info("start", "the same by WebDataset "+release("webdataset")+", shuffle(5000, initial=5000)", theirs, "ms",
-		fmt.Sprintf("plain tars, no checks; its first batch is drawn from the first 5,000 samples of one archive of %d", len(archives)))
+		fmt.Sprintf("plain tars, no checks; its first batch is drawn from the first 5,000 samples of one archive of %d",
+			len(archives)))
 	return nil
 }

@@ -32,7 +32,8 @@ func (b *bench) images() error {
 	m := &imagesBench{b, filepath.Join(b.dir, "images")}
 	defer os.RemoveAll(m.folder)
 	var size int
-	if err := b.ask(&size, b.interpreter, "images.py", "make", m.folder, strconv.Itoa(max(256, m.mib<<19/110_000))); err != nil {
+	if err := b.ask(&size, b.interpreter, "images.py", "make", m.folder,
+		strconv.Itoa(max(256, m.mib<<19/110_000))); err != nil {
 		return err
 	}
 	if err := m.floor(size); err != nil {
@@ -66,7 +67,8 @@ func (m *imagesBench) floor(size int) error {
 	}
 	detail := fmt.Sprintf("JPEGs of 500 x 375 and %d bytes to (64, 3, 224, 224); %.0f images/s against %.0f; %.0f µs of processor time for an image, the child's included, against %.0f",
 		size, our.rate(), their.rate(), our.each(), their.each())
-	m.AtLeast("images", fmt.Sprintf("images / simplejpeg and torch's kernel on %d cores", m.cores), wall, "x", 0.95, detail)
+	m.AtLeast("images", fmt.Sprintf("images / simplejpeg and torch's kernel on %d cores", m.cores), wall, "x", 0.95,
+		detail)
 	m.AtLeast("images", "images / simplejpeg and torch's kernel: processor time", used, "x", 0.95, detail)
 	return nil
 }

@@ -53,15 +53,18 @@ func says(name string, args ...string) string {
 
 // machine describes the machine and the versions of the programs in the comparison.
 func (p *peersBench) machine() []string {
-	versions := says(p.interpreter, "-c", `import platform, torch, numpy, boto3; print(f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, boto3 {boto3.__version__}")`)
+	versions := says(p.interpreter, "-c",
+		`import platform, torch, numpy, boto3; print(f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, boto3 {boto3.__version__}")`)
 	network := "S3 left out: " + p.noS3
 	if p.s3 != nil {
 		network = fmt.Sprintf("S3: versitygw on loopback behind a proxy: %v to the first byte of an answer, %d MB/s for all together, a connection may have all of it; every reading begins with an empty local cache; the server shares the CPUs", peersFirstByte, peersTotal)
 	}
 	return []string{
-		fmt.Sprintf("%s: %s, %d CPUs, %.0f GiB of memory, load %s before, %s", today(), cpuModel(), p.cores, memoryGiB(), load(), says("uname", "-sr")),
+		fmt.Sprintf("%s: %s, %d CPUs, %.0f GiB of memory, load %s before, %s", today(), cpuModel(), p.cores,
+			memoryGiB(), load(), says("uname", "-sr")),
 		versions + "; " + strings.Trim(says("zstd", "--version"), "* ") + "; " + says("tar", "--version"),
-		fmt.Sprintf("%d MiB of samples of each kind, in eight shards; local files on %s, page cache warm", p.mib/2, fsKind(p.dir)),
+		fmt.Sprintf("%d MiB of samples of each kind, in eight shards; local files on %s, page cache warm", p.mib/2,
+			fsKind(p.dir)),
 		fmt.Sprintf("disk: %d MiB of samples; a control group limits the processes and the page cache of a reading to %d MiB", p.mib*8, p.diskMemory()>>20),
 		network,
 	}

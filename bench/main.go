@@ -81,19 +81,24 @@ func main() {
 		names[i] = g.name
 	}
 	var o options
-	only := flag.String("run", "all", "groups to run: all but "+strings.Join(apart, " and ")+", or some of "+strings.Join(names, ", "))
+	only := flag.String("run", "all", "groups to run: all but "+strings.Join(apart,
+		" and ")+", or some of "+strings.Join(names, ", "))
 	flag.IntVar(&o.mib, "mib", 128, "size of each corpus in MiB")
 	flag.IntVar(&o.times, "times", 3, "pairs measured for a ratio; the median counts")
 	flag.DurationVar(&o.long, "long", 20*time.Second, "how long a paced consumer of S3 is measured")
 	flag.StringVar(&o.dir, "dir", "", "where data goes (default: the system's folder for temporary files)")
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
-	flag.StringVar(&o.old, "old", "", "compare with an older `revision` of git, or with a folder that has one checked out: both programs run each group in turn")
+	flag.StringVar(&o.old, "old", "",
+		"compare with an older `revision` of git, or with a folder that has one checked out: both programs run each group in turn")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of old and new program with -old")
-	flag.StringVar(&o.interpreter, "python", os.Getenv("BENCH_PYTHON"), "a Python `interpreter` that has the packages of bench/requirements.txt")
-	flag.StringVar(&o.markdown, "markdown", "", "put tables into these Markdown `files`, a,b, between the comments that say where")
+	flag.StringVar(&o.interpreter, "python", os.Getenv("BENCH_PYTHON"),
+		"a Python `interpreter` that has the packages of bench/requirements.txt")
+	flag.StringVar(&o.markdown, "markdown", "",
+		"put tables into these Markdown `files`, a,b, between the comments that say where")
 	flag.Parse()
 	if o.only = strings.Split(*only, ","); *only == "all" {
-		o.only, o.all = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(apart, name) }), true
+		o.only, o.all = slices.DeleteFunc(slices.Clone(names),
+			func(name string) bool { return slices.Contains(apart, name) }), true
 	}
 	for _, name := range o.only {
 		if !slices.Contains(names, name) {
@@ -137,7 +142,8 @@ func run(o options) error {
 		_ = os.Setenv("BENCH_PYTHON", o.interpreter) // both programs inherit it; the older may not know the flag
 		return runOld(ctx, tmp, o)
 	}
-	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}, interpreter: o.interpreter}
+	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0),
+		data: map[string]string{}, interpreter: o.interpreter}
 	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
 	head := io.Writer(os.Stdout)

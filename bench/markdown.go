@@ -21,7 +21,8 @@ import (
 func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals") + "\n" + begin("tried") + end("tried"))
+		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals") + "\n" + begin("tried") +
+			end("tried"))
 	} else if err != nil {
 		return err
 	}
@@ -93,12 +94,14 @@ func (b *bench) peersMarkdown() string {
 	out.WriteString(stamp(b.peersMachine...))
 	for _, k := range peerKinds {
 		for _, store := range k.stores {
-			of := slices.DeleteFunc(slices.Clone(b.peers), func(r peerResult) bool { return r.kind != k.shown || r.Store != store })
+			of := slices.DeleteFunc(slices.Clone(b.peers),
+				func(r peerResult) bool { return r.kind != k.shown || r.Store != store })
 			if len(of) == 0 {
 				continue
 			}
 			fmt.Fprintf(&out, "### %s, %s\n\n", strings.ToUpper(k.shown[:1])+k.shown[1:], storeNames[store])
-			out.WriteString("| | " + strings.Join(peerColumns, " | ") + " |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n")
+			out.WriteString("| | " + strings.Join(peerColumns, " | ") +
+				" |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n")
 			for _, r := range of {
 				out.WriteString("| " + r.system + " | " + strings.Join(r.cells(), " | ") + " |\n")
 			}
@@ -122,7 +125,8 @@ func (b *bench) triedMarkdown() string {
 }
 
 // peerColumns are the columns of the tables of peers, without the name of the system.
-var peerColumns = []string{"samples/s", "first epoch", "MB/s", "CPU a sample", "memory", "first batch", "resume", "setting"}
+var peerColumns = []string{"samples/s", "first epoch", "MB/s", "CPU a sample", "memory", "first batch", "resume",
+	"setting"}
 
 // cells are a row of such a table.
 func (r peerResult) cells() []string {
@@ -148,7 +152,8 @@ func (r peerResult) cells() []string {
 		settings = append(settings, "the readings ended before the epoch")
 	}
 	setting := strings.Join(slices.DeleteFunc(settings, func(s string) bool { return s == "" }), "; ")
-	return []string{median(r.Rates, table.Count), median(cold, table.Count), median(r.Bytes, func(v float64) string { return fmt.Sprintf("%.0f", v/1e6) }),
+	return []string{median(r.Rates, table.Count), median(cold, table.Count),
+		median(r.Bytes, func(v float64) string { return fmt.Sprintf("%.0f", v/1e6) }),
 		median(r.CPU, duration), memory, median(r.First, duration), table.Cell(resume), table.Cell(setting)}
 }
 

@@ -39,7 +39,8 @@ func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions)
 			return err
 		}
 		defer run.Close()
-		return b.drain(o, epochs*length, blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return run.Stream(b.ctx, o) })
+		return b.drain(o, epochs*length, blocks,
+			func(o reader.StreamOptions) (*reader.Stream, error) { return run.Stream(b.ctx, o) })
 	}
 }
 
@@ -50,14 +51,16 @@ func (b *bench) openMix(dirs []string, workers int) (*reader.Sources, error) {
 	for i, dir := range dirs {
 		spec.Sources = append(spec.Sources, reader.SourceSpec{Name: fmt.Sprintf("s%03d", i), Data: dir})
 	}
-	return reader.OpenSources(b.ctx, spec, func(_ context.Context, s *reader.SourceSpec, _ string) (*reader.Dataset, error) {
-		return b.open(s.Data, reader.Options{Workers: workers})
-	}, nil)
+	return reader.OpenSources(b.ctx, spec,
+		func(_ context.Context, s *reader.SourceSpec, _ string) (*reader.Dataset, error) {
+			return b.open(s.Data, reader.Options{Workers: workers})
+		}, nil)
 }
 
 // partsAndWhole packs a corpus into n data sets, and once more into one with the samples of all of
 // them.
-func (b *bench) partsAndWhole(kind string, n int, opt writer.Options, part func(i int) iter.Seq[corpus.Sample]) (dirs []string, whole string, err error) {
+func (b *bench) partsAndWhole(kind string, n int, opt writer.Options,
+	part func(i int) iter.Seq[corpus.Sample]) (dirs []string, whole string, err error) {
 	whole = filepath.Join(b.dir, "mix-"+kind)
 	pack := func(dir string, samples iter.Seq[corpus.Sample]) error {
 		store, err := local.New(dir, local.Options{NoSync: true})
@@ -109,10 +112,12 @@ func (b *bench) mixes() error {
 		}
 		what := fmt.Sprintf("%s: %d sources / the same samples from one", kind.shown, sources)
 		b.AtLeast("mixes", what, r, "x", 0.97,
-			fmt.Sprintf("1 rank with 2 workers; %.1f %% of blocks are read twice an epoch, against %.1f %%", 100*again, 100*alone))
+			fmt.Sprintf("1 rank with 2 workers; %.1f %% of blocks are read twice an epoch, against %.1f %%", 100*again,
+				100*alone))
 		per := 1e9 / float64(epochs*sources*samples)
 		b.AtLeast("mixes", what+", by CPU time", base.took[1:].Over(ours.took[1:]), "x", 0.97,
-			fmt.Sprintf("%.0f ns a sample against %.0f ns: what else runs on the machine disturbs this less", per*ours.took.Median(), per*base.took.Median()))
+			fmt.Sprintf("%.0f ns a sample against %.0f ns: what else runs on the machine disturbs this less",
+				per*ours.took.Median(), per*base.took.Median()))
 		for _, dir := range append(dirs, whole) {
 			if err := os.RemoveAll(dir); err != nil {
 				return err

@@ -51,7 +51,8 @@ func compareOld(ctx context.Context, dir, here string, o options) ([]table.Pair,
 			var rows [2][]table.Row
 			for k := range 2 {
 				j := (k + i) % 2
-				fmt.Fprintf(os.Stderr, "bench: round %d of %d: %s, %s\n", i+1, o.rounds, group, [2]string{"old", "new"}[j])
+				fmt.Fprintf(os.Stderr, "bench: round %d of %d: %s, %s\n", i+1, o.rounds, group,
+					[2]string{"old", "new"}[j])
 				var err error
 				if rows[j], err = c.measure(programs[j], group); err != nil {
 					failed = append(failed, fmt.Errorf("%s of %s: %w", group, programs[j].checkout, err))
@@ -76,9 +77,11 @@ func (c *comparison) checkout() (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	for _, args := range [][]string{{"git", "archive", "--output", archive, c.old}, {"tar", "-xf", archive, "-C", dir}} {
+	for _, args := range [][]string{{"git", "archive", "--output", archive, c.old},
+		{"tar", "-xf", archive, "-C", dir}} {
 		if out, err := c.command(".", args[0], args[1:]...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s is neither a folder nor a revision that can be unpacked: %s: %w: %s", c.old, args[0], err, strings.TrimSpace(string(out)))
+			return "", fmt.Errorf("%s is neither a folder nor a revision that can be unpacked: %s: %w: %s", c.old,
+				args[0], err, strings.TrimSpace(string(out)))
 		}
 	}
 	return dir, os.Remove(archive)
@@ -86,7 +89,8 @@ func (c *comparison) checkout() (string, error) {
 
 // measure runs one group of a program. A group that fails still has its other rows.
 func (c *comparison) measure(p program, group string) (rows []table.Row, err error) {
-	cmd := c.command(p.checkout, p.bin, "-json", "-run", group, "-mib", fmt.Sprint(c.mib), "-times", fmt.Sprint(c.times), "-long", c.long.String(), "-dir", c.dir)
+	cmd := c.command(p.checkout, p.bin, "-json", "-run", group, "-mib", fmt.Sprint(c.mib), "-times",
+		fmt.Sprint(c.times), "-long", c.long.String(), "-dir", c.dir)
 	cmd.Stderr = os.Stderr
 	out, failed := cmd.Output()
 	if len(out) == 0 {

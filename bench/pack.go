@@ -103,8 +103,10 @@ func (b *bench) packText(level codec.Level) error {
 	if err != nil {
 		return err
 	}
-	b.AtLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores), r, "x", 0.9,
-		fmt.Sprintf("%s of decoded blocks against %s; %s", mbs(passes*total, our.Median()), mbs(passes*total, base.Median()), b.processor()))
+	b.AtLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores),
+		r, "x", 0.9,
+		fmt.Sprintf("%s of decoded blocks against %s; %s", mbs(passes*total, our.Median()),
+			mbs(passes*total, base.Median()), b.processor()))
 	return nil
 }
 
@@ -180,14 +182,16 @@ func (b *bench) packFiles(kind string) error {
 		if err != nil {
 			return err
 		}
-		b.AtLeast("pack", fmt.Sprintf("incompressible files of 100 KB / read and SHA-256 on %d cores", b.cores), r, "x", 0.5,
+		b.AtLeast("pack", fmt.Sprintf("incompressible files of 100 KB / read and SHA-256 on %d cores", b.cores), r, "x",
+			0.5,
 			fmt.Sprintf("%s against %s, %d files, listing included; the bytes of neither are written; ours has checksums of stored and of decoded bytes too; %s",
 				mbs(bytes, our.Median()), mbs(bytes, base.Median()), n, b.processor()))
 		if r, our, base, err = b.ratio(ours, b.hashFiles(files, packed)); err != nil {
 			return err
 		}
 		b.AtLeast("pack", "the same / read, SHA-256 and write", r, "x", 0.9,
-			fmt.Sprintf("%s against %s: as much is written as read, without fsync; %s", mbs(bytes, our.Median()), mbs(bytes, base.Median()), b.processor()))
+			fmt.Sprintf("%s against %s: as much is written as read, without fsync; %s", mbs(bytes, our.Median()),
+				mbs(bytes, base.Median()), b.processor()))
 		return nil
 	}
 	dir, err := b.dataset("text", false)
@@ -203,7 +207,8 @@ func (b *bench) packFiles(kind string) error {
 		return err
 	}
 	b.Info("pack", "text files of 3 KB / EncodeAll + SHA-256 of the same blocks in memory", r, "x",
-		fmt.Sprintf("%s against %s, %d files, listing and reading included; %s", mbs(total, our.Median()), mbs(total, base.Median()), n, b.processor()))
+		fmt.Sprintf("%s against %s, %d files, listing and reading included; %s", mbs(total, our.Median()),
+			mbs(total, base.Median()), n, b.processor()))
 	return b.againstTar(src, packed, ours, dir, b.used[1].Median())
 }
 
@@ -243,6 +248,7 @@ func (b *bench) againstTar(src, packed string, ours func() error, dir string, en
 	}
 	b.AtLeast("pack", "text files of 3 KB / tar | zstd -T2, its level 3", r, "x", 1.3,
 		fmt.Sprintf("%.2f s against %.2f s of `%s`; %d against %s bytes stored, ours at level default; theirs has no index, hashes or checks; %s; EncodeAll + SHA-256 of our blocks alone take %.2f s of it",
-			our.Median(), base.Median(), strings.ReplaceAll(pipe, src, "FILES"), size, strings.TrimSpace(string(out)), b.processor(), encode))
+			our.Median(), base.Median(), strings.ReplaceAll(pipe, src, "FILES"), size, strings.TrimSpace(string(out)),
+			b.processor(), encode))
 	return nil
 }

@@ -145,7 +145,8 @@ func (p *peersBench) measure(k peerKind, systems []peerSystem) (all []peerResult
 	if err != nil {
 		return nil, err
 	}
-	job.Stores = slices.DeleteFunc(slices.Clone(k.stores), func(store string) bool { return store == "disk" || store == "s3" && p.s3 == nil })
+	job.Stores = slices.DeleteFunc(slices.Clone(k.stores),
+		func(store string) bool { return store == "disk" || store == "s3" && p.s3 == nil })
 	jobs := []peerJob{job}
 	if slices.Contains(k.stores, "disk") {
 		large, err := p.prepare(k, filepath.Join(work, "disk"), int64(p.mib)<<23, 0)
@@ -195,7 +196,8 @@ func (p *peersBench) call(job peerJob) (results []peerResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := p.script(p.interpreter, "main.py", in, append(p.env, "HF_HUB_OFFLINE=1", "TMPDIR="+job.Work)) // for the locks of others
+	// for the locks of others
+	out, err := p.script(p.interpreter, "main.py", in, append(p.env, "HF_HUB_OFFLINE=1", "TMPDIR="+job.Work))
 	for line := range bytes.Lines(out) {
 		var r peerResult
 		if err := json.Unmarshal(line, &r); err != nil {
@@ -217,7 +219,8 @@ func (p *peersBench) addPeer(r peerResult) {
 		return
 	}
 	figures := map[string]float64{"bytes_per_second": r.Bytes.Median(), "cpu_seconds_per_sample": r.CPU.Median()}
-	for name, figure := range map[string]table.Sample{"first_epoch_samples_per_second": r.Cold, "first_batch_seconds": r.First, "resume_seconds": r.Resume} {
+	for name, figure := range map[string]table.Sample{"first_epoch_samples_per_second": r.Cold,
+		"first_batch_seconds": r.First, "resume_seconds": r.Resume} {
 		if len(figure) > 0 {
 			figures[name] = figure.Median()
 		}

@@ -32,12 +32,14 @@ const peerParts = 4
 
 var peerKinds = []peerKind{
 	{"text", "text 3 KB", "txt", 256, []string{"local", "s3"}, nil, peerText},
-	{"images", "images 100 KB", "jpg", 64, []string{"local", "s3", "disk"}, nil, func(size int64, _ uint64) iter.Seq[corpus.Sample] {
-		return corpus.Images(corpus.Options{Samples: int(size / 100_000), Seed: 2})
-	}},
-	{"tokens", "2,049 tokens", "u16", 64, []string{"local", "s3"}, nil, func(size int64, _ uint64) iter.Seq[corpus.Sample] {
-		return tokenRows(int(size / (2 * tokensRow)))
-	}},
+	{"images", "images 100 KB", "jpg", 64, []string{"local", "s3", "disk"}, nil,
+		func(size int64, _ uint64) iter.Seq[corpus.Sample] {
+			return corpus.Images(corpus.Options{Samples: int(size / 100_000), Seed: 2})
+		}},
+	{"tokens", "2,049 tokens", "u16", 64, []string{"local", "s3"}, nil,
+		func(size int64, _ uint64) iter.Seq[corpus.Sample] {
+			return tokenRows(int(size / (2 * tokensRow)))
+		}},
 	{"packed", "documents packed to 2,048 tokens", "u16", 16, []string{"local"}, []string{"webdataset", "mosaicml", "litdata", "lance", "streaming", "files", "tar"},
 		func(size int64, _ uint64) iter.Seq[corpus.Sample] { return documents(size) }},
 	{"mix", "a mix of text 3 KB", "txt", 256, []string{"local"}, []string{"lance", "tar"}, peerText},
@@ -75,7 +77,8 @@ func tokenRows(n int) iter.Seq[corpus.Sample] {
 		ids = append(ids, ids[:2*tokensRow]...)
 		for i := range n {
 			at := 2 * (i * tokensRow % (8 << 20))
-			s := corpus.Sample{Key: fmt.Sprintf("%08d", i), Fields: []corpus.Field{{Name: "u16", Data: ids[at : at+2*tokensRow]}}}
+			s := corpus.Sample{Key: fmt.Sprintf("%08d", i),
+				Fields: []corpus.Field{{Name: "u16", Data: ids[at : at+2*tokensRow]}}}
 			if !yield(s) {
 				return
 			}
@@ -96,7 +99,8 @@ func phraseRows(n int) iter.Seq[corpus.Sample] {
 				at := 2 * longest * int(common.Uint64())
 				row = append(row, ids[at:at+2*(6+random.IntN(longest-6))]...)
 			}
-			s := corpus.Sample{Key: fmt.Sprintf("%08d", i), Fields: []corpus.Field{{Name: "u16", Data: row[:2*tokensRow]}}}
+			s := corpus.Sample{Key: fmt.Sprintf("%08d", i),
+				Fields: []corpus.Field{{Name: "u16", Data: row[:2*tokensRow]}}}
 			if !yield(s) {
 				return
 			}
@@ -142,7 +146,8 @@ func (p *peersBench) prepare(k peerKind, work string, size int64, part uint64) (
 		}
 	}
 	job = peerJob{Parts: job.Parts, Kind: k.id, Field: k.field, Batch: k.batch, Shard: shard, Work: work, S3: p.s3,
-		Packed: filepath.Join(work, "packed"), Files: filepath.Join(work, "files"), Mapped: filepath.Join(work, "rows.bin"),
+		Packed: filepath.Join(work, "packed"), Files: filepath.Join(work, "files"),
+		Mapped:   filepath.Join(work, "rows.bin"),
 		Readings: min(p.times, 3), Longest: 3, Warm: 0.5, Window: 0.8, Patience: 12, Limit: 60}
 	samples := k.samples(size, part)
 	for s := range samples {
@@ -153,7 +158,8 @@ func (p *peersBench) prepare(k peerKind, work string, size int64, part uint64) (
 		job.Samples = int((job.Bytes + 2*packedLength - 1) / (2 * packedLength))
 	}
 	plain := filepath.Join(work, "plain")
-	for dir, opt := range map[string]writer.Options{plain: {ShardSize: job.Shard, Plain: true}, job.Packed: {ShardSize: job.Shard}} {
+	for dir, opt := range map[string]writer.Options{plain: {ShardSize: job.Shard, Plain: true},
+		job.Packed: {ShardSize: job.Shard}} {
 		store, err := local.New(dir, local.Options{NoSync: true})
 		if err != nil {
 			return job, err

@@ -43,7 +43,8 @@ func release(name string) string {
 // says that the group is left out.
 func (b *bench) others(group string) string {
 	if b.interpreter == "" {
-		b.LeftOut(group, "it needs PyTorch and other systems: make .venv-peers/ready installs them, and -python names an interpreter that has them")
+		b.LeftOut(group,
+			"it needs PyTorch and other systems: make .venv-peers/ready installs them, and -python names an interpreter that has them")
 	}
 	return b.interpreter
 }
@@ -58,7 +59,8 @@ func (b *bench) python(packages ...string) (string, error) {
 		}
 		b.data[dir] = bin
 	}
-	return bin, command(bin, append([]string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...)...)()
+	return bin, command(bin, append([]string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check"},
+		packages...)...)()
 }
 
 // scripts are what runs in Python.

@@ -49,8 +49,10 @@ func (b *bench) loops() error {
 	p := &pythonBench{b, interpreter}
 	text := pythonKind{"text", "text 3 KB, compressed", "shardtool", 256, 0, false, 0.9}
 	for _, k := range []pythonKind{{"phrases", "2,049 tokens, compressed", "shardtool", 64, 0, false, 0.9}, text,
-		{"tokens", "2,049 tokens, raw", "shardtool", 64, 0, false, 0.85}, {"text", "text 3 KB, plain tars", "shardtool", 256, 0, true, 0.8}} {
-		if _, err := p.against(k, "loop", ": a loop that only waits, default workers / the Go reader that gathers the bytes"); err != nil {
+		{"tokens", "2,049 tokens, raw", "shardtool", 64, 0, false, 0.85}, {"text", "text 3 KB, plain tars", "shardtool",
+			256, 0, true, 0.8}} {
+		if _, err := p.against(k, "loop",
+			": a loop that only waits, default workers / the Go reader that gathers the bytes"); err != nil {
 			return err
 		}
 	}
@@ -62,8 +64,10 @@ func (b *bench) loops() error {
 	if err != nil {
 		return err
 	}
-	p.AtLeast("loop", text.shown+": a loop that computes all the time, its own steps beside a loader / alone", r.Ratios, "x", 0.97,
-		fmt.Sprintf("%d steps of 20 ms on one core, a batch of %d each; %s; %d were fetched meanwhile", r.Batches, text.batch, what, r.Blocks))
+	p.AtLeast("loop", text.shown+": a loop that computes all the time, its own steps beside a loader / alone", r.Ratios,
+		"x", 0.97,
+		fmt.Sprintf("%d steps of 20 ms on one core, a batch of %d each; %s; %d were fetched meanwhile", r.Batches,
+			text.batch, what, r.Blocks))
 	return nil
 }
 
@@ -106,7 +110,8 @@ func (p *pythonBench) windows(k pythonKind) (blocks uint64, what string, err err
 	}
 	defer ds.Close()
 	i := ds.Info()
-	return i.Blocks, fmt.Sprintf("%d MiB in %d blocks, shuffle memory %d MiB for both", i.DecodedBytes>>20, i.Blocks, p.memory()>>20), nil
+	return i.Blocks, fmt.Sprintf("%d MiB in %d blocks, shuffle memory %d MiB for both", i.DecodedBytes>>20, i.Blocks,
+		p.memory()>>20), nil
 }
 
 // call runs the script on data of a kind, with the package of this repository and its binary.
@@ -132,7 +137,8 @@ func (p *pythonBench) stream(k pythonKind) (*reader.Dataset, *reader.Stream, err
 	if err != nil {
 		return nil, nil, err
 	}
-	o := reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: k.batch, Tail: "short", World: 1, Epochs: pythonEpochs, Order: reader.OrderOptions{ShuffleMemory: p.memory()}}
+	o := reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: k.batch, Tail: "short", World: 1,
+		Epochs: pythonEpochs, Order: reader.OrderOptions{ShuffleMemory: p.memory()}}
 	o.Tuning.Workers = k.workers
 	s, err := ds.Stream(p.ctx, o)
 	if err != nil {
@@ -193,7 +199,8 @@ func (p *pythonBench) against(k pythonKind, group, name string) (cpu table.Sampl
 			return nil, err
 		}
 		if min(our.Blocks, their.Blocks) < (pythonEpochs-1)*blocks {
-			return nil, fmt.Errorf("%s%s: of %d blocks, Python fetched %d and Go %d in %d epochs: the data is held", k.shown, name, blocks, our.Blocks, their.Blocks, pythonEpochs)
+			return nil, fmt.Errorf("%s%s: of %d blocks, Python fetched %d and Go %d in %d epochs: the data is held",
+				k.shown, name, blocks, our.Blocks, their.Blocks, pythonEpochs)
 		}
 		ours, theirs = append(ours, our.Seconds.Median()), append(theirs, their.Seconds.Median())
 		coldOurs, coldTheirs = append(coldOurs, our.Cold), append(coldTheirs, their.Cold)
@@ -201,14 +208,16 @@ func (p *pythonBench) against(k pythonKind, group, name string) (cpu table.Sampl
 	}
 	n := float64(our.Samples)
 	detail := fmt.Sprintf("%.0f against %.0f samples/s, %s with %s, the same order; %s; %d and %d were fetched and decoded in %d epochs",
-		n/ours.Median(), n/theirs.Median(), map[string]string{"views": "views", "shardtool": "copies"}[k.way], workersShown(k.workers), what, our.Blocks, their.Blocks, pythonEpochs)
+		n/ours.Median(), n/theirs.Median(), map[string]string{"views": "views", "shardtool": "copies"}[k.way],
+		workersShown(k.workers), what, our.Blocks, their.Blocks, pythonEpochs)
 	if k.goal > 0 {
 		p.AtLeast(group, k.shown+name, theirs.Over(ours), "x", k.goal, detail)
 	} else {
 		p.Info(group, k.shown+name, theirs.Over(ours), "x", detail)
 	}
 	p.Info(group, k.shown+name+", the first epoch", coldTheirs.Over(coldOurs), "x",
-		fmt.Sprintf("%.0f against %.0f samples/s from the creation of the loader", n/coldOurs.Median(), n/coldTheirs.Median()))
+		fmt.Sprintf("%.0f against %.0f samples/s from the creation of the loader", n/coldOurs.Median(),
+			n/coldTheirs.Median()))
 	return cpu, nil
 }
 
@@ -262,6 +271,7 @@ func (p *pythonBench) cost(k pythonKind, cpu table.Sample) error {
 		}
 		late = append(late, 1000*(slices.Min(r.Seconds)-slices.Min(theirs)))
 	}
-	p.AtMost("python", k.shown+": first batch, more than the Go reader's", late, "ms", 50, "the child's start among it; the best of 5 each")
+	p.AtMost("python", k.shown+": first batch, more than the Go reader's", late, "ms", 50,
+		"the child's start among it; the best of 5 each")
 	return nil
 }

@@ -63,7 +63,8 @@ func (b *bench) readText() error {
 		if err != nil {
 			return err
 		}
-		b.AtLeast("read", fmt.Sprintf("text 3 KB, %d goroutines / DecodeAll of frames in memory", c.n), r, "x", c.goal, detail(our, base))
+		b.AtLeast("read", fmt.Sprintf("text 3 KB, %d goroutines / DecodeAll of frames in memory", c.n), r, "x", c.goal,
+			detail(our, base))
 	}
 	r, _, _, err := b.ratio(b.scan(dir, reader.Options{Workers: 2}), b.scan(dir, reader.Options{Workers: 1}))
 	if err != nil {
@@ -73,7 +74,8 @@ func (b *bench) readText() error {
 	if err != nil {
 		return err
 	}
-	b.AtLeast("read", "text: two goroutines / one", r, "x", 1.85, fmt.Sprintf("DecodeAll alone gains %.2fx here", r0.Median()))
+	b.AtLeast("read", "text: two goroutines / one", r, "x", 1.85, fmt.Sprintf("DecodeAll alone gains %.2fx here",
+		r0.Median()))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if err := b.scan(dir, reader.Options{Workers: 2})(); err != nil {
@@ -81,7 +83,9 @@ func (b *bench) readText() error {
 	}
 	runtime.ReadMemStats(&after)
 	per := float64(after.Mallocs-before.Mallocs) / float64(ds.NumSamples())
-	b.AtMost("read", "text: allocations a sample", table.One(per), "", 0.05, fmt.Sprintf("%d allocations in all, opening included, for %d samples", after.Mallocs-before.Mallocs, ds.NumSamples()))
+	b.AtMost("read", "text: allocations a sample", table.One(per), "", 0.05,
+		fmt.Sprintf("%d allocations in all, opening included, for %d samples", after.Mallocs-before.Mallocs,
+			ds.NumSamples()))
 	return nil
 }
 

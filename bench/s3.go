@@ -59,7 +59,8 @@ func (b *bench) ofModule(prefix string, commands int, groups string, more ...str
 		return nil
 	}
 	// Three times a corpus: a second and more over this network, whose rate is the same all the time.
-	args := append(more, "-json", "-run", groups, "-mib", fmt.Sprint(3*b.mib), "-times", fmt.Sprint((b.times+1)/2), "-long", b.long.String(), "-dir", b.dir)
+	args := append(more, "-json", "-run", groups, "-mib", fmt.Sprint(3*b.mib), "-times", fmt.Sprint((b.times+1)/2),
+		"-long", b.long.String(), "-dir", b.dir)
 	cmd := exec.CommandContext(b.ctx, bin, args...)
 	cmd.Dir, cmd.Stderr = s3Module, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

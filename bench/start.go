@@ -41,7 +41,9 @@ func (b *bench) start() error {
 	if err != nil {
 		return err
 	}
-	b.AtMost("start", "first batch / fetch and decode of the blocks it needs", r, "x", 1.2, fmt.Sprintf("%d blocks of %d KiB, %.1f ms without the reader, 2 goroutines", blocks, meanBlock(ds)>>10, 1000*our.Median()))
+	b.AtMost("start", "first batch / fetch and decode of the blocks it needs", r, "x", 1.2,
+		fmt.Sprintf("%d blocks of %d KiB, %.1f ms without the reader, 2 goroutines", blocks, meanBlock(ds)>>10,
+			1000*our.Median()))
 	again, blocks, err := b.fetchDecode(ds, dir, plan, middle.Position, split)
 	if err != nil {
 		return err
@@ -49,11 +51,13 @@ func (b *bench) start() error {
 	if r, our, _, err = b.ratio(again, b.firstBatch(ds, resumed)); err != nil {
 		return err
 	}
-	b.AtMost("start", "the same, resumed in the middle of an epoch", r, "x", 1.2, fmt.Sprintf("%d blocks, %.1f ms", blocks, 1000*our.Median()))
+	b.AtMost("start", "the same, resumed in the middle of an epoch", r, "x", 1.2,
+		fmt.Sprintf("%d blocks, %.1f ms", blocks, 1000*our.Median()))
 	if r, _, _, err = b.ratio(b.batches(ds, o, 200), b.batches(ds, resumed, 200)); err != nil {
 		return err
 	}
-	b.AtMost("start", "200 batches, resumed / from an epoch's beginning", r, "x", 1.1, fmt.Sprintf("V=%d, E=%d, W=%d", plan.Params().Lanes, plan.Params().RunBlocks, plan.Params().Delay))
+	b.AtMost("start", "200 batches, resumed / from an epoch's beginning", r, "x", 1.1,
+		fmt.Sprintf("V=%d, E=%d, W=%d", plan.Params().Lanes, plan.Params().RunBlocks, plan.Params().Delay))
 	return b.first(dir)
 }
 
@@ -89,7 +93,8 @@ func (b *bench) batches(ds *reader.Dataset, o reader.StreamOptions, n int) func(
 
 // fetchDecode reads, checks and decodes the blocks that the first batch from a position draws from,
 // as the planner lists them.
-func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, position uint64, split order.Split) (func() error, int, error) {
+func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, position uint64,
+	split order.Split) (func() error, int, error) {
 	cursor, err := plan.Seek(0, position)
 	if err != nil {
 		return nil, 0, err
@@ -106,6 +111,7 @@ func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, po
 			list = append(list, r.Block)
 		}
 	}
-	run, err := b.preadDecode(dir, ds, list, 2, 0) // each block has its own memory, because the batch points into all of them
+	// each block has its own memory, because the batch points into all of them
+	run, err := b.preadDecode(dir, ds, list, 2, 0)
 	return run, len(list), err
 }

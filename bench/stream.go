@@ -23,13 +23,15 @@ func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) 
 		defer ds.Close()
 		o := o
 		o.World, o.Epochs, o.Tuning.Workers = ranks, cmp.Or(o.Epochs, epochs), workers
-		return b.drain(o, o.Epochs*ds.NumSamples(), o.Epochs*ds.Info().Blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return ds.Stream(b.ctx, o) })
+		return b.drain(o, o.Epochs*ds.NumSamples(), o.Epochs*ds.Info().Blocks,
+			func(o reader.StreamOptions) (*reader.Stream, error) { return ds.Stream(b.ctx, o) })
 	}
 }
 
 // drain reads the streams of all ranks to their end, side by side. Together they must deliver
 // the given number of samples; b.twice compares the blocks that they read with the given number.
-func (b *bench) drain(o reader.StreamOptions, samples, blocks uint64, open func(reader.StreamOptions) (*reader.Stream, error)) error {
+func (b *bench) drain(o reader.StreamOptions, samples, blocks uint64,
+	open func(reader.StreamOptions) (*reader.Stream, error)) error {
 	var g errgroup.Group
 	var seen, read atomic.Uint64
 	for rank := range o.World {
@@ -79,7 +81,8 @@ func repeat(f func() error) func() error {
 
 // shuffled is the order that the figures are for: a memory that a training host has, and the
 // default lanes.
-var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short", Order: reader.OrderOptions{ShuffleMemory: 128 << 20}}
+var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Tail: "short",
+	Order: reader.OrderOptions{ShuffleMemory: 128 << 20}}
 
 // stream measures shuffled streaming against decoding alone.
 func (b *bench) stream() error {
@@ -108,11 +111,13 @@ func (b *bench) stream() error {
 		return err
 	}
 	b.AtLeast("stream", "text 3 KB, shuffled, verified, 2 ranks in a process / DecodeAll, 2 goroutines", r, "x", 0.93,
-		fmt.Sprintf("%s; %.1f %% of blocks are read twice an epoch, where a lane ends in them", rates(epochs*decoded, our, base), 100*b.twice))
+		fmt.Sprintf("%s; %.1f %% of blocks are read twice an epoch, where a lane ends in them",
+			rates(epochs*decoded, our, base), 100*b.twice))
 	if r, our, base, err = b.ratio(b.streams(text, 2, 1, shuffled), repeat(least)); err != nil {
 		return err
 	}
-	b.Info("stream", "the same / pread, CRC-32C and DecodeAll to 64 MiB in turn", r, "x", rates(epochs*decoded, our, base)+": the least that a stream does")
+	b.Info("stream", "the same / pread, CRC-32C and DecodeAll to 64 MiB in turn", r, "x",
+		rates(epochs*decoded, our, base)+": the least that a stream does")
 	plain := shuffled
 	plain.Shuffle = false
 	r, _, _, err = b.ratio(b.streams(text, 2, 1, shuffled), b.streams(text, 2, 1, plain))
@@ -138,7 +143,8 @@ func (b *bench) stream() error {
 	}
 	runtime.ReadMemStats(&after)
 	per := float64(after.Mallocs-before.Mallocs) / float64(epochs*ds.NumSamples())
-	b.AtMost("stream", "text 3 KB: allocations a sample", table.One(per), "", 0.05, fmt.Sprintf("%d in all for %d samples, opening included", after.Mallocs-before.Mallocs, ds.NumSamples()))
+	b.AtMost("stream", "text 3 KB: allocations a sample", table.One(per), "", 0.05,
+		fmt.Sprintf("%d in all for %d samples, opening included", after.Mallocs-before.Mallocs, ds.NumSamples()))
 
 	images, err := b.dataset("large images", false)
 	if err != nil {
@@ -156,13 +162,15 @@ func (b *bench) stream() error {
 	if r, our, base, err = b.ratio(b.streams(images, 2, 1, shuffled), repeat(floor)); err != nil {
 		return err
 	}
-	b.AtLeast("stream", "incompressible 100 KB, shuffled, verified, 2 ranks / pread + CRC-32C", r, "x", 0.75, rates(epochs*total, our, base))
+	b.AtLeast("stream", "incompressible 100 KB, shuffled, verified, 2 ranks / pread + CRC-32C", r, "x", 0.75,
+		rates(epochs*total, our, base))
 	if floor, _, err = b.pread(images, ids, 2, 64<<20); err != nil {
 		return err
 	}
 	if r, our, base, err = b.ratio(b.streams(images, 2, 1, shuffled), repeat(floor)); err != nil {
 		return err
 	}
-	b.Info("stream", "the same / pread + CRC-32C to 64 MiB in turn", r, "x", rates(epochs*total, our, base)+": a shuffled window fits no cache")
+	b.Info("stream", "the same / pread + CRC-32C to 64 MiB in turn", r, "x",
+		rates(epochs*total, our, base)+": a shuffled window fits no cache")
 	return nil
 }

@@ -52,7 +52,8 @@ func (w *writeBench) text() error {
 	for _, c := range []struct {
 		mode, name string
 		goal       float64
-	}{{"write", "dicts of 3 KB by write", 0.7}, {"batch", "3 KB by write_batch of 1,000", 0.85}, {"table", "3 KB by write_table of 1,000 rows", 0.85}} {
+	}{{"write", "dicts of 3 KB by write", 0.7}, {"batch", "3 KB by write_batch of 1,000", 0.85},
+		{"table", "3 KB by write_table of 1,000 rows", 0.85}} {
 		r, took, base, cpu, err := w.against("text", "txt", c.mode, writePasses, floor)
 		if err != nil {
 			return err
@@ -67,7 +68,8 @@ func (w *writeBench) text() error {
 // against runs the floor, which is one pass, and the script in turn. It returns how many times as
 // fast as the floor the script is, its last run, and the floor's seconds and processor seconds for
 // that many passes.
-func (w *writeBench) against(corpus, field, mode string, passes int, floor func() error) (r table.Sample, took written, base, processor float64, err error) {
+func (w *writeBench) against(corpus, field, mode string, passes int,
+	floor func() error) (r table.Sample, took written, base, processor float64, err error) {
 	var bases, cpus table.Sample
 	for range w.times {
 		used, begin := cpu(), time.Now()
@@ -101,15 +103,18 @@ func (w *writeBench) peers(floor func() error) error {
 	for _, c := range []struct {
 		mode, name string
 		goal       float64
-	}{{"mosaicml", "MDSWriter " + release("mosaicml-streaming") + " with zstd:1", 1}, {"webdataset", "ShardWriter " + release("webdataset") + " with gzip", 0.125}} {
+	}{{"mosaicml", "MDSWriter " + release("mosaicml-streaming") + " with zstd:1", 1},
+		{"webdataset", "ShardWriter " + release("webdataset") + " with gzip", 0.125}} {
 		theirs, err := w.run("text", "txt", c.mode, writePasses)
 		if err != nil {
 			return err
 		}
-		w.AtMost("write", "dicts of 3 KB by write, level fastest: processor time for a sample / "+c.name, table.One(per(ours)/per(theirs)), "x", c.goal,
+		w.AtMost("write", "dicts of 3 KB by write, level fastest: processor time for a sample / "+c.name,
+			table.One(per(ours)/per(theirs)), "x", c.goal,
 			fmt.Sprintf("%.0f µs against %.0f µs; %.0f samples/s against %.0f", 1e6*per(ours), 1e6*per(theirs),
 				float64(ours.Samples)/ours.Seconds, float64(theirs.Samples)/theirs.Seconds))
-		w.Info("write", "EncodeAll at level fastest + SHA-256 alone: processor time for a sample / "+c.name, table.One(per(least)/per(theirs)), "x",
+		w.Info("write", "EncodeAll at level fastest + SHA-256 alone: processor time for a sample / "+c.name,
+			table.One(per(least)/per(theirs)), "x",
 			fmt.Sprintf("%.0f µs: %.2f of ours", 1e6*per(least), per(least)/per(ours)))
 	}
 	our, err := w.run("text", "txt", "optimize", 1)
@@ -120,8 +125,10 @@ func (w *writeBench) peers(floor func() error) error {
 	if err != nil {
 		return err
 	}
-	w.AtLeast("write", "optimize of an identity function, 3 KB / litdata.optimize "+release("litdata")+" with zstd", table.One(theirs.Seconds/our.Seconds), "x", 3,
-		fmt.Sprintf("%.0f samples/s against %.0f", float64(our.Samples)/our.Seconds, float64(theirs.Samples)/theirs.Seconds))
+	w.AtLeast("write", "optimize of an identity function, 3 KB / litdata.optimize "+release("litdata")+" with zstd",
+		table.One(theirs.Seconds/our.Seconds), "x", 3,
+		fmt.Sprintf("%.0f samples/s against %.0f", float64(our.Samples)/our.Seconds,
+			float64(theirs.Samples)/theirs.Seconds))
 	return nil
 }
 

@@ -53,7 +53,8 @@ func openDatasets(ctx context.Context, f *Found) (_ writer.Source, size int64, e
 		}
 	}()
 	all := uint64(0)
-	o := open.Options{Reader: reader.Options{Workers: f.Workers, Memory: max(f.Memory/2, leastMemory)}, Layers: f.Layers, Log: f.Log}
+	o := open.Options{Reader: reader.Options{Workers: f.Workers, Memory: max(f.Memory/2, leastMemory)},
+		Layers: f.Layers, Log: f.Log}
 	for i := 0; i < len(f.Rows.Columns) && len(f.Layers) > 0; i++ { // of other data sets too
 		o.Reader.Fields = append(o.Reader.Fields, f.Rows.Columns[i]+"?")
 	}

@@ -63,10 +63,12 @@ func (f *Found) leaveUnnamed(ctx context.Context, roots func(string) (*filecolum
 	}
 	only := *f
 	only.names = tally.Tally{}
-	only.Note, only.Rows.Key, only.Rows.Rename, only.Rows.Attrs, only.Rows.Columns, only.others = nil, "", nil, nil, nil, nil
+	only.Note, only.Rows.Key, only.Rows.Rename, only.Rows.Attrs, only.Rows.Columns, only.others = nil, "", nil, nil,
+		nil, nil
 	var columns []filecolumns.Column
 	for _, of := range f.Rows.Files {
-		columns = append(columns, filecolumns.Column{Field: of.Field, Name: of.Column, From: []string{of.Column, of.Column + ".txt"}})
+		columns = append(columns, filecolumns.Column{Field: of.Field, Name: of.Column,
+			From: []string{of.Column, of.Column + ".txt"}})
 		if !slices.Contains(only.Rows.Columns, of.Column) {
 			only.Rows.Columns = append(only.Rows.Columns, of.Column)
 		}
@@ -94,11 +96,16 @@ func (f *Found) leaveUnnamed(ctx context.Context, roots func(string) (*filecolum
 // checkFileColumns refuses columns of files that cannot be.
 func (f *Found) checkFileColumns() error {
 	for i, of := range f.Rows.Files {
-		if of.Column == "" || of.Field == "" || format.CheckField(of.Field) != nil || slices.ContainsFunc(f.Rows.Files[:i], func(c FileColumn) bool { return c.Field == of.Field }) {
-			return wrongf("%s %q: write FIELD=COLUMN, such as image=file_name, each field once", f.opt("file-column"), of.Field+"="+of.Column)
+		if of.Column == "" || of.Field == "" || format.CheckField(of.Field) != nil ||
+			slices.ContainsFunc(f.Rows.Files[:i], func(c FileColumn) bool {
+				return c.Field == of.Field
+			}) {
+			return wrongf("%s %q: write FIELD=COLUMN, such as image=file_name, each field once", f.opt("file-column"),
+				of.Field+"="+of.Column)
 		}
 		if of.Column == f.Rows.Key && !slices.Contains(f.Rows.Columns, of.Column) {
-			return wrongf("%s %s=%s: the column %s has the keys and becomes no field: name it with %s too", f.opt("file-column"), of.Field, of.Column, of.Column, f.opt("columns"))
+			return wrongf("%s %s=%s: the column %s has the keys and becomes no field: name it with %s too",
+				f.opt("file-column"), of.Field, of.Column, of.Column, f.opt("columns"))
 		}
 	}
 	if f.Rows.FileRoot != "" && len(f.Rows.Files) == 0 {
@@ -115,8 +122,10 @@ func (f *Found) roots(ctx context.Context, given string) (func(string) (*filecol
 	}
 	inputs := map[string]source.Input{}
 	for _, in := range f.files {
-		if in.Once() || slices.ContainsFunc(f.srcs, func(src objstore.Address) bool { return src.Secret() == stdinName }) {
-			return nil, wrongf("%s: rows of standard input have no folder: name the folder of the files with %s", f.opt("file-column"), f.opt("file-root"))
+		if in.Once() || slices.ContainsFunc(f.srcs,
+			func(src objstore.Address) bool { return src.Secret() == stdinName }) {
+			return nil, wrongf("%s: rows of standard input have no folder: name the folder of the files with %s",
+				f.opt("file-column"), f.opt("file-root"))
 		}
 		inputs[in.Path] = in
 		if in.Path == "" {
@@ -143,7 +152,8 @@ func (f *Found) roots(ctx context.Context, given string) (func(string) (*filecol
 				dir = d + "/"
 			}
 			shown := in.Path[:strings.LastIndexByte(in.Path, '/')+1]
-			root = &filecolumns.Root{Store: in.Store, Dir: dir, Shown: strings.TrimSuffix(shown, "/"), Prefixes: []string{shown}, Archive: zipped}
+			root = &filecolumns.Root{Store: in.Store, Dir: dir, Shown: strings.TrimSuffix(shown, "/"),
+				Prefixes: []string{shown}, Archive: zipped}
 		} else {
 			var err error
 			if root, err = localRoot(filepath.Dir(at)); err != nil {

@@ -120,7 +120,8 @@ func (f *Found) checkFused(of *fused.Watch) error {
 	case of.Key != "":
 		return wrongf("source %s: %s, because %s: rename them, such as the first to %s, as %s last-dot does; or %[5]s first-dot packs them like that", f.allNames(), of.Example(), fused.Rule, of.Renamed(), f.opt("sample-rule"))
 	case of.Few():
-		f.warn("%s of %s: %s; look at some with `shardtool doctor`", plain.Plural(of.Samples, "sample"), plain.Plural(of.Files, "file"), fused.Rule)
+		f.warn("%s of %s: %s; look at some with `shardtool doctor`", plain.Plural(of.Samples, "sample"),
+			plain.Plural(of.Files, "file"), fused.Rule)
 	}
 	return nil
 }

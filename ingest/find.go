@@ -40,7 +40,8 @@ var asKinds = map[string]asKind{
 
 func (f *Found) parseAs() error {
 	if f.TextLines && f.As != "" {
-		return wrongf("%s makes a sample of each line, whatever the files are, and %s %s says otherwise: leave one out", f.opt("text-lines"), f.opt("as"), f.As)
+		return wrongf("%s makes a sample of each line, whatever the files are, and %s %s says otherwise: leave one out",
+			f.opt("text-lines"), f.opt("as"), f.As)
 	}
 	if f.TextLines {
 		f.as.kind = &textKind
@@ -52,7 +53,8 @@ func (f *Found) parseAs() error {
 		return wrongf("%s zip: archives are known by their bytes, and %[1]s says what the files in them are; on standard input, %s zip reads one", f.opt("as"), f.opt("stdin-format"))
 	}
 	if f.As != "" && !f.as.files && f.as.kind == nil {
-		return wrongf("%s %q: use files, parquet, arrow, jsonl, json, csv, tsv, mds, tar, tokens or arrays", f.opt("as"), f.As)
+		return wrongf("%s %q: use files, parquet, arrow, jsonl, json, csv, tsv, mds, tar, tokens or arrays",
+			f.opt("as"), f.As)
 	}
 	return nil
 }
@@ -75,7 +77,8 @@ type recognised struct {
 
 // zipped reports whether the files are those of zip archives, as fields of samples.
 func (r *recognised) zipped() bool {
-	return r.kind == &filesKind && len(r.files) > 0 && !slices.ContainsFunc(r.files, func(in source.Input) bool { _, is := in.Store.(*zips.Store); return !is })
+	return r.kind == &filesKind && len(r.files) > 0 && !slices.ContainsFunc(r.files,
+		func(in source.Input) bool { _, is := in.Store.(*zips.Store); return !is })
 }
 
 // counted adds what was listed. Folders of files count what they list themselves.
@@ -156,7 +159,8 @@ func (f *Found) lookAtFiles(ctx context.Context, src string, files []source.Inpu
 		if of == nil && strings.EqualFold(path.Ext(name), ".json") { // one file alone is no field
 			of = recognise.Lines
 		}
-		if of == recognise.Arrays && f.Tokens.Length > 0 && strings.EqualFold(path.Ext(name), ".npy") { // the error names its type
+		// the error names its type
+		if of == recognise.Arrays && f.Tokens.Length > 0 && strings.EqualFold(path.Ext(name), ".npy") {
 			of = recognise.Tokens
 		}
 		k := kindFor(of)
@@ -203,13 +207,15 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 		if err != nil {
 			return nil, fmt.Errorf("source %w", err)
 		}
-		one, err := f.lookAtFolder(ctx, store.String(), zipPlace{prefix{store, store.String() + "/"}}, []source.Input{{Store: store}})
+		one, err := f.lookAtFolder(ctx, store.String(), zipPlace{prefix{store, store.String() + "/"}},
+			[]source.Input{{Store: store}})
 		if err != nil {
 			return nil, err
 		}
 		all.kind = cmp.Or(all.kind, one.kind)
 		if one.kind != all.kind {
-			return nil, wrongf("source %s: %s holds %s and %s %s: pack one kind, then the other with %s", src, r.files[0].Path, all.kind.of.Many, in.Path, one.kind.of.Many, f.opt("append"))
+			return nil, wrongf("source %s: %s holds %s and %s %s: pack one kind, then the other with %s", src,
+				r.files[0].Path, all.kind.of.Many, in.Path, one.kind.of.Many, f.opt("append"))
 		}
 		all.files, all.why = append(all.files, one.files...), one.why
 		all.names.Add(&one.names)
@@ -226,13 +232,16 @@ func (f *Found) refused(src string, of *recognise.Kind, by, help, program string
 	if by != src {
 		shownBy = ", by its " + by
 	}
-	err := fmt.Errorf("source %s is %s%s, which pack does not read; %s files packs its files as they are. Instead, %s", src, of.One, shownBy, f.opt("as"), help)
+	err := fmt.Errorf("source %s is %s%s, which pack does not read; %s files packs its files as they are. Instead, %s",
+		src, of.One, shownBy, f.opt("as"), help)
 	return &Error{err, of.ID, program}
 }
 
 // lookAtFolder finds what a folder or a prefix contains. asFiles is its input as a folder of files.
-func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Place, asFiles []source.Input) (*recognised, error) {
-	opt := recognise.Options{Choice: globs.Choice{Include: f.Include, Exclude: f.Exclude}, Tokens: f.Tokens.whole(), Files: f.as.files, Rows: len(f.Rows.Files) > 0, Splits: f.AllSplits, LeaveUnsafe: f.LeaveUnsafe}
+func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Place,
+	asFiles []source.Input) (*recognised, error) {
+	opt := recognise.Options{Choice: globs.Choice{Include: f.Include, Exclude: f.Exclude}, Tokens: f.Tokens.whole(),
+		Files: f.as.files, Rows: len(f.Rows.Files) > 0, Splits: f.AllSplits, LeaveUnsafe: f.LeaveUnsafe}
 	if f.as.kind != nil {
 		opt.As = f.as.kind.of
 	}
@@ -243,16 +252,19 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 	var unread *fs.PathError
 	switch {
 	case errors.As(err, &splits) && len(splits.Saved) > 0:
-		return nil, wrongf("source %s: %w: pack each to its own data set, such as %s", src, err, below(src, splits.Saved[0]))
+		return nil, wrongf("source %s: %w: pack each to its own data set, such as %s", src, err,
+			below(src, splits.Saved[0]))
 	case errors.As(err, &splits):
 		_, disk := place.(diskFolder)
-		return nil, wrongf("source %s: %w: pack each to its own data set, %s; or pack them as one with %s", src, err, f.oneSplit(src, splits.Splits, disk), f.opt("all-splits"))
+		return nil, wrongf("source %s: %w: pack each to its own data set, %s; or pack them as one with %s", src, err,
+			f.oneSplit(src, splits.Splits, disk), f.opt("all-splits"))
 	case errors.As(err, &apart):
 		return nil, wrongf("source %s: %w: name them, such as %s", src, err, below(src, apart.Name))
 	case errors.As(err, &mixed) && mixed.Metadata != "":
 		return nil, wrongf("source %s: %w: %s image=file_name joins the files that %s names to its rows, each as the field image; or choose with %s or %s, or pack all as fields of samples with %s files", src, err, f.opt("file-column"), mixed.Metadata, f.opt("include"), f.opt("exclude"), f.opt("as"))
 	case errors.As(err, &mixed):
-		return nil, wrongf("source %s: %w: choose with %s or %s, or pack all as fields of samples with %s files", src, err, f.opt("include"), f.opt("exclude"), f.opt("as"))
+		return nil, wrongf("source %s: %w: choose with %s or %s, or pack all as fields of samples with %s files", src,
+			err, f.opt("include"), f.opt("exclude"), f.opt("as"))
 	case err != nil && (ctx.Err() != nil || asFiles != nil):
 		return nil, err
 	case err != nil && !errors.As(err, &unread): // of a layout
@@ -265,7 +277,8 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 		r.why = fmt.Sprintf(" (it holds %s)", below(src, a.By))
 	}
 	if a.Fields && !f.as.files {
-		r.note = fmt.Sprintf("each .npy file in %s is a field of a sample; %s arrays makes a sample of each row", src, f.opt("as"))
+		r.note = fmt.Sprintf("each .npy file in %s is a field of a sample; %s arrays makes a sample of each row", src,
+			f.opt("as"))
 	}
 	if a.Kind == nil {
 		return r, nil
@@ -285,7 +298,8 @@ func (f *Found) lookAtFolder(ctx context.Context, src string, place recognise.Pl
 		return nil, f.refused(src, a.Kind, a.By, help, program)
 	}
 	if _, nested := place.(zipPlace); nested && r.kind == &zipKind {
-		return nil, wrongf("source %s: it holds archives in an archive, such as %s: unpack it and pack the folder", src, a.By)
+		return nil, wrongf("source %s: it holds archives in an archive, such as %s: unpack it and pack the folder", src,
+			a.By)
 	}
 	r.why, r.files = "", nil
 	for _, name := range a.Names {
@@ -342,7 +356,8 @@ func (f *Found) checkSplits(glob string, names []string) error {
 		below = append(below, strings.TrimPrefix(filepath.ToSlash(name), folder))
 	}
 	splits := recognise.SplitsOf(below)
-	if len(splits) < 2 || f.AllSplits || !slices.ContainsFunc(splits, func(s recognise.Split) bool { return !strings.Contains(strings.ToLower(pattern), s.Word) }) {
+	if len(splits) < 2 || f.AllSplits || !slices.ContainsFunc(splits,
+		func(s recognise.Split) bool { return !strings.Contains(strings.ToLower(pattern), s.Word) }) {
 		return nil
 	}
 	return wrongf("source %s matches the splits %s: pack each to its own data set, with a pattern of its own; or pack them as one with %s", glob, splits, f.opt("all-splits"))

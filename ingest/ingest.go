@@ -240,7 +240,8 @@ func (in *Input) Dropped() int64 { return in.found.dropped }
 func (in *Input) Explain(err error) error {
 	f := in.found
 	archives := f.kind == &tarKind || (&recognised{kind: f.kind, files: f.files}).zipped()
-	if archives && len(f.files) > 1 && !f.KeyPrefix && errors.Is(err, format.ErrDuplicate) && !errors.Is(err, tar.ErrTwice) {
+	if archives && len(f.files) > 1 && !f.KeyPrefix && errors.Is(err, format.ErrDuplicate) &&
+		!errors.Is(err, tar.ErrTwice) {
 		return hint.With(err, hint.Set("key-prefix", "archive", "begins keys with the names of their archives"))
 	}
 	return err
@@ -345,7 +346,8 @@ func (f *Found) add(ctx context.Context, i int, src objstore.Address) (err error
 	}
 	f.kind = cmp.Or(f.kind, r.kind)
 	if r.kind != f.kind {
-		return wrongf("source %s is %s and %s is %s%s: pack one kind, then the other with %s", f.srcs[0], f.kind.of.One, src, r.kind.of.One, r.why, f.opt("append"))
+		return wrongf("source %s is %s and %s is %s%s: pack one kind, then the other with %s", f.srcs[0], f.kind.of.One,
+			src, r.kind.of.One, r.why, f.opt("append"))
 	}
 	if err := f.knows(r, src); err != nil {
 		return err
@@ -384,7 +386,8 @@ func (f *Found) MemoryUsed() int64 {
 // whose rows are those of its data set. Other sources, and arrays that are cut, stay as they are.
 func (f *Found) Align() {
 	npy := func(in source.Input) bool { return strings.EqualFold(path.Ext(in.Name), ".npy") }
-	if f.kind == &tokensKind && f.Tokens.Length == 0 && !slices.ContainsFunc(f.files, func(in source.Input) bool { return !npy(in) }) {
+	if f.kind == &tokensKind && f.Tokens.Length == 0 && !slices.ContainsFunc(f.files,
+		func(in source.Input) bool { return !npy(in) }) {
 		f.kind = &arraysKind
 	}
 }
@@ -419,9 +422,12 @@ func (f *Found) said(name string) bool {
 		return f.Said[name]
 	}
 	return map[string]bool{
-		"include": len(f.Include) > 0, "exclude": len(f.Exclude) > 0, "class-field": f.ClassField != "", "pack-shuffle": f.Shuffle,
-		"key": f.Rows.Key != "", "columns": len(f.Rows.Columns) > 0, "rename": len(f.Rows.Rename) > 0, "attr": len(f.Rows.Attrs) > 0,
-		"where": len(f.Rows.Where) > 0, "nulls": f.Rows.Nulls != source.NullsFail, "delimiter": f.Rows.Delimiter != "", "header": f.Rows.Header != lines.HeaderAuto, "columns-are": len(f.Rows.ColumnsAre) > 0,
+		"include": len(f.Include) > 0, "exclude": len(f.Exclude) > 0, "class-field": f.ClassField != "",
+		"pack-shuffle": f.Shuffle,
+		"key":          f.Rows.Key != "", "columns": len(f.Rows.Columns) > 0, "rename": len(f.Rows.Rename) > 0,
+		"attr":  len(f.Rows.Attrs) > 0,
+		"where": len(f.Rows.Where) > 0, "nulls": f.Rows.Nulls != source.NullsFail, "delimiter": f.Rows.Delimiter != "",
+		"header": f.Rows.Header != lines.HeaderAuto, "columns-are": len(f.Rows.ColumnsAre) > 0,
 		"quote": f.Rows.Unquoted, "allow-nan": f.Rows.AllowNaN, "widen": f.Rows.Widen,
 		"file-column": len(f.Rows.Files) > 0, "file-root": f.Rows.FileRoot != "",
 		"key-prefix": f.KeyPrefix,
@@ -447,7 +453,8 @@ func (f *Found) warn(format string, args ...any) {
 
 func (f *Found) filesOptions() source.FilesOptions {
 	return source.FilesOptions{
-		Include: f.Include, Exclude: f.Exclude, KeyPrefix: f.KeyPrefix, LastDot: f.LastDot, LeaveUnsafe: f.LeaveUnsafe, ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
+		Include: f.Include, Exclude: f.Exclude, KeyPrefix: f.KeyPrefix, LastDot: f.LastDot, LeaveUnsafe: f.LeaveUnsafe,
+		ClassField: f.ClassField, Classes: f.Classes, Shuffle: f.Shuffle, Seed: f.Seed,
 		Memory: f.Memory / 4, TempDir: f.TempDir, Found: f.Listed,
 	}
 }

@@ -40,7 +40,8 @@ func opened(src writer.Source, count int64, where string) (writer.Source, int64,
 }
 
 // fileKinds are the kinds of files that pack reads.
-var fileKinds = []*kind{&parquetKind, &arrowKind, &linesKind, &tarKind, &tokensKind, &arraysKind, &megatronKind, &tfrecordKind, &mdsKind, &zipKind}
+var fileKinds = []*kind{&parquetKind, &arrowKind, &linesKind, &tarKind, &tokensKind, &arraysKind, &megatronKind,
+	&tfrecordKind, &mdsKind, &zipKind}
 
 // allKinds are the fileKinds, folders of files, and data sets.
 func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind, &datasetKind) }

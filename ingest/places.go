@@ -128,7 +128,8 @@ func (p prefix) Names(ctx context.Context) iter.Seq2[string, error] {
 			}
 			at := 0
 			for dir := range strings.SplitAfterSeq(info.Name, "/") {
-				if at += len(dir); strings.HasSuffix(dir, "/") && strings.ContainsAny(dir[:1], "._") && apart != info.Name[:at] {
+				if at += len(dir); strings.HasSuffix(dir, "/") && strings.ContainsAny(dir[:1], "._") &&
+					apart != info.Name[:at] {
 					if apart = info.Name[:at]; !yield(apart, nil) {
 						return
 					}
@@ -171,7 +172,8 @@ func (f *Found) lookAtStore(ctx context.Context, src string) (*recognised, error
 }
 
 // expandObjects lists the objects that a pattern names.
-func (f *Found) expandObjects(ctx context.Context, p prefix, pattern string) (names []string, left *tally.Tally, err error) {
+func (f *Found) expandObjects(ctx context.Context, p prefix,
+	pattern string) (names []string, left *tally.Tally, err error) {
 	left = new(tally.Tally)
 	words, err := patterns.Braces(pattern)
 	if err != nil {
@@ -184,7 +186,8 @@ func (f *Found) expandObjects(ctx context.Context, p prefix, pattern string) (na
 			continue
 		}
 		if !doublestar.ValidatePattern(word) {
-			return nil, nil, wrongf("source %s%s: not a glob; write one such as s3://bucket/prefix/*.parquet", p.shown, word)
+			return nil, nil, wrongf("source %s%s: not a glob; write one such as s3://bucket/prefix/*.parquet", p.shown,
+				word)
 		}
 		for info, err := range objstore.ListAll(ctx, p.store, word[:strings.IndexAny(word, "*?[\\")]) {
 			if err != nil {
@@ -211,7 +214,8 @@ func (f *Found) expandObjects(ctx context.Context, p prefix, pattern string) (na
 		return nil, nil, fmt.Errorf("source %s%s matches only names such as %s, which begin with a dot or an underscore, as those of hidden and unfinished files do: write the mark in the pattern%w", p.shown, pattern, passed, plain.Silent(fs.ErrNotExist))
 	}
 	if names == nil {
-		return nil, nil, fmt.Errorf("source %s%s: there are no %s of this name: check the path%w", p.shown, pattern, kindNames(), plain.Silent(fs.ErrNotExist))
+		return nil, nil, fmt.Errorf("source %s%s: there are no %s of this name: check the path%w", p.shown, pattern,
+			kindNames(), plain.Silent(fs.ErrNotExist))
 	}
 	left.Listed += int64(len(names))
 	return slices.Clip(names), left, f.checkSplits(p.shown+pattern, names)
@@ -219,5 +223,6 @@ func (f *Found) expandObjects(ctx context.Context, p prefix, pattern string) (na
 
 // noSource is the error of a source that is not there.
 func noSource(name string) error {
-	return fmt.Errorf("source %s: there is no such file or folder: check the path%w", name, plain.Silent(fs.ErrNotExist))
+	return fmt.Errorf("source %s: there is no such file or folder: check the path%w", name,
+		plain.Silent(fs.ErrNotExist))
 }

@@ -15,22 +15,25 @@ import (
 // Parquet files; Arrow files and streams; text files whose lines are rows; TFRecord files, whose
 // records are; and shards of MosaicML Streaming, whose samples are.
 var (
-	parquetKind  = rowsKind(recognise.Parquet, openParquet, "widen")
-	arrowKind    = rowsKind(recognise.Arrow, openParquet, "widen")
-	linesKind    = rowsKind(recognise.Lines, openLines, "delimiter", "header", "no-header", "columns-are", "quote", "allow-nan")
+	parquetKind = rowsKind(recognise.Parquet, openParquet, "widen")
+	arrowKind   = rowsKind(recognise.Arrow, openParquet, "widen")
+	linesKind   = rowsKind(recognise.Lines, openLines, "delimiter", "header", "no-header", "columns-are", "quote",
+		"allow-nan")
 	textKind     = rowsKind(recognise.Text, openLines) // by Options.TextLines
 	tfrecordKind = rowsKind(recognise.TFRecord, openLines)
 	mdsKind      = rowsKind(recognise.MDS, openLines)
 )
 
 // rowsKind returns a kind of files whose rows are samples. more are its options besides rowsOnly.
-func rowsKind(of *recognise.Kind, open func(context.Context, *Found) (writer.Source, int64, error), more ...string) kind {
+func rowsKind(of *recognise.Kind, open func(context.Context, *Found) (writer.Source, int64, error),
+	more ...string) kind {
 	return kind{
 		of:      of,
 		rows:    true,
 		options: append(more, rowsOnly...),
-		instead: map[string]string{"key-prefix": "its keys begin with the name of the file, unless a column has them", "": "choose by columns and conditions, and shuffle when reading"},
-		open:    open,
+		instead: map[string]string{"key-prefix": "its keys begin with the name of the file, unless a column has them",
+			"": "choose by columns and conditions, and shuffle when reading"},
+		open: open,
 	}
 }
 
@@ -43,7 +46,8 @@ func openParquet(ctx context.Context, f *Found) (writer.Source, int64, error) {
 			f.files[i].As = ".arrow"
 		}
 	}
-	src, err := parquet.New(ctx, f.files, parquet.Options{Key: r.Key, Columns: r.Columns, Rename: r.Rename, Attrs: r.Attrs, Where: r.Where,
+	src, err := parquet.New(ctx, f.files, parquet.Options{Key: r.Key, Columns: r.Columns, Rename: r.Rename,
+		Attrs: r.Attrs, Where: r.Where,
 		Nulls: r.Nulls, Arrays: f.Stacked, Widen: r.Widen, Log: f.Log, PageMemory: f.Memory})
 	if err != nil {
 		return nil, 0, err
@@ -54,7 +58,8 @@ func openParquet(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	f.leaveFiles(src.Passed)
 	f.even = src.Even
 	rows, size := src.Total()
-	f.known("%s in %s, %s of columns", plain.Plural(rows, "row"), plain.Plural(len(f.files), one), plain.Bytes(uint64(size)))
+	f.known("%s in %s, %s of columns", plain.Plural(rows, "row"), plain.Plural(len(f.files), one),
+		plain.Bytes(uint64(size)))
 	return opened(src, rows, plain.Plural(len(f.files), one))
 }
 

@@ -78,7 +78,8 @@ func (f *Found) Check(ctx context.Context, target string) error {
 		if place, _, _ := strings.Cut(src, "?"); strings.Contains(place, "://") {
 			to, _, _ := strings.Cut(target, "?")
 			if strings.HasPrefix(strings.TrimRight(to, "/")+"/", strings.TrimRight(place, "/")+"/") {
-				return wrongf("%s is inside the source %s and would be packed into itself: choose another place", to, place)
+				return wrongf("%s is inside the source %s and would be packed into itself: choose another place", to,
+					place)
 			}
 			continue
 		}
@@ -121,7 +122,8 @@ func (f *Found) knows(r *recognised, src objstore.Address) error {
 			}
 			applied := r.folder && (option == "include" || option == "exclude") || option == "key-prefix" && r.zipped()
 			if f.said(option) && !slices.Contains(k.options, option) && !applied {
-				return wrongf("%s is for %s, and source %s is %s%s: %s", f.opt(option), whoKnows(option), src, k.of.One, r.why, cmp.Or(k.instead[option], k.instead[""]))
+				return wrongf("%s is for %s, and source %s is %s%s: %s", f.opt(option), whoKnows(option), src, k.of.One,
+					r.why, cmp.Or(k.instead[option], k.instead[""]))
 			}
 		}
 	}
@@ -182,7 +184,8 @@ func (f *Found) checkSources(srcs []string, target string) error {
 
 // partOfSample refuses a file that is no sample alone.
 func (f *Found) partOfSample(src string) error {
-	return wrongf("source %s is a part of a sample: give its folder with %s '*%s'; files that hold samples are %s", src, f.opt("include"), filepath.Ext(src), kindNames())
+	return wrongf("source %s is a part of a sample: give its folder with %s '*%s'; files that hold samples are %s", src,
+		f.opt("include"), filepath.Ext(src), kindNames())
 }
 
 // within reports whether a path is a folder, or below it.
@@ -250,7 +253,8 @@ func (f *Found) checkDatasets(ctx context.Context, srcs []objstore.Address, targ
 		addr, _ := open.CutView(src.Secret())
 		addr, _, _ = open.CutGeneration(addr)
 		same := false
-		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
+		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") &&
+			!strings.Contains(target, "://") {
 			to, err := realPath(target)
 			same = err == nil && within(from, to)
 		} else if from, _, err := open.Store(ctx, addr, f.reading()); err == nil {

@@ -12,7 +12,8 @@ import (
 const stdinName = "-"
 
 // stdinKinds are the values of Options.StdinFormat.
-var stdinKinds = map[string]*kind{"tar": &tarKind, "jsonl": &linesKind, "csv": &linesKind, "parquet": &parquetKind, "zip": &zipKind}
+var stdinKinds = map[string]*kind{"tar": &tarKind, "jsonl": &linesKind, "csv": &linesKind, "parquet": &parquetKind,
+	"zip": &zipKind}
 
 // lookAtStdin finds the kind of standard input. f.close removes what it spooled.
 func (f *Found) lookAtStdin(ctx context.Context) (*recognised, error) {
@@ -70,7 +71,8 @@ func (f *Found) checkStdin(srcs []string) error {
 	first := slices.Index(srcs, stdinName)
 	switch {
 	case first < 0 && f.StdinFormat != "":
-		return wrongf("%s is for standard input, and no source is '-'; the sources are: %s", f.opt("stdin-format"), f.allNames())
+		return wrongf("%s is for standard input, and no source is '-'; the sources are: %s", f.opt("stdin-format"),
+			f.allNames())
 	case first >= 0 && slices.Contains(srcs[first+1:], stdinName):
 		return wrongf("'-' is given twice, and standard input can be read once")
 	}

@@ -47,7 +47,8 @@ var arraysKind = kind{
 
 // openArrayRows opens arrays of any type.
 func openArrayRows(ctx context.Context, f *Found) (writer.Source, int64, error) {
-	src, err := tokens.NewArrays(ctx, f.files, tokens.Options{Rows: true, Columns: f.Rows.Columns, Rename: f.Rows.Rename})
+	src, err := tokens.NewArrays(ctx, f.files, tokens.Options{Rows: true, Columns: f.Rows.Columns,
+		Rename: f.Rows.Rename})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -60,7 +61,8 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	t := &f.Tokens
 	opt := tokens.Options{Length: t.Length, Remainder: t.Remainder, PadID: t.PadID, DType: t.DType, Raw: t.Raw}
 	if f.Tokens.Field != "" {
-		return nil, 0, wrongf("%s is for documents with several fields: source %s is %s", f.opt("tokens-field"), f.srcs[0], f.kind.of.One)
+		return nil, 0, wrongf("%s is for documents with several fields: source %s is %s", f.opt("tokens-field"),
+			f.srcs[0], f.kind.of.One)
 	}
 	if t.joins(f.kind) {
 		opt = tokens.Options{Raw: opt.Raw, Mixed: true} // each array, or each row of one, is a document
@@ -71,9 +73,11 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	}
 	if f.Tokens.Length == 0 && src.Whole != "" {
 		src.Close()
-		return nil, 0, wrongf("source %s is one row of tokens: say how long samples are with %s, such as %s 2048", src.Whole, f.opt("pack-tokens"), f.opt("pack-tokens"))
+		return nil, 0, wrongf("source %s is one row of tokens: say how long samples are with %s, such as %s 2048",
+			src.Whole, f.opt("pack-tokens"), f.opt("pack-tokens"))
 	}
-	text := fmt.Sprintf("%s of %v in %s", plain.Plural(src.Tokens, "token"), src.DType, plain.Plural(len(f.files), "array"))
+	text := fmt.Sprintf("%s of %v in %s", plain.Plural(src.Tokens, "token"), src.DType,
+		plain.Plural(len(f.files), "array"))
 	if opt.Length > 0 {
 		text += fmt.Sprintf(": %s of %s", plain.Plural(src.Samples, "sample"), plain.Plural(opt.Length, "token"))
 		switch {
@@ -82,7 +86,8 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 		case src.Short > 0 && opt.Remainder == tokens.Pad:
 			text += fmt.Sprintf(", %s padded", plain.Count(uint64(src.Short)))
 		case src.Short > 0:
-			text += fmt.Sprintf(", %s shorter (%s pads or drops them, %s joins arrays as documents)", plain.Count(uint64(src.Short)), f.opt("pack-remainder"), f.opt("separator"))
+			text += fmt.Sprintf(", %s shorter (%s pads or drops them, %s joins arrays as documents)",
+				plain.Count(uint64(src.Short)), f.opt("pack-remainder"), f.opt("separator"))
 		}
 	}
 	f.known("%s", text)
@@ -94,11 +99,13 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 func (f *Found) open(ctx context.Context) (src writer.Source, size int64, err error) {
 	t := &f.Tokens
 	if t.Raw != 0 && !f.kind.tokens {
-		return nil, 0, wrongf("%s is for .bin files of token ids: source %s is %s", f.opt("raw-dtype"), f.srcs[0], f.kind.of.One)
+		return nil, 0, wrongf("%s is for .bin files of token ids: source %s is %s", f.opt("raw-dtype"), f.srcs[0],
+			f.kind.of.One)
 	}
 	if !t.joins(f.kind) {
 		if t.DType != 0 && !f.kind.tokens {
-			return nil, 0, wrongf("%s goes with %s: source %s is %s", f.opt("token-dtype"), f.opt("pack-tokens"), f.srcs[0], f.kind.of.One)
+			return nil, 0, wrongf("%s goes with %s: source %s is %s", f.opt("token-dtype"), f.opt("pack-tokens"),
+				f.srcs[0], f.kind.of.One)
 		}
 		return f.openRows(ctx)
 	}
@@ -106,7 +113,8 @@ func (f *Found) open(ctx context.Context) (src writer.Source, size int64, err er
 	case !t.Join:
 		return nil, 0, wrongf("%s joins documents, since source %s is %s%s: give the id that follows each with %s ID, or %s none where they end with such an id already", f.opt("pack-tokens"), f.srcs[0], f.kind.of.One, f.why, f.opt("separator"), f.opt("separator"))
 	case len(f.Rows.Files) > 0:
-		return nil, 0, wrongf("%s adds files to rows, and %s joins rows to samples: leave one of them out", f.opt("file-column"), f.opt("pack-tokens"))
+		return nil, 0, wrongf("%s adds files to rows, and %s joins rows to samples: leave one of them out",
+			f.opt("file-column"), f.opt("pack-tokens"))
 	case len(f.Rows.Attrs) > 0 || f.ClassField != "":
 		return nil, 0, wrongf("%s and %s describe documents, of which a sample of %s holds several: leave them out, except %s tokens=len(%s)", f.opt("attr"), f.opt("class-field"), f.opt("pack-tokens"), f.opt("attr"), tokens.Field)
 	}
@@ -133,7 +141,8 @@ func (f *Found) open(ctx context.Context) (src writer.Source, size int64, err er
 // chooseColumn limits the columns that are read to the column of the tokens.
 func (f *Found) chooseColumn() {
 	rows := f.kind != &datasetKind && slices.Contains(f.kind.options, "columns")
-	if field, r := f.Tokens.Field, &f.Rows; rows && field != "" && !strings.Contains(field, ".") && r.Columns == nil && r.Rename == nil {
+	if field, r := f.Tokens.Field, &f.Rows; rows && field != "" && !strings.Contains(field, ".") && r.Columns == nil &&
+		r.Rename == nil {
 		r.Columns, f.narrowed = []string{field}, true
 	}
 }

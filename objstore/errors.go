@@ -74,7 +74,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Exhausted reports whether err means that the process or the machine ran out of file descriptors
 // or memory, and so not of the object.
 func Exhausted(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) ||
+		errors.Is(err, syscall.ENOBUFS)
 }
 
 // readOnlyError makes EROFS match ErrReadOnly without repeating it in the text.

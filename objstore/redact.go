@@ -59,7 +59,8 @@ func redactURL(url string) string {
 	if i := strings.IndexAny(url[start:], "/?#"); i >= 0 {
 		end = start + i
 	}
-	if i := strings.LastIndexByte(url[start:end], '@'); i >= 0 && !isGeneration(url[start+i+1:end]) && !isContainer(url, url[start:start+i]) {
+	if i := strings.LastIndexByte(url[start:end], '@'); i >= 0 && !isGeneration(url[start+i+1:end]) &&
+		!isContainer(url, url[start:start+i]) {
 		url = url[:start] + url[start+i+1:]
 	}
 	before, query, ok := strings.Cut(url, "?")

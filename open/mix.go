@@ -40,7 +40,8 @@ func Spec(name string, o Options) (*reader.Spec, error) {
 	}
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no mix file %s: check the path; docs/mixing.md describes mixes%w", name, plain.Silent(err))
+		return nil, fmt.Errorf("no mix file %s: check the path; docs/mixing.md describes mixes%w", name,
+			plain.Silent(err))
 	}
 	if err != nil {
 		return nil, err

@@ -51,7 +51,8 @@ func isGeneration(s string) bool {
 // Whole refuses the name of a view, for programs that read or change whole data sets.
 func Whole(name string) error {
 	if whole, view := CutView(name); view != "" {
-		return wrongf("%s names the view %s: here, give the whole data set, %s", objstore.NewAddress(name), view, objstore.NewAddress(whole))
+		return wrongf("%s names the view %s: here, give the whole data set, %s", objstore.NewAddress(name), view,
+			objstore.NewAddress(whole))
 	}
 	return nil
 }
@@ -75,7 +76,8 @@ func notFound(name string, err error) error {
 	if generation != "" && !isGeneration(generation) && exists(folder) {
 		return fmt.Errorf("%s: %q is not a generation: write %s for the newest one, or %[3]s@ and the 16 digits that `shardtool inspect %[3]s` prints%w", name, generation, folder, plain.Silent(err))
 	}
-	if owner, set, _ := strings.Cut(name, "/"); owner != "" && set != "" && !strings.Contains(set, "/") && !exists(owner) {
+	if owner, set, _ := strings.Cut(name, "/"); owner != "" && set != "" && !strings.Contains(set, "/") &&
+		!exists(owner) {
 		return fmt.Errorf("%w; a data set of the Hugging Face Hub is hf://datasets/%s", err, name)
 	}
 	return err

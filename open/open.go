@@ -168,7 +168,8 @@ func openAt(ctx context.Context, name string, opts reader.Options, tables string
 	}
 	ds, err := reader.OpenResumed(ctx, store, opts, tables)
 	if err == nil && tables != "" && ds.Info().Tables != tables {
-		o.log().Warn("continuing on another generation than the checkpoint names: it is the newest one", "dataset", store,
+		o.log().Warn("continuing on another generation than the checkpoint names: it is the newest one", "dataset",
+			store,
 			"generation", ds.Info().Generation, "tables", ds.Info().Tables, "checkpoint", tables)
 	}
 	return ds, notFound(whole, err)
@@ -176,7 +177,8 @@ func openAt(ctx context.Context, name string, opts reader.Options, tables string
 
 // Layers opens the stores of layers of the data set of a name, for [reader.Options]. A generation
 // that saved names is opened where a layer is given without one, if it is still there.
-func Layers(ctx context.Context, name string, layers []string, saved map[string]string, o Options) (all []reader.Layer, err error) {
+func Layers(ctx context.Context, name string, layers []string, saved map[string]string,
+	o Options) (all []reader.Layer, err error) {
 	addr, _ := CutView(name)
 	addr, _, _ = CutGeneration(addr)
 	for _, layer := range layers {
@@ -189,7 +191,8 @@ func Layers(ctx context.Context, name string, layers []string, saved map[string]
 		if err != nil {
 			return nil, err
 		}
-		if tables := cmp.Or(saved[objstore.NewAddress(layer).String()], saved[layer]); tables != "" && !fixed { // older states have addresses as they were given
+		// older states have addresses as they were given
+		if tables := cmp.Or(saved[objstore.NewAddress(layer).String()], saved[layer]); tables != "" && !fixed {
 			if _, err := store.Stat(ctx, tables); err == nil {
 				generation = names.Generation(tables)
 			} else {

@@ -75,7 +75,9 @@ func (s *Spec) orderOver(p order.Params) order.Params {
 		"shuffle": func() { p.Shuffle = o.Shuffle }, "seed": func() { p.Seed = o.Seed },
 		"affinity": func() { p.Affinity = o.Affinity }, "tail": func() { p.Tail = o.Tail },
 		"lanes": func() { p.Lanes = cmp.Or(o.Lanes, p.Lanes) }, "delay": func() { p.Delay = cmp.Or(o.Delay, p.Delay) },
-		"head": func() { p.Head = cmp.Or(o.Head, p.Head) }, "run-blocks": func() { p.RunBlocks = cmp.Or(o.RunBlocks, p.RunBlocks) },
+		"head": func() {
+			p.Head = cmp.Or(o.Head, p.Head)
+		}, "run-blocks": func() { p.RunBlocks = cmp.Or(o.RunBlocks, p.RunBlocks) },
 	} {
 		if s.Said[name] {
 			set()

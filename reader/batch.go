@@ -65,7 +65,8 @@ func (s *Stream) newMemory() *batchMemory {
 // sample makes a sample.
 func (m *batchMemory) sample(to *Sample, r *order.Ref, key []byte, fields []format.FieldView) {
 	*to = Sample{
-		Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.from[r.Source],
+		Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding,
+		of: m.from[r.Source],
 	}
 }
 

@@ -56,7 +56,8 @@ type Block struct {
 func (b *Block) Next() (*Sample, error) {
 	switch {
 	case b.Large:
-		return nil, fmt.Errorf("%w: block %d of shard %d is large and was not read: read its fields one by one", format.ErrTooLarge, b.Number, b.Shard)
+		return nil, fmt.Errorf("%w: block %d of shard %d is large and was not read: read its fields one by one",
+			format.ErrTooLarge, b.Number, b.Shard)
 	case b.walk.err != nil:
 		return nil, b.walk.err
 	case b.own == nil && b.walk.next():
@@ -169,7 +170,8 @@ func (w *blockOrder) shard(ctx context.Context, j *fetch.Job, yield func(fetch.J
 		if w.at >= w.o.To {
 			break
 		}
-		b := Block{Shard: j.Shard.Number, Number: block.Block, First: block.First, Samples: int(rows[block.From].Samples)}
+		b := Block{Shard: j.Shard.Number, Number: block.Block, First: block.First,
+			Samples: int(rows[block.From].Samples)}
 		b.Large = block.To-block.From > 1 && int64(block.Plan().Size) > w.o.memory/4
 		take := true
 		if w.o.Take != nil {

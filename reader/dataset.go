@@ -94,9 +94,11 @@ func (d *Dataset) Info() Info {
 		replaces = t.Base.Replaces
 	}
 	return Info{
-		Generation: t.Generation, Tables: d.catalog.Name, Parent: t.Parent, OrderDigest: d.orderDigest(), KeysTable: d.keysTable(),
-		Blocks: t.Blocks, Bytes: t.Bytes, DecodedBytes: t.Decoded, Fields: t.Fields, Attributes: d.allAttributes,
-		Removed: t.Removed, Purged: t.Purged, Replaces: replaces, Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()), Meta: t.Meta,
+		Generation: t.Generation, Tables: d.catalog.Name, Parent: t.Parent, OrderDigest: d.orderDigest(),
+		KeysTable: d.keysTable(),
+		Blocks:    t.Blocks, Bytes: t.Bytes, DecodedBytes: t.Decoded, Fields: t.Fields, Attributes: d.allAttributes,
+		Removed: t.Removed, Purged: t.Purged, Replaces: replaces, Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()),
+		Meta: t.Meta,
 	}
 }
 

@@ -79,7 +79,8 @@ func (e *samplesEngine) checkpoint(at Place, globalBatch int, skipped ledger.Mar
 }
 
 // saved returns the checkpoint of one data set.
-func saved(checkpoint func(epoch, position uint64) (order.Checkpoint, error), at Place, globalBatch int, tables string, skipped ledger.Mark) (Checkpoint, error) {
+func saved(checkpoint func(epoch, position uint64) (order.Checkpoint, error), at Place, globalBatch int, tables string,
+	skipped ledger.Mark) (Checkpoint, error) {
 	c, err := checkpoint(at.Epoch, at.Position)
 	c.GlobalBatch, c.Tables = globalBatch, tables
 	c.SkipHash, c.Skipped = skipped.Hash, skipped.Samples
@@ -258,12 +259,14 @@ func (e *unitsEngine) ends() (uint64, error) { return 0, nil }
 func (e *unitsEngine) arithmetic() any { return e.units }
 
 func (e *unitsEngine) info() StreamInfo {
-	return StreamInfo{Tail: e.units.Order().Params().Tail, Holds: "unit", Units: e.units.Units.Params(), Lengths: e.units.Summary()}
+	return StreamInfo{Tail: e.units.Order().Params().Tail, Holds: "unit", Units: e.units.Units.Params(),
+		Lengths: e.units.Summary()}
 }
 
 // engine returns what decides the batches of one data set: of its samples, or of units where they
 // have a Kind. stop ends the planning of units.
-func (in *input) engine(ctx context.Context, unit units.Params, from *Checkpoint, p Planning, end uint64) (e engine, stop func(), err error) {
+func (in *input) engine(ctx context.Context, unit units.Params, from *Checkpoint, p Planning,
+	end uint64) (e engine, stop func(), err error) {
 	if unit.Kind == "" {
 		return &samplesEngine{in.plan, in.catalog.Name}, func() {}, nil
 	}

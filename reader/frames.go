@@ -40,7 +40,8 @@ type Frame struct {
 
 func frameOf(r *fetch.Result) Frame {
 	return Frame{
-		Shard: r.Shard.Number, Block: r.Block, Row: r.Row, Offset: r.Offset, BlockOffset: r.BlockOffset, Stored: r.Stored,
+		Shard: r.Shard.Number, Block: r.Block, Row: r.Row, Offset: r.Offset, BlockOffset: r.BlockOffset,
+		Stored:      r.Stored,
 		FirstSample: r.First, Samples: r.Samples, Last: r.Last, Decoded: r.Decoded,
 	}
 }
@@ -204,12 +205,14 @@ type pipelineOptions struct {
 
 // run fetches jobs within the data set's options. A result comes with its error, after which run
 // goes on only with keepGoing. An error without a result is of the jobs, or of ctx, and ends them.
-func (d *Dataset) run(ctx context.Context, o pipelineOptions, jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Result, error] {
+func (d *Dataset) run(ctx context.Context, o pipelineOptions,
+	jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Result, error] {
 	return func(yield func(*fetch.Result, error) bool) {
 		ctx, end := d.catalog.Scope(ctx)
 		defer end()
 		p := &fetch.Pipeline{
-			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: cmp.Or(o.memory, d.opts.Memory), KeepGoing: o.keepGoing, Check: o.check, Requests: o.requests,
+			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: cmp.Or(o.memory, d.opts.Memory),
+			KeepGoing: o.keepGoing, Check: o.check, Requests: o.requests,
 		}
 		for u, err := range p.Run(ctx, jobs) {
 			if err != nil {

@@ -46,7 +46,8 @@ func openGeneration(ctx context.Context, store objstore.Store, opts Options) (*D
 
 // openWith opens a data set that uses the view of opts and leaves out the samples that opts name.
 // It reads the view and opens the layers while the data set is opened.
-func openWith(ctx context.Context, store objstore.Store, opts Options, open func() (*Dataset, error)) (*Dataset, error) {
+func openWith(ctx context.Context, store objstore.Store, opts Options,
+	open func() (*Dataset, error)) (*Dataset, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var file *views.File

@@ -89,7 +89,8 @@ func (d *Dataset) withLayers(ctx context.Context, i int, ix *sections.ShardIndex
 		return ix, nil
 	}
 	all := *ix
-	all.Attrs = slices.DeleteFunc(slices.Clone(ix.Attrs), func(c sections.AttrColumn) bool { return d.attributes[c.Name] > 0 })
+	all.Attrs = slices.DeleteFunc(slices.Clone(ix.Attrs),
+		func(c sections.AttrColumn) bool { return d.attributes[c.Name] > 0 })
 	for _, p := range layers {
 		if uint64(i) >= p.tables.Shards {
 			continue
@@ -167,7 +168,8 @@ func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]section
 
 // eachColumns calls f for each shard, of several at once, with what Columns returns of it and with
 // the numbers of its samples: from first to before end.
-func (d *Dataset) eachColumns(ctx context.Context, names []string, atOnce int, f func(first, end uint64, columns []sections.AttrColumn) error) error {
+func (d *Dataset) eachColumns(ctx context.Context, names []string, atOnce int,
+	f func(first, end uint64, columns []sections.AttrColumn) error) error {
 	return parallel(ctx, d.NumShards(), atOnce, func(ctx context.Context, i int) error {
 		_, at, part, err := d.catalog.Find(ctx, i)
 		if err != nil {

@@ -67,7 +67,8 @@ func (k *keyLookup) plan(ctx context.Context) error {
 		k.shards = append(k.shards, keyShard{shard: shard, from: i, to: i + n})
 		i += n
 	}
-	return parallel(ctx, len(k.shards), max(k.requests, k.d.opts.Workers), func(ctx context.Context, i int) error { return k.read(ctx, &k.shards[i]) })
+	return parallel(ctx, len(k.shards), max(k.requests, k.d.opts.Workers),
+		func(ctx context.Context, i int) error { return k.read(ctx, &k.shards[i]) })
 }
 
 // indexCost is how many bytes of blocks cost as much as a byte of an index. An index decodes to the

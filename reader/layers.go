@@ -555,7 +555,8 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 }
 
 // sameBlocks compares the blocks of a shard of a layer with the data set's.
-func (d *Dataset) sameBlocks(ctx context.Context, p *part, from uint64, number int, rows []format.Row, t *order.Table) error {
+func (d *Dataset) sameBlocks(ctx context.Context, p *part, from uint64, number int, rows []format.Row,
+	t *order.Table) error {
 	first, err := d.FirstSample(ctx, number)
 	if err != nil {
 		return err

@@ -32,9 +32,10 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 	}
 	out := make([]uint32, d.tables.Samples)
 	const atOnce = 8 // an index is one request
-	err := d.eachColumns(ctx, []string{attribute}, max(d.opts.Workers, atOnce), func(first, end uint64, columns []sections.AttrColumn) error {
-		return d.shardLengths(ctx, first, &columns[0], attribute, out[first:end])
-	})
+	err := d.eachColumns(ctx, []string{attribute}, max(d.opts.Workers, atOnce),
+		func(first, end uint64, columns []sections.AttrColumn) error {
+			return d.shardLengths(ctx, first, &columns[0], attribute, out[first:end])
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,8 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 
 // shardLengths is readLengths of one shard. A sample without a value from 1 to units.MaxSize that
 // was removed has 1: it is a hole, whatever its length. So has one outside the view in use.
-func (d *Dataset) shardLengths(ctx context.Context, first uint64, c *sections.AttrColumn, attribute string, out []uint32) (err error) {
+func (d *Dataset) shardLengths(ctx context.Context, first uint64, c *sections.AttrColumn, attribute string,
+	out []uint32) (err error) {
 	known := c.Name != "" && c.Kind == format.AttrInteger
 	for i := range out {
 		var v format.AttrValue
@@ -118,7 +120,8 @@ func (d *Dataset) lengths(ctx context.Context, attribute string, p *Planning) ([
 
 // unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller
 // must Close it.
-func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning, until uint64) (*unitplan.Order, error) {
+func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning,
+	until uint64) (*unitplan.Order, error) {
 	lengths, err := d.lengths(ctx, unit.By, &p)
 	if err != nil {
 		return nil, err

@@ -88,7 +88,8 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	for _, e := range entries[max(from-1, 0):min(to+1, len(entries))] {
 		k, err := d.keyOf(ctx, e.Number)
 		if err == nil && samplekey.Hash(k) != e.Hash {
-			err = d.wrongTable(fmt.Errorf("the entry %016x leads to sample %d, whose key %q has another hash", e.Hash, e.Number, k))
+			err = d.wrongTable(fmt.Errorf("the entry %016x leads to sample %d, whose key %q has another hash", e.Hash,
+				e.Number, k))
 		}
 		if err != nil {
 			return nil, err
@@ -99,7 +100,8 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 
 // wrongTable returns the error of a keys table that contradicts the samples.
 func (d *Dataset) wrongTable(err error) error {
-	return format.InShard(d.keysTable(), fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err))
+	return format.InShard(d.keysTable(), fmt.Errorf("%w: %w: restore the table from a copy, or pack again",
+		format.ErrCorrupt, err))
 }
 
 // keyOf reads the key of a sample.

@@ -201,7 +201,8 @@ func (a *lookupAll) fromIndexes(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, g.Wait())
 		}
-		if at, _ := slices.BinarySearch(sorted, s.FirstKey); s.Samples == 0 || at == len(sorted) || sorted[at] > s.LastKey {
+		if at, _ := slices.BinarySearch(sorted, s.FirstKey); s.Samples == 0 || at == len(sorted) ||
+			sorted[at] > s.LastKey {
 			continue
 		}
 		g.Go(func() error {

@@ -71,7 +71,8 @@ func (r *resolving) over(e *mixEngine, m *mix.Mix) (*Run, error) {
 	if err := e.use(m, in, made); err != nil {
 		return nil, err
 	}
-	return &Run{engine: e, inputs: in, begin: Place{Position: e.begin}, globalBatch: cmp.Or(e.steps.GlobalBatch, 256)}, nil
+	return &Run{engine: e, inputs: in, begin: Place{Position: e.begin}, globalBatch: cmp.Or(e.steps.GlobalBatch,
+		256)}, nil
 }
 
 // keep takes the options that the user did not say from the checkpoint.
@@ -194,7 +195,8 @@ func (r *resolving) place(e *mixEngine, m *mix.Mix) error {
 		return r.wrong("skip-steps", err)
 	case r.change.Again:
 	case out.To <= e.begin:
-		return r.wrong("skip-steps", fmt.Errorf("these steps are over, the checkpoint is at position %d: continue from an earlier one", e.begin))
+		return r.wrong("skip-steps",
+			fmt.Errorf("these steps are over, the checkpoint is at position %d: continue from an earlier one", e.begin))
 	default: // what was read before stays read
 		out.From = max(out.From, e.begin)
 	}
@@ -228,7 +230,8 @@ func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
 		in.parts[i].source.OneOf(len(r.sets) * len(in.parts))
 	}
 	if is := format.DigestString(in.Digest()); is != of.Digest {
-		return nil, nil, checkpointError{fmt.Errorf("the data set has digest %s, the run read %s: open that generation", is, of.Digest)}
+		return nil, nil, checkpointError{fmt.Errorf("the data set has digest %s, the run read %s: open that generation",
+			is, of.Digest)}
 	}
 	if is := in.Selection().ID(); is != of.View {
 		return nil, nil, &mix.MismatchError{Difference: mix.Difference{Field: "view", Checkpoint: of.View, Given: is}}

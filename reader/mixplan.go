@@ -79,11 +79,13 @@ func (s *Spec) extent(data []sourceData, from *mix.Checkpoint, change bool) (epo
 func (s *Spec) unordered(data []sourceData) (mix.Mix, error) {
 	sizes := make([]sourceSize, len(data))
 	c := &s.Order
-	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.DefaultTail(c.Epochs)), Epoch: s.Length.Units}
+	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.DefaultTail(c.Epochs)),
+		Epoch: s.Length.Units}
 	for i, d := range data {
 		sizes[i] = d.units.about(&d, s.Count)
 		x := &s.Sources[i]
-		m.Sources = append(m.Sources, mix.Source{Name: x.Name, Digest: d.digest, Tables: d.tables, View: d.view, Units: sizes[i].units, MaxEpochs: x.MaxEpochs})
+		m.Sources = append(m.Sources, mix.Source{Name: x.Name, Digest: d.digest, Tables: d.tables, View: d.view,
+			Units: sizes[i].units, MaxEpochs: x.MaxEpochs})
 	}
 	var err error
 	m.Segments, err = s.weights(sizes)
@@ -97,7 +99,8 @@ func (s *Spec) choose(m *mix.Mix, data []sourceData, from *mix.Checkpoint) error
 	for i, d := range data {
 		o, c := &s.Sources[i].Fixed, &s.Order
 		choices[i] = order.Choice{
-			Seed: c.Seed, Shuffle: c.Shuffle, Tail: m.Tail, GlobalBatch: c.GlobalBatch, World: c.World, Affinity: cmp.Or(o.Affinity, c.Affinity),
+			Seed: c.Seed, Shuffle: c.Shuffle, Tail: m.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
+			Affinity:    cmp.Or(o.Affinity, c.Affinity),
 			WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head,
 		}
 		var count uint64
@@ -143,7 +146,8 @@ func known(s *mix.Source, c *order.Choice, unit units.Params, from *mix.Checkpoi
 	if was == nil {
 		return false
 	}
-	s.Lanes, s.RunBlocks, s.Delay, s.Head = cmp.Or(c.Lanes, was.Lanes), cmp.Or(c.RunBlocks, was.RunBlocks), cmp.Or(c.Delay, was.Delay), cmp.Or(c.Head, was.Head)
+	s.Lanes, s.RunBlocks, s.Delay, s.Head = cmp.Or(c.Lanes, was.Lanes), cmp.Or(c.RunBlocks, was.RunBlocks),
+		cmp.Or(c.Delay, was.Delay), cmp.Or(c.Head, was.Head)
 	if c.WholeShards {
 		s.RunBlocks = 0
 	}

@@ -23,7 +23,8 @@ type unitMaker struct {
 
 // newUnitMaker reads the lengths of the samples, and counts what their units have. For a view with
 // weights the count is approximately that for any epoch.
-func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Params, planning Planning, source string) (*unitMaker, error) {
+func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Params, planning Planning,
+	source string) (*unitMaker, error) {
 	checked := p
 	checked.Window = max(p.Window, 1)
 	if err := checked.Check(); err != nil {
@@ -39,7 +40,8 @@ func newUnitMaker(ctx context.Context, d *Dataset, table order.Table, p units.Pa
 	}
 	var drawn func(yield func(uint64))
 	if table.View != nil { // the samples that an epoch draws depend on the key, but little
-		any, err := order.New(table, "", order.Params{Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityRun, Tail: order.TailWrap})
+		any, err := order.New(table, "", order.Params{Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1,
+			Affinity: order.AffinityRun, Tail: order.TailWrap})
 		if err != nil {
 			return nil, optionsError{err}
 		}
@@ -56,7 +58,8 @@ func (u *unitMaker) lays(s *mix.Source) bool { return u != nil && s.Units > 0 }
 
 // line makes the units of an order over the source. They plan until the maker is closed, or until
 // the context ends.
-func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Params, p units.Params) (*units.Line, error) {
+func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Params,
+	p units.Params) (*units.Line, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -126,7 +129,8 @@ func closeUnits(data []sourceData) {
 // makeUnits makes the positions of the mix hold units, if the spec or the checkpoint asks for them.
 // It reads the lengths of the samples of all sources. It returns the error of the first source that
 // has one.
-func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData, from *mix.Checkpoint, p Planning) (made bool, err error) {
+func (s *Spec) makeUnits(ctx context.Context, sets []*Dataset, data []sourceData, from *mix.Checkpoint,
+	p Planning) (made bool, err error) {
 	params := make([]units.Params, len(data))
 	for i := range params {
 		params[i] = s.unitsOf(s.Sources[i].Name, from)

@@ -34,7 +34,8 @@ func (s *Stream) next(ctx context.Context, asked time.Time) (*Batch, error) {
 	}
 	if s.opts.Hold > 0 {
 		if held := s.held(); held >= s.opts.Hold {
-			return nil, fmt.Errorf("%w: %d are held and none was released; call Release on them, or raise Hold", ErrHeld, held)
+			return nil, fmt.Errorf("%w: %d are held and none was released; call Release on them, or raise Hold",
+				ErrHeld, held)
 		}
 	}
 	if ctx.Err() != nil {

@@ -62,7 +62,8 @@ func (s *Stream) start(of planner.Order) {
 	s.ledger = ledger.New(s.opts.mostSkipped(s.inputs), s.opts.Faults.Skipped)
 	s.count.skipped = s.ledger.Mark()
 	s.flow = flow{
-		fetches: make(chan *window.Piece, max(4*s.opts.Tuning.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
+		fetches: make(chan *window.Piece, max(4*s.opts.Tuning.Workers, s.sizes.requests)),
+		drafts:  make(chan *planner.Draft, s.sizes.ahead),
 		landing: make(chan struct{}, 1), ready: make(chan assembled, s.sizes.queue),
 	}
 	s.tuning.turns = fetch.Turns{Gate: tune.NewGate(s.opts.Tuning.Workers), Pool: s.pool()}
@@ -126,7 +127,8 @@ func (s *Stream) sources() []planner.Source {
 				first = 1
 			}
 			out[i] = planner.Source{
-				PieceBlocks: s.sizes.pieces[i], FirstBlocks: first, Wanted: wanted, SampleBytes: int64(kept / float64(max(in.tables.Samples, 1))),
+				PieceBlocks: s.sizes.pieces[i], FirstBlocks: first, Wanted: wanted,
+				SampleBytes: int64(kept / float64(max(in.tables.Samples, 1))),
 			}
 		}
 	}
@@ -220,7 +222,8 @@ func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 		return in.failed(err)
 	}
 	return in.failed(s.ledger.Skip(ledger.Block{
-		Source: in.name, Shard: of.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
+		Source: in.name, Shard: of.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples),
+		Reason: cause.Error(),
 	}, cause))
 }
 
@@ -236,7 +239,8 @@ func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 		return nil, optionsError{err}
 	}
 	s := &Stream{
-		run: r, inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}, place: place{Place: r.begin}, lengths: r.info().Lengths,
+		run: r, inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World},
+		place: place{Place: r.begin}, lengths: r.info().Lengths,
 	}
 	if err := s.useRows(ctx); err != nil {
 		return nil, err

@@ -19,7 +19,8 @@ const measuredView = 1 << 23
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log := s.opts.Log
 	s.WarnMixing(ctx, func(v mixing.Verdict) {
-		log.Warn("stream: "+v.Warning(mixing.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay", Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "global_batch", s.split.GlobalBatch)
+		log.Warn("stream: "+v.Warning(mixing.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay",
+			Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "global_batch", s.split.GlobalBatch)
 	})
 	plan, ok := s.run.Plan().(*order.Plan)
 	if !ok || !plan.Params().Shuffle {
@@ -28,7 +29,8 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	p := plan.Params()
 	if s.split.World > int(p.Lanes) && !plan.Whole() {
 		log.Warn("stream: there are more ranks than lanes, so ranks read the same blocks: raise ShuffleMemory or set Lanes, or share a cache",
-			"ranks", s.split.World, "lanes", p.Lanes, "reads_of_a_block", round3(float64(s.split.World)/float64(p.Lanes)))
+			"ranks", s.split.World, "lanes", p.Lanes, "reads_of_a_block",
+			round3(float64(s.split.World)/float64(p.Lanes)))
 	}
 	stored := plan.Stored()
 	if plan.Viewed() && stored > measuredView {
@@ -41,8 +43,10 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	if err != nil { // the stream was closed
 		return
 	}
-	log.Info("stream: order", "rank", s.split.Rank, "ranks", s.split.World, "lanes", p.Lanes, "run_blocks", p.RunBlocks, "delay", p.Delay, "head", p.Head,
-		"local_vif", round3(w.VIF), "parts_seen", fmt.Sprintf("%d of %d", w.LabelsLeast, labels.Len()), "same_block", round3(w.SameBlock),
+	log.Info("stream: order", "rank", s.split.Rank, "ranks", s.split.World, "lanes", p.Lanes, "run_blocks", p.RunBlocks,
+		"delay", p.Delay, "head", p.Head,
+		"local_vif", round3(w.VIF), "parts_seen", fmt.Sprintf("%d of %d", w.LabelsLeast, labels.Len()), "same_block",
+		round3(w.SameBlock),
 		"samples_measured", samples)
 }
 
@@ -64,7 +68,8 @@ func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 	labels, plans, whole := make([]*mixing.Labels, len(r.inputs)), make([]*order.Plan, len(r.inputs)), true
 	for i, in := range r.inputs {
 		plan := in.plan
-		if plan == nil || in.share == 0 || !plan.Params().Shuffle || plan.Samples() == 0 || plan.Viewed() && plan.Stored() > measuredView {
+		if plan == nil || in.share == 0 || !plan.Params().Shuffle || plan.Samples() == 0 || plan.Viewed() &&
+			plan.Stored() > measuredView {
 			continue
 		}
 		labels[i], plans[i] = mixing.Parts(plan.Stored()).In(plan, 0), plan

@@ -29,7 +29,8 @@ func (d *Dataset) Removed(number uint64) bool {
 // alsoRemove adds samples to the ones that the generation lists as removed.
 func (d *Dataset) alsoRemove(numbers []uint64) error {
 	if n := len(numbers); n > 0 && (numbers[n-1] >= d.tables.Samples || !slices.IsSorted(numbers)) {
-		return fmt.Errorf("removed samples up to number %d of %d: give them in ascending order", numbers[n-1], d.tables.Samples)
+		return fmt.Errorf("removed samples up to number %d of %d: give them in ascending order", numbers[n-1],
+			d.tables.Samples)
 	}
 	all := slices.Concat(d.tables.Removed, numbers)
 	slices.Sort(all)

@@ -69,7 +69,8 @@ func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
 			switch {
 			case of.Samples == 0:
 			case of.Layout == nil:
-				return nil, fmt.Errorf("%w: shard %s is not stacked, so it has no rows: stream samples", ErrFields, of.Name)
+				return nil, fmt.Errorf("%w: shard %s is not stacked, so it has no rows: stream samples", ErrFields,
+					of.Name)
 			case l != nil && !l.Equal(of.Layout):
 				return nil, fmt.Errorf("%w: the rows of shard %s differ from the rows of the shards before it: stream samples", ErrFields, of.Name)
 			default:

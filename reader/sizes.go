@@ -104,7 +104,8 @@ func (in *input) need(o *StreamOptions, local bool) (n need) {
 	n.block = n.perBlock + n.tables
 	n.lanes = localLanes(p, o.World)
 	n.whole = in.plan.Whole()
-	n.live = n.perBlock * (liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1))) + in.unitBlocks(n.lanes))
+	n.live = n.perBlock * (liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1))) +
+		in.unitBlocks(n.lanes))
 	if n.whole {
 		n.order = tickCost * float64(in.plan.Samples()) * float64(n.lanes) / float64(p.Lanes)
 		n.live = n.perBlock * blocks
@@ -160,7 +161,8 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		z.queue = 2
 	}
 	assembled := 1 + z.queue
-	rest := int64(o.Tuning.Workers+o.Tuning.Spare)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch) + int64(all.order)
+	rest := int64(o.Tuning.Workers+o.Tuning.Spare)*scratchCost +
+		int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch) + int64(all.order)
 	if z.memory = o.Tuning.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)
@@ -192,11 +194,13 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	for i, in := range inputs {
 		n, piece := &needs[i], 1
 		if in.share > 0 {
-			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes, in.pieceBlocks(n.raw))
+			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes,
+				in.pieceBlocks(n.raw))
 			piece, _ = in.pieces(piece)
 		}
 		z.pieces = append(z.pieces, piece)
-		z.keep = z.keep && (piece == 1 || !in.plan.Params().Shuffle) // otherwise the first batch has other pieces than later ones
+		// otherwise the first batch has other pieces than later ones
+		z.keep = z.keep && (piece == 1 || !in.plan.Params().Shuffle)
 	}
 	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(all.sample*float64(local), 1)
 	return z

@@ -13,7 +13,8 @@ import (
 // stallsOf names the causes of a wait.
 func stallsOf(t account.Totals) stats.Stalls {
 	return stats.Stalls{
-		Request: t[account.Request], Throttled: t[account.Throttled], Cache: t[account.Cache], Window: t[account.Window],
+		Request: t[account.Request], Throttled: t[account.Throttled], Cache: t[account.Cache],
+		Window: t[account.Window],
 		Decode: t[account.Decode], Memory: t[account.Memory], Order: t[account.Order], Map: t[account.Map],
 	}
 }
@@ -33,7 +34,8 @@ func (s *Stream) Stats() stats.Stream {
 		Batches: n.batches, Samples: n.samples, Bytes: n.bytes, Sources: slices.Clone(n.sources),
 		Elapsed: elapsed, Wait: stalls.Total(), FirstWait: n.firstWait, Stalls: stalls,
 		Pieces: stats.Pieces{
-			Queued: c.Count(account.Queued), Reading: c.Count(account.Reading) + c.Count(account.Room), Paused: c.Paused(),
+			Queued: c.Count(account.Queued), Reading: c.Count(account.Reading) + c.Count(account.Room),
+			Paused:   c.Paused(),
 			Decoding: c.Count(account.Decoding),
 		},
 		Requests: s.tuning.gate.Limit(), Depth: s.tuning.ahead.Depth(), Decisions: n.decisions.Load(),
@@ -76,8 +78,10 @@ func (s *Stream) log(ctx context.Context, epoch uint64) {
 func (s *Stream) logLine(before, now stats.Stream) {
 	took := max((now.Elapsed - before.Elapsed).Seconds(), 1e-9)
 	attrs := []any{
-		"rank", s.split.Rank, "batches", now.Batches, "batches_per_s", round3(float64(now.Batches-before.Batches) / took),
-		"mb_per_s", round3(float64(now.Bytes-before.Bytes) / 1e6 / took), "wait_share", round3((now.Wait - before.Wait).Seconds() / took),
+		"rank", s.split.Rank, "batches", now.Batches, "batches_per_s",
+		round3(float64(now.Batches-before.Batches) / took),
+		"mb_per_s", round3(float64(now.Bytes-before.Bytes) / 1e6 / took), "wait_share",
+		round3((now.Wait - before.Wait).Seconds() / took),
 	}
 	stalls := now.Stalls.Sub(before.Stalls)
 	for range 2 { // the greatest first

@@ -233,8 +233,10 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 // Choice returns the order.Choice that decides the order without a checkpoint.
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
-		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards, Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
-		Delay: o.Order.Delay, Head: o.Order.Head, Affinity: o.Order.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: max(o.World, 1),
+		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards,
+		Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
+		Delay: o.Order.Delay, Head: o.Order.Head, Affinity: o.Order.Affinity, Tail: o.Tail, Epochs: o.Epochs,
+		GlobalBatch: o.GlobalBatch, World: max(o.World, 1),
 	}
 }
 

@@ -30,7 +30,8 @@ func (d *Dataset) Tokens(ctx context.Context, attribute string) (uint64, error) 
 		return 0, err
 	}
 	of := d.selection
-	t := attrSum{samples: of.Distinct(), with: totals[0].Samples, weight: totals[0].Samples, negative: totals[0].Negative, sum: totals[0].Sum()}
+	t := attrSum{samples: of.Distinct(), with: totals[0].Samples, weight: totals[0].Samples,
+		negative: totals[0].Negative, sum: totals[0].Sum()}
 	if of.View() != nil {
 		if t, err = d.sumOf(ctx, attribute); err != nil {
 			return 0, err
@@ -38,13 +39,15 @@ func (d *Dataset) Tokens(ctx context.Context, attribute string) (uint64, error) 
 	}
 	switch {
 	case t.with == 0 || t.samples-t.with > uint64(len(d.tables.Purged)):
-		return 0, &CountError{attribute, fmt.Errorf("%d of %d samples have no attribute %q", t.samples-t.with, t.samples, attribute)}
+		return 0, &CountError{attribute, fmt.Errorf("%d of %d samples have no attribute %q", t.samples-t.with,
+			t.samples, attribute)}
 	case t.negative > 0:
 		return 0, &CountError{attribute, fmt.Errorf("the attribute %q is below 0 in %d samples", attribute, t.negative)}
 	}
 	sum := new(big.Int).Mul(t.sum, new(big.Int).SetUint64(of.Len()))
 	if sum.Div(sum, new(big.Int).SetUint64(t.weight)); !sum.IsUint64() {
-		return 0, &CountError{attribute, fmt.Errorf("the attribute %q adds up to %v, which is 2^64 or more", attribute, sum)}
+		return 0, &CountError{attribute, fmt.Errorf("the attribute %q adds up to %v, which is 2^64 or more", attribute,
+			sum)}
 	}
 	return sum.Uint64(), nil
 }
@@ -60,14 +63,16 @@ type attrSum struct {
 func (d *Dataset) sumOf(ctx context.Context, attribute string) (attrSum, error) {
 	all := attrSum{sum: new(big.Int)}
 	var mu sync.Mutex
-	err := d.eachColumns(ctx, []string{attribute}, atOnce, func(first, end uint64, columns []sections.AttrColumn) error {
-		t := sumOfShard(d.selection, first, end-first, &columns[0])
-		mu.Lock()
-		defer mu.Unlock()
-		all.samples, all.with, all.negative, all.weight = all.samples+t.samples, all.with+t.with, all.negative+t.negative, all.weight+t.weight
-		all.sum.Add(all.sum, t.sum)
-		return nil
-	})
+	err := d.eachColumns(ctx, []string{attribute}, atOnce,
+		func(first, end uint64, columns []sections.AttrColumn) error {
+			t := sumOfShard(d.selection, first, end-first, &columns[0])
+			mu.Lock()
+			defer mu.Unlock()
+			all.samples, all.with, all.negative, all.weight = all.samples+t.samples, all.with+t.with,
+				all.negative+t.negative, all.weight+t.weight
+			all.sum.Add(all.sum, t.sum)
+			return nil
+		})
 	return all, err
 }
 

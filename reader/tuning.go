@@ -12,8 +12,9 @@ import (
 func (s *Stream) tune() {
 	z, o, t := &s.sizes, &s.opts, &s.tuning
 	limits := tune.Limits{
-		Start: z.requests, Most: z.most, Deepest: z.depth, FixedRequests: o.Tuning.Requests > 0, FixedDepth: o.Tuning.Depth > 0,
-		Workers: o.Tuning.Workers, Room: z.room,
+		Start: z.requests, Most: z.most, Deepest: z.depth, FixedRequests: o.Tuning.Requests > 0,
+		FixedDepth: o.Tuning.Depth > 0,
+		Workers:    o.Tuning.Workers, Room: z.room,
 	}
 	depth := tune.New(limits).Depth()
 	if o.Tuning.NoAutotune {

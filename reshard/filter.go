@@ -51,7 +51,8 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 		switch v := of.Selection().View(); {
 		case v == nil:
 		case !v.Subset():
-			return nil, optionf("inputs", "%s: a view with weights says how often samples are read: pack a view that chooses some", of.path)
+			return nil, optionf("inputs",
+				"%s: a view with weights says how often samples are read: pack a view that chooses some", of.path)
 		default:
 			f.views = true
 		}
@@ -148,7 +149,8 @@ func attribute(ix *sections.ShardIndex, name string, i int) (format.AttrValue, b
 	if ix == nil {
 		return format.AttrValue{}, false
 	}
-	at, ok := slices.BinarySearchFunc(ix.Attributes, name, func(a format.Attribute, name string) int { return cmp.Compare(a.Name, name) })
+	at, ok := slices.BinarySearchFunc(ix.Attributes, name,
+		func(a format.Attribute, name string) int { return cmp.Compare(a.Name, name) })
 	if !ok {
 		return format.AttrValue{}, false
 	}

@@ -119,8 +119,9 @@ func (r *RemoveReport) follow(ctx context.Context, store objstore.Store, o Remov
 				l.Error = err.Error()
 			case err != nil:
 				l.Error = err.Error()
-				failed = cmp.Or(failed, fmt.Errorf("the data set has changed, and its layer %v has not: repeat the command; "+
-					"where the layer lacks objects, restore them or remove the layer before: %w", layer, err))
+				failed = cmp.Or(failed,
+					fmt.Errorf("the data set has changed, and its layer %v has not: repeat the command; "+
+						"where the layer lacks objects, restore them or remove the layer before: %w", layer, err))
 			default:
 				l.Changed, l.Generation, l.Tables = !res.Already, res.Generation, res.Tables
 			}
@@ -152,8 +153,9 @@ func attempt(ctx context.Context, store objstore.Store, keys []string, o RemoveO
 	}
 	defer d.Close()
 	r := &RemoveReport{
-		Keys: len(keys), MissingKeys: []string{}, Removed: uint64(len(d.Info().Removed)), Total: d.NumSamples(), Generation: d.Info().Generation,
-		Tables: d.Info().Tables, Digest: format.DigestString(d.Digest()), DryRun: o.DryRun, Layers: []LayerReport{},
+		Keys: len(keys), MissingKeys: []string{}, Removed: uint64(len(d.Info().Removed)), Total: d.NumSamples(),
+		Generation: d.Info().Generation,
+		Tables:     d.Info().Tables, Digest: format.DigestString(d.Digest()), DryRun: o.DryRun, Layers: []LayerReport{},
 	}
 	numbers, err := r.find(ctx, d, keys, o)
 	if err != nil {
@@ -183,7 +185,8 @@ func attempt(ctx context.Context, store objstore.Store, keys []string, o RemoveO
 }
 
 // find returns the numbers of the samples that change.
-func (r *RemoveReport) find(ctx context.Context, d *reader.Dataset, keys []string, o RemoveOptions) (numbers []uint64, err error) {
+func (r *RemoveReport) find(ctx context.Context, d *reader.Dataset, keys []string,
+	o RemoveOptions) (numbers []uint64, err error) {
 	all, err := d.LookupAll(ctx, keys)
 	if err != nil {
 		return nil, err
@@ -226,7 +229,8 @@ func (r *RemoveReport) missing(store objstore.Store) error {
 	if r.Keys == 1 {
 		what = "no sample has the key " + text
 	}
-	return fmt.Errorf("%v: %s; nothing was changed; `shardtool ls %[1]v` lists keys%[3]w", store, what, plain.Silent(errors.Join(ErrMissingKeys, fs.ErrNotExist)))
+	return fmt.Errorf("%v: %s; nothing was changed; `shardtool ls %[1]v` lists keys%[3]w", store, what,
+		plain.Silent(errors.Join(ErrMissingKeys, fs.ErrNotExist)))
 }
 
 // ReadKeys reads keys, one a line. Empty lines are left out; a carriage return at the end of a line

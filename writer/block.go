@@ -104,7 +104,8 @@ func (b *block) note(s *Sample) []format.FieldSize {
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	of := *s
 	of.Fields, of.Attrs = nil, slices.Clone(s.Attrs)
-	b.samples = append(b.samples, blockSample{Sample: of, fields: fields, begin: len(b.layout.Cuts), fill: len(b.fills)})
+	b.samples = append(b.samples, blockSample{Sample: of, fields: fields, begin: len(b.layout.Cuts),
+		fill: len(b.fills)})
 	return fields
 }
 

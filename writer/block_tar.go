@@ -47,7 +47,8 @@ func (t *tarBody) cost(b *block) int64 {
 	if len(t.huge) == 0 {
 		return 2 * b.size
 	}
-	n := int64(len(b.layout.Buf)) + 4*format.MaxFrame // a frame being filled, its result, one in the channel, one being written
+	// a frame being filled, its result, one in the channel, one being written
+	n := int64(len(b.layout.Buf)) + 4*format.MaxFrame
 	for _, s := range t.huge {
 		for _, f := range s.Fields {
 			n += int64(len(f.Data))

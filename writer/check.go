@@ -72,7 +72,8 @@ func CheckName(name string) error {
 		ok = ok && (letter || strings.IndexByte("._-", c) >= 0)
 	}
 	if !ok {
-		return optionError("name", strconv.Quote(name), "use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys")
+		return optionError("name", strconv.Quote(name),
+			"use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys")
 	}
 	return nil
 }

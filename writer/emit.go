@@ -199,7 +199,8 @@ func (e *emitter) adopt(a *adopted) error {
 func (e *emitter) seal(s *openShard) error {
 	before := s.size
 	ix := s.index.Finish(nil)
-	if l := e.plan.opt.Layout; ix.Layout == nil && (l == LayoutStacked || l == LayoutAuto) { // the blocks of a stacked shard decided
+	// the blocks of a stacked shard decided
+	if l := e.plan.opt.Layout; ix.Layout == nil && (l == LayoutStacked || l == LayoutAuto) {
 		ix.NumberKeys()
 	}
 	if err := e.sum.shardKeys(&ix.Keys); err != nil {

@@ -39,7 +39,8 @@ func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash
 const keysMemory = 16 << 20
 
 // mergeKeys yields the entries of a table that next returns, and others, in ascending order.
-func mergeKeys(next func() (samplekey.Entry, bool, error), others iter.Seq2[samplekey.Entry, error]) iter.Seq2[samplekey.Entry, error] {
+func mergeKeys(next func() (samplekey.Entry, bool, error),
+	others iter.Seq2[samplekey.Entry, error]) iter.Seq2[samplekey.Entry, error] {
 	return func(yield func(samplekey.Entry, error) bool) {
 		prior, more, err := next()
 		for e, rerr := range others {
@@ -98,7 +99,8 @@ func openKeys(ctx context.Context, store objstore.Store, name string, entries ui
 	}
 	info, err := obj.Info(ctx)
 	if err == nil && info.Size != s.t.Size() {
-		err = fmt.Errorf("%w: %s has %d bytes; %d samples need %d", format.ErrCorrupt, s.name, info.Size, s.t.Entries, s.t.Size())
+		err = fmt.Errorf("%w: %s has %d bytes; %d samples need %d", format.ErrCorrupt, s.name, info.Size, s.t.Entries,
+			s.t.Size())
 	}
 	if err != nil {
 		obj.Close()
@@ -144,7 +146,8 @@ func (s *keyStream) close() {
 }
 
 // refuseDuplicates yields the entries, and an error at a key that is in two shards.
-func (w *Writer) refuseDuplicates(ctx context.Context, m *sections.Manifest, keys iter.Seq2[samplekey.Entry, error]) iter.Seq2[samplekey.Entry, error] {
+func (w *Writer) refuseDuplicates(ctx context.Context, m *sections.Manifest,
+	keys iter.Seq2[samplekey.Entry, error]) iter.Seq2[samplekey.Entry, error] {
 	return func(yield func(samplekey.Entry, error) bool) {
 		var last samplekey.Entry
 		firstEntry := true
@@ -171,7 +174,8 @@ func (w *Writer) differ(ctx context.Context, m *sections.Manifest, x, y sampleke
 	}
 	b, shardB, err := w.keyOf(ctx, m, y.Number)
 	if err == nil && a == b {
-		err = fmt.Errorf("%w %q: sample %d in %s and sample %d in %s: rename one", ErrDuplicateKey, a, x.Number, shardA, y.Number, shardB)
+		err = fmt.Errorf("%w %q: sample %d in %s and sample %d in %s: rename one", ErrDuplicateKey, a, x.Number, shardA,
+			y.Number, shardB)
 	}
 	return err
 }

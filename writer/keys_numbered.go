@@ -61,7 +61,8 @@ func without(r samplekey.Range, first uint64, numbers []uint64) (rs samplekey.Ra
 	from := uint64(0)
 	cut := func(to uint64) {
 		if to > from {
-			rs = append(rs, samplekey.Range{Prefix: r.Prefix, First: r.First + from, Digits: r.Digits, Count: to - from})
+			rs = append(rs, samplekey.Range{Prefix: r.Prefix, First: r.First + from, Digits: r.Digits,
+				Count: to - from})
 		}
 		from = to + 1
 	}

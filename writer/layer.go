@@ -149,7 +149,8 @@ func newLayerSource(ctx context.Context, store, base objstore.Store, opt *LayerO
 		return nil, err
 	}
 	if s.m.Base != nil {
-		return nil, fmt.Errorf("%w: %v is a layer itself: add to the data set that it belongs to", format.ErrMismatch, base)
+		return nil, fmt.Errorf("%w: %v is a layer itself: add to the data set that it belongs to", format.ErrMismatch,
+			base)
 	}
 	s.layerBase = layerBaseOf(base, s.m)
 	if number := s.at[len(s.m.Shards)]; number > math.MaxInt64/1024 || uint64(len(s.m.Shards)) > math.MaxUint32 {
@@ -180,7 +181,8 @@ func (s *layerSource) sum(src, before Source) string {
 	if before != nil {
 		kept = before.Fingerprint()
 	}
-	fmt.Fprintf(h, "%s %d %t %t %q %q %q\n", format.DigestString(s.base.Digest), s.first, s.opt.ByPlace, s.opt.InOrder, s.base.Replaces, src.Fingerprint(), kept)
+	fmt.Fprintf(h, "%s %d %t %t %q %q %q\n", format.DigestString(s.base.Digest), s.first, s.opt.ByPlace, s.opt.InOrder,
+		s.base.Replaces, src.Fingerprint(), kept)
 	return "layer:" + hex.EncodeToString(h.Sum(nil))
 }
 
@@ -222,7 +224,8 @@ func (s *layerSource) follow(ctx context.Context, store objstore.Store, replaces
 		return fmt.Errorf("%w: the layer covers all %d shards of the base", ErrEmpty, s.first)
 	}
 	if len(*replaces) > 0 && !slices.Equal(*replaces, b.Replaces) {
-		return fmt.Errorf("%w: the layer replaces %q, and cannot replace %q in the shards appended: overwrite it", format.ErrMismatch, b.Replaces, *replaces)
+		return fmt.Errorf("%w: the layer replaces %q, and cannot replace %q in the shards appended: overwrite it",
+			format.ErrMismatch, b.Replaces, *replaces)
 	}
 	*replaces = b.Replaces
 	return nil
@@ -233,7 +236,8 @@ func (s *layerSource) load(ctx context.Context) error {
 	s.got.first = s.at[s.shard]
 	s.got.have, s.got.rows = make([]uint64, (s.at[s.last]-s.got.first)/64+1), make([]shardRows, len(s.m.Shards))
 	if s.opt.ByPlace || s.opt.InOrder {
-		s.reader = &intake{src: s.from.Source, sparse: s.opt.InOrder && s.opt.AllowMissing, bare: s.part, workers: s.pack.Workers, stacks: &s.got.stacks}
+		s.reader = &intake{src: s.from.Source, sparse: s.opt.InOrder && s.opt.AllowMissing, bare: s.part,
+			workers: s.pack.Workers, stacks: &s.got.stacks}
 		return nil
 	}
 	if err := s.collect(ctx); err != nil {

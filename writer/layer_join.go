@@ -148,7 +148,8 @@ func newJoin(dir string, memory int64) (*join, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &join{dir: dir, memory: memory, file: file, out: bufio.NewWriterSize(file, 256<<10), byHash: keysort.New[samplekey.Entry](dir, memory/2)}, nil
+	return &join{dir: dir, memory: memory, file: file, out: bufio.NewWriterSize(file, 256<<10),
+		byHash: keysort.New[samplekey.Entry](dir, memory/2)}, nil
 }
 
 func (j *join) close() {
@@ -186,7 +187,8 @@ func (j *join) at(place uint64) (*layerRow, error) {
 // match merges the rows with the entries of the base's keys table. unknown is called for each row
 // whose key no sample has, and wanted decides whether a row of a sample is kept. A key that two
 // rows have is an error with both places.
-func (j *join) match(base func() (samplekey.Entry, bool, error), wanted func(number uint64) (bool, error), unknown func(*layerRow) error) error {
+func (j *join) match(base func() (samplekey.Entry, bool, error), wanted func(number uint64) (bool, error),
+	unknown func(*layerRow) error) error {
 	if err := j.out.Flush(); err != nil {
 		return fmt.Errorf("writing a temporary file for sorting: %w", err)
 	}
@@ -250,9 +252,11 @@ func (j *join) differ(x, y uint64) error {
 		return err
 	}
 	if a.Key != b.Key {
-		return b.failed(fmt.Errorf("%w: it has the key hash of %q (%s): give one of the rows in another layer", format.ErrMismatch, a.Key, a.place()))
+		return b.failed(fmt.Errorf("%w: it has the key hash of %q (%s): give one of the rows in another layer",
+			format.ErrMismatch, a.Key, a.place()))
 	}
-	return b.failed(fmt.Errorf("%w key: the source has it before, in %s: keep one of the rows", format.ErrDuplicate, a.place()))
+	return b.failed(fmt.Errorf("%w key: the source has it before, in %s: keep one of the rows", format.ErrDuplicate,
+		a.place()))
 }
 
 // each yields the rows that match kept, in the order of the source, once for each of their samples.

@@ -73,7 +73,8 @@ func layerFolders(ctx context.Context, base objstore.Store) (map[string]bool, er
 		if err != nil {
 			return nil, err
 		}
-		if folder, name := path.Split(info.Name); folder != names.LayerFolder && (name == format.ManifestName || likeOurs(name)) {
+		if folder, name := path.Split(info.Name); folder != names.LayerFolder &&
+			(name == format.ManifestName || likeOurs(name)) {
 			found[strings.TrimSuffix(folder, "/")] = true
 		}
 	}
@@ -103,7 +104,8 @@ func unpublished(ctx context.Context, store objstore.Store) error {
 type unpublishedError struct{ objects int }
 
 func (e *unpublishedError) Error() string {
-	return fmt.Sprintf("it is not published: the run that makes it was killed or has not ended, and has put %d objects", e.objects)
+	return fmt.Sprintf("it is not published: the run that makes it was killed or has not ended, and has put %d objects",
+		e.objects)
 }
 
 func (e *unpublishedError) Unwrap() error { return ErrNotLayer }
@@ -111,7 +113,8 @@ func (e *unpublishedError) Unwrap() error { return ErrNotLayer }
 // InspectLayer describes a layer of a data set. What is wrong with the layer is in the result; the
 // error concerns the base, or a store that cannot be read.
 func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, error) {
-	l := &LayerInfo{Layer: store.String(), Fields: []format.FieldTotal{}, Attributes: []string{}, Replaces: []string{}, Clashes: []string{}}
+	l := &LayerInfo{Layer: store.String(), Fields: []format.FieldTotal{}, Attributes: []string{}, Replaces: []string{},
+		Clashes: []string{}}
 	of, err := openBase(ctx, base)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", base, err)
@@ -154,7 +157,8 @@ func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, 
 	}
 	l.Fits = true
 	for _, f := range of.Fields {
-		if slices.ContainsFunc(l.Fields, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(l.Replaces, f.Name) {
+		if slices.ContainsFunc(l.Fields,
+			func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(l.Replaces, f.Name) {
 			l.Clashes = append(l.Clashes, f.Name)
 		}
 	}
@@ -185,7 +189,8 @@ func fitsBase(m, of *sections.Manifest) error {
 // layer was made for.
 func madeFor(of *sections.Manifest, b *sections.Base) error {
 	if int(b.Shards) > len(of.Shards) || sections.BaseOf(of, int(b.Shards), nil).Digest != b.Digest {
-		return fmt.Errorf("%w: it was made for a data set with the digest %s: make it again, over this one", ErrNotLayer, format.DigestString(b.Digest))
+		return fmt.Errorf("%w: it was made for a data set with the digest %s: make it again, over this one",
+			ErrNotLayer, format.DigestString(b.Digest))
 	}
 	return nil
 }
@@ -320,11 +325,13 @@ func sameSamples(base, layer *sections.ShardIndex, first uint64, removed []uint6
 		return counts
 	}
 	if !slices.Equal(blocks(base), blocks(layer)) {
-		return fmt.Errorf("%w: its blocks do not have the samples of the base's: make the layer again", format.ErrMismatch)
+		return fmt.Errorf("%w: its blocks do not have the samples of the base's: make the layer again",
+			format.ErrMismatch)
 	}
 	for i, key := range layer.Keys.All() {
 		if n := first + uint64(i); key != base.Keys.At(i) && !gone(removed, n) {
-			return fmt.Errorf("%w: sample %d has the key %q, in the base %q: make the layer again", format.ErrMismatch, n, key, base.Keys.At(i))
+			return fmt.Errorf("%w: sample %d has the key %q, in the base %q: make the layer again", format.ErrMismatch,
+				n, key, base.Keys.At(i))
 		}
 	}
 	return nil

@@ -21,7 +21,8 @@ import (
 // fields, has nothing. A run that was interrupted continues with its own parts, also where the base
 // has got more shards since. For parts of other rows or options the error wraps ErrSource. rows
 // themselves are not read.
-func LayerParts(ctx context.Context, store, base objstore.Store, rows Splitter, opt LayerOptions) (report *PartsReport, of func(rows Splitter) Splitter, err error) {
+func LayerParts(ctx context.Context, store, base objstore.Store, rows Splitter,
+	opt LayerOptions) (report *PartsReport, of func(rows Splitter) Splitter, err error) {
 	opt.ByPlace, opt.InOrder, opt.AllowMissing, opt.Pack.Resume = false, true, true, true
 	s, err := newLayerSource(ctx, store, base, &opt)
 	if err == nil {
@@ -144,7 +145,8 @@ func (s *partSet) settles(base objstore.Store) (*layerSource, error) {
 		shards, number = shards+len(m.Shards), number+sections.SumSamples(m.Shards)
 	}
 	if shards != int(of.Shards) || number != of.Samples {
-		return nil, fmt.Errorf("%w: the parts have %d samples in %d shards, and the data set %d in %d", format.ErrMismatch, number, shards, of.Samples, of.Shards)
+		return nil, fmt.Errorf("%w: the parts have %d samples in %d shards, and the data set %d in %d",
+			format.ErrMismatch, number, shards, of.Samples, of.Shards)
 	}
 	return l, nil
 }

@@ -80,7 +80,8 @@ func (b *layerBase) key(ctx context.Context, number uint64) (string, error) {
 
 // entries returns a function that returns the hashes of the base's keys in ascending order, and
 // false after the last.
-func (b *layerBase) entries(ctx context.Context, dir string, memory int64) (next func() (samplekey.Entry, bool, error), done func(), err error) {
+func (b *layerBase) entries(ctx context.Context, dir string,
+	memory int64) (next func() (samplekey.Entry, bool, error), done func(), err error) {
 	total := b.at[len(b.m.Shards)]
 	if b.m.Keys != (format.Hash{}) {
 		table, err := openKeys(ctx, b.store, b.m.KeysName(), total)
@@ -189,7 +190,8 @@ type openLayerShard struct {
 // put adds a row to the sorter.
 func (s *layerSource) put(number uint64, r *layerRow, rec []byte) error {
 	if s.had(number) {
-		return r.failed(fmt.Errorf("%w: sample %d of the base has another row: keep one of them", format.ErrDuplicate, number))
+		return r.failed(fmt.Errorf("%w: sample %d of the base has another row: keep one of them", format.ErrDuplicate,
+			number))
 	}
 	at := number - s.got.first
 	s.got.have[at/64] |= 1 << (at % 64)
@@ -215,7 +217,8 @@ func (s *layerSource) had(number uint64) bool {
 func (s *layerSource) wanted(number uint64) (bool, error) {
 	switch {
 	case number >= s.at[s.last]:
-		return false, fmt.Errorf("%w: %v: the keys table has sample number %d of %d", format.ErrCorrupt, s.store, number, s.at[s.last])
+		return false, fmt.Errorf("%w: %v: the keys table has sample number %d of %d", format.ErrCorrupt, s.store,
+			number, s.at[s.last])
 	case number < s.at[s.first]:
 		s.report.Covered++
 		return false, nil
@@ -270,7 +273,8 @@ func (s *layerSource) keep(ctx context.Context) error {
 	in.take = func(r *layerRow, rec []byte, _ uint64) error {
 		number := uint64(r.Row - 1)
 		if r.Row < 1 || number >= s.at[s.last] {
-			return r.failed(fmt.Errorf("%w: the layer has sample number %d, the base has %d", format.ErrMismatch, number, s.at[s.last]))
+			return r.failed(fmt.Errorf("%w: the layer has sample number %d, the base has %d", format.ErrMismatch,
+				number, s.at[s.last]))
 		}
 		if s.had(number) || gone(s.m.Removed, number) {
 			return nil
@@ -329,7 +333,8 @@ func (s *layerSource) missing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %d in all, the first is %q (number %d): add rows for them, or allow such samples", ErrMissingRow, count, key, firstOne)
+	return fmt.Errorf("%w: %d in all, the first is %q (number %d): add rows for them, or allow such samples",
+		ErrMissingRow, count, key, firstOne)
 }
 
 // ordered takes the rows of an ordered source for the current shard.
@@ -346,7 +351,8 @@ func (s *layerSource) ordered(ctx context.Context) error {
 			number = uint64(r.Row - 1)
 		}
 		if number >= end && s.part {
-			return r.failed(fmt.Errorf("%w: it is for sample %d, and the part ends before sample %d", format.ErrMismatch, number, end))
+			return r.failed(fmt.Errorf("%w: it is for sample %d, and the part ends before sample %d",
+				format.ErrMismatch, number, end))
 		}
 		if number >= end { // rows are read several at once
 			s.ahead = append(s.ahead, aheadRow{before, slices.Clone(rec)})
@@ -423,7 +429,8 @@ func (s *layerSource) begin(ctx context.Context) error {
 		}
 	}
 	if at != first+base.Samples || base.Samples == 0 {
-		return format.InShard(base.Name, fmt.Errorf("%w: %d samples in its blocks, %d in the tables", format.ErrCorrupt, at-first, base.Samples))
+		return format.InShard(base.Name, fmt.Errorf("%w: %d samples in its blocks, %d in the tables", format.ErrCorrupt,
+			at-first, base.Samples))
 	}
 	lacks := base.Samples - uint64(len(o.empty)) - t.rows
 	if s.reader != nil {
@@ -438,7 +445,8 @@ func (s *layerSource) begin(ctx context.Context) error {
 		o.stacks(s.got.stacks[t.layout-1], first, largest)
 	}
 	if s.pack.Layout == LayoutStacked && o.stack == nil {
-		return format.InShard(base.Name, fmt.Errorf("%w: its samples do not all have arrays of one type and shape, or a block of them is longer than 16 MiB", ErrLayout))
+		return format.InShard(base.Name,
+			fmt.Errorf("%w: its samples do not all have arrays of one type and shape, or a block of them is longer than 16 MiB", ErrLayout))
 	}
 	s.open = o
 	if s.out.next == nil || s.reader != nil {
@@ -476,7 +484,8 @@ func (s *layerSource) checkSize() error {
 	}
 	if mean := s.got.bytes / int64(max(blocks, 1)); mean > format.MaxFrame && !s.opt.LargeBlocks {
 		return hint.With(fmt.Errorf("%w: a block of the base would hold %d MiB of this layer on average, and each is read whole: pack the fields as a "+
-			"data set of its own, or allow large blocks", format.ErrTooLarge, mean>>20), hint.Set("large-blocks", "true", ""))
+			"data set of its own, or allow large blocks", format.ErrTooLarge, mean>>20),
+			hint.Set("large-blocks", "true", ""))
 	}
 	return nil
 }
@@ -548,7 +557,8 @@ func (s *layerSource) Next(ctx context.Context) (Sample, error) {
 		out.Key = key
 		if s.opt.InOrder { // rows of the base have its attributes, and a layer that has them too could not be read
 			out.Attrs = slices.DeleteFunc(out.Attrs, func(a format.AttrValue) bool {
-				return !slices.Contains(s.base.Replaces, a.Name) && slices.ContainsFunc(s.m.Attributes, func(of format.Attribute) bool { return of.Name == a.Name })
+				return !slices.Contains(s.base.Replaces, a.Name) && slices.ContainsFunc(s.m.Attributes,
+					func(of format.Attribute) bool { return of.Name == a.Name })
 			})
 		}
 	}
@@ -568,7 +578,8 @@ func (s *layerSource) end(ctx context.Context) error {
 		more, err = s.reader.next(ctx)
 	}
 	if err == nil && (more || len(s.ahead) > 0) {
-		err = fmt.Errorf("%w: the source has more rows than the base has samples, %d: row i must be sample i", format.ErrMismatch, s.at[s.last])
+		err = fmt.Errorf("%w: the source has more rows than the base has samples, %d: row i must be sample i",
+			format.ErrMismatch, s.at[s.last])
 	}
 	return cmp.Or(err, io.EOF)
 }

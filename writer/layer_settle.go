@@ -161,7 +161,8 @@ type leftovers struct {
 
 // leftoversOf finds the shards in the store of a layer that its current generation m, nil where
 // there is none, does not name, and that hold one of the purged samples.
-func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *sections.Manifest, purged []uint64) (*leftovers, error) {
+func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *sections.Manifest,
+	purged []uint64) (*leftovers, error) {
 	all, err := listPresent(ctx, store, "")
 	if err != nil {
 		return nil, err
@@ -205,7 +206,8 @@ func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *se
 
 // holds reports whether a shard of a layer, with that index, holds one of the purged samples. ok is
 // false where it is no shard of a layer of this base.
-func (b *layerBase) holds(ctx context.Context, store objstore.Store, index string, purged []uint64) (found, ok bool, err error) {
+func (b *layerBase) holds(ctx context.Context, store objstore.Store, index string,
+	purged []uint64) (found, ok bool, err error) {
 	ix, shard, err := b.match(ctx, store, index)
 	if shard < 0 || err != nil {
 		return false, false, err

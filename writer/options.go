@@ -52,7 +52,8 @@ type Faults struct {
 // Errors a caller branches on.
 var (
 	// ErrExists: there is a data set, and the mode is ModeCreate.
-	ErrExists = hint.New("there is a data set already", hint.Set("mode", "append", "adds to it"), hint.Set("mode", "overwrite", "replaces it"))
+	ErrExists = hint.New("there is a data set already", hint.Set("mode", "append", "adds to it"),
+		hint.Set("mode", "overwrite", "replaces it"))
 	// ErrLost: another writer published first, or put other bytes under a name that this one needs.
 	ErrLost = errors.New("another writer was here")
 	// ErrIncomplete: the generation was published, and then objects that it names disappeared or
@@ -63,7 +64,8 @@ var (
 	// ErrSource: what Resume found was packed from other sources or with other options.
 	ErrSource = hint.New("leftovers of another pack", hint.Command("deletes young ones, too", "prune", "--grace", "0s"))
 	// ErrDuplicateKey: two shards have the same key. It wraps format.ErrDuplicate.
-	ErrDuplicateKey = hint.With(fmt.Errorf("%w key", format.ErrDuplicate), hint.Set("duplicate-keys", "keep", "accepts it"))
+	ErrDuplicateKey = hint.With(fmt.Errorf("%w key", format.ErrDuplicate),
+		hint.Set("duplicate-keys", "keep", "accepts it"))
 	// ErrLength: a sample has no array whose length Options.Lengths keeps.
 	ErrLength = hint.New("no length", hint.Set("on-error", "skip", "leaves such samples out and lists them"))
 	// ErrEmpty: there was no sample to write.

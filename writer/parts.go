@@ -48,7 +48,8 @@ type PartResult struct {
 // current generation, and Commit publishes only if it is still the current one; a pack in parts
 // whose generation is the current one is complete, in these modes too. The source must not have
 // been divided or read; PackPart does not close it.
-func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, parts int, opt Options) (*PartResult, error) {
+func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, parts int,
+	opt Options) (*PartResult, error) {
 	if parts < 1 || parts > MaxParts || part < 0 || part >= parts {
 		return nil, fmt.Errorf("no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
 	}
@@ -143,7 +144,8 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 
 func partResultOf(t *sections.Tables, object string) *PartResult {
 	return &PartResult{
-		Object: object, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes,
+		Object: object, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
+		Bytes:        t.Bytes,
 		PayloadBytes: t.PayloadBytes,
 	}
 }

@@ -210,7 +210,8 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 			continue
 		}
 		if m.Keys == (format.Hash{}) {
-			return errors.Join(work.Wait(), format.InShard(s.object(part), fmt.Errorf("%w: it names no keys table", format.ErrCorrupt)))
+			return errors.Join(work.Wait(),
+				format.InShard(s.object(part), fmt.Errorf("%w: it names no keys table", format.ErrCorrupt)))
 		}
 		if w.sum.tabled == nil {
 			w.sum.tabled = map[string]bool{}

@@ -84,7 +84,8 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 	if parts < 1 || parts > MaxParts {
 		return nil, fmt.Errorf("%d parts: use 1 to %d", parts, MaxParts)
 	}
-	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}}, parts: make([]*sections.Manifest, parts)}
+	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}},
+		parts: make([]*sections.Manifest, parts)}
 	_, err := s.prior.read(ctx, store)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", store, err)
@@ -135,7 +136,8 @@ func (s *partSet) choose() (traces bool, err error) {
 		}
 	}
 	if r.Name == "" && len(names) > 1 {
-		return false, fmt.Errorf("%w: parts of several packs are here, named %q: give the name of one", ErrSource, slices.Sorted(maps.Keys(names)))
+		return false, fmt.Errorf("%w: parts of several packs are here, named %q: give the name of one", ErrSource,
+			slices.Sorted(maps.Keys(names)))
 	}
 	for name := range names {
 		r.Name, r.stale = name, 0 // earlier generations were committed
@@ -149,7 +151,8 @@ func (s *partSet) published() bool {
 		return false
 	}
 	from, ok := provenanceOf(s.prior.manifest.Meta)
-	if !ok || from.Parts != s.report.Parts || s.report.Name != "" && from.Name != s.report.Name || s.overtaken(from.Name) {
+	if !ok || from.Parts != s.report.Parts || s.report.Name != "" && from.Name != s.report.Name ||
+		s.overtaken(from.Name) {
 		return false
 	}
 	s.report.Name = from.Name
@@ -208,7 +211,8 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 // take keeps the manifest of a part if the store has all of its objects.
 func (s *partSet) take(ctx context.Context, part int, m *sections.Manifest) error {
 	if m.Generation != s.report.Generation || m.Parent != s.prior.tables || m.Meta["part"] != strconv.Itoa(part) {
-		return fmt.Errorf("%w: %s is part %q of generation %d after %s: remove that object, and pack part %d again", ErrSource, s.object(part),
+		return fmt.Errorf("%w: %s is part %q of generation %d after %s: remove that object, and pack part %d again",
+			ErrSource, s.object(part),
 			m.Meta["part"], m.Generation, generationText(m.Parent), part)
 	}
 	faults, err := s.all.faults(ctx, m, nil)
@@ -298,7 +302,8 @@ func (s *partSet) disagree(wrong, right int, all []format.Metadata) error {
 }
 
 // metaTexts describe keys of metadata.
-var metaTexts = map[string]string{"source": "fingerprint of the sources is", "tool": "tool version is", "options": "options are"}
+var metaTexts = map[string]string{"source": "fingerprint of the sources is", "tool": "tool version is",
+	"options": "options are"}
 
 // MaxParts is the most parts that a pack can be divided into.
 const MaxParts = 1_000_000

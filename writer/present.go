@@ -33,7 +33,8 @@ func listPresent(ctx context.Context, store objstore.Store, prefix string) (pres
 // faults lists what is wrong with the objects that a generation or a part names: its shards with
 // their sidecars, its keys table and lists, and the objects named in extra. done, when not nil, has
 // the objects that this run put: one whose tag has changed since is read and compared.
-func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts, extra ...string) (faults []string, err error) {
+func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts,
+	extra ...string) (faults []string, err error) {
 	check := func(name string, size int64) error {
 		info, ok := all[name]
 		var put placed

@@ -92,7 +92,8 @@ func (w *Writer) rebase(ctx context.Context, m *sections.Manifest) bool {
 	if sum, err := now.read(ctx, w.puts.store); err != nil || sum == nil || sum.Tables == w.prior.tables {
 		return false // the error that brought us here is the one to report
 	}
-	same := slices.EqualFunc(base.Shards, now.manifest.Shards, func(a, b sections.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
+	same := slices.EqualFunc(base.Shards, now.manifest.Shards,
+		func(a, b sections.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
 	if !same || (base.Keys == format.Hash{}) != (now.manifest.Keys == format.Hash{}) {
 		return false
 	}
@@ -135,19 +136,22 @@ func (p *publication) put(ctx context.Context, m *sections.Manifest) (*Result, e
 	lost := errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged)
 	res := resultOf(t, tablesName)
 	if err != nil && (!lost || p.equal) { // perhaps only the response was lost, or an equal commit was first
-		if there, _, rerr := objstore.ReadAll(ctx, p.store, format.ManifestName, maxSummary); rerr == nil && bytes.Equal(there, summary) {
+		if there, _, rerr := objstore.ReadAll(ctx, p.store, format.ManifestName, maxSummary); rerr == nil &&
+			bytes.Equal(there, summary) {
 			res.Already, err = lost, nil
 		}
 	}
 	if err != nil && lost {
-		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost, format.ManifestName, p.store, err)
+		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost,
+			format.ManifestName, p.store, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := p.puts.checkObjects(ctx, m, tablesName); errors.Is(err, ErrLost) {
 		return nil, fmt.Errorf("%w: generation %d was published in %v, and then: %w; another program deleted or replaced them: "+
-			"do not read this generation; restore these objects, or pack again over it", ErrIncomplete, res.Generation, p.store, err)
+			"do not read this generation; restore these objects, or pack again over it", ErrIncomplete, res.Generation,
+			p.store, err)
 	} else if err != nil {
 		p.log.Warn("the generation is published; checking its objects afterwards failed", "error", err)
 	}
@@ -209,8 +213,9 @@ func encodeTables(m *sections.Manifest) (tables []byte, name string, t *sections
 
 func resultOf(t *sections.Tables, name string) *Result {
 	return &Result{
-		Tables: name, Digest: t.Digest, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
-		Bytes: t.Bytes, PayloadBytes: t.PayloadBytes,
+		Tables: name, Digest: t.Digest, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards,
+		Blocks: t.Blocks,
+		Bytes:  t.Bytes, PayloadBytes: t.PayloadBytes,
 	}
 }
 

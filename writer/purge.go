@@ -149,7 +149,8 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 	for _, layer := range opt.Layers {
 		l, err := opt.layer(ctx, layer, store)
 		if err != nil {
-			return nil, fmt.Errorf("the data set is purged, and purging its layer %v failed: purge again: %w", layer, err)
+			return nil, fmt.Errorf("the data set is purged, and purging its layer %v failed: purge again: %w", layer,
+				err)
 		}
 		report.Layers = append(report.Layers, l)
 	}
@@ -241,7 +242,8 @@ func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l 
 		}
 	}
 	o.Layers, o.Progress = nil, nil
-	o.ClearAttributes = slices.DeleteFunc(slices.Clone(o.ClearAttributes), func(a string) bool { return !slices.Contains(info.Attributes, a) })
+	o.ClearAttributes = slices.DeleteFunc(slices.Clone(o.ClearAttributes),
+		func(a string) bool { return !slices.Contains(info.Attributes, a) })
 	if l.Receipt, err = purgeOne(ctx, store, o); err != nil {
 		return l, err
 	}
@@ -295,8 +297,9 @@ func (o PurgeOptions) leftovers(ctx context.Context, store, base objstore.Store,
 }
 
 func newReport(dry bool) *PurgeReport {
-	return &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{}, NotSearched: []string{},
-		NamesLeft: []NameLeft{}, Deleted: []string{}, DryRun: dry, Layers: []PurgedLayer{}}
+	return &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Searched: []string{},
+		NotSearched: []string{},
+		NamesLeft:   []NameLeft{}, Deleted: []string{}, DryRun: dry, Layers: []PurgedLayer{}}
 }
 
 // purgeOne is Purge without layers.
@@ -342,7 +345,8 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	m := p.next("purge")
 	m.Purged = m.Removed
 	// Totals of cleared attributes would still count the values; readers add them up from the indexes.
-	m.AttrTotals = slices.DeleteFunc(slices.Clone(m.AttrTotals), func(t sections.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
+	m.AttrTotals = slices.DeleteFunc(slices.Clone(m.AttrTotals),
+		func(t sections.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
 	p.report.Generation, p.report.Tables = p.prior.manifest.Generation, p.prior.tables
 	todo, err := p.todo()
 	if err == nil {
@@ -410,7 +414,8 @@ func (p *purge) todo() (todo []shardTodo, err error) {
 
 // shards rewrites all shards to do.
 func (p *purge) shards(ctx context.Context, m *sections.Manifest, todo []shardTodo) error {
-	all := &rewriting{store: p.store, puts: p.puts, purged: p.prior.manifest.Purged, attributes: p.opt.ClearAttributes, memory: p.opt.Memory}
+	all := &rewriting{store: p.store, puts: p.puts, purged: p.prior.manifest.Purged, attributes: p.opt.ClearAttributes,
+		memory: p.opt.Memory}
 	for done, t := range todo {
 		was := &p.prior.manifest.Shards[t.number]
 		r := &rewrite{of: all, shardTodo: t, was: was}
@@ -423,7 +428,8 @@ func (p *purge) shards(ctx context.Context, m *sections.Manifest, todo []shardTo
 		for i, s := range r.clear {
 			number := t.first + uint64(s)
 			if !gone(p.prior.manifest.Purged, number) {
-				p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys.At(s), Shard: was.Name})
+				p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys.At(s),
+					Shard: was.Name})
 			}
 			p.fresh = append(p.fresh, samplekey.Entry{Hash: samplekey.Hash(r.keys[i]), Number: number})
 		}
@@ -509,8 +515,10 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	if err != nil {
 		return fmt.Errorf("%v: %w", store, err)
 	}
-	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*sections.Manifest{}, locked: locked,
-		keys: map[string]bool{}, known: map[uint64]bool{}, shared: map[content]bool{}, dry: p.opt.DryRun, todo: map[string]bool{}}
+	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{},
+		all: map[string]*sections.Manifest{}, locked: locked,
+		keys: map[string]bool{}, known: map[uint64]bool{}, shared: map[content]bool{}, dry: p.opt.DryRun,
+		todo: map[string]bool{}}
 	for _, s := range p.report.Shards {
 		h.todo[s.Before.Name] = p.opt.DryRun
 	}
@@ -520,7 +528,8 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	if err := h.find(ctx); err != nil {
 		return fmt.Errorf("%v: %w", store, overtaken(ctx, store, tag, err))
 	}
-	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans, h.archives)...)
+	p.report.Holding = append(p.report.Holding, slices.Concat(h.holds, h.byKey, h.orphans, h.keyedOrphans,
+		h.archives)...)
 	p.report.NotSearched = append(p.report.NotSearched, h.unfinished...)
 	p.report.Searched, p.report.Unknown = append(p.report.Searched, h.searched...), h.unknown
 	if p.report.NamesLeft, err = namesLeft(ctx, store, sum.Tables); err != nil {

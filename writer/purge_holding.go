@@ -100,7 +100,8 @@ func (h *holding) find(ctx context.Context) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.all)) {
 		// A part that follows the current generation is of a pack that adds the samples again.
-		if name == h.current || slices.Contains(h.holds, name) || !names.IsTables(name) && h.all[name].Parent == h.current {
+		if name == h.current || slices.Contains(h.holds, name) || !names.IsTables(name) &&
+			h.all[name].Parent == h.current {
 			continue
 		}
 		holds, more, err := h.keyed(ctx, h.all[name])
@@ -213,7 +214,8 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) ([]st
 	if h.dry { // what the generation to come would name
 		after := *h.all[h.current]
 		after.Keys = format.Hash{}
-		after.Shards = slices.DeleteFunc(slices.Clone(after.Shards), func(s sections.ShardEntry) bool { return h.todo[s.Name] })
+		after.Shards = slices.DeleteFunc(slices.Clone(after.Shards),
+			func(s sections.ShardEntry) bool { return h.todo[s.Name] })
 		keepAll(keep, &after)
 	}
 	last := maps.Clone(keep)

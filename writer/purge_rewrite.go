@@ -146,7 +146,8 @@ func (r *rewrite) adopt(ctx context.Context) (*sections.ShardEntry, error) {
 		return nil, err
 	}
 	if e.Samples != r.was.Samples || e.Blocks != r.was.Blocks || ix.Meta["purged"] == "" {
-		return nil, fmt.Errorf("%w: %s is not what a purge of this shard makes: remove it, and purge again", format.ErrMismatch, r.name)
+		return nil, fmt.Errorf("%w: %s is not what a purge of this shard makes: remove it, and purge again",
+			format.ErrMismatch, r.name)
 	}
 	return r.entry(e), nil
 }
@@ -248,7 +249,8 @@ func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) 
 		size += int64(codec.DecodeRoom(row))
 	}
 	if size > r.of.memory {
-		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size, r.of.memory)
+		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size,
+			r.of.memory)
 	}
 	r.buf = slices.Grow(r.buf[:0], int(size))
 	for _, row := range rows {
@@ -300,7 +302,8 @@ func (r *rewrite) clearRows(n, first int) error {
 	}
 	b, cuts, payloads := stacked.NewBlock(r.block.Buf, r.was.Layout, uint64(first), n, width)
 	if len(b.Buf) > format.MaxFrame {
-		return fmt.Errorf("%w: with the new keys the block has %d bytes, at most %d", format.ErrTooLarge, len(b.Buf), int64(format.MaxFrame))
+		return fmt.Errorf("%w: with the new keys the block has %d bytes, at most %d", format.ErrTooLarge, len(b.Buf),
+			int64(format.MaxFrame))
 	}
 	for i := range n {
 		at, clearIt := cleared(i)
@@ -358,7 +361,8 @@ func (r *rewrite) finish() (*sections.ShardEntry, error) {
 			delete(ix.Meta, note)
 		}
 	}
-	ix.Meta["content"], ix.Meta["packed"], ix.Meta["purged"] = content.String(), r.was.Hash.String(), fmt.Sprint(len(r.clear))
+	ix.Meta["content"], ix.Meta["packed"], ix.Meta["purged"] = content.String(), r.was.Hash.String(),
+		fmt.Sprint(len(r.clear))
 	e, err := r.out.finish(ix, content, r.was.Plain())
 	return r.entry(e), err
 }

@@ -101,7 +101,8 @@ func (p *puts) named(ctx context.Context, name string, size int64, write func(to
 }
 
 // same compares an object with what was put. It does not read an object whose tag is known.
-func (o placed) same(ctx context.Context, store objstore.Store, name, known string) (etag string, equal bool, err error) {
+func (o placed) same(ctx context.Context, store objstore.Store, name,
+	known string) (etag string, equal bool, err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
 		return "", false, err

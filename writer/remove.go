@@ -32,7 +32,8 @@ func revise(ctx context.Context, store objstore.Store, tables string, log *slog.
 	switch {
 	case err != nil:
 	case sum == nil:
-		err = fmt.Errorf("there is no data set: check the path; `shardtool pack` makes one%w", plain.Silent(fs.ErrNotExist))
+		err = fmt.Errorf("there is no data set: check the path; `shardtool pack` makes one%w",
+			plain.Silent(fs.ErrNotExist))
 	case tables != "" && sum.Tables != tables:
 		err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)
 	}
@@ -75,7 +76,8 @@ func Remove(ctx context.Context, store objstore.Store, tables string, numbers []
 	return change(ctx, store, tables, "remove", func(m *sections.Manifest) error {
 		m.Removed = union(m.Removed, numbers)
 		if n := len(m.Removed); n > 0 && m.Removed[n-1] >= sections.SumSamples(m.Shards) {
-			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], sections.SumSamples(m.Shards), fs.ErrNotExist)
+			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], sections.SumSamples(m.Shards),
+				fs.ErrNotExist)
 		}
 		return nil
 	})
@@ -97,7 +99,8 @@ func Restore(ctx context.Context, store objstore.Store, tables string, numbers [
 }
 
 // change publishes a generation with another list of removed samples, unless the list stays.
-func change(ctx context.Context, store objstore.Store, tables, mode string, edit func(*sections.Manifest) error) (*Result, error) {
+func change(ctx context.Context, store objstore.Store, tables, mode string,
+	edit func(*sections.Manifest) error) (*Result, error) {
 	log := slog.New(slog.DiscardHandler)
 	release, err := hold(ctx, store, mode+" of samples", log)
 	if err != nil {

@@ -154,7 +154,8 @@ func checkSample(s *Sample) error {
 			return fmt.Errorf("%w field %q", format.ErrDuplicate, f.Name)
 		}
 		if len(s.Key)+1+len(f.Name) > format.MaxName {
-			return fmt.Errorf("%w: member name of %d bytes is longer than %d", format.ErrName, len(s.Key)+1+len(f.Name), format.MaxName)
+			return fmt.Errorf("%w: member name of %d bytes is longer than %d", format.ErrName, len(s.Key)+1+len(f.Name),
+				format.MaxName)
 		}
 		if f.size() < 0 {
 			return fmt.Errorf("field %q has a size of %d", f.Name, f.size())
@@ -188,7 +189,8 @@ func compareFields(a, b Field) int { return strings.Compare(a.Name, b.Name) }
 
 func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
 	if kind, ok := kinds[a.Name]; ok && kind != a.Kind {
-		return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, a.Name, a.Kind, kind)
+		return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, a.Name,
+			a.Kind, kind)
 	}
 	return nil
 }

@@ -60,7 +60,8 @@ func (s *openShard) write(p []byte) error {
 
 // finish writes what follows the blocks, the end of the archive and the index, and returns the
 // shard as the tables have it. content is its identity.
-func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash, plain bool) (e sections.ShardEntry, err error) {
+func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash,
+	plain bool) (e sections.ShardEntry, err error) {
 	s.rows = ix.Rows
 	tail, err := sections.AppendTail(nil, ix, plain)
 	if err == nil {
@@ -79,9 +80,11 @@ func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash, plain b
 
 // entryOf is a shard as the tables have it: an object of size bytes with an index of tail bytes,
 // whose identity is hash. content is the identity of the shard.
-func entryOf(name string, size int64, ix *sections.ShardIndex, tail int64, hash sections.IndexHash, content format.Hash) sections.ShardEntry {
+func entryOf(name string, size int64, ix *sections.ShardIndex, tail int64, hash sections.IndexHash,
+	content format.Hash) sections.ShardEntry {
 	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
-		Name: name, Size: uint64(size), Tail: uint64(tail), Samples: uint64(ix.Keys.Len()), Rows: uint64(len(ix.Rows)), Hash: content,
+		Name: name, Size: uint64(size), Tail: uint64(tail), Samples: uint64(ix.Keys.Len()), Rows: uint64(len(ix.Rows)),
+		Hash:  content,
 		Index: sections.IndexTag{Hash: hash}, Foreign: ix.Foreign, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
 	}}
 	for _, r := range ix.Rows {
@@ -95,7 +98,8 @@ func entryOf(name string, size int64, ix *sections.ShardIndex, tail int64, hash 
 
 // unfinished finds a shard that an interrupted run put. ix is nil where there is none, and where a
 // plain shard lacks its sidecar: it is written again, and compared.
-func unfinished(ctx context.Context, store objstore.Store, name string) (ix *sections.ShardIndex, e sections.ShardEntry, err error) {
+func unfinished(ctx context.Context, store objstore.Store,
+	name string) (ix *sections.ShardIndex, e sections.ShardEntry, err error) {
 	info, err := store.Stat(ctx, name)
 	var tail *sections.Tail
 	if err == nil {

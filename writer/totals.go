@@ -32,7 +32,8 @@ type totals struct {
 // newTotals returns totals that begin with the totals of base, the generation appended to. base may
 // be nil. The caller closes them.
 func newTotals(opt *Options, base *sections.Manifest) *totals {
-	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*sections.AttrTotal{}}
+	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{},
+		values: map[string]*sections.AttrTotal{}}
 	t.lists = newQuarantine(opt.TempDir)
 	t.keys = keysort.New[samplekey.Entry](opt.TempDir, min(64<<20, opt.Memory/4))
 	if base != nil {
@@ -149,7 +150,8 @@ func (t *totals) numberedKeys(shards []sections.ShardEntry, known func(shard int
 		if s.Numbered != nil && !known(i) {
 			keys := sections.NumberedKeys(s.Numbered)
 			for k, key := range keys.All() {
-				if err := t.keys.Add(samplekey.Entry{Hash: samplekey.Hash(key), Number: number + uint64(k)}); err != nil {
+				if err := t.keys.Add(samplekey.Entry{Hash: samplekey.Hash(key), Number: number +
+					uint64(k)}); err != nil {
 					return err
 				}
 			}

@@ -30,7 +30,8 @@ type versions struct {
 
 // keptVersions finds what the stores of a data set and of its layers keep, and deletes it where drop
 // is set.
-func keptVersions(ctx context.Context, store objstore.Store, layers []objstore.Store, drop, dry bool) (*versions, error) {
+func keptVersions(ctx context.Context, store objstore.Store, layers []objstore.Store, drop,
+	dry bool) (*versions, error) {
 	k := &versions{drop: drop, dry: dry}
 	if err := k.find(ctx, store, ""); err != nil {
 		return nil, err
@@ -53,7 +54,8 @@ func (k *versions) remain() bool { return k.unknown || len(k.left) > 0 }
 func (k *versions) find(ctx context.Context, store objstore.Store, prefix string) error {
 	traits := objstore.TraitsOf(store)
 	if traits.ListVersions == nil && k.drop && traits.Versions {
-		return fmt.Errorf("%v: versions cannot be listed here: delete them with the store's own tools: %w", store, errors.ErrUnsupported)
+		return fmt.Errorf("%v: versions cannot be listed here: delete them with the store's own tools: %w", store,
+			errors.ErrUnsupported)
 	}
 	if traits.ListVersions == nil {
 		k.unknown = k.unknown || traits.Versions

@@ -71,8 +71,9 @@ func putNew(ctx context.Context, store objstore.Store, name string, data []byte)
 
 func putLabel(ctx context.Context, store objstore.Store, v *viewfile.View, object string, name ViewName) error {
 	label := viewfile.Label{
-		Format: viewfile.LabelFormat, View: object, Digest: format.DigestString(v.Digest), Of: v.Samples, Tables: name.Tables,
-		Kind: v.Kind(), Samples: name.Samples, Made: name.Made,
+		Format: viewfile.LabelFormat, View: object, Digest: format.DigestString(v.Digest), Of: v.Samples,
+		Tables: name.Tables,
+		Kind:   v.Kind(), Samples: name.Samples, Made: name.Made,
 	}
 	at := names.Label(name.Name)
 	text, info, err := objstore.ReadAll(ctx, store, at, viewfile.MaxLabel)
@@ -86,7 +87,8 @@ func putLabel(ctx context.Context, store objstore.Store, v *viewfile.View, objec
 			return nil
 		}
 		if !name.Replace {
-			return fmt.Errorf("another view has the name %s: %w: choose another name, or replace it", name.Name, objstore.ErrExists)
+			return fmt.Errorf("another view has the name %s: %w: choose another name, or replace it", name.Name,
+				objstore.ErrExists)
 		}
 		condition = objstore.Condition{IfMatch: info.ETag}
 	}

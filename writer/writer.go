@@ -83,12 +83,14 @@ func CheckTarget(ctx context.Context, store objstore.Store, opt Options) error {
 
 // allow reads the summary of the current generation, nil if there is none. exists is the error for
 // one that ModeCreate finds.
-func (p *current) allow(ctx context.Context, store objstore.Store, opt *Options) (sum *sections.Summary, exists, err error) {
+func (p *current) allow(ctx context.Context, store objstore.Store,
+	opt *Options) (sum *sections.Summary, exists, err error) {
 	sum, err = p.find(ctx, store)
 	if err != nil {
 		// Only an object that was read and is damaged is a data set in the way; a missing bucket or
 		// a server that refuses is not.
-		damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge)
+		damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) ||
+			errors.Is(err, objstore.ErrTooLarge)
 		if damaged && opt.Mode == ModeCreate {
 			err = fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
 		}

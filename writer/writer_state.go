@@ -226,6 +226,7 @@ func (w *Writer) usable() error {
 func (w *Writer) countSkipped(more int64, last error) {
 	n := w.skipped.Add(more)
 	if w.opt.Faults.MaxSkipped > 0 && n > w.opt.Faults.MaxSkipped {
-		w.line.fail(fmt.Errorf("%w: %d, at most %d are allowed; the last: %w", ErrSkipped, n, w.opt.Faults.MaxSkipped, last))
+		w.line.fail(fmt.Errorf("%w: %d, at most %d are allowed; the last: %w", ErrSkipped, n, w.opt.Faults.MaxSkipped,
+			last))
 	}
 }

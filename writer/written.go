@@ -67,7 +67,8 @@ func notOurs(err error) bool {
 
 // proven reports whether the bytes of an object prove who put it. It assumes so if the object is
 // too large to be read.
-func proven(ctx context.Context, store objstore.Store, info objstore.Info, proof func(data []byte) (bool, error)) (bool, error) {
+func proven(ctx context.Context, store objstore.Store, info objstore.Info,
+	proof func(data []byte) (bool, error)) (bool, error) {
 	if info.Size > maxProof {
 		return true, nil
 	}
@@ -79,8 +80,10 @@ func proven(ctx context.Context, store objstore.Store, info objstore.Info, proof
 }
 
 // hashed reports whether an object's name is the hash of its bytes.
-func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(hash [32]byte) string) (bool, error) {
-	return proven(ctx, store, info, func(data []byte) (bool, error) { return nameOf(format.BlockHash(data)) == info.Name, nil })
+func hashed(ctx context.Context, store objstore.Store, info objstore.Info,
+	nameOf func(hash [32]byte) string) (bool, error) {
+	return proven(ctx, store, info,
+		func(data []byte) (bool, error) { return nameOf(format.BlockHash(data)) == info.Name, nil })
 }
 
 // isKeys reports whether an object has the header of a keys table of its length.

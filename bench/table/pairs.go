@@ -71,7 +71,8 @@ func Pairs(rounds []Round) []Pair {
 			}
 			got := at(r)
 			got.new = append(got.new, r.Value)
-			if o, ok := old[key{r.Group, r.Name}]; ok && o.Missing == "" && o.Unit == r.Unit && o.Value > 0 && r.Value > 0 {
+			if o, ok := old[key{r.Group, r.Name}]; ok && o.Missing == "" && o.Unit == r.Unit && o.Value > 0 &&
+				r.Value > 0 {
 				got.ratio = append(got.ratio, r.Value/o.Value)
 			}
 		}
@@ -142,7 +143,8 @@ func PrintPairs(w io.Writer, pairs []Pair) error {
 			mark = "SLOWER"
 		}
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.3fx\t%.3f–%.3f\t%d\t%s\n",
-			p.Group, p.Name, Figure(p.Old), strings.TrimSpace(Figure(p.New)+" "+p.Unit), p.Better, p.Low, p.High, p.Rounds, mark)
+			p.Group, p.Name, Figure(p.Old), strings.TrimSpace(Figure(p.New)+" "+p.Unit), p.Better, p.Low, p.High,
+			p.Rounds, mark)
 	}
 	return out.Flush()
 }

@@ -55,7 +55,8 @@ func (t *Table) Info(group, name string, s Sample, unit, detail string) {
 
 func (t *Table) add(group, name string, s Sample, unit, goal string, met *bool, detail string) {
 	t.Rows = append(t.Rows, Row{
-		Group: group, Name: name, Value: s.Median(), Low: slices.Min(s), High: slices.Max(s), Unit: unit, Goal: goal, Met: met, Detail: detail,
+		Group: group, Name: name, Value: s.Median(), Low: slices.Min(s), High: slices.Max(s), Unit: unit, Goal: goal,
+		Met: met, Detail: detail,
 	})
 }
 
@@ -84,7 +85,8 @@ func (t *Table) Print(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "\nGROUP\tWHAT\tMEASURED\tRANGE\tGOAL\t\tDETAIL")
 	for _, r := range t.Rows {
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Group, r.Name, r.Measured(), r.Range(), r.Goal, r.Mark(), r.Detail)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Group, r.Name, r.Measured(), r.Range(), r.Goal, r.Mark(),
+			r.Detail)
 	}
 	return out.Flush()
 }

@@ -25,7 +25,8 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 
 // wholeDataset opens the store of a data set for a command that changes it.
 func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
-	return current(ctx, arg, command+" publishes a new generation after the current one: give the data set without @%[2]s")
+	return current(ctx, arg,
+		command+" publishes a new generation after the current one: give the data set without @%[2]s")
 }
 
 // current opens the store of a data set, or of one to be made, and refuses a generation. refusal is

@@ -65,13 +65,15 @@ func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset, view 
 // valuesText describes the values of an integer attribute.
 func valuesText(t *sections.AttrTotal) string {
 	mean, _ := new(big.Rat).SetFrac(t.Sum(), new(big.Int).SetUint64(t.Samples)).Float64()
-	text := fmt.Sprintf("sum %v, mean %.1f, from %d to %d in %s", t.Sum(), mean, t.Min, t.Max, plural(t.Samples, "sample"))
+	text := fmt.Sprintf("sum %v, mean %.1f, from %d to %d in %s", t.Sum(), mean, t.Min, t.Max,
+		plural(t.Samples, "sample"))
 	var h inspect.Histogram
 	for i, n := range t.Counts {
 		h[i] = int(n)
 	}
 	if t.Negative < t.Samples {
-		text += "  " + sparkline(&h, func(i int) string { return new(big.Int).Rsh(new(big.Int).Lsh(big.NewInt(1), uint(i)), 1).String() })
+		text += "  " + sparkline(&h,
+			func(i int) string { return new(big.Int).Rsh(new(big.Int).Lsh(big.NewInt(1), uint(i)), 1).String() })
 	}
 	if t.Negative > 0 {
 		text += fmt.Sprintf(", %s below 0", countText(t.Negative))

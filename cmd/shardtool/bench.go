@@ -73,12 +73,15 @@ the host and its limits.`,
 	f.order.addUnits(cmd)
 	f.cache.add(cmd)
 	fl := cmd.Flags()
-	f.order.addReading(cmd, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)",
+	f.order.addReading(cmd,
+		"decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)",
 		"bytes of blocks held and in flight per rank (default: sized by the order)")
 	f.tune.add(cmd)
-	fl.DurationVar(&f.step, "step", 0, "time that the consumer needs for a batch (0: none, to measure the highest rate)")
+	fl.DurationVar(&f.step, "step", 0,
+		"time that the consumer needs for a batch (0: none, to measure the highest rate)")
 	fl.IntVar(&f.batch, "batch", 0, "samples of a batch of one rank (0: the global batch divided by the ranks)")
-	fl.IntVar(&f.ranks, "ranks", 1, "processes, one per rank: --rank and the following ones of --world-size (default: all)")
+	fl.IntVar(&f.ranks, "ranks", 1,
+		"processes, one per rank: --rank and the following ones of --world-size (default: all)")
 	fl.DurationVar(&f.duration, "duration", 20*time.Second, "time to measure, from the first batch on")
 	fl.IntVar(&f.batches, "batches", 0, "number of batches to measure, instead of a time")
 	titled(cmd, "Measuring")
@@ -113,7 +116,8 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 		return err
 	}
 	if last := f.order.opt.Rank + f.ranks - 1; last >= f.order.opt.World {
-		return usagef("--ranks %d from --rank %d on: with --world-size %d ranks end at %d", f.ranks, f.order.opt.Rank, f.order.opt.World, f.order.opt.World-1)
+		return usagef("--ranks %d from --rank %d on: with --world-size %d ranks end at %d", f.ranks, f.order.opt.Rank,
+			f.order.opt.World, f.order.opt.World-1)
 	}
 	if f.batch > 0 {
 		f.order.opt.GlobalBatch = f.batch * f.order.opt.World
@@ -151,7 +155,9 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 	say("%s, %s …", plural(f.ranks, "rank"), f.length())
 	bar := newBar(cmd.ErrOrStderr(), nil, "measuring", shareOf(1), f.quiet)
 	job := bench.Job{
-		Read: bench.Read{Address: arg, Layers: f.order.layers.layers, Fields: f.order.layers.fields, Where: f.order.view.where, Keys: f.order.view.keys}, Setting: r.Setting, Step: f.step, Duration: f.duration, Batches: f.batches,
+		Read: bench.Read{Address: arg, Layers: f.order.layers.layers, Fields: f.order.layers.fields,
+			Where: f.order.view.where, Keys: f.order.view.keys}, Setting: r.Setting, Step: f.step, Duration: f.duration,
+		Batches: f.batches,
 		Watched: true, Tell: slowest(f.order.opt.Rank, f.ranks, func(share float64) { bar.set(int64(1000*share), "") }),
 	}
 	command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, cmd.ErrOrStderr()) }
@@ -203,7 +209,8 @@ func (run *openedRun) benchData(arg string, d *bench.Data) {
 	var all []byte
 	for i, ds := range run.Sources {
 		of := bench.SourceData{
-			Name: run.Names[i], Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: format.DigestString(ds.Digest()),
+			Name: run.Names[i], Address: ds.Store().String(), Generation: ds.Info().Generation,
+			Digest:  format.DigestString(ds.Digest()),
 			Samples: ds.Selection().Len(), Bytes: ds.Info().Bytes,
 		}
 		all = fmt.Appendf(all, "%s %s\n", of.Name, of.Digest)
@@ -275,7 +282,8 @@ func benchRank(cmd *cobra.Command) error {
 	var in *input
 	open := func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error) {
 		read := &job.Read
-		f := orderFlags{opt: o, view: viewFlags{read.Where, read.Keys}, layers: fieldFlags{read.Layers, read.Fields}, changed: func(string) bool { return false }}
+		f := orderFlags{opt: o, view: viewFlags{read.Where, read.Keys}, layers: fieldFlags{read.Layers, read.Fields},
+			changed: func(string) bool { return false }}
 		var err error
 		if in, err = f.input(ctx, io.Discard, read.Address); err != nil {
 			return nil, err

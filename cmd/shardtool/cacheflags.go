@@ -19,8 +19,10 @@ type cacheFlags struct {
 }
 
 func (f *cacheFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.dir, "cache", "", "cache data in this folder, for later epochs and for other ranks of the host")
-	sizeVar(cmd, &f.size, "cache-size", defaultCacheSize, "maximum size of the cache, over all processes that use the folder")
+	cmd.Flags().StringVar(&f.dir, "cache", "",
+		"cache data in this folder, for later epochs and for other ranks of the host")
+	sizeVar(cmd, &f.size, "cache-size", defaultCacheSize,
+		"maximum size of the cache, over all processes that use the folder")
 	titled(cmd, "Cache")
 }
 

@@ -76,10 +76,13 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file by a checkpoint after each batch")
 	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
 	titled(cmd, "Checkpoints")
-	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
-	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, including the ones listed beside --checkpoint-in: a number or a share (default 0.1%)")
+	cmd.Flags().StringVar(&f.onError, "on-error", "fail",
+		"a damaged block, confirmed by a second read: fail, or skip its samples")
+	cmd.Flags().Var(&f.maxSkipped, "max-skipped",
+		"most samples that this rank may skip, including the ones listed beside --checkpoint-in: a number or a share (default 0.1%)")
 	titled(cmd, "Faults")
-	f.order.addReading(cmd, "decode with this many threads (0: the CPUs this process may use)", "bytes of blocks held and in flight (with an order: sized by it)")
+	f.order.addReading(cmd, "decode with this many threads (0: the CPUs this process may use)",
+		"bytes of blocks held and in flight (with an order: sized by it)")
 	f.tune.add(cmd)
 	f.outputFlags.add(cmd, "a JSON object a sample in place of the tar; payloads are read and checked")
 	return cmd
@@ -87,7 +90,8 @@ the skipped blocks of all ranks, give --checkpoint-in once for each rank's file;
 
 func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	if !f.json {
-		if err := refuseTar(cmd, "add `| tar -t` to list the samples or `> FILE` to keep them, or give --json"); err != nil {
+		if err := refuseTar(cmd,
+			"add `| tar -t` to list the samples or `> FILE` to keep them, or give --json"); err != nil {
 			return err
 		}
 	}
@@ -106,7 +110,9 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	switch f.onError {
 	case "fail":
 	case "skip":
-		f.order.opt.Faults.SkipCorrupt = f.maxSkipped.share > 0 || f.maxSkipped.n > 0 || !cmd.Flags().Changed("max-skipped") // at most 0 is: fail
+		// at most 0 is: fail
+		f.order.opt.Faults.SkipCorrupt = f.maxSkipped.share > 0 || f.maxSkipped.n > 0 ||
+			!cmd.Flags().Changed("max-skipped")
 		f.order.opt.Faults.MaxSkippedShare = f.maxSkipped.share
 		f.order.opt.Faults.MaxSkipped = uint64(f.maxSkipped.n)
 	default:
@@ -141,7 +147,8 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 
 // stored reports whether the flags ask for all samples in storage order, without checkpoints.
 func (f *catFlags) stored() bool {
-	return !f.order.orderSaid && !f.order.layers.given() && !f.checkpoints && f.out == "" && f.onError != "skip" && !f.stats.said()
+	return !f.order.orderSaid && !f.order.layers.given() && !f.checkpoints && f.out == "" && f.onError != "skip" &&
+		!f.stats.said()
 }
 
 func catJSON(ctx context.Context, w io.Writer, run *openedRun, limit int64, bar *progress) error {

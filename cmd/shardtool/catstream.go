@@ -45,13 +45,15 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 	defer stop()
 	s.WarnMixing(ctx, func(v mixing.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
 	if f.order.in != "" && f.order.ended(in.epoch) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in,
+			in.epoch)
 	}
 	limitMemory(s.Info().Memory, 0)
 	out := &batchWriter{linePrinter: newLinePrinter(w, run, f.order.limit), w: w, json: f.json, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
-			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody reads the output; stopped after the last batch that was read")
+			fmt.Fprintln(cmd.ErrOrStderr(),
+				"shardtool: nobody reads the output; stopped after the last batch that was read")
 			exit(exitStopped)
 		})
 	})()
@@ -69,9 +71,11 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 	}
 	if n := s.Stats().Skipped; err == nil && n > 0 {
 		for _, b := range s.Skipped() {
-			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s block %d, samples %d to %d: %s\n", path.Join(b.Source, b.Shard), b.Block, b.First, b.First+b.Samples-1, b.Reason)
+			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s block %d, samples %d to %d: %s\n", path.Join(b.Source, b.Shard),
+				b.Block, b.First, b.First+b.Samples-1, b.Reason)
 		}
-		err = &exitError{exitSkipped, fmt.Errorf("%s in %s were left out", plural(n, "sample"), plural(len(s.Skipped()), "damaged block"))}
+		err = &exitError{exitSkipped, fmt.Errorf("%s in %s were left out", plural(n, "sample"),
+			plural(len(s.Skipped()), "damaged block"))}
 	}
 	return err
 }

@@ -54,7 +54,8 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 		return packError(ctx, err, repeated)
 	}
 	if res.Already {
-		fmt.Fprintf(cmd.ErrOrStderr(), "generation %d was published of these %s before\n", res.Generation, plural(opt.Parts, "part"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "generation %d was published of these %s before\n", res.Generation,
+			plural(opt.Parts, "part"))
 		res.Skipped = 0 // reported when it was published
 	}
 	hintPacked(cmd, store, true, true, false) // the sources are not known

@@ -29,7 +29,8 @@ var flagValues = map[string][]string{
 }
 
 // fileFlags take the path of a file or folder; other flags without values complete to nothing.
-var fileFlags = []string{"against", "cache", "checkpoint", "checkpoint-in", "checkpoint-out", "file-root", "keys", "out", "temp-dir", "tokenizer", "weight", "without-keys"}
+var fileFlags = []string{"against", "cache", "checkpoint", "checkpoint-in", "checkpoint-out", "file-root", "keys",
+	"out", "temp-dir", "tokenizer", "weight", "without-keys"}
 
 // complete registers the completions of all commands.
 func complete(root *cobra.Command) {

@@ -192,13 +192,15 @@ func printStore(w io.Writer, r *doctor.StoreReport) error {
 	if r.RoundTrips == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "round trip: %.1f ms, the median of %s\n", float64(r.RoundTrip)/1e6, plural(r.RoundTrips, "request"))
+	_, err := fmt.Fprintf(w, "round trip: %.1f ms, the median of %s\n", float64(r.RoundTrip)/1e6,
+		plural(r.RoundTrips, "request"))
 	return err
 }
 
 func (r *storeReport) json() map[string]any {
 	out := map[string]any{
-		"address": r.Address, "identity": r.Identity, "identity_from": r.From, "endpoint": r.Endpoint, "region": r.Region,
+		"address": r.Address, "identity": r.Identity, "identity_from": r.From, "endpoint": r.Endpoint,
+		"region":  r.Region,
 		"dataset": r.Dataset, "checks": r.Checks,
 	}
 	if r.RoundTrips > 0 {
@@ -273,7 +275,8 @@ func (f *doctorFlags) print(cmd *cobra.Command, store *storeReport, r *doctor.Re
 }
 
 // printSamples prints a report on samples, or adds it to the JSON.
-func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDataset bool, result map[string]any) (code int, err error) {
+func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDataset bool,
+	result map[string]any) (code int, err error) {
 	for i := range r.Findings {
 		of := &r.Findings[i]
 		of.Advice = doctorAdvice[of.Kind]
@@ -316,9 +319,11 @@ func printFindings(w io.Writer, r *doctor.Report) error {
 	}
 	if m := r.Mixing; m != nil {
 		world := m.Worlds[0]
-		fmt.Fprintf(w, "mixing with --shuffle by place in storage, V=%d E=%d W=%d, batches of %d: variance inflation %.2f (1 is a uniform permutation); "+
-			"on %d ranks %.2f within a rank, which sees %d or more of %d parts of the data set; %.2f%% of neighbours are from the same block\n",
-			m.Params.Lanes, m.Params.RunBlocks, m.Params.Delay, m.GlobalBatch, m.VIF, world.Size, world.VIF, world.LabelsLeast, m.Labels, 100*world.SameBlock)
+		fmt.Fprintf(w,
+			"mixing with --shuffle by place in storage, V=%d E=%d W=%d, batches of %d: variance inflation %.2f (1 is a uniform permutation); "+
+				"on %d ranks %.2f within a rank, which sees %d or more of %d parts of the data set; %.2f%% of neighbours are from the same block\n",
+			m.Params.Lanes, m.Params.RunBlocks, m.Params.Delay, m.GlobalBatch, m.VIF, world.Size, world.VIF,
+			world.LabelsLeast, m.Labels, 100*world.SameBlock)
 	}
 	verdict := "nothing found"
 	if len(r.Findings) > 0 {
@@ -331,8 +336,9 @@ func printFindings(w io.Writer, r *doctor.Report) error {
 func mixingJSON(m *doctor.Mixing) map[string]any {
 	world := m.Worlds[0]
 	return map[string]any{
-		"parameters": paramsJSON(m.Params), "global_batch": m.GlobalBatch, "world_size": world.Size, "samples_measured": m.Samples,
-		"vif": m.VIF, "local_vif": world.VIF, "labels": m.Labels, "labels_per_rank_least": world.LabelsLeast,
+		"parameters": paramsJSON(m.Params), "global_batch": m.GlobalBatch, "world_size": world.Size,
+		"samples_measured": m.Samples,
+		"vif":              m.VIF, "local_vif": world.VIF, "labels": m.Labels, "labels_per_rank_least": world.LabelsLeast,
 		"labels_per_rank_mean": world.LabelsMean, "same_block": world.SameBlock,
 	}
 }

@@ -40,7 +40,8 @@ const stopWithin = 9 * time.Second
 // exitMeanings describes the exit codes in help, by code.
 var exitMeanings = []string{
 	"done", "failed", "wrong usage", "corrupt data, or too many samples skipped", "done, some samples skipped",
-	"stopped by a signal, what was finished is saved", "not found: data set, key, field, parts of a pack", "the checkpoint does not fit", "could not be read",
+	"stopped by a signal, what was finished is saved", "not found: data set, key, field, parts of a pack",
+	"the checkpoint does not fit", "could not be read",
 }
 
 // exitError is an error with an exit code. err is nil when the message was printed already.
@@ -75,7 +76,8 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 			args = append(args[:6:6], "…")
 		}
 		given := strings.Join(append([]string{cmd.CommandPath()}, args...), " ")
-		return usagef("%s arguments in `%s`: write `%s`; see `%s --help`", wrong, given, strings.TrimSuffix(cmd.UseLine(), " [flags]"), cmd.CommandPath())
+		return usagef("%s arguments in `%s`: write `%s`; see `%s --help`", wrong, given,
+			strings.TrimSuffix(cmd.UseLine(), " [flags]"), cmd.CommandPath())
 	}
 }
 
@@ -109,7 +111,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, syscall.EPIPE): // the reader of our output closed the pipe
 		return 0
-	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped),
+	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch),
+		errors.Is(err, writer.ErrSkipped),
 		errors.Is(err, ledger.ErrFull):
 		return exitCorrupt
 	case errors.As(err, &sample): // a file that vanished while it was packed

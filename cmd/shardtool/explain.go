@@ -90,7 +90,8 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 			return f.standing(cmd)
 		}
 	} else if len(args) == 2 {
-		return &exitError{exitCheckpoint, fmt.Errorf("%s is not a checkpoint: write `shardtool explain CHECKPOINT %s`", args[0], data)}
+		return &exitError{exitCheckpoint, fmt.Errorf("%s is not a checkpoint: write `shardtool explain CHECKPOINT %s`",
+			args[0], data)}
 	}
 	f.order.mix.asSaved = len(args) == 2 && !f.order.mix.change
 	f.order.anyEpoch()
@@ -120,7 +121,8 @@ func (f *explainFlags) step(cmd *cobra.Command, arg string) (*explain.Step, erro
 	}
 	o := &f.order
 	return explain.Of(cmd.Context(), run.Run, at, explain.Options{
-		GlobalBatch: o.opt.GlobalBatch, World: o.opt.World, Rank: o.opt.Rank, OneRank: o.changed("rank") || o.fromEnv, Keys: f.keys, Limit: int(o.limit),
+		GlobalBatch: o.opt.GlobalBatch, World: o.opt.World, Rank: o.opt.Rank, OneRank: o.changed("rank") || o.fromEnv,
+		Keys: f.keys, Limit: int(o.limit),
 	})
 }
 
@@ -130,30 +132,35 @@ func printStep(w io.Writer, name objstore.Address, s *explain.Step) {
 	if s.Sources[0].Name != "" {
 		of = " of the mix"
 	}
-	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name.String()), plural(uint64(s.GlobalBatch), s.Holds),
+	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step),
+		shown(name.String()), plural(uint64(s.GlobalBatch), s.Holds),
 		countText(s.Position), countText(s.EpochPosition), countText(s.EpochLength), s.Epoch, of)
 	if s.LeftOut {
 		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")
 	}
-	printTable(w, right, "\nSHARE\tIN STEP\t\tGIVEN BEFORE\t\tEPOCH\tNEXT PLACE\tOF\t  SOURCE", s.Sources, func(t io.Writer, x *explain.Source) {
-		epochs := strconv.FormatUint(x.Epoch, 10)
-		if x.LastEpoch > x.Epoch {
-			epochs += "-" + strconv.FormatUint(x.LastEpoch, 10)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", percent(x.Share), countText(x.InStep), percent(x.StepShare), countText(x.Given), percent(x.GivenShare),
-			epochs, countText(x.Place), countText(x.Samples), x.Name)
-	})
+	printTable(w, right, "\nSHARE\tIN STEP\t\tGIVEN BEFORE\t\tEPOCH\tNEXT PLACE\tOF\t  SOURCE", s.Sources,
+		func(t io.Writer, x *explain.Source) {
+			epochs := strconv.FormatUint(x.Epoch, 10)
+			if x.LastEpoch > x.Epoch {
+				epochs += "-" + strconv.FormatUint(x.LastEpoch, 10)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", percent(x.Share), countText(x.InStep),
+				percent(x.StepShare), countText(x.Given), percent(x.GivenShare),
+				epochs, countText(x.Place), countText(x.Samples), x.Name)
+		})
 	row, piece := "", ""
 	if s.Units != nil {
 		fmt.Fprintf(w, "\n%s tokens in what is listed: fill %s\n", countText(s.Units.Tokens), percent(s.Units.Fill))
 		row, piece = "ROW\t", "OFFSET\tLENGTH\t"
 	}
-	printTable(w, 0, "\nPOSITION\tRANK\t"+row+"SOURCE\tEPOCH\tSHARD\tBLOCK\tNUMBER\t"+piece+"KEY", s.Samples, func(t io.Writer, x *explain.Sample) {
-		if x.Row != nil {
-			row, piece = fmt.Sprintf("%d\t", *x.Row), fmt.Sprintf("%d\t%d\t", *x.Offset, *x.Length)
-		}
-		fmt.Fprintf(t, "%d\t%d\t%s%s\t%d\t%s\t%d\t%d\t%s%s\n", x.Position, x.Rank, row, x.Source, x.Epoch, shown(x.Shard), x.Block, x.Number, piece, keyText(x))
-	})
+	printTable(w, 0, "\nPOSITION\tRANK\t"+row+"SOURCE\tEPOCH\tSHARD\tBLOCK\tNUMBER\t"+piece+"KEY", s.Samples,
+		func(t io.Writer, x *explain.Sample) {
+			if x.Row != nil {
+				row, piece = fmt.Sprintf("%d\t", *x.Row), fmt.Sprintf("%d\t%d\t", *x.Offset, *x.Length)
+			}
+			fmt.Fprintf(t, "%d\t%d\t%s%s\t%d\t%s\t%d\t%d\t%s%s\n", x.Position, x.Rank, row, x.Source, x.Epoch,
+				shown(x.Shard), x.Block, x.Number, piece, keyText(x))
+		})
 }
 
 // keyText is the key of a sample, or why it has none.
@@ -170,7 +177,8 @@ func keyText(x *explain.Sample) string {
 // standing prints where the checkpoint stands.
 func (f *explainFlags) standing(cmd *cobra.Command) error {
 	if f.order.changed("step") {
-		return usagef("--step: the checkpoint has no addresses: write `shardtool explain %s DATASET|MIX.yaml --step N`", f.order.in)
+		return usagef("--step: the checkpoint has no addresses: write `shardtool explain %s DATASET|MIX.yaml --step N`",
+			f.order.in)
 	}
 	s, err := readStanding(f.order.in)
 	if err != nil {

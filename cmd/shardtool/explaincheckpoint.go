@@ -35,20 +35,24 @@ func printStanding(w io.Writer, name objstore.Address, s *explain.Standing) {
 	if s.GlobalBatch > 0 {
 		step = fmt.Sprintf("step %s in batches of %s comes next", countText(s.Step), countText(uint64(s.GlobalBatch)))
 	}
-	fmt.Fprintf(w, "position %s, in epoch %d at %s of %s; %s\n", countText(s.Position), s.Epoch, countText(s.EpochPosition), countText(s.EpochLength), step)
+	fmt.Fprintf(w, "position %s, in epoch %d at %s of %s; %s\n", countText(s.Position), s.Epoch,
+		countText(s.EpochPosition), countText(s.EpochLength), step)
 	shuffled := "storage order"
 	if s.Shuffle {
 		shuffled = fmt.Sprintf("shuffled with seed %d", s.Seed)
 	}
 	fmt.Fprintf(w, "%s, tail %s%s\n", shuffled, s.Tail, skippedText(s.Skipped))
 	for _, r := range s.LeftOut {
-		fmt.Fprintf(w, "left out: %s from position %s on%s\n", plural(r.NextPosition-r.FirstPosition, "sample"), countText(r.FirstPosition), holeText(&r))
+		fmt.Fprintf(w, "left out: %s from position %s on%s\n", plural(r.NextPosition-r.FirstPosition, "sample"),
+			countText(r.FirstPosition), holeText(&r))
 	}
-	printTable(w, right, "\nSHARE\tGIVEN\t\tEPOCH\tNEXT PLACE\tOF\tDIGEST\t  SOURCE", s.Sources, func(t io.Writer, x *explain.StandingAt) {
-		digest := strings.TrimPrefix(x.Digest, "sha256:")
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t  %s\n", percent(x.Share), countText(x.Given), percent(x.GivenShare), x.Epoch, countText(x.Place), countText(x.Samples),
-			digest[:min(len(digest), 16)], x.Name)
-	})
+	printTable(w, right, "\nSHARE\tGIVEN\t\tEPOCH\tNEXT PLACE\tOF\tDIGEST\t  SOURCE", s.Sources,
+		func(t io.Writer, x *explain.StandingAt) {
+			digest := strings.TrimPrefix(x.Digest, "sha256:")
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t  %s\n", percent(x.Share), countText(x.Given),
+				percent(x.GivenShare), x.Epoch, countText(x.Place), countText(x.Samples),
+				digest[:min(len(digest), 16)], x.Name)
+		})
 	for _, g := range s.Segments {
 		shares := ""
 		for _, name := range slices.Sorted(maps.Keys(g.Shares)) {

@@ -89,7 +89,8 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	workers := cmp.Or(f.workers, runtime.GOMAXPROCS(0))
 	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it.
 	parallel := min(workers, 8, max(1, int(f.memory/(32<<20))))
-	ds, view, err := f.open(ctx, arg, reader.Options{Workers: (workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
+	ds, view, err := f.open(ctx, arg, reader.Options{Workers: (workers + parallel - 1) / parallel,
+		Memory: max(f.memory/int64(parallel), minMemory)})
 	if err != nil {
 		return err
 	}
@@ -99,9 +100,10 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	sweep(ctx, to)
 	begin := time.Now()
 	bar := newProgress(cmd.ErrOrStderr(), "exporting", bytesOf(int64(ds.Info().DecodedBytes)), f.quiet)
-	res, err := export.Run(ctx, ds, to, export.Options{Form: export.Form(f.as), Parallel: parallel, View: view, Progress: func(p export.Progress) {
-		bar.set(p.Bytes, fmt.Sprintf("%s of %d", plural(p.Shards, "archive"), ds.NumShards()))
-	}})
+	res, err := export.Run(ctx, ds, to, export.Options{Form: export.Form(f.as), Parallel: parallel, View: view,
+		Progress: func(p export.Progress) {
+			bar.set(p.Bytes, fmt.Sprintf("%s of %d", plural(p.Shards, "archive"), ds.NumShards()))
+		}})
 	bar.end()
 	switch {
 	case errors.Is(err, export.ErrForm):
@@ -116,13 +118,16 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	}
 	took := time.Since(begin)
 	return present(cmd, f.json, map[string]any{
-		"dataset": ds.Store().String(), "out": to.String(), "as": res.Form, "digest": res.Digest, "samples": res.Samples, "shards": len(res.Shards),
+		"dataset": ds.Store().String(), "out": to.String(), "as": res.Form, "digest": res.Digest,
+		"samples": res.Samples, "shards": len(res.Shards),
 		"bytes": res.Bytes, "found": res.Found, "shard_list": res.Shards, "seconds": took.Seconds(),
 	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"), plural(res.Samples, "sample"),
+		fmt.Fprintf(w, "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"),
+			plural(res.Samples, "sample"),
 			plural(len(res.Shards), "archive"), bytesText(uint64(res.Bytes)), foundText(res.Found), took.Seconds())
 		if f.as == "energon" {
-			fmt.Fprintf(w, "next: energon prepare --non-interactive --sample-type CrudeWebdataset --split-ratio 1,0,0 %s\n", to)
+			fmt.Fprintf(w,
+				"next: energon prepare --non-interactive --sample-type CrudeWebdataset --split-ratio 1,0,0 %s\n", to)
 		}
 	})
 }

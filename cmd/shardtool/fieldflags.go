@@ -14,13 +14,15 @@ type fieldFlags struct{ layers, fields []string }
 
 func (f *fieldFlags) add(cmd *cobra.Command) {
 	f.addLayers(cmd)
-	cmd.Flags().StringSliceVar(&f.fields, "fields", nil, "deliver only these fields, as jpg,caption; caption? may be missing. A layer or a data set with none of them is not read")
+	cmd.Flags().StringSliceVar(&f.fields, "fields", nil,
+		"deliver only these fields, as jpg,caption; caption? may be missing. A layer or a data set with none of them is not read")
 	titled(cmd, "Layers")
 }
 
 // addLayers adds the flag for commands that deliver no samples.
 func (f *fieldFlags) addLayers(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.layers, "layer", nil, "add the fields and attributes of this layer of the data set: its name or its address, @GENERATION for an earlier one (repeatable)")
+	cmd.Flags().StringArrayVar(&f.layers, "layer", nil,
+		"add the fields and attributes of this layer of the data set: its name or its address, @GENERATION for an earlier one (repeatable)")
 }
 
 // open opens a data set with the layers.

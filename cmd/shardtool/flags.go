@@ -89,7 +89,8 @@ const minMemory = 1 << 20
 func checkPatterns(place string, globs []string) error {
 	for _, g := range globs {
 		if !doublestar.ValidatePattern(g) {
-			return usagef("%s%q is not a pattern: write one such as '*.jpg' or 'dog/**', with \\ before a [ of a name", place, g)
+			return usagef("%s%q is not a pattern: write one such as '*.jpg' or 'dog/**', with \\ before a [ of a name",
+				place, g)
 		}
 	}
 	return nil

@@ -38,7 +38,8 @@ storage order, and the argument after DATASET is only a field.`,
 				return usagef("--number %d: samples are numbered from 0", number)
 			}
 			if len(args) < 2 || !byNumber && !hasField(args[1]) {
-				if err := refuseTar(cmd, "add `| tar -t` to list the fields or `> FILE` to keep them, or name one field"); err != nil {
+				if err := refuseTar(cmd,
+					"add `| tar -t` to list the fields or `> FILE` to keep them, or name one field"); err != nil {
 					return err
 				}
 			}
@@ -76,12 +77,15 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 			return err
 		}
 		if len(numbers) > 1 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %d samples have the key %q: %v; this is the first, --number picks another\n", len(numbers), key, numbers)
+			fmt.Fprintf(cmd.ErrOrStderr(),
+				"shardtool: %d samples have the key %q: %v; this is the first, --number picks another\n", len(numbers),
+				key, numbers)
 		}
 		number = numbers[0]
 	}
 	if number >= ds.NumSamples() {
-		return &exitError{exitNotFound, fmt.Errorf("no sample number %d: %v has %s, numbered from 0", number, ds.Store(), plural(ds.NumSamples(), "sample"))}
+		return &exitError{exitNotFound, fmt.Errorf("no sample number %d: %v has %s, numbered from 0", number,
+			ds.Store(), plural(ds.NumSamples(), "sample"))}
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 	switch {
@@ -107,7 +111,8 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 }
 
 // getFields writes a sample with the fields that take chooses, of the data set and its layers.
-func getFields(ctx context.Context, ds *reader.Dataset, number uint64, w *bufio.Writer, take func(name string) bool) error {
+func getFields(ctx context.Context, ds *reader.Dataset, number uint64, w *bufio.Writer,
+	take func(name string) bool) error {
 	s, err := ds.Get(ctx, number)
 	if err != nil {
 		return err

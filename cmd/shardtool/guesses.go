@@ -102,7 +102,8 @@ var meantFlags = map[string][]string{
 // takenBy says what a flag in meantFlags takes, where that differs from what the other program's
 // takes.
 var takenBy = map[string]string{
-	"global-batch": ", the samples of a batch over all ranks", "shuffle-memory": ", a size such as 1GiB", "listen": ", a host and port such as 127.0.0.1:8080",
+	"global-batch": ", the samples of a batch over all ranks", "shuffle-memory": ", a size such as 1GiB",
+	"listen": ", a host and port such as 127.0.0.1:8080",
 }
 
 const (
@@ -113,8 +114,11 @@ const (
 
 // noFlag answers flags that need no counterpart.
 var noFlag = map[string]string{
-	"v": alwaysShown + "; --version prints the version", "verbose": alwaysShown, "debug": alwaysShown, "recursive": readsAll, "r": readsAll,
-	"compression": "zstd compresses the shards; --level chooses how well, and --format tar leaves it out", "o": lastArgument, "j": "--workers sets the threads", "n": "see --limit, where there is one", "y": "no command asks",
+	"v": alwaysShown + "; --version prints the version", "verbose": alwaysShown, "debug": alwaysShown,
+	"recursive": readsAll, "r": readsAll,
+	"compression": "zstd compresses the shards; --level chooses how well, and --format tar leaves it out",
+	"o":           lastArgument, "j": "--workers sets the threads", "n": "see --limit, where there is one",
+	"y":   "no command asks",
 	"yes": "no command asks",
 }
 
@@ -143,7 +147,8 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	}
 	best, distance := "", 3 // of names that differ in more than two places, none is meant
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := edits(name, f.Name); d < min(distance, (len(name)+1)/2) && !slices.Contains(destructive, f.Name) && !f.Hidden {
+		if d := edits(name, f.Name); d < min(distance, (len(name)+1)/2) && !slices.Contains(destructive, f.Name) &&
+			!f.Hidden {
 			best, distance = f.Name, d
 		}
 	})

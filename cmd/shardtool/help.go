@@ -20,8 +20,11 @@ const (
 
 // rareFlags are left out of the help of a command with more than mostFlags; --help-all has them.
 var rareFlags = []string{
-	"layout", "sample-rule", "key-prefix", "tokens-field", "delimiter", "header", "no-header", "columns-are", "quote", "allow-nan", "widen", "nulls", "rename", "file-root", "stdin-format", "share-salt", "share-by", "temp-dir", "raw-dtype", "token-dtype", "pack-remainder", "pad-id",
-	"lanes", "run-blocks", "delay", "head", "affinity", "whole-shards", "unit-window", "plans", "long", "autotune", "requests", "depth",
+	"layout", "sample-rule", "key-prefix", "tokens-field", "delimiter", "header", "no-header", "columns-are", "quote",
+	"allow-nan", "widen", "nulls", "rename", "file-root", "stdin-format", "share-salt", "share-by", "temp-dir",
+	"raw-dtype", "token-dtype", "pack-remainder", "pad-id",
+	"lanes", "run-blocks", "delay", "head", "affinity", "whole-shards", "unit-window", "plans", "long", "autotune",
+	"requests", "depth",
 	"stats-every", "change-mix", "skip-steps", "square-cost", "tokens-per-second", "tokens-per-sample",
 }
 
@@ -49,7 +52,8 @@ func addHelpAll(cmd *cobra.Command) {
 		}
 	})
 	if shown+rare > mostFlags {
-		cmd.Flags().BoolFunc(helpAllFlag, "help with "+plural(rare, "more flag"), func(on string) error { return cmd.Flags().Set("help", on) })
+		cmd.Flags().BoolFunc(helpAllFlag, "help with "+plural(rare, "more flag"),
+			func(on string) error { return cmd.Flags().Set("help", on) })
 	}
 }
 

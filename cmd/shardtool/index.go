@@ -40,12 +40,14 @@ Samples whose members are not adjacent, links and truncated archives are errors.
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndex(cmd, args, &f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.out, "out", "", "folder or store of the data set: a folder above the archives (default: the folder of the archives)")
+	fl.StringVar(&f.out, "out", "",
+		"folder or store of the data set: a folder above the archives (default: the folder of the archives)")
 	f.pack.addBlockSize(cmd)
 	addDuplicates(cmd, &f.pack.duplicates)
 	fl.IntVar(&f.pack.opt.Workers, "workers", 0, "read this many archives at once (0: the CPUs this process may use)")
 	fl.StringVar(&f.pack.opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
-	fl.BoolVar(&f.pack.overwrite, "overwrite", false, "publish a new generation that replaces the current one, with new indexes of archives that changed")
+	fl.BoolVar(&f.pack.overwrite, "overwrite", false,
+		"publish a new generation that replaces the current one, with new indexes of archives that changed")
 	fl.BoolVar(&f.pack.append, "append", false, "publish a new generation: the current one, then these archives")
 	f.pack.outputFlags.add(cmd, "print the result as JSON")
 	return cmd

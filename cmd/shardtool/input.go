@@ -61,8 +61,10 @@ func (f *orderFlags) open(ctx context.Context, q *question, opts reader.Options)
 }
 
 // resolve decides the run over the data sets. stderr shows the progress of planning.
-func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, q *question, sources *reader.Sources) (*reader.Run, error) {
-	return sources.Resolve(ctx, f.spec(), q.from, q.change, reader.Planning{Folder: f.opt.Tuning.Plans, Log: f.opt.Log, Progress: planBars(stderr)})
+func (f *orderFlags) resolve(ctx context.Context, stderr io.Writer, q *question,
+	sources *reader.Sources) (*reader.Run, error) {
+	return sources.Resolve(ctx, f.spec(), q.from, q.change, reader.Planning{Folder: f.opt.Tuning.Plans, Log: f.opt.Log,
+		Progress: planBars(stderr)})
 }
 
 // openRun opens the run over a data set or a mix that the flags ask for. It prints what changes in
@@ -72,7 +74,8 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string) 
 	if err != nil {
 		return nil, err
 	}
-	sources, err := f.open(ctx, &q, reader.Options{Workers: f.opt.Tuning.Workers, Memory: f.opt.Tuning.Memory, Fields: f.layers.fields})
+	sources, err := f.open(ctx, &q, reader.Options{Workers: f.opt.Tuning.Workers, Memory: f.opt.Tuning.Memory,
+		Fields: f.layers.fields})
 	if err != nil {
 		return nil, f.explain(err)
 	}
@@ -94,7 +97,8 @@ func (f *orderFlags) openRun(ctx context.Context, stderr io.Writer, arg string) 
 
 // changeText describes a change of the mix.
 func changeText(from *reader.Checkpoint, d *mix.Difference, i *reader.StreamInfo) string {
-	text := fmt.Sprintf("changed at %d: %s %s: %s -> %s", from.Place().Position, d.Source, d.Field, d.Checkpoint, d.Given)
+	text := fmt.Sprintf("changed at %d: %s %s: %s -> %s", from.Place().Position, d.Source, d.Field, d.Checkpoint,
+		d.Given)
 	if d.LeftOut > 0 {
 		text += fmt.Sprintf(", %s of its epoch are left out", plural(int(d.LeftOut), i.Holds))
 	}

@@ -35,7 +35,8 @@ with --change-mix too, it shows a change of the mix before it is made. Only mani
 	cmd.Flags().StringVar(&f.shard, "shard", "", "print only this shard")
 	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "print a line per block; with --json, the samples of each block")
 	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit with 1 if their samples differ")
-	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "describe the place of the checkpoint in this file; exit with 7 if it does not fit")
+	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "",
+		"describe the place of the checkpoint in this file; exit with 7 if it does not fit")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	f.layers.addLayers(cmd)
 	titled(cmd, otherFlags)
@@ -141,24 +142,29 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 func describeLayers(ds *reader.Dataset) (list []openLayerJSON) {
 	for name, l := range ds.Layers() {
 		i := l.Info()
-		list = append(list, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables, Samples: l.NumSamples(), Bytes: i.Bytes})
+		list = append(list, openLayerJSON{Name: name, Generation: i.Generation, Tables: i.Tables,
+			Samples: l.NumSamples(), Bytes: i.Bytes})
 	}
 	return list
 }
 
-func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON, view *inspect.Part) (out inspectJSON, err error) {
+func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON,
+	view *inspect.Part) (out inspectJSON, err error) {
 	in := ds.Info()
 	out = inspectJSON{
 		FormatVersion: in.Format, Generation: in.Generation, Tables: in.Tables, Parent: in.Parent,
-		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes, DecodedBytes: in.DecodedBytes,
-		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: uint64(len(in.Removed)), Purged: uint64(len(in.Purged)),
+		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes,
+		DecodedBytes: in.DecodedBytes,
+		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: uint64(len(in.Removed)),
+		Purged: uint64(len(in.Purged)),
 		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, View: viewOf(ds), ShardList: shards,
 	}
 	for _, a := range in.Attributes {
 		out.Attributes = append(out.Attributes, a.Name)
 	}
 	if view != nil {
-		out.Samples, out.Shards, out.Blocks, out.Bytes, out.DecodedBytes = view.Samples, view.Shards, view.Blocks, view.Stored, view.Decoded
+		out.Samples, out.Shards, out.Blocks, out.Bytes, out.DecodedBytes = view.Samples, view.Shards, view.Blocks,
+			view.Stored, view.Decoded
 	}
 	if out.AttrTotals, err = attrTotals(ctx, ds, view); err == nil {
 		out.Views, err = listViews(ctx, ds)
@@ -208,7 +214,8 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags, view *
 		list = append(list, out)
 	}
 	if f.shard != "" && len(list) == 0 {
-		return nil, &exitError{exitNotFound, fmt.Errorf("no shard %q in %v: `shardtool inspect` lists them", f.shard, ds.Store())}
+		return nil, &exitError{exitNotFound, fmt.Errorf("no shard %q in %v: `shardtool inspect` lists them", f.shard,
+			ds.Store())}
 	}
 	return list, nil
 }
@@ -221,29 +228,36 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset, view *in
 		if err := printViews(ctx, w, ds); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s of it in %s, %s, %s stored; of the whole data set, in which the fields below are counted:\n", plural(view.Samples, "sample"),
+		fmt.Fprintf(w, "%s of it in %s, %s, %s stored; of the whole data set, in which the fields below are counted:\n",
+			plural(view.Samples, "sample"),
 			plural(view.Shards, "shard"), plural(view.Blocks, "block"), bytesText(view.Stored))
 	}
-	fmt.Fprintf(w, "%s in %s, %s\n", plural(ds.NumSamples(), "sample"), plural(ds.NumShards(), "shard"), plural(in.Blocks, "block"))
-	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(payloadBytes(ds)), bytesText(in.Bytes), ratio)
+	fmt.Fprintf(w, "%s in %s, %s\n", plural(ds.NumSamples(), "sample"), plural(ds.NumShards(), "shard"),
+		plural(in.Blocks, "block"))
+	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(payloadBytes(ds)),
+		bytesText(in.Bytes), ratio)
 	if n := len(in.Removed); n > 0 {
-		fmt.Fprintf(w, "%s removed, holes in every order; the bytes of %s are purged (the other figures include removed samples)\n",
+		fmt.Fprintf(w,
+			"%s removed, holes in every order; the bytes of %s are purged (the other figures include removed samples)\n",
 			plural(n, "sample"), countText(uint64(len(in.Purged))))
 	}
 	fmt.Fprintf(w, "%s\n", format.DigestString(ds.Digest()))
 	for name, l := range ds.Layers() {
 		i := l.Info()
-		fmt.Fprintf(w, "layer %s, generation %d (%s): over %s, %s stored\n", shown(name), i.Generation, i.Tables, plural(l.NumSamples(), "sample"), bytesText(i.Bytes))
+		fmt.Fprintf(w, "layer %s, generation %d (%s): over %s, %s stored\n", shown(name), i.Generation, i.Tables,
+			plural(l.NumSamples(), "sample"), bytesText(i.Bytes))
 	}
 	fmt.Fprintln(w)
 	sizes, read, err := inspect.Sizes(ctx, ds, 32)
 	if err != nil {
 		return err
 	}
-	printTable(w, 0, fmt.Sprintf("FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)", plural(read, "shard")), ds.Fields(), func(t io.Writer, f *format.FieldTotal) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(shown(f.Name), `""`), countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
-			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name], sizeEdge))
-	})
+	printTable(w, 0, fmt.Sprintf("FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)", plural(read, "shard")),
+		ds.Fields(), func(t io.Writer, f *format.FieldTotal) {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(shown(f.Name), `""`), countText(f.Samples),
+				bytesText(f.Bytes), bytesText(f.Min),
+				bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name], sizeEdge))
+		})
 	if err := printAttributes(ctx, w, ds, view); err != nil {
 		return err
 	}
@@ -266,7 +280,8 @@ func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) {
 		listed = shards[:min(len(shards), 20)]
 	}
 	printTable(w, right, "SAMPLES\tBLOCKS\tBYTES\t  SHARD\t", listed, func(t io.Writer, s *shardJSON) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\t\n", countText(s.Samples), countText(s.Blocks), bytesText(s.Bytes), shown(s.Name))
+		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\t\n", countText(s.Samples), countText(s.Blocks), bytesText(s.Bytes),
+			shown(s.Name))
 		if n := len(shards) - len(listed); n > 0 && s == &listed[len(listed)-1] {
 			fmt.Fprintf(t, "\t\t\t  … and %d more (--json lists all)\t\n", n)
 		}
@@ -280,13 +295,14 @@ func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) {
 
 func printRows(w io.Writer, name string, rows []format.Row) {
 	block, off := -1, uint64(0)
-	printTable(w, right, "\n"+shown(name)+"\nBLOCK\tOFFSET\tSTORED\tDECODED\tSAMPLES\tCODEC\tCRC-32C\t", rows, func(t io.Writer, r *format.Row) {
-		if r.Samples > 0 {
-			block++
-		}
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec, r.CRC)
-		off += uint64(r.Stored)
-	})
+	printTable(w, right, "\n"+shown(name)+"\nBLOCK\tOFFSET\tSTORED\tDECODED\tSAMPLES\tCODEC\tCRC-32C\t", rows,
+		func(t io.Writer, r *format.Row) {
+			if r.Samples > 0 {
+				block++
+			}
+			fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec, r.CRC)
+			off += uint64(r.Stored)
+		})
 }
 
 // compare prints whether two data sets have the same samples in the same blocks, and the first
@@ -325,7 +341,8 @@ func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 		}
 	})
 	if err == nil && !content {
-		return &exitError{exitFailed, fmt.Errorf("the data sets differ: %d and %d samples; %s", ds.NumSamples(), other.NumSamples(), first)}
+		return &exitError{exitFailed, fmt.Errorf("the data sets differ: %d and %d samples; %s", ds.NumSamples(),
+			other.NumSamples(), first)}
 	}
 	return err
 }

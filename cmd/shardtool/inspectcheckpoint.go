@@ -25,10 +25,13 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	defer run.Close()
 	ds, plan, cp := run.Sources[0], run.Plans[0], flags.opt.Checkpoint.Dataset
 	result := map[string]any{
-		"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch, "tables": cp.Tables,
-		"resumed_tables": ds.Info().Tables, "digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
+		"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch,
+		"tables":         cp.Tables,
+		"resumed_tables": ds.Info().Tables, "digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped,
+		"parameters": paramsJSON(cp.Params),
 	}
-	fits := fmt.Sprintf("it fits %v, %s; %s%s", ds.Store(), ds.Info().Tables, paramsText(cp.Params), skippedText(cp.Skipped))
+	fits := fmt.Sprintf("it fits %v, %s; %s%s", ds.Store(), ds.Info().Tables, paramsText(cp.Params),
+		skippedText(cp.Skipped))
 	if u, ok := run.Run.Plan().(*unitplan.Order); ok {
 		return inspectUnits(cmd, u, f, cp, result, fits)
 	}
@@ -39,25 +42,30 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	result["lanes"] = lanes
 	return present(cmd, f.json, result, func(w io.Writer) {
 		if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
-			fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; %s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
+			fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; %s\n", shown(f.checkpoint),
+				plural(cp.Epoch, "epoch"),
 				plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, fits)
 			return
 		}
-		fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n%s\n", shown(f.checkpoint), cp.Epoch, countText(cp.Position),
+		fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n%s\n", shown(f.checkpoint), cp.Epoch,
+			countText(cp.Position),
 			countText(plan.Samples()), 100*float64(cp.Position)/float64(max(plan.Samples(), 1)), cp.GlobalBatch, fits)
-		printTable(w, right, "\nLANE\tDONE\tOF\tNEXT NUMBER\tINDEX\tBLOCK\tOFFSET\t  SHARD\t", lanes, func(t io.Writer, l *inspect.Lane) {
-			if l.Done == l.Length {
-				fmt.Fprintf(t, "%d\t%d\t%d\t\t\t\t\t  (done)\t\n", l.Lane, l.Done, l.Length)
-				return
-			}
-			fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block, l.Offset, shown(l.Shard))
-		})
+		printTable(w, right, "\nLANE\tDONE\tOF\tNEXT NUMBER\tINDEX\tBLOCK\tOFFSET\t  SHARD\t", lanes,
+			func(t io.Writer, l *inspect.Lane) {
+				if l.Done == l.Length {
+					fmt.Fprintf(t, "%d\t%d\t%d\t\t\t\t\t  (done)\t\n", l.Lane, l.Done, l.Length)
+					return
+				}
+				fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block,
+					l.Offset, shown(l.Shard))
+			})
 	})
 }
 
 // inspectUnits prints the place of a checkpoint of units. result and fits are what it has in common
 // with other checkpoints.
-func inspectUnits(cmd *cobra.Command, u *unitplan.Order, f *inspectFlags, cp *order.Checkpoint, result map[string]any, fits string) error {
+func inspectUnits(cmd *cobra.Command, u *unitplan.Order, f *inspectFlags, cp *order.Checkpoint, result map[string]any,
+	fits string) error {
 	count := uint64(0)
 	if cp.Epoch < order.MaxEpochs {
 		plan, err := u.Plan(cmd.Context(), cp.Epoch)
@@ -65,13 +73,16 @@ func inspectUnits(cmd *cobra.Command, u *unitplan.Order, f *inspectFlags, cp *or
 			return err
 		}
 		if count = plan.Units(); cp.Position >= max(count, 1) {
-			return &exitError{exitCheckpoint, fmt.Errorf("%s: position %d, but epoch %d has %d units", f.checkpoint, cp.Position, cp.Epoch, count)}
+			return &exitError{exitCheckpoint, fmt.Errorf("%s: position %d, but epoch %d has %d units", f.checkpoint,
+				cp.Position, cp.Epoch, count)}
 		}
 	}
 	m := cp.Units
 	result["units"], result["unit_parameters"] = count, units.ParamsOf(m)
 	return present(cmd, f.json, result, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: epoch %d, position %s of %s, batches of %d\n%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
-			shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, fits, m.Kind, m.Size, shown(m.By), m.Long, m.Window)
+		fmt.Fprintf(w,
+			"%s: epoch %d, position %s of %s, batches of %d\n%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
+			shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, fits, m.Kind,
+			m.Size, shown(m.By), m.Long, m.Window)
 	})
 }

@@ -35,13 +35,15 @@ func (f *dryFlags) add(cmd *cobra.Command) {
 	f.job.add(cmd)
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: one epoch of the mix)")
 	cmd.Flags().StringVar(&f.given, "worlds", "1,2,4,8", "world sizes to list")
-	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps", "pack", "bucket"}
+	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps",
+		"pack", "bucket"}
 	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
 		if was[fl.Name] {
 			return
 		}
 		f.only = append(f.only, fl.Name)
-		fl.Hidden = (fl.Name == "limit" || slices.Contains(orderFlagNames, fl.Name) || slices.Contains(unitFlagNames, fl.Name)) && !slices.Contains(shown, fl.Name)
+		fl.Hidden = (fl.Name == "limit" || slices.Contains(orderFlagNames, fl.Name) ||
+			slices.Contains(unitFlagNames, fl.Name)) && !slices.Contains(shown, fl.Name)
 		fl.Usage = "for a mix: " + strings.TrimPrefix(fl.Usage, "for a mix: ")
 	})
 }

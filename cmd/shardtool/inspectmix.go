@@ -50,11 +50,13 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	r := dryRun{run: run}
-	if r.Forecast, err = simulate.NewForecast(run.mix(), run.Steps, run.Run.Begin().Position, f.mixed.steps, sizes, run.LeftOut); err != nil {
+	if r.Forecast, err = simulate.NewForecast(run.mix(), run.Steps, run.Run.Begin().Position, f.mixed.steps, sizes,
+		run.LeftOut); err != nil {
 		return usage(err)
 	}
 	walked := min(r.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
-	opt := simulate.Options{Steps: walked, End: r.End, GlobalBatch: order.opt.GlobalBatch, Worlds: f.mixed.worlds, Job: f.mixed.job.Job, Square: squareCost}
+	opt := simulate.Options{Steps: walked, End: r.End, GlobalBatch: order.opt.GlobalBatch, Worlds: f.mixed.worlds,
+		Job: f.mixed.job.Job, Square: squareCost}
 	if r.Reading, r.Units, err = run.walk(ctx, "", opt); err != nil {
 		return err
 	}
@@ -96,9 +98,11 @@ func (o *openedRun) sizes(ctx context.Context) ([]simulate.Size, error) {
 // print prints what the sources give, and when that changes.
 func (r *dryRun) print(w io.Writer) {
 	unit := r.run.Holds
-	fmt.Fprintf(w, "steps %d to %d in batches of %s: positions %s to %s; an epoch of the mix has %s\n\n", r.Step, r.Step+r.Steps-1, countText(uint64(r.GlobalBatch)),
+	fmt.Fprintf(w, "steps %d to %d in batches of %s: positions %s to %s; an epoch of the mix has %s\n\n", r.Step,
+		r.Step+r.Steps-1, countText(uint64(r.GlobalBatch)),
 		countText(r.Position), countText(r.End), plural(r.EpochSamples, unit))
-	head := fmt.Sprintf("%sS\tSHARE\t%s\tSHARE\tBYTES\tSHARE\tEPOCHS\tIN ALL\t  SOURCE\t", strings.ToUpper(unit), strings.ToUpper(cmp.Or(r.run.count, reader.DefaultCount)))
+	head := fmt.Sprintf("%sS\tSHARE\t%s\tSHARE\tBYTES\tSHARE\tEPOCHS\tIN ALL\t  SOURCE\t", strings.ToUpper(unit),
+		strings.ToUpper(cmp.Or(r.run.count, reader.DefaultCount)))
 	printTable(w, right, head, r.Sources, func(t io.Writer, s *simulate.SourceForecast) {
 		tokens, share := "?", "?"
 		if s.Tokens != nil {
@@ -107,7 +111,8 @@ func (r *dryRun) print(w io.Writer) {
 		if s.TokenShare != nil {
 			share = percent(*s.TokenShare)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t  %s\t\n", countText(s.Samples), percent(s.Share), tokens, share, bytesText(s.Bytes),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t  %s\t\n", countText(s.Samples), percent(s.Share), tokens,
+			share, bytesText(s.Bytes),
 			percent(s.ByteShare), s.Epochs-s.EpochsBefore, s.Epochs, s.Name)
 	})
 	r.printEvents(w)

@@ -35,7 +35,8 @@ func viewOf(ds *reader.Dataset) *viewJSON {
 	if v == nil {
 		return nil
 	}
-	return &viewJSON{View: names.View(ds.Selection().ID()), ID: ds.Selection().ID(), Kind: v.Kind(), Samples: ds.Selection().Len(), Of: v.Samples, Current: true}
+	return &viewJSON{View: names.View(ds.Selection().ID()), ID: ds.Selection().ID(), Kind: v.Kind(),
+		Samples: ds.Selection().Len(), Of: v.Samples, Current: true}
 }
 
 // listViews lists the views that have a name. It finds none in a store that cannot list.

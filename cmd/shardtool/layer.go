@@ -78,7 +78,8 @@ A field that the data set or another layer has too is an error when both are rea
 	fl.StringVar(&p.opt.Name, "name", "data", "beginning of the shards' names")
 	fl.StringVar(&p.level, "level", "default", "compression: fastest, default, better or best")
 	fl.StringVar(&p.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed, with the index in a sidecar")
-	fl.StringVar(&p.layout, "layout", "auto", "auto: stacked where all samples of a shard have equal arrays (.npy); stacked; samples: never stacked")
+	fl.StringVar(&p.layout, "layout", "auto",
+		"auto: stacked where all samples of a shard have equal arrays (.npy); stacked; samples: never stacked")
 	fl.BoolVar(&f.large, "large-blocks", false, "accept blocks of more than 16 MiB")
 	titled(cmd, "Shards")
 	p.addSources(cmd)
@@ -92,10 +93,12 @@ A field that the data set or another layer has too is an error when both are rea
 	sizeVar(cmd, &p.opt.Memory, "memory", 256<<20, "bytes of blocks in flight, and of rows while they are sorted")
 	fl.StringVar(&p.opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
 	titled(cmd, otherFlags)
-	fl.StringSliceVar(&f.replaces, "replaces", nil, "fields and attributes of the data set, or of other layers, that this layer's replace, as a,b")
+	fl.StringSliceVar(&f.replaces, "replaces", nil,
+		"fields and attributes of the data set, or of other layers, that this layer's replace, as a,b")
 	fl.BoolVar(&p.opt.Resume, "resume", false, "continue an interrupted command of the same sources and options")
 	fl.BoolVar(&p.overwrite, "overwrite", false, "publish a new generation that replaces the current one")
-	fl.BoolVar(&p.append, "append", false, "add shards for samples that the data set has gained since, and leave out rows of other samples")
+	fl.BoolVar(&p.append, "append", false,
+		"add shards for samples that the data set has gained since, and leave out rows of other samples")
 	fl.BoolVar(&f.update, "update", false, "publish a new generation; samples without a row keep what they have")
 	titled(cmd, "Publishing")
 	p.outputFlags.add(cmd, "print the result as JSON")
@@ -148,7 +151,8 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	if err != nil {
 		return err
 	}
-	opt := writer.LayerOptions{Pack: p.opt, ByPlace: f.aligned, InOrder: len(f.copied) > 0, Replaces: append(f.replaces, f.copied...), AllowMissing: allow,
+	opt := writer.LayerOptions{Pack: p.opt, ByPlace: f.aligned, InOrder: len(f.copied) > 0,
+		Replaces: append(f.replaces, f.copied...), AllowMissing: allow,
 		SkipUnknown: skip, Skipped: skipPrinter(stderr), LargeBlocks: f.large}
 	if err := writer.CheckLayerTarget(ctx, store, base, opt); err != nil {
 		return cmp.Or(ingest.Inside(ctx, srcs, store.String()), packError(ctx, err, resumed))
@@ -212,14 +216,19 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 }
 
 // printLayer prints what layer add published.
-func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res *writer.LayerResult, names *tally.Tally, took time.Duration) error {
+func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res *writer.LayerResult,
+	names *tally.Tally, took time.Duration) error {
 	return present(cmd, asJSON, withNames(names, 0, map[string]any{
-		"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables, "samples": res.Samples,
-		"shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written,
-		"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed, "covered": res.Covered,
+		"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables,
+		"samples": res.Samples,
+		"shards":  res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
+		"written": res.Written,
+		"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed,
+		"covered": res.Covered,
 		"already": res.Already, "seconds": took.Seconds(),
 	}), func(out io.Writer) {
-		fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+		fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"),
+			plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes))
 		count := func(n uint64, thing, what string) {
 			if n > 0 {
@@ -253,7 +262,8 @@ readers follow the data set.`,
 			if err != nil {
 				return err
 			}
-			return present(cmd, asJSON, map[string]any{"dataset": base.String(), "layers": list}, func(w io.Writer) { printLayers(w, base, list) })
+			return present(cmd, asJSON, map[string]any{"dataset": base.String(), "layers": list},
+				func(w io.Writer) { printLayers(w, base, list) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list as JSON")
@@ -281,7 +291,8 @@ func printLayers(out io.Writer, base objstore.Store, list []*writer.LayerInfo) {
 		for _, f := range l.Fields {
 			fields = append(fields, shown(f.Name))
 		}
-		fmt.Fprintf(out, "%s: %s, covers %s of %s, %s", shown(cmp.Or(l.Name, l.Layer)), strings.Join(fields, " "), countText(l.Covered), plural(l.Samples, "sample"), bytesText(l.Bytes))
+		fmt.Fprintf(out, "%s: %s, covers %s of %s, %s", shown(cmp.Or(l.Name, l.Layer)), strings.Join(fields, " "),
+			countText(l.Covered), plural(l.Samples, "sample"), bytesText(l.Bytes))
 		if l.Nothing > 0 {
 			fmt.Fprintf(out, ", no row for %s", countText(l.Nothing))
 		}
@@ -289,7 +300,8 @@ func printLayers(out io.Writer, base objstore.Store, list []*writer.LayerInfo) {
 			fmt.Fprintf(out, ", replaces %s", shown(strings.Join(l.Replaces, " ")))
 		}
 		if len(l.Clashes) > 0 {
-			fmt.Fprintf(out, ", cannot be read with the data set, which has %s too", shown(strings.Join(l.Clashes, " ")))
+			fmt.Fprintf(out, ", cannot be read with the data set, which has %s too",
+				shown(strings.Join(l.Clashes, " ")))
 		}
 		if l.Behind > 0 {
 			fmt.Fprintf(out, ", behind by %s", plural(l.Behind, "removed sample"))
@@ -321,8 +333,10 @@ at the next object that they read. If the command is interrupted, the same comma
 			if err != nil {
 				return err
 			}
-			return present(cmd, asJSON, map[string]any{"layer": store.String(), "deleted": len(res.Objects), "bytes": res.Bytes}, func(w io.Writer) {
-				fmt.Fprintf(w, "removed %s: deleted %s of %s\n", store, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)))
+			return present(cmd, asJSON, map[string]any{"layer": store.String(), "deleted": len(res.Objects),
+				"bytes": res.Bytes}, func(w io.Writer) {
+				fmt.Fprintf(w, "removed %s: deleted %s of %s\n", store, plural(len(res.Objects), "object"),
+					bytesText(uint64(res.Bytes)))
 			})
 		},
 	}

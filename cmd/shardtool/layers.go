@@ -22,7 +22,8 @@ func layerStore(ctx context.Context, command, dataset, layer string) (objstore.S
 
 // layersOf opens the layers in the folder of a data set, which have names, and those at addresses
 // elsewhere.
-func layersOf(ctx context.Context, command, dataset string, base objstore.Store, elsewhere []string) (all []objstore.Store, names []string, err error) {
+func layersOf(ctx context.Context, command, dataset string, base objstore.Store,
+	elsewhere []string) (all []objstore.Store, names []string, err error) {
 	names, err = writer.Layers(ctx, base)
 	if err != nil {
 		return nil, nil, err
@@ -38,7 +39,8 @@ func layersOf(ctx context.Context, command, dataset string, base objstore.Store,
 }
 
 // inspectLayers describes the layers that layersOf opens.
-func inspectLayers(ctx context.Context, command, dataset string, base objstore.Store, elsewhere []string) ([]*writer.LayerInfo, error) {
+func inspectLayers(ctx context.Context, command, dataset string, base objstore.Store,
+	elsewhere []string) ([]*writer.LayerInfo, error) {
 	stores, names, err := layersOf(ctx, command, dataset, base, elsewhere)
 	list := []*writer.LayerInfo{}
 	for i, store := range stores {
@@ -56,5 +58,6 @@ func inspectLayers(ctx context.Context, command, dataset string, base objstore.S
 
 // addElsewhere adds the flag that names layers elsewhere.
 func addElsewhere(cmd *cobra.Command, layers *[]string) {
-	cmd.Flags().StringArrayVar(layers, "layer", nil, "a layer of the data set at another `ADDRESS` than in layers/ (may be repeated)")
+	cmd.Flags().StringArrayVar(layers, "layer", nil,
+		"a layer of the data set at another `ADDRESS` than in layers/ (may be repeated)")
 }

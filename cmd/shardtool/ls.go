@@ -67,7 +67,8 @@ func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool)
 	return cmp.Or(err, w.Flush()) // what was read is printed even if a later shard fails
 }
 
-func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, takes func(number uint64, key string) bool, long, asJSON bool, show func(string) string) error {
+func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, takes func(number uint64, key string) bool,
+	long, asJSON bool, show func(string) string) error {
 	number, shard := uint64(0), 0
 	for ix, err := range ds.Indexes(ctx) {
 		if err != nil {
@@ -97,7 +98,8 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, tak
 }
 
 // listLong prints the samples of one shard, of which the first has the number first.
-func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint64, takes func(number uint64, key string) bool, asJSON bool, show func(string) string) error {
+func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint64,
+	takes func(number uint64, key string) bool, asJSON bool, show func(string) string) error {
 	enc := json.NewEncoder(w)
 	at := ix.Cursors([]int{0})[0]
 	var sizes []format.FieldSize
@@ -114,7 +116,8 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint
 		if !takes(first+uint64(i), key) {
 			continue
 		}
-		line := lsLine{Number: first + uint64(i), Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key), Fields: map[string]uint64{}, Attributes: map[string]any{}}
+		line := lsLine{Number: first + uint64(i), Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key),
+			Fields: map[string]uint64{}, Attributes: map[string]any{}}
 		var fields strings.Builder
 		for _, f := range sizes {
 			line.Fields[f.Name] = uint64(f.Size)
@@ -132,7 +135,8 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint
 		if asJSON {
 			err = enc.Encode(line)
 		} else {
-			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", line.Number, show(shard), block, show(key), show(strings.TrimPrefix(fields.String(), " ")))
+			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", line.Number, show(shard), block, show(key),
+				show(strings.TrimPrefix(fields.String(), " ")))
 		}
 		if err != nil {
 			return err

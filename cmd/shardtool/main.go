@@ -132,7 +132,8 @@ func withSignals(ctx context.Context) (context.Context, func()) {
 			cancel(fmt.Errorf("%w (%v)", errSignal, s))
 			signal.Stop(ch)
 			time.AfterFunc(stopWithin, func() {
-				fmt.Fprintf(os.Stderr, "shardtool: stopped by a signal (%v); gave up waiting for a read or write that does not end\n", s)
+				fmt.Fprintf(os.Stderr,
+					"shardtool: stopped by a signal (%v); gave up waiting for a read or write that does not end\n", s)
 				exit(exitStopped)
 			})
 		case <-done:

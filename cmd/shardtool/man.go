@@ -52,7 +52,8 @@ func writeMan(root *cobra.Command, dir string) error {
 		}
 	}
 	edit(root)
-	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"}, dir)
+	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"},
+		dir)
 }
 
 // manText converts help, which is laid out for a terminal, to Markdown: a run of indented lines

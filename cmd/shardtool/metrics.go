@@ -30,8 +30,10 @@ type statsFlags struct {
 }
 
 func (f *statsFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.addr, "metrics", "", "serve metrics for Prometheus at this address, as in :9400 (this host only, unless it names a host: 0.0.0.0:9400)")
-	cmd.Flags().DurationVar(&f.every, "stats-every", 0, "log the rate and the causes of waits to stderr at this interval (0: never)")
+	cmd.Flags().StringVar(&f.addr, "metrics", "",
+		"serve metrics for Prometheus at this address, as in :9400 (this host only, unless it names a host: 0.0.0.0:9400)")
+	cmd.Flags().DurationVar(&f.every, "stats-every", 0,
+		"log the rate and the causes of waits to stderr at this interval (0: never)")
 	titled(cmd, "Metrics")
 }
 
@@ -84,7 +86,8 @@ func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, e
 		case !errors.Is(err, syscall.EADDRINUSE) || first == 0 || ports == 1:
 			return nil, metricsError(addr, err)
 		case n == first+ports-1 || n == 1<<16-1:
-			return nil, metricsError(addr, fmt.Errorf("all ports from %d to %d are in use: give another, or 0 for any", first, n))
+			return nil, metricsError(addr, fmt.Errorf("all ports from %d to %d are in use: give another, or 0 for any",
+				first, n))
 		}
 	}
 }
@@ -103,7 +106,8 @@ func serveMetrics(ctx context.Context, addr string, ports int, stderr io.Writer)
 		return nil, err
 	}
 	c, registry := metrics.New(), prometheus.NewRegistry()
-	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(c, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}

@@ -49,11 +49,13 @@ func (p *partsCommand) printMissing(cmd *cobra.Command, store objstore.Store, r 
 		damaged[strconv.Itoa(part)] = why
 	}
 	if err := present(cmd, p.json, map[string]any{
-		"dataset": store.String(), "name": r.Name, "parts": r.Parts, "generation": r.Generation, "published": r.Published, "missing": append([]int{}, r.Missing...),
+		"dataset": store.String(), "name": r.Name, "parts": r.Parts, "generation": r.Generation,
+		"published": r.Published, "missing": append([]int{}, r.Missing...),
 		"damaged": damaged, "samples": r.Samples, "shards": r.Shards, "bytes": r.Bytes,
 	}, func(w io.Writer) {
 		if len(r.Missing) > 0 {
-			fmt.Fprintln(w, strings.ReplaceAll(strings.Trim(fmt.Sprint(r.Missing), "[]"), " ", ",")) // as `sbatch --array` takes them
+			// as `sbatch --array` takes them
+			fmt.Fprintln(w, strings.ReplaceAll(strings.Trim(fmt.Sprint(r.Missing), "[]"), " ", ","))
 		}
 	}); err != nil {
 		return err
@@ -66,7 +68,8 @@ func (p *partsCommand) printMissing(cmd *cobra.Command, store objstore.Store, r 
 	}
 	switch {
 	case r.Published:
-		fmt.Fprintf(stderr, "generation %d of %s has been published of these %s\n", r.Generation, store, plural(r.Parts, "part"))
+		fmt.Fprintf(stderr, "generation %d of %s has been published of these %s\n", r.Generation, store,
+			plural(r.Parts, "part"))
 	case len(r.Missing) > 0:
 		return &exitError{exitNotFound, fmt.Errorf("%s of %d missing", plural(len(r.Missing), "part"), r.Parts)}
 	default:

@@ -75,7 +75,8 @@ func (f *orderFlags) printOrder(ctx context.Context, w, stderr io.Writer, arg st
 	if err != nil {
 		return err
 	}
-	cursor, err := run.Run.Seek(ctx, at, order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World})
+	cursor, err := run.Run.Seek(ctx, at, order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank,
+		World: f.opt.World})
 	if err != nil {
 		return f.explain(err)
 	}

@@ -42,7 +42,8 @@ type orderFlags struct {
 }
 
 var orderFlagNames = []string{
-	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "whole-shards", "lanes", "run-blocks",
+	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "whole-shards",
+	"lanes", "run-blocks",
 	"delay", "head", "affinity", "tail", "rank-from-env", "checkpoint-in", "where", "keys",
 }
 
@@ -54,25 +55,30 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.Uint64Var(&f.opt.Epochs, "epochs", 1, "epochs from the first on (0: no end)")
 	fl.IntVar(&f.opt.GlobalBatch, "global-batch", 256, "samples of a batch over all ranks")
 	sizeVar(cmd, &f.memory, "shuffle-memory", order.DefaultMemory, "decoded bytes to shuffle among, over all ranks")
-	fl.BoolVar(&f.opt.Order.WholeShards, "whole-shards", false, "read whole shards at a time: for disks that seek, or shards in a cache")
+	fl.BoolVar(&f.opt.Order.WholeShards, "whole-shards", false,
+		"read whole shards at a time: for disks that seek, or shards in a cache")
 	fl.Uint32Var(&f.opt.Order.Lanes, "lanes", 0, "V: lanes (0: 96, or fewer for a small memory)")
 	fl.Uint32Var(&f.opt.Order.RunBlocks, "run-blocks", 0, "E: blocks read together (0: chosen)")
 	fl.Uint32Var(&f.opt.Order.Delay, "delay", 0, "W: ticks a run is spread over (0: what the shuffle memory allows)")
 	fl.Uint32Var(&f.opt.Order.Head, "head", 0, "H: runs of each lane that the first batch draws from (0: 4)")
-	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
-	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
+	fl.StringVar(&f.affinity, "affinity", "epoch",
+		"epoch: lanes get other data in every epoch; run: the same, for node caches")
+	fl.StringVar(&f.tail, "tail", "",
+		"the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
 	titled(cmd, "Order")
 	fl.IntVar(&f.opt.Rank, "rank", 0, "this data-parallel rank, from 0")
 	fl.IntVar(&f.opt.World, "world-size", 1, "number of data-parallel ranks")
-	fl.BoolVar(&f.fromEnv, "rank-from-env", false, "take rank and world size from torchrun, Slurm, Open MPI or a Kubernetes Indexed Job")
+	fl.BoolVar(&f.fromEnv, "rank-from-env", false,
+		"take rank and world size from torchrun, Slurm, Open MPI or a Kubernetes Indexed Job")
 	titled(cmd, "Ranks")
 	f.view.add(cmd)
 	f.changed = cmd.Flags().Changed
 }
 
 func (f *orderFlags) addCheckpointIn(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.ins, "checkpoint-in", nil, "continue from the checkpoint in this file; given for each rank: from their common step, with the skipped blocks of all")
+	cmd.Flags().StringArrayVar(&f.ins, "checkpoint-in", nil,
+		"continue from the checkpoint in this file; given for each rank: from their common step, with the skipped blocks of all")
 	titled(cmd, "Checkpoints")
 }
 
@@ -190,7 +196,8 @@ func readCheckpoint(file string) (*reader.Checkpoint, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, &exitError{exitNotFound, fmt.Errorf("no checkpoint %s: start without --checkpoint-in, or name the right file", file)}
+			return nil, &exitError{exitNotFound,
+				fmt.Errorf("no checkpoint %s: start without --checkpoint-in, or name the right file", file)}
 		}
 		return nil, err
 	}
@@ -206,7 +213,8 @@ func readCheckpoint(file string) (*reader.Checkpoint, error) {
 
 // mixAdvice is the warning about an order that mixes little, in terms of the command line.
 func mixAdvice(v mixing.Verdict) string {
-	return v.Warning(mixing.Spelling{Memory: "--shuffle-memory %s", Delay: "--delay", Shuffle: "pack with --pack-shuffle"}) + "; `shardtool simulate` measures it"
+	return v.Warning(mixing.Spelling{Memory: "--shuffle-memory %s", Delay: "--delay",
+		Shuffle: "pack with --pack-shuffle"}) + "; `shardtool simulate` measures it"
 }
 
 // explain gives an error of the order its exit code, unless it has one.
@@ -291,12 +299,16 @@ func checkUnits(p units.Params) error {
 
 func (f *orderFlags) addUnits(cmd *cobra.Command) {
 	fl, u := cmd.Flags(), &f.units
-	fl.Uint32Var(&u.pack, "pack", 0, "pack samples into sequences of this many tokens; batches, positions and --limit then count sequences")
-	fl.Uint32Var(&u.bucket, "bucket", 0, "form micro-batches of samples of similar length: samples times the longest is at most this; batches, positions and --limit then count micro-batches")
-	fl.StringVar(&f.opt.Units.By, "by", "tokens", "the integer attribute with the lengths of samples, for --pack and --bucket")
+	fl.Uint32Var(&u.pack, "pack", 0,
+		"pack samples into sequences of this many tokens; batches, positions and --limit then count sequences")
+	fl.Uint32Var(&u.bucket, "bucket", 0,
+		"form micro-batches of samples of similar length: samples times the longest is at most this; batches, positions and --limit then count micro-batches")
+	fl.StringVar(&f.opt.Units.By, "by", "tokens",
+		"the integer attribute with the lengths of samples, for --pack and --bucket")
 	fl.StringVar(&u.long, "long", "error", "a sample longer than --pack or --bucket: error, split, truncate or drop")
 	fl.Uint32Var(&f.opt.Units.Window, "unit-window", 0, "samples of a lane to form units from together (0: chosen)")
-	fl.StringVar(&u.plans, "plans", "", "folder that keeps the plans of epochs and the lengths, for a quick start the next time; none: keep none (default: shardtool/plans in the user's cache folder)")
+	fl.StringVar(&u.plans, "plans", "",
+		"folder that keeps the plans of epochs and the lengths, for a quick start the next time; none: keep none (default: shardtool/plans in the user's cache folder)")
 	titled(cmd, "Sequences and micro-batches")
 }
 

@@ -106,7 +106,8 @@ func (p *linePrinter) end(ctx context.Context, at reader.Place, r *order.Ref) er
 	if err != nil {
 		return err
 	}
-	p.unit.Source, p.unit.Epoch, p.unit.Position, p.unit.Padding = p.run.Names[r.Source], at.Epoch, at.Position, r.Padding
+	p.unit.Source, p.unit.Epoch, p.unit.Position, p.unit.Padding = p.run.Names[r.Source], at.Epoch, at.Position,
+		r.Padding
 	return p.print(&p.unit)
 }
 

@@ -21,7 +21,8 @@ type mixFlags struct {
 
 func (flags *mixFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&flags.skip, "skip-steps", "", "for a mix: leave out the steps `A-B`, both included")
-	cmd.Flags().BoolVar(&flags.change, "change-mix", false, "for a mix: continue the checkpoint with other sources or weights")
+	cmd.Flags().BoolVar(&flags.change, "change-mix", false,
+		"for a mix: continue the checkpoint with other sources or weights")
 	titled(cmd, "Mixes")
 }
 
@@ -48,7 +49,8 @@ func (flags *mixFlags) asked() (reader.Change, error) {
 	first, err := strconv.ParseUint(a, 10, 64)
 	last, err2 := strconv.ParseUint(b, 10, 64)
 	if err := cmp.Or(err, err2); err != nil {
-		return c, usagef("--skip-steps %q: give the first and the last step to leave out, such as 40000-40100", flags.skip)
+		return c, usagef("--skip-steps %q: give the first and the last step to leave out, such as 40000-40100",
+			flags.skip)
 	}
 	c.Skip = &[2]uint64{first, last}
 	return c, nil

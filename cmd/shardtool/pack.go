@@ -75,7 +75,8 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
 	titled(cmd, "Shards")
 	f.addSources(cmd)
 	f.share.add(cmd)
-	fl.StringVar(&f.in.ClassField, "class-field", "", "add a field of this name with the class of the sample: the number of its first folder")
+	fl.StringVar(&f.in.ClassField, "class-field", "",
+		"add a field of this name with the class of the sample: the number of its first folder")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "pack samples in a random order, drawn with this seed")
 	titled(cmd, "Sources")
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count it")
@@ -158,7 +159,8 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if !found.Datasets() { // a pack of data sets has no better order
 		hintPacked(cmd, store, !found.Named(), f.rows.nulls == "empty", f.quiet)
 	}
-	return printResult(cmd, f.json, store, res, in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut), time.Since(begin))
+	return printResult(cmd, f.json, store, res, in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut),
+		time.Since(begin))
 }
 
 // leftOut returns the numbers of names that the rules left out.

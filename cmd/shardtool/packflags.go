@@ -40,30 +40,40 @@ type packFlags struct {
 
 // addBlockSize adds --block-size, whose default is a rule.
 func (f *packFlags) addBlockSize(cmd *cobra.Command) {
-	sizeVar(cmd, &f.opt.BlockSize, "block-size", 0, "close a block at this many decoded bytes; by default also at 256KiB once it has 64 samples")
+	sizeVar(cmd, &f.opt.BlockSize, "block-size", 0,
+		"close a block at this many decoded bytes; by default also at 256KiB once it has 64 samples")
 	cmd.Flags().Lookup("block-size").DefValue = "1MiB" // an explicit 1MiB has no second bound
 }
 
 // addLayout adds --layout.
 func (f *packFlags) addLayout(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.layout, "layout", "samples", "samples: any fields; stacked: equal arrays (.npy), as rows of one array a block; auto: stacked where possible")
+	cmd.Flags().StringVar(&f.layout, "layout", "samples",
+		"samples: any fields; stacked: equal arrays (.npy), as rows of one array a block; auto: stacked where possible")
 	cmd.Flags().Lookup("layout").DefValue = "auto for arrays and for Parquet files with lists of one length only, else samples"
 }
 
 // addSources adds the flags that determine what becomes a sample; doctor has them too.
 func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.in.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
-	fl.StringArrayVar(&f.in.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
-	fl.StringVar(&f.in.As, "as", "", "what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
-	fl.BoolVar(&f.in.TextLines, "text-lines", false, "each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
-	fl.BoolVar(&f.in.AllSplits, "all-splits", false, "pack the files of several splits, such as train-* and test-*, as one data set")
-	fl.StringVar(&f.rule, "sample-rule", "", "first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own; last-dot: up to the last dot, and keys have hyphens for dots")
-	fl.StringVar(&f.prefix, "key-prefix", "", "archive: begin keys with the name of their tar or zip archive, such as a/000000 in a.tar, as they begin again in each")
+	fl.StringArrayVar(&f.in.Include, "include", nil,
+		"take only files, or keys of a data set, that match this glob (may be repeated)")
+	fl.StringArrayVar(&f.in.Exclude, "exclude", nil,
+		"leave out files, or keys of a data set, that match this glob (may be repeated)")
+	fl.StringVar(&f.in.As, "as", "",
+		"what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
+	fl.BoolVar(&f.in.TextLines, "text-lines", false,
+		"each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
+	fl.BoolVar(&f.in.AllSplits, "all-splits", false,
+		"pack the files of several splits, such as train-* and test-*, as one data set")
+	fl.StringVar(&f.rule, "sample-rule", "",
+		"first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own; last-dot: up to the last dot, and keys have hyphens for dots")
+	fl.StringVar(&f.prefix, "key-prefix", "",
+		"archive: begin keys with the name of their tar or zip archive, such as a/000000 in a.tar, as they begin again in each")
 	titled(cmd, "Sources")
 	f.rows.add(cmd, &f.in.Rows)
 	f.tokens.add(cmd, &f.in.Tokens)
-	fl.StringVar(&f.in.StdinFormat, "stdin-format", "", "standard input, the source '-': tar, jsonl, csv, parquet or zip")
+	fl.StringVar(&f.in.StdinFormat, "stdin-format", "",
+		"standard input, the source '-': tar, jsonl, csv, parquet or zip")
 	fl.Lookup("stdin-format").DefValue = "tar"
 	titled(cmd, "Sources")
 }
@@ -92,7 +102,8 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 		return err
 	}
 	// A flag of 0 bytes is no default, as it is in the library.
-	if block := cmp.Or(o.BlockSize, writer.DefaultBlockSize); o.ShardSize < block && (writer.Options{BlockSize: block}).Check() == nil {
+	if block := cmp.Or(o.BlockSize, writer.DefaultBlockSize); o.ShardSize < block &&
+		(writer.Options{BlockSize: block}).Check() == nil {
 		return usagef("--shard-size %v: give at least --block-size, %v", (*sizeFlag)(&o.ShardSize), (*sizeFlag)(&block))
 	}
 	if err := cmp.Or(writer.CheckName(o.Name), o.Check()); err != nil {
@@ -183,7 +194,8 @@ func packError(ctx context.Context, err error, stop string) error {
 	if stopped(ctx) {
 		return stoppedError(ctx, err, stop)
 	}
-	if errors.Is(err, writer.ErrEmpty) || errors.Is(err, writer.ErrMissing) { // all samples were left out, or parts are missing
+	// all samples were left out, or parts are missing
+	if errors.Is(err, writer.ErrEmpty) || errors.Is(err, writer.ErrMissing) {
 		return &exitError{exitNotFound, err}
 	}
 	return err

@@ -45,8 +45,9 @@ func hintPacked(cmd *cobra.Command, store objstore.Store, rows, empty, quiet boo
 // first folders, or of an attribute.
 func hintOrder(cmd *cobra.Command, ds *reader.Dataset) {
 	if by, err := packedBy(cmd.Context(), ds); err == nil && by != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: samples are stored in the order of %s, which a shuffle mixes less than at random: "+
-			"pack folders with --pack-shuffle SEED, or put rows in a random order before packing\n", by)
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"shardtool: samples are stored in the order of %s, which a shuffle mixes less than at random: "+
+				"pack folders with --pack-shuffle SEED, or put rows in a random order before packing\n", by)
 	}
 }
 

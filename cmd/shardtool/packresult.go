@@ -42,13 +42,18 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 
 // printResult prints what was published.
 // names accounts for the names and rows that the sources have; nil where they are not known.
-func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, names *tally.Tally, took time.Duration) error {
+func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, names *tally.Tally,
+	took time.Duration) error {
 	if err := present(cmd, asJSON, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
-		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
-		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
-		"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "already": res.Already, "seconds": took.Seconds(),
+		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables,
+		"digest":  format.DigestString(res.Digest),
+		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes,
+		"payload_bytes": res.PayloadBytes,
+		"written":       res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList,
+		"already": res.Already, "seconds": took.Seconds(),
 	}), func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"),
+			plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes), format.DigestString(res.Digest))
 		printEnd(w, res, names, took)
 	}); err != nil {
@@ -88,7 +93,8 @@ func printLeft(w io.Writer, names *tally.Tally) {
 // printResumed prints how much of an interrupted pack was reused.
 func printResumed(out io.Writer, adopted, written int64) {
 	if adopted > 0 {
-		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(adopted, "sample"), countText(uint64(written)))
+		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(adopted, "sample"),
+			countText(uint64(written)))
 	}
 }
 
@@ -97,5 +103,6 @@ func skippedError(store objstore.Store, skipped int64, list string) error {
 	if skipped == 0 {
 		return nil
 	}
-	return &exitError{exitSkipped, fmt.Errorf("%s left out: %s/%s lists each with the reason", plural(skipped, "sample"), strings.TrimSuffix(store.String(), "/"), list)}
+	return &exitError{exitSkipped, fmt.Errorf("%s left out: %s/%s lists each with the reason",
+		plural(skipped, "sample"), strings.TrimSuffix(store.String(), "/"), list)}
 }

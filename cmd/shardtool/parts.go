@@ -19,8 +19,10 @@ import (
 type partFlags struct{ part, parts int }
 
 func (p *partFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&p.parts, "parts", 0, "divide the sources into this many parts and pack one; commit publishes all")
-	cmd.Flags().IntVar(&p.part, "part", 0, "number of the part, from 0 (default with --parts: the number of the Slurm array task or pod)")
+	cmd.Flags().IntVar(&p.parts, "parts", 0,
+		"divide the sources into this many parts and pack one; commit publishes all")
+	cmd.Flags().IntVar(&p.part, "part", 0,
+		"number of the part, from 0 (default with --parts: the number of the Slurm array task or pod)")
 }
 
 // taskNumbers are the environment variables in which schedulers put the number of a task. They
@@ -49,7 +51,8 @@ func (p *partFlags) resolve(cmd *cobra.Command, getenv func(string) string) erro
 	}
 	if p.part < 0 || p.part >= p.parts {
 		if from != "" {
-			return usagef("%s is %d: parts count from 0, so that --parts %d takes the numbers 0-%d", from, p.part, p.parts, p.parts-1)
+			return usagef("%s is %d: parts count from 0, so that --parts %d takes the numbers 0-%d", from, p.part,
+				p.parts, p.parts-1)
 		}
 		return usagef("--part %d: give 0 to %d with --parts %d", p.part, p.parts-1, p.parts)
 	}
@@ -87,7 +90,8 @@ func taskNumber(getenv func(string) string) (part int, from string, err error) {
 }
 
 // packPart packs one part.
-func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *ingest.Input, bar *progress, begin time.Time) error {
+func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *ingest.Input, bar *progress,
+	begin time.Time) error {
 	ctx := cmd.Context()
 	whole, ok := in.Source.(writer.Splitter)
 	if !ok {
@@ -108,9 +112,12 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 		names = nil
 	}
 	if err := present(cmd, f.json, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
-		"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts, "manifest": res.Object,
-		"already": res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks,
-		"bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped,
+		"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts,
+		"manifest": res.Object,
+		"already":  res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards,
+		"blocks": res.Blocks,
+		"bytes":  res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted,
+		"skipped":      res.Skipped,
 		"skipped_list": res.SkippedList, "seconds": took.Seconds(),
 	}), func(w io.Writer) { f.printPart(w, store, res, names, took) }); err != nil {
 		return err
@@ -121,21 +128,25 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 	return skippedError(store, res.Skipped, res.SkippedList)
 }
 
-func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.PartResult, names *tally.Tally, took time.Duration) {
+func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.PartResult, names *tally.Tally,
+	took time.Duration) {
 	what := fmt.Sprintf("%s: part %d of %d", store, f.parts.part, f.parts.parts)
 	switch {
 	case res.Published:
 		fmt.Fprintf(out, "%s is packed already, and published in generation %d\n", what, res.Generation)
 		return
 	case res.Already:
-		fmt.Fprintf(out, "%s is packed already: %s in %s\n", what, plural(res.Samples, "sample"), plural(res.Shards, "shard"))
+		fmt.Fprintf(out, "%s is packed already: %s in %s\n", what, plural(res.Samples, "sample"),
+			plural(res.Shards, "shard"))
 		return
 	}
-	fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s\n", what, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+	fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s\n", what, plural(res.Samples, "sample"),
+		plural(res.Shards, "shard"),
 		bytesText(res.PayloadBytes), bytesText(res.Bytes))
 	printLeft(out, names)
 	printResumed(out, res.Adopted, res.Written)
-	fmt.Fprintf(out, "took %.1fs; when all parts are packed: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
+	fmt.Fprintf(out, "took %.1fs; when all parts are packed: shardtool commit %s --parts %d\n", took.Seconds(), store,
+		f.parts.parts)
 }
 
 // partsCommand has the flags that missing and commit share.

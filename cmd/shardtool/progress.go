@@ -104,7 +104,8 @@ func (p *progress) draw() {
 		return
 	}
 	p.bar = p.bars.AddBar(p.work.total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, p.work.of),
-		mpb.AppendDecorators(decor.Percentage(), decor.Name(", "), decor.EwmaETA(decor.ET_STYLE_GO, 30), decor.Name(" left, "), note))
+		mpb.AppendDecorators(decor.Percentage(), decor.Name(", "), decor.EwmaETA(decor.ET_STYLE_GO, 30),
+			decor.Name(" left, "), note))
 	shownBar.Store(p)
 }
 

@@ -55,12 +55,14 @@ A pack that loses objects to a prune fails, and names them.`,
 				return err
 			}
 			if len(res.Kept)+len(res.Objects)+len(res.Left)+len(res.Young)+len(res.VersionsDeleted)+len(res.VersionsLeft) == 0 {
-				return &exitError{exitNotFound, fmt.Errorf("no data set in %v, and no leftovers of a pack: check the path", store)}
+				return &exitError{exitNotFound,
+					fmt.Errorf("no data set in %v, and no leftovers of a pack: check the path", store)}
 			}
 			if !opt.DryRun {
 				sweep(cmd.Context(), store)
 			}
-			if err := present(cmd, asJSON, pruneJSON(res, &opt), func(w io.Writer) { printPruned(w, res, &opt) }); err != nil {
+			if err := present(cmd, asJSON, pruneJSON(res, &opt),
+				func(w io.Writer) { printPruned(w, res, &opt) }); err != nil {
 				return err
 			}
 			return versionsLeft(opt.Versions, res.VersionsLeft)
@@ -68,15 +70,18 @@ A pack that loses objects to a prune fails, and names them.`,
 	}
 	cmd.Flags().IntVar(&opt.Keep, "keep", 1, "generations to keep, the current one included")
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "list what would be deleted, delete nothing")
-	cmd.Flags().BoolVar(&opt.Versions, "versions", false, "also delete the versions that an object store keeps of replaced and deleted objects")
-	cmd.Flags().DurationVar(&opt.Grace, "grace", writer.DefaultGrace, "spare leftovers younger than this, and the packs they belong to (0s: spare nothing)")
+	cmd.Flags().BoolVar(&opt.Versions, "versions", false,
+		"also delete the versions that an object store keeps of replaced and deleted objects")
+	cmd.Flags().DurationVar(&opt.Grace, "grace", writer.DefaultGrace,
+		"spare leftovers younger than this, and the packs they belong to (0s: spare nothing)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
 
 // pruneLayers prunes the layers in the folder of a data set that no run has published, and adds
 // what it did to the result. A layer that a program writes now is left alone.
-func pruneLayers(ctx context.Context, dataset string, base objstore.Store, opt writer.PruneOptions, res *writer.PruneResult) error {
+func pruneLayers(ctx context.Context, dataset string, base objstore.Store, opt writer.PruneOptions,
+	res *writer.PruneResult) error {
 	found, err := inspectLayers(ctx, "prune", dataset, base, nil)
 	opt.Versions = false // those below the data set are done
 	for _, l := range found {
@@ -100,7 +105,8 @@ func pruneLayers(ctx context.Context, dataset string, base objstore.Store, opt w
 			}
 			return all
 		}
-		res.Objects, res.Young, res.Left = append(res.Objects, in(r.Objects)...), append(res.Young, in(r.Young)...), append(res.Left, in(r.Left)...)
+		res.Objects, res.Young, res.Left = append(res.Objects, in(r.Objects)...), append(res.Young, in(r.Young)...),
+			append(res.Left, in(r.Left)...)
 		res.Bytes += r.Bytes
 	}
 	return err
@@ -122,11 +128,13 @@ func printPruned(w io.Writer, res *writer.PruneResult, opt *writer.PruneOptions)
 		fmt.Fprintf(w, "left %s: its content does not show that shardtool wrote it under this name\n", o.Name)
 	}
 	if n := len(res.Young); n > 0 {
-		fmt.Fprintf(w, "spared %s, %s: they, or the pack they belong to, are younger than %v, so that it can be resumed or is still running; --grace 0s deletes them\n",
+		fmt.Fprintf(w,
+			"spared %s, %s: they, or the pack they belong to, are younger than %v, so that it can be resumed or is still running; --grace 0s deletes them\n",
 			plural(n, "object"), bytesText(sumSizes(res.Young)), opt.Grace)
 	}
 	printVersions(w, res.VersionsDeleted, res.VersionsLeft, opt.DryRun, false)
-	fmt.Fprintf(w, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)), plural(len(res.Kept), "generation"))
+	fmt.Fprintf(w, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)),
+		plural(len(res.Kept), "generation"))
 }
 
 func pruneJSON(res *writer.PruneResult, opt *writer.PruneOptions) map[string]any {
@@ -138,11 +146,14 @@ func pruneJSON(res *writer.PruneResult, opt *writer.PruneOptions) map[string]any
 		return out
 	}
 	all := map[string]any{
-		"deleted": names(res.Objects), "bytes": res.Bytes, "dry_run": opt.DryRun, "left": names(res.Left), "kept": append([]string{}, res.Kept...), // [] rather than null
+		// [] rather than null
+		"deleted": names(res.Objects), "bytes": res.Bytes, "dry_run": opt.DryRun, "left": names(res.Left),
+		"kept":   append([]string{}, res.Kept...),
 		"spared": names(res.Young), "spared_bytes": sumSizes(res.Young), "grace_seconds": max(0, opt.Grace.Seconds()),
 	}
 	if opt.Versions {
-		all["versions_deleted"], all["versions_left"] = append([]writer.KeptVersion{}, res.VersionsDeleted...), append([]writer.KeptVersion{}, res.VersionsLeft...)
+		all["versions_deleted"], all["versions_left"] = append([]writer.KeptVersion{}, res.VersionsDeleted...),
+			append([]writer.KeptVersion{}, res.VersionsLeft...)
 	}
 	return all
 }

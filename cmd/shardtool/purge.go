@@ -57,15 +57,18 @@ refused, because shardtool never changes them.`,
 			if err != nil {
 				return err
 			}
-			if err := present(cmd, out.json, r, func(w io.Writer) { printAllPurged(w, r, opt.Generations) }); err != nil {
+			if err := present(cmd, out.json, r,
+				func(w io.Writer) { printAllPurged(w, r, opt.Generations) }); err != nil {
 				return err
 			}
 			return versionsLeft(opt.Versions, r.VersionsLeft)
 		},
 	}
 	cmd.Flags().BoolVar(&opt.Generations, "generations", false, "also delete the generations that still hold the bytes")
-	cmd.Flags().BoolVar(&opt.Versions, "versions", false, "also delete the versions that an object store keeps of replaced and deleted objects")
-	cmd.Flags().StringSliceVar(&opt.ClearAttributes, "clear-attr", nil, "clear this integer attribute of purged samples too")
+	cmd.Flags().BoolVar(&opt.Versions, "versions", false,
+		"also delete the versions that an object store keeps of replaced and deleted objects")
+	cmd.Flags().StringSliceVar(&opt.ClearAttributes, "clear-attr", nil,
+		"clear this integer attribute of purged samples too")
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "print what would be purged, change nothing")
 	out.add(cmd, "print the receipt as JSON")
 	addElsewhere(cmd, &layers)
@@ -84,7 +87,8 @@ func deletedWord(dry bool) string {
 // printVersions prints what a store keeps, or was told to delete for good.
 func printVersions(w io.Writer, deleted, left []writer.KeptVersion, dry, unknown bool) {
 	for _, v := range deleted {
-		fmt.Fprintf(w, "%s version %s of %s (%s)\n", deletedWord(dry), shown(v.ID), shown(v.Name), bytesText(uint64(v.Bytes)))
+		fmt.Fprintf(w, "%s version %s of %s (%s)\n", deletedWord(dry), shown(v.ID), shown(v.Name),
+			bytesText(uint64(v.Bytes)))
 	}
 	refused, size := 0, int64(0)
 	for _, v := range left {
@@ -96,9 +100,11 @@ func printVersions(w io.Writer, deleted, left []writer.KeptVersion, dry, unknown
 	}
 	switch {
 	case len(left) > refused:
-		fmt.Fprintf(w, "the store keeps %s of replaced and deleted objects, %s: --versions deletes them for good\n", plural(len(left), "version"), bytesText(uint64(size)))
+		fmt.Fprintf(w, "the store keeps %s of replaced and deleted objects, %s: --versions deletes them for good\n",
+			plural(len(left), "version"), bytesText(uint64(size)))
 	case unknown && len(left) == 0:
-		fmt.Fprintln(w, "versions that the store keeps of deleted objects may remain: where versioning or soft deletion is on, delete noncurrent versions with the store's own tools")
+		fmt.Fprintln(w,
+			"versions that the store keeps of deleted objects may remain: where versioning or soft deletion is on, delete noncurrent versions with the store's own tools")
 	}
 }
 
@@ -107,7 +113,8 @@ func versionsLeft(wanted bool, left []writer.KeptVersion) error {
 	if !wanted || len(left) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the store kept %s that were to be deleted, such as %s of %s: %s", plural(len(left), "version"), left[0].ID, left[0].Name, left[0].Error)
+	return fmt.Errorf("the store kept %s that were to be deleted, such as %s of %s: %s", plural(len(left), "version"),
+		left[0].ID, left[0].Name, left[0].Error)
 }
 
 // printAllPurged prints the receipt, and the receipts of the layers.
@@ -142,7 +149,8 @@ func printLeftovers(w io.Writer, r *writer.PurgeReport) {
 		fmt.Fprintf(w, "not searched: %s\n", shown(name))
 	}
 	if n := len(r.Holding); n > 0 {
-		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "object"), strings.Join(r.Holding, ", "))
+		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "object"),
+			strings.Join(r.Holding, ", "))
 	}
 	if len(r.Deleted)+len(r.NotSearched)+len(r.Holding) == 0 {
 		fmt.Fprintln(w, "none of its objects has the bytes of purged samples")
@@ -167,9 +175,11 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 	for _, name := range r.Deleted {
 		fmt.Fprintf(w, "%s %s\n", deleted, name)
 	}
-	fmt.Fprintf(w, "%s %s in %s; generation %d (%s), %s\n", did, plural(len(r.Samples), "sample"), plural(len(r.Shards), "shard"), r.Generation, r.Tables, r.Digest)
+	fmt.Fprintf(w, "%s %s in %s; generation %d (%s), %s\n", did, plural(len(r.Samples), "sample"),
+		plural(len(r.Shards), "shard"), r.Generation, r.Tables, r.Digest)
 	for _, left := range r.NamesLeft {
-		fmt.Fprintf(w, "left: %s, which may name purged samples, their classes or labels\n", shown(strings.TrimSpace(left.Object+" "+left.Member)))
+		fmt.Fprintf(w, "left: %s, which may name purged samples, their classes or labels\n",
+			shown(strings.TrimSpace(left.Object+" "+left.Member)))
 	}
 	for _, name := range r.NotSearched {
 		fmt.Fprintf(w, "not searched: %s\n", shown(name))
@@ -182,11 +192,14 @@ func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) {
 	}
 	switch n := len(r.Holding); {
 	case n > 0 && !generations:
-		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "earlier generation"), strings.Join(r.Holding, ", "))
+		fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "earlier generation"),
+			strings.Join(r.Holding, ", "))
 	case n > 0 && !r.DryRun:
-		fmt.Fprintf(w, "archives of another tool have samples with these keys: %s; shardtool deletes none of them\n", strings.Join(r.Holding, ", "))
+		fmt.Fprintf(w, "archives of another tool have samples with these keys: %s; shardtool deletes none of them\n",
+			strings.Join(r.Holding, ", "))
 	case len(r.Searched) > 0 && !r.DryRun:
-		fmt.Fprintln(w, "no generation has the shards before, or samples with the keys of purged samples that are known")
+		fmt.Fprintln(w,
+			"no generation has the shards before, or samples with the keys of purged samples that are known")
 	case !r.DryRun:
 		fmt.Fprintln(w, "no generation has the bytes of purged samples")
 	}

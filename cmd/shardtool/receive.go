@@ -95,11 +95,13 @@ func runReceive(cmd *cobra.Command) error {
 	if err == nil || errors.Is(err, receive.ErrLeft) {
 		return err
 	}
-	e := &receiveError{Kind: "failed", Code: exitCode(err), Message: plain.Line(objstore.Redact(err.Error())), Hints: hint.Of(err)}
+	e := &receiveError{Kind: "failed", Code: exitCode(err), Message: plain.Line(objstore.Redact(err.Error())),
+		Hints: hint.Of(err)}
 	sample, ok := errors.AsType[*writer.SampleError](err)
 	switch {
 	case ok:
-		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(objstore.Redact(fmt.Sprintf("sample %.256q: %v", sample.Key, sample.Err)))
+		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(objstore.Redact(fmt.Sprintf("sample %.256q: %v",
+			sample.Key, sample.Err)))
 	case errors.Is(err, writer.ErrExists), errors.Is(err, errLeft):
 		e.Kind = "exists"
 	case errors.Is(err, writer.ErrSource) && r.begin.Parts == 0:
@@ -206,14 +208,16 @@ func (r *receiver) leftovers(ctx context.Context, store objstore.Store) error {
 	if r.opt.Mode == writer.ModeCreate {
 		how = "on_exists='resume' continues that run, on_exists='overwrite' replaces it"
 	}
-	return fmt.Errorf("%w: shards of a run that did not publish, from %s to %s: %s", errLeft, left[0], left[len(left)-1], how)
+	return fmt.Errorf("%w: shards of a run that did not publish, from %s to %s: %s", errLeft, left[0],
+		left[len(left)-1], how)
 }
 
 // options converts BEGIN to options.
 func (r *receiver) options() (err error) {
 	b, o := r.begin, &r.opt
 	*o = writer.Options{
-		Name: b.Name, BlockSize: b.BlockSize, ShardSize: b.ShardSize, SamplesPerShard: b.SamplesPerShard, Resume: b.Resume,
+		Name: b.Name, BlockSize: b.BlockSize, ShardSize: b.ShardSize, SamplesPerShard: b.SamplesPerShard,
+		Resume:         b.Resume,
 		KeepDuplicates: b.KeepDuplicates, Workers: b.Workers, Memory: cmp.Or(b.Memory, 256<<20),
 	}
 	if err := o.Check(); err != nil {
@@ -248,7 +252,8 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 		return err
 	}
 	if !r.ready {
-		if err := r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(part.Samples)}, Done: true}); err != nil {
+		if err := r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(part.Samples)},
+			Done: true}); err != nil {
 			return err
 		}
 		r.ready = true
@@ -259,7 +264,8 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 	}
 	if len(left.Missing) > 0 {
 		return r.reply(reply{Kind: "result", Result: &receiveResult{
-			Dataset: store.String(), Generation: part.Generation, Samples: part.Samples, Shards: part.Shards, Bytes: part.Bytes,
+			Dataset: store.String(), Generation: part.Generation, Samples: part.Samples, Shards: part.Shards,
+			Bytes:        part.Bytes,
 			PayloadBytes: part.PayloadBytes, Written: part.Written, Resumed: part.Adopted,
 		}})
 	}
@@ -278,7 +284,8 @@ func (r *receiver) published(ctx context.Context, store objstore.Store, res *wri
 	if !r.ready { // an equal run had published
 		types, _, err := writer.Types(ctx, store)
 		if err == nil {
-			err = r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples), Types: types}, Done: true})
+			err = r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples), Types: types},
+				Done: true})
 		}
 		if err != nil {
 			return err
@@ -305,7 +312,8 @@ func (r *receiver) layer(ctx context.Context, in io.Reader, base objstore.Store)
 		return err
 	}
 	r.opt.SourceOptions = l.Options
-	opt := writer.LayerOptions{Pack: r.opt, Replaces: l.Replaces, AllowMissing: l.AllowMiss, SkipUnknown: l.SkipUnknown, LargeBlocks: l.LargeBlocks}
+	opt := writer.LayerOptions{Pack: r.opt, Replaces: l.Replaces, AllowMissing: l.AllowMiss, SkipUnknown: l.SkipUnknown,
+		LargeBlocks: l.LargeBlocks}
 	opt.Pack.Layout = writer.LayoutAuto
 	if l.Parts {
 		return r.layerParts(ctx, in, store, base, opt)
@@ -332,7 +340,8 @@ func (r *receiver) layer(ctx context.Context, in io.Reader, base objstore.Store)
 		return r.layerError(err)
 	}
 	if !r.ready { // an equal run had published
-		if err := r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples)}, Done: true}); err != nil {
+		if err := r.reply(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples)},
+			Done: true}); err != nil {
 			return err
 		}
 	}
@@ -342,7 +351,8 @@ func (r *receiver) layer(ctx context.Context, in io.Reader, base objstore.Store)
 }
 
 // layerParts writes shards of a layer, until the parent leaves.
-func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base objstore.Store, opt writer.LayerOptions) error {
+func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base objstore.Store,
+	opt writer.LayerOptions) error {
 	shards := receive.NewShards(r.begin, in)
 	begin := func() (*writer.PartsReport, func(writer.Splitter) writer.Splitter, error) {
 		return writer.LayerParts(ctx, store, base, shards.Rows(nil), opt)
@@ -376,7 +386,8 @@ func (r *receiver) layerParts(ctx context.Context, in io.Reader, store, base obj
 // layerRound writes the shards that the parent sends before it asks to publish the layer. The error
 // is io.EOF where the parent has left. It returns as soon as a shard fails: the parent may wait for
 // the answer, and sends nothing then.
-func (r *receiver) layerRound(ctx context.Context, store objstore.Store, shards *receive.Shards, of func(writer.Splitter) writer.Splitter, left *writer.PartsReport) error {
+func (r *receiver) layerRound(ctx context.Context, store objstore.Store, shards *receive.Shards,
+	of func(writer.Splitter) writer.Splitter, left *writer.PartsReport) error {
 	work, doing := errgroup.WithContext(ctx)
 	work.SetLimit(2) // a shard is put while the rows of the next one arrive
 	for {
@@ -403,7 +414,8 @@ func (r *receiver) layerRound(ctx context.Context, store objstore.Store, shards 
 
 // layerShard writes the shard whose rows the parent sends. It calls end when it has read all of
 // them.
-func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards *receive.Shards, of func(writer.Splitter) writer.Splitter, end func(), part, parts int) error {
+func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards *receive.Shards,
+	of func(writer.Splitter) writer.Splitter, end func(), part, parts int) error {
 	asked := false
 	rows := shards.Rows(func(at receive.Place) error {
 		asked = true
@@ -421,7 +433,8 @@ func (r *receiver) layerShard(ctx context.Context, store objstore.Store, shards 
 		return r.reply(reply{Kind: "ready", Done: true})
 	}
 	return r.reply(reply{Kind: "result", Result: &receiveResult{
-		Samples: done.Samples, Shards: done.Shards, Bytes: done.Bytes, PayloadBytes: done.PayloadBytes, Written: done.Written, Resumed: done.Adopted,
+		Samples: done.Samples, Shards: done.Shards, Bytes: done.Bytes, PayloadBytes: done.PayloadBytes,
+		Written: done.Written, Resumed: done.Adopted,
 	}})
 }
 
@@ -430,7 +443,8 @@ func (r *receiver) commitLayer(ctx context.Context, store, base objstore.Store, 
 	if len(left.Missing) > 0 {
 		return r.reply(reply{Kind: "result", Result: &receiveResult{Dataset: store.String()}})
 	}
-	res, err := writer.Commit(ctx, store, writer.CommitOptions{Name: left.Name, Parts: left.Parts, Base: base, Memory: r.opt.Memory})
+	res, err := writer.Commit(ctx, store, writer.CommitOptions{Name: left.Name, Parts: left.Parts, Base: base,
+		Memory: r.opt.Memory})
 	if err != nil {
 		return err
 	}
@@ -455,7 +469,9 @@ func (r *receiver) layerError(err error) error {
 // publishedReply describes the generation that was published.
 func publishedReply(store objstore.Store, res *writer.Result) *receiveResult {
 	return &receiveResult{
-		Dataset: store.String(), Published: true, Generation: res.Generation, Tables: res.Tables, Digest: format.DigestString(res.Digest),
-		Samples: res.Samples, Shards: res.Shards, Bytes: res.Bytes, PayloadBytes: res.PayloadBytes, Written: res.Written, Resumed: res.Adopted,
+		Dataset: store.String(), Published: true, Generation: res.Generation, Tables: res.Tables,
+		Digest:  format.DigestString(res.Digest),
+		Samples: res.Samples, Shards: res.Shards, Bytes: res.Bytes, PayloadBytes: res.PayloadBytes,
+		Written: res.Written, Resumed: res.Adopted,
 	}
 }

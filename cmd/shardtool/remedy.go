@@ -60,7 +60,8 @@ func setFlag(h hint.Hint) string {
 
 // flagNames are the flags of the options of the library that have another name.
 var flagNames = map[string]string{
-	"dtype": "token-dtype", "fields": "columns", "from": "tokens-field", "length": "pack-tokens", "pad": "pad-id", "raw": "raw-dtype",
+	"dtype": "token-dtype", "fields": "columns", "from": "tokens-field", "length": "pack-tokens", "pad": "pad-id",
+	"raw":       "raw-dtype",
 	"remainder": "pack-remainder",
 }
 
@@ -96,7 +97,8 @@ func optionError(err error) error {
 		return err
 	}
 	shown := *bad
-	if n, err := strconv.ParseInt(bad.Value, 10, 64); err == nil && (bad.Option == "block-size" || bad.Option == "shard-size" || bad.Option == "memory") {
+	if n, err := strconv.ParseInt(bad.Value, 10, 64); err == nil &&
+		(bad.Option == "block-size" || bad.Option == "shard-size" || bad.Option == "memory") {
 		shown.Value = (*sizeFlag)(&n).String()
 	}
 	return usage(&spelledError{shown.Text(flagOf(bad.Option)), err})

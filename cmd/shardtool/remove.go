@@ -119,7 +119,8 @@ func printRemoved(w io.Writer, r *reshard.RemoveReport, o *reshard.RemoveOptions
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed), plural(r.Total, "sample"))
+	fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed),
+		plural(r.Total, "sample"))
 	for _, l := range r.Layers {
 		switch {
 		case l.Error != "":

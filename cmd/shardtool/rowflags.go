@@ -21,16 +21,24 @@ type rowFlags struct {
 
 func (f *rowFlags) add(cmd *cobra.Command, to *ingest.Rows) {
 	fl := cmd.Flags()
-	fl.StringVar(&to.Key, "key", "", "rows: the column of keys, strings or integers (default: file name and row number)")
+	fl.StringVar(&to.Key, "key", "",
+		"rows: the column of keys, strings or integers (default: file name and row number)")
 	fl.StringSliceVar(&to.Columns, "columns", nil, "rows: take only these columns; data sets: these fields; as a,b")
-	fl.StringArrayVar(&f.rename, "rename", nil, "rows: rename the field of a column, data sets: a field, as column=name (may be repeated)")
-	fl.StringArrayVar(&f.attrs, "attr", nil, "keep in the index a column of rows, as attribute=column, or how many elements arrays have, as tokens=len(input_ids.npy) (may be repeated)")
-	fl.StringArrayVar(&to.Where, "where", nil, "rows: take the rows for which this holds, data sets: samples by attribute, as 'width >= 256 and lang in (de, fr)' (all, if repeated)")
-	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
-	fl.BoolVar(&to.Widen, "widen", false, "Parquet, Arrow: read a column of integers in some files and of floats in others as floats")
+	fl.StringArrayVar(&f.rename, "rename", nil,
+		"rows: rename the field of a column, data sets: a field, as column=name (may be repeated)")
+	fl.StringArrayVar(&f.attrs, "attr", nil,
+		"keep in the index a column of rows, as attribute=column, or how many elements arrays have, as tokens=len(input_ids.npy) (may be repeated)")
+	fl.StringArrayVar(&to.Where, "where", nil,
+		"rows: take the rows for which this holds, data sets: samples by attribute, as 'width >= 256 and lang in (de, fr)' (all, if repeated)")
+	fl.StringVar(&f.nulls, "nulls", "fail",
+		"rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
+	fl.BoolVar(&to.Widen, "widen", false,
+		"Parquet, Arrow: read a column of integers in some files and of floats in others as floats")
 	f.text.add(cmd)
-	fl.StringArrayVar(&f.files, "file-column", nil, "rows: read the files whose paths a column has, as FIELD=COLUMN: image=file_name gives image.jpg (may be repeated)")
-	fl.StringVar(&to.FileRoot, "file-root", "", "rows: the folder, or address, of the files of --file-column (default: the folder of the file of rows)")
+	fl.StringArrayVar(&f.files, "file-column", nil,
+		"rows: read the files whose paths a column has, as FIELD=COLUMN: image=file_name gives image.jpg (may be repeated)")
+	fl.StringVar(&to.FileRoot, "file-root", "",
+		"rows: the folder, or address, of the files of --file-column (default: the folder of the file of rows)")
 	titled(cmd, "Rows and attributes")
 }
 
@@ -54,7 +62,8 @@ func (f *rowFlags) options(to *ingest.Rows) error {
 		return out, nil
 	}
 	var ok bool
-	if to.Nulls, ok = map[string]source.Nulls{"fail": source.NullsFail, "empty": source.NullsEmpty, "skip": source.NullsSkip}[f.nulls]; !ok {
+	if to.Nulls, ok = map[string]source.Nulls{"fail": source.NullsFail, "empty": source.NullsEmpty,
+		"skip": source.NullsSkip}[f.nulls]; !ok {
 		return usagef("--nulls %q: use fail, empty or skip", f.nulls)
 	}
 	var err error
@@ -76,7 +85,8 @@ func (f *rowFlags) options(to *ingest.Rows) error {
 		return err
 	}
 	text := &f.text.opt
-	to.Delimiter, to.Header, to.ColumnsAre, to.Unquoted, to.AllowNaN = text.Delimiter, text.Header, text.ColumnsAre, text.Unquoted, text.AllowNaN
+	to.Delimiter, to.Header, to.ColumnsAre, to.Unquoted, to.AllowNaN = text.Delimiter, text.Header, text.ColumnsAre,
+		text.Unquoted, text.AllowNaN
 	return f.cutLengths(to.Attrs)
 }
 
@@ -126,7 +136,8 @@ func (f *rowFlags) provenance(of *ingest.Rows, to map[string]string) {
 	}
 	list("columns", of.Columns)
 	list("rename", slices.Sorted(slices.Values(f.rename)))
-	list("attr", slices.DeleteFunc(slices.Sorted(slices.Values(f.attrs)), func(text string) bool { // the writer records lengths
+	// the writer records lengths
+	list("attr", slices.DeleteFunc(slices.Sorted(slices.Values(f.attrs)), func(text string) bool {
 		_, of, _ := strings.Cut(text, "=")
 		_, is := lengthOf(of)
 		return is

@@ -67,10 +67,12 @@ A view belongs to the content of the data set. After samples were added, --carry
 	f.layers.addLayers(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.without, "without-keys", "", "leave out the samples whose keys are in this `FILE`")
-	fl.StringVar(&f.weight, "weight", "", "draw in proportion to this attribute, or to the values in a file: `COLUMN|FILE`")
+	fl.StringVar(&f.weight, "weight", "",
+		"draw in proportion to this attribute, or to the values in a file: `COLUMN|FILE`")
 	fl.StringVar(&f.balance, "balance", "", "draw so that the values of this `ATTR` are equally frequent")
 	fl.StringVar(&f.temperature, "temperature", "", "with --balance: `p/q` from 0 (equally frequent) to 1 (as stored)")
-	fl.Uint64Var(&f.draws, "draws", 0, "samples of an epoch of a view with weights (0: the number of samples with a weight above 0)")
+	fl.Uint64Var(&f.draws, "draws", 0,
+		"samples of an epoch of a view with weights (0: the number of samples with a weight above 0)")
 	fl.Float64Var(&f.fallback, "default", 0, "with --weight: the weight of samples that have none")
 	fl.StringVar(&f.name, "name", "", "name of the view")
 	fl.BoolVar(&f.carry, "carry", false, "make the view of this name again, for the current content, by key")
@@ -172,7 +174,8 @@ func parseTemperature(text string) (t [2]int, err error) {
 }
 
 // carryOver makes a view of an earlier generation anew.
-func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg string, ds *reader.Dataset, spec *curate.Spec) (*viewfile.View, *curate.Report, map[string]string, error) {
+func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg string, ds *reader.Dataset,
+	spec *curate.Spec) (*viewfile.View, *curate.Report, map[string]string, error) {
 	label, err := views.Label(ctx, ds.Store(), f.name)
 	if err != nil {
 		return nil, nil, nil, err
@@ -217,10 +220,13 @@ type selectJSON struct {
 	Raised       uint64         `json:"raised,omitempty"`
 }
 
-func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, v *viewfile.View, r *curate.Report) error {
+func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, v *viewfile.View,
+	r *curate.Report) error {
 	return present(cmd, f.json, selectJSON{
-		Dataset: ds.Store().String(), Name: f.name, View: names.View(v.ID()), ID: v.ID(), Kind: v.Kind(), Of: v.Samples, Chosen: r.Chosen,
-		Samples: r.Samples, Digest: format.DigestString(v.Digest), Missing: r.MissingKeys, WithoutValue: r.WithoutValue, Raised: r.Raised,
+		Dataset: ds.Store().String(), Name: f.name, View: names.View(v.ID()), ID: v.ID(), Kind: v.Kind(), Of: v.Samples,
+		Chosen:  r.Chosen,
+		Samples: r.Samples, Digest: format.DigestString(v.Digest), Missing: r.MissingKeys, WithoutValue: r.WithoutValue,
+		Raised: r.Raised,
 	}, func(w io.Writer) { f.summary(w, cmd.ErrOrStderr(), arg, v, r) })
 }
 

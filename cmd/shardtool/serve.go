@@ -29,7 +29,9 @@ same port, such as the ranks of a host, each takes the first free port of that o
 		},
 	}
 	cmd.Flags().IntVar(&fd, "fd", -1, "descriptor of the socket")
-	cmd.Flags().IntVar(&parent, "parent", 0, "end when this process is no longer the parent (0: only when the socket is closed)")
-	cmd.Flags().StringVar(&metricsAddr, "metrics", "", "serve metrics for Prometheus at this address, as in :9400, or at the next free port (this host only, unless it names a host)")
+	cmd.Flags().IntVar(&parent, "parent", 0,
+		"end when this process is no longer the parent (0: only when the socket is closed)")
+	cmd.Flags().StringVar(&metricsAddr, "metrics", "",
+		"serve metrics for Prometheus at this address, as in :9400, or at the next free port (this host only, unless it names a host)")
 	return cmd
 }

@@ -36,7 +36,8 @@ func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
 	m := serveMeter{addr: metricsAddr, stderr: cmd.ErrOrStderr()}
 	defer m.close()
 	err := serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
-		Version: version, Open: m.open, Stream: serveStream, Watch: m.watch, Parent: parent, GiveUp: func() { os.Exit(0) },
+		Version: version, Open: m.open, Stream: serveStream, Watch: m.watch, Parent: parent,
+		GiveUp: func() { os.Exit(0) },
 		Code: func(err error) int {
 			if errors.Is(err, serve.ErrConfig) {
 				return exitUsage
@@ -240,7 +241,8 @@ func servedCheckpoint(text string) (*reader.Checkpoint, error) {
 }
 
 // serveStream opens the stream of START.
-func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
+func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest,
+	out *serve.Started) (*reader.Stream, error) {
 	mixed := o.Mixed()
 	a, err := askServed(q)
 	if err != nil {
@@ -254,7 +256,8 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		return nil, &exitError{exitCheckpoint, err}
 	}
 	change := reader.Change{Mix: q.Resume.ChangeMix, Skip: q.Resume.SkipSteps, Again: true, Begin: q.Resume.Begin}
-	run, err := o.Sources.Resolve(ctx, a.spec, from, change, reader.Planning{Folder: a.plans, Progress: planLines(a.opt.Rank)})
+	run, err := o.Sources.Resolve(ctx, a.spec, from, change,
+		reader.Planning{Folder: a.plans, Progress: planLines(a.opt.Rank)})
 	if err != nil {
 		return nil, explainServed(err)
 	}
@@ -273,7 +276,8 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		return nil, explainServed(servedFields(err, q, mixed))
 	}
 	s.WarnMixing(ctx, func(v mixing.Verdict) {
-		warnings.Warn(v.Warning(mixing.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay", Shuffle: "shuffle the data when packing it"}))
+		warnings.Warn(v.Warning(mixing.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay",
+			Shuffle: "shuffle the data when packing it"}))
 	})
 	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Tuning.Workers
 	limitMemory(s.Info().Memory, 0)

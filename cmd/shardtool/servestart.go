@@ -105,7 +105,8 @@ func (a *served) units(q *serve.StartRequest) error {
 // read reads how the run reads.
 func (a *served) read(q *serve.StartRequest) error {
 	t, o := &q.Tuning, &a.opt
-	o.Tuning.Memory, o.Tuning.Workers, o.Tuning.Spare = t.Memory, t.Workers, min(max(runtime.GOMAXPROCS(0)-t.Workers, 0), 1)
+	o.Tuning.Memory, o.Tuning.Workers, o.Tuning.Spare = t.Memory, t.Workers, min(max(runtime.GOMAXPROCS(0)-t.Workers,
+		0), 1)
 	for i := range q.Columns {
 		if c := &q.Columns[i]; !c.Optional {
 			o.Expect = append(o.Expect, c.Name)
@@ -121,7 +122,8 @@ func (a *served) faults(q *serve.StartRequest) error {
 	switch f := &q.Faults; f.OnError {
 	case "", "fail":
 	case "skip":
-		a.opt.Faults.SkipCorrupt, a.opt.Faults.MaxSkipped, a.opt.Faults.MaxSkippedShare = true, f.MaxSkipped, f.MaxSkippedShare
+		a.opt.Faults.SkipCorrupt, a.opt.Faults.MaxSkipped, a.opt.Faults.MaxSkippedShare = true, f.MaxSkipped,
+			f.MaxSkippedShare
 	default:
 		return usagef("on_error %q: use fail or skip", f.OnError)
 	}
@@ -162,7 +164,8 @@ func planLines(rank int) func(source string) func(epoch, done, of uint64) {
 				defer mu.Unlock()
 				if now := time.Now(); !now.Before(due) && done < of {
 					due = now.Add(every)
-					warnings.Warn(fmt.Sprintf("%s: %s of %s (%d%%)", planningOf(source), countText(done), plural(of, "sample"), 100*done/of))
+					warnings.Warn(fmt.Sprintf("%s: %s of %s (%d%%)", planningOf(source), countText(done),
+						plural(of, "sample"), 100*done/of))
 				}
 			}
 		})

@@ -22,8 +22,10 @@ type shareFlags struct {
 func (f *shareFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.share, "share", "", "data sets: take the samples whose key's hash is in this share, as 0%..90%")
-	fl.StringVar(&f.salt, "share-salt", "", "data sets: hash this text before each key, for a division independent of others")
-	fl.StringVar(&f.by, "share-by", "key", "data sets: hash the key, or its folder, which keeps the samples of a folder together")
+	fl.StringVar(&f.salt, "share-salt", "",
+		"data sets: hash this text before each key, for a division independent of others")
+	fl.StringVar(&f.by, "share-by", "key",
+		"data sets: hash the key, or its folder, which keeps the samples of a folder together")
 	f.layers.addLayers(cmd)
 	fl.Lookup("layer").Usage = "data sets: take the fields and attributes of this layer too, by name or address (may be repeated)"
 	titled(cmd, "Sources")
@@ -68,9 +70,11 @@ func (s *rowsOf) Close() error { return errors.Join(s.Splitter.Close(), s.set.Cl
 
 // rowsBefore opens the rows of the current generation of a layer, to which others are added, and of
 // the one before it, if that is still there.
-func rowsBefore(ctx context.Context, store objstore.Store, opt *writer.Options) (now, earlier writer.Source, err error) {
+func rowsBefore(ctx context.Context, store objstore.Store,
+	opt *writer.Options) (now, earlier writer.Source, err error) {
 	rows := func(generation string) (*rowsOf, error) {
-		d, err := reader.Open(ctx, store, reader.Options{Generation: generation, Workers: opt.Workers, Memory: max(opt.Memory/4, minMemory)})
+		d, err := reader.Open(ctx, store, reader.Options{Generation: generation, Workers: opt.Workers,
+			Memory: max(opt.Memory/4, minMemory)})
 		if err != nil {
 			return nil, err
 		}

@@ -53,9 +53,11 @@ The other ranks wait for it.`,
 	f.order.mix.add(cmd)
 	f.order.addUnits(cmd)
 	f.order.layers.add(cmd)
-	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b in L + b·L², the cost of a sample of length L: the cost of attention")
+	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost,
+		"with --pack or --bucket: b in L + b·L², the cost of a sample of length L: the cost of attention")
 	cmd.Flags().StringVar(&f.given, "worlds", "1,2,4,8", "world sizes to list")
-	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")
+	cmd.Flags().StringVar(&f.label, "label", "",
+		"attribute to measure mixing by (default: place in storage, in 100 parts)")
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: one epoch of the mix)")
 	titled(cmd, "Simulating")
 	f.job.add(cmd)
@@ -102,7 +104,8 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 
 // options are the options of a walk.
 func (f *simulateFlags) options() simulate.Options {
-	return simulate.Options{Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds, Job: f.job.Job, Square: f.square}
+	return simulate.Options{Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: f.worlds,
+		Job: f.job.Job, Square: f.square}
 }
 
 // verdict returns the worse of the verdict on what was walked, and the verdicts of jobs with this
@@ -165,7 +168,8 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 			return err
 		}
 		return present(cmd, f.json, u, func(w io.Writer) {
-			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(u.Position), countText(u.End), plural(u.Units, "unit"), countText(u.Batches))
+			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(u.Position), countText(u.End),
+				plural(u.Units, "unit"), countText(u.Batches))
 			printMixUnits(w, u)
 		})
 	}
@@ -181,7 +185,8 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 
 // walk walks through steps of the mix, and returns a report on samples, or on units where positions
 // hold these; the other is nil. label is the attribute to measure mixing by, for samples.
-func (o *openedRun) walk(ctx context.Context, label string, opt simulate.Options) (r *simulate.MixReport, u *simulate.MixUnitReport, err error) {
+func (o *openedRun) walk(ctx context.Context, label string,
+	opt simulate.Options) (r *simulate.MixReport, u *simulate.MixUnitReport, err error) {
 	position := o.Run.Begin().Position
 	opt.LeftOut = o.LeftOut
 	if o.Units.Kind != "" {

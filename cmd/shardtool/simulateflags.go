@@ -64,7 +64,8 @@ type jobFlags struct {
 func (f *jobFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.IntVar(&f.RanksPerNode, "ranks-per-node", 8, "ranks that share a node, its network and its cache")
-	fl.Float64Var(&f.SamplesPerSecond, "samples-per-second", 0, "rate of all ranks together; adds what the store must deliver for it")
+	fl.Float64Var(&f.SamplesPerSecond, "samples-per-second", 0,
+		"rate of all ranks together; adds what the store must deliver for it")
 	fl.Float64Var(&f.tokenRate, "tokens-per-second", 0, "the same rate in tokens; needs --tokens-per-sample")
 	fl.Float64Var(&f.tokens, "tokens-per-sample", 0, "tokens of a sample, for --tokens-per-second")
 	titled(cmd, "Nodes")

@@ -14,9 +14,11 @@ import (
 // print writes the report for people. size is the stored bytes of the data set.
 func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, size uint64) {
 	f.printMixing(w, r, p)
-	printTable(w, right, ranksHead+"LOCAL VIF\tLABELS A RANK\tSAME BLOCK\t", r.Worlds, func(t io.Writer, o *simulate.World) {
-		fmt.Fprintf(t, "%s%.2f\t%d–%.1f\t%.2f%%\t\n", ranksText(&o.Reading), o.LocalVIF, o.LabelsLeast, o.LabelsMean, 100*o.SameBlock)
-	})
+	printTable(w, right, ranksHead+"LOCAL VIF\tLABELS A RANK\tSAME BLOCK\t", r.Worlds,
+		func(t io.Writer, o *simulate.World) {
+			fmt.Fprintf(t, "%s%.2f\t%d–%.1f\t%.2f%%\t\n", ranksText(&o.Reading), o.LocalVIF, o.LabelsLeast, o.LabelsMean,
+				100*o.SameBlock)
+		})
 	readings := make([]simulate.Reading, len(r.Worlds))
 	for i := range r.Worlds {
 		readings[i] = r.Worlds[i].Reading
@@ -25,13 +27,16 @@ func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, s
 	for i := range r.Worlds {
 		n := &r.Worlds[i].Needs
 		if uint64(n.Nodes) > uint64(p.Lanes) {
-			fmt.Fprintf(w, "%d nodes share %d lanes: with a cache in each node they still read %.1f times what the data set holds, %s more than once; "+
-				"more --shuffle-memory gives more lanes, up to %d, and --lanes any number\n", n.Nodes, p.Lanes, n.Amplification,
+			fmt.Fprintf(w,
+				"%d nodes share %d lanes: with a cache in each node they still read %.1f times what the data set holds, %s more than once; "+
+					"more --shuffle-memory gives more lanes, up to %d, and --lanes any number\n", n.Nodes, p.Lanes,
+				n.Amplification,
 				bytesText(uint64(max(n.Amplification-1, 0)*float64(size))), order.DefaultLanes)
 		}
 	}
-	fmt.Fprintln(w, "read and requests: an epoch without a cache; cache: the size that lets a node read each block once, with --affinity run in every epoch;\n"+
-		"first batch, after a resume: what a rank must read before it can begin; one S3 prefix serves about 5,500 requests/s")
+	fmt.Fprintln(w,
+		"read and requests: an epoch without a cache; cache: the size that lets a node read each block once, with --affinity run in every epoch;\n"+
+			"first batch, after a resume: what a rank must read before it can begin; one S3 prefix serves about 5,500 requests/s")
 }
 
 func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Params) {
@@ -43,7 +48,8 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 	if !r.ExactlyOnce {
 		proof = fmt.Sprintf("%d samples are not delivered, %d are repeated", r.Missing, r.Repeated)
 	}
-	fmt.Fprintf(w, "epoch %d: %s samples in %s batches; %s\n", r.Epoch, countText(r.Samples), countText(r.Batches), proof)
+	fmt.Fprintf(w, "epoch %d: %s samples in %s batches; %s\n", r.Epoch, countText(r.Samples), countText(r.Batches),
+		proof)
 	printPadding(w, r.Padding)
 	by := "place in storage"
 	if f.label != "" {
@@ -53,7 +59,8 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 	for _, v := range r.First {
 		fmt.Fprintf(w, " %.2f", v)
 	}
-	fmt.Fprintf(w, "\nneighbours with the same label: %.2f%% (a uniform permutation has %.2f%%)\n", 100*r.Adjacency, 100*r.Expected)
+	fmt.Fprintf(w, "\nneighbours with the same label: %.2f%% (a uniform permutation has %.2f%%)\n", 100*r.Adjacency,
+		100*r.Expected)
 	printMixAdvice(w, r.Verdict)
 	fmt.Fprintln(w)
 }
@@ -74,7 +81,8 @@ func ranksText(o *simulate.Reading) string {
 	if o.Least != o.Most {
 		samples = countText(o.Least) + "–" + samples
 	}
-	return fmt.Sprintf("%d\t%s\t%s\t%s\t%.2f\t", o.Size, countText(o.Steps), samples, countText(o.Blocks), o.Amplification)
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%.2f\t", o.Size, countText(o.Steps), samples, countText(o.Blocks),
+		o.Amplification)
 }
 
 // print prints what nodes and the store must deliver.
@@ -88,7 +96,8 @@ func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) {
 		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t", o.Size, n.Nodes, bytesText(n.ReadBytes), countText(n.Requests),
 			bytesText(n.CacheBytes), bytesText(n.First), bytesText(n.Resume))
 		if f.SamplesPerSecond > 0 {
-			fmt.Fprintf(t, "%.3g MB/s\t%.3g MB/s\t%.3g\t%s\t", n.NodeRate/1e6, n.StoreRate/1e6, n.RequestRate, hoursText(n.Hours))
+			fmt.Fprintf(t, "%.3g MB/s\t%.3g MB/s\t%.3g\t%s\t", n.NodeRate/1e6, n.StoreRate/1e6, n.RequestRate,
+				hoursText(n.Hours))
 		}
 		fmt.Fprintln(t)
 	})
@@ -103,17 +112,22 @@ func (f *simulateFlags) printMix(w io.Writer, r *simulate.MixReport) {
 	if !r.ExactlyOnce {
 		proof = "some epochs of sources have samples twice, or lack some: see below"
 	}
-	fmt.Fprintf(w, "positions %s to %s: %s samples in %s batches; %s\n", countText(r.Position), countText(r.End), countText(r.Samples), countText(r.Batches), proof)
+	fmt.Fprintf(w, "positions %s to %s: %s samples in %s batches; %s\n", countText(r.Position), countText(r.End),
+		countText(r.Samples), countText(r.Batches), proof)
 	printPadding(w, r.Padding)
-	printTable(w, right, "\nSAMPLES\tSHARE\tEPOCHS\tREPEATED\tMISSING\tLABELS\tVIF\tNEIGHBOURS\tREAD\t  SOURCE\t", r.Sources, func(t io.Writer, s *simulate.SourceReport) {
-		fmt.Fprintf(t, "%s\t%s\t%.2f\t%d\t%d\t%d\t%.2f\t%.2f%%\t%s\t  %s\t\n", countText(s.Samples), percent(s.Share), s.Epochs, s.Repeated, s.Missing, s.Labels, s.VIF,
-			100*s.Adjacency, bytesText(s.ReadBytes), s.Name)
-	})
-	printTable(w, right, "\n"+ranksHead, r.Worlds, func(t io.Writer, o *simulate.Reading) { fmt.Fprintln(t, ranksText(o)) })
+	printTable(w, right, "\nSAMPLES\tSHARE\tEPOCHS\tREPEATED\tMISSING\tLABELS\tVIF\tNEIGHBOURS\tREAD\t  SOURCE\t",
+		r.Sources, func(t io.Writer, s *simulate.SourceReport) {
+			fmt.Fprintf(t, "%s\t%s\t%.2f\t%d\t%d\t%d\t%.2f\t%.2f%%\t%s\t  %s\t\n", countText(s.Samples), percent(s.Share),
+				s.Epochs, s.Repeated, s.Missing, s.Labels, s.VIF,
+				100*s.Adjacency, bytesText(s.ReadBytes), s.Name)
+		})
+	printTable(w, right, "\n"+ranksHead, r.Worlds,
+		func(t io.Writer, o *simulate.Reading) { fmt.Fprintln(t, ranksText(o)) })
 	f.job.print(w, r.Worlds)
 	printMixAdvice(w, r.Verdict)
-	fmt.Fprintln(w, "VIF: variance inflation of the label counts in the source's part of batches, 1 is a uniform permutation; read: all ranks of the first world size;\n"+
-		"read and requests: these steps without a cache, blocks again in every epoch of their source; cache: the size that lets a node read each block once")
+	fmt.Fprintln(w,
+		"VIF: variance inflation of the label counts in the source's part of batches, 1 is a uniform permutation; read: all ranks of the first world size;\n"+
+			"read and requests: these steps without a cache, blocks again in every epoch of their source; cache: the size that lets a node read each block once")
 }
 
 func printPadding(w io.Writer, samples uint64) {
@@ -128,8 +142,10 @@ func printUnits(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p units.
 	if p.Kind == units.Bucket {
 		what = "micro-batch"
 	}
-	fmt.Fprintf(w, "%s\n%s of %d by %s, windows of %d samples\n", paramsText(u.Order().Params()), p.Kind, p.Size, shown(p.By), p.Window)
-	fmt.Fprintf(w, "epoch %d: %s samples, longest %s, in %s units (%s), %s batches\n", r.Epoch, countText(r.Samples), countText(uint64(r.Longest)), countText(r.Units), what, countText(r.Batches))
+	fmt.Fprintf(w, "%s\n%s of %d by %s, windows of %d samples\n", paramsText(u.Order().Params()), p.Kind, p.Size,
+		shown(p.By), p.Window)
+	fmt.Fprintf(w, "epoch %d: %s samples, longest %s, in %s units (%s), %s batches\n", r.Epoch, countText(r.Samples),
+		countText(uint64(r.Longest)), countText(r.Units), what, countText(r.Batches))
 	printFill(w, &r.UnitSteps)
 	fmt.Fprintf(w, "long samples: %s split, %s truncated by %s tokens, %s dropped with %s tokens\n",
 		countText(r.Split), countText(r.Truncated), countText(r.Cut), countText(r.Dropped), countText(r.Left))
@@ -146,13 +162,16 @@ func printMixUnits(w io.Writer, r *simulate.MixUnitReport) {
 	printFill(w, &r.UnitSteps)
 	printStepTokens(w, &r.UnitSteps)
 	printTable(w, right, "UNITS\tSHARE\tTOKENS\tSHARE\tFILL\tEPOCHS\tVIF\tSPLIT\tTRUNCATED\tTOKENS CUT\tDROPPED\t  SOURCE\t", r.Sources, func(t io.Writer, s *simulate.UnitSourceReport) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t%s\t%s\t  %s\t\n", countText(s.Units), percent(s.Share), countText(s.Delivered), percent(s.TokenShare),
-			percent(s.Fill), s.Epochs, s.VIF, countText(s.Split), countText(s.Truncated), countText(s.Cut), countText(s.Dropped), s.Name)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t%s\t%s\t  %s\t\n", countText(s.Units), percent(s.Share),
+			countText(s.Delivered), percent(s.TokenShare),
+			percent(s.Fill), s.Epochs, s.VIF, countText(s.Split), countText(s.Truncated), countText(s.Cut),
+			countText(s.Dropped), s.Name)
 	})
 	printUnitWorlds(w, "\n", r.Worlds)
 	printMixAdvice(w, r.Verdict)
-	fmt.Fprintln(w, "VIF: variance inflation of the source's samples in batches, by place in storage, 1 is a uniform permutation;\n"+
-		"split, truncated and dropped: samples in an epoch of the source")
+	fmt.Fprintln(w,
+		"VIF: variance inflation of the source's samples in batches, by place in storage, 1 is a uniform permutation;\n"+
+			"split, truncated and dropped: samples in an epoch of the source")
 }
 
 func printFill(w io.Writer, r *simulate.UnitSteps) {
@@ -160,13 +179,16 @@ func printFill(w io.Writer, r *simulate.UnitSteps) {
 }
 
 func printStepTokens(w io.Writer, r *simulate.UnitSteps) {
-	fmt.Fprintf(w, "tokens of a step: %s to %s, mean %s\n\n", countText(r.Step.Least), countText(r.Step.Most), countText(uint64(r.Step.Mean)))
+	fmt.Fprintf(w, "tokens of a step: %s to %s, mean %s\n\n", countText(r.Step.Least), countText(r.Step.Most),
+		countText(uint64(r.Step.Mean)))
 }
 
 func printUnitWorlds(w io.Writer, before string, worlds []simulate.UnitWorld) {
-	printTable(w, right, before+"RANKS\tTOKENS OF A RANK\tMEAN\tCOSTLIEST RANK\t", worlds, func(t io.Writer, x *simulate.UnitWorld) {
-		fmt.Fprintf(t, "%d\t%s to %s\t%s\t+%.1f%%\t\n", x.Size, countText(x.Rank.Least), countText(x.Rank.Most), countText(uint64(x.Rank.Mean)), 100*x.Spread)
-	})
+	printTable(w, right, before+"RANKS\tTOKENS OF A RANK\tMEAN\tCOSTLIEST RANK\t", worlds,
+		func(t io.Writer, x *simulate.UnitWorld) {
+			fmt.Fprintf(t, "%d\t%s to %s\t%s\t+%.1f%%\t\n", x.Size, countText(x.Rank.Least), countText(x.Rank.Most),
+				countText(uint64(x.Rank.Mean)), 100*x.Spread)
+		})
 }
 
 func hoursText(h float64) string {

@@ -29,7 +29,8 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*ingest.Found
 			return nil, usagef("--parts: standard input cannot be divided between tasks; save the stream to files, or give each task data of its own with --append")
 		}
 	}
-	o.Stdin, o.Log, o.Memory, o.Workers, o.TempDir = cmd.InOrStdin(), warnings, f.opt.Memory, f.opt.Workers, f.opt.TempDir
+	o.Stdin, o.Log, o.Memory, o.Workers, o.TempDir = cmd.InOrStdin(), warnings, f.opt.Memory, f.opt.Workers,
+		f.opt.TempDir
 	o.Stacked, o.Lengths, o.Layers = f.opt.Layout == writer.LayoutStacked, f.rows.lengths, f.share.layers.layers
 	o.Note = func(text string) { f.known(stderr, "%s", text) }
 	o.Warn = func(text string) { fmt.Fprintf(stderr, "shardtool: %s\n", text) }

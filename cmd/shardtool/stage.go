@@ -42,7 +42,8 @@ the same data.`,
 	f.order.addCheckpointIn(cmd)
 	f.order.mix.add(cmd)
 	f.cache.add(cmd)
-	f.order.addReading(cmd, "decode with this many threads (0: the CPUs this process may use)", "bytes of blocks held and in flight (default: sized by the order)")
+	f.order.addReading(cmd, "decode with this many threads (0: the CPUs this process may use)",
+		"bytes of blocks held and in flight (default: sized by the order)")
 	titled(cmd, "Speed and memory")
 	f.outputFlags.add(cmd, "print as JSON")
 	return cmd
@@ -105,7 +106,8 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 			state = "the cache is full, the rest will come from the source: see --cache-size"
 		}
 		fmt.Fprintf(w, "%s read in %v: %s found, %s fetched (%s); %s of %s in use; %s\n",
-			plural(r.Samples, "sample"), time.Since(begin).Round(100*time.Millisecond), plural(r.Found, "range"), plural(r.Fetched, "range"), bytesText(uint64(r.Bytes)),
+			plural(r.Samples, "sample"), time.Since(begin).Round(100*time.Millisecond), plural(r.Found, "range"),
+			plural(r.Fetched, "range"), bytesText(uint64(r.Bytes)),
 			bytesText(uint64(r.Used)), bytesText(uint64(r.Size)), state)
 		for _, s := range r.Sources {
 			fmt.Fprintf(w, "%s: %s, %s of fields\n", s.Name, plural(s.Samples, "sample"), bytesText(s.Bytes))
@@ -114,7 +116,8 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 }
 
 // fill reads until the end, or until the cache is full.
-func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache, bar *progress) (r stageJSON, err error) {
+func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache,
+	bar *progress) (r stageJSON, err error) {
 	ctx := cmd.Context()
 	for {
 		b, err := s.Next(ctx)
@@ -125,16 +128,20 @@ func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache, 
 			r.Samples += uint64(len(b.Samples))
 		}
 		st := c.Stats()
-		bar.set(int64(r.Samples), fmt.Sprintf("%s, %s kept", bytesText(uint64(st.MissBytes+st.HitBytes)), bytesText(uint64(st.Used))))
+		bar.set(int64(r.Samples), fmt.Sprintf("%s, %s kept", bytesText(uint64(st.MissBytes+st.HitBytes)),
+			bytesText(uint64(st.Used))))
 		r.Full = st.Refused > 0
 		// A few refusals may be of large pieces, while smaller ones still fit.
-		if full := st.Refused > 64 && st.Refused > st.Kept/8; err != nil || full || (f.order.limit > 0 && r.Samples >= uint64(f.order.limit)) {
+		if full := st.Refused > 64 && st.Refused > st.Kept/8; err != nil || full ||
+			(f.order.limit > 0 && r.Samples >= uint64(f.order.limit)) {
 			for _, x := range s.Stats().Sources {
 				r.Sources = append(r.Sources, sourceJSON{x.Name, x.Samples, x.Bytes})
 			}
-			r.Blocks, r.Fetched, r.Found, r.Bytes, r.Used, r.Size = s.Stats().Blocks, st.Misses, st.Hits+st.Shared, st.MissBytes, st.Used, st.Size
+			r.Blocks, r.Fetched, r.Found, r.Bytes, r.Used, r.Size = s.Stats().Blocks, st.Misses, st.Hits+st.Shared,
+				st.MissBytes, st.Used, st.Size
 			if st.Errors > 0 {
-				return r, fmt.Errorf("--cache %s: %d failures to use the folder: see the warnings above", f.cache.dir, st.Errors)
+				return r, fmt.Errorf("--cache %s: %d failures to use the folder: see the warnings above", f.cache.dir,
+					st.Errors)
 			}
 			return r, nil
 		}

@@ -31,12 +31,14 @@ func paramsText(p order.Params) string {
 	if p.RunBlocks == 0 {
 		runs = "a shard"
 	}
-	return fmt.Sprintf("shuffled with seed %d: %d lanes, runs of %s, delay %d, head %d, affinity %s, tail %s", p.Seed, p.Lanes, runs, p.Delay, p.Head, p.Affinity, p.Tail)
+	return fmt.Sprintf("shuffled with seed %d: %d lanes, runs of %s, delay %d, head %d, affinity %s, tail %s", p.Seed,
+		p.Lanes, runs, p.Delay, p.Head, p.Affinity, p.Tail)
 }
 
 func paramsJSON(p order.Params) map[string]any {
 	return map[string]any{
-		"seed": p.Seed, "shuffle": p.Shuffle, "lanes": p.Lanes, "run_blocks": p.RunBlocks, "delay": p.Delay, "head": p.Head,
+		"seed": p.Seed, "shuffle": p.Shuffle, "lanes": p.Lanes, "run_blocks": p.RunBlocks, "delay": p.Delay,
+		"head":     p.Head,
 		"affinity": p.Affinity, "tail": p.Tail,
 	}
 }

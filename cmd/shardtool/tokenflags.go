@@ -22,8 +22,10 @@ func (f *tokenFlags) add(cmd *cobra.Command, to *ingest.Tokens) {
 	fl.Int64Var(&to.Length, "pack-tokens", 0, "tokens: make samples of this many token ids, from arrays or documents")
 	fl.StringVar(&f.separator, "separator", "", "tokens: join documents, with this id (or a,b) after each, or none")
 	fl.StringVar(&to.Field, "tokens-field", "", "tokens: the field or column with the ids of a document")
-	fl.StringVar(&f.dtype, "token-dtype", "", "tokens: type of ids in samples, uint8 to int64 (default: the type of the arrays, int32 for documents)")
-	fl.StringVar(&f.remainder, "pack-remainder", "keep", "tokens: a remainder shorter than a sample: keep it as a shorter sample, pad or drop")
+	fl.StringVar(&f.dtype, "token-dtype", "",
+		"tokens: type of ids in samples, uint8 to int64 (default: the type of the arrays, int32 for documents)")
+	fl.StringVar(&f.remainder, "pack-remainder", "keep",
+		"tokens: a remainder shorter than a sample: keep it as a shorter sample, pad or drop")
 	fl.Int64Var(&to.PadID, "pad-id", 0, "tokens: the id that --pack-remainder pad pads with (default: the separator)")
 	fl.StringVar(&f.raw, "raw-dtype", "", "tokens: type of ids in .bin files without a header")
 	titled(cmd, "Token ids")
@@ -77,7 +79,8 @@ func (f *tokenFlags) options(cmd *cobra.Command, to *ingest.Tokens) error {
 
 // provenance records the options in the metadata of the data set.
 func (f *tokenFlags) provenance(cmd *cobra.Command, to map[string]string) {
-	for _, flag := range []string{"pack-tokens", "separator", "tokens-field", "token-dtype", "pack-remainder", "pad-id", "raw-dtype"} {
+	for _, flag := range []string{"pack-tokens", "separator", "tokens-field", "token-dtype", "pack-remainder", "pad-id",
+		"raw-dtype"} {
 		if fl := cmd.Flags().Lookup(flag); fl.Changed {
 			to[strings.ReplaceAll(flag, "-", "_")] = fl.Value.String()
 		}

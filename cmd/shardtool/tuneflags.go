@@ -14,9 +14,11 @@ type tuneFlags struct {
 
 func (f *tuneFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.IntVar(&f.requests, "requests", 0, "concurrent requests to a remote store, in an order (0: starts at 64, then adapts to store and step)")
+	fl.IntVar(&f.requests, "requests", 0,
+		"concurrent requests to a remote store, in an order (0: starts at 64, then adapts to store and step)")
 	fl.IntVar(&f.depth, "depth", 0, "batches to prefetch, memory permitting, in an order (0: adapts to store and step)")
-	fl.BoolVar(&f.auto, "autotune", true, "adapt --requests and --depth that are 0 to the measured store and step; with =false: 64, and as many as fit in memory")
+	fl.BoolVar(&f.auto, "autotune", true,
+		"adapt --requests and --depth that are 0 to the measured store and step; with =false: 64, and as many as fit in memory")
 	titled(cmd, "Speed and memory")
 }
 

@@ -45,7 +45,8 @@ one; with other bytes it is an error. Nothing is written outside DIR, whatever t
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0], args[1]) },
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.include, "include", nil, "write the files that match this `GLOB` of KEY.FIELD, such as 'dogs/**/*.jpg'; repeatable")
+	fl.StringArrayVar(&f.include, "include", nil,
+		"write the files that match this `GLOB` of KEY.FIELD, such as 'dogs/**/*.jpg'; repeatable")
 	fl.StringSliceVar(&f.fields, "fields", nil, "write these fields alone")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
@@ -88,7 +89,8 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 			return usagef("--fields: %w", err)
 		}
 		if len(found) == 0 && !list {
-			return &exitError{exitNotFound, fmt.Errorf("%v has no field %q; it has %s", ds.Store(), name, strings.Join(have, ", "))}
+			return &exitError{exitNotFound, fmt.Errorf("%v has no field %q; it has %s", ds.Store(), name,
+				strings.Join(have, ", "))}
 		}
 		f.fields = append(f.fields, found...)
 	}
@@ -119,7 +121,8 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 		if err != nil {
 			return err
 		}
-		bar.set(int64(float64(size)*float64(b.First+uint64(b.Samples))/float64(ds.NumSamples())), plural(u.files, "file"))
+		bar.set(int64(float64(size)*float64(b.First+uint64(b.Samples))/float64(ds.NumSamples())),
+			plural(u.files, "file"))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", plural(u.files, "file"), shown(dir))
 	return nil
@@ -146,10 +149,11 @@ func (u *unpacker) block(b *reader.Block) error {
 			return err
 		}
 		for _, field := range s.Fields {
-			err := u.field(s.Number, string(s.Key), string(field.Name), int64(len(field.Data)), func(w io.Writer) error {
-				_, err := w.Write(field.Data)
-				return err
-			})
+			err := u.field(s.Number, string(s.Key), string(field.Name), int64(len(field.Data)),
+				func(w io.Writer) error {
+					_, err := w.Write(field.Data)
+					return err
+				})
 			if err != nil {
 				return err
 			}
@@ -169,7 +173,8 @@ func (u *unpacker) large(ctx context.Context, b *reader.Block) error {
 		}
 		i := int(n - first)
 		for _, field := range ix.Cursors([]int{i})[0].Fields(nil) {
-			if err := u.field(n, ix.Keys.At(i), field.Name, field.Size, func(w io.Writer) error { return u.ds.Field(ctx, n, field.Name, w) }); err != nil {
+			if err := u.field(n, ix.Keys.At(i), field.Name, field.Size,
+				func(w io.Writer) error { return u.ds.Field(ctx, n, field.Name, w) }); err != nil {
 				return err
 			}
 		}

@@ -40,7 +40,8 @@ data set; verify the layer itself by its own address.`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return runVerify(cmd, args[0], &f) },
 	}
 	cmd.Flags().BoolVar(&f.deep, "deep", false, "read and check every byte")
-	cmd.Flags().StringArrayVar(&f.layers, "layer", nil, "compare the samples of this layer, by name or address, with the data set (may be repeated)")
+	cmd.Flags().StringArrayVar(&f.layers, "layer", nil,
+		"compare the samples of this layer, by name or address, with the data set (may be repeated)")
 	f.outputFlags.add(cmd, "print the report as JSON")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "check with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
@@ -96,7 +97,8 @@ func verifyError(store objstore.Store, r *check.Report, ended error) error {
 	}
 	switch {
 	case r.Damage() > 0:
-		err := fmt.Errorf("%v has %s: restore what is named from a copy, or pack it again", store, plural(r.Damage(), "fault"))
+		err := fmt.Errorf("%v has %s: restore what is named from a copy, or pack it again", store,
+			plural(r.Damage(), "fault"))
 		if unread != "" {
 			err = fmt.Errorf("%w; besides, %s", err, unread)
 		}
@@ -122,9 +124,12 @@ func (f *verifyFlags) compareLayers(ctx context.Context, arg string, base objsto
 		case !l.Fits:
 			report.Notes = append(report.Notes, fmt.Sprintf("layer %s does not fit: %s", l.Name, l.Error))
 		case len(l.Clashes) > 0:
-			report.Notes = append(report.Notes, fmt.Sprintf("layer %s cannot be read with the data set, which has %s too: make it again so that it replaces them", l.Name, strings.Join(l.Clashes, " ")))
+			report.Notes = append(report.Notes,
+				fmt.Sprintf("layer %s cannot be read with the data set, which has %s too: make it again so that it replaces them", l.Name, strings.Join(l.Clashes, " ")))
 		case l.Behind > 0:
-			report.Notes = append(report.Notes, fmt.Sprintf("layer %s is behind by %s: repeat `shardtool remove` or `purge`", l.Name, plural(l.Behind, "removed sample")))
+			report.Notes = append(report.Notes,
+				fmt.Sprintf("layer %s is behind by %s: repeat `shardtool remove` or `purge`", l.Name,
+					plural(l.Behind, "removed sample")))
 		}
 	}
 	for _, layer := range f.layers {
@@ -135,7 +140,8 @@ func (f *verifyFlags) compareLayers(ctx context.Context, arg string, base objsto
 		err = writer.CheckLayer(ctx, store, base)
 		switch {
 		case errors.Is(err, format.ErrMismatch), errors.Is(err, format.ErrCorrupt), errors.Is(err, writer.ErrNotLayer):
-			report.Faults = append(report.Faults, check.Fault{Kind: check.KindLayer, Block: -1, Offset: -1, Detail: err.Error()})
+			report.Faults = append(report.Faults, check.Fault{Kind: check.KindLayer, Block: -1, Offset: -1,
+				Detail: err.Error()})
 		case err != nil:
 			return err
 		}
@@ -186,8 +192,10 @@ func printReport(w io.Writer, r *check.Report, took time.Duration) {
 		rate = fmt.Sprintf(", %s/s", bytesText(uint64(float64(r.Bytes)/took.Seconds())))
 	}
 	if r.Removed > 0 {
-		fmt.Fprintf(w, "%s removed from the data set, %s of them purged\n", plural(r.Removed, "sample"), countText(r.Purged))
+		fmt.Fprintf(w, "%s removed from the data set, %s of them purged\n", plural(r.Removed, "sample"),
+			countText(r.Purged))
 	}
-	fmt.Fprintf(w, "%s: %s, %s, %s, %s read in %.1fs%s (%s)\n", verdict, plural(r.Samples, "sample"), plural(r.Blocks, "block"),
+	fmt.Fprintf(w, "%s: %s, %s, %s, %s read in %.1fs%s (%s)\n", verdict, plural(r.Samples, "sample"),
+		plural(r.Blocks, "block"),
 		plural(r.Shards, "shard"), bytesText(r.Bytes), took.Seconds(), rate, depth)
 }

@@ -24,7 +24,8 @@ func newVersion() *cobra.Command {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), licenses)
 				return err
 			}
-			return present(cmd, asJSON, map[string]string{"version": version, "format": formatVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH},
+			return present(cmd, asJSON, map[string]string{"version": version, "format": formatVersion(),
+				"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH},
 				func(w io.Writer) { fmt.Fprintln(w, versionText()) })
 		},
 	}
@@ -37,7 +38,8 @@ func newVersion() *cobra.Command {
 func formatVersion() string { return fmt.Sprintf("%d.%d", format.Major, format.Minor) }
 
 func versionText() string {
-	return fmt.Sprintf("shardtool %s, format %s, %s %s/%s", version, formatVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("shardtool %s, format %s, %s %s/%s", version, formatVersion(), runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }
 
 // version is the version of the build.

@@ -71,7 +71,8 @@ prints. Ctrl-C ends it.`,
 
 func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	o := view.Options{Title: shown(objstore.NewAddress(arg).String()), Rank: f.order.opt.Rank, World: f.order.opt.World, Token: rand.Text()}
+	o := view.Options{Title: shown(objstore.NewAddress(arg).String()), Rank: f.order.opt.Rank, World: f.order.opt.World,
+		Token: rand.Text()}
 	if f.tokenizer != "" {
 		var err error
 		if o.Tokenizer, err = view.ReadTokenizer(f.tokenizer); err != nil {
@@ -94,7 +95,8 @@ func (f *viewerFlags) run(cmd *cobra.Command, arg string) error {
 			continue
 		}
 		i := slices.IndexFunc(q.spec.Sources, func(s reader.SourceSpec) bool { return s.Name == name })
-		o.Sources = append(o.Sources, view.Source{Name: name, Address: objstore.NewAddress(q.spec.Sources[i].Data), Set: set})
+		o.Sources = append(o.Sources, view.Source{Name: name, Address: objstore.NewAddress(q.spec.Sources[i].Data),
+			Set: set})
 	}
 	if len(o.Sources) == 0 {
 		return &exitError{exitNotFound, fmt.Errorf("%s has no data set to show", arg)}
@@ -132,9 +134,10 @@ const viewMemory = 64 << 20
 // serveUntil serves until the context ends, which is no error.
 func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		WriteTimeout: 3 * time.Minute, // until the first byte; view.Server then gives each part its own time
-		BaseContext:  func(net.Listener) context.Context { return ctx },
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10,
+		WriteTimeout:   3 * time.Minute, // until the first byte; view.Server then gives each part its own time
+		BaseContext:    func(net.Listener) context.Context { return ctx },
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()

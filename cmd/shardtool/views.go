@@ -19,7 +19,8 @@ type viewFlags struct {
 
 func (f *viewFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.where, "where", nil, "take the samples for which this `EXPR` over attributes holds, as 'score >= 3 and lang in (de, fr)'")
+	fl.StringArrayVar(&f.where, "where", nil,
+		"take the samples for which this `EXPR` over attributes holds, as 'score >= 3 and lang in (de, fr)'")
 	fl.StringVar(&f.keys, "keys", "", "take the samples whose keys are in this `FILE`, one in each line")
 	titled(cmd, "Samples")
 }

@@ -35,7 +35,8 @@ func limits(root, membership string) (cpus float64, memory int64) {
 	upward(root, two, func(dir string) {
 		var quota, period float64
 		if text, err := os.ReadFile(filepath.Join(dir, "cpu.max")); err == nil {
-			if n, _ := fmt.Sscan(string(text), &quota, &period); n == 2 && period > 0 && (cpus == 0 || quota/period < cpus) {
+			if n, _ := fmt.Sscan(string(text), &quota, &period); n == 2 && period > 0 &&
+				(cpus == 0 || quota/period < cpus) {
 				cpus = quota / period
 			}
 		}

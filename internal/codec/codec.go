@@ -72,13 +72,15 @@ func NewEncoder(level Level) *Encoder {
 		level: level, small: newZstd(level, true, zstd.WithWindowSize(smallFrame), zstd.WithLowerEncoderMem(true)),
 		// The two upper levels also save where bytes are skewed and nothing repeats: their probe
 		// must see that.
-		probe: newZstd(LevelFastest, true, zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true), zstd.WithAllLitEntropyCompression(level >= LevelBetter)),
+		probe: newZstd(LevelFastest, true, zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true),
+			zstd.WithAllLitEntropyCompression(level >= LevelBetter)),
 	}
 }
 
 func newZstd(level Level, single bool, more ...zstd.EOption) *zstd.Encoder {
-	z, err := zstd.NewWriter(nil, append([]zstd.EOption{zstd.WithEncoderLevel(level.zstd()), zstd.WithEncoderConcurrency(1),
-		zstd.WithSingleSegment(single), zstd.WithWindowSize(MaxSingle), zstd.WithEncoderCRC(true)}, more...)...)
+	z, err := zstd.NewWriter(nil,
+		append([]zstd.EOption{zstd.WithEncoderLevel(level.zstd()), zstd.WithEncoderConcurrency(1),
+			zstd.WithSingleSegment(single), zstd.WithWindowSize(MaxSingle), zstd.WithEncoderCRC(true)}, more...)...)
 	if err != nil {
 		panic("format: zstd encoder options: " + err.Error()) // constant options
 	}

@@ -57,7 +57,8 @@ func Element(field, list string) (n int, ok bool) {
 	rest, ok := strings.CutPrefix(field, list+".")
 	number, extension, dot := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
-	ok = ok && dot && err == nil && n >= 0 && n < MaxElements && strconv.Itoa(n) == number && extension != "" && !strings.Contains(extension, ".")
+	ok = ok && dot && err == nil && n >= 0 && n < MaxElements && strconv.Itoa(n) == number && extension != "" &&
+		!strings.Contains(extension, ".")
 	return n, ok
 }
 

@@ -82,12 +82,14 @@ func Meet(a, b string) error {
 	if stem(a) == stem(b) {
 		return nil
 	}
-	return fmt.Errorf("%w: %q and %q become one sample, because a key has hyphens for dots: rename one of them", format.ErrDuplicate, a, b)
+	return fmt.Errorf("%w: %q and %q become one sample, because a key has hyphens for dots: rename one of them",
+		format.ErrDuplicate, a, b)
 }
 
 // Example says which files were fused.
 func (w *Watch) Example() string {
-	return fmt.Sprintf("%s and %s become the fields %s and %s of one sample, %s", format.JoinName(w.Key, w.One), format.JoinName(w.Key, w.Two), w.One, w.Two, w.Key)
+	return fmt.Sprintf("%s and %s become the fields %s and %s of one sample, %s", format.JoinName(w.Key, w.One),
+		format.JoinName(w.Key, w.Two), w.One, w.Two, w.Key)
 }
 
 // Renamed is a name that keeps the first of the files apart.

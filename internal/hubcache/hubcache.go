@@ -59,11 +59,13 @@ func (b *Blobs) Stat(dir *os.Root, base, name string, err error) (fs.FileInfo, e
 
 // Open is like Stat and opens the content.
 func (b *Blobs) Open(dir *os.Root, base, name string, flag int, err error) (*os.File, error) {
-	return in(b, dir, base, name, err, func(root *os.Root, blob string) (*os.File, error) { return root.OpenFile(blob, flag, 0) })
+	return in(b, dir, base, name, err,
+		func(root *os.Root, blob string) (*os.File, error) { return root.OpenFile(blob, flag, 0) })
 }
 
 // in calls use with the folder of the contents and the name of the content there.
-func in[T any](b *Blobs, dir *os.Root, base, name string, err error, use func(*os.Root, string) (T, error)) (none T, _ error) {
+func in[T any](b *Blobs, dir *os.Root, base, name string, err error,
+	use func(*os.Root, string) (T, error)) (none T, _ error) {
 	blob, is := b.find(dir, base, name)
 	if !is {
 		return none, err

@@ -54,7 +54,8 @@ func (f Folder) Get(kind string, key Key, most int64) []byte {
 	}
 	name := f.path(kind, key)
 	info, err := os.Lstat(name) // before Open, which would wait for the writer of a pipe
-	if err != nil || !info.Mode().IsRegular() || info.Size() < int64(front+sumSize) || info.Size()-int64(front+sumSize) > most {
+	if err != nil || !info.Mode().IsRegular() || info.Size() < int64(front+sumSize) ||
+		info.Size()-int64(front+sumSize) > most {
 		return nil
 	}
 	text, err := os.ReadFile(name)

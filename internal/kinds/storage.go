@@ -50,7 +50,8 @@ type Scalar struct {
 }
 
 var baseNames = [...]string{
-	"int", "uint", "float", "bool", "string", "json", "binary", "fixed_size_binary", "date", "time", "timestamp", "duration", "decimal", "null",
+	"int", "uint", "float", "bool", "string", "json", "binary", "fixed_size_binary", "date", "time", "timestamp",
+	"duration", "decimal", "null",
 }
 
 // String returns the base and the size, for errors.
@@ -64,7 +65,8 @@ func (s Scalar) String() string {
 var dtypes = regexp.MustCompile(`^([a-z_]+?)(?:_view)?(\d*)(?:\[(\w+)(, ?tz=[\w/+:-]+)?\]|\((\d+), ?(\d+)\))?$`)
 
 // units are the units of times, by their names in dtypes.
-var units = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": time.Nanosecond}
+var units = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond,
+	"ns": time.Nanosecond}
 
 // UnitName returns the name of a unit of times in dtypes.
 func UnitName(unit time.Duration) string {
@@ -123,7 +125,8 @@ func ParseScalar(dtype string) (s Scalar, err error) {
 		ok = s.Unit > 0 && !s.Zone
 	case "decimal":
 		s.Base = Decimal
-		ok = s.Precision > 0 && s.Scale <= s.Precision && (bits == 128 && s.Precision <= 38 || bits == 256 && s.Precision <= 76)
+		ok = s.Precision > 0 && s.Scale <= s.Precision && (bits == 128 && s.Precision <= 38 || bits == 256 &&
+			s.Precision <= 76)
 	case "null":
 		s.Base = Null
 	default:
@@ -140,7 +143,8 @@ var media = []string{"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "BioSequ
 
 // mediaOf has the classes of files, by the extensions of fields.
 var mediaOf = map[string]string{
-	"jpg": "Image", "jpeg": "Image", "png": "Image", "webp": "Image", "gif": "Image", "bmp": "Image", "tif": "Image", "tiff": "Image", "ppm": "Image",
+	"jpg": "Image", "jpeg": "Image", "png": "Image", "webp": "Image", "gif": "Image", "bmp": "Image", "tif": "Image",
+	"tiff": "Image", "ppm": "Image",
 	"wav": "Audio", "mp3": "Audio", "flac": "Audio", "ogg": "Audio", "opus": "Audio", "m4a": "Audio",
 	"mp4": "Video", "mov": "Video", "avi": "Video", "mkv": "Video", "webm": "Video",
 }
@@ -152,7 +156,8 @@ func MediaOf(field string) string {
 }
 
 // files is how files are stored.
-var files = &Storage{Names: []string{"bytes", "path"}, Parts: []*Storage{{Scalar: Scalar{Base: Binary}}, {Scalar: Scalar{Base: Text}}}}
+var files = &Storage{Names: []string{"bytes", "path"}, Parts: []*Storage{{Scalar: Scalar{Base: Binary}},
+	{Scalar: Scalar{Base: Text}}}}
 
 // Media reports whether the values of the feature are files: structs of bytes and path.
 func (f *Feature) Media() bool { return slices.Contains(media, f.Class) }
@@ -218,7 +223,8 @@ func (f *Feature) Storage() (s *Storage, err error) {
 		}
 		return s, nil
 	case "TranslationVariableLanguages":
-		return &Storage{Names: []string{"language", "translation"}, Parts: []*Storage{list(scalar(Text, 0)), list(scalar(Text, 0))}}, nil
+		return &Storage{Names: []string{"language", "translation"}, Parts: []*Storage{list(scalar(Text, 0)),
+			list(scalar(Text, 0))}}, nil
 	}
 	return nil, fmt.Errorf("the feature %s is not known", f.Class)
 }

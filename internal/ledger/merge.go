@@ -40,7 +40,8 @@ func MergeMix(saved ...Saved[mix.Checkpoint]) (Saved[mix.Checkpoint], error) {
 
 // merge is Merge for checkpoints of any type. same compares two of them. skips returns the samples
 // of the data and what was skipped.
-func merge[C any](saved []Saved[C], same func(a, b *C) error, skips func(*C) (samples uint64, hash *string, skipped *uint64)) (out Saved[C], err error) {
+func merge[C any](saved []Saved[C], same func(a, b *C) error,
+	skips func(*C) (samples uint64, hash *string, skipped *uint64)) (out Saved[C], err error) {
 	if len(saved) == 0 {
 		return out, fmt.Errorf("merge: %w: there is none", order.ErrMismatch)
 	}
@@ -83,7 +84,8 @@ func (u union) add(blocks []Block, samples, skipped uint64) error {
 		id := b.id()
 		if have, ok := u[id]; ok {
 			if have.First != b.First || have.Samples != b.Samples {
-				return fmt.Errorf("merge: %w: the ledgers disagree on block %d of shard %s: give the states of one job", order.ErrMismatch, b.Block, b.Shard)
+				return fmt.Errorf("merge: %w: the ledgers disagree on block %d of shard %s: give the states of one job",
+					order.ErrMismatch, b.Block, b.Shard)
 			}
 			b.Reason = min(have.Reason, b.Reason) // the same one in any order of the states
 		}
@@ -91,7 +93,8 @@ func (u union) add(blocks []Block, samples, skipped uint64) error {
 		if !listed[id] {
 			listed[id] = true
 			if b.Samples > left {
-				return fmt.Errorf("merge: %w: the ledger lists more samples than the data set has: it was edited", order.ErrMismatch)
+				return fmt.Errorf("merge: %w: the ledger lists more samples than the data set has: it was edited",
+					order.ErrMismatch)
 			}
 			left -= b.Samples
 		}

@@ -90,7 +90,8 @@ func (c *config) columns() ([]Column, error) {
 		case e.Kind == Unknown: // its values are passed over
 			e.Size = stated
 		case stated != e.Size:
-			return nil, corruptf("column %q: values of %d bytes are stated for %s, whose values have %d (0: any)", name, stated, e.Text, e.Size)
+			return nil, corruptf("column %q: values of %d bytes are stated for %s, whose values have %d (0: any)", name,
+				stated, e.Text, e.Size)
 		}
 		out[i] = Column{name, e}
 	}
@@ -190,7 +191,8 @@ func appendShard(shards []Shard, d *json.Decoder) ([]Shard, error) {
 	case s.Format != "mds":
 		return nil, fmt.Errorf("%w: its shards have the format %q", ErrOther, s.Format)
 	case s.Version != 2:
-		return nil, fmt.Errorf("%w: shard %d has version %d, and this program reads 2", format.ErrVersion, no, s.Version)
+		return nil, fmt.Errorf("%w: shard %d has version %d, and this program reads 2", format.ErrVersion, no,
+			s.Version)
 	case s.Raw == nil || s.Samples < 0:
 		return nil, corruptf("shard %d has no raw_data, or a negative number of samples", no)
 	}
@@ -202,15 +204,18 @@ func appendShard(shards []Shard, d *json.Decoder) ([]Shard, error) {
 		}
 	}
 	for _, f := range []File{out.Raw, out.Zip} {
-		if f.Size < 0 || f.Name != "" && (path.Clean("/"+f.Name) != "/"+f.Name || strings.ContainsAny(f.Name, "\\\x00")) || out.Raw.Name == "" {
-			return nil, corruptf("shard %d names the file %q of %d bytes, which is none below the folder of the index", no, f.Name, f.Size)
+		if f.Size < 0 || f.Name != "" && (path.Clean("/"+f.Name) != "/"+f.Name ||
+			strings.ContainsAny(f.Name, "\\\x00")) || out.Raw.Name == "" {
+			return nil, corruptf("shard %d names the file %q of %d bytes, which is none below the folder of the index",
+				no, f.Name, f.Size)
 		}
 	}
 	columns, err := s.columns()
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: %w", no, err)
 	}
-	if no > 0 && slices.EqualFunc(columns, shards[no-1].Columns, func(a, b Column) bool { return a.Name == b.Name && a.Text == b.Text && a.Size == b.Size }) {
+	if no > 0 && slices.EqualFunc(columns, shards[no-1].Columns,
+		func(a, b Column) bool { return a.Name == b.Name && a.Text == b.Text && a.Size == b.Size }) {
 		columns = shards[no-1].Columns
 	}
 	out.Columns = columns

@@ -24,7 +24,8 @@ func AppendPNG(dst, b []byte) ([]byte, error) {
 	if len(b) < head {
 		return dst, corruptf("an image is cut off: it has %d bytes", len(b))
 	}
-	width, height, n := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])
+	width, height, n := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]),
+		binary.LittleEndian.Uint32(b[8:])
 	if int64(n) > int64(len(b)-head) {
 		return dst, corruptf("an image states a mode of %d bytes, and has %d", n, len(b))
 	}
@@ -34,8 +35,10 @@ func AppendPNG(dst, b []byte) ([]byte, error) {
 		return dst, fmt.Errorf("an image has the mode %.20q, which PNG has not: leave such rows or the column out, or convert it in Python", name)
 	}
 	row := (uint64(width)*uint64(mode.bits)*uint64(mode.samples) + 7) / 8
-	if width == 0 || height == 0 || width > 1<<31-1 || height > 1<<31-1 || row > uint64(len(pixels)) || row*uint64(height) != uint64(len(pixels)) {
-		return dst, corruptf("an image of %d × %d pixels of mode %s has %d bytes of pixels", width, height, name, len(pixels))
+	if width == 0 || height == 0 || width > 1<<31-1 || height > 1<<31-1 || row > uint64(len(pixels)) ||
+		row*uint64(height) != uint64(len(pixels)) {
+		return dst, corruptf("an image of %d × %d pixels of mode %s has %d bytes of pixels", width, height, name,
+			len(pixels))
 	}
 	dst = append(dst, pngMagic...)
 	ihdr := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, width), height)

@@ -187,7 +187,8 @@ func (e *Encoding) AppendArray(dst, b []byte) ([]byte, error) {
 		size = e.Size
 	}
 	if int64(len(b)) != size {
-		return dst, corruptf("an array of type %s and shape %d takes %d bytes, and there are %d", descr, shape, size, len(b))
+		return dst, corruptf("an array of type %s and shape %d takes %d bytes, and there are %d", descr, shape, size,
+			len(b))
 	}
 	return append(npy.AppendHeader(dst, descr, shape...), b...), nil
 }
@@ -200,7 +201,8 @@ func (e *Encoding) Elements(b []byte, each func(i int, b []byte) error) error {
 	n := int64(binary.LittleEndian.Uint32(b[e.Lead:]))
 	sizes := b[e.Lead+4:]
 	if 4*n > int64(len(sizes)) || n > maxColumns {
-		return corruptf("a list states %d elements, and has %d bytes; %d elements are read at most", n, len(b), maxColumns)
+		return corruptf("a list states %d elements, and has %d bytes; %d elements are read at most", n, len(b),
+			maxColumns)
 	}
 	rest := sizes[4*n:]
 	for i := range int(n) {

@@ -38,7 +38,8 @@ func (e *MismatchError) Error() string {
 	if e.Frozen {
 		advice = "leave it to the checkpoint, or start anew without one"
 	}
-	return fmt.Sprintf("the checkpoint does not fit: %s%s is %s in the checkpoint, %s here: %s", of, e.Field, e.Checkpoint, e.Given, advice)
+	return fmt.Sprintf("the checkpoint does not fit: %s%s is %s in the checkpoint, %s here: %s", of, e.Field,
+		e.Checkpoint, e.Given, advice)
 }
 
 // Hints say how to allow the mix to change, where it may.
@@ -102,7 +103,8 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	}
 	for _, u := range all { // last, because adding or removing a source changes the weights of all
 		if u.old >= 0 && u.new >= 0 {
-			d.compare(u.name, "weight", weight(c.Segments[0].Weights[u.old]), weight(asked.Segments[now].Weights[u.new]))
+			d.compare(u.name, "weight", weight(c.Segments[0].Weights[u.old]),
+				weight(asked.Segments[now].Weights[u.new]))
 		}
 	}
 	d.segments(pending(&c.Mix, 0), pending(&asked, now))

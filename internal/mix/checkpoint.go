@@ -52,7 +52,8 @@ type Checkpoint struct {
 func (c *Checkpoint) Same(s *Source, kind units.Kind) *Source {
 	for i := range c.Sources {
 		x := &c.Sources[i]
-		if x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit.Kind == kind && (kind != "" || x.Units == s.Units) {
+		if x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit.Kind == kind &&
+			(kind != "" || x.Units == s.Units) {
 			return x
 		}
 	}
@@ -115,7 +116,8 @@ func (c *Checkpoint) Begin(epoch uint64) error {
 		return fmt.Errorf("there is no epoch %d", epoch)
 	}
 	if position < c.From {
-		return fmt.Errorf("epoch %d begins at position %d, before the mix changed at %d: use an earlier checkpoint", epoch, position, c.From)
+		return fmt.Errorf("epoch %d begins at position %d, before the mix changed at %d: use an earlier checkpoint",
+			epoch, position, c.From)
 	}
 	if c.Position = position; position < c.Steps.Position {
 		c.Steps = Steps{Position: position, GlobalBatch: c.Steps.GlobalBatch}
@@ -150,7 +152,8 @@ type checkpointText struct {
 
 // sourceFields names the elements of a source's array.
 var sourceFields = []string{
-	"name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight",
+	"name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first",
+	"base", "weight",
 }
 
 // unitFields follow them where positions hold units.
@@ -196,7 +199,8 @@ func (c *Checkpoint) text() checkpointText {
 	for i := range c.Sources {
 		s := &c.Sources[i]
 		values := []any{
-			s.Name, s.Digest, s.Tables, s.View, strconv.FormatUint(Key(c.Seed, s.Name), 10), s.Units, s.Lanes, s.RunBlocks, s.Delay, s.Head,
+			s.Name, s.Digest, s.Tables, s.View, strconv.FormatUint(Key(c.Seed, s.Name), 10), s.Units, s.Lanes,
+			s.RunBlocks, s.Delay, s.Head,
 			s.Affinity, s.maxEpochs(), s.Epoch, s.First, s.Base, c.Segments[0].Weights[i],
 		}
 		if t.Units != "" {

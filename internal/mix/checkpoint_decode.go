@@ -76,7 +76,8 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 	case len(segments) >= MaxSegments:
 		return c, "", fmt.Errorf("segments: %d of them, at most %d", len(segments), MaxSegments-1)
 	case (len(segments)+1)*len(sources) > MaxWeights: // before there is room for them
-		return c, "", fmt.Errorf("segments: %d of %d sources, at most %d weights", len(segments), len(sources), MaxWeights)
+		return c, "", fmt.Errorf("segments: %d of %d sources, at most %d weights", len(segments), len(sources),
+			MaxWeights)
 	}
 	c.Steps.Step, c.Steps.Position = steps[0], steps[1]
 	weights, err := c.decodeSources(sources, known)
@@ -100,7 +101,8 @@ func checkVersion(r *members.Object) error {
 	case r.Err() == nil && version == order.CheckpointVersion:
 		return fmt.Errorf("version %d is for one data set: resume with the data set", version)
 	case r.Err() != nil || version != CheckpointVersion:
-		return fmt.Errorf("version %.40s, a mix has %d: use the program that wrote it", r.Raw("version"), CheckpointVersion)
+		return fmt.Errorf("version %.40s, a mix has %d: use the program that wrote it", r.Raw("version"),
+			CheckpointVersion)
 	}
 	r.Is("algorithm", Algorithm)
 	r.Is("order", order.Algorithm)

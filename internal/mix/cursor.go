@@ -55,7 +55,8 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 		params := o.Params()
 		params.MixBlock = 0
 		if x := &p.mix.Sources[s]; o.Samples() != x.Units || params != p.mix.Params(s) {
-			return nil, &SourceError{x.Name, fmt.Errorf("its order has %d samples and %+v, the mix %d and %+v", o.Samples(), params, x.Units, p.mix.Params(s))}
+			return nil, &SourceError{x.Name, fmt.Errorf("its order has %d samples and %+v, the mix %d and %+v",
+				o.Samples(), params, x.Units, p.mix.Params(s))}
 		}
 	}
 	return p.cursor(position, orders)
@@ -99,7 +100,8 @@ func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.B
 	from, to := order.Share(global, s.Rank, s.World), order.Share(global, s.Rank+1, s.World)
 	epoch := c.plan.mix.Epoch
 	b := order.Batch{
-		Epoch: position / epoch, Position: position, NextEpoch: (position + size) / epoch, NextPosition: position + size,
+		Epoch: position / epoch, Position: position, NextEpoch: (position + size) / epoch, NextPosition: position +
+			size,
 		Global: int(global), First: int(from),
 	}
 	if dst, err = c.part(dst, position, size, min(from, size), min(to, size)); err != nil {

@@ -42,7 +42,8 @@ func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, fmt.Errorf("epoch %s never ends: source %q does not give all it has: give a number of units", rule, m.lowest(waiting))
+	return 0, fmt.Errorf("epoch %s never ends: source %q does not give all it has: give a number of units", rule,
+		m.lowest(waiting))
 }
 
 // givenOnce finds where, within a stretch, the first or the last of the waiting sources has given

@@ -57,7 +57,8 @@ func (m *Mix) oneKind() error {
 		}
 		of, is := m.Sources[first].Unit, m.Sources[s].Unit
 		if of.Kind != is.Kind || of.Size != is.Size {
-			return &SourceError{m.Sources[s].Name, fmt.Errorf("its positions hold %s, and those of source %q %s: give all sources units of one kind and size", described(is), m.Sources[first].Name, described(of))}
+			return &SourceError{m.Sources[s].Name,
+				fmt.Errorf("its positions hold %s, and those of source %q %s: give all sources units of one kind and size", described(is), m.Sources[first].Name, described(of))}
 		}
 	}
 	return nil

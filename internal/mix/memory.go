@@ -31,7 +31,8 @@ func Divide(memory uint64, needs []Need) ([]uint64, error) {
 		minimum.Add(minimum, new(big.Int).SetUint64(n.Least))
 	}
 	if minimum.Cmp(rest) > 0 {
-		return nil, fmt.Errorf("shuffle memory of %d bytes is too small for %d sources: give at least %s bytes", memory, len(needs), minimum)
+		return nil, fmt.Errorf("shuffle memory of %d bytes is too small for %d sources: give at least %s bytes", memory,
+			len(needs), minimum)
 	}
 	parts := make([]uint64, len(needs))
 	fixed := make([]bool, len(needs))

@@ -77,7 +77,8 @@ func (p *Plan) Over(lines []*units.Line) *Plan {
 func (m *Mix) Params(s int) order.Params {
 	x := &m.Sources[s]
 	return order.Params{
-		Seed: Key(m.Seed, x.Name), Shuffle: m.Shuffle, Lanes: x.Lanes, RunBlocks: x.RunBlocks, Delay: x.Delay, Head: x.Head,
+		Seed: Key(m.Seed, x.Name), Shuffle: m.Shuffle, Lanes: x.Lanes, RunBlocks: x.RunBlocks, Delay: x.Delay,
+		Head:     x.Head,
 		Affinity: x.Affinity, Tail: order.TailWrap,
 	}
 }
@@ -119,7 +120,8 @@ func (m *Mix) validateParts() error {
 	case len(m.Segments) > MaxSegments:
 		return fmt.Errorf("%d segments: give at most %d", len(m.Segments), MaxSegments)
 	case len(m.Segments)*len(m.Sources) > MaxWeights:
-		return fmt.Errorf("%d segments of %d sources: give at most %d weights", len(m.Segments), len(m.Sources), MaxWeights)
+		return fmt.Errorf("%d segments of %d sources: give at most %d weights", len(m.Segments), len(m.Sources),
+			MaxWeights)
 	}
 	var given uint64 // units given before From; they are one for each position
 	for i := range m.Sources {
@@ -168,7 +170,8 @@ func (m *Mix) validateSegment(i int) error {
 	case i == 0 && m.From == 0 && g.At != 0:
 		return fmt.Errorf("segment at %d: the first segment begins at 0", g.At)
 	case i > 0 && (g.At <= m.Segments[i-1].At || g.At <= m.From):
-		return fmt.Errorf("segment at %d: give positions above 0 in ascending order, the one before is %d", g.At, max(m.Segments[i-1].At, m.From))
+		return fmt.Errorf("segment at %d: give positions above 0 in ascending order, the one before is %d", g.At,
+			max(m.Segments[i-1].At, m.From))
 	}
 	var total uint64
 	for s, w := range g.Weights {
@@ -176,7 +179,9 @@ func (m *Mix) validateSegment(i int) error {
 			return fmt.Errorf("segment at %d: the sum of the weights is 2^62 or more", g.At)
 		}
 		if w > 0 && m.Sources[s].Units == 0 {
-			return &SourceError{m.Sources[s].Name, fmt.Errorf("no samples, but weight %d in the segment at %d: give weight 0, or leave the source out", w, g.At)}
+			return &SourceError{m.Sources[s].Name,
+				fmt.Errorf("no samples, but weight %d in the segment at %d: give weight 0, or leave the source out", w,
+					g.At)}
 		}
 	}
 	if total == 0 {

@@ -51,7 +51,8 @@ func (p *Plan) Shares(from, to uint64) ([]Share, error) {
 	out := make([]Share, len(p.mix.Sources))
 	for i := range out {
 		of, s := &p.mix.Sources[i], &out[i]
-		*s = Share{Name: of.Name, Samples: of.Units, Given: before[i], InStep: after[i] - before[i], Share: Part(weights[i], sum(weights))}
+		*s = Share{Name: of.Name, Samples: of.Units, Given: before[i], InStep: after[i] - before[i],
+			Share: Part(weights[i], sum(weights))}
 		s.GivenShare, s.StepShare = Part(before[i], from), Part(s.InStep, to-from)
 		if s.Samples == 0 {
 			continue

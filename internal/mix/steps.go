@@ -58,7 +58,8 @@ func (m *Mix) Position(at Steps, step uint64) (uint64, error) {
 	case at.GlobalBatch < 1:
 		return 0, errors.New("the global batch is not known: give one")
 	case step < at.Step:
-		return 0, fmt.Errorf("step %d is before step %d, where the global batch changed: use an earlier checkpoint", step, at.Step)
+		return 0, fmt.Errorf("step %d is before step %d, where the global batch changed: use an earlier checkpoint",
+			step, at.Step)
 	}
 	n, origin := step-at.Step, at.Position
 	if m.Tail != order.TailWrap {
@@ -66,7 +67,8 @@ func (m *Mix) Position(at Steps, step uint64) (uint64, error) {
 		if first := m.perEpoch(left, g); n >= first {
 			each := m.perEpoch(m.Epoch, g)
 			if each == 0 {
-				return 0, fmt.Errorf("global batch %d with tail drop delivers nothing of epochs of %d units", g, m.Epoch)
+				return 0, fmt.Errorf("global batch %d with tail drop delivers nothing of epochs of %d units", g,
+					m.Epoch)
 			}
 			n, origin = n-first, origin+left
 			epochs, ok := times(n/each, m.Epoch, origin)
@@ -177,7 +179,8 @@ func checkRanges(ranges []Range) error {
 	}
 	for i, r := range ranges {
 		if r.From >= r.To || r.To > maxPosition || i > 0 && r.From <= ranges[i-1].To {
-			return fmt.Errorf("left_out: the positions %d to %d: give ranges in ascending order and apart", r.From, r.To)
+			return fmt.Errorf("left_out: the positions %d to %d: give ranges in ascending order and apart", r.From,
+				r.To)
 		}
 	}
 	return nil

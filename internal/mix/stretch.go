@@ -68,7 +68,8 @@ func (s *Source) stop(weights []uint64, i int, given uint64) error {
 // lay finds where a stretch ends: at the next segment, or where the first of its sources is used
 // up, or where a source with a limit has given an epoch of units, whichever comes first.
 func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) (stretch, error) {
-	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base)), began: from, given: base}
+	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base)),
+		began: from, given: base}
 	if segment+1 < len(p.mix.Segments) {
 		st.to = p.mix.Segments[segment+1].At
 	}

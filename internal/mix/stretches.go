@@ -31,7 +31,8 @@ func (p *Plan) Stretches(position uint64) iter.Seq2[Stretch, error] {
 				if !ok || err != nil {
 					break
 				}
-				if following := p.stretchOf(&next); following.Segment != out.Segment || !slices.Equal(following.Weights, out.Weights) {
+				if following := p.stretchOf(&next); following.Segment != out.Segment ||
+					!slices.Equal(following.Weights, out.Weights) {
 					err = p.end(&out, begin, &w.stretch)
 					w.stretch = next
 					break

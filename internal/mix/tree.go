@@ -83,7 +83,8 @@ func newTree(weights []uint64) tree {
 		parent := int32(len(t.nodes))
 		t.link(a.child, upward{parent, false})
 		t.link(b.child, upward{parent, true})
-		n := node{weight: a.weight + b.weight, left: a.weight, children: [2]int32{a.child, b.child}, up: upward{parent: -1}}
+		n := node{weight: a.weight + b.weight, left: a.weight, children: [2]int32{a.child, b.child},
+			up: upward{parent: -1}}
 		t.nodes = append(t.nodes, n)
 		heap.Push(&open, candidate{n.weight, min(a.lowest, b.lowest), parent})
 	}

@@ -37,7 +37,8 @@ func (p *Plan) seekUnits(position uint64) (*Cursor, error) {
 		params := x.line.Units().Order().Params()
 		params.MixBlock = 0
 		if params != p.mix.Params(s) {
-			return nil, &SourceError{x.Name, fmt.Errorf("the order of its units has %+v, the mix %+v", params, p.mix.Params(s))}
+			return nil, &SourceError{x.Name, fmt.Errorf("the order of its units has %+v, the mix %+v", params,
+				p.mix.Params(s))}
 		}
 	}
 	return p.cursor(position, nil)

@@ -63,7 +63,8 @@ func Quantize(names []string, shares []*big.Rat) ([]uint64, error) {
 	}
 	for i, w := range weights {
 		if w == 0 && shares[i].Sign() > 0 {
-			return nil, &SourceError{names[i], errors.New("its share is below 2^-32 of the whole and becomes 0: give a larger weight, or 0")}
+			return nil, &SourceError{names[i],
+				errors.New("its share is below 2^-32 of the whole and becomes 0: give a larger weight, or 0")}
 		}
 	}
 	return weights, nil

@@ -56,7 +56,8 @@ func (m *Meter) Batch(refs []order.Ref, own int) {
 		w := &m.worlds[i]
 		for j := range w.ranks {
 			r := &w.ranks[j]
-			from, to := int(order.Share(uint64(len(refs)), r.rank, w.size)), int(order.Share(uint64(len(refs)), r.rank+1, w.size))
+			from, to := int(order.Share(uint64(len(refs)), r.rank, w.size)), int(order.Share(uint64(len(refs)),
+				r.rank+1, w.size))
 			if to = min(to, own); from < to {
 				w.part(m.labels, r, refs[from:to])
 			}

@@ -87,7 +87,8 @@ func Rank(plan *order.Plan, labels *Labels, s order.Split, span Span) (World, ui
 // walk calls batch with the part of each global batch, and how many samples of it belong to the
 // epoch. share is about how many samples there are in the epoch; sampled reports that not all of
 // them were gone through.
-func (span Span) walk(plan *order.Plan, s order.Split, share uint64, batch func(refs []order.Ref, own int)) (sampled bool, err error) {
+func (span Span) walk(plan *order.Plan, s order.Split, share uint64,
+	batch func(refs []order.Ref, own int)) (sampled bool, err error) {
 	var position uint64
 	if sampled = span.Most > 0 && share > span.Most; sampled {
 		g := uint64(max(s.GlobalBatch, 1))

@@ -80,7 +80,8 @@ func MeasureParts(c Batches, labels []*Labels, s order.Split, most int, stop fun
 
 // each calls batch with one rank's parts of batches, until it has seen most samples or c ends. It
 // returns the error of stop, which may be nil.
-func each(c Batches, s order.Split, most uint64, stop func() error, batch func(refs []order.Ref, b *order.Batch) (seen uint64)) (err error) {
+func each(c Batches, s order.Split, most uint64, stop func() error,
+	batch func(refs []order.Ref, b *order.Batch) (seen uint64)) (err error) {
 	var refs []order.Ref
 	var b order.Batch
 	for seen, batches := uint64(0), uint64(0); seen < most && batches < most; batches++ { // a part may be empty
@@ -127,8 +128,9 @@ func Judge(vif float64, source string, plans ...*order.Plan) Verdict {
 	}
 	v := Verdict{VIF: vif, Source: source}
 	if slices.ContainsFunc(plans, func(p *order.Plan) bool { return p != nil && !p.Whole() }) {
-		need := float64(live) * max(vif-1, 0) / (Little - 1.1) // aims at 1.2, because other things than memory count too
-		need = min(need, 8*float64(all))                       // then the data is held whole
+		// aims at 1.2, because other things than memory count too
+		need := float64(live) * max(vif-1, 0) / (Little - 1.1)
+		need = min(need, 8*float64(all)) // then the data is held whole
 		v.Memory = 1 << bits.Len64(uint64(max(need, 1<<20))-1)
 	}
 	return v
@@ -158,7 +160,8 @@ func (v Verdict) Warning(say Spelling) string {
 	case v.Memory == 0:
 		helps = strings.ToUpper(say.Shuffle[:1]) + say.Shuffle[1:]
 	case v.Delayed: // it fixes how much is shuffled, whatever the memory
-		helps = fmt.Sprintf("Give a new run a larger %s, or none and %s, or %s", say.Delay, fmt.Sprintf(say.Memory, size), say.Shuffle)
+		helps = fmt.Sprintf("Give a new run a larger %s, or none and %s, or %s", say.Delay,
+			fmt.Sprintf(say.Memory, size), say.Shuffle)
 	}
 	return fmt.Sprintf("samples%s are mixed little: if they are stored class by class, the class mix of what a rank gets of a batch varies %.1f times as much as "+
 		"at random. %s", of, v.VIF, helps)

@@ -40,7 +40,8 @@ type Header struct {
 // of the array. first holds the first bytes of the file: Lead of them, or the whole file.
 func HeaderLen(first []byte) (int64, error) {
 	if len(first) < len(Magic) || string(first[:len(Magic)]) != Magic {
-		return 0, fmt.Errorf("it begins with %q instead of %q: it is not an .npy file", first[:min(len(first), len(Magic))], Magic)
+		return 0, fmt.Errorf("it begins with %q instead of %q: it is not an .npy file",
+			first[:min(len(first), len(Magic))], Magic)
 	}
 	if len(first) < Lead {
 		return 0, fmt.Errorf("it has %d bytes, which is less than any header", len(first))
@@ -158,7 +159,8 @@ func (p *parser) fail(want string) error {
 }
 
 func (p *parser) space() {
-	for p.at < len(p.text) && (p.text[p.at] == ' ' || p.text[p.at] == '\n' || p.text[p.at] == '\t' || p.text[p.at] == '\r') {
+	for p.at < len(p.text) && (p.text[p.at] == ' ' || p.text[p.at] == '\n' || p.text[p.at] == '\t' ||
+		p.text[p.at] == '\r') {
 		p.at++
 	}
 }

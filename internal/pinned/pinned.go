@@ -86,7 +86,8 @@ func (o *object) check(ctx context.Context) error {
 		return changed(is, err)
 	}
 	now, err := o.Info(ctx)
-	return changed(now.Size == o.want.Size && now.ETag == o.want.ETag && (now.ETag != "" || now.ModTime.Equal(o.want.ModTime)), err)
+	return changed(now.Size == o.want.Size && now.ETag == o.want.ETag &&
+		(now.ETag != "" || now.ModTime.Equal(o.want.ModTime)), err)
 }
 
 func changed(is bool, err error) error {

@@ -33,7 +33,8 @@ var signatures = []struct {
 	{"CDF\x02", netcdf},
 	{"CDF\x05", netcdf},
 	{"SQLite format 3\x00", sqlite},
-	{"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f", arrayRecord}, // the hash in the first block header of Riegeli, which is the same in all files
+	// the hash in the first block header of Riegeli, which is the same in all files
+	{"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f", arrayRecord},
 	{"\x0a\x23\xd7\xce", recordIO},
 	{"MMIDIDX\x00\x00", Megatron},
 	{"\xfd7zXZ\x00", xz},
@@ -61,7 +62,8 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 		return nil
 	case strings.HasSuffix(low, ".json") && (isList(head) || isLines(head)):
 		return Lines
-	case (has(0, "PAR1") || has(0, "PARE")) && (bytes.HasSuffix(tail, []byte("PAR1")) || bytes.HasSuffix(tail, []byte("PARE"))):
+	case (has(0, "PAR1") || has(0, "PARE")) && (bytes.HasSuffix(tail, []byte("PAR1")) ||
+		bytes.HasSuffix(tail, []byte("PARE"))):
 		return Parquet
 	case has(257, "ustar"):
 		return Tar
@@ -85,7 +87,8 @@ func ofBytes(name string, head, tail []byte, size int64) *Kind {
 		return safetensors
 	case strings.HasSuffix(low, ".bin") && strings.Contains(low, "_batch") && size%3073 == 0:
 		return cifar
-	case !strings.Contains(low, ".") && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && bytes.HasSuffix(tail, []byte(".")):
+	case !strings.Contains(low, ".") && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 &&
+		bytes.HasSuffix(tail, []byte(".")):
 		return pickled
 	}
 	return nil
@@ -110,7 +113,8 @@ func isList(head []byte) bool {
 // Spark writes them to files named .json.
 func isLines(head []byte) bool {
 	first, rest, _ := bytes.Cut(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), []byte("\n"))
-	return bytes.HasPrefix(first, []byte("{")) && bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{")) && json.Valid(first)
+	return bytes.HasPrefix(first, []byte("{")) && bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{")) &&
+		json.Valid(first)
 }
 
 // isTFRecord checks the masked CRC-32C of the first length.
@@ -126,7 +130,8 @@ func isTFRecord(head []byte, size int64) bool {
 // which is a multiple of 8.
 func isArrowStream(head []byte, size int64) bool {
 	n := int64(binary.LittleEndian.Uint32(head[4:]))
-	return binary.LittleEndian.Uint32(head) == 0xffffffff && n > 0 && n%8 == 0 && n+8 <= size && len(head) > 12 && binary.LittleEndian.Uint32(head[8:]) < 1<<10
+	return binary.LittleEndian.Uint32(head) == 0xffffffff && n > 0 && n%8 == 0 && n+8 <= size && len(head) > 12 &&
+		binary.LittleEndian.Uint32(head[8:]) < 1<<10
 }
 
 // isIDX recognizes a type, a number of dimensions, and dimensions that give the size of the file.

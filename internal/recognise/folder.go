@@ -123,7 +123,8 @@ func Folder(ctx context.Context, place Place, opt Options) (*Answer, error) {
 	if opt.Files {
 		return &Answer{}, nil
 	}
-	l := &listing{place: place, opt: opt, samples: map[string][]string{}, markers: map[string][]string{}, as: map[string]string{},
+	l := &listing{place: place, opt: opt, samples: map[string][]string{}, markers: map[string][]string{},
+		as:   map[string]string{},
 		seen: map[string]*Kind{}, folders: map[string]bool{}}
 	if err := l.list(ctx, l.ofName); err != nil {
 		return nil, err
@@ -194,7 +195,8 @@ func (l *listing) list(ctx context.Context, of func(name string) *Kind) error {
 		}
 		l.mark(name)
 		if !l.opt.wanted(name) {
-			if k := OfName(name); k != nil && !k.field && l.opt.Choice.Leaves(name) == "" && !strings.HasSuffix(name, "/") {
+			if k := OfName(name); k != nil && !k.field && l.opt.Choice.Leaves(name) == "" &&
+				!strings.HasSuffix(name, "/") {
 				l.unsafe = name
 			}
 			continue
@@ -388,7 +390,8 @@ func (l *listing) fields(ctx context.Context) error {
 
 // taken reports whether a file has a kind that its name does not state.
 func (l *listing) taken(name string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(l.kinds)), func(names []string) bool { return has(names, name) })
+	return slices.ContainsFunc(slices.Collect(maps.Values(l.kinds)),
+		func(names []string) bool { return has(names, name) })
 }
 
 // has reports whether a name is among names, which compare has sorted.
@@ -413,7 +416,8 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 		return tars[k] || tars[strings.TrimSuffix(k, "_stats")]
 	}
 	for _, k := range []*Kind{Parquet, Lines} {
-		if names := l.kinds[k]; len(tars) > 0 && len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !beside(n) }) {
+		if names := l.kinds[k]; len(tars) > 0 && len(names) > 0 && !slices.ContainsFunc(names,
+			func(n string) bool { return !beside(n) }) {
 			delete(l.kinds, k)
 		}
 	}
@@ -421,16 +425,20 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 	for _, name := range l.kinds[Megatron] {
 		indexed[strings.TrimSuffix(name, path.Ext(name))+".bin"] = true
 	}
-	if l.kinds[Tokens] = slices.DeleteFunc(l.kinds[Tokens], func(name string) bool { return indexed[name] }); len(l.kinds[Tokens]) == 0 {
+	if l.kinds[Tokens] = slices.DeleteFunc(l.kinds[Tokens],
+		func(name string) bool { return indexed[name] }); len(l.kinds[Tokens]) == 0 {
 		delete(l.kinds, Tokens)
 	}
 	if len(l.kinds) > 1 && onlyJSON(l.kinds[Lines]) { // such a list describes the others
 		delete(l.kinds, Lines)
 	}
 	if l.opt.Rows {
-		maps.DeleteFunc(l.kinds, func(k *Kind, _ []string) bool { return k != Parquet && k != Lines && k != Arrow && k != TFRecord })
+		maps.DeleteFunc(l.kinds, func(k *Kind, _ []string) bool {
+			return k != Parquet && k != Lines && k != Arrow && k != TFRecord
+		})
 	}
-	kinds := slices.SortedFunc(maps.Keys(l.kinds), func(a, b *Kind) int { return compare(l.kinds[a][0], l.kinds[b][0]) })
+	kinds := slices.SortedFunc(maps.Keys(l.kinds),
+		func(a, b *Kind) int { return compare(l.kinds[a][0], l.kinds[b][0]) })
 	for _, k := range kinds {
 		if k.Help != "" { // its files are not samples, whatever is beside them
 			return &Answer{Kind: k, By: l.kinds[k][0], Names: l.kinds[k]}, nil
@@ -447,7 +455,8 @@ func (l *listing) decide(ctx context.Context) (*Answer, error) {
 		if l.apart != "" {
 			return nil, &MixedError{OfName(l.apart).Many, "other files", l.apart, l.first, ""}
 		}
-		if l.others[".bin"] > 0 && len(l.others) == 1 && !slices.ContainsFunc(l.samples[".bin"], func(n string) bool { return !split(n) }) {
+		if l.others[".bin"] > 0 && len(l.others) == 1 && !slices.ContainsFunc(l.samples[".bin"],
+			func(n string) bool { return !split(n) }) {
 			a := &Answer{Kind: Tokens, By: l.first}
 			err := l.each(ctx, func(name string) {
 				if extension(name) == ".bin" && !l.opt.apart(name) {
@@ -495,13 +504,15 @@ func split(name string) bool {
 
 // describing are extensions of files that describe others, such as README.md and
 // dataset_infos.json.
-var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".pdf", ".py", ".ipynb", ".sh", ".bib", ".cff",
+var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".pdf", ".py",
+	".ipynb", ".sh", ".bib", ".cff",
 	".crc", ".md5", ".sha1", ".sha256", ".sum", ".log", ".lock", ".index", ".idx", ".shidx"}
 
 // aside accounts for all names, and finds the files that are not of the kind, nor parts of it. It
 // returns one that does not merely describe them, if there is one, or if there are too many for
 // descriptions.
-func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool, beside func(string) bool) (foreign string, err error) {
+func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool,
+	beside func(string) bool) (foreign string, err error) {
 	packed := slices.SortedFunc(slices.Values(a.Names), compare)
 	apart := 0       // those that describe no archive of their own
 	folder := ""     // one that was left out, whose files need not be listed

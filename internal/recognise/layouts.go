@@ -55,7 +55,8 @@ func (l *listing) mark(name string) {
 		return
 	}
 	for _, of := range layouts {
-		if base == of.marker || len(base) > len(of.marker) && of.members != nil && of.marker[0] == '.' && strings.HasSuffix(base, of.marker) {
+		if base == of.marker || len(base) > len(of.marker) && of.members != nil && of.marker[0] == '.' &&
+			strings.HasSuffix(base, of.marker) {
 			insert(l.markers, of.kind.ID+of.marker, name, mostMarkers)
 		}
 	}
@@ -64,7 +65,8 @@ func (l *listing) mark(name string) {
 	}
 	for element := range strings.SplitSeq(path.Dir(name), "/") {
 		switch element {
-		case "JPEGImages", "Annotations", "images", "labels", "clips", "wavs", "image_2", "label_2", "leftImg8bit", "gtFine":
+		case "JPEGImages", "Annotations", "images", "labels", "clips", "wavs", "image_2", "label_2", "leftImg8bit",
+			"gtFine":
 			ext := extension(name)
 			l.folders[element+ext] = true
 			l.folders[element] = true
@@ -136,7 +138,8 @@ func (l *listing) begins(ctx context.Context, name string, texts ...string) bool
 	} else if !json {
 		head, _, _ = bytes.Cut(head, []byte("\n"))
 	}
-	return err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !bytes.Contains(head, []byte(text)) })
+	return err == nil && !slices.ContainsFunc(texts,
+		func(text string) bool { return !bytes.Contains(head, []byte(text)) })
 }
 
 // saved lists the files of a data set of save_to_disk in their order.
@@ -173,7 +176,8 @@ func (l *listing) saved(ctx context.Context) (*Answer, error) {
 	a := &Answer{Kind: Arrow, By: states[0]}
 	for _, f := range state.Files {
 		if f.Name == "" || f.Name == ".." || strings.ContainsAny(f.Name, `/\`) {
-			return nil, fmt.Errorf("%w: %s: it names the file %q, which is not in its folder", format.ErrCorrupt, states[0], f.Name)
+			return nil, fmt.Errorf("%w: %s: it names the file %q, which is not in its folder", format.ErrCorrupt,
+				states[0], f.Name)
 		}
 		if name := path.Join(path.Dir(states[0]), f.Name); l.opt.Choice.Takes(name) {
 			a.Names = append(a.Names, name)
@@ -214,7 +218,8 @@ func (l *listing) shards(ctx context.Context) (*Answer, error) {
 		}
 		parts[index], a.By = true, cmp.Or(a.By, index)
 		for _, s := range list {
-			raw, zip := path.Join(path.Dir(index), s.Raw.Name), path.Join(path.Dir(index), cmp.Or(s.Zip.Name, s.Raw.Name))
+			raw, zip := path.Join(path.Dir(index), s.Raw.Name), path.Join(path.Dir(index),
+				cmp.Or(s.Zip.Name, s.Raw.Name))
 			name := raw
 			if !has(l.kinds[MDS], raw) {
 				name = zip
@@ -276,5 +281,6 @@ func hasMembers(ctx context.Context, in source.Input, members []string) bool {
 		}
 	}
 	missing := slices.ContainsFunc(members, func(m string) bool { return !found[m] })
-	return !missing || cut && slices.ContainsFunc(members, func(m string) bool { return found[m] && slices.Contains(longLists, m) })
+	return !missing || cut && slices.ContainsFunc(members,
+		func(m string) bool { return found[m] && slices.Contains(longLists, m) })
 }

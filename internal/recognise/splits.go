@@ -8,7 +8,8 @@ import (
 
 // splitWords are the words by which names say a split, and its name.
 var splitWords = map[string]string{
-	"train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
+	"train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation",
+	"dev":  "validation",
 	"test": "test", "testing": "test", "eval": "test", "evaluation": "test",
 }
 
@@ -58,7 +59,8 @@ func (s *Splits) folder(name string) bool {
 
 // add adds a split if it is new. The first example, by name, is kept.
 func (s *Splits) add(of Split) {
-	at, found := slices.BinarySearchFunc(*s, of.Name, func(a Split, name string) int { return strings.Compare(a.Name, name) })
+	at, found := slices.BinarySearchFunc(*s, of.Name,
+		func(a Split, name string) int { return strings.Compare(a.Name, name) })
 	switch {
 	case !found:
 		*s = slices.Insert(*s, at, of)

@@ -175,7 +175,8 @@ func (rs *Ranges) Join(r Range) {
 	if n := len(*rs); n > 0 {
 		last := &(*rs)[n-1]
 		if last.Prefix == r.Prefix && last.First+last.Count == r.First &&
-			string(last.AppendKey(nil, last.Count)) == string(r.AppendKey(nil, 0)) && string(last.AppendKey(nil, last.Count+r.Count-1)) == string(r.AppendKey(nil, r.Count-1)) {
+			string(last.AppendKey(nil, last.Count)) == string(r.AppendKey(nil, 0)) &&
+			string(last.AppendKey(nil, last.Count+r.Count-1)) == string(r.AppendKey(nil, r.Count-1)) {
 			last.Count += r.Count
 			return
 		}

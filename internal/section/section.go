@@ -137,11 +137,13 @@ func Append(dst []byte, base uint64, secs []Raw) ([]byte, []Section, error) {
 			stored, storedAs = z, format.CodecZstd
 		}
 		if uint64(len(s.Raw)) > math.MaxUint32 {
-			return nil, nil, fmt.Errorf("%w: section %s of %d bytes: use smaller shards", format.ErrTooLarge, s.Kind, len(s.Raw))
+			return nil, nil, fmt.Errorf("%w: section %s of %d bytes: use smaller shards", format.ErrTooLarge, s.Kind,
+				len(s.Raw))
 		}
 		dir = append(dir, Section{
 			Kind: s.Kind, Part: s.Part, Critical: s.Critical, Codec: storedAs, Encoding: s.Encoding,
-			Off: base + uint64(len(dst)), Stored: uint32(len(stored)), Raw: uint32(len(s.Raw)), Crc: codec.Checksum(stored),
+			Off: base + uint64(len(dst)), Stored: uint32(len(stored)), Raw: uint32(len(s.Raw)),
+			Crc: codec.Checksum(stored),
 		})
 		dst = append(dst, stored...)
 	}
@@ -181,7 +183,8 @@ func DecodeDirectoryHeader(src []byte, magic string) (sections int, err error) {
 	}
 	major, n := binary.LittleEndian.Uint16(src[8:]), binary.LittleEndian.Uint32(src[12:])
 	if major != format.Major {
-		return 0, fmt.Errorf("%w: index of version %d, this program reads %d: use a newer shardtool", format.ErrVersion, major, format.Major)
+		return 0, fmt.Errorf("%w: index of version %d, this program reads %d: use a newer shardtool", format.ErrVersion,
+			major, format.Major)
 	}
 	if n > 1<<26 {
 		return 0, damage.Errorf("directory of %d sections", n)
@@ -222,17 +225,20 @@ func DecodeDirectory(src []byte, magic string, known func(kind string) bool) (d 
 		s := Section{
 			Kind: string(p[:4]), Critical: p[4]&FlagCritical != 0, Codec: format.Codec(p[5]), Encoding: Encoding(p[6]),
 			Part: binary.LittleEndian.Uint32(p[8:]), Off: binary.LittleEndian.Uint64(p[12:]),
-			Stored: binary.LittleEndian.Uint32(p[20:]), Raw: binary.LittleEndian.Uint32(p[24:]), Crc: binary.LittleEndian.Uint32(p[28:]),
+			Stored: binary.LittleEndian.Uint32(p[20:]), Raw: binary.LittleEndian.Uint32(p[24:]),
+			Crc: binary.LittleEndian.Uint32(p[28:]),
 		}
 		if !known(s.Kind) {
 			if s.Critical {
-				return d, fmt.Errorf("%w: this index needs section %q, which is unknown: use a newer shardtool", format.ErrVersion, s.Kind)
+				return d, fmt.Errorf("%w: this index needs section %q, which is unknown: use a newer shardtool",
+					format.ErrVersion, s.Kind)
 			}
 			d.Sections = append(d.Sections, s)
 			continue
 		}
 		if s.Codec > format.CodecZstd || s.Encoding > EncodingDictionary {
-			return d, fmt.Errorf("%w: section %s has codec %d, encoding %d", format.ErrVersion, s.Kind, s.Codec, s.Encoding)
+			return d, fmt.Errorf("%w: section %s has codec %d, encoding %d", format.ErrVersion, s.Kind, s.Codec,
+				s.Encoding)
 		}
 		if p[7] != 0 || p[4]&^FlagCritical != 0 || (s.Codec == format.CodecBytes && s.Raw != s.Stored) ||
 			uint64(s.Raw) > codec.MaxExpand*uint64(s.Stored) {

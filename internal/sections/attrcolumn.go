@@ -81,7 +81,8 @@ func (b *attrBuilder) check(attrs []format.AttrValue) error {
 			return fmt.Errorf("attribute %q of kind %d", v.Name, uint8(v.Kind)) // a bug of the caller
 		}
 		if id, ok := b.id[v.Name]; ok && b.cols[id].Kind != v.Kind {
-			return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, v.Name, v.Kind, b.cols[id].Kind)
+			return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, v.Name,
+				v.Kind, b.cols[id].Kind)
 		}
 		for _, o := range attrs[:i] {
 			if o.Name == v.Name {
@@ -189,7 +190,8 @@ func maxLabels(raw int) int64 { return 1<<20 + 256*int64(raw) }
 
 // decodeAttr makes a column of n samples from their values and the sections that belong to them.
 // get returns nil for a missing section.
-func decodeAttr(a format.Attribute, n int, bits []uint64, get func(kind string) (*section.Section, []byte, error)) (AttrColumn, error) {
+func decodeAttr(a format.Attribute, n int, bits []uint64,
+	get func(kind string) (*section.Section, []byte, error)) (AttrColumn, error) {
 	c := AttrColumn{Attribute: a, bits: bits}
 	s, raw, err := get(typeAbsent)
 	if err != nil {

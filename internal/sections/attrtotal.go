@@ -129,7 +129,8 @@ func decodeAttrTotals(src []byte, attrs []format.Attribute, samples uint64) ([]A
 		t.Samples, t.low, t.high = r.U64(), r.U64(), r.U64()
 		t.Min, t.Max, t.Negative = int64(r.U64()), int64(r.U64()), r.U64()
 		counts := int(r.U8())
-		if r.Err == nil && (at <= last || at >= len(attrs) || attrs[at].Kind != format.AttrInteger || counts > len(t.Counts)) {
+		if r.Err == nil && (at <= last || at >= len(attrs) || attrs[at].Kind != format.AttrInteger ||
+			counts > len(t.Counts)) {
 			return nil, damage.Errorf("a total of attribute %d with %d counts", at, counts)
 		}
 		for k := range min(counts, len(t.Counts)) {

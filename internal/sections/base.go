@@ -53,7 +53,8 @@ func decodeBase(raw []byte, shards, samples uint64) (*Base, error) {
 		return nil, damage.Errorf("section %s has %d names in %d bytes", typeBase, n, len(raw))
 	}
 	if shards > uint64(b.Shards) || samples > b.Samples {
-		return nil, damage.Errorf("a layer of %d shards and %d samples on %d and %d", shards, samples, b.Shards, b.Samples)
+		return nil, damage.Errorf("a layer of %d shards and %d samples on %d and %d", shards, samples, b.Shards,
+			b.Samples)
 	}
 	var err error
 	if b.Replaces, err = section.DecodeStrings(r.Src, int(n), maxReplaces); err != nil {

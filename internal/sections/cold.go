@@ -47,7 +47,8 @@ func (t *Tail) DecodeColumns(cold []byte, names []string) ([]AttrColumn, error) 
 // decoder checks the header of COLD and notes its hash.
 func (t *Tail) decoder(cold []byte) (*coldDecoder, error) {
 	_, n := t.Cold()
-	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], section.AppendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
+	if int64(len(cold)) != n ||
+		!bytes.Equal(cold[:skipHeader], section.AppendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
 		return nil, damage.Errorf("header of the cold index")
 	}
 	t.Index.Cold = sha256.Sum256(cold)
@@ -68,7 +69,8 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 			return nil, damage.Errorf("checksum mismatch in section %s, part %d", s.Kind, s.Part)
 		}
 	}
-	ix := &ShardIndex{Schema: d.tail.Schema, Rows: d.tail.Rows, Meta: d.tail.Meta, Foreign: d.tail.Foreign, Layout: d.tail.Layout}
+	ix := &ShardIndex{Schema: d.tail.Schema, Rows: d.tail.Rows, Meta: d.tail.Meta, Foreign: d.tail.Foreign,
+		Layout: d.tail.Layout}
 	if err := d.keys(ix); err != nil {
 		return nil, fmt.Errorf("section %s: %w", typeKeys, err)
 	}
@@ -123,7 +125,8 @@ func (d *coldDecoder) attribute(i int) (c AttrColumn, err error) {
 		err = damage.Errorf("no section %s", typeAttr)
 	}
 	if err == nil {
-		c, err = decodeAttr(a, d.samples, bits, func(kind string) (*section.Section, []byte, error) { return d.get(kind, uint32(i)) })
+		c, err = decodeAttr(a, d.samples, bits,
+			func(kind string) (*section.Section, []byte, error) { return d.get(kind, uint32(i)) })
 	}
 	if err != nil {
 		return c, fmt.Errorf("attribute %q: %w", a.Name, err)
@@ -237,7 +240,8 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 				inside := gap <= room && size <= room-gap && padded <= room-gap
 				switch {
 				case d.tail.Foreign && (gap < tarblock.RecordLen || !inside):
-					return damage.Errorf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, gap)
+					return damage.Errorf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first,
+						ix.Fields[f], sample, size, gap)
 				case d.tail.Foreign:
 				case gap != uint64(tarblock.FieldHeaderLen(ix.Keys.At(sample), ix.Fields[f])):
 					return damage.Errorf("sample %d: %d bytes before a payload of field %q", sample, gap, ix.Fields[f])

@@ -15,7 +15,8 @@ func (b *Base) Fits(base *Tables, shards, samples uint64) error {
 		return damage.Errorf("a layer of %d shards and %d samples on %d and %d", shards, samples, b.Shards, b.Samples)
 	}
 	if base.Base != nil {
-		return fmt.Errorf("%w: the base is a layer itself: name the data set to which both were added", format.ErrMismatch)
+		return fmt.Errorf("%w: the base is a layer itself: name the data set to which both were added",
+			format.ErrMismatch)
 	}
 	digest, n, err := base.prefix(uint64(b.Shards))
 	if err != nil {
@@ -24,7 +25,8 @@ func (b *Base) Fits(base *Tables, shards, samples uint64) error {
 	if digest != b.Digest || n != b.Samples {
 		return fmt.Errorf("%w: the layer was made for a data set with the digest %s (%d shards, %d samples); the first %d shards of this one, "+
 			"which has %d, have %s (%d samples): open the layer with the data set that it was made for, or make it again",
-			format.ErrMismatch, format.DigestString(b.Digest), b.Shards, b.Samples, b.Shards, base.Shards, format.DigestString(digest), n)
+			format.ErrMismatch, format.DigestString(b.Digest), b.Shards, b.Samples, b.Shards, base.Shards,
+			format.DigestString(digest), n)
 	}
 	return nil
 }

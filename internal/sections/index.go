@@ -273,7 +273,8 @@ func rowSections(part uint32, rows []format.Row) []section.Raw {
 	samples, codec := make([]uint64, len(rows)), make([]uint64, len(rows))
 	crc := make([]byte, 0, 4*len(rows))
 	for i, r := range rows {
-		stored[i], decoded[i], samples[i], codec[i] = uint64(r.Stored), uint64(r.Decoded), uint64(r.Samples), uint64(r.Codec)
+		stored[i], decoded[i], samples[i], codec[i] = uint64(r.Stored), uint64(r.Decoded), uint64(r.Samples),
+			uint64(r.Codec)
 		crc = binary.LittleEndian.AppendUint32(crc, r.CRC)
 	}
 	return []section.Raw{
@@ -296,7 +297,8 @@ func decodeRows(n int, get func(kind string) (*section.Section, []byte, error)) 
 		return nil, damage.Errorf("section %s has %d bytes for %d rows", typeCRC, len(crc), n)
 	}
 	rows := make([]format.Row, n)
-	const maxStored = format.MaxFrame + format.MaxFrame/8 // none of our frames grows more: raw blocks add 3 bytes in 128 KiB
+	// none of our frames grows more: raw blocks add 3 bytes in 128 KiB
+	const maxStored = format.MaxFrame + format.MaxFrame/8
 	for _, c := range []struct {
 		kind  string
 		limit uint64
@@ -341,7 +343,8 @@ func checkRows(rows []format.Row, layout *stacked.Layout) (t rowsTotal, err erro
 	samples := uint64(0)
 	for i, r := range rows {
 		if r.Codec > format.CodecRaw {
-			return t, fmt.Errorf("%w: codec %d of row %d is unknown: use a newer shardtool", format.ErrVersion, r.Codec, i)
+			return t, fmt.Errorf("%w: codec %d of row %d is unknown: use a newer shardtool", format.ErrVersion, r.Codec,
+				i)
 		}
 		if r.Samples > 0 {
 			if leastBytes(layout, samples) > block {
@@ -357,7 +360,8 @@ func checkRows(rows []format.Row, layout *stacked.Layout) (t rowsTotal, err erro
 			r.Codec == format.CodecBytes && r.Stored != r.Decoded,
 			r.Codec == format.CodecRaw && r.Stored <= r.Decoded,
 			r.Codec == format.CodecZstd && uint64(r.Decoded) > codec.MaxExpand*uint64(r.Stored):
-			return t, damage.Errorf("row %d: %d stored bytes for %d decoded ones, codec %v", i, r.Stored, r.Decoded, r.Codec)
+			return t, damage.Errorf("row %d: %d stored bytes for %d decoded ones, codec %v", i, r.Stored, r.Decoded,
+				r.Codec)
 		}
 		block += uint64(r.Decoded)
 		t.Samples += uint64(r.Samples)
@@ -442,7 +446,8 @@ func decodeSchema(src []byte) (Schema, error) {
 			break
 		}
 		if a.Kind > format.AttrNumber {
-			return s, fmt.Errorf("%w: attribute %q of kind %d: use a newer shardtool", format.ErrVersion, a.Name, a.Kind)
+			return s, fmt.Errorf("%w: attribute %q of kind %d: use a newer shardtool", format.ErrVersion, a.Name,
+				a.Kind)
 		}
 		if i > 0 && a.Name <= s.Attributes[i-1].Name {
 			return s, damage.Errorf("attributes are not ascending: %q after %q", a.Name, s.Attributes[i-1].Name)

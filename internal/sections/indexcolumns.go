@@ -212,13 +212,16 @@ func (ix *ShardIndex) rowSizes(n int) {
 
 // AddRows adds the samples of a block of a stacked shard. keys are their keys where these are not
 // numbered, ranges where they are. attrs is nil, or has an entry for each sample.
-func (b *IndexBuilder) AddRows(l *stacked.Layout, n int, ranges samplekey.Ranges, keys []string, attrs [][]format.AttrValue) error {
+func (b *IndexBuilder) AddRows(l *stacked.Layout, n int, ranges samplekey.Ranges, keys []string,
+	attrs [][]format.AttrValue) error {
 	if b.samples > 0 && !b.stacked.Equal(l) {
 		return fmt.Errorf("rows of another layout in one shard") // a bug of the caller
 	}
 	b.stacked = l
-	if uint64(n) != ranges.Len()+uint64(len(keys)) || len(keys) > 0 && len(b.ranges) > 0 || len(ranges) > 0 && len(b.keys) > 0 {
-		return fmt.Errorf("%d rows with %d numbered keys and %d others", n, ranges.Len(), len(keys)) // a bug of the caller
+	if uint64(n) != ranges.Len()+uint64(len(keys)) || len(keys) > 0 && len(b.ranges) > 0 || len(ranges) > 0 &&
+		len(b.keys) > 0 {
+		// a bug of the caller
+		return fmt.Errorf("%d rows with %d numbered keys and %d others", n, ranges.Len(), len(keys))
 	}
 	for i, values := range attrs {
 		if err := b.attrs.check(values); err != nil {

@@ -24,7 +24,8 @@ const maxShardName = 1024
 // CheckShardName refuses names of shards that could lead outside the data set or have another
 // suffix.
 func CheckShardName(s string) error {
-	bad := s == "" || len(s) > maxShardName || s[0] == '/' || strings.ContainsAny(s, "\\\x00") || strings.Contains(s, "://")
+	bad := s == "" || len(s) > maxShardName || s[0] == '/' || strings.ContainsAny(s, "\\\x00") ||
+		strings.Contains(s, "://")
 	for elem := range strings.SplitSeq(s, "/") {
 		bad = bad || elem == "" || elem == "." || elem == ".."
 	}
@@ -71,7 +72,8 @@ func DecodeSummary(src []byte) (*Summary, error) {
 	}
 	if s.Format != ManifestFormat {
 		if strings.HasPrefix(s.Format, "shardtool/") {
-			return nil, fmt.Errorf("%w: %s says %q, this program reads %q: use a newer shardtool", format.ErrVersion, format.ManifestName, s.Format, ManifestFormat)
+			return nil, fmt.Errorf("%w: %s says %q, this program reads %q: use a newer shardtool", format.ErrVersion,
+				format.ManifestName, s.Format, ManifestFormat)
 		}
 		return nil, damage.Errorf("%s is not a manifest of shardtool: format %q", format.ManifestName, s.Format)
 	}
@@ -87,7 +89,8 @@ func DecodeSummary(src []byte) (*Summary, error) {
 // CheckTables compares the hash of tables with the one in their name: see Summary.Check.
 func CheckTables(name string, hash format.Hash) error {
 	if is := names.Tables(hash); is != name {
-		return damage.Errorf("%s has the bytes of %s: it was replaced or edited: restore it from a copy of that object", name, is)
+		return damage.Errorf("%s has the bytes of %s: it was replaced or edited: restore it from a copy of that object",
+			name, is)
 	}
 	return nil
 }
@@ -236,9 +239,12 @@ const (
 )
 
 var tablesSections = map[string]bool{
-	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeAttrTotal: true, typeMeta: true, typeNames: true, typeObjSize: true,
-	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
-	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, typeBase: true, section.KindLayout: true, section.KindKeyNumbers: true,
+	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeAttrTotal: true, typeMeta: true,
+	typeNames: true, typeObjSize: true,
+	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true,
+	typeKeyRange: true, typeForeign: true,
+	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, typeBase: true,
+	section.KindLayout: true, section.KindKeyNumbers: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -341,7 +347,8 @@ func partSections(part uint32, shards []ShardEntry) ([]section.Raw, Part, error)
 		}
 		names, keys = append(names, s.Name), append(keys, s.FirstKey, s.LastKey)
 		size, tail = append(size, s.Size), append(tail, s.Tail)
-		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows, uint64(len(s.Rows)))
+		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows,
+			uint64(len(s.Rows)))
 		hashes, sidecars = append(hashes, s.Hash[:]...), append(sidecars, s.Index.Sidecar[:]...)
 		indexes = append(append(indexes, s.Index.Hash.Hot[:]...), s.Index.Hash.Cold[:]...)
 		purged = append(purged, s.Purged[:]...)
@@ -356,7 +363,8 @@ func partSections(part uint32, shards []ShardEntry) ([]section.Raw, Part, error)
 	secs := []section.Raw{
 		name, section.Column(typeObjSize, part, true, size), section.Column(typeTailLen, part, true, tail),
 		section.Column(typeShardSmp, part, true, samples), section.Column(typeShardBlk, part, true, blocks),
-		section.Column(typeShardRows, part, true, nrows), {Kind: typeHashes, Part: part, Critical: true, Raw: hashes}, krng,
+		section.Column(typeShardRows, part, true, nrows), {Kind: typeHashes, Part: part, Critical: true, Raw: hashes},
+		krng,
 	}
 	for _, s := range []section.Raw{
 		{Kind: typeForeign, Critical: true, Raw: foreign}, {Kind: typeSidecars, Critical: true, Raw: sidecars},

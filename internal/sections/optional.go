@@ -38,7 +38,8 @@ func fixed(kind string, n int, set func(s *ShardInfo, raw []byte)) func(raw []by
 // decodeForeign decodes which shards of a part are foreign: one bit each.
 func decodeForeign(bits []byte, shards []ShardInfo) error {
 	if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
-		return damage.Errorf("section %s has %d bytes for %d shards, or bits of others", typeForeign, len(bits), len(shards))
+		return damage.Errorf("section %s has %d bytes for %d shards, or bits of others", typeForeign, len(bits),
+			len(shards))
 	}
 	for i := range shards {
 		shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0

@@ -46,7 +46,8 @@ func (m *Manifest) removedSection() (s section.Raw, ok bool, err error) {
 		gaps, next := make([]uint64, len(numbers)), uint64(0)
 		for i, n := range numbers {
 			if n < next || n >= samples {
-				return s, false, fmt.Errorf("removed sample %d of %d, after %d", n, samples, next) // a bug of the caller
+				// a bug of the caller
+				return s, false, fmt.Errorf("removed sample %d of %d, after %d", n, samples, next)
 			}
 			gaps[i], next = n-next+1, n+1
 		}
@@ -91,14 +92,16 @@ func decodeRemoved(raw []byte, samples uint64) (removed, purged []uint64, err er
 		next := uint64(0)
 		for j, gap := range lists[i] {
 			if gap == 0 || gap > samples-next {
-				return nil, nil, damage.Errorf("section %s leads to sample %d and %d more, of %d", typeRemoved, next, gap, samples)
+				return nil, nil, damage.Errorf("section %s leads to sample %d and %d more, of %d", typeRemoved, next,
+					gap, samples)
 			}
 			next += gap
 			lists[i][j] = next - 1
 		}
 	}
 	if len(raw) != 0 || len(lists[0]) == 0 || !subset(lists[1], lists[0]) {
-		return nil, nil, damage.Errorf("section %s has %d samples, %d of them purged, and %d more bytes", typeRemoved, len(lists[0]), len(lists[1]), len(raw))
+		return nil, nil, damage.Errorf("section %s has %d samples, %d of them purged, and %d more bytes", typeRemoved,
+			len(lists[0]), len(lists[1]), len(raw))
 	}
 	return lists[0], lists[1], nil
 }

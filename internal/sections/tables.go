@@ -20,7 +20,8 @@ func (t *Tables) Minor() int { return int(section.Minor(t.object.dir.Sections)) 
 
 // Stacked reports whether a shard may be stacked.
 func (t *Tables) Stacked() bool {
-	return slices.ContainsFunc(t.object.dir.Sections, func(s section.Section) bool { return s.Kind == section.KindLayout })
+	return slices.ContainsFunc(t.object.dir.Sections,
+		func(s section.Section) bool { return s.Kind == section.KindLayout })
 }
 
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
@@ -83,10 +84,12 @@ func (t *Tables) open() error {
 			return err
 		}
 	}
-	if t.object.dir, err = section.DecodeDirectory(front, magicTables, func(k string) bool { return tablesSections[k] }); err != nil {
+	if t.object.dir, err = section.DecodeDirectory(front, magicTables,
+		func(k string) bool { return tablesSections[k] }); err != nil {
 		return err
 	}
-	if err := section.Contiguous(t.object.dir.Sections, uint64(section.DirectoryLen(n)), uint64(t.object.size)); err != nil {
+	if err := section.Contiguous(t.object.dir.Sections, uint64(section.DirectoryLen(n)),
+		uint64(t.object.size)); err != nil {
 		return err
 	}
 	get := func(kind string) ([]byte, error) {
@@ -161,7 +164,8 @@ func (t *Tables) decodeFields(raw []byte, names []string) error {
 		return fmt.Errorf("section %s: %w", typeFields, err)
 	}
 	for i, name := range names {
-		t.Fields = append(t.Fields, format.FieldTotal{Name: name, Samples: cols[0][i], Bytes: cols[1][i], Min: cols[2][i], Max: cols[3][i]})
+		t.Fields = append(t.Fields, format.FieldTotal{Name: name, Samples: cols[0][i], Bytes: cols[1][i],
+			Min: cols[2][i], Max: cols[3][i]})
 		t.PayloadBytes += cols[1][i]
 	}
 	return nil
@@ -178,10 +182,12 @@ func (t *Tables) decodeParts(raw []byte) error {
 		return fmt.Errorf("section %s: %w", typeParts, err)
 	}
 	for i := range n {
-		p := Part{Shards: cols[0][i], Rows: cols[1][i], Blocks: cols[2][i], Samples: cols[3][i], Bytes: cols[4][i], Decoded: cols[5][i]}
+		p := Part{Shards: cols[0][i], Rows: cols[1][i], Blocks: cols[2][i], Samples: cols[3][i], Bytes: cols[4][i],
+			Decoded: cols[5][i]}
 		p.FirstShard, p.FirstSample = t.Shards, t.Samples
 		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, within 64 bits
-		if p.Shards > limit || p.Rows > limit || p.Blocks > p.Rows || p.Samples > limit || p.Bytes > limit || p.Decoded > limit ||
+		if p.Shards > limit || p.Rows > limit || p.Blocks > p.Rows || p.Samples > limit || p.Bytes > limit ||
+			p.Decoded > limit ||
 			t.Shards > limit || t.Blocks > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {
 			return damage.Errorf("part %d has impossible totals", i)
 		}
@@ -246,7 +252,8 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section.S
 
 // LoadShards reads what the tables have of a part's shards, except their rows.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
-	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
+	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes,
+		typeKeyRange}
 	for _, o := range optional {
 		if t.object.dir.Find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
@@ -303,7 +310,8 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 			return nil, err
 		}
 		const limit = 1 << 56
-		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Index.Sidecar != SidecarTag{})) {
+		if s.Size > limit || s.Tail > limit ||
+			(!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Index.Sidecar != SidecarTag{})) {
 			return nil, format.InShard(s.Name, damage.Errorf("object of %d bytes with an index of %d", s.Size, s.Tail))
 		}
 		if s.Foreign && s.Purged != (format.Hash{}) {
@@ -319,7 +327,8 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 
 // shardColumns reads the lengths and the counts of a part's shards, and compares the sums with the
 // sums of the part. The order of the columns decides which error damage to several of them gives.
-func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string) (*section.Section, []byte, error)) error {
+func (t *Tables) shardColumns(part int, shards []ShardInfo,
+	get func(kind string) (*section.Section, []byte, error)) error {
 	const (
 		anyLength = math.MaxUint64
 		count     = 1 << 40 // sums over all shards that fit in memory stay inside 64 bits
@@ -352,7 +361,8 @@ func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string
 		}
 	}
 	if p := t.Parts[part]; sum.Samples != p.Samples || sum.Blocks != p.Blocks || sum.Rows != p.Rows {
-		return damage.Errorf("shards of part %d add up to %d samples, %d blocks, %d rows", part, sum.Samples, sum.Blocks, sum.Rows)
+		return damage.Errorf("shards of part %d add up to %d samples, %d blocks, %d rows", part, sum.Samples,
+			sum.Blocks, sum.Rows)
 	}
 	return nil
 }
@@ -380,7 +390,8 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]format.Row, error) {
 			err = checkCodecs(rest[:s.Rows], s.Plain())
 		}
 		if err == nil && (total.Samples != s.Samples || total.Blocks != s.Blocks ||
-			(!s.Plain() && total.Stored+uint64(len(codec.EndFrame))+s.Tail != s.Size) || (s.Plain() && !s.Foreign && total.Stored+tarblock.EndLen != s.Size) ||
+			(!s.Plain() && total.Stored+uint64(len(codec.EndFrame))+s.Tail != s.Size) ||
+			(s.Plain() && !s.Foreign && total.Stored+tarblock.EndLen != s.Size) ||
 			(s.Foreign && total.Stored+tarblock.EndLen > s.Size)) {
 			err = damage.Errorf("rows add up to %d bytes, %d blocks, %d samples; the tables say an object of %d, %d, %d",
 				total.Stored, total.Blocks, total.Samples, s.Size, s.Blocks, s.Samples)
@@ -477,8 +488,10 @@ func (t *Tables) Summary(name string) *Summary {
 		fields = []format.FieldTotal{}
 	}
 	return &Summary{
-		Format: ManifestFormat, Tables: name, Digest: format.DigestString(t.Digest), Generation: t.Generation, Samples: t.Samples,
-		Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes, PayloadBytes: t.PayloadBytes, Removed: uint64(len(t.Removed)), Fields: fields,
+		Format: ManifestFormat, Tables: name, Digest: format.DigestString(t.Digest), Generation: t.Generation,
+		Samples: t.Samples,
+		Shards:  t.Shards, Blocks: t.Blocks, Bytes: t.Bytes, PayloadBytes: t.PayloadBytes,
+		Removed: uint64(len(t.Removed)), Fields: fields,
 	}
 }
 
@@ -508,5 +521,6 @@ func (s *Summary) Check(t *Tables) error {
 	}
 	return fmt.Errorf("%w: %s is of generation %d with %d samples removed, digest %s; %s is of generation %d with %d removed, digest %s: "+
 		"one of them was edited, or restored from a copy of another generation: restore both objects from one copy",
-		format.ErrMismatch, format.ManifestName, s.Generation, s.Removed, s.Digest, s.Tables, t.Generation, len(t.Removed), digest)
+		format.ErrMismatch, format.ManifestName, s.Generation, s.Removed, s.Digest, s.Tables, t.Generation,
+		len(t.Removed), digest)
 }

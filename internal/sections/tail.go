@@ -66,7 +66,8 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	end := uint64(len(EndOfArchive(plain)))
 	if ix.Foreign {
 		if end = ix.End; !plain || end > maxForeignEnd {
-			return dst, fmt.Errorf("foreign archive with an end of %d bytes, plain %v", end, plain) // a bug of the caller
+			// a bug of the caller
+			return dst, fmt.Errorf("foreign archive with an end of %d bytes, plain %v", end, plain)
 		}
 	}
 	dataSize := dataLen + end
@@ -86,7 +87,8 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	if uint64(len(cold)) > math.MaxUint32 || uint64(len(hot)) > math.MaxUint32 {
 		return dst, fmt.Errorf("%w: index of %d bytes: use smaller shards", format.ErrTooLarge, len(cold)+len(hot))
 	}
-	loc := locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(ix.Keys.Len()), Foreign: ix.Foreign}
+	loc := locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen,
+		Samples: uint64(ix.Keys.Len()), Foreign: ix.Foreign}
 	if plain {
 		loc.IndexBase = dataSize
 	}
@@ -125,7 +127,8 @@ func checkTail(tail []byte, ix *ShardIndex, a []section.Raw, plain bool) error {
 		return err
 	}
 	same := func(a, b SizeColumn) bool { return a.n == b.n && a.same == b.same && slices.Equal(a.stored, b.stored) }
-	if back.Keys.n != ix.Keys.n || !slices.Equal(back.Keys.stored, ix.Keys.stored) || !slices.Equal(back.Rows, ix.Rows) ||
+	if back.Keys.n != ix.Keys.n || !slices.Equal(back.Keys.stored, ix.Keys.stored) ||
+		!slices.Equal(back.Rows, ix.Rows) ||
 		!slices.EqualFunc(back.Sizes, ix.Sizes, same) {
 		return damage.Errorf("keys, rows or sizes differ")
 	}
@@ -134,7 +137,8 @@ func checkTail(tail []byte, ix *ShardIndex, a []section.Raw, plain bool) error {
 		return damage.Errorf("%d sections became %d", len(a), len(b))
 	}
 	for i := range a {
-		if a[i].Kind != b[i].Kind || a[i].Part != b[i].Part || a[i].Encoding != b[i].Encoding || !bytes.Equal(a[i].Raw, b[i].Raw) {
+		if a[i].Kind != b[i].Kind || a[i].Part != b[i].Part || a[i].Encoding != b[i].Encoding ||
+			!bytes.Equal(a[i].Raw, b[i].Raw) {
 			return damage.Errorf("section %s, part %d differs", a[i].Kind, a[i].Part)
 		}
 	}
@@ -213,9 +217,11 @@ func decodeLocator(src []byte) (l locator, err error) {
 	r := section.Reader{Src: src[8:]}
 	major, _, flags := r.U16(), r.U16(), r.U32()
 	if major != format.Major || flags&flagsCritical&^flagForeign != 0 {
-		return l, fmt.Errorf("%w: shard of version %d with flags %#x: use a newer shardtool", format.ErrVersion, major, flags)
+		return l, fmt.Errorf("%w: shard of version %d with flags %#x: use a newer shardtool", format.ErrVersion, major,
+			flags)
 	}
-	l = locator{IndexBase: r.U64(), DataSize: r.U64(), HotOff: r.U64(), HotLen: r.U64(), DataLen: r.U64(), Samples: r.U64(),
+	l = locator{IndexBase: r.U64(), DataSize: r.U64(), HotOff: r.U64(), HotLen: r.U64(), DataLen: r.U64(),
+		Samples: r.U64(),
 		Foreign: flags&flagForeign != 0, hotCRC: r.U32()}
 	return l, nil
 }
@@ -258,14 +264,16 @@ func (t *Tail) Plain() bool { return t.IndexBase != 0 }
 func ParseTail(tail []byte, size int64) (t *Tail, need int64, err error) {
 	t, need, err = parseTail(tail, size)
 	if err == nil && need > size {
-		return nil, 0, format.At(size, fmt.Errorf("%w: %w: the tail begins %d bytes before the object", format.ErrCorrupt, io.ErrUnexpectedEOF, need-size))
+		return nil, 0, format.At(size, fmt.Errorf("%w: %w: the tail begins %d bytes before the object",
+			format.ErrCorrupt, io.ErrUnexpectedEOF, need-size))
 	}
 	return t, need, err
 }
 
 func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	if size < seekFooter {
-		return nil, 0, format.At(0, fmt.Errorf("%w: %w: %d bytes are not a shard", format.ErrCorrupt, io.ErrUnexpectedEOF, size))
+		return nil, 0, format.At(0, fmt.Errorf("%w: %w: %d bytes are not a shard", format.ErrCorrupt,
+			io.ErrUnexpectedEOF, size))
 	}
 	have := int64(len(tail))
 	if have > size {
@@ -276,7 +284,8 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	}
 	foot := tail[have-seekFooter:]
 	if binary.LittleEndian.Uint32(foot[5:]) != seekMagic || foot[4] != 0 {
-		return nil, 0, format.At(size-seekFooter, damage.Errorf("no seek table at the end: the object is truncated, has bytes after its end, or is not a shard"))
+		return nil, 0, format.At(size-seekFooter,
+			damage.Errorf("no seek table at the end: the object is truncated, has bytes after its end, or is not a shard"))
 	}
 	seekLen := skipHeader + 8*int64(binary.LittleEndian.Uint32(foot)) + seekFooter
 	if need := seekLen + locatorFrame; need > have {
@@ -291,9 +300,11 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	t := &Tail{locator: loc}
 	// From here on positions in the object: offset less IndexBase, all of it below 2^62.
 	const limit = 1 << 62
-	if loc.IndexBase > limit || loc.DataSize > limit || loc.DataLen > limit || loc.HotOff > limit || loc.HotLen > limit ||
+	if loc.IndexBase > limit || loc.DataSize > limit || loc.DataLen > limit || loc.HotOff > limit ||
+		loc.HotLen > limit ||
 		(loc.IndexBase != 0 && loc.IndexBase != loc.DataSize) || loc.DataLen > loc.DataSize ||
-		loc.HotOff < loc.DataSize+2*skipHeader || loc.HotOff-loc.DataSize > math.MaxUint32 || loc.HotLen > math.MaxUint32 || int64(loc.HotOff-loc.IndexBase)+int64(loc.HotLen) != locAt {
+		loc.HotOff < loc.DataSize+2*skipHeader || loc.HotOff-loc.DataSize > math.MaxUint32 ||
+		loc.HotLen > math.MaxUint32 || int64(loc.HotOff-loc.IndexBase)+int64(loc.HotLen) != locAt {
 		return nil, 0, format.At(locAt, damage.Errorf("the locator's offsets do not fit an object of %d bytes", size))
 	}
 	t.Len = size - int64(loc.DataSize-loc.IndexBase)
@@ -320,8 +331,10 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 }
 
 var shardSections = map[string]bool{
-	typeSchema: true, typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true, typeMeta: true,
-	typeSize: true, typeShape: true, typeGap: true, typeKeys: true, typeAttr: true, typeLabels: true, typeAbsent: true, typeSkipped: true,
+	typeSchema: true, typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
+	typeMeta: true,
+	typeSize: true, typeShape: true, typeGap: true, typeKeys: true, typeAttr: true, typeLabels: true, typeAbsent: true,
+	typeSkipped:        true,
 	section.KindLayout: true, section.KindKeyNumbers: true,
 }
 
@@ -329,7 +342,8 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if codec.Checksum(hot) != t.hotCRC {
 		return damage.Errorf("checksum mismatch in the hot index")
 	}
-	if t.dir, err = section.DecodeDirectory(hot, magicHot, func(k string) bool { return shardSections[k] }); err != nil {
+	if t.dir, err = section.DecodeDirectory(hot, magicHot,
+		func(k string) bool { return shardSections[k] }); err != nil {
 		return err
 	}
 	body := t.HotOff + uint64(section.DirectoryLen(len(t.dir.Sections)))
@@ -373,7 +387,8 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	}
 	eoa := uint64(len(EndOfArchive(t.Plain())))
 	if t.Total.Stored != t.DataLen || t.Total.Samples != t.Samples ||
-		(t.DataSize-t.DataLen != eoa && !t.Foreign) || (t.Foreign && (!t.Plain() || t.DataSize-t.DataLen > maxForeignEnd)) {
+		(t.DataSize-t.DataLen != eoa && !t.Foreign) ||
+		(t.Foreign && (!t.Plain() || t.DataSize-t.DataLen > maxForeignEnd)) {
 		return damage.Errorf("rows add up to %d bytes and %d samples, the locator says %d and %d",
 			t.Total.Stored, t.Total.Samples, t.DataLen, t.Samples)
 	}
@@ -432,5 +447,6 @@ func ShardFormat(name string) (plain bool, err error) {
 	case strings.HasSuffix(name, format.TarSuffix):
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: shard %q ends neither in %s nor in %s", format.ErrName, name, format.ZstdSuffix, format.TarSuffix)
+	return false, fmt.Errorf("%w: shard %q ends neither in %s nor in %s", format.ErrName, name, format.ZstdSuffix,
+		format.TarSuffix)
 }

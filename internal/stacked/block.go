@@ -78,7 +78,8 @@ func keyType(width int) string { return "|S" + strconv.Itoa(width) }
 
 // appendMember appends the headers of a member of a block of n rows: a tar header and an NPY
 // header. It returns the length of the rows and of the padding after them.
-func appendMember(dst []byte, first uint64, field, dtype string, shape []int64, n int, row int64) (_ []byte, rows, pad int64) {
+func appendMember(dst []byte, first uint64, field, dtype string, shape []int64, n int,
+	row int64) (_ []byte, rows, pad int64) {
 	head := npy.AppendHeader(nil, dtype, append([]int64{int64(n)}, shape...)...)
 	rows = int64(n) * row
 	size := int64(len(head)) + rows

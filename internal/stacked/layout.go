@@ -111,7 +111,8 @@ func (l *Layout) Check() error {
 		case slices.ContainsFunc(l.Fields[:i], func(o Field) bool { return o.member() == f.member() }):
 			return fmt.Errorf("%w: two fields are the array %s: give one another name", format.ErrName, f.member())
 		case f.member() == keyField:
-			return fmt.Errorf("%w: a stacked shard keeps keys in %s: give the field another name", format.ErrName, keyField)
+			return fmt.Errorf("%w: a stacked shard keeps keys in %s: give the field another name", format.ErrName,
+				keyField)
 		case i > 0 && f.Name <= l.Fields[i-1].Name:
 			return fmt.Errorf("%w: field %q after %q", format.ErrName, f.Name, l.Fields[i-1].Name)
 		}
@@ -120,26 +121,32 @@ func (l *Layout) Check() error {
 		}
 		n := rowTypes[f.DType]
 		if n == 0 {
-			return fmt.Errorf("%w: field %q has elements of type %q, which are not stacked", format.ErrName, f.Name, f.DType)
+			return fmt.Errorf("%w: field %q has elements of type %q, which are not stacked", format.ErrName, f.Name,
+				f.DType)
 		}
 		if len(f.Shape) > maxDims {
-			return fmt.Errorf("%w: field %q has %d dimensions, at most %d are stacked", format.ErrTooLarge, f.Name, len(f.Shape), maxDims)
+			return fmt.Errorf("%w: field %q has %d dimensions, at most %d are stacked", format.ErrTooLarge, f.Name,
+				len(f.Shape), maxDims)
 		}
 		for _, d := range f.Shape {
 			if d < 1 {
-				return fmt.Errorf("%w: field %q has a dimension of %d: arrays without elements are not stacked", format.ErrName, f.Name, d)
+				return fmt.Errorf("%w: field %q has a dimension of %d: arrays without elements are not stacked",
+					format.ErrName, f.Name, d)
 			}
 			if n > room/d {
-				return fmt.Errorf("%w: field %q: a row of more than %d bytes is not stacked", format.ErrTooLarge, f.Name, int64(format.MaxFrame))
+				return fmt.Errorf("%w: field %q: a row of more than %d bytes is not stacked", format.ErrTooLarge,
+					f.Name, int64(format.MaxFrame))
 			}
 			n *= d
 		}
 		if room -= n; room < 0 {
-			return fmt.Errorf("%w: rows of more than %d bytes are not stacked", format.ErrTooLarge, int64(format.MaxFrame))
+			return fmt.Errorf("%w: rows of more than %d bytes are not stacked", format.ErrTooLarge,
+				int64(format.MaxFrame))
 		}
 	}
 	if n := l.blockLen(1, 0); n > format.MaxFrame {
-		return fmt.Errorf("%w: a block of one sample has %d bytes, at most %d are stacked", format.ErrTooLarge, n, int64(format.MaxFrame))
+		return fmt.Errorf("%w: a block of one sample has %d bytes, at most %d are stacked", format.ErrTooLarge, n,
+			int64(format.MaxFrame))
 	}
 	return nil
 }

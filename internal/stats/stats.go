@@ -37,7 +37,8 @@ type Stalls struct {
 // All yields the causes by the names that metrics and JSON have for them, in the order of Stalls.
 func (s Stalls) All() iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
-		for c, d := range (account.Totals{s.Request, s.Throttled, s.Cache, s.Window, s.Decode, s.Memory, s.Order, s.Map}) {
+		for c, d := range (account.Totals{s.Request, s.Throttled, s.Cache, s.Window, s.Decode, s.Memory, s.Order,
+			s.Map}) {
 			if !yield(account.Cause(c).String(), d) {
 				return
 			}

@@ -50,7 +50,8 @@ func RowsOf(left map[string]int64) (r Rows) {
 
 // Plus returns the sum of both.
 func (r Rows) Plus(o Rows) Rows {
-	return Rows{r.Where + o.Where, r.Filtered + o.Filtered, r.Removed + o.Removed, r.Null + o.Null, r.Duplicate + o.Duplicate}
+	return Rows{r.Where + o.Where, r.Filtered + o.Filtered, r.Removed + o.Removed, r.Null + o.Null, r.Duplicate +
+		o.Duplicate}
 }
 
 // Minus returns what r has more than o.

@@ -76,7 +76,8 @@ func (it *SampleIter) Next() bool {
 	it.Key, it.Offset, it.Fields = key, it.next.Header, it.Fields[:0]
 	for {
 		m := &it.next
-		it.Fields = append(it.Fields, format.FieldView{Name: field, Data: it.Walker.Buf[m.Payload : m.Payload+m.Size : m.Payload+m.Size]})
+		it.Fields = append(it.Fields,
+			format.FieldView{Name: field, Data: it.Walker.Buf[m.Payload : m.Payload+m.Size : m.Payload+m.Size]})
 		it.pending = false
 		if !it.advance() {
 			return it.err == nil

@@ -25,7 +25,8 @@ type ForeignEntry struct {
 // TypeNames describe the types of entries that are neither files nor folders, as far as they have a
 // name.
 var TypeNames = map[byte]string{
-	'1': "a hard link", '2': "a symbolic link", '3': "a device or pipe", '4': "a device or pipe", '6': "a device or pipe",
+	'1': "a hard link", '2': "a symbolic link", '3': "a device or pipe", '4': "a device or pipe",
+	'6': "a device or pipe",
 }
 
 // ReadForeignEntry reads the header records of an entry at the beginning of p. If p is too short it
@@ -57,7 +58,9 @@ func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
 		switch kind {
 		case 'L', 'x', 'K', 'g':
 			if size > MaxForeignHeaders-w.Off {
-				return e, 0, format.At(w.Off-RecordLen, damage.Errorf("%d bytes of long name or extended header, at most %d are read", size, MaxForeignHeaders))
+				return e, 0, format.At(w.Off-RecordLen,
+					damage.Errorf("%d bytes of long name or extended header, at most %d are read", size,
+						MaxForeignHeaders))
 			}
 			end := w.Off + size + Padding(size)
 			if int64(len(p)) < end {

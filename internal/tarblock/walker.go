@@ -70,7 +70,8 @@ func (w *Walker) Next(m *Member) (bool, error) {
 			return false, nil
 		}
 		if int64(len(w.Buf))-w.Off < RecordLen {
-			return false, format.At(w.Off, damage.Errorf("%d bytes where a tar header should be", int64(len(w.Buf))-w.Off))
+			return false, format.At(w.Off, damage.Errorf("%d bytes where a tar header should be",
+				int64(len(w.Buf))-w.Off))
 		}
 		h := w.Buf[w.Off : w.Off+RecordLen : w.Off+RecordLen]
 		if string(h[257:262]) != "ustar" {
@@ -78,7 +79,8 @@ func (w *Walker) Next(m *Member) (bool, error) {
 				// Other tools stop here and lose what follows, as in joined archives. This is an
 				// error.
 				if rest := w.Buf[w.Off:]; !damage.AllZero(rest) {
-					return false, format.At(w.Off, damage.Errorf("data after the end of the archive: archives were joined, or this one is damaged"))
+					return false, format.At(w.Off,
+						damage.Errorf("data after the end of the archive: archives were joined, or this one is damaged"))
 				}
 				w.Off, w.Ended = int64(len(w.Buf)), true
 				continue

@@ -96,7 +96,8 @@ func Build(ctx context.Context, store objstore.Store, samples iter.Seq[Sample], 
 // function returns for their key, and where it returns none they have nothing. replaces are the
 // names that the layer replaces, ascending. The sizes in o are ignored, because the cuts are those
 // of the base, and so is NoKeys. o.Edit can put another base into the manifest, or remove samples.
-func Layer(ctx context.Context, store objstore.Store, base *Set, replaces []string, fields func(key string) []Field, o Options) (*Set, error) {
+func Layer(ctx context.Context, store objstore.Store, base *Set, replaces []string, fields func(key string) []Field,
+	o Options) (*Set, error) {
 	o.NoKeys = true
 	b := newBuilder(ctx, store, o)
 	defer b.encoder.Close()
@@ -141,7 +142,8 @@ func newBuilder(ctx context.Context, store objstore.Store, o Options) *builder {
 	if o.Member == nil {
 		o.Member = format.JoinName
 	}
-	return &builder{ctx: ctx, store: store, o: o, encoder: codec.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
+	return &builder{ctx: ctx, store: store, o: o, encoder: codec.NewEncoder(o.Level),
+		totals:   map[string]*format.FieldTotal{},
 		manifest: &sections.Manifest{Totals: sections.Totals{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}}
 }
 
@@ -195,10 +197,12 @@ func (b *builder) attributes(key string) []format.AttrValue {
 		}
 	}
 	if b.o.Label != nil {
-		add(format.AttrValue{Attribute: format.Attribute{Name: "label", Kind: format.AttrLabel}, Label: b.o.Label(key)}, true)
+		add(format.AttrValue{Attribute: format.Attribute{Name: "label", Kind: format.AttrLabel}, Label: b.o.Label(key)},
+			true)
 	}
 	if b.o.Length != nil {
-		add(format.AttrValue{Attribute: format.Attribute{Name: "length", Kind: format.AttrInteger}, Integer: b.o.Length(key)}, true)
+		add(format.AttrValue{Attribute: format.Attribute{Name: "length", Kind: format.AttrInteger},
+			Integer: b.o.Length(key)}, true)
 	}
 	if b.o.Integer != nil {
 		n, ok := b.o.Integer(key)

@@ -194,7 +194,8 @@ func (c *Cursor) part(dst []order.Ref, n, from, to uint64, padding bool) (_ []or
 			if c.arcs[l] == nil {
 				c.arcs[l] = &arc{reader: c.lanes.Reader(), window: -1}
 			}
-			if dst, err = c.arcs[l].read(c, dst, start+low+max(from, place)-place, start+low+min(to, next)-place, padding); err != nil {
+			if dst, err = c.arcs[l].read(c, dst, start+low+max(from, place)-place, start+low+min(to, next)-place,
+				padding); err != nil {
 				return dst, err
 			}
 			if next >= to {
@@ -290,7 +291,8 @@ func (a *arc) append(c *Cursor, dst []order.Ref, unit uint32, padding bool) []or
 			r.Padding, r.Slot = true, 0
 		}
 		dst = append(dst, r)
-		c.cuts = append(c.cuts, order.Cut{Unit: c.handed, Offset: it.offset, Length: it.length, Whole: c.units.lengths[r.Number]})
+		c.cuts = append(c.cuts, order.Cut{Unit: c.handed, Offset: it.offset, Length: it.length,
+			Whole: c.units.lengths[r.Number]})
 	}
 	c.handed++
 	return dst
@@ -317,7 +319,8 @@ func (a *arc) move(c *Cursor, place uint64) (int, error) {
 	}
 	f.group(n)
 	a.window = number
-	a.items, a.order, a.ends = append(a.items[:0], f.items...), append(a.order[:0], f.order...), append(a.ends[:0], f.ends...)
+	a.items, a.order, a.ends = append(a.items[:0], f.items...), append(a.order[:0], f.order...), append(a.ends[:0],
+		f.ends...)
 	a.units = a.units[:0]
 	for i := range n {
 		a.units = append(a.units, uint32(i))

@@ -139,9 +139,11 @@ func (p Params) Compare(asked Params) error {
 	for _, f := range []struct {
 		name       string
 		have, want any
-	}{{"kind", p.Kind, asked.Kind}, {"size", p.Size, asked.Size}, {"long", p.Long, asked.Long}, {"window", p.Window, asked.Window}, {"by", p.By, asked.By}} {
+	}{{"kind", p.Kind, asked.Kind}, {"size", p.Size, asked.Size}, {"long", p.Long, asked.Long},
+		{"window", p.Window, asked.Window}, {"by", p.By, asked.By}} {
 		if f.have != f.want {
-			return &order.MismatchError{Field: "units: " + f.name, Checkpoint: fmt.Sprint(f.have), Given: fmt.Sprint(f.want)}
+			return &order.MismatchError{Field: "units: " + f.name, Checkpoint: fmt.Sprint(f.have),
+				Given: fmt.Sprint(f.want)}
 		}
 	}
 	return nil

@@ -52,7 +52,8 @@ func (u *Units) Plan(ctx context.Context, epoch uint64, workers int, progress fu
 	for w := range workers {
 		own := lanes.Fork()
 		wg.Go(func() {
-			l := laneCounter{units: u, former: newFormer(u.params), reader: own.Reader(), lanes: own, progress: progress}
+			l := laneCounter{units: u, former: newFormer(u.params), reader: own.Reader(), lanes: own,
+				progress: progress}
 			for lane := int(next.Add(1)) - 1; lane < len(p.first)-1; lane = int(next.Add(1)) - 1 {
 				if failed[w] = l.count(ctx, lane, p.before[p.first[lane]:p.first[lane+1]]); failed[w] != nil {
 					return
@@ -76,7 +77,8 @@ func (u *Units) emptyPlan(epoch uint32) (*Plan, error) {
 	for l := range v {
 		windows := (u.order.ArcIndex(u.order.Samples(), l) + uint64(u.params.Window) - 1) / uint64(u.params.Window)
 		if windows > math.MaxUint32 {
-			return nil, fmt.Errorf("%d windows in a lane, at most %d: give a larger window, or more lanes", windows, uint32(math.MaxUint32))
+			return nil, fmt.Errorf("%d windows in a lane, at most %d: give a larger window, or more lanes", windows,
+				uint32(math.MaxUint32))
 		}
 		p.first[l+1] = p.first[l] + windows
 	}
@@ -137,7 +139,8 @@ func (u *Units) form(f *former, window []order.Ref) (int, error) {
 			if number := window[i].Number; u.params.Long == LongError {
 				return 0, &LengthError{number, u.lengths[number], "it is longer than a unit"}
 			}
-			return 0, fmt.Errorf("more than %d pieces: give a larger %s or a smaller window", maxItems, u.params.measure())
+			return 0, fmt.Errorf("more than %d pieces: give a larger %s or a smaller window", maxItems,
+				u.params.measure())
 		}
 	}
 	return f.form(), nil

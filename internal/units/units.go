@@ -51,8 +51,10 @@ func (s Summary) Lost() string {
 
 // Add adds what the samples of another source give.
 func (s *Summary) Add(o Summary) {
-	s.Samples, s.Tokens, s.Longest, s.Long = s.Samples+o.Samples, s.Tokens+o.Tokens, max(s.Longest, o.Longest), s.Long+o.Long
-	s.Split, s.Truncated, s.Cut, s.Dropped, s.Left = s.Split+o.Split, s.Truncated+o.Truncated, s.Cut+o.Cut, s.Dropped+o.Dropped, s.Left+o.Left
+	s.Samples, s.Tokens, s.Longest, s.Long = s.Samples+o.Samples, s.Tokens+o.Tokens, max(s.Longest, o.Longest),
+		s.Long+o.Long
+	s.Split, s.Truncated, s.Cut, s.Dropped, s.Left = s.Split+o.Split, s.Truncated+o.Truncated, s.Cut+o.Cut,
+		s.Dropped+o.Dropped, s.Left+o.Left
 }
 
 // LengthError reports a sample with a length that no unit can have.

@@ -113,7 +113,8 @@ func (c *classes) bound() error {
 			least += m*low[k-1].every + more
 			more, part := bits.Mul64(m, high[k-1].rest)
 			if most += m*high[k-1].every + more + min(part, 1); most > maxBlockDraws {
-				return fmt.Errorf("block %d has more than %d of the %d draws: give fewer draws, or less uneven classes", b, maxBlockDraws, c.draws)
+				return fmt.Errorf("block %d has more than %d of the %d draws: give fewer draws, or less uneven classes",
+					b, maxBlockDraws, c.draws)
 			}
 		}
 		c.slack = max(c.slack, uint32(most-least))

@@ -103,7 +103,8 @@ func (w *weights) Slack() uint32   { return 1 }
 
 // Chosen takes the blocks in a random order and finds what has been drawn before each.
 func (w *weights) Chosen(key uint64, epoch uint32) order.Chosen {
-	d := &drawn{weights: w, key: key, epoch: epoch, before: make([]uint64, len(w.blocks)), counts: make([]uint32, len(w.blocks))}
+	d := &drawn{weights: w, key: key, epoch: epoch, before: make([]uint64, len(w.blocks)),
+		counts: make([]uint32, len(w.blocks))}
 	d.phase, _ = bits.Mul64(order.FirstWords(key, domain, wordsPhase, epoch, 0), w.total)
 	var sum, given uint64
 	for _, b := range shuffled(len(w.blocks), key, epoch, wordsBlocks) {

@@ -136,7 +136,8 @@ func (v *View) Encode() ([]byte, error) {
 	secs := []section.Raw{{Kind: kindHead, Critical: true, Raw: v.appendHead(nil)}}
 	for at := 0; at < len(v.Chosen); at += bitsPerPart / 8 {
 		part := v.Chosen[at:min(at+bitsPerPart/8, len(v.Chosen))]
-		secs = append(secs, section.Raw{Kind: kindBits, Part: uint32(at / (bitsPerPart / 8)), Critical: true, Raw: part})
+		secs = append(secs, section.Raw{Kind: kindBits, Part: uint32(at / (bitsPerPart / 8)), Critical: true,
+			Raw: part})
 	}
 	for at := 0; at < len(v.Classes); at += weightsPerPart {
 		part := v.Classes[at:min(at+weightsPerPart, len(v.Classes))]
@@ -167,7 +168,8 @@ func (v *View) Encode() ([]byte, error) {
 func (v *View) check() error {
 	switch {
 	case v.Subset() && (v.Weights != nil || uint64(len(v.Chosen)) != (v.Samples+7)/8):
-		return damage.Errorf("a subset of %d samples with %d bytes and %d weights", v.Samples, len(v.Chosen), len(v.Weights))
+		return damage.Errorf("a subset of %d samples with %d bytes and %d weights", v.Samples, len(v.Chosen),
+			len(v.Weights))
 	case v.Subset() && v.Samples%8 != 0 && v.Chosen[v.Samples/8]>>(v.Samples%8) != 0:
 		return damage.Errorf("bits after the bits of %d samples", v.Samples)
 	case !v.Subset() && (v.Chosen != nil || uint64(len(v.Weights)) != v.Samples || v.Draws > math.MaxInt64):
@@ -236,7 +238,8 @@ func directory(src []byte) ([]section.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dir.Sections, section.Contiguous(dir.Sections, uint64(section.DirectoryLen(len(dir.Sections))), uint64(len(src)))
+	return dir.Sections, section.Contiguous(dir.Sections, uint64(section.DirectoryLen(len(dir.Sections))),
+		uint64(len(src)))
 }
 
 func decode(src []byte, digest format.Hash, samples uint64) (*View, error) {
@@ -301,7 +304,8 @@ func (v *View) decodeHead(s *section.Section, stored []byte) (classes uint64, er
 func (v *View) decodeClasses(s *section.Section, stored []byte, classes uint64, parts int) error {
 	first := uint64(len(v.Classes))
 	if uint64(s.Part)*weightsPerPart != first || first >= min(classes, v.Samples) || parts > 0 {
-		return damage.Errorf("section %s, part %d, after %d of %d classes of %d samples", s.Kind, s.Part, first, classes, v.Samples)
+		return damage.Errorf("section %s, part %d, after %d of %d classes of %d samples", s.Kind, s.Part, first,
+			classes, v.Samples)
 	}
 	raw, err := s.Payload(stored)
 	if err != nil {
@@ -320,7 +324,8 @@ func (v *View) decodePart(s *section.Section, stored []byte, at int) error {
 	}
 	first := uint64(at) * per
 	if s.Kind != kind || s.Part != uint32(at) || first >= v.Samples {
-		return damage.Errorf("section %s, part %d, as part %d of a view of %d samples and %d draws", s.Kind, s.Part, at, v.Samples, v.Draws)
+		return damage.Errorf("section %s, part %d, as part %d of a view of %d samples and %d draws", s.Kind, s.Part, at,
+			v.Samples, v.Draws)
 	}
 	n := min(per, v.Samples-first)
 	if v.Subset() && uint64(s.Raw) != (n+7)/8 {
@@ -389,7 +394,8 @@ func DecodeLabel(src []byte) (*Label, error) {
 	}
 	if l.Format != LabelFormat {
 		if strings.HasPrefix(l.Format, "shardtool-view/") {
-			return nil, fmt.Errorf("%w: it has the format %q, this program reads %q: use a newer shardtool", format.ErrVersion, l.Format, LabelFormat)
+			return nil, fmt.Errorf("%w: it has the format %q, this program reads %q: use a newer shardtool",
+				format.ErrVersion, l.Format, LabelFormat)
 		}
 		return nil, damage.Errorf("not the name of a view: format %q", l.Format)
 	}

@@ -248,7 +248,8 @@ func (p *parser) column() (string, error) {
 
 // wordBegins reports whether a word of the language follows a blank or parenthesis at a place.
 func (p *parser) wordBegins(at int) bool {
-	return strings.ContainsRune(" \t\r\n)", rune(p.text[at-1])) && slices.ContainsFunc(words, func(w string) bool { return p.isWord(at, w) })
+	return strings.ContainsRune(" \t\r\n)", rune(p.text[at-1])) && slices.ContainsFunc(words,
+		func(w string) bool { return p.isWord(at, w) })
 }
 
 // value parses the value of a condition.

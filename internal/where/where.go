@@ -75,7 +75,8 @@ func (c *Condition) Holds(null bool, order int, ordered bool) bool {
 // negate makes the condition its opposite, for values that are not null.
 func (c *Condition) negate() {
 	c.Op = map[string]string{
-		"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "is null": "is not null", "is not null": "is null",
+		"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "is null": "is not null",
+		"is not null": "is null",
 	}[c.Op]
 	c.Unordered = !c.Unordered && !c.Nulls()
 }
@@ -112,7 +113,8 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 func failure(text string, at int, format string, args ...any) error {
-	return &hint.OptionError{Option: "where", Value: strconv.Quote(clip(text)), Err: &Error{text, min(at, len(text)), fmt.Errorf(format, args...)}}
+	return &hint.OptionError{Option: "where", Value: strconv.Quote(clip(text)),
+		Err: &Error{text, min(at, len(text)), fmt.Errorf(format, args...)}}
 }
 
 // clip shortens a long text.

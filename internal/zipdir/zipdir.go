@@ -37,7 +37,8 @@ func Open(r io.ReaderAt, size int64, maxMembers int, maxBytes int64) (*zip.Reade
 	case members > uint64(maxMembers):
 		return nil, fmt.Errorf("%w: it holds %d members, more than %d", format.ErrTooLarge, members, maxMembers)
 	case list > uint64(maxBytes):
-		return nil, fmt.Errorf("%w: its list of members takes %d bytes, more than %d", format.ErrTooLarge, list, maxBytes)
+		return nil, fmt.Errorf("%w: its list of members takes %d bytes, more than %d", format.ErrTooLarge, list,
+			maxBytes)
 	case members > list/least:
 		return nil, fmt.Errorf("%w: it states %d members in a list of %d bytes", format.ErrCorrupt, members, list)
 	}
@@ -57,7 +58,8 @@ func Open(r io.ReaderAt, size int64, maxMembers int, maxBytes int64) (*zip.Reade
 		head := local + uint64(len(f.Name))
 		switch {
 		case f.CompressedSize64 > left || head > left-f.CompressedSize64:
-			return nil, fmt.Errorf("%w: its members overlap at %.100q: it is damaged, or a zip bomb", format.ErrCorrupt, f.Name)
+			return nil, fmt.Errorf("%w: its members overlap at %.100q: it is damaged, or a zip bomb", format.ErrCorrupt,
+				f.Name)
 		case f.UncompressedSize64/Inflated > f.CompressedSize64:
 			return nil, fmt.Errorf("%w: member %.100q states %d bytes, more than its %d can decompress to: it is damaged, or a zip bomb",
 				format.ErrCorrupt, f.Name, f.UncompressedSize64, f.CompressedSize64)
@@ -109,10 +111,12 @@ func (b *bounded) end(size int64) (members, list uint64) {
 		return members, list
 	}
 	locator, large := make([]byte, 20), make([]byte, 56) // of zip64
-	if n, _ := b.ReadAt(locator, from+int64(at)-20); n < 20 || !bytes.HasPrefix(locator, []byte("PK\x06\x07")) || le.Uint32(locator[4:]) != 0 || le.Uint32(locator[16:]) != 1 {
+	if n, _ := b.ReadAt(locator, from+int64(at)-20); n < 20 || !bytes.HasPrefix(locator, []byte("PK\x06\x07")) ||
+		le.Uint32(locator[4:]) != 0 || le.Uint32(locator[16:]) != 1 {
 		return members, list
 	}
-	if n, _ := b.ReadAt(large, int64(le.Uint64(locator[8:]))); n < len(large) || !bytes.HasPrefix(large, []byte("PK\x06\x06")) {
+	if n, _ := b.ReadAt(large, int64(le.Uint64(locator[8:]))); n < len(large) ||
+		!bytes.HasPrefix(large, []byte("PK\x06\x06")) {
 		return members, list
 	}
 	return le.Uint64(large[32:]), le.Uint64(large[40:])

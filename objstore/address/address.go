@@ -105,7 +105,8 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if !ok {
 		if scheme, rest, single := strings.Cut(addr, ":/"); single && schemes[scheme] != nil {
 			whole := objstore.NewAddress(scheme + "://" + rest).String()
-			return nil, fmt.Errorf("open %s: an address has two slashes: write %s", strings.Replace(whole, "://", ":/", 1), whole)
+			return nil, fmt.Errorf("open %s: an address has two slashes: write %s",
+				strings.Replace(whole, "://", ":/", 1), whole)
 		}
 		return local.New(addr, local.Options{})
 	}
@@ -168,12 +169,14 @@ func openHubBucket(ctx context.Context, rest string, o Options) (objstore.Store,
 		Gateway: "hf://buckets/" + namespace + "/" + strings.TrimRight(place, "/"),
 	}
 	*opts.PathStyle = true
-	bucket, prefix, err := address{opts.Gateway, "hf", rest}.parse(map[string]any{"endpoint": &opts.Endpoint, "profile": &opts.Profile})
+	bucket, prefix, err := address{opts.Gateway, "hf", rest}.parse(map[string]any{"endpoint": &opts.Endpoint,
+		"profile": &opts.Profile})
 	if err != nil {
 		return nil, err
 	}
 	if url.PathEscape(namespace) != namespace || strings.Trim(namespace, ".") == "" || bucket == "" {
-		return nil, fmt.Errorf("open %s: it does not name an organization and a bucket; give hf://buckets/ORG/NAME", opts.Gateway)
+		return nil, fmt.Errorf("open %s: it does not name an organization and a bucket; give hf://buckets/ORG/NAME",
+			opts.Gateway)
 	}
 	opts.Endpoint = strings.TrimSuffix(cmp.Or(opts.Endpoint, "https://s3.hf.co"), "/") + "/" + namespace
 	return s3.New(ctx, bucket, prefix, opts)

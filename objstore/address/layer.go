@@ -41,7 +41,8 @@ func Layer(dataset, layer string) (string, error) {
 		return layer, nil
 	}
 	return "", fmt.Errorf("%w: %q: a name has 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-', and does not begin with '.' or '-'; "+
-		"write a folder elsewhere as ./%s, or give an address such as s3://bucket/prefix", ErrLayer, layer, strings.TrimPrefix(layer, "/"))
+		"write a folder elsewhere as ./%s, or give an address such as s3://bucket/prefix", ErrLayer, layer,
+		strings.TrimPrefix(layer, "/"))
 }
 
 // linked refuses a layer's folder that is a link, or is below one: what it leads to belongs to

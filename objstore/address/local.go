@@ -38,7 +38,8 @@ func Local(addr string) (string, error) {
 	}
 	path, err := url.PathUnescape(text)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: write %%25 for a percent sign, or give the path itself", objstore.NewAddress(addr), err)
+		return "", fmt.Errorf("%s: %w: write %%25 for a percent sign, or give the path itself",
+			objstore.NewAddress(addr), err)
 	}
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", fmt.Errorf("%s: a path has no NUL byte", addr)

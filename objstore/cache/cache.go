@@ -146,7 +146,8 @@ func New(dir string, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cache %s: %w", dir, err)
 	}
-	c := &Cache{dir: abs, size: opts.Size, log: opts.Log, now: opts.now, least: leastPatience, groups: map[string]*group{}}
+	c := &Cache{dir: abs, size: opts.Size, log: opts.Log, now: opts.now, least: leastPatience,
+		groups: map[string]*group{}}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
@@ -207,8 +208,10 @@ func (c *Cache) Stats() Stats {
 	return Stats{
 		Hits: c.counts.hits.Load(), HitBytes: c.counts.hitBytes.Load(),
 		Misses: c.counts.misses.Load(), MissBytes: c.counts.missBytes.Load(),
-		Shared: c.counts.shared.Load(), Kept: c.counts.kept.Load(), Refused: c.counts.refused.Load(), Evicted: c.counts.evicted.Load(),
-		Damaged: c.counts.damaged.Load(), Errors: c.counts.failures.Load(), Used: c.counts.usedBytes.Load(), Size: c.size,
+		Shared: c.counts.shared.Load(), Kept: c.counts.kept.Load(), Refused: c.counts.refused.Load(),
+		Evicted: c.counts.evicted.Load(),
+		Damaged: c.counts.damaged.Load(), Errors: c.counts.failures.Load(), Used: c.counts.usedBytes.Load(),
+		Size: c.size,
 	}
 }
 

@@ -79,7 +79,8 @@ type temp struct {
 // is no room, or the process that fetches the range takes too long.
 func (c *Cache) claim(ctx context.Context, g *group, key key) (t *temp, stored bool) {
 	now := c.now()
-	if !c.usable() || key.n > maxPiece || key.charge() > c.size || !c.pause.over(now) || c.hint.hopeless(key.charge(), now) {
+	if !c.usable() || key.n > maxPiece || key.charge() > c.size || !c.pause.over(now) ||
+		c.hint.hopeless(key.charge(), now) {
 		c.counts.refused.Add(1)
 		return nil, false
 	}

@@ -58,7 +58,8 @@ func identityOf(address, name string, info objstore.Info) identity {
 	if weak(info.ETag) {
 		return noIdentity
 	}
-	return sha256.Sum256(fmt.Appendf(nil, "found %q %q %q %d %d", address, name, info.ETag, info.Size, info.ModTime.Unix()))
+	return sha256.Sum256(fmt.Appendf(nil, "found %q %q %q %d %d", address, name, info.ETag, info.Size,
+		info.ModTime.Unix()))
 }
 
 // weak reports whether an ETag does not promise equal bytes (RFC 9110, section 8.8.1).

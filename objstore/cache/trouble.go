@@ -45,7 +45,8 @@ func (c *Cache) cannotRead(path string, err error) {
 func (c *Cache) foundDamage(path string, err error) {
 	c.counts.damaged.Add(1)
 	c.warned[warnDamage].Do(func() {
-		c.log.Warn("cache: a file is damaged or foreign and is read again from the source", slog.String("folder", c.dir),
+		c.log.Warn("cache: a file is damaged or foreign and is read again from the source",
+			slog.String("folder", c.dir),
 			slog.String("file", path), slog.Any("error", err))
 	})
 }

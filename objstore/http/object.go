@@ -131,7 +131,8 @@ func checkAnswer(answer *http.Response) error {
 	status := answer.StatusCode
 	switch {
 	case status == http.StatusOK || status == http.StatusPartialContent:
-		if encoding := answer.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		if encoding := answer.Header.Get("Content-Encoding"); encoding != "" &&
+			!strings.EqualFold(encoding, "identity") {
 			return errors.New("the server compresses what it sends, though it was asked not to; switch that off for the data set")
 		}
 		return nil

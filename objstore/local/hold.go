@@ -145,7 +145,8 @@ func (h *hold) sign(who string, first bool) {
 	if err != nil {
 		host = "an unknown host"
 	}
-	line := fmt.Appendf(nil, "%s, process %d on %s since %s\n", strings.ReplaceAll(who, "\n", " "), os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	line := fmt.Appendf(nil, "%s, process %d on %s since %s\n", strings.ReplaceAll(who, "\n", " "), os.Getpid(), host,
+		time.Now().UTC().Format(time.RFC3339))
 	if end, err := h.file.Seek(0, io.SeekEnd); err == nil && end < maxHolders {
 		_, _ = h.file.Write(line)
 	}

@@ -44,7 +44,8 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 // short explains a short read inside the object: another program truncated the file in place.
 func (o *object) short(n, want int, off int64) error {
 	if fi, err := o.file.Stat(); err == nil && (fi.Size() != o.info.Size || !fi.ModTime().Equal(o.info.ModTime)) {
-		return fmt.Errorf("%w in place: %d bytes now, %d when it was opened", objstore.ErrChanged, fi.Size(), o.info.Size)
+		return fmt.Errorf("%w in place: %d bytes now, %d when it was opened", objstore.ErrChanged, fi.Size(),
+			o.info.Size)
 	}
 	return fmt.Errorf("%d of %d bytes at %d: %w", n, want, off, io.ErrUnexpectedEOF)
 }

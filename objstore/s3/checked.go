@@ -30,7 +30,8 @@ import (
 
 // declares reports whether new uploads declare CRC-32C.
 func (s *store) declares() bool {
-	return s.at.plain && s.at.custom && s.opts.RequestChecksums == "" && !s.opts.Anonymous && !s.opts.Unchecked && !s.hashParts.Load()
+	return s.at.plain && s.at.custom && s.opts.RequestChecksums == "" && !s.opts.Anonymous && !s.opts.Unchecked &&
+		!s.hashParts.Load()
 }
 
 // declare begins an upload that declares CRC-32C, or a plain one if the server refuses that. It
@@ -44,7 +45,8 @@ func (u *upload) declare(ctx context.Context, in *s3.CreateMultipartUploadInput)
 	declared := *in
 	declared.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32c
 	out, err := s.createUpload(ctx, &declared)
-	if a, ok := errors.AsType[ranged.Answer](err); ok && (a.Status == http.StatusBadRequest || a.Status == http.StatusNotImplemented) {
+	if a, ok := errors.AsType[ranged.Answer](err); ok &&
+		(a.Status == http.StatusBadRequest || a.Status == http.StatusNotImplemented) {
 		if out, err = s.createUpload(ctx, in); err == nil {
 			s.hashParts.Store(true)
 		}

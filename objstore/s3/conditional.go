@@ -93,7 +93,8 @@ func (s *store) try(ctx context.Context, key string, inParts bool) (noneMatch, m
 				"store", s.Address, "key", key, "error", err)
 		}
 	}()
-	c := contest{store: s, key: key, noneMatch: aws.String("*"), condition: "If-None-Match", writers: 8, commit: (*contest).put}
+	c := contest{store: s, key: key, noneMatch: aws.String("*"), condition: "If-None-Match", writers: 8,
+		commit: (*contest).put}
 	if inParts {
 		c.writers, c.where, c.commit = 4, " at the completion of an upload in parts", (*contest).complete
 	}

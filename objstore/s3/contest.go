@@ -57,7 +57,8 @@ func (c *contest) judge(ctx context.Context) (verdict, err error) {
 			return fmt.Errorf("%w: it answers %s that does not hold with 304, as S3 does not, and two writers at once may both "+
 				"succeed; nothing was published; use a server that answers 412, or pack to a local directory and copy",
 				ErrUnconditional, c.condition+c.where), nil
-		case errors.Is(answer, parts.ErrPrecondition) || errors.Is(answer, errConflict) || errors.Is(answer, errUploadGone) || isMissing(answer):
+		case errors.Is(answer, parts.ErrPrecondition) || errors.Is(answer, errConflict) ||
+			errors.Is(answer, errUploadGone) || isMissing(answer):
 		default:
 			err = answer
 		}
@@ -139,13 +140,15 @@ func (c *contest) complete(ctx context.Context, body string, start func(context.
 		return err
 	}
 	in := &s3.UploadPartInput{
-		Bucket: &s.Bucket.Bucket, Key: &c.key, UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: bytes.NewReader([]byte(body)),
+		Bucket: &s.Bucket.Bucket, Key: &c.key, UploadId: begun.UploadId, PartNumber: aws.Int32(1),
+		Body: bytes.NewReader([]byte(body)),
 	}
 	part, err := s.uploadPart(ctx, in)
 	if err == nil {
 		err = c.send(ctx, nil, func(ctx context.Context) error {
 			_, err := s.client.CompleteMultipartUpload(start(ctx), &s3.CompleteMultipartUploadInput{
-				Bucket: &s.Bucket.Bucket, Key: &c.key, UploadId: begun.UploadId, IfNoneMatch: c.noneMatch, IfMatch: c.match,
+				Bucket: &s.Bucket.Bucket, Key: &c.key, UploadId: begun.UploadId, IfNoneMatch: c.noneMatch,
+				IfMatch:         c.match,
 				MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{completed(in, part)}},
 			})
 			return err
@@ -157,7 +160,8 @@ func (c *contest) complete(ctx context.Context, body string, start func(context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
 	if dropErr := s.dropParts(ctx, c.key, *begun.UploadId); dropErr != nil {
-		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.Address, "key", c.key, "error", dropErr)
+		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.Address, "key",
+			c.key, "error", dropErr)
 	}
 	return err
 }

@@ -59,7 +59,8 @@ func (s *store) explain(op string, err error) error {
 	if ended != nil {
 		return ended
 	}
-	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.Response != nil && response.HTTPStatusCode()/100 == 2 {
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.Response != nil &&
+		response.HTTPStatusCode()/100 == 2 {
 		// The XML was cut short or is not XML, which the parser does not distinguish, or the
 		// connection was lost.
 		return ranged.ErrUnreadable
@@ -78,7 +79,8 @@ func (s *store) answerOf(err error) (answer, bool) {
 			return answer{}, false
 		}
 		return answer{Answer: ranged.Answer{
-			Status: http.StatusInternalServerError, Code: ranged.Clean(api.ErrorCode()), Message: s.Secrets.Redact(api.ErrorMessage()),
+			Status: http.StatusInternalServerError, Code: ranged.Clean(api.ErrorCode()),
+			Message: s.Secrets.Redact(api.ErrorMessage()),
 		}}, true
 	}
 	a := answer{region: ranged.Clean(response.Response.Header.Get("X-Amz-Bucket-Region")), Answer: ranged.Answer{
@@ -145,7 +147,8 @@ func (s *store) advice(op string, a answer) string {
 	case a.region != "" && a.region != s.region && (moved || a.Code == "BadRequest"):
 		return fmt.Sprintf("the bucket is in region %s, asked was %s: set AWS_REGION=%s", a.region, s.region, a.region)
 	case moved:
-		return fmt.Sprintf("the bucket is not in region %s or not at this endpoint: set AWS_REGION to the bucket's", s.region)
+		return fmt.Sprintf("the bucket is not in region %s or not at this endpoint: set AWS_REGION to the bucket's",
+			s.region)
 	case a.Code == "InvalidAccessKeyId":
 		return "the server does not know the access key: check AWS_ACCESS_KEY_ID or the profile, and the endpoint"
 	case a.Code == "SignatureDoesNotMatch":

@@ -56,7 +56,8 @@ func (s *store) page(ctx context.Context, prefix, token string) (page []objstore
 			return nil, "", err
 		}
 		page = append(page, objstore.Info{
-			Name: key, Size: aws.ToInt64(object.Size), ETag: plainTag(object.ETag), ModTime: aws.ToTime(object.LastModified),
+			Name: key, Size: aws.ToInt64(object.Size), ETag: plainTag(object.ETag),
+			ModTime: aws.ToTime(object.LastModified),
 		})
 	}
 	if !aws.ToBool(out.IsTruncated) {

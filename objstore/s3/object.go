@@ -33,7 +33,8 @@ func (s *store) Get(ctx context.Context, key string, off, n int64, etag string) 
 	if err != nil {
 		return nil, ranged.Meta{}, s.explain("get", err)
 	}
-	size, err := ranged.CheckBody(off, n, aws.ToString(out.ContentRange), lengthOf(out.ContentLength), aws.ToString(out.ContentType))
+	size, err := ranged.CheckBody(off, n, aws.ToString(out.ContentRange), lengthOf(out.ContentLength),
+		aws.ToString(out.ContentType))
 	if err != nil {
 		out.Body.Close()
 		return nil, ranged.Meta{}, err
@@ -82,7 +83,8 @@ func (s *store) head(ctx context.Context, op, key string) (described, error) {
 	}
 	tag := plainTag(out.ETag)
 	return described{
-		meta:     ranged.Meta{Size: size, ETag: tag, ModTime: aws.ToTime(out.LastModified), Sum: s.tagSum(tag, out.ResultMetadata)},
+		meta: ranged.Meta{Size: size, ETag: tag, ModTime: aws.ToTime(out.LastModified),
+			Sum: s.tagSum(tag, out.ResultMetadata)},
 		metadata: out.Metadata,
 	}, nil
 }
@@ -94,7 +96,8 @@ func (s *store) headError(ctx context.Context, op, key string, cause error) erro
 	if !vague {
 		return s.explain(op, cause)
 	}
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.Bucket.Bucket, Key: &key, Range: aws.String("bytes=0-0")})
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.Bucket.Bucket, Key: &key,
+		Range: aws.String("bytes=0-0")})
 	if err == nil {
 		out.Body.Close()
 		return s.explain(op, cause)

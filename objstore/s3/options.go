@@ -106,7 +106,8 @@ func inDomain(endpoint string, domains ...string) bool {
 		return false
 	}
 	host := strings.ToLower(u.Hostname())
-	return slices.ContainsFunc(domains, func(domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) })
+	return slices.ContainsFunc(domains,
+		func(domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) })
 }
 
 func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aws.RequestChecksumCalculation {

@@ -118,13 +118,15 @@ func (s *store) connect(ctx context.Context) error {
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", ranged.Scrub(err.Error()))
+		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws",
+			ranged.Scrub(err.Error()))
 	}
 	if !s.opts.Anonymous && cfg.Credentials != nil {
-		s.secrets = &secrets{shown: &s.Secrets, provider: cfg.Credentials, load: func(ctx context.Context) (aws.CredentialsProvider, error) {
-			again, err := config.LoadDefaultConfig(ctx, load...)
-			return again.Credentials, err
-		}}
+		s.secrets = &secrets{shown: &s.Secrets, provider: cfg.Credentials,
+			load: func(ctx context.Context) (aws.CredentialsProvider, error) {
+				again, err := config.LoadDefaultConfig(ctx, load...)
+				return again.Credentials, err
+			}}
 		cfg.Credentials = s.secrets
 	}
 	var endpoint string
@@ -133,7 +135,8 @@ func (s *store) connect(ctx context.Context) error {
 			o.BaseEndpoint = &s.opts.Endpoint
 		}
 		endpoint = aws.ToString(o.BaseEndpoint)
-		s.at.custom, s.at.plain = !inDomain(endpoint, "amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"), strings.HasPrefix(endpoint, "http://")
+		s.at.custom, s.at.plain = !inDomain(endpoint, "amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"),
+			strings.HasPrefix(endpoint, "http://")
 		s.at.custom, s.at.google = s.at.custom && endpoint != "", inDomain(endpoint, "googleapis.com")
 		o.UsePathStyle = s.at.custom
 		if s.opts.PathStyle != nil {
@@ -153,7 +156,8 @@ func (s *store) connect(ctx context.Context) error {
 
 // Describe finds the credentials, which may ask a server for them.
 func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
-	d := objstore.Description{Identity: "anonymous", From: "the options of the store", Endpoint: cmp.Or(s.at.url, "AWS"), Region: s.region}
+	d := objstore.Description{Identity: "anonymous", From: "the options of the store",
+		Endpoint: cmp.Or(s.at.url, "AWS"), Region: s.region}
 	if s.secrets == nil {
 		return d, nil
 	}

@@ -66,7 +66,8 @@ func (s *secrets) renew(ctx context.Context, renewed int) bool {
 	if provider, err = s.load(ctx); err != nil || provider == nil {
 		return false
 	}
-	if value, err := provider.Retrieve(ctx); err != nil || value.SessionToken == old.SessionToken && value.AccessKeyID == old.AccessKeyID {
+	if value, err := provider.Retrieve(ctx); err != nil || value.SessionToken == old.SessionToken &&
+		value.AccessKeyID == old.AccessKeyID {
 		return false
 	}
 	s.mu.Lock()
@@ -86,7 +87,8 @@ func (s *store) renewExpired(stack *middleware.Stack) error {
 		unsigned := request.Clone()
 		_, renewed := s.secrets.current()
 		out, metadata, err := next.HandleFinalize(ctx, in)
-		if a, ok := s.answerOf(err); !ok || !a.expired() || !s.secrets.renew(ctx, renewed) || unsigned.RewindStream() != nil {
+		if a, ok := s.answerOf(err); !ok || !a.expired() || !s.secrets.renew(ctx, renewed) ||
+			unsigned.RewindStream() != nil {
 			return out, metadata, err
 		}
 		s.opts.Logger.Info("the session token has expired; the one that replaced it is used", "store", s.Address)

@@ -80,7 +80,8 @@ func (s *store) Sum(ctx context.Context, key string, meta ranged.Meta) (*objstor
 
 // headSum requests checksums, or the size of a part. If the server refuses, it returns neither an
 // answer nor an error, because the object can be read without a checksum.
-func (s *store) headSum(ctx context.Context, key string, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
+func (s *store) headSum(ctx context.Context, key string, meta ranged.Meta,
+	part int32) (out *s3.HeadObjectOutput, err error) {
 	in := &s3.HeadObjectInput{Bucket: &s.Bucket.Bucket, Key: &key, ChecksumMode: types.ChecksumModeEnabled}
 	if part > 0 {
 		in.PartNumber = &part // no If-Match: some servers compare it with the part's own tag
@@ -115,7 +116,8 @@ func cutParts(text string) (value string, parts int64) {
 // partsSum returns a digest of the digests of parts. It can be verified if all parts but the last
 // have the same size, as in uploads of the usual programs; the sizes of the first and the last part
 // show that.
-func (s *store) partsSum(ctx context.Context, key string, meta ranged.Meta, a ranged.Checksum, want []byte, parts int64) (*objstore.Sum, error) {
+func (s *store) partsSum(ctx context.Context, key string, meta ranged.Meta, a ranged.Checksum, want []byte,
+	parts int64) (*objstore.Sum, error) {
 	size := meta.Size // of one part
 	if size == 0 {
 		return nil, nil
@@ -130,7 +132,8 @@ func (s *store) partsSum(ctx context.Context, key string, meta ranged.Meta, a ra
 			return nil, err
 		}
 		size = aws.ToInt64(first.ContentLength)
-		if int64(aws.ToInt32(first.PartsCount)) != parts || size <= 0 || aws.ToInt64(last.ContentLength) != meta.Size-(parts-1)*size {
+		if int64(aws.ToInt32(first.PartsCount)) != parts || size <= 0 ||
+			aws.ToInt64(last.ContentLength) != meta.Size-(parts-1)*size {
 			return nil, nil
 		}
 	}

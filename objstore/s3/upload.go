@@ -70,7 +70,8 @@ func (s *store) Create(ctx context.Context, name string, cond objstore.Condition
 		u.algorithm = types.ChecksumAlgorithmCrc32
 	}
 	return parts.NewUpload(ctx, s.Reader, name, u.tag, cond, parts.Options{
-		Size: int(s.opts.UploadPartSize), Workers: s.opts.UploadConcurrency, Segment: s.segmentParts, Growth: growth, Most: maxParts,
+		Size: int(s.opts.UploadPartSize), Workers: s.opts.UploadConcurrency, Segment: s.segmentParts, Growth: growth,
+		Most: maxParts,
 	}, u), nil
 }
 
@@ -80,7 +81,8 @@ func (u *upload) Send(ctx context.Context, number int, data []byte) error {
 		ctx, end := parts.Linger(ctx, u.store.opts.WriteTimeout) // Drop needs the id
 		defer end()
 		u.id, u.idErr = u.declare(ctx, &s3.CreateMultipartUploadInput{
-			Bucket: &u.store.Bucket.Bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
+			Bucket: &u.store.Bucket.Bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag},
+			ChecksumAlgorithm: u.algorithm,
 		})
 	})
 	if u.idErr != nil {
@@ -122,7 +124,8 @@ func completed(in *s3.UploadPartInput, out *s3.UploadPartOutput) types.Completed
 }
 
 // createUpload sends one request. An answer that broke off leaves an upload without parts.
-func (s *store) createUpload(ctx context.Context, in *s3.CreateMultipartUploadInput) (out *s3.CreateMultipartUploadOutput, err error) {
+func (s *store) createUpload(ctx context.Context,
+	in *s3.CreateMultipartUploadInput) (out *s3.CreateMultipartUploadOutput, err error) {
 	err = s.send(ctx, nil, func(ctx context.Context) (err error) {
 		out, err = s.client.CreateMultipartUpload(ctx, in)
 		return err
@@ -167,8 +170,9 @@ func (u *upload) commit(ctx context.Context, whole []byte) (info objstore.Info, 
 	s := u.store
 	if u.id == "" {
 		put := &s3.PutObjectInput{
-			Bucket: &s.Bucket.Bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag}, ChecksumAlgorithm: u.algorithm,
-			IfNoneMatch: noneMatch, IfMatch: match,
+			Bucket: &s.Bucket.Bucket, Key: &u.key, Metadata: map[string]string{parts.TagKey: u.tag},
+			ChecksumAlgorithm: u.algorithm,
+			IfNoneMatch:       noneMatch, IfMatch: match,
 		}
 		body := bytes.NewReader(whole)
 		put.Body = body
@@ -183,8 +187,9 @@ func (u *upload) commit(ctx context.Context, whole []byte) (info objstore.Info, 
 	}
 	slices.SortFunc(u.done, func(a, b types.CompletedPart) int { return int(*a.PartNumber - *b.PartNumber) })
 	complete := &s3.CompleteMultipartUploadInput{
-		Bucket: &s.Bucket.Bucket, Key: &u.key, UploadId: &u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.done},
-		IfNoneMatch: noneMatch, IfMatch: match,
+		Bucket: &s.Bucket.Bucket, Key: &u.key, UploadId: &u.id,
+		MultipartUpload: &types.CompletedMultipartUpload{Parts: u.done},
+		IfNoneMatch:     noneMatch, IfMatch: match,
 	}
 	err = s.send(ctx, nil, func(ctx context.Context) error {
 		out, err := s.client.CompleteMultipartUpload(ctx, complete)
@@ -221,7 +226,8 @@ func (u *upload) Drop(ctx context.Context) error {
 
 func (s *store) dropParts(ctx context.Context, key, id string) error {
 	err := s.Reader.Do(ctx, func(ctx context.Context) error {
-		_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.Bucket.Bucket, Key: &key, UploadId: &id})
+		_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.Bucket.Bucket, Key: &key,
+			UploadId: &id})
 		return s.explain("put", err)
 	})
 	if errors.Is(err, errUploadGone) || isMissing(err) {

@@ -46,7 +46,8 @@ func (s *store) listVersions(ctx context.Context, prefix string) iter.Seq2[objst
 				return
 			}
 			next, err := decoded(out.NextKeyMarker, out.EncodingType)
-			if err == nil && (next < aws.ToString(in.KeyMarker) || next == aws.ToString(in.KeyMarker) && aws.ToString(out.NextVersionIdMarker) == aws.ToString(in.VersionIdMarker)) {
+			if err == nil && (next < aws.ToString(in.KeyMarker) || next == aws.ToString(in.KeyMarker) &&
+				aws.ToString(out.NextVersionIdMarker) == aws.ToString(in.VersionIdMarker)) {
 				err = errors.New("the server does not go on after a page; use one that lists in pages, in ascending order of keys")
 			}
 			if err != nil {
@@ -72,11 +73,13 @@ func (s *store) versions(out *s3.ListObjectVersionsOutput) (page []objstore.Vers
 		page = append(page, v)
 	}
 	for _, v := range out.Versions {
-		add(v.Key, objstore.Version{Info: objstore.Info{Size: aws.ToInt64(v.Size), ETag: plainTag(v.ETag), ModTime: aws.ToTime(v.LastModified)},
+		add(v.Key, objstore.Version{Info: objstore.Info{Size: aws.ToInt64(v.Size), ETag: plainTag(v.ETag),
+			ModTime: aws.ToTime(v.LastModified)},
 			ID: aws.ToString(v.VersionId), Current: aws.ToBool(v.IsLatest)})
 	}
 	for _, m := range out.DeleteMarkers {
-		add(m.Key, objstore.Version{Info: objstore.Info{ModTime: aws.ToTime(m.LastModified)}, ID: aws.ToString(m.VersionId), Current: aws.ToBool(m.IsLatest), Mark: true})
+		add(m.Key, objstore.Version{Info: objstore.Info{ModTime: aws.ToTime(m.LastModified)},
+			ID: aws.ToString(m.VersionId), Current: aws.ToBool(m.IsLatest), Mark: true})
 	}
 	slices.SortStableFunc(page, func(a, b objstore.Version) int {
 		switch {
@@ -97,7 +100,8 @@ func (s *store) deleteVersion(ctx context.Context, name, id string) error {
 	key, err := s.Key(ctx, name)
 	if err == nil {
 		err = s.Reader.Do(ctx, func(ctx context.Context) error {
-			_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.Bucket.Bucket, Key: &key, VersionId: &id})
+			_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.Bucket.Bucket, Key: &key,
+				VersionId: &id})
 			return s.explain("delete version", err)
 		})
 	}

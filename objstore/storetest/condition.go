@@ -158,7 +158,8 @@ func RunWriters(t *testing.T, part int, stores ...objstore.Store) {
 		var group sync.WaitGroup
 		for i := range errs {
 			group.Go(func() {
-				_, errs[i] = objstore.Put(t.Context(), stores[i%len(stores)], name, pattern(uint64(2*trial+i), size), cond)
+				_, errs[i] = objstore.Put(t.Context(), stores[i%len(stores)], name, pattern(uint64(2*trial+i), size),
+					cond)
 			})
 		}
 		group.Wait()

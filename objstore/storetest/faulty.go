@@ -54,7 +54,8 @@ func NewFaulty(inner objstore.Store, fault Fault) *Faulty {
 // from open, until a run in which the fault did not fire. It ignores the At of fault. test must
 // check that the run succeeds if Fired reports false. EachFault returns the number of operations of
 // the last run.
-func EachFault(t *testing.T, open func(t *testing.T) objstore.Store, fault Fault, test func(t *testing.T, store *Faulty)) int {
+func EachFault(t *testing.T, open func(t *testing.T) objstore.Store, fault Fault,
+	test func(t *testing.T, store *Faulty)) int {
 	t.Helper()
 	// A test that retries for ever would never complete without a fault.
 	const limit = 100_000
@@ -123,7 +124,8 @@ func (f *Faulty) String() string { return f.inner.String() }
 // operations.
 func (f *Faulty) Traits() objstore.Traits {
 	traits := objstore.TraitsOf(f.inner)
-	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve, Versions: traits.Versions,
+	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve,
+		Versions: traits.Versions,
 		ListAll: func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 			return f.listed(prefix, objstore.ListAll(ctx, f.inner, prefix))
 		}}

@@ -133,7 +133,8 @@ func (n Network) faults() map[string]fault {
 			half(w, serve())
 			<-r.Context().Done()
 		},
-		"429": status(http.StatusTooManyRequests), "500": status(http.StatusInternalServerError), "503": status(http.StatusServiceUnavailable),
+		"429": status(http.StatusTooManyRequests), "500": status(http.StatusInternalServerError),
+		"503": status(http.StatusServiceUnavailable),
 	}
 	for name, answer := range n.Busy {
 		all[name] = refused(answer)
@@ -163,8 +164,9 @@ type rig struct {
 // brief are options with short pauses. Timeouts are long, for a busy machine.
 func brief() objstore.ReadOptions {
 	return objstore.ReadOptions{
-		BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, FirstByteTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
-		PartSize: 256 << 10, NoHedge: true,
+		BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, FirstByteTimeout: 30 * time.Second,
+		StallTimeout: 30 * time.Second,
+		PartSize:     256 << 10, NoHedge: true,
 	}
 }
 
@@ -306,7 +308,8 @@ func (r *rig) operations(object objstore.Object) map[string]error {
 func (r *rig) fail(said map[string]error, most int, wants ...string) {
 	r.t.Helper()
 	for op, err := range said {
-		if err == nil || errors.Is(err, errBytes) || !slices.ContainsFunc(wants, func(want string) bool { return strings.Contains(err.Error(), want) }) {
+		if err == nil || errors.Is(err, errBytes) || !slices.ContainsFunc(wants,
+			func(want string) bool { return strings.Contains(err.Error(), want) }) {
 			r.t.Errorf("%s: %v; want one of %q", op, err, wants)
 		}
 		for _, secret := range []string{"marked", "bWFya2Vk", "Signature="} {
@@ -323,7 +326,8 @@ func (r *rig) fail(said map[string]error, most int, wants ...string) {
 // testSuite runs the contract with many temporary faults.
 func (n Network) testSuite(t *testing.T) {
 	all := n.faults()
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return strings.Contains(name, "stalled") })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)),
+		func(name string) bool { return strings.Contains(name, "stalled") })
 	spoiled := func(t *testing.T, objects map[string][]byte) objstore.Store {
 		r := &rig{t: t}
 		r.store, r.server = n.Open(t, objects, brief())
@@ -392,7 +396,8 @@ func (n Network) testOutages(t *testing.T) {
 			r := n.open(t, o)
 			object := r.handle()
 			r.spoil(always(n.faults()[name]))
-			r.fail(map[string]error{"read": r.read(object, 1000, 1000)}, 2*o.MaxAttempts, fmt.Sprintf("given up after %d attempts", o.MaxAttempts))
+			r.fail(map[string]error{"read": r.read(object, 1000, 1000)}, 2*o.MaxAttempts,
+				fmt.Sprintf("given up after %d attempts", o.MaxAttempts))
 			r.spoil(always(n.faults()[name]))
 			r.fail(r.operations(object), 20, "given up after")
 		})
@@ -478,7 +483,8 @@ func (n Network) testRedirects(t *testing.T) {
 			r.spoil(always(func(w http.ResponseWriter, request *http.Request, _ func() *httptest.ResponseRecorder) {
 				step := 0
 				_, _ = fmt.Sscanf(request.URL.Query().Get("step"), "%d", &step)
-				w.Header().Set("Location", fmt.Sprintf("http://%s%s?step=%d", request.Host, request.URL.EscapedPath(), c.next(step)))
+				w.Header().Set("Location", fmt.Sprintf("http://%s%s?step=%d", request.Host, request.URL.EscapedPath(),
+					c.next(step)))
 				w.WriteHeader(http.StatusTemporaryRedirect)
 			}))
 			r.fail(map[string]error{"read": r.read(object, 1000, 1000)}, c.most, c.want)
@@ -505,7 +511,8 @@ func (n Network) testRedirects(t *testing.T) {
 				w.Header().Set("Location", strings.Replace(there.URL, "127.0.0.1", host, 1)+request.URL.RequestURI())
 				w.WriteHeader(http.StatusTemporaryRedirect)
 			}))
-			if err := r.read(object, 1000, 1000); err != nil && (errors.Is(err, errBytes) || !strings.Contains(err.Error(), "redirect")) {
+			if err := r.read(object, 1000, 1000); err != nil &&
+				(errors.Is(err, errBytes) || !strings.Contains(err.Error(), "redirect")) {
 				t.Error(err)
 			}
 			if got := r.requests.Load(); got > 4 {
@@ -573,7 +580,8 @@ func (n Network) testReplaced(t *testing.T) {
 					}
 					return nil
 				})
-				if err := r.read(object, 0, len(old)); !errors.Is(err, objstore.ErrChanged) || errors.Is(err, errBytes) {
+				if err := r.read(object, 0, len(old)); !errors.Is(err, objstore.ErrChanged) ||
+					errors.Is(err, errBytes) {
 					t.Fatal(err)
 				}
 			})
@@ -586,7 +594,8 @@ func (n Network) testReplaced(t *testing.T) {
 func (n Network) testLost(t *testing.T) {
 	r := n.open(t, brief())
 	for _, size := range []int{1000, 2*n.Part + 5} {
-		for kind, cond := range map[string]objstore.Condition{"none": {}, "IfNoneMatch": {IfNoneMatch: true}, "IfMatch": {}} {
+		for kind, cond := range map[string]objstore.Condition{"none": {}, "IfNoneMatch": {IfNoneMatch: true},
+			"IfMatch": {}} {
 			for at := int64(0); ; at++ {
 				name, data := fmt.Sprintf("%s-%d-%d", kind, size, at), pattern(uint64(at), size)
 				if kind == "IfMatch" {

@@ -161,7 +161,8 @@ func testReadFront(t *testing.T, store objstore.Store, objects map[string][]byte
 				t.Fatal(err)
 			}
 			front, info, err := objstore.ReadFront(t.Context(), object, int64(most))
-			if err != nil || !bytes.HasPrefix(want, front) || len(front) > max(most, 0) || info.Size != int64(len(want)) || info.Name != name {
+			if err != nil || !bytes.HasPrefix(want, front) || len(front) > max(most, 0) ||
+				info.Size != int64(len(want)) || info.Name != name {
 				t.Fatalf("%q, %d bytes: %d bytes, %+v, %v", name, most, len(front), info, err)
 			}
 			rest := make([]byte, len(want)-len(front))

@@ -25,7 +25,8 @@ func (c *shardCheck) indexed(ctx context.Context) {
 	}
 	for _, a := range ix.Attributes {
 		if !v.knows(a) {
-			fault(-1, "", fmt.Errorf("%w: attribute %q, a %v, is not one of the tables'", format.ErrMismatch, a.Name, a.Kind))
+			fault(-1, "", fmt.Errorf("%w: attribute %q, a %v, is not one of the tables'", format.ErrMismatch, a.Name,
+				a.Kind))
 		}
 	}
 	for i := range ix.Attrs {
@@ -43,7 +44,8 @@ func (c *shardCheck) indexed(ctx context.Context) {
 		first, last = min(first, k), max(last, k)
 	}
 	if first != s.FirstKey || last != s.LastKey {
-		fault(-1, "", fmt.Errorf("%w: keys from %q to %q, the tables say from %q to %q", format.ErrMismatch, first, last, s.FirstKey, s.LastKey))
+		fault(-1, "", fmt.Errorf("%w: keys from %q to %q, the tables say from %q to %q", format.ErrMismatch, first,
+			last, s.FirstKey, s.LastKey))
 	}
 	if rs := ix.Keys.Ranges(); rs != nil {
 		if k, twice := rs.Shared(); twice {
@@ -103,8 +105,10 @@ func (v *verifier) attrTotals(ctx context.Context) {
 			got = &sections.AttrTotal{Name: want.Name}
 		}
 		if *got != want {
-			v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: attribute %q adds up to %v in %d samples, from %d to %d; the tables say %v in %d, %d to %d",
-				format.ErrMismatch, v.c.Name, want.Name, got.Sum(), got.Samples, got.Min, got.Max, want.Sum(), want.Samples, want.Min, want.Max))
+			v.fail(ctx, orderFirst, KindManifest, "",
+				fmt.Errorf("%w: %s: attribute %q adds up to %v in %d samples, from %d to %d; the tables say %v in %d, %d to %d",
+					format.ErrMismatch, v.c.Name, want.Name, got.Sum(), got.Samples, got.Min, got.Max, want.Sum(),
+					want.Samples, want.Min, want.Max))
 		}
 	}
 }
@@ -118,13 +122,16 @@ func (v *verifier) fieldTotals(ctx context.Context) {
 		}
 		delete(v.fields, want.Name)
 		if *got != want {
-			v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: field %q adds up to %d samples, %d bytes, sizes from %d to %d; the tables say %d, %d, %d to %d",
-				format.ErrMismatch, v.c.Name, want.Name, got.Samples, got.Bytes, got.Min, got.Max, want.Samples, want.Bytes, want.Min, want.Max))
+			v.fail(ctx, orderFirst, KindManifest, "",
+				fmt.Errorf("%w: %s: field %q adds up to %d samples, %d bytes, sizes from %d to %d; the tables say %d, %d, %d to %d",
+					format.ErrMismatch, v.c.Name, want.Name, got.Samples, got.Bytes, got.Min, got.Max, want.Samples,
+					want.Bytes, want.Min, want.Max))
 		}
 	}
 	for name := range v.fields {
-		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: the shards have a field %q that the tables do not name",
-			format.ErrMismatch, v.c.Name, name))
+		v.fail(ctx, orderFirst, KindManifest, "",
+			fmt.Errorf("%w: %s: the shards have a field %q that the tables do not name",
+				format.ErrMismatch, v.c.Name, name))
 	}
 }
 
@@ -162,10 +169,11 @@ func (v *verifier) keysTable(ctx context.Context) {
 	table := samplekey.Table{Entries: v.c.Tables.Samples}
 	fail := func(err error) { v.fail(ctx, orderLast, KindKeys, "", format.InShard(name, err)) }
 	var header []byte
-	err := v.c.Source.ReadRange(ctx, name, uint64(table.Size()), 0, table.Size()-tableBody(table), func(raw []byte) error {
-		header = raw
-		return table.CheckHeader(raw)
-	})
+	err := v.c.Source.ReadRange(ctx, name, uint64(table.Size()), 0, table.Size()-tableBody(table),
+		func(raw []byte) error {
+			header = raw
+			return table.CheckHeader(raw)
+		})
 	if err != nil {
 		fail(err)
 	} else if v.o.Deep {

@@ -59,7 +59,8 @@ func (v *verifier) others(ctx context.Context) {
 			parts.count, parts.size, keys = parts.count+keys.count, parts.size+keys.size, objects{}
 		}
 		v.note(fmt.Sprintf("%d objects of %d bytes are records of the parts that this generation was packed in (%s is the first): no "+
-			"reader needs them, a part that is packed again finds there that it is complete, and prune deletes them", parts.count, parts.size, parts.first))
+			"reader needs them, a part that is packed again finds there that it is complete, and prune deletes them",
+			parts.count, parts.size, parts.first))
 	}
 	if keys.count > 0 {
 		rest = objects{rest.count + keys.count, rest.size + keys.size, keys.first}

@@ -197,7 +197,8 @@ func (r *recorder) read(bytes int) {
 func (r *recorder) count(shards, blocks, samples uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.report.Shards, r.report.Blocks, r.report.Samples = r.report.Shards+shards, r.report.Blocks+blocks, r.report.Samples+samples
+	r.report.Shards, r.report.Blocks, r.report.Samples = r.report.Shards+shards, r.report.Blocks+blocks,
+		r.report.Samples+samples
 }
 
 // finish returns the report in order.

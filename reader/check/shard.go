@@ -155,7 +155,8 @@ func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 	}
 	var err error
 	if size > maxForeignEnd {
-		err = &fetch.KindError{Kind: KindIndex, Err: fmt.Errorf("%w: %d bytes behind the last block", format.ErrCorrupt, size)}
+		err = &fetch.KindError{Kind: KindIndex, Err: fmt.Errorf("%w: %d bytes behind the last block", format.ErrCorrupt,
+			size)}
 	} else {
 		err = v.c.Source.ReadRange(ctx, s.Name, 0, off, size, func(got []byte) error {
 			v.read(len(got))
@@ -165,7 +166,8 @@ func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 					return fetch.OfKind(KindChecksum, err)
 				}
 			case !bytes.Equal(got, want):
-				return &fetch.KindError{Kind: KindChecksum, Err: fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
+				return &fetch.KindError{Kind: KindChecksum,
+					Err: fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
 			}
 			return nil
 		})
@@ -287,7 +289,9 @@ func (c *shardCheck) finish(ctx context.Context) {
 	}
 	h.AddKeys(c.s.Layout, c.s.Numbered)
 	if got := h.Sum(); got != c.s.Content() {
-		c.v.fail(ctx, c.s.Number, KindContent, "", format.InShard(c.s.Name, fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
-			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Content())))
+		c.v.fail(ctx, c.s.Number, KindContent, "",
+			format.InShard(c.s.Name, fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
+				"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got,
+				c.s.Content())))
 	}
 }

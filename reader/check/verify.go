@@ -50,7 +50,8 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 	defer c.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}, values: map[string]*sections.AttrTotal{}}
+	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{},
+		fields: map[string]*format.FieldTotal{}, values: map[string]*sections.AttrTotal{}}
 	return v.run(ctx)
 }
 
@@ -58,7 +59,8 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 func (o Options) filled() (Options, error) {
 	switch {
 	case o.Generation != "" && !names.IsTables("manifest-"+o.Generation+".bin"):
-		return o, fmt.Errorf("generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)
+		return o, fmt.Errorf("generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case",
+			o.Generation)
 	case o.Workers < 0 || o.Memory < 0:
 		return o, fmt.Errorf("%d workers, %d bytes: give numbers of at least 0", o.Workers, o.Memory)
 	}
@@ -114,7 +116,8 @@ func (v *verifier) summary(ctx context.Context) {
 	var faults []error
 	err := v.c.Source.Twice(ctx, fetch.Key{Name: format.ManifestName}, func(anew bool) (err error) {
 		raw, stated := v.c.Raw, v.c.Stated
-		if stated == nil || anew { // a generation was asked for, and another one may be published; or what was read is damaged
+		// a generation was asked for, and another one may be published; or what was read is damaged
+		if stated == nil || anew {
 			if raw, err = v.c.Source.ReadWhole(ctx, format.ManifestName, catalog.MaxSummary, anew); err != nil {
 				return err
 			}
@@ -208,7 +211,8 @@ func (v *verifier) tables(ctx context.Context) {
 			v.read(len(buf))
 		}
 		if name := names.Tables(format.Hash(h.Sum(nil))); name != v.c.Name {
-			return fmt.Errorf("%w: the bytes of %s have a hash that belongs to the name %s", format.ErrCorrupt, v.c.Name, name)
+			return fmt.Errorf("%w: the bytes of %s have a hash that belongs to the name %s", format.ErrCorrupt,
+				v.c.Name, name)
 		}
 		return nil
 	}))
@@ -227,7 +231,8 @@ func (v *verifier) eachShard(ctx context.Context, f func(s *fetch.Shard) bool) (
 			all = false
 			if !v.told[part] && ctx.Err() == nil {
 				v.told[part] = true
-				v.fail(ctx, int(p.FirstShard), KindManifest, "", fmt.Errorf("%d shards from number %d on cannot be checked: %w", p.Shards, p.FirstShard, err))
+				v.fail(ctx, int(p.FirstShard), KindManifest, "",
+					fmt.Errorf("%d shards from number %d on cannot be checked: %w", p.Shards, p.FirstShard, err))
 			}
 			continue
 		}
@@ -253,7 +258,8 @@ func (v *verifier) digest(ctx context.Context) {
 		return // which is a fault already
 	}
 	if digest != v.c.Tables.Digest {
-		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: the shards' digest is %s, the head says %s", format.ErrMismatch,
+		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: the shards' digest is %s, the head says %s",
+			format.ErrMismatch,
 			v.c.Name, format.DigestString(digest), format.DigestString(v.c.Tables.Digest)))
 	}
 }

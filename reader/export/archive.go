@@ -99,7 +99,8 @@ func (w *archive) content(ctx context.Context, to func([]byte) error) error {
 
 // object writes an object with the bytes that content gives, or compares them with an existing one:
 // an export has no hash of them.
-func (e *exporter) object(ctx context.Context, name string, content func(put func([]byte) error) error) (found bool, err error) {
+func (e *exporter) object(ctx context.Context, name string,
+	content func(put func([]byte) error) error) (found bool, err error) {
 	info, err := e.to.Stat(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = e.create(ctx, name, content); !errors.Is(err, objstore.ErrExists) {

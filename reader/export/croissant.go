@@ -78,7 +78,8 @@ func (e *exporter) croissant(ctx context.Context) error {
 			kind = "application/zstd"
 		}
 		files = append(files, node{
-			"@type": "cr:FileObject", "@id": a.Name, "name": a.Name, "contentUrl": at + unlike(at, a.sha256) + a.Name, "contentSize": fmt.Sprint(a.Bytes, " B"),
+			"@type": "cr:FileObject", "@id": a.Name, "name": a.Name, "contentUrl": at + unlike(at, a.sha256) + a.Name,
+			"contentSize":    fmt.Sprint(a.Bytes, " B"),
 			"encodingFormat": kind, "sha256": a.sha256,
 		})
 		within = append(within, node{"@id": a.Name})
@@ -113,16 +114,21 @@ func (e *exporter) croissant(ctx context.Context) error {
 		key := property("fullpath")
 		key["transform"] = node{"regex": `^((?:.*/)?[^./]*)\.` + regexp.QuoteMeta(f.Name) + "$"}
 		sets = append(sets, node{
-			"@type": "cr:RecordSet", "@id": id, "name": f.Name, "description": fmt.Sprintf("The field %s, of %d samples.", f.Name, f.Samples),
+			"@type": "cr:RecordSet", "@id": id, "name": f.Name,
+			"description": fmt.Sprintf("The field %s, of %d samples.", f.Name, f.Samples),
 			"field": []any{
-				node{"@type": "cr:Field", "@id": id + "/key", "name": "key", "description": "The key of the sample.", "dataType": "sc:Text", "source": key},
-				node{"@type": "cr:Field", "@id": id + "/value", "name": "value", "description": "The payload.", "dataType": data, "source": property("content")},
+				node{"@type": "cr:Field", "@id": id + "/key", "name": "key", "description": "The key of the sample.",
+					"dataType": "sc:Text", "source": key},
+				node{"@type": "cr:Field", "@id": id + "/value", "name": "value", "description": "The payload.",
+					"dataType": data, "source": property("content")},
 			},
 		})
 	}
 	return e.putJSON(ctx, "croissant.json", node{
-		"@context": json.RawMessage(croissantContext), "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0", "name": name,
-		"description": fmt.Sprintf("%d samples in %d shards, packed by shardtool: %s.", e.res.Samples, len(e.res.Shards), e.res.Digest), "version": fmt.Sprintf("%d.0.0", e.d.Info().Generation),
+		"@context": json.RawMessage(croissantContext), "@type": "sc:Dataset",
+		"conformsTo": "http://mlcommons.org/croissant/1.0", "name": name,
+		"description": fmt.Sprintf("%d samples in %d shards, packed by shardtool: %s.", e.res.Samples,
+			len(e.res.Shards), e.res.Digest), "version": fmt.Sprintf("%d.0.0", e.d.Info().Generation),
 		"distribution": files, "recordSet": sets,
 	})
 }

@@ -76,7 +76,8 @@ func members(ix *sections.ShardIndex) iter.Seq[*place] {
 					case ix.Foreign:
 						offset = first + int64(ix.Gaps[member])
 					case ix.Layout != nil:
-						offset += tarblock.MemberLen(format.JoinName(s.key, f.Name), f.Size) - (f.Size+record-1)/record*record
+						offset += tarblock.MemberLen(format.JoinName(s.key, f.Name),
+							f.Size) - (f.Size+record-1)/record*record
 					case ix.Gaps != nil:
 						offset += int64(ix.Gaps[member])
 					default:

@@ -24,7 +24,8 @@ func energonNames(ix *sections.ShardIndex) error {
 func energonName(key string, fields []format.FieldSize) error {
 	switch {
 	case strings.HasPrefix(key, "__") && strings.Contains(strings.SplitAfterN(key, "/", 2)[0], "__/"):
-		return fmt.Errorf("%w: key %q begins with a folder that Energon skips: pack the data set again with other keys", ErrName, key)
+		return fmt.Errorf("%w: key %q begins with a folder that Energon skips: pack the data set again with other keys",
+			ErrName, key)
 	case !utf8.ValidString(key):
 		return fmt.Errorf("%w: key %q is not UTF-8, and Energon reads nothing else: pack the data set again with other keys", ErrName, key)
 	}

@@ -142,9 +142,11 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 	}
 	if !slices.Contains(forms, o.Form) {
 		return nil, &hint.OptionError{Option: "as", Value: strconv.Quote(string(o.Form)),
-			Err: fmt.Errorf("use %s; WebDataset reads tar%w", strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"), " ", ", "), plain.Silent(ErrForm))}
+			Err: fmt.Errorf("use %s; WebDataset reads tar%w", strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"),
+				" ", ", "), plain.Silent(ErrForm))}
 	}
-	e := &exporter{d: d, to: to, o: o, name: "data", res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - uint64(len(d.Info().Removed))}}
+	e := &exporter{d: d, to: to, o: o, name: "data", res: &Result{Format: listFormat, Form: o.Form,
+		Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - uint64(len(d.Info().Removed))}}
 	if o.View != "" {
 		e.res.Digest += "#" + o.View
 	}
@@ -200,7 +202,8 @@ func (e *exporter) names(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: it is an archive of another tool, and samples of it were removed, so the places of its members are not known: "+
 				"pack the data set into another one and export that%w", info.Name, plain.Silent(ErrForm))
 		}
-		a := Archive{Name: name + format.TarSuffix, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil || e.o.Form.rows()}
+		a := Archive{Name: name + format.TarSuffix, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil ||
+			e.o.Form.rows()}
 		switch e.o.Form {
 		case hf:
 			a.Name = "data/" + name + ".parquet"
@@ -342,7 +345,8 @@ func (e *exporter) table(ctx context.Context, shard int, put func([]byte) error)
 }
 
 // splits are the names of splits on the Hub, by the names that data sets are packed with.
-var splits = map[string]string{"test": "test", "val": "validation", "valid": "validation", "validation": "validation", "dev": "validation"}
+var splits = map[string]string{"test": "test", "val": "validation", "valid": "validation", "validation": "validation",
+	"dev": "validation"}
 
 // cardOfTars writes a card beside the shards of a plain data set, whose own tars are the archives:
 // load_dataset of the folder then takes these, and not the objects that the format puts beside
@@ -366,14 +370,16 @@ const cardName = "README.md"
 // folders of their own, at any depth below it.
 func (e *exporter) cardHead(folder, suffix string) string {
 	pattern := folder + "*" + suffix
-	if slices.ContainsFunc(e.res.Shards, func(a Archive) bool { return strings.Contains(strings.TrimPrefix(a.Name, folder), "/") }) {
+	if slices.ContainsFunc(e.res.Shards,
+		func(a Archive) bool { return strings.Contains(strings.TrimPrefix(a.Name, folder), "/") }) {
 		pattern = folder + "**/*" + suffix
 	}
 	split := splits[e.name]
 	if split == "" {
 		split = "train"
 	}
-	return fmt.Sprintf("---\nconfigs:\n- config_name: default\n  data_files:\n  - split: %s\n    path: %q\n", split, pattern)
+	return fmt.Sprintf("---\nconfigs:\n- config_name: default\n  data_files:\n  - split: %s\n    path: %q\n", split,
+		pattern)
 }
 
 // card returns the card of a data set for the Hub: a README with the features in its head.

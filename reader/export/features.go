@@ -125,7 +125,8 @@ func listsOf(d *reader.Dataset, features kinds.Features) (lists []column, err er
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", list, err)
 		}
-		lists = append(lists, column{name: list, fields: fieldname.Elements(list, names), feature: f, recorded: true, list: true})
+		lists = append(lists, column{name: list, fields: fieldname.Elements(list, names), feature: f, recorded: true,
+			list: true})
 	}
 	return lists, nil
 }
@@ -138,7 +139,8 @@ func (c *column) setRecorded(text json.RawMessage) {
 		return
 	}
 	s, err := f.Storage()
-	if err != nil || len(s.Parts) == 0 && (s.Base == kinds.Null || s.Base == kinds.Binary && kinds.MediaOf(c.fields[0]) != "") {
+	if err != nil || len(s.Parts) == 0 && (s.Base == kinds.Null || s.Base == kinds.Binary &&
+		kinds.MediaOf(c.fields[0]) != "") {
 		return
 	}
 	c.feature, c.recorded = f, true
@@ -168,7 +170,8 @@ func (c *column) setWord(word string, labels []string) {
 
 // merges reports whether the fields of both columns may fill one.
 func (c *column) merges(with *column) bool {
-	return !c.list && !with.list && c.feature != nil && with.feature != nil && c.feature.Class != "Value" && bytes.Equal(c.feature.AppendJSON(nil), with.feature.AppendJSON(nil))
+	return !c.list && !with.list && c.feature != nil && with.feature != nil && c.feature.Class != "Value" &&
+		bytes.Equal(c.feature.AppendJSON(nil), with.feature.AppendJSON(nil))
 }
 
 // typesOf returns the recorded types of the fields of a data set and its layers: the words, and the
@@ -271,7 +274,8 @@ func parseArray(data []byte) (h npy.Header, items []byte, err error) {
 		want = 0
 	}
 	if want != left {
-		return h, nil, fmt.Errorf("%w: an array of shape %v of %s has %d bytes", format.ErrCorrupt, h.Shape, h.Descr, left)
+		return h, nil, fmt.Errorf("%w: an array of shape %v of %s has %d bytes", format.ErrCorrupt, h.Shape, h.Descr,
+			left)
 	}
 	return h, items, nil
 }
@@ -288,7 +292,8 @@ func dtypeOf(h *npy.Header) (string, error) {
 	case len(h.Shape) > maxDims:
 		return "", fmt.Errorf("%w: it has %d dimensions, and a table has at most %d", ErrName, len(h.Shape), maxDims)
 	case name == "" || name == "bool" || !slices.Contains([]int{1, 2, 4, 8}, h.Size) || name == "float" && h.Size == 1:
-		return "", fmt.Errorf("%w: its items are of type %s, for which a table has no column: leave the field out", ErrName, h.Descr)
+		return "", fmt.Errorf("%w: its items are of type %s, for which a table has no column: leave the field out",
+			ErrName, h.Descr)
 	}
 	return fmt.Sprint(name, h.Size*8), nil
 }

@@ -45,7 +45,8 @@ func newTokens(ctx context.Context, d *reader.Dataset) (*tokens, error) {
 	var arrays []string
 	for _, f := range d.Fields() {
 		word := types[f.Name]
-		if word == "npy" || word == "" && f.Name == "npy" || word == "" && len(f.Name) > 4 && f.Name[len(f.Name)-4:] == ".npy" {
+		if word == "npy" || word == "" && f.Name == "npy" || word == "" && len(f.Name) > 4 &&
+			f.Name[len(f.Name)-4:] == ".npy" {
 			arrays = append(arrays, f.Name)
 		}
 	}
@@ -67,7 +68,8 @@ func newTokens(ctx context.Context, d *reader.Dataset) (*tokens, error) {
 		}
 		c, ok := codes[fmt.Sprintf("%c%d", h.Kind, h.Size)]
 		if !ok {
-			return nil, fieldError(s.Key, t.field, fmt.Errorf("its items are of type %s, and tokens are integers%w", h.Descr, plain.Silent(ErrForm)))
+			return nil, fieldError(s.Key, t.field, fmt.Errorf("its items are of type %s, and tokens are integers%w",
+				h.Descr, plain.Silent(ErrForm)))
 		}
 		t.code, t.size = c.code, c.size
 		return t, nil
@@ -98,7 +100,8 @@ func (t *tokens) bin(ctx context.Context, d *reader.Dataset, put func([]byte) er
 		}
 		n := (len(buf) - before) / t.size
 		if n > math.MaxInt32 {
-			return fieldError(s.Key, t.field, fmt.Errorf("%w: %d tokens, and a document has at most 2^31 - 1", ErrName, n))
+			return fieldError(s.Key, t.field, fmt.Errorf("%w: %d tokens, and a document has at most 2^31 - 1", ErrName,
+				n))
 		}
 		if err := binary.Write(lengths, binary.LittleEndian, int32(n)); err != nil {
 			return err
@@ -126,7 +129,8 @@ func (t *tokens) append(buf, data []byte) ([]byte, error) {
 	c := codes[fmt.Sprintf("%c%d", h.Kind, h.Size)]
 	switch {
 	case c.code != t.code:
-		return nil, fmt.Errorf("%w: its items are of type %s, and the first ones of the data set of another", ErrName, h.Descr)
+		return nil, fmt.Errorf("%w: its items are of type %s, and the first ones of the data set of another", ErrName,
+			h.Descr)
 	case len(h.Shape) != 1:
 		return nil, fmt.Errorf("%w: an array of shape %v, and a document has one dimension", ErrName, h.Shape)
 	case c.size == h.Size && !h.Big:

@@ -67,7 +67,8 @@ func newTable(columns []column, to func([]byte) error) (*table, error) {
 	t := &table{out: &sink{to: to}}
 	var fields schema.FieldList
 	options := []parquet.WriterProperty{
-		parquet.WithDictionaryDefault(false), parquet.WithCompression(compress.Codecs.Zstd), parquet.WithBatchSize(4096), parquet.WithCreatedBy("shardtool"),
+		parquet.WithDictionaryDefault(false), parquet.WithCompression(compress.Codecs.Zstd),
+		parquet.WithBatchSize(4096), parquet.WithCreatedBy("shardtool"),
 	}
 	text := []byte(`{"info":{"features":{`)
 	for i, c := range columns {
@@ -87,7 +88,8 @@ func newTable(columns []column, to func([]byte) error) (*table, error) {
 			if c.list {
 				path = c.name + ".list.element.bytes"
 			}
-			options = append(options, parquet.WithCompressionFor(path, compress.Codecs.Uncompressed), parquet.WithStatsFor(path, false))
+			options = append(options, parquet.WithCompressionFor(path, compress.Codecs.Uncompressed),
+				parquet.WithStatsFor(path, false))
 		}
 		t.columns = append(t.columns, col)
 	}
@@ -99,7 +101,8 @@ func newTable(columns []column, to func([]byte) error) (*table, error) {
 	if err := meta.Append("huggingface", string(append(text, "}}}"...))); err != nil {
 		return nil, err
 	}
-	t.w = file.NewParquetWriter(t.out, root, file.WithWriterProps(parquet.NewWriterProperties(options...)), file.WithWriteMetadata(meta))
+	t.w = file.NewParquetWriter(t.out, root, file.WithWriterProps(parquet.NewWriterProperties(options...)),
+		file.WithWriteMetadata(meta))
 	return t, nil
 }
 
@@ -198,7 +201,8 @@ func (l *leaf) write(chunk file.ColumnChunkWriter) (err error) {
 	clear(l.texts)
 	clear(l.fixed)
 	*l = leaf{
-		Scalar: l.Scalar, def: l.def, nested: l.nested, defs: l.defs[:0], reps: l.reps[:0], bools: l.bools[:0], i32: l.i32[:0], i64: l.i64[:0],
+		Scalar: l.Scalar, def: l.def, nested: l.nested, defs: l.defs[:0], reps: l.reps[:0], bools: l.bools[:0],
+		i32: l.i32[:0], i64: l.i64[:0],
 		f32: l.f32[:0], f64: l.f64[:0], fixed: l.fixed[:0], texts: l.texts[:0],
 	}
 	return errors.Join(err, chunk.Close())
@@ -245,7 +249,8 @@ func (c *tableColumn) files(s *reader.Sample) error {
 			continue
 		}
 		if n, _ := fieldname.Element(name, c.name); n != next {
-			return fieldError(s.Key, name, fmt.Errorf("it is not element %d of the list, which has no other before it", next))
+			return fieldError(s.Key, name, fmt.Errorf("it is not element %d of the list, which has no other before it",
+				next))
 		}
 		if next++; len(data) == 0 {
 			part.none(rep, part.def-1)
@@ -288,7 +293,8 @@ func (c *tableColumn) value(key []byte, field string, data []byte) error {
 	}
 	scalar, number := inner.leaf != nil, inner.leaf != nil && inner.leaf.Base <= kinds.Bool
 	switch {
-	case len(data) == 0 && c.recorded && !(c.root.leaf != nil && (c.root.leaf.Base == kinds.Text || c.root.leaf.Base == kinds.Binary)):
+	case len(data) == 0 && c.recorded &&
+		!(c.root.leaf != nil && (c.root.leaf.Base == kinds.Text || c.root.leaf.Base == kinds.Binary)):
 		c.root.none(0, 0)
 		return nil
 	case number && bytes.HasPrefix(data, []byte(npy.Magic)), scalar && dims > 0 && !c.recorded:
@@ -297,7 +303,9 @@ func (c *tableColumn) value(key []byte, field string, data []byte) error {
 		if c.root.leaf.Base == kinds.JSON && !json.Valid(data) {
 			return errors.New("it is not JSON")
 		}
-		if is := c.root.leaf.Base; (is == kinds.Time || is == kinds.Duration) && bytes.HasPrefix(data, []byte(npy.Magic)) { // of a stacked shard
+		// of a stacked shard
+		if is := c.root.leaf.Base; (is == kinds.Time || is == kinds.Duration) &&
+			bytes.HasPrefix(data, []byte(npy.Magic)) {
 			var err error
 			if data, err = wholeNumber(data); err != nil {
 				return err
@@ -316,7 +324,8 @@ func wholeNumber(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	if h.Kind != 'i' || h.Size != 8 || len(h.Shape) > 0 || h.Big {
-		return nil, fmt.Errorf("it is an array of %s with %d dimensions, and an integer of 64 bits is wanted", h.Descr, len(h.Shape))
+		return nil, fmt.Errorf("it is an array of %s with %d dimensions, and an integer of 64 bits is wanted", h.Descr,
+			len(h.Shape))
 	}
 	return strconv.AppendInt(nil, int64(binary.LittleEndian.Uint64(items)), 10), nil
 }

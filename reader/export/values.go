@@ -87,7 +87,8 @@ func (n *tableNode) schema(name string) (schema.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return schema.NewGroupNodeLogical(name, parquet.Repetitions.Optional, schema.FieldList{list}, schema.NewListLogicalType(), -1)
+	return schema.NewGroupNodeLogical(name, parquet.Repetitions.Optional, schema.FieldList{list},
+		schema.NewListLogicalType(), -1)
 }
 
 // timeUnit is the unit of times in Parquet, which has no seconds.

@@ -33,7 +33,8 @@ func widsNames(ix *sections.ShardIndex) error {
 			case !utf8.ValidString(name):
 				return fmt.Errorf("%w: sample %q: the member name %q is not UTF-8, and wids reads nothing else: pack the data set again with other names", ErrName, key, name)
 			case f.Size > widsSize:
-				return fmt.Errorf("%w: sample %q: field %q has %d bytes, and wids reads sizes below 8 GiB", ErrName, key, f.Name, f.Size)
+				return fmt.Errorf("%w: sample %q: field %q has %d bytes, and wids reads sizes below 8 GiB", ErrName,
+					key, f.Name, f.Size)
 			}
 		}
 	}

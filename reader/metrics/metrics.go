@@ -96,20 +96,34 @@ func newMetric(kind prometheus.ValueType, name, help string, of func(s *stats.St
 const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 
 var figures = []metric{
-	newMetric(counter, "batches_total", "Batches delivered.", func(s *stats.Stream) float64 { return float64(s.Batches) }),
-	newMetric(counter, "samples_total", "Samples delivered, padding left out.", func(s *stats.Stream) float64 { return float64(s.Samples) }),
-	newMetric(counter, "bytes_total", "Bytes of the fields of delivered samples.", func(s *stats.Stream) float64 { return float64(s.Bytes) }),
-	newMetric(counter, "open_seconds_total", "Time that streams have been open.", func(s *stats.Stream) float64 { return s.Elapsed.Seconds() }),
-	newMetric(counter, "blocks_total", "Blocks fetched, those read again included.", func(s *stats.Stream) float64 { return float64(s.Blocks) }),
-	newMetric(counter, "stored_bytes_total", "Stored bytes of fetched blocks.", func(s *stats.Stream) float64 { return float64(s.StoredBytes) }),
-	newMetric(counter, "evicted_blocks_total", "Blocks evicted for lack of memory while they were still needed.", func(s *stats.Stream) float64 { return float64(s.Evicted) }),
-	newMetric(counter, "rereads_total", "Reads repeated because the first one returned damaged bytes.", func(s *stats.Stream) float64 { return float64(s.Rereads) }),
-	newMetric(counter, "skipped_samples_total", "Samples skipped because their block is damaged.", func(s *stats.Stream) float64 { return float64(s.Skipped) }),
-	newMetric(counter, "tunings_total", "Changes by autotuning to the requests in flight and the batches prefetched.", func(s *stats.Stream) float64 { return float64(s.Decisions) }),
-	newMetric(gauge, "requests_limit", "Maximum of pieces fetched concurrently from a remote store.", func(s *stats.Stream) float64 { return float64(s.Requests) }),
-	newMetric(gauge, "depth_batches", "Maximum of batches prefetched.", func(s *stats.Stream) float64 { return float64(s.Depth) }),
-	newMetric(gauge, "first_wait_seconds", "Wait for the first batch of the stream.", func(s *stats.Stream) float64 { return s.FirstWait.Seconds() }),
-	newMetric(gauge, "held_bytes_max", "Maximum bytes of blocks held in memory.", func(s *stats.Stream) float64 { return float64(s.Held) }),
+	newMetric(counter, "batches_total", "Batches delivered.",
+		func(s *stats.Stream) float64 { return float64(s.Batches) }),
+	newMetric(counter, "samples_total", "Samples delivered, padding left out.",
+		func(s *stats.Stream) float64 { return float64(s.Samples) }),
+	newMetric(counter, "bytes_total", "Bytes of the fields of delivered samples.",
+		func(s *stats.Stream) float64 { return float64(s.Bytes) }),
+	newMetric(counter, "open_seconds_total", "Time that streams have been open.",
+		func(s *stats.Stream) float64 { return s.Elapsed.Seconds() }),
+	newMetric(counter, "blocks_total", "Blocks fetched, those read again included.",
+		func(s *stats.Stream) float64 { return float64(s.Blocks) }),
+	newMetric(counter, "stored_bytes_total", "Stored bytes of fetched blocks.",
+		func(s *stats.Stream) float64 { return float64(s.StoredBytes) }),
+	newMetric(counter, "evicted_blocks_total", "Blocks evicted for lack of memory while they were still needed.",
+		func(s *stats.Stream) float64 { return float64(s.Evicted) }),
+	newMetric(counter, "rereads_total", "Reads repeated because the first one returned damaged bytes.",
+		func(s *stats.Stream) float64 { return float64(s.Rereads) }),
+	newMetric(counter, "skipped_samples_total", "Samples skipped because their block is damaged.",
+		func(s *stats.Stream) float64 { return float64(s.Skipped) }),
+	newMetric(counter, "tunings_total", "Changes by autotuning to the requests in flight and the batches prefetched.",
+		func(s *stats.Stream) float64 { return float64(s.Decisions) }),
+	newMetric(gauge, "requests_limit", "Maximum of pieces fetched concurrently from a remote store.",
+		func(s *stats.Stream) float64 { return float64(s.Requests) }),
+	newMetric(gauge, "depth_batches", "Maximum of batches prefetched.",
+		func(s *stats.Stream) float64 { return float64(s.Depth) }),
+	newMetric(gauge, "first_wait_seconds", "Wait for the first batch of the stream.",
+		func(s *stats.Stream) float64 { return s.FirstWait.Seconds() }),
+	newMetric(gauge, "held_bytes_max", "Maximum bytes of blocks held in memory.",
+		func(s *stats.Stream) float64 { return float64(s.Held) }),
 }
 
 var (
@@ -142,7 +156,8 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		for cause, d := range s.Stalls.All() {
 			out <- prometheus.MustNewConstMetric(waitDesc, counter, d.Seconds(), label, cause)
 		}
-		for at, n := range map[string]int{"queued": s.Pieces.Queued, "reading": s.Pieces.Reading, "paused": s.Pieces.Paused, "decoding": s.Pieces.Decoding} {
+		for at, n := range map[string]int{"queued": s.Pieces.Queued, "reading": s.Pieces.Reading,
+			"paused": s.Pieces.Paused, "decoding": s.Pieces.Decoding} {
 			out <- prometheus.MustNewConstMetric(piecesDesc, gauge, float64(n), label, at)
 		}
 	}

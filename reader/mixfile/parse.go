@@ -82,8 +82,9 @@ func (p *parser) fail(n *yaml.Node, member, message string, arguments ...any) {
 // called has names that other formats use for members of a mix, with the names here.
 var called = map[string]string{
 	"address": "data", "dataset": "data", "local": "data", "path": "data", "remote": "data", "url": "data",
-	"p": "weight", "prob": "weight", "probability": "weight", "proportion": "weight", "ratio": "weight", "weights": "weight",
-	"epochs": "max_epochs", "repeat": "max_epochs", "filter": "where", "datasets": "sources", "streams": "sources",
+	"p": "weight", "prob": "weight", "probability": "weight", "proportion": "weight", "ratio": "weight",
+	"weights": "weight",
+	"epochs":  "max_epochs", "repeat": "max_epochs", "filter": "where", "datasets": "sources", "streams": "sources",
 }
 
 // members calls read for each member of a mapping. Members that it does not know, and members given
@@ -158,7 +159,8 @@ func (p *parser) shares(n *yaml.Node) {
 	for i := range p.spec.Sources {
 		s := &p.spec.Sources[i]
 		if s.Share != nil && p.spec.Temperature != nil && p.err == nil {
-			p.err = fail(p.spec.Name, s.Line, "sources."+s.Name+".weight", errors.New("there is a temperature: give one of them"))
+			p.err = fail(p.spec.Name, s.Line, "sources."+s.Name+".weight",
+				errors.New("there is a temperature: give one of them"))
 		}
 		if given[i] = s.Share; s.Share == nil {
 			given[i] = new(big.Rat)
@@ -185,69 +187,72 @@ func (p *parser) total(n *yaml.Node, at string, shares []*big.Rat) {
 }
 
 func (p *parser) sources(n *yaml.Node) {
-	p.members(n, "sources", "names and sources, as in web: {data: out/, weight: 3}", func(name, at string, value *yaml.Node) bool {
-		s := reader.SourceSpec{Name: name, Line: value.Line}
-		if len(name) > 32 || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
-			p.fail(value, at, "give a name of 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'")
-		}
-		p.members(value, at, "data, where, keys, layers, weight, max_epochs and order", func(key, at string, value *yaml.Node) bool {
-			switch key {
-			case "data":
-				s.Data = p.text(at, value)
-			case "where":
-				s.Where = p.text(at, value)
-			case "keys":
-				s.Keys = p.text(at, value)
-			case "layers":
-				s.Layers = p.texts(at, value)
-			case "weight":
-				s.Share = p.share(at, value)
-			case "max_epochs":
-				s.MaxEpochs = p.integer(at, value, 1<<32)
-			case "order":
-				p.order(at, value, &s.Fixed)
-			default:
-				return false
+	p.members(n, "sources", "names and sources, as in web: {data: out/, weight: 3}",
+		func(name, at string, value *yaml.Node) bool {
+			s := reader.SourceSpec{Name: name, Line: value.Line}
+			if len(name) > 32 || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
+				p.fail(value, at, "give a name of 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'")
 			}
+			p.members(value, at, "data, where, keys, layers, weight, max_epochs and order",
+				func(key, at string, value *yaml.Node) bool {
+					switch key {
+					case "data":
+						s.Data = p.text(at, value)
+					case "where":
+						s.Where = p.text(at, value)
+					case "keys":
+						s.Keys = p.text(at, value)
+					case "layers":
+						s.Layers = p.texts(at, value)
+					case "weight":
+						s.Share = p.share(at, value)
+					case "max_epochs":
+						s.MaxEpochs = p.integer(at, value, 1<<32)
+					case "order":
+						p.order(at, value, &s.Fixed)
+					default:
+						return false
+					}
+					return true
+				})
+			if s.Data == "" {
+				p.fail(value, at+".data", "give the path or URL of the data set")
+			}
+			p.spec.Sources = append(p.spec.Sources, s)
 			return true
 		})
-		if s.Data == "" {
-			p.fail(value, at+".data", "give the path or URL of the data set")
-		}
-		p.spec.Sources = append(p.spec.Sources, s)
-		return true
-	})
 	if len(p.spec.Sources) > mix.MaxSources {
 		p.fail(n, "sources", "%d of them, at most %d", len(p.spec.Sources), mix.MaxSources)
 	}
 }
 
 func (p *parser) order(path string, n *yaml.Node, o *reader.Lanes) {
-	p.members(n, path, "lanes, run_blocks, delay, head, affinity and whole_shards", func(key, at string, value *yaml.Node) bool {
-		number := func(to *uint32, high uint64) { *to = uint32(p.integer(at, value, high)) }
-		switch key {
-		case "lanes":
-			number(&o.Lanes, 1<<24)
-		case "run_blocks":
-			number(&o.RunBlocks, 1<<32-1)
-		case "delay":
-			number(&o.Delay, 1<<32-1)
-		case "head":
-			number(&o.Head, 1<<32-1)
-		case "affinity":
-			o.Affinity = order.Affinity(p.text(at, value))
-			if o.Affinity != order.AffinityEpoch && o.Affinity != order.AffinityRun {
-				p.fail(value, at, "%.40q: give epoch or run", value.Value)
+	p.members(n, path, "lanes, run_blocks, delay, head, affinity and whole_shards",
+		func(key, at string, value *yaml.Node) bool {
+			number := func(to *uint32, high uint64) { *to = uint32(p.integer(at, value, high)) }
+			switch key {
+			case "lanes":
+				number(&o.Lanes, 1<<24)
+			case "run_blocks":
+				number(&o.RunBlocks, 1<<32-1)
+			case "delay":
+				number(&o.Delay, 1<<32-1)
+			case "head":
+				number(&o.Head, 1<<32-1)
+			case "affinity":
+				o.Affinity = order.Affinity(p.text(at, value))
+				if o.Affinity != order.AffinityEpoch && o.Affinity != order.AffinityRun {
+					p.fail(value, at, "%.40q: give epoch or run", value.Value)
+				}
+			case "whole_shards":
+				if value.ShortTag() != "!!bool" || value.Decode(&o.WholeShards) != nil {
+					p.fail(value, at, "%.40q: give true or false", value.Value)
+				}
+			default:
+				return false
 			}
-		case "whole_shards":
-			if value.ShortTag() != "!!bool" || value.Decode(&o.WholeShards) != nil {
-				p.fail(value, at, "%.40q: give true or false", value.Value)
-			}
-		default:
-			return false
-		}
-		return true
-	})
+			return true
+		})
 }
 
 func (p *parser) segments(n *yaml.Node) {
@@ -260,7 +265,8 @@ func (p *parser) segments(n *yaml.Node) {
 		return
 	}
 	if (len(n.Content)+1)*len(p.spec.Sources) > mix.MaxWeights {
-		p.fail(n, "segments", "%d of them with %d sources: at most %d weights", len(n.Content), len(p.spec.Sources), mix.MaxWeights)
+		p.fail(n, "segments", "%d of them with %d sources: at most %d weights", len(n.Content), len(p.spec.Sources),
+			mix.MaxWeights)
 		return
 	}
 	for i, value := range n.Content {
@@ -283,7 +289,8 @@ func (p *parser) segments(n *yaml.Node) {
 			return
 		}
 		if k := len(p.spec.Segments); k > 0 && p.spec.Segments[k-1].At >= g.At {
-			p.fail(value, path+".at", "%d is not above %d, where the segment before begins", g.At, p.spec.Segments[k-1].At)
+			p.fail(value, path+".at", "%d is not above %d, where the segment before begins", g.At,
+				p.spec.Segments[k-1].At)
 		}
 		if g.Shares = p.weights(path+".weights", weights); p.err != nil {
 			return
@@ -298,7 +305,8 @@ func (p *parser) weights(path string, n *yaml.Node) []*big.Rat {
 		shares[i] = none
 	}
 	p.members(n, path, "names of sources and weights", func(name, at string, value *yaml.Node) bool {
-		i, found := slices.BinarySearchFunc(p.spec.Sources, name, func(s reader.SourceSpec, name string) int { return cmp.Compare(s.Name, name) })
+		i, found := slices.BinarySearchFunc(p.spec.Sources, name,
+			func(s reader.SourceSpec, name string) int { return cmp.Compare(s.Name, name) })
 		if !found {
 			p.fail(value, at, "no such source")
 		} else if share := p.share(at, value); share != nil {
@@ -318,7 +326,8 @@ func (p *parser) count(at string, n *yaml.Node) {
 
 func (p *parser) temperature(at string, n *yaml.Node) {
 	share, err := mix.ParseShare(n.Value)
-	if n.Kind != yaml.ScalarNode || err != nil || share.Cmp(big.NewRat(1, 1)) > 0 || share.Denom().Cmp(big.NewInt(16)) > 0 {
+	if n.Kind != yaml.ScalarNode || err != nil || share.Cmp(big.NewRat(1, 1)) > 0 ||
+		share.Denom().Cmp(big.NewInt(16)) > 0 {
 		p.fail(n, at, "%.40q: give p/q with 0 ≤ p ≤ q ≤ 16, such as 3/10", n.Value)
 		return
 	}

@@ -89,7 +89,8 @@ func checkVersion(o *members.Object) error {
 	case version == 2:
 		return errors.New("version 2 is for a mix of several data sets: resume with the mix")
 	case version != CheckpointVersion && version != UnitsVersion:
-		return fmt.Errorf("version %d, this program reads %d and %d: use the program that wrote it", version, CheckpointVersion, UnitsVersion)
+		return fmt.Errorf("version %d, this program reads %d and %d: use the program that wrote it", version,
+			CheckpointVersion, UnitsVersion)
 	case units != (version == UnitsVersion):
 		return fmt.Errorf("version %d with the member units: %v: it was cut or edited", version, units)
 	}

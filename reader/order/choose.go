@@ -83,7 +83,8 @@ func Choose(t Table, c Choice) (Params, error) {
 		p.Tail = DefaultTail(c.Epochs)
 	}
 	if c.WholeShards && c.RunBlocks != 0 {
-		return Params{}, badOption(fmt.Errorf("whole shards and runs of %d blocks: give one of them", c.RunBlocks), "run-blocks")
+		return Params{}, badOption(fmt.Errorf("whole shards and runs of %d blocks: give one of them", c.RunBlocks),
+			"run-blocks")
 	}
 	if c.holdsWhole(&t) {
 		all := uint32(len(t.Samples))
@@ -124,7 +125,8 @@ func (c *Choice) holdsWhole(t *Table) bool {
 	if samples == 0 || samples > memory/wholePart/leastCounted {
 		return false
 	}
-	return t.Decoded <= memory/wholePart || t.Decoded <= min(memory, DefaultMemory)/fewPart && len(t.Samples) < fewBlocks
+	return t.Decoded <= memory/wholePart || t.Decoded <= min(memory, DefaultMemory)/fewPart &&
+		len(t.Samples) < fewBlocks
 }
 
 func chooseRunBlocks(t *Table, c *Choice) uint32 {
@@ -238,7 +240,8 @@ func runBytes(t *Table, runBlocks uint32) uint64 {
 func tooSmall(memory, run uint64, p *Params, extra uint64) error {
 	need := (extra + 1) * uint64(p.Lanes) // below 2^57
 	if run > 1<<63/need {
-		return badOption(errors.New("shuffle memory: a run is too large for any memory: give runs of fewer blocks"), "run-blocks")
+		return badOption(errors.New("shuffle memory: a run is too large for any memory: give runs of fewer blocks"),
+			"run-blocks")
 	}
 	less, options := "", []string{"shuffle-memory"}
 	if p.Lanes > 1 {

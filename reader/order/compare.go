@@ -102,7 +102,8 @@ func (c *Checkpoint) Fits(p *Plan) error {
 		return &MismatchError{Field: "N", Checkpoint: fmt.Sprint(s.Samples), Given: fmt.Sprint(p.total)}
 	}
 	if u := c.Units; u != nil {
-		return &MismatchError{Field: "units", Checkpoint: fmt.Sprintf("%s of %d by %s", u.Kind, u.Size, u.By), Given: "none"}
+		return &MismatchError{Field: "units", Checkpoint: fmt.Sprintf("%s of %d by %s", u.Kind, u.Size, u.By),
+			Given: "none"}
 	}
 	return c.Params.Compare(p.params)
 }

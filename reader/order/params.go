@@ -109,7 +109,8 @@ func (p Params) validate() error {
 	case p.Delay < 1:
 		return badOption(errors.New("delay 0: give at least 1"), "delay")
 	case !p.Shuffle && (p.Delay != 1 || p.Head != 1):
-		return badOption(fmt.Errorf("delay %d and head %d without shuffling: both must be 1, or shuffle", p.Delay, p.Head), "shuffle")
+		return badOption(fmt.Errorf("delay %d and head %d without shuffling: both must be 1, or shuffle", p.Delay,
+			p.Head), "shuffle")
 	case p.Head < 1 || p.Head > p.Delay:
 		return badOption(fmt.Errorf("head %d: give 1 to %d, the delay", p.Head, p.Delay), "head", "delay")
 	}

@@ -33,7 +33,8 @@ const (
 
 func (t *Table) validate() error {
 	if uint64(len(t.Samples)) > math.MaxUint32 {
-		return fmt.Errorf("table: %d blocks, at most %d: pack with larger blocks", len(t.Samples), uint32(math.MaxUint32))
+		return fmt.Errorf("table: %d blocks, at most %d: pack with larger blocks", len(t.Samples),
+			uint32(math.MaxUint32))
 	}
 	if len(t.ShardFirst) == 0 {
 		if len(t.Samples) == 0 {

@@ -54,7 +54,8 @@ func FromEnvironment(getenv func(string) string) (r Job, err error) {
 		if getenv(l.rank) == "" || (l.world != "" && getenv(l.world) == "") {
 			continue
 		}
-		r = Job{Rank: number(l.rank, 0), World: number(l.world, 0), LocalRank: number(l.localRank, 0), LocalWorld: number(l.localWorld, 1), Launcher: l.name}
+		r = Job{Rank: number(l.rank, 0), World: number(l.world, 0), LocalRank: number(l.localRank, 0),
+			LocalWorld: number(l.localWorld, 1), Launcher: l.name}
 		if err == nil && l.world != "" && r.Rank >= r.World {
 			err = fmt.Errorf("%s says rank %d of %d", l.name, r.Rank, r.World)
 		}

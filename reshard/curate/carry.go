@@ -38,7 +38,9 @@ func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*viewfile.View,
 	j.each = func(_ context.Context, f func(key []byte) error) error {
 		return chosen(func(key string, _ uint32) error { return f([]byte(key)) })
 	}
-	if err := chosen(func(key string, weight uint32) error { return j.Add(recordOf([]byte(key), uint64(weight))) }); err != nil {
+	if err := chosen(func(key string, weight uint32) error {
+		return j.Add(recordOf([]byte(key), uint64(weight)))
+	}); err != nil {
 		return nil, m.report, err
 	}
 	j.found = func(number uint64, r record) error {

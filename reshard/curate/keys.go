@@ -45,7 +45,8 @@ func (l *KeyList) each(ctx context.Context, f func(key []byte) error) error {
 	for line := 1; ; line++ {
 		text, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return specf("%s: line %d is longer than a key can be, %d bytes: give one key in each line", l.Name, line, format.MaxName)
+			return specf("%s: line %d is longer than a key can be, %d bytes: give one key in each line", l.Name, line,
+				format.MaxName)
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("keys: %s: %w", l.Name, err)
@@ -236,7 +237,8 @@ func (j *joiner) nameMissing(ctx context.Context) error {
 		named := map[uint64]bool{}
 		err := j.each(ctx, func(key []byte) error {
 			r := recordOf(key, 0)
-			if slices.ContainsFunc(j.missing, func(x record) bool { return same(x, r) }) && !named[r.Check] && len(missing.Some) < mostNamed {
+			if slices.ContainsFunc(j.missing,
+				func(x record) bool { return same(x, r) }) && !named[r.Check] && len(missing.Some) < mostNamed {
 				named[r.Check] = true
 				missing.Some = append(missing.Some, string(key))
 			}
@@ -250,7 +252,8 @@ func (j *joiner) nameMissing(ctx context.Context) error {
 		}
 	}
 	if missing.Count > 0 && !j.m.spec.AllowMissing {
-		return hint.With(missingf("%d keys of %s are not in %v:%s", missing.Count, j.name, j.m.d.Store(), missing), hint.Set("allow-missing", "true", "accepts that"))
+		return hint.With(missingf("%d keys of %s are not in %v:%s", missing.Count, j.name, j.m.d.Store(), missing),
+			hint.Set("allow-missing", "true", "accepts that"))
 	}
 	return nil
 }

@@ -38,13 +38,15 @@ func (s *Scores) open(ctx context.Context) (writer.Source, error) {
 		return nil, fmt.Errorf("scores: %w", err)
 	}
 	if strings.HasSuffix(s.Name, ".parquet") {
-		p, err := parquet.New(ctx, []source.Input{in}, parquet.Options{Key: keyColumn, Columns: []string{valueColumn}, Nulls: source.NullsSkip})
+		p, err := parquet.New(ctx, []source.Input{in}, parquet.Options{Key: keyColumn, Columns: []string{valueColumn},
+			Nulls: source.NullsSkip})
 		if errors.Is(err, writer.ErrOptions) {
 			err = s.columns(err)
 		}
 		return p, err
 	}
-	l, err := lines.New(ctx, []source.Input{in}, lines.Options{Key: keyColumn, Columns: []string{valueColumn}, Nulls: source.NullsSkip})
+	l, err := lines.New(ctx, []source.Input{in}, lines.Options{Key: keyColumn, Columns: []string{valueColumn},
+		Nulls: source.NullsSkip})
 	if errors.Is(err, writer.ErrOptions) {
 		err = s.columns(err)
 	}

@@ -84,7 +84,8 @@ func (m *maker) values(ctx context.Context, chosen []byte) ([]uint32, error) {
 			}
 			missing.Some = append(missing.Some, key)
 		}
-		return nil, hint.With(missingf("%d samples have no weight:%s; give a default, or choose samples that have one", without, missing.String()), hint.Option("default"))
+		return nil, hint.With(missingf("%d samples have no weight:%s; give a default, or choose samples that have one",
+			without, missing.String()), hint.Option("default"))
 	}
 	return m.quantize(w), nil
 }
@@ -117,7 +118,8 @@ func (m *maker) column(ctx context.Context, w []float64) error {
 				if kerr != nil {
 					return kerr
 				}
-				return specf("%w", hint.Optionf("weight", "the %s of sample %d, key %q, is %v: %w", name, first+uint64(i), key, x, err))
+				return specf("%w", hint.Optionf("weight", "the %s of sample %d, key %q, is %v: %w", name,
+					first+uint64(i), key, x, err))
 			}
 			w[first+uint64(i)] = x
 		}

@@ -45,7 +45,8 @@ func (m *maker) where(ctx context.Context) ([]byte, error) {
 }
 
 // eachShard calls f with columns of every shard, on several goroutines.
-func (m *maker) eachShard(ctx context.Context, names []string, f func(first uint64, columns []sections.AttrColumn, samples int) error) error {
+func (m *maker) eachShard(ctx context.Context, names []string,
+	f func(first uint64, columns []sections.AttrColumn, samples int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range m.d.NumShards() {
@@ -113,7 +114,8 @@ func (q *query) bind(attributes []format.Attribute) error {
 				if strings.ContainsAny(b.Word, "&|") {
 					return specf("%w", b.WordErrorf("&& and || are no operators: write `and` and `or`"))
 				}
-				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number", b.Name, b.Kind))
+				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number", b.Name,
+					b.Kind))
 			}
 		}
 		if b.column = slices.Index(q.names, b.Name); b.column < 0 {

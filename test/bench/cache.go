@@ -25,7 +25,8 @@ func (b *bench) cached() error {
 	if err != nil {
 		return err
 	}
-	b.AtMost("cache", "second epoch, cache of the whole data set: requests to the store", table.One(float64(whole[1].requests)), "", 0,
+	b.AtMost("cache", "second epoch, cache of the whole data set: requests to the store",
+		table.One(float64(whole[1].requests)), "", 0,
 		fmt.Sprintf("%d in the first; %s, then %s", whole[0].requests, mbs(whole[0].rate), mbs(whole[1].rate)))
 	half, err := b.throughCache(0.5, 4)
 	if err != nil {
@@ -88,8 +89,9 @@ func (b *bench) throughCache(share float64, epochs int) (out []cachedEpoch, err 
 		after := c.Stats()
 		hits, misses := after.Hits+after.Shared-before.Hits-before.Shared, after.Misses-before.Misses
 		out = append(out, cachedEpoch{
-			requests: b.proxy.Counts().Methods[http.MethodGet].Requests + b.proxy.Counts().Methods[http.MethodHead].Requests,
-			hitRate:  float64(hits) / float64(max(hits+misses, 1)), rate: float64(bytes) / time.Since(begin).Seconds(),
+			requests: b.proxy.Counts().Methods[http.MethodGet].Requests +
+				b.proxy.Counts().Methods[http.MethodHead].Requests,
+			hitRate: float64(hits) / float64(max(hits+misses, 1)), rate: float64(bytes) / time.Since(begin).Seconds(),
 		})
 	}
 	return out, nil
@@ -142,7 +144,8 @@ func (b *bench) memory() error {
 			return err
 		}
 		b.AtMost("memory", "cat "+order+": peak resident memory less the budget", table.One(most-budget), "MiB", 64,
-			fmt.Sprintf("%.0f MiB with --memory %dMiB; %d requests in flight at most", most, budget, b.proxy.Counts().MaxInFlight))
+			fmt.Sprintf("%.0f MiB with --memory %dMiB; %d requests in flight at most", most, budget,
+				b.proxy.Counts().MaxInFlight))
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ import (
 type client func(all []piece) error
 
 // parallel reads pieces in order in several goroutines, each into its own buffer.
-func parallel(ctx context.Context, goroutines int, all []piece, read func(ctx context.Context, p piece, into []byte) error) error {
+func parallel(ctx context.Context, goroutines int, all []piece,
+	read func(ctx context.Context, p piece, into []byte) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range goroutines {
@@ -47,7 +48,8 @@ func parallel(ctx context.Context, goroutines int, all []piece, read func(ctx co
 
 // ours reads with the store, which keeps all its handles open. With check it compares every byte.
 func (b *bench) ours(endpoint string, check bool) (client, error) {
-	store, err := s3store.New(b.ctx, b.server.Bucket, "", s3store.Options{Endpoint: endpoint, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
+	store, err := s3store.New(b.ctx, b.server.Bucket, "", s3store.Options{Endpoint: endpoint, Region: b.server.Region,
+		ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,8 @@ func upload(ctx context.Context, server *gateway.Server) (*dataset, error) {
 	for i := range objects {
 		_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(block)
 		key := fmt.Sprintf("shard-%06d", i)
-		if _, err := client.PutObject(ctx, &s3.PutObjectInput{Bucket: &server.Bucket, Key: &key, Body: bytes.NewReader(block)}); err != nil {
+		if _, err := client.PutObject(ctx, &s3.PutObjectInput{Bucket: &server.Bucket, Key: &key,
+			Body: bytes.NewReader(block)}); err != nil {
 			return nil, fmt.Errorf("uploading: %w", err)
 		}
 		sums := make([]uint32, objectSize>>20)
@@ -90,7 +91,8 @@ func pieces(mib, size int) []piece {
 				round = append(round, piece{object, int64(off), size})
 			}
 		}
-		rand.New(rand.NewPCG(uint64(len(all)), 1)).Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
+		rand.New(rand.NewPCG(uint64(len(all)), 1)).Shuffle(len(round),
+			func(i, j int) { round[i], round[j] = round[j], round[i] })
 		all = append(all, round...)
 	}
 	return all[:(mib<<20+size-1)/size]

@@ -69,7 +69,8 @@ func (l *layersBench) make() error {
 	}
 	var captions strings.Builder
 	for i := range l.samples {
-		fmt.Fprintf(&captions, "{\"id\": \"%08d\", \"caption\": \"a photo of the thing with the number %063d\"}\n", i, i)
+		fmt.Fprintf(&captions, "{\"id\": \"%08d\", \"caption\": \"a photo of the thing with the number %063d\"}\n", i,
+			i)
 	}
 	head := fmt.Sprintf("{'descr': '<f2', 'fortran_order': False, 'shape': (%d, 768), }", l.samples)
 	head = fmt.Sprintf("\x93NUMPY\x01\x00\x76\x00%-117s\n", head)
@@ -94,7 +95,8 @@ func (l *layersBench) on(name string) (objstore.Store, error) {
 }
 
 // read streams some epochs of a data set with layers, shuffled.
-func (l *layersBench) read(open func(name string) (objstore.Store, error), epochs uint64, set string, fields []string, layers ...string) (bytes int64, err error) {
+func (l *layersBench) read(open func(name string) (objstore.Store, error), epochs uint64, set string, fields []string,
+	layers ...string) (bytes int64, err error) {
 	store, err := open(set)
 	if err != nil {
 		return 0, err
@@ -142,7 +144,10 @@ func (l *layersBench) local() error {
 	for _, c := range []struct{ name, layer string }{
 		{"images and a layer of captions / the images alone", "captions"}, {"images and a layer of 768 float16 / the images alone: rows", "clip"},
 	} {
-		r, detail, err := l.compare(func() error { _, err := l.read(l.on, rounds, "photos", nil, c.layer); return err }, base)
+		r, detail, err := l.compare(func() error {
+			_, err := l.read(l.on, rounds, "photos", nil, c.layer)
+			return err
+		}, base)
 		if err != nil {
 			return err
 		}
@@ -167,11 +172,13 @@ func (l *layersBench) alone() error {
 
 // resident measures the memory of a process that reads the images with both layers.
 func (l *layersBench) resident() error {
-	cat := exec.CommandContext(l.ctx, l.bin, "cat", "photos", "--layer", "captions", "--layer", "clip", "--epochs", "2", "--shuffle", "--shuffle-memory", "48MiB", "--memory", "64MiB")
+	cat := exec.CommandContext(l.ctx, l.bin, "cat", "photos", "--layer", "captions", "--layer", "clip", "--epochs", "2",
+		"--shuffle", "--shuffle-memory", "48MiB", "--memory", "64MiB")
 	cat.Dir, cat.Stderr = l.dir, os.Stderr
 	most, err := peak.Memory(cat)
 	if err == nil {
-		l.AtMost("layers", "cat of images and two layers, shuffled: peak resident memory less the budget", table.One(most-64), "MiB", 64,
+		l.AtMost("layers", "cat of images and two layers, shuffled: peak resident memory less the budget",
+			table.One(most-64), "MiB", 64,
 			fmt.Sprintf("%.0f MiB with --memory 64MiB, local disk", most))
 	}
 	return err
@@ -216,22 +223,26 @@ func (l *layersBench) far() error {
 		}
 		share = append(share, float64(bytes)/time.Since(begin).Seconds()/float64(l.total))
 	}
-	l.AtLeast("layers", "images and a layer of captions, S3 / cap", share, "x", 0.95, mbs(share.Median()*float64(l.total))+"; opening and the first batch included")
+	l.AtLeast("layers", "images and a layer of captions, S3 / cap", share, "x", 0.95,
+		mbs(share.Median()*float64(l.total))+"; opening and the first batch included")
 	var requests [2]int
 	for i, layers := range [][]string{nil, {"captions"}} {
 		n := l.slow(s)
-		if _, err := l.read(open, 1, "photos", nil, layers...); err != nil { // two epochs share blocks, as many as timing has it
+		// two epochs share blocks, as many as timing has it
+		if _, err := l.read(open, 1, "photos", nil, layers...); err != nil {
 			return err
 		}
 		requests[i] = len(n.asked)
 	}
-	l.AtMost("layers", "images and a layer of captions, S3: requests / the images alone", table.One(float64(requests[1])/float64(requests[0])), "x", 2,
+	l.AtMost("layers", "images and a layer of captions, S3: requests / the images alone",
+		table.One(float64(requests[1])/float64(requests[0])), "x", 2,
 		fmt.Sprintf("%d and %d in an epoch", requests[1], requests[0]))
 	n := l.slow(s)
 	if _, err := l.read(open, 1, "photos", []string{"caption.txt"}, "captions"); err != nil {
 		return err
 	}
-	l.AtMost("layers", "captions alone, by a layer, S3: bytes of shards read / stored", table.One(float64(n.ofLayers.Load())/float64(stored)), "x", 1.02,
+	l.AtMost("layers", "captions alone, by a layer, S3: bytes of shards read / stored",
+		table.One(float64(n.ofLayers.Load())/float64(stored)), "x", 1.02,
 		fmt.Sprintf("%d of %d bytes; %d bytes of the images' shards", n.ofLayers.Load(), stored, n.ofBase.Load()))
 	if n.ofBase.Load() > 0 {
 		return errors.New("shards of the data set were read for fields of a layer alone")
@@ -250,7 +261,8 @@ func (l *layersBench) script(needs string, args ...string) (out []byte, err erro
 		return nil, err
 	}
 	cmd := exec.CommandContext(l.ctx, l.python, append([]string{"-c", layersScript}, args...)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+l.bin, "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+l.dir)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+l.bin, "PYTHONDONTWRITEBYTECODE=1",
+		"TMPDIR="+l.dir)
 	cmd.Stderr = os.Stderr
 	if out, err = cmd.Output(); out == nil {
 		out = []byte{}
@@ -270,7 +282,8 @@ func (l *layersBench) adding() error {
 	var took [2]time.Duration
 	most := 0.0
 	for range l.times {
-		for i, args := range [][]string{{"pack", "shuffled.parquet", "again"}, {"layer", "add", "rows", "again", "shuffled.parquet"}} {
+		for i, args := range [][]string{{"pack", "shuffled.parquet", "again"},
+			{"layer", "add", "rows", "again", "shuffled.parquet"}} {
 			cmd := exec.CommandContext(l.ctx, l.bin, append(args, "--key", "id", "--columns", "caption", "--quiet")...)
 			cmd.Dir, cmd.Stderr = l.dir, os.Stderr
 			begin := time.Now()
@@ -283,12 +296,14 @@ func (l *layersBench) adding() error {
 			}
 		}
 		r = append(r, took[1].Seconds()/took[0].Seconds())
-		if err := errors.Join(os.RemoveAll(filepath.Join(l.dir, "again")), os.RemoveAll(filepath.Join(l.dir, "rows/layers"))); err != nil {
+		if err := errors.Join(os.RemoveAll(filepath.Join(l.dir, "again")),
+			os.RemoveAll(filepath.Join(l.dir, "rows/layers"))); err != nil {
 			return err
 		}
 	}
 	what := fmt.Sprintf("layer add of %d rows of Parquet in random order", l.rows)
-	l.AtMost("layers", what+": time / pack of the file", r, "x", 2, fmt.Sprintf("%.1f s against %.1f s", took[1].Seconds(), took[0].Seconds()))
+	l.AtMost("layers", what+": time / pack of the file", r, "x", 2,
+		fmt.Sprintf("%.1f s against %.1f s", took[1].Seconds(), took[0].Seconds()))
 	l.AtMost("layers", what+": memory", table.One(most), "MiB", 512, "the most that was resident")
 	return nil
 }
@@ -302,7 +317,9 @@ func (l *layersBench) annotate() error {
 	if err := json.Unmarshal(out, &rates); err != nil {
 		return err
 	}
-	l.AtLeast("layers", "annotate with a function that returns a constant / Loader", table.One(rates.Annotate/rates.Loader), "x", 0.8,
-		fmt.Sprintf("%.0f against %.0f samples/s of 100 KB in storage order; the best of five each", rates.Annotate, rates.Loader))
+	l.AtLeast("layers", "annotate with a function that returns a constant / Loader",
+		table.One(rates.Annotate/rates.Loader), "x", 0.8,
+		fmt.Sprintf("%.0f against %.0f samples/s of 100 KB in storage order; the best of five each", rates.Annotate,
+			rates.Loader))
 	return nil
 }

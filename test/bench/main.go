@@ -125,9 +125,10 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 	if asJSON {
 		head = os.Stderr
 	}
-	fmt.Fprintf(head, "%s %s/%s, %d CPUs for client, proxy and server together; versitygw on loopback, %d objects of %d MiB in the page cache;\n"+
-		"stores: a server of each kind in this process, which makes no MD5, without a limit for a connection\n"+
-		"throttled: %v to the first byte, %d MB/s a connection, %d MB/s the whole server; %d requests in flight; %d MiB a measurement\n",
+	fmt.Fprintf(head,
+		"%s %s/%s, %d CPUs for client, proxy and server together; versitygw on loopback, %d objects of %d MiB in the page cache;\n"+
+			"stores: a server of each kind in this process, which makes no MD5, without a limit for a connection\n"+
+			"throttled: %v to the first byte, %d MB/s a connection, %d MB/s the whole server; %d requests in flight; %d MiB a measurement\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), objects, objectSize>>20,
 		c.firstByte, c.perConn/1e6, c.total/1e6, c.inFlight, c.mib)
 	var failed []error
@@ -150,7 +151,8 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 
 // environment makes the SDK's credential chain find the server, for the store under test.
 func environment(s *gateway.Server) error {
-	for _, line := range append(s.Env(), "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none", "AWS_SHARED_CREDENTIALS_FILE=/none") {
+	for _, line := range append(s.Env(), "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none",
+		"AWS_SHARED_CREDENTIALS_FILE=/none") {
 		name, value, _ := strings.Cut(line, "=")
 		if name == "AWS_ENDPOINT_URL" {
 			continue // some of the time it is the proxy's

@@ -21,7 +21,8 @@ func (b *bench) pacedRows() error {
 	}
 	r, err := paced.Run(b.ctx, paced.Options{
 		Binary: bin, Duration: b.long,
-		Args: []string{b.address(), "--shuffle", "--tail", "wrap", "--global-batch", "64", "--shuffle-memory", "64MiB", "--requests", fmt.Sprint(b.inFlight)},
+		Args: []string{b.address(), "--shuffle", "--tail", "wrap", "--global-batch", "64", "--shuffle-memory", "64MiB",
+			"--requests", fmt.Sprint(b.inFlight)},
 	})
 	if err != nil {
 		return err
@@ -32,7 +33,8 @@ func (b *bench) pacedRows() error {
 
 // address returns the address, through the proxy, of the data set of the streams.
 func (b *bench) address() string {
-	return fmt.Sprintf("s3://%s/%s?endpoint=%s&region=%s&path_style=true", b.server.Bucket, streamPrefix, b.proxy.URL, b.server.Region)
+	return fmt.Sprintf("s3://%s/%s?endpoint=%s&region=%s&path_style=true", b.server.Bucket, streamPrefix, b.proxy.URL,
+		b.server.Region)
 }
 
 // program builds the command once.

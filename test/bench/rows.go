@@ -30,8 +30,10 @@ func (b *bench) throttled() error {
 			return err
 		}
 		goal := map[int]float64{8 << 20: 0.95, 1 << 20: 0.85}[size]
-		b.AtLeast("throttled", fmt.Sprintf("ranges of %d MiB, every byte checked / cap", size>>20), rates[0].By(float64(b.total)), "x", goal,
-			fmt.Sprintf("%s; bare client, nothing checked, %s; %d requests in flight at most", mbs(rates[0].Median()), mbs(rates[1].Median()), b.proxy.Counts().MaxInFlight))
+		b.AtLeast("throttled", fmt.Sprintf("ranges of %d MiB, every byte checked / cap", size>>20),
+			rates[0].By(float64(b.total)), "x", goal,
+			fmt.Sprintf("%s; bare client, nothing checked, %s; %d requests in flight at most", mbs(rates[0].Median()),
+				mbs(rates[1].Median()), b.proxy.Counts().MaxInFlight))
 		if size == 8<<20 {
 			if err := b.managers(ours, all, bytes); err != nil {
 				return err
@@ -44,12 +46,14 @@ func (b *bench) throttled() error {
 // managers compares with the SDK's downloads: one object at a time, and four.
 func (b *bench) managers(ours client, all []piece, bytes int64) error {
 	one, four := b.manager(b.proxy.URL, 1), b.manager(b.proxy.URL, 4)
-	rates, err := b.rates(bytes, func() error { return ours(all) }, func() error { return one(all) }, func() error { return four(all) })
+	rates, err := b.rates(bytes,
+		func() error { return ours(all) }, func() error { return one(all) }, func() error { return four(all) })
 	if err != nil {
 		return err
 	}
 	b.AtLeast("throttled", "ranges of 8 MiB / transfermanager, object after object", rates[0].Over(rates[1]), "x", 2.5,
-		fmt.Sprintf("%s against %s: objects of %d MiB in parts of 8 MiB, concurrency %d", mbs(rates[0].Median()), mbs(rates[1].Median()), objectSize>>20, b.inFlight))
+		fmt.Sprintf("%s against %s: objects of %d MiB in parts of 8 MiB, concurrency %d", mbs(rates[0].Median()),
+			mbs(rates[1].Median()), objectSize>>20, b.inFlight))
 	b.Info("throttled", "ranges of 8 MiB / transfermanager, 4 objects at once", rates[0].Over(rates[2]), "x",
 		fmt.Sprintf("%s against %s: concurrency %d each", mbs(rates[0].Median()), mbs(rates[2].Median()), b.inFlight/4))
 	return nil
@@ -110,12 +114,15 @@ func (b *bench) loopback() error {
 			return err
 		}
 		all := pieces(b.mib, size)
-		rates, err := b.rates(int64(len(all))*int64(size), func() error { return ours(all) }, func() error { return bare(all) })
+		rates, err := b.rates(int64(len(all))*int64(size),
+			func() error { return ours(all) }, func() error { return bare(all) })
 		if err != nil {
 			return err
 		}
-		b.AtLeast("loopback", fmt.Sprintf("ranges of %d MiB, no proxy / bare client", size>>20), rates[0].Over(rates[1]), "x", 0.9,
-			fmt.Sprintf("%s against %s; client and server share the cores", mbs(rates[0].Median()), mbs(rates[1].Median())))
+		b.AtLeast("loopback", fmt.Sprintf("ranges of %d MiB, no proxy / bare client", size>>20),
+			rates[0].Over(rates[1]), "x", 0.9,
+			fmt.Sprintf("%s against %s; client and server share the cores", mbs(rates[0].Median()),
+				mbs(rates[1].Median())))
 	}
 	return nil
 }

@@ -82,7 +82,8 @@ func (b *bench) stores() error {
 // token.
 func credentials(home string) (err error) {
 	for name, value := range map[string]string{
-		"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+		"AWS_EC2_METADATA_DISABLED": "true",
 		"AZURE_STORAGE_ACCOUNT_KEY": base64.StdEncoding.EncodeToString(azserver.Key), "HF_HOME": home, "HF_TOKEN": "",
 	} {
 		err = errors.Join(err, os.Setenv(name, value))
@@ -149,9 +150,11 @@ func (b *bench) streamRows(s *farStore) error {
 	}
 	blocks := len(asked)
 	// On the Hub, the name of the bytes is their SHA-256.
-	asked = slices.DeleteFunc(asked, func(what string) bool { return strings.Contains(what, "data-") || len(what) == len("GET ")+64 })
+	asked = slices.DeleteFunc(asked,
+		func(what string) bool { return strings.Contains(what, "data-") || len(what) == len("GET ")+64 })
 	blocks -= len(asked)
-	b.Info("stores", s.name+": requests to the first batch from a cold start", table.One(float64(len(asked)+blocks)), "",
+	b.Info("stores", s.name+": requests to the first batch from a cold start", table.One(float64(len(asked)+blocks)),
+		"",
 		fmt.Sprintf("%.0f ms; %s; %d for the blocks of 64 samples", 1000*took, strings.Join(asked, ", "), blocks))
 	return nil
 }
@@ -268,7 +271,8 @@ func noise(mib int) iter.Seq[corpus.Sample] {
 	return func(yield func(corpus.Sample) bool) {
 		for i := range (mib << 20) / size {
 			from := i % distinct * size
-			if !yield(corpus.Sample{Key: fmt.Sprintf("%08d", i), Fields: []corpus.Field{{Name: "bin", Data: data[from : from+size]}}}) {
+			if !yield(corpus.Sample{Key: fmt.Sprintf("%08d", i),
+				Fields: []corpus.Field{{Name: "bin", Data: data[from : from+size]}}}) {
 				return
 			}
 		}
@@ -285,17 +289,19 @@ func farS3(t testing.TB) *farStore {
 
 func farGS(t testing.TB) *farStore {
 	server := gsserver.New(t)
-	return &farStore{"gs", "gs://bucket/%s?anonymous=true&endpoint=" + server.URL, false, func(name string, data []byte) {
-		server.Objects[name] = &gsserver.Stored{Data: data, Generation: 7, At: time.Now()}
-	}, func() { clear(server.Objects) }, server}
+	return &farStore{"gs", "gs://bucket/%s?anonymous=true&endpoint=" + server.URL, false,
+		func(name string, data []byte) {
+			server.Objects[name] = &gsserver.Stored{Data: data, Generation: 7, At: time.Now()}
+		}, func() { clear(server.Objects) }, server}
 }
 
 func farAzure(t testing.TB) *farStore {
 	server := azserver.New(t)
 	server.Unverified = true
-	return &farStore{"az", "az://" + azserver.Account + "/box/%s?endpoint=" + server.URL, false, func(name string, data []byte) {
-		server.Objects[name] = &azserver.Stored{Data: data, ETag: "0x1", At: time.Now(), Type: "BlockBlob"}
-	}, func() { clear(server.Objects) }, server}
+	return &farStore{"az", "az://" + azserver.Account + "/box/%s?endpoint=" + server.URL, false,
+		func(name string, data []byte) {
+			server.Objects[name] = &azserver.Stored{Data: data, ETag: "0x1", At: time.Now(), Type: "BlockBlob"}
+		}, func() { clear(server.Objects) }, server}
 }
 
 // farHub starts a Hub whose large files are in Xet.

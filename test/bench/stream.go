@@ -20,7 +20,8 @@ import (
 const epochs = 2
 
 // shuffled is the order of a stream, with the memory of a training host.
-var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 64, Epochs: epochs, Tail: "short", Order: reader.OrderOptions{ShuffleMemory: 64 << 20}}
+var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 64, Epochs: epochs, Tail: "short",
+	Order: reader.OrderOptions{ShuffleMemory: 64 << 20}}
 
 // stream measures shuffled streaming over the throttled network, as fast as possible, and for a
 // consumer that needs 80 % of the total rate.
@@ -73,7 +74,8 @@ func (b *bench) distant() error {
 
 // far opens the store of that data set.
 func (b *bench) far() (objstore.Store, error) {
-	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
+	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL,
+		Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 }
 
 // pack writes the data set directly to the server: incompressible samples, as many as are read in
@@ -82,7 +84,8 @@ func (b *bench) pack() error {
 	if b.packed {
 		return nil
 	}
-	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.server.Endpoint, Region: b.server.Region})
+	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.server.Endpoint,
+		Region: b.server.Region})
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,8 @@ func (a *uploadArgs) run(ctx context.Context) error {
 	return errors.Join(requests.Wait(), completions.Wait())
 }
 
-func (a *uploadArgs) object(ctx context.Context, client *s3.Client, name string, data []byte, size int64, requests, completions *errgroup.Group) error {
+func (a *uploadArgs) object(ctx context.Context, client *s3.Client, name string, data []byte, size int64, requests,
+	completions *errgroup.Group) error {
 	key := aws.String("written/" + name)
 	begun, err := client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &a.Bucket, Key: key})
 	if err != nil {
@@ -106,7 +107,8 @@ func (a *uploadArgs) object(ctx context.Context, client *s3.Client, name string,
 	completions.Go(func() error {
 		sent.Wait()
 		_, err := client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
-			Bucket: &a.Bucket, Key: key, UploadId: begun.UploadId, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
+			Bucket: &a.Bucket, Key: key, UploadId: begun.UploadId,
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 		})
 		return err
 	})
@@ -116,7 +118,8 @@ func (a *uploadArgs) object(ctx context.Context, client *s3.Client, name string,
 // upload runs the floor in a process.
 func (f *farServer) upload(ctx context.Context, megabytes int) (took wrote, err error) {
 	text, err := json.Marshal(uploadArgs{
-		Endpoint: f.proxy.URL, Access: f.server.AccessKey, Secret: f.server.SecretKey, Region: f.server.Region, Bucket: f.server.Bucket,
+		Endpoint: f.proxy.URL, Access: f.server.AccessKey, Secret: f.server.SecretKey, Region: f.server.Region,
+		Bucket:    f.server.Bucket,
 		Megabytes: megabytes,
 	})
 	if err != nil {

@@ -49,9 +49,11 @@ func (b *bench) write() error {
 		return err
 	}
 	env := append(os.Environ(), far.server.Env()...)
-	env = append(env, "AWS_ENDPOINT_URL="+far.proxy.URL, "SHARDTOOL_BINARY="+bin, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
+	env = append(env, "AWS_ENDPOINT_URL="+far.proxy.URL, "SHARDTOOL_BINARY="+bin, "PYTHONPATH="+source,
+		"PYTHONDONTWRITEBYTECODE=1")
 	python := func(megabytes int) (wrote, error) {
-		cmd := exec.CommandContext(b.ctx, "python3", "-c", writeScript, "s3://"+far.server.Bucket+"/written", fmt.Sprint(megabytes))
+		cmd := exec.CommandContext(b.ctx, "python3", "-c", writeScript, "s3://"+far.server.Bucket+"/written",
+			fmt.Sprint(megabytes))
 		cmd.Env = env
 		return far.timed(cmd)
 	}
@@ -72,9 +74,12 @@ func (b *bench) write() error {
 		ours.Whole = float64(3*short) * 1e6 / whole.Seconds
 	}
 	b.AtLeast("write", "Writer in Python, incompressible 100 KB / cap", rates.By(float64(b.total)), "x", 0.95,
-		fmt.Sprintf("%s; with start and end of a run of %d MB %s; %s", mbs(rates.Median()), 3*short, mbs(ours.Whole), ours.costs(moved)))
-	b.AtLeast("write", "Writer in Python, incompressible 100 KB / bare upload in the same parts, without a hash", rates.Over(floors), "x", 0.95,
-		fmt.Sprintf("%s; %s; %d parts at once; the server's data in %s", mbs(floors.Median()), floor.costs(moved), floorPartsOut, far.dir))
+		fmt.Sprintf("%s; with start and end of a run of %d MB %s; %s", mbs(rates.Median()), 3*short, mbs(ours.Whole),
+			ours.costs(moved)))
+	b.AtLeast("write", "Writer in Python, incompressible 100 KB / bare upload in the same parts, without a hash",
+		rates.Over(floors), "x", 0.95,
+		fmt.Sprintf("%s; %s; %d parts at once; the server's data in %s", mbs(floors.Median()), floor.costs(moved),
+			floorPartsOut, far.dir))
 	return nil
 }
 
@@ -95,7 +100,8 @@ func (w wrote) costs(moved float64) string {
 	if w.Python > 0 {
 		child = fmt.Sprintf(" (%.2f of it Python)", w.Python/gb)
 	}
-	return fmt.Sprintf("processor seconds for a GB: client %.2f%s, proxy %.2f, server %.2f", w.Client/gb, child, w.Proxy/gb, w.Server/gb)
+	return fmt.Sprintf("processor seconds for a GB: client %.2f%s, proxy %.2f, server %.2f", w.Client/gb, child,
+		w.Proxy/gb, w.Server/gb)
 }
 
 // longRun returns the difference of two runs, and the longer one.

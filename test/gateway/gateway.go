@@ -111,7 +111,8 @@ func build(ctx context.Context) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("gateway: building versitygw (run this inside the module that pins it): %w\n%s", err, stderr.String())
+		return "", fmt.Errorf("gateway: building versitygw (run this inside the module that pins it): %w\n%s", err,
+			stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
 }
@@ -137,7 +138,8 @@ func start(ctx context.Context, binary, dir string, flags []string) (*Server, er
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
 	}
-	args := []string{"--port", address, "--region", Region, "--iam-dir", s.iamDir, "--health", healthPath, "--keep-alive", "--quiet", "posix"}
+	args := []string{"--port", address, "--region", Region, "--iam-dir", s.iamDir, "--health", healthPath,
+		"--keep-alive", "--quiet", "posix"}
 	if err := s.run(append(append(args, flags...), data)...); err != nil {
 		return nil, err
 	}

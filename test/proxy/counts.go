@@ -25,7 +25,8 @@ type Traffic struct {
 
 // Faults returns the number of requests that met a fault.
 func (c Counts) Faults() int64 {
-	return c.Resets + c.Lost + c.StalledHeaders + c.StalledBodies + c.Busy + c.Short + c.Cut + c.WrongRanges + c.HTML + c.Flips
+	return c.Resets + c.Lost + c.StalledHeaders + c.StalledBodies + c.Busy + c.Short + c.Cut + c.WrongRanges + c.HTML +
+		c.Flips
 }
 
 // traffic is the counters behind Traffic.
@@ -72,7 +73,8 @@ func (p *Proxy) Counts() Counts {
 	}
 	c.mu.Unlock()
 	for f, n := range map[fault]*int64{reset: &out.Resets, lost: &out.Lost, stallHeaders: &out.StalledHeaders,
-		stallBody: &out.StalledBodies, busy: &out.Busy, short: &out.Short, cut: &out.Cut, wrongRange: &out.WrongRanges, html: &out.HTML, flip: &out.Flips} {
+		stallBody: &out.StalledBodies, busy: &out.Busy, short: &out.Short, cut: &out.Cut, wrongRange: &out.WrongRanges,
+		html: &out.HTML, flip: &out.Flips} {
 		*n = c.faults[f].Load()
 	}
 	return out

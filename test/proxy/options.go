@@ -99,7 +99,8 @@ const (
 
 // shares returns the shares in the order of the constants.
 func (f Faults) shares() [faults]float64 {
-	return [faults]float64{reset: f.Reset, lost: f.Lost, stallHeaders: f.StallHeaders, stallBody: f.StallBody, busy: f.Busy,
+	return [faults]float64{reset: f.Reset, lost: f.Lost, stallHeaders: f.StallHeaders, stallBody: f.StallBody,
+		busy:  f.Busy,
 		short: f.Short, cut: f.Cut, wrongRange: f.WrongRange, html: f.HTML, flip: f.Flip}
 }
 

@@ -117,7 +117,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // hop are the headers of a single connection, which a proxy does not forward.
-var hop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"}
+var hop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Expect"}
 
 // outgoing returns the request that the server receives.
 func (e *exchange) outgoing(ctx context.Context) (*http.Request, error) {

@@ -124,7 +124,8 @@ func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err 
 		}
 	}
 	d.open.Do(func() {
-		if d.file, d.err = r.list[number].OpenFile(filepath.FromSlash("./"+path), os.O_RDONLY|openNonblock, 0); d.err == nil {
+		if d.file, d.err = r.list[number].OpenFile(filepath.FromSlash("./"+path), os.O_RDONLY|openNonblock,
+			0); d.err == nil {
 			d.fd = d.file.Fd()
 		}
 	})

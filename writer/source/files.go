@@ -314,7 +314,8 @@ func (f *fileSource) Next(ctx context.Context) (writer.Sample, error) {
 		if class == "" {
 			return fail(fmt.Errorf("no class: the file lies in %s itself, and its class is the name of a folder below it: move it, or exclude it", f.roots.list[first.root].path))
 		}
-		s.Fields = append(s.Fields, writer.Field{Name: f.opt.ClassField, Data: strconv.AppendInt(nil, int64(f.classNo[class]), 10)})
+		s.Fields = append(s.Fields,
+			writer.Field{Name: f.opt.ClassField, Data: strconv.AppendInt(nil, int64(f.classNo[class]), 10)})
 		s.Attrs = []format.AttrValue{{Attribute: format.Attribute{Name: "class", Kind: format.AttrLabel}, Label: class}}
 	}
 	return s, nil

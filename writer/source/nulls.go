@@ -19,4 +19,5 @@ const (
 
 // ErrNulls means that a row has no value in any column that becomes a field.
 var ErrNulls = hint.New("all columns are null: there is nothing to store",
-	hint.Set("nulls", "empty", "keeps such rows, with fields of no bytes"), hint.Set("nulls", "skip", "leaves them out"))
+	hint.Set("nulls", "empty", "keeps such rows, with fields of no bytes"),
+	hint.Set("nulls", "skip", "leaves them out"))

@@ -210,7 +210,8 @@ func (s *Source) paths(p *writer.Sample, paths []string) error {
 
 // Named reads the rows of src to the end and calls f with the objects that they name, some of them
 // several times. Rows that cannot be read, and paths that lead nowhere, it passes.
-func Named(ctx context.Context, src writer.Source, columns []Column, root func(file string) (*Root, error), f func(*Root, string)) error {
+func Named(ctx context.Context, src writer.Source, columns []Column, root func(file string) (*Root, error),
+	f func(*Root, string)) error {
 	s := New(src, columns, root)
 	paths := make([]string, len(columns))
 	for {
@@ -258,7 +259,8 @@ func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writ
 		err = ctx.Err()
 	case errors.Is(err, objstore.ErrName),
 		root.Archive && (errors.Is(err, format.ErrCorrupt) || errors.Is(err, errors.ErrUnsupported)),
-		!root.Archive && (!objstore.TraitsOf(root.Store).Remote() || errors.Is(err, fs.ErrPermission)): // a disk has no errors that pass
+		// a disk has no errors that pass
+		!root.Archive && (!objstore.TraitsOf(root.Store).Remote() || errors.Is(err, fs.ErrPermission)):
 		err = badPath{fmt.Errorf("the file %q in %s: %w", name, root.Shown, err)}
 	}
 	return f, err
@@ -300,7 +302,8 @@ func (r *Root) object(name string) (string, error) {
 	case name == "":
 		return "", badPath{errors.New("the path is empty")}
 	case path.IsAbs(rest) || strings.Contains(rest, "://") || clean == ".." || strings.HasPrefix(clean, "../"):
-		return "", badPath{hint.With(fmt.Errorf("the path %q leads out of %s", name, r.Shown), hint.Hint{Option: "file-root", Does: "gives another folder"})}
+		return "", badPath{hint.With(fmt.Errorf("the path %q leads out of %s", name, r.Shown),
+			hint.Hint{Option: "file-root", Does: "gives another folder"})}
 	case clean == "." || strings.HasSuffix(rest, "/"):
 		return "", badPath{fmt.Errorf("the path %q is a folder", name)}
 	}
@@ -308,8 +311,10 @@ func (r *Root) object(name string) (string, error) {
 }
 
 // types are the extensions of files whose names have none, by their first bytes.
-var types = map[string]string{"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp", "image/bmp": "bmp",
-	"audio/wave": "wav", "audio/mpeg": "mp3", "application/ogg": "ogg", "video/mp4": "mp4", "video/webm": "webm", "application/pdf": "pdf"}
+var types = map[string]string{"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp",
+	"image/bmp":  "bmp",
+	"audio/wave": "wav", "audio/mpeg": "mp3", "application/ogg": "ogg", "video/mp4": "mp4", "video/webm": "webm",
+	"application/pdf": "pdf"}
 
 // fieldName returns the name of the field for a file.
 func fieldName(field, name string, head []byte) string {
@@ -361,7 +366,8 @@ func (l *large) open(ctx context.Context) (objstore.Object, error) {
 // same returns err, or objstore.ErrChanged if info describes another file.
 func (l *large) same(info objstore.Info, err error) error {
 	if err == nil && (info.Size != l.info.Size || info.ETag != l.info.ETag) {
-		err = fmt.Errorf("%s: %w while it was packed: pack again when nothing writes to it", l.name, objstore.ErrChanged)
+		err = fmt.Errorf("%s: %w while it was packed: pack again when nothing writes to it", l.name,
+			objstore.ErrChanged)
 	}
 	return err
 }

@@ -108,7 +108,8 @@ func (s *Store) file(name string) *zip.File {
 }
 
 func (s *Store) search(name string) (at int, ok bool) {
-	return slices.BinarySearchFunc(s.files, name, func(f *zip.File, name string) int { return strings.Compare(f.Name, name) })
+	return slices.BinarySearchFunc(s.files, name,
+		func(f *zip.File, name string) int { return strings.Compare(f.Name, name) })
 }
 
 // readerAt reads the archive while its list, or where a member begins, is asked for.
@@ -186,7 +187,8 @@ func (s *Store) window(ctx context.Context, at int64) ([]byte, error) {
 
 // describe returns the Info of a member.
 func (s *Store) describe(f *zip.File) objstore.Info {
-	return objstore.Info{Name: f.Name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, s.of), ModTime: f.Modified}
+	return objstore.Info{Name: f.Name, Size: int64(f.UncompressedSize64), ETag: fmt.Sprintf("%08x-%s", f.CRC32, s.of),
+		ModTime: f.Modified}
 }
 
 // Version tells a member apart from others of its name and size by its CRC-32, whatever else
@@ -210,7 +212,8 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	case f.Method != zip.Store && f.Method != zip.Deflate:
 		err = fmt.Errorf("%w: it is compressed by method %d of zip, and methods 0 and 8, stored and deflate, are read: unpack the archive with `7z x` and pack the folder", errors.ErrUnsupported, f.Method)
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
-		err = fmt.Errorf("%w: it is stored in %d bytes, and states %d", format.ErrCorrupt, f.CompressedSize64, f.UncompressedSize64)
+		err = fmt.Errorf("%w: it is stored in %d bytes, and states %d", format.ErrCorrupt, f.CompressedSize64,
+			f.UncompressedSize64)
 	}
 	if err != nil {
 		return nil, objstore.NewError("get", s.String(), name, err)

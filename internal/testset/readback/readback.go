@@ -99,7 +99,10 @@ func Load(ctx context.Context, store objstore.Store) (*Set, error) {
 	if name := names.Tables(format.BlockHash(tables)); name != set.Summary.Tables {
 		return nil, fmt.Errorf("tables %s hash to %s", set.Summary.Tables, name)
 	}
-	t, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, tables[off:]); return nil }, int64(len(tables)))
+	t, err := sections.OpenTables(func(p []byte, off int64) error {
+		copy(p, tables[off:])
+		return nil
+	}, int64(len(tables)))
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +168,8 @@ func (l *loader) shard(number int) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(ix.Rows, e.Rows) || tail.Len != int64(e.Tail) || tail.Samples != e.Samples || !tail.Layout.Equal(e.Layout) || !slices.Equal(tail.Numbered, e.Numbered) {
+	if !slices.Equal(ix.Rows, e.Rows) || tail.Len != int64(e.Tail) || tail.Samples != e.Samples ||
+		!tail.Layout.Equal(e.Layout) || !slices.Equal(tail.Numbered, e.Numbered) {
 		return fmt.Errorf("index and tables differ")
 	}
 	eoa := data[tail.DataLen:tail.DataSize]
@@ -221,7 +225,8 @@ func (l *loader) blocks(number int, data []byte, ix *sections.ShardIndex) (forma
 		it := tarblock.SampleIter{Walker: tarblock.Walker{Buf: decoded}}
 		for it.Next() {
 			if string(it.Key) != ix.Keys.At(sample) {
-				return format.Hash{}, fmt.Errorf("sample %d is %q, the index says %q", sample, it.Key, ix.Keys.At(sample))
+				return format.Hash{}, fmt.Errorf("sample %d is %q, the index says %q", sample, it.Key,
+					ix.Keys.At(sample))
 			}
 			s := Sample{Key: string(it.Key), Shard: number, Block: block}
 			for _, f := range it.Fields {
@@ -328,7 +333,8 @@ func (l *loader) keys() error {
 	if err != nil {
 		return err
 	}
-	numbered := !slices.ContainsFunc(l.set.Manifest.Shards, func(s sections.ShardEntry) bool { return s.Numbered == nil })
+	numbered := !slices.ContainsFunc(l.set.Manifest.Shards,
+		func(s sections.ShardEntry) bool { return s.Numbered == nil })
 	if name := l.set.Manifest.KeysName(); numbered && name == "" {
 		return nil
 	}

@@ -85,7 +85,8 @@ func New(account, container, prefix string, opts Options) (s *Store, err error) 
 	s = &Store{account: account, opts: opts}
 	s.Bucket, err = ranged.NewBucket("az://"+account+"/", "container", container, prefix)
 	if !accountName.MatchString(account) {
-		s.Address, err = "az://", errors.New("the account's name must have letters, digits and dashes; give az://account/container/prefix")
+		s.Address, err = "az://",
+			errors.New("the account's name must have letters, digits and dashes; give az://account/container/prefix")
 	}
 	if err == nil {
 		err = s.connect()
@@ -154,26 +155,29 @@ func (s *Store) Traits() objstore.Traits {
 	return traits
 }
 
-func (s *Store) list(ctx context.Context, prefix string, check func(name string) error) iter.Seq2[objstore.Info, error] {
+func (s *Store) list(ctx context.Context, prefix string,
+	check func(name string) error) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		var held []objstore.Info
 		sorts := false
-		s.Reader.List(ctx, s.Prefix, prefix, check, func(ctx context.Context, prefix, token string) ([]objstore.Info, string, error) {
-			page, next, other, err := s.page(ctx, prefix, token)
-			if sorts = sorts || other; !sorts || err != nil {
-				return page, next, err
-			}
-			if held = append(held, page...); next != "" {
-				return nil, next, nil
-			}
-			slices.SortFunc(held, func(a, b objstore.Info) int { return strings.Compare(a.Name, b.Name) })
-			return held, "", nil
-		})(yield)
+		s.Reader.List(ctx, s.Prefix, prefix, check,
+			func(ctx context.Context, prefix, token string) ([]objstore.Info, string, error) {
+				page, next, other, err := s.page(ctx, prefix, token)
+				if sorts = sorts || other; !sorts || err != nil {
+					return page, next, err
+				}
+				if held = append(held, page...); next != "" {
+					return nil, next, nil
+				}
+				slices.SortFunc(held, func(a, b objstore.Info) int { return strings.Compare(a.Name, b.Name) })
+				return held, "", nil
+			})(yield)
 	}
 }
 
 // page requests one page. other reports that the names are or will be in another order.
-func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, other bool, err error) {
+func (s *Store) page(ctx context.Context, prefix,
+	token string) (page []objstore.Info, next string, other bool, err error) {
 	whole := prefix // in UTF-8; what it matches in addition is left out below
 	for !utf8.ValidString(whole) {
 		whole = whole[:len(whole)-1]
@@ -214,7 +218,8 @@ func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore
 		other = other || p.ResourceType != "" || strings.IndexFunc(name, func(r rune) bool { return r > 0xFFFF }) >= 0
 		if p.ResourceType != "directory" && strings.HasPrefix(name, prefix) {
 			modified, _ := http.ParseTime(p.Modified)
-			page = append(page, objstore.Info{Name: name, Size: p.Size, ETag: ranged.PlainTag(p.Etag), ModTime: modified})
+			page = append(page, objstore.Info{Name: name, Size: p.Size, ETag: ranged.PlainTag(p.Etag),
+				ModTime: modified})
 		}
 	}
 	return page, list.NextMarker, other, nil

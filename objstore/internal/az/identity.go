@@ -81,7 +81,8 @@ func connection(text string) map[string]string {
 		c[name] = value
 	}
 	if c["BlobEndpoint"] == "" && c["EndpointSuffix"] != "" {
-		c["BlobEndpoint"] = cmp.Or(c["DefaultEndpointsProtocol"], "https") + "://" + c["AccountName"] + ".blob." + c["EndpointSuffix"]
+		c["BlobEndpoint"] = cmp.Or(c["DefaultEndpointsProtocol"], "https") + "://" + c["AccountName"] + ".blob." +
+			c["EndpointSuffix"]
 	}
 	return c
 }
@@ -116,9 +117,12 @@ func (i *identity) advice(op, code string) string {
 	case i.sas != nil:
 		return fmt.Sprintf("the SAS in %s is not valid here: ask for another, for this container", from)
 	case i.key != nil:
-		return fmt.Sprintf("the key in %s is not one of the account, or the account refuses this network: check both", from)
+		return fmt.Sprintf("the key in %s is not one of the account, or the account refuses this network: check both",
+			from)
 	case lacks:
-		return fmt.Sprintf("%s (%s) lacks a role, or the account refuses this network: ask for Storage Blob Data %s", name, from, need[1])
+		return fmt.Sprintf("%s (%s) lacks a role, or the account refuses this network: ask for Storage Blob Data %s",
+			name, from, need[1])
 	}
-	return fmt.Sprintf("the token of %s (%s) is not accepted: check its tenant, log in again, or renew its secret", name, from)
+	return fmt.Sprintf("the token of %s (%s) is not accepted: check its tenant, log in again, or renew its secret",
+		name, from)
 }

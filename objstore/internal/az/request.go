@@ -31,7 +31,8 @@ const version = "2021-12-02"
 
 // send sends one request, for the container if key is empty. op is get, put, list or delete. A PUT
 // has a body, which may be empty. The caller closes the body of the answer, which is not a refusal.
-func (s *Store) send(ctx context.Context, op, method, key string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
+func (s *Store) send(ctx context.Context, op, method, key string, query url.Values, header http.Header,
+	body []byte) (*http.Response, error) {
 	u := s.base + "/" + s.Bucket.Bucket
 	if key != "" {
 		u += "/" + strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(key))
@@ -64,7 +65,8 @@ func (s *Store) send(ctx context.Context, op, method, key string, query url.Valu
 }
 
 // do is send for a request whose answer is its header.
-func (s *Store) do(ctx context.Context, op, method, key string, query url.Values, header http.Header, body []byte) (http.Header, error) {
+func (s *Store) do(ctx context.Context, op, method, key string, query url.Values, header http.Header,
+	body []byte) (http.Header, error) {
 	answer, err := s.send(ctx, op, method, key, query, header, body)
 	if err != nil {
 		return nil, err
@@ -116,7 +118,8 @@ func (s *Store) refusal(answer *http.Response) ranged.Answer {
 // are documented at https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes.
 func (s *Store) explain(op string, a ranged.Answer, header http.Header) error {
 	switch {
-	case ranged.TransientStatus(a.Status), a.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(a.Code+a.Message), "md5"):
+	case ranged.TransientStatus(a.Status), a.Status == http.StatusBadRequest &&
+		strings.Contains(strings.ToLower(a.Code+a.Message), "md5"):
 		return a.Transient() // if it is the MD5, the request was damaged on the way
 	case op == "put" && (a.Code == "BlobAlreadyExists" || a.Code == "ConditionNotMet"):
 		return parts.ErrPrecondition
@@ -124,7 +127,8 @@ func (s *Store) explain(op string, a ranged.Answer, header http.Header) error {
 		return objstore.ErrChanged
 	case a.Code == "InvalidBlockList":
 		return errBlocksGone
-	case a.Status == http.StatusNotFound && op != "list" && (a.Code == "BlobNotFound" || a.Code == "PathNotFound" || a.Code == ""):
+	case a.Status == http.StatusNotFound && op != "list" && (a.Code == "BlobNotFound" || a.Code == "PathNotFound" ||
+		a.Code == ""):
 		return fs.ErrNotExist
 	case a.Status == http.StatusRequestedRangeNotSatisfiable:
 		return io.ErrUnexpectedEOF

@@ -123,12 +123,14 @@ func (u *upload) commit(ctx context.Context, header http.Header) (http.Header, e
 
 // missing reports whether there is no object of that name.
 func (u *upload) missing(ctx context.Context) bool {
-	_, err := u.store.Reader.Stat(ctx, "", func(ctx context.Context) (ranged.Meta, error) { return u.store.Head(ctx, u.key) })
+	_, err := u.store.Reader.Stat(ctx, "",
+		func(ctx context.Context) (ranged.Meta, error) { return u.store.Head(ctx, u.key) })
 	return errors.Is(err, fs.ErrNotExist)
 }
 
 // put sends a request of the upload. It is sent again if it was damaged on the way.
-func (u *upload) put(ctx context.Context, query url.Values, header http.Header, data []byte) (answer http.Header, err error) {
+func (u *upload) put(ctx context.Context, query url.Values, header http.Header,
+	data []byte) (answer http.Header, err error) {
 	err = u.store.Reader.Send(ctx, nil, func(ctx context.Context) (err error) {
 		answer, err = u.store.do(ctx, "put", http.MethodPut, u.key, query, header, data)
 		return err

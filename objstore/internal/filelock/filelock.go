@@ -37,7 +37,8 @@ func Open(root *os.Root, name string, flag int, mode fs.FileMode, exclusive bool
 }
 
 // Wait calls Open until the lock is held, as [Poll] does.
-func Wait(ctx context.Context, root *os.Root, name string, mode fs.FileMode, exclusive bool) (file *os.File, err error) {
+func Wait(ctx context.Context, root *os.Root, name string, mode fs.FileMode,
+	exclusive bool) (file *os.File, err error) {
 	err = Poll(ctx, 50*time.Microsecond, 5*time.Millisecond, func() (bool, error) {
 		file, err = Open(root, name, os.O_CREATE, mode, exclusive)
 		return file != nil, err

@@ -140,7 +140,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 
 // page implements ranged.Pager.
 func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore.Info, next string, err error) {
-	query := url.Values{"prefix": {prefix}, "maxResults": {"1000"}, "fields": {"nextPageToken,items(name,size,generation,updated)"}}
+	query := url.Values{"prefix": {prefix}, "maxResults": {"1000"},
+		"fields": {"nextPageToken,items(name,size,generation,updated)"}}
 	if token != "" {
 		query.Set("pageToken", token)
 	}
@@ -197,7 +198,8 @@ func (s *Store) Head(ctx context.Context, key string) (ranged.Meta, error) {
 }
 
 func (s *Store) stat(ctx context.Context, key string) (r resource, err error) {
-	err = s.do(ctx, "get", http.MethodGet, s.url("", key, url.Values{"fields": {"name,size,generation,updated,crc32c,metadata"}}), &r)
+	err = s.do(ctx, "get", http.MethodGet,
+		s.url("", key, url.Values{"fields": {"name,size,generation,updated,crc32c,metadata"}}), &r)
 	if err == nil && r.Generation == "" {
 		err = errNoGeneration
 	}
@@ -220,8 +222,9 @@ func (s *Store) Get(ctx context.Context, key string, off, n int64, etag string) 
 	header := answer.Header
 	if header.Get("X-Goog-Stored-Content-Encoding") == "gzip" || header.Get("Content-Encoding") == "gzip" {
 		answer.Body.Close()
-		return nil, ranged.Meta{}, errors.New("the object is stored with Content-Encoding: gzip, and the server has no ranges of what it " +
-			"decompresses; store it without (gcloud storage objects update --clear-content-encoding, or upload it again)")
+		return nil, ranged.Meta{},
+			errors.New("the object is stored with Content-Encoding: gzip, and the server has no ranges of what it " +
+				"decompresses; store it without (gcloud storage objects update --clear-content-encoding, or upload it again)")
 	}
 	meta, err := ranged.RangeMeta(answer, off, n)
 	meta.ETag = header.Get("X-Goog-Generation")

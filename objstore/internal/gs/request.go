@@ -17,7 +17,8 @@ import (
 
 // send sends one request, with a token. op is get, put, list or delete. The body has the pieces one
 // after the other. The caller closes the body of the answer, which is not a refusal.
-func (s *Store) send(ctx context.Context, op, method, url string, header http.Header, pieces ...[]byte) (*http.Response, error) {
+func (s *Store) send(ctx context.Context, op, method, url string, header http.Header,
+	pieces ...[]byte) (*http.Response, error) {
 	body, length := content(pieces)
 	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -80,9 +81,11 @@ func (s *Store) advice(op string, status int, message string) string {
 		return "the token has expired or was revoked: run gcloud auth application-default login, or replace the file that " +
 			"GOOGLE_APPLICATION_CREDENTIALS names"
 	case denied && s.auth == nil:
-		return "anonymous users lack the permission (" + permissions[op] + "): ask the owner of the bucket, or use credentials"
+		return "anonymous users lack the permission (" + permissions[op] +
+			"): ask the owner of the bucket, or use credentials"
 	case denied:
-		return "these credentials lack the permission (" + permissions[op] + "): ask the owner of the bucket, or use others"
+		return "these credentials lack the permission (" + permissions[op] +
+			"): ask the owner of the bucket, or use others"
 	case status == http.StatusBadRequest && strings.HasPrefix(s.base, "http://"):
 		return ranged.PerhapsTLS
 	}

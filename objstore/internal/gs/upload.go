@@ -91,7 +91,8 @@ func (u *upload) part(level, number int) string {
 func (u *upload) Send(ctx context.Context, number int, data []byte) error {
 	key := u.part(0, number)
 	return u.keep(key, func() (*resource, error) {
-		return u.store.put(ctx, url.Values{}, map[string]any{"name": key}, data, crc32.Checksum(data, ranged.Castagnoli))
+		return u.store.put(ctx, url.Values{}, map[string]any{"name": key}, data,
+			crc32.Checksum(data, ranged.Castagnoli))
 	})
 }
 
@@ -165,7 +166,8 @@ func (u *upload) composeAll(ctx context.Context, query url.Values, described map
 }
 
 // compose makes an object of others, which stay.
-func (u *upload) compose(ctx context.Context, key string, query url.Values, described map[string]any, sources []string) (*resource, error) {
+func (u *upload) compose(ctx context.Context, key string, query url.Values, described map[string]any,
+	sources []string) (*resource, error) {
 	var from []map[string]string
 	u.mu.Lock()
 	for _, source := range sources {
@@ -181,7 +183,8 @@ func (u *upload) compose(ctx context.Context, key string, query url.Values, desc
 
 // put puts an object by one request. The request is sent again if its bytes do not match their
 // checksum.
-func (s *Store) put(ctx context.Context, query url.Values, described map[string]any, data []byte, sum uint32) (*resource, error) {
+func (s *Store) put(ctx context.Context, query url.Values, described map[string]any, data []byte,
+	sum uint32) (*resource, error) {
 	query.Set("uploadType", "multipart")
 	query.Set("fields", "name,size,generation,updated,crc32c")
 	described["crc32c"] = encoded(sum)
@@ -190,7 +193,8 @@ func (s *Store) put(ctx context.Context, query url.Values, described map[string]
 		return nil, err
 	}
 	boundary := rand.Text()
-	head := fmt.Appendf(nil, "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%[1]s\r\nContent-Type: application/octet-stream\r\n\r\n",
+	head := fmt.Appendf(nil,
+		"--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%[1]s\r\nContent-Type: application/octet-stream\r\n\r\n",
 		boundary, description)
 	tail := []byte("\r\n--" + boundary + "--\r\n")
 	return s.post(ctx, s.url("/upload", "", query), "multipart/related; boundary="+boundary, head, data, tail)

@@ -144,7 +144,8 @@ func (s *store) read(ctx context.Context, key string, off, n int64) (*http.Respo
 // resolve asks /resolve/ for a file and keeps its place. It returns the answer if that has the
 // file's bytes or, to a HEAD, describes the file. If another call has found another place than old
 // meanwhile, resolve returns that.
-func (s *store) resolve(ctx context.Context, f *file, old link, method, key string, span http.Header) (*http.Response, link, error) {
+func (s *store) resolve(ctx context.Context, f *file, old link, method, key string,
+	span http.Header) (*http.Response, link, error) {
 	if err := f.turn.take(ctx); err != nil {
 		return nil, link{}, err
 	}
@@ -221,7 +222,8 @@ func (s *store) fetch(ctx context.Context, l link, span http.Header, off, n int6
 		}
 		l, err = l.body(answer, off, n)
 		return answer, l, err
-	case status/100 == 3 || !s.own(l.url) && (status == 400 || status == 401 || status == 403 || status == 404 || status == 410):
+	case status/100 == 3 || !s.own(l.url) && (status == 400 || status == 401 || status == 403 || status == 404 ||
+		status == 410):
 		err = fmt.Errorf("%w; %w", ranged.Answer{Status: status, Message: "at " + answer.Request.URL.Host}, errRefused)
 	default:
 		err = s.explain(answer)
@@ -241,7 +243,8 @@ func (l link) body(answer *http.Response, off, n int64) (link, error) {
 	case encoding != "" && encoding != "identity":
 		err = errors.New("the server compresses what it sends, though it was asked not to; check HF_ENDPOINT, and proxies on the way")
 	case l.size >= 0 && l.size != meta.Size:
-		err = fmt.Errorf("%w: the Hub gives it a size of %d bytes, and the answer one of %d", objstore.ErrChanged, l.size, meta.Size)
+		err = fmt.Errorf("%w: the Hub gives it a size of %d bytes, and the answer one of %d", objstore.ErrChanged,
+			l.size, meta.Size)
 	}
 	if err != nil {
 		answer.Body.Close()

@@ -132,7 +132,8 @@ func (s *store) Create(ctx context.Context, name string, _ objstore.Condition) (
 
 // Remove implements ranged.Backend. It returns an error: the store is read only.
 func (s *store) Remove(context.Context, string) error {
-	return fmt.Errorf("%w: shardtool does not write to the Hub; write to a folder or a bucket, then hf upload", objstore.ErrReadOnly)
+	return fmt.Errorf("%w: shardtool does not write to the Hub; write to a folder or a bucket, then hf upload",
+		objstore.ErrReadOnly)
 }
 
 // Describe asks the Hub whose token it is.
@@ -236,7 +237,8 @@ func (s *store) Traits() objstore.Traits {
 	return traits
 }
 
-func (s *store) listed(ctx context.Context, prefix string, check func(name string) error) iter.Seq2[objstore.Info, error] {
+func (s *store) listed(ctx context.Context, prefix string,
+	check func(name string) error) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		found, err := s.list(ctx, prefix, check)
 		for i := 0; err == nil && i < len(found); i++ {

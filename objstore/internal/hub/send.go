@@ -119,10 +119,12 @@ func (s *store) explain(answer *http.Response) error {
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		return io.ErrUnexpectedEOF
 	case a.Code == "RevisionNotFound":
-		return fmt.Errorf("the data set has no revision %q (%w); its branches and tags are at %s/tree/main", s.revision, a, page)
+		return fmt.Errorf("the data set has no revision %q (%w); its branches and tags are at %s/tree/main", s.revision,
+			a, page)
 	case a.Code == "GatedRepo":
 		return fmt.Errorf("the data set is gated (%w); accept its conditions at %s, and %s", a, page, access)
-	case status == http.StatusUnauthorized && (strings.Contains(a.Message, "Invalid credentials") || strings.HasSuffix(answer.Request.URL.Path, "/whoami-v2")):
+	case status == http.StatusUnauthorized && (strings.Contains(a.Message, "Invalid credentials") ||
+		strings.HasSuffix(answer.Request.URL.Path, "/whoami-v2")):
 		return fmt.Errorf("%w; the token in %s is not valid: give another, or none for a public data set", a, from)
 	case a.Code == "RepoNotFound" || status == http.StatusUnauthorized:
 		return fmt.Errorf("%w; there is no data set %s, or it is private; %s", a, s.Bucket.Bucket, access)

@@ -55,7 +55,8 @@ type Upload struct {
 }
 
 // NewUpload begins an upload. It sends nothing.
-func NewUpload(ctx context.Context, r *ranged.Reader, name, tag string, cond objstore.Condition, o Options, t Target) *Upload {
+func NewUpload(ctx context.Context, r *ranged.Reader, name, tag string, cond objstore.Condition, o Options,
+	t Target) *Upload {
 	u := &Upload{reader: r, name: name, tag: tag, cond: cond, target: t}
 	u.ctx, u.cancel = context.WithCancel(ctx)
 	u.parts = New(u.ctx, o, t.Send)
@@ -143,7 +144,8 @@ func (u *Upload) resolve(ctx context.Context, cause error) (objstore.Info, error
 	switch {
 	case ctx.Err() != nil:
 		return objstore.Info{}, ctx.Err()
-	case u.cond.IfNoneMatch && err == nil, u.cond.IfMatch != "" && (missing || err == nil && there.ETag != u.cond.IfMatch):
+	case u.cond.IfNoneMatch && err == nil, u.cond.IfMatch != "" &&
+		(missing || err == nil && there.ETag != u.cond.IfMatch):
 		return objstore.Info{}, ErrPrecondition
 	case err == nil || missing || refused:
 		return objstore.Info{}, cause

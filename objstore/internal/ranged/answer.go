@@ -56,8 +56,9 @@ func (a Answer) Advise(advice string) error {
 }
 
 // ErrUnreadable reports a successful answer that broke off.
-var ErrUnreadable = &Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
-	"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
+var ErrUnreadable = &Transient{Answered: true,
+	Err: errors.New("the answer cannot be read: it broke off, or something " +
+		"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
 
 // Decode parses an answer by json.Unmarshal or xml.Unmarshal, and closes its body. An answer that
 // is complete and something else is final.
@@ -73,7 +74,8 @@ func Decode(answer *http.Response, into any, unmarshal func([]byte, any) error) 
 	case strings.Contains(err.Error(), "unexpected e"): // unexpected end of JSON input, unexpected EOF
 		return ErrUnreadable
 	default:
-		return fmt.Errorf("the answer is not one of the store (%s); check the endpoint, and the proxy and its login", Scrub(err.Error()))
+		return fmt.Errorf("the answer is not one of the store (%s); check the endpoint, and the proxy and its login",
+			Scrub(err.Error()))
 	}
 }
 

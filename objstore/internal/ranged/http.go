@@ -102,7 +102,8 @@ func CheckRedirect(r *http.Request, via []*http.Request) error {
 	case slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == to }):
 		return &redirectError{fmt.Sprintf("the server redirects in a loop, back to %s; check the address", Scrub(to))}
 	case len(via) > maxRedirects:
-		return &redirectError{fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, Scrub(to))}
+		return &redirectError{fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address",
+			maxRedirects, Scrub(to))}
 	case len(via) > 0 && r.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
 		return &redirectError{fmt.Sprintf("the server redirects from https to %s, and without TLS others could read and change "+
 			"what is sent; give the address of a server that stays with https", Scrub(to))}
@@ -235,7 +236,8 @@ func TransportError(err error) error {
 	if record || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return errors.New("the server speaks no TLS; check the address: http:// may be meant")
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" && !strings.Contains(op.Error(), "internal error") {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" &&
+		!strings.Contains(op.Error(), "internal error") {
 		return fmt.Errorf("the server refuses the TLS connection: %s; check the address, and what the server asks of clients", Scrub(op.Error()))
 	}
 	if _, ok := errors.AsType[*net.AddrError](err); ok {
@@ -247,8 +249,9 @@ func TransportError(err error) error {
 	dns, ok := errors.AsType[*net.DNSError](err)
 	noHost := ok && dns.IsNotFound && !dns.IsTemporary
 	dial, ok := errors.AsType[*net.OpError](err)
-	refused := ok && dial.Op == "dial" && slices.ContainsFunc([]error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH},
-		func(reason error) bool { return errors.Is(err, reason) })
+	refused := ok && dial.Op == "dial" &&
+		slices.ContainsFunc([]error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH},
+			func(reason error) bool { return errors.Is(err, reason) })
 	// The cause is not wrapped: a timeout of the dialler would look like the end of the caller's
 	// context.
 	return &Transient{Err: errors.New(Scrub(err.Error())), NoHost: noHost, Refused: refused}

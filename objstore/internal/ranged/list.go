@@ -20,7 +20,8 @@ type Pager func(ctx context.Context, prefix, token string) (page []objstore.Info
 // as the "dir/" that consoles create for folders; a nil check leaves out none. It checks that keys
 // ascend: callers that merge lists depend on it, and a server that repeats pages would otherwise
 // never end.
-func (r *Reader) List(ctx context.Context, below, prefix string, check func(name string) error, ask Pager) iter.Seq2[objstore.Info, error] {
+func (r *Reader) List(ctx context.Context, below, prefix string, check func(name string) error,
+	ask Pager) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		if err := r.list(ctx, below, prefix, check, ask, yield); err != nil {
 			yield(objstore.Info{}, r.Fail("list", prefix, err))
@@ -29,7 +30,8 @@ func (r *Reader) List(ctx context.Context, below, prefix string, check func(name
 }
 
 // list returns nil if yield returned false.
-func (r *Reader) list(ctx context.Context, below, prefix string, check func(name string) error, ask Pager, yield func(objstore.Info, error) bool) error {
+func (r *Reader) list(ctx context.Context, below, prefix string, check func(name string) error, ask Pager,
+	yield func(objstore.Info, error) bool) error {
 	if len(below)+len(prefix) > objstore.MaxNameLen {
 		return ctx.Err() // no key is that long
 	}

@@ -33,8 +33,9 @@ func (q *Quota) Take() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if wait := time.Until(q.end); wait > 0 && q.left <= q.flying {
-		return &Transient{Quota: true, After: wait, Answered: true, Err: fmt.Errorf("the server accepts no more requests for %v, "+
-			"by its rate limit%s (429); %s", wait.Round(time.Second), q.policy, q.Advice)}
+		return &Transient{Quota: true, After: wait, Answered: true,
+			Err: fmt.Errorf("the server accepts no more requests for %v, "+
+				"by its rate limit%s (429); %s", wait.Round(time.Second), q.policy, q.Advice)}
 	}
 	q.flying++
 	return nil

@@ -121,7 +121,8 @@ func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
 		cuts:   share{part: 0.10, most: max(2, float64(opts.Concurrency)/4)},
 		// The burst is two failures for every request in flight. After it, each success pays for
 		// half a retry, and an outage is probed at an eighth of the concurrency per second.
-		retries: budget{most: 2 * float64(opts.Concurrency), refund: 0.5, perSecond: max(1, float64(opts.Concurrency)/8)},
+		retries: budget{most: 2 * float64(opts.Concurrency), refund: 0.5,
+			perSecond: max(1, float64(opts.Concurrency)/8)},
 	}
 	r.retries.tokens = r.retries.most
 	r.outage.store, r.outage.log = store, log
@@ -151,7 +152,8 @@ func (r *Reader) Fail(op, name string, err error) error {
 
 // Traits reports a remote store. Its number of requests excludes hedges.
 func (r *Reader) Traits() objstore.Traits {
-	return objstore.Traits{Requests: r.opts.Concurrency, MostRequests: r.opts.MostConcurrency, Reserve: r.slots.reserve, Versions: true}
+	return objstore.Traits{Requests: r.opts.Concurrency, MostRequests: r.opts.MostConcurrency, Reserve: r.slots.reserve,
+		Versions: true}
 }
 
 // acquire waits for a slot. The caller calls release once.

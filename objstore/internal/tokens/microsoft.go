@@ -67,7 +67,8 @@ func (s *Source) findMicrosoft(ctx context.Context, resource string) (oauth2.Tok
 		return nil, err
 	}
 	s.secrets.Remember(secret)
-	c := clientcredentials.Config{ClientID: id, ClientSecret: secret, TokenURL: at, Scopes: []string{resource + ".default"}, AuthStyle: oauth2.AuthStyleInParams}
+	c := clientcredentials.Config{ClientID: id, ClientSecret: secret, TokenURL: at,
+		Scopes: []string{resource + ".default"}, AuthStyle: oauth2.AuthStyleInParams}
 	if secret == "" {
 		s.found("client "+id, fileName)
 		return workload{ctx, c, file}, nil
@@ -133,7 +134,8 @@ func (m machine) Token() (*oauth2.Token, error) {
 	if t, ok := errors.AsType[*ranged.Transient](err); ok && t.Answered {
 		return nil, err
 	}
-	text, cliErr := exec.CommandContext(ctx, "az", "account", "get-access-token", "--resource", m.resource, "--output", "json").Output()
+	text, cliErr := exec.CommandContext(ctx, "az", "account", "get-access-token", "--resource", m.resource, "--output",
+		"json").Output()
 	if cliErr == nil {
 		m.s.found("the user of az login", "the Azure CLI")
 		return parseToken(text)
@@ -147,7 +149,8 @@ func (m machine) Token() (*oauth2.Token, error) {
 
 // ask asks an address that needs no proxy.
 func (m machine) ask(ctx context.Context) (token *oauth2.Token, from string, err error) {
-	query, header := url.Values{"resource": {m.resource}, "api-version": {"2018-02-01"}}, http.Header{"Metadata": {"true"}}
+	query, header := url.Values{"resource": {m.resource}, "api-version": {"2018-02-01"}},
+		http.Header{"Metadata": {"true"}}
 	client, key := m.id, "client_id"
 	at, from := Setting("IDENTITY_ENDPOINT", "MSI_ENDPOINT")
 	switch secret, _ := Setting("IDENTITY_HEADER", "MSI_SECRET"); {
@@ -171,7 +174,8 @@ func (m machine) ask(ctx context.Context) (token *oauth2.Token, from string, err
 	}
 	request.Header = header
 	dialer := net.Dialer{Timeout: time.Second} // elsewhere nobody answers
-	answer, err := (&http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}).Do(request)
+	answer, err := (&http.Client{Transport: &http.Transport{DialContext: dialer.DialContext,
+		DisableKeepAlives: true}}).Do(request)
 	if err != nil {
 		return nil, from, ranged.TransportError(err)
 	}

@@ -60,7 +60,8 @@ func (s *Source) Describe() (identity, from string) {
 
 // Send sends a request with a token, if there is a source. An answer that is no success becomes the
 // error that refused returns, and is transient if another token may be accepted.
-func (s *Source) Send(client ranged.Client, r *http.Request, refused func(*http.Response) error) (*http.Response, error) {
+func (s *Source) Send(client ranged.Client, r *http.Request,
+	refused func(*http.Response) error) (*http.Response, error) {
 	var token string
 	if s != nil {
 		var err error
@@ -125,7 +126,8 @@ func (s *Source) explain(err error) error {
 			Description string `json:"error_description"`
 		}
 		_ = json.Unmarshal(refused.Body, &reason) // the status is enough
-		answer := ranged.Answer{Status: refused.Response.StatusCode, Code: ranged.Clean(reason.Error), Message: s.secrets.Redact(reason.Description)}
+		answer := ranged.Answer{Status: refused.Response.StatusCode, Code: ranged.Clean(reason.Error),
+			Message: s.secrets.Redact(reason.Description)}
 		if ranged.TransientStatus(answer.Status) {
 			return answer.Transient()
 		}

@@ -107,7 +107,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	container, name, _ := strings.Cut(rest, "/")
 	switch {
 	case !ok:
-		Refuse(w, http.StatusBadRequest, "InvalidUri", "The requested URI does not represent any resource on the server.")
+		Refuse(w, http.StatusBadRequest, "InvalidUri",
+			"The requested URI does not represent any resource on the server.")
 	case !s.admits(w, r, query, name):
 	case container != "box":
 		Refuse(w, http.StatusNotFound, "ContainerNotFound", "The specified container does not exist.")
@@ -135,23 +136,28 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, query url.Values
 		if authorization == "SharedKey "+Account+":"+signature(r) {
 			return true
 		}
-		Refuse(w, http.StatusForbidden, "AuthenticationFailed", "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly including the signature.")
+		Refuse(w, http.StatusForbidden, "AuthenticationFailed",
+			"Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly including the signature.")
 	case authorization != "":
 		if s.Token != "" && authorization == "Bearer "+s.Token {
 			return true
 		}
-		Refuse(w, http.StatusUnauthorized, "InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")
+		Refuse(w, http.StatusUnauthorized, "InvalidAuthenticationInfo",
+			"Lifetime validation failed. The token is expired.")
 	case query.Has("sig"):
 		end, _ := time.Parse(time.RFC3339, query.Get("se"))
-		need := map[string]string{http.MethodGet: "r", http.MethodHead: "r", http.MethodPut: "w", http.MethodDelete: "d"}[r.Method]
+		need := map[string]string{http.MethodGet: "r", http.MethodHead: "r", http.MethodPut: "w",
+			http.MethodDelete: "d"}[r.Method]
 		if name == "" {
 			need = "l"
 		}
 		switch {
 		case query.Get("sig") != s.SAS.Get("sig") || query.Get("sp") != s.SAS.Get("sp") || time.Now().After(end):
-			Refuse(w, http.StatusForbidden, "AuthenticationFailed", "Server failed to authenticate the request. Signature not valid in the specified time frame")
+			Refuse(w, http.StatusForbidden, "AuthenticationFailed",
+				"Server failed to authenticate the request. Signature not valid in the specified time frame")
 		case !strings.Contains(query.Get("sp"), need):
-			Refuse(w, http.StatusForbidden, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation using this permission.")
+			Refuse(w, http.StatusForbidden, "AuthorizationPermissionMismatch",
+				"This request is not authorized to perform this operation using this permission.")
 		default:
 			return true
 		}
@@ -171,7 +177,8 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, query url.Values
 func signature(r *http.Request) string {
 	var b strings.Builder
 	b.WriteString(r.Method + "\n")
-	for _, name := range []string{"Content-Encoding", "Content-Language", "Content-Length", "Content-MD5", "Content-Type", "Date",
+	for _, name := range []string{"Content-Encoding", "Content-Language", "Content-Length", "Content-MD5",
+		"Content-Type", "Date",
 		"If-Modified-Since", "If-Match", "If-None-Match", "If-Unmodified-Since", "Range"} {
 		value := r.Header.Get(name)
 		if name == "Content-Length" && value == "0" {
@@ -200,15 +207,18 @@ func signature(r *http.Request) string {
 }
 
 // put stores a block, or checks the condition and stores the object. digest is the MD5 of the body.
-func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, name string, body []byte, digest string) {
+func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, name string, body []byte,
+	digest string) {
 	if want := r.Header.Get("Content-MD5"); want != "" && want != digest && !s.Unverified {
-		Refuse(w, http.StatusBadRequest, "Md5Mismatch", "The MD5 value specified in the request did not match with the MD5 value calculated by the server.")
+		Refuse(w, http.StatusBadRequest, "Md5Mismatch",
+			"The MD5 value specified in the request did not match with the MD5 value calculated by the server.")
 		return
 	}
 	if query.Get("comp") == "block" {
 		id, err := base64.StdEncoding.DecodeString(query.Get("blockid"))
 		if err != nil || len(id) > 64 {
-			Refuse(w, http.StatusBadRequest, "InvalidQueryParameterValue", "Value for one of the query parameters specified in the request URI is invalid.")
+			Refuse(w, http.StatusBadRequest, "InvalidQueryParameterValue",
+				"Value for one of the query parameters specified in the request URI is invalid.")
 			return
 		}
 		if s.Blocks[name] == nil {
@@ -222,13 +232,15 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, n
 	list := query.Get("comp") == "blocklist"
 	switch match := r.Header.Get("If-Match"); {
 	case r.Header.Get("If-None-Match") == "*" && old != nil && list:
-		Refuse(w, http.StatusPreconditionFailed, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met.")
+		Refuse(w, http.StatusPreconditionFailed, "ConditionNotMet",
+			"The condition specified using HTTP conditional header(s) is not met.")
 		return
 	case r.Header.Get("If-None-Match") == "*" && old != nil:
 		Refuse(w, http.StatusConflict, "BlobAlreadyExists", "The specified blob already exists.")
 		return
 	case match != "" && (old == nil || match != `"`+old.ETag+`"`):
-		Refuse(w, http.StatusPreconditionFailed, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met.")
+		Refuse(w, http.StatusPreconditionFailed, "ConditionNotMet",
+			"The condition specified using HTTP conditional header(s) is not met.")
 		return
 	}
 	data := body
@@ -249,7 +261,8 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, n
 		}
 		data, digest = slices.Concat(blocks...), ""
 	} else if r.Header.Get("X-Ms-Blob-Type") != "BlockBlob" {
-		Refuse(w, http.StatusBadRequest, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not specified.")
+		Refuse(w, http.StatusBadRequest, "MissingRequiredHeader",
+			"An HTTP header that's mandatory for this request is not specified.")
 		return
 	}
 	delete(s.Blocks, name) // of all writers
@@ -276,7 +289,8 @@ func (s *Server) describe(w http.ResponseWriter, o *Stored) {
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request, o *Stored) {
 	if match := r.Header.Get("If-Match"); match != "" && match != `"`+o.ETag+`"` {
-		Refuse(w, http.StatusPreconditionFailed, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met.")
+		Refuse(w, http.StatusPreconditionFailed, "ConditionNotMet",
+			"The condition specified using HTTP conditional header(s) is not met.")
 		return
 	}
 	s.describe(w, o)
@@ -289,7 +303,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, o *Stored) {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if r.Header.Get("Range") != "" && len(o.Data) == 0 {
-		Refuse(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange", "The range specified is invalid for the current size of the resource.")
+		Refuse(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
+			"The range specified is invalid for the current size of the resource.")
 		return
 	}
 	r.Header.Del("If-Match")

@@ -69,7 +69,8 @@ func Refuse(w http.ResponseWriter, status int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
-		"code": status, "message": message, "errors": []any{map[string]any{"message": message, "domain": "global", "reason": reason}},
+		"code": status, "message": message,
+		"errors": []any{map[string]any{"message": message, "domain": "global", "reason": reason}},
 	}})
 }
 
@@ -139,8 +140,9 @@ func (o *Stored) sum() string {
 func (s *Server) resource(name string) map[string]any {
 	o := s.Objects[name]
 	return map[string]any{
-		"kind": "storage#object", "name": name, "size": strconv.Itoa(len(o.Data)), "generation": strconv.FormatInt(o.Generation, 10),
-		"updated": o.At.UTC().Format(time.RFC3339Nano), "crc32c": o.sum(), "metadata": o.Tag,
+		"kind": "storage#object", "name": name, "size": strconv.Itoa(len(o.Data)),
+		"generation": strconv.FormatInt(o.Generation, 10),
+		"updated":    o.At.UTC().Format(time.RFC3339Nano), "crc32c": o.sum(), "metadata": o.Tag,
 	}
 }
 
@@ -165,12 +167,14 @@ func (s *Server) put(w http.ResponseWriter, name, match, crc string, pieces [][]
 			current = strconv.FormatInt(o.Generation, 10)
 		}
 		if match != current {
-			Refuse(w, http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+			Refuse(w, http.StatusPreconditionFailed, "conditionNotMet",
+				"At least one of the pre-conditions you specified did not hold.")
 			return
 		}
 	}
 	if crc != "" && crc != own {
-		Refuse(w, http.StatusBadRequest, "invalid", fmt.Sprintf("Provided CRC32C %q doesn't match calculated CRC32C %q.", crc, own))
+		Refuse(w, http.StatusBadRequest, "invalid",
+			fmt.Sprintf("Provided CRC32C %q doesn't match calculated CRC32C %q.", crc, own))
 		return
 	}
 	s.next++

@@ -117,8 +117,9 @@ type window struct {
 // and HF_TOKEN is empty.
 func New(t testing.TB, sets map[string]*Set) *Server {
 	t.Helper()
-	s := &Server{Sets: sets, Limit: 3000, Window: 5 * time.Minute, Lifetime: time.Hour, Sign: CloudFront, PageSize: 1000,
-		windows: map[string]*window{}, valid: map[string]time.Time{}}
+	s := &Server{Sets: sets, Limit: 3000, Window: 5 * time.Minute, Lifetime: time.Hour, Sign: CloudFront,
+		PageSize: 1000,
+		windows:  map[string]*window{}, valid: map[string]time.Time{}}
 	here := httptest.NewServer(http.HandlerFunc(s.serve))
 	there := httptest.NewServer(http.HandlerFunc(s.serveBytes))
 	t.Cleanup(func() {
@@ -145,12 +146,14 @@ func (s *Server) env(home string) map[string]string {
 
 // CloudFront signs with Expires, Policy and Signature.
 func CloudFront(end time.Time) url.Values {
-	return url.Values{"X-Xet-Cas-Uid": {"public"}, "Expires": {fmt.Sprint(end.Unix())}, "Policy": {"marked-policy"}, "Key-Pair-Id": {"K1"}}
+	return url.Values{"X-Xet-Cas-Uid": {"public"}, "Expires": {fmt.Sprint(end.Unix())}, "Policy": {"marked-policy"},
+		"Key-Pair-Id": {"K1"}}
 }
 
 // S3 signs with X-Amz-Date and X-Amz-Expires.
 func S3(end time.Time) url.Values {
-	return url.Values{"X-Amz-Algorithm": {"AWS4-HMAC-SHA256"}, "X-Amz-Date": {end.Add(-time.Hour).UTC().Format("20060102T150405Z")}, "X-Amz-Expires": {"3600"}}
+	return url.Values{"X-Amz-Algorithm": {"AWS4-HMAC-SHA256"},
+		"X-Amz-Date": {end.Add(-time.Hour).UTC().Format("20060102T150405Z")}, "X-Amz-Expires": {"3600"}}
 }
 
 // Azure signs with se.
@@ -193,11 +196,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		parts = parts[1:]
 	}
 	if parts[0] == "whoami-v2" {
-		if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); !strings.HasPrefix(token, "hf_") || strings.Contains(token, "expired") {
+		if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); !strings.HasPrefix(token, "hf_") ||
+			strings.Contains(token, "expired") {
 			refuse(w, 401, "", "Invalid username or password.")
 			return
 		}
-		_, _ = io.WriteString(w, `{"type":"user","name":"someone","auth":{"type":"access_token","accessToken":{"role":"read"}}}`)
+		_, _ = io.WriteString(w,
+			`{"type":"user","name":"someone","auth":{"type":"access_token","accessToken":{"role":"read"}}}`)
 		return
 	}
 	cached := parts[0] == "resolve-cache"
@@ -257,8 +262,10 @@ func (s *Server) admit(w http.ResponseWriter, class string) bool {
 		s.windows[class] = win
 	}
 	win.used++
-	w.Header().Set("RateLimit", fmt.Sprintf("%q;r=%d;t=%d", class, max(0, s.Limit-win.used), int(win.end.Sub(now)/time.Second)))
-	w.Header().Set("RateLimit-Policy", fmt.Sprintf(`"fixed window";%q;q=%d;w=%d`, class, s.Limit, int(s.Window/time.Second)))
+	w.Header().Set("RateLimit", fmt.Sprintf("%q;r=%d;t=%d", class, max(0, s.Limit-win.used),
+		int(win.end.Sub(now)/time.Second)))
+	w.Header().Set("RateLimit-Policy", fmt.Sprintf(`"fixed window";%q;q=%d;w=%d`, class, s.Limit,
+		int(s.Window/time.Second)))
 	if win.used > s.Limit {
 		s.counts.Refused++
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -286,7 +293,8 @@ func authorized(w http.ResponseWriter, r *http.Request, set *Set, what string) b
 	case set == nil || set.Private && token != set.Token:
 		refuse(w, 404, "RepoNotFound", "Repository not found")
 	case set.Gated && token == "" && strings.HasPrefix(what, "resolve"):
-		refuse(w, 401, "GatedRepo", "Access to this dataset is restricted. You must have access to it and be authenticated to access it.")
+		refuse(w, 401, "GatedRepo",
+			"Access to this dataset is restricted. You must have access to it and be authenticated to access it.")
 	case set.Gated && token != set.Token && strings.HasPrefix(what, "resolve"):
 		refuse(w, 403, "GatedRepo", "Access to this dataset is restricted and you are not in the authorized list.")
 	default:
@@ -345,13 +353,15 @@ func (s *Server) tree(w http.ResponseWriter, r *http.Request, files map[string]F
 	from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 	to := min(len(entries), from+s.PageSize)
 	if to < len(entries) {
-		w.Header().Set("Link", fmt.Sprintf(`<https://huggingface.co%s?recursive=true&limit=%d&cursor=%d>; rel="next"`, r.URL.EscapedPath(), s.PageSize, to))
+		w.Header().Set("Link", fmt.Sprintf(`<https://huggingface.co%s?recursive=true&limit=%d&cursor=%d>; rel="next"`,
+			r.URL.EscapedPath(), s.PageSize, to))
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	_ = json.NewEncoder(w).Encode(entries[from:to])
 }
 
-func (s *Server) resolve(w http.ResponseWriter, r *http.Request, set *Set, file File, cached bool, commit, path string) {
+func (s *Server) resolve(w http.ResponseWriter, r *http.Request, set *Set, file File, cached bool, commit,
+	path string) {
 	if file.Kind != Git {
 		s.mu.Lock()
 		end := time.Now().Add(s.Ahead).Add(s.Lifetime)

@@ -123,7 +123,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if want := r.Header.Get("X-Amz-Content-Sha256"); len(want) == 2*sha256.Size && want != fmt.Sprintf("%x", sha256.Sum256(body)) {
+	if want := r.Header.Get("X-Amz-Content-Sha256"); len(want) == 2*sha256.Size &&
+		want != fmt.Sprintf("%x", sha256.Sum256(body)) {
 		Refuse(w, r, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
 		return
 	}
@@ -415,6 +416,7 @@ func RefuseSaying(w http.ResponseWriter, r *http.Request, status int, code, mess
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>%s</Message></Error>`, code, message)
+		fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>%s</Message></Error>`,
+			code, message)
 	}
 }

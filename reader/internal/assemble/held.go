@@ -45,7 +45,8 @@ func (h *Held) Cut(i int) (c order.Cut) {
 // Unit returns the first reference of a unit, even if it is a hole, or nil if there is no such
 // unit.
 func (h *Held) Unit(unit uint32) *order.Ref {
-	i, ok := slices.BinarySearchFunc(h.cuts, unit, func(c order.Cut, unit uint32) int { return int(c.Unit) - int(unit) })
+	i, ok := slices.BinarySearchFunc(h.cuts, unit,
+		func(c order.Cut, unit uint32) int { return int(c.Unit) - int(unit) })
 	if !ok {
 		return nil
 	}

@@ -38,7 +38,8 @@ type Samples[T any] struct {
 func (m *Samples[T]) Reset() {
 	clear(m.List)
 	clear(m.fields)
-	*m = Samples[T]{Make: m.Make, Fields: m.Fields, Picks: m.Picks, List: m.List[:0], fields: m.fields[:0], made: m.made[:0], keys: m.keys[:0]}
+	*m = Samples[T]{Make: m.Make, Fields: m.Fields, Picks: m.Picks, List: m.List[:0], fields: m.fields[:0],
+		made: m.made[:0], keys: m.keys[:0]}
 }
 
 func (m *Samples[T]) begin(d *planner.Draft, w *window.Window) {

@@ -110,10 +110,12 @@ func (t *Table) Err(block int) error { return t.blocks[block].err }
 // Sample is Samples.At for a sample of a block. index counts samples of the block, and number
 // samples of the data set. If they do not belong together, the error wraps format.ErrMismatch. Call
 // it only if Err returns nil.
-func (t *Table) Sample(block, index int, number uint64, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte, err error) {
+func (t *Table) Sample(block, index int, number uint64, fields []format.FieldView,
+	buf []byte) (key []byte, _ []format.FieldView, _ []byte, err error) {
 	b := &t.blocks[block]
 	if index >= b.samples.Len() || b.number+uint64(index) != number {
-		return nil, fields, buf, fmt.Errorf("%w: sample %d of the block is not number %d", format.ErrMismatch, index, number)
+		return nil, fields, buf, fmt.Errorf("%w: sample %d of the block is not number %d", format.ErrMismatch, index,
+			number)
 	}
 	key, fields, buf = b.samples.At(index, fields, buf)
 	return key, fields, buf, nil

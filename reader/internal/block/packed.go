@@ -94,7 +94,8 @@ func (b *Packed) pack(dst []byte, from *walked) {
 			m := &members[j]
 			at += copy(dst[at:], from.data[m.payload:m.payload+m.size])
 		}
-		b.places = append(b.places, packedPlace{at: uint32(begin), size: uint32(at - begin), key: members[0].key, shape: uint16(k)})
+		b.places = append(b.places, packedPlace{at: uint32(begin), size: uint32(at - begin), key: members[0].key,
+			shape: uint16(k)})
 	}
 	b.data = dst[:at:at]
 }

@@ -211,7 +211,8 @@ func (c *Catalog) noTables(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
 		return err
 	case c.Stated == nil:
-		return fmt.Errorf("no generation %s in %s: %s; purge and prune delete earlier ones%w", names.Generation(c.Name), c.Source.Store, c.generations(ctx), plain.Silent(err))
+		return fmt.Errorf("no generation %s in %s: %s; purge and prune delete earlier ones%w", names.Generation(c.Name),
+			c.Source.Store, c.generations(ctx), plain.Silent(err))
 	}
 	// The manifest names the tables, so this is damage and not an absent data set.
 	return fmt.Errorf("%w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)

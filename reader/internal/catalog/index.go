@@ -39,7 +39,8 @@ func (c *Catalog) Index(ctx context.Context, number int) (*sections.ShardIndex, 
 
 // ReadIndex reads a shard's whole index, out of an object that must have the given size unless that
 // is 0. It returns how many bytes it read.
-func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (ix *sections.ShardIndex, n int, err error) {
+func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard,
+	size uint64) (ix *sections.ShardIndex, n int, err error) {
 	n, err = c.readCold(ctx, s, size, func(t *sections.Tail, cold []byte) (err error) {
 		ix, err = t.DecodeCold(cold)
 		return err
@@ -48,7 +49,8 @@ func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (i
 }
 
 // readCold reads what ReadIndex does, has decode decode the cold index, and checks the hash of all.
-func (c *Catalog) readCold(ctx context.Context, s *fetch.Shard, size uint64, decode func(t *sections.Tail, cold []byte) error) (n int, err error) {
+func (c *Catalog) readCold(ctx context.Context, s *fetch.Shard, size uint64,
+	decode func(t *sections.Tail, cold []byte) error) (n int, err error) {
 	name, whole := IndexObject(s.ShardInfo)
 	begin := int64(whole - s.Tail)
 	err = c.Source.ReadRange(ctx, name, size, begin, int64(s.Tail), func(raw []byte) error {
@@ -86,7 +88,8 @@ func (c *Catalog) Columns(ctx context.Context, number int, names []string) (colu
 }
 
 // KeyGroups reads groups [from, to) of the keys table and appends their entries to dst.
-func (c *Catalog) KeyGroups(ctx context.Context, dst []samplekey.Entry, from, to int64) (entries []samplekey.Entry, err error) {
+func (c *Catalog) KeyGroups(ctx context.Context, dst []samplekey.Entry, from,
+	to int64) (entries []samplekey.Entry, err error) {
 	ctx, end := c.Scope(ctx)
 	defer end()
 	table := samplekey.Table{Entries: c.Tables.Samples}
@@ -124,16 +127,19 @@ func parseTail(s *fetch.Shard, last []byte) (*sections.Tail, error) {
 	case s.Plain() && t.DataSize != s.Size:
 		return nil, fmt.Errorf("%w: an index over %d bytes, the shard has %d", format.ErrMismatch, t.DataSize, s.Size)
 	case t.Samples != s.Samples:
-		return nil, fmt.Errorf("%w: an index of %d samples, the tables say %d", format.ErrMismatch, t.Samples, s.Samples)
+		return nil, fmt.Errorf("%w: an index of %d samples, the tables say %d", format.ErrMismatch, t.Samples,
+			s.Samples)
 	case !t.Layout.Equal(s.Layout) || !slices.Equal(t.Numbered, s.Numbered):
 		return nil, fmt.Errorf("%w: the index has another layout or other numbered keys than the tables: the shard was replaced", format.ErrMismatch)
 	case !slices.Equal(t.Rows, s.Rows):
-		return nil, fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
+		return nil, fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced",
+			format.ErrMismatch)
 	}
 	// The identity is a note in the index, so it may be absent; when it is there it has to be the
 	// same.
 	if content, ok := t.Meta[metaContent]; ok && content != s.Content().String() {
-		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Content())
+		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content,
+			s.Content())
 	}
 	return t, s.Index.Hash.Check(t.Index)
 }

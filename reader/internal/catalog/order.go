@@ -36,7 +36,8 @@ func (c *Catalog) loadOrder(ctx context.Context) (order.Table, error) {
 			return err
 		})
 	}
-	t := order.Table{Decoded: c.Tables.Decoded, Samples: make([]uint32, 0, c.Tables.Blocks), ShardFirst: make([]int, 0, c.Tables.Shards)}
+	t := order.Table{Decoded: c.Tables.Decoded, Samples: make([]uint32, 0, c.Tables.Blocks),
+		ShardFirst: make([]int, 0, c.Tables.Shards)}
 	if err := g.Wait(); err != nil {
 		return t, err
 	}
@@ -75,7 +76,8 @@ func (c *Catalog) orderPart(ctx context.Context, part int) (t order.Table, err e
 			}
 		}
 		if uint64(len(t.Samples)-before) != info.Shards[i].Blocks {
-			return t, c.inTables(fmt.Errorf("%w: %s has %d blocks with samples, %d are stated", format.ErrCorrupt, info.Shards[i].Name, len(t.Samples)-before, info.Shards[i].Blocks))
+			return t, c.inTables(fmt.Errorf("%w: %s has %d blocks with samples, %d are stated", format.ErrCorrupt,
+				info.Shards[i].Name, len(t.Samples)-before, info.Shards[i].Blocks))
 		}
 	}
 	return t, nil

@@ -55,7 +55,8 @@ func loadInBackground[V any](ctx context.Context, c *Catalog, load func() (V, er
 // Part loads a part of the tables. It is shared: do not write to it.
 func (c *Catalog) Part(ctx context.Context, part int) (*Part, error) {
 	return c.infos.get(ctx, part, func(ctx context.Context) (*Part, int64, error) {
-		shards, err := loadInBackground(ctx, c, func() ([]sections.ShardInfo, error) { return c.Tables.LoadShards(part) })
+		shards, err := loadInBackground(ctx, c,
+			func() ([]sections.ShardInfo, error) { return c.Tables.LoadShards(part) })
 		if err != nil {
 			return nil, 0, err
 		}
@@ -75,7 +76,8 @@ func (c *Catalog) Part(ctx context.Context, part int) (*Part, error) {
 
 func (c *Catalog) rowsOf(ctx context.Context, part int, info *Part) ([]format.Row, error) {
 	return c.rows.get(ctx, part, func(ctx context.Context) ([]format.Row, int64, error) {
-		rows, err := loadInBackground(ctx, c, func() ([]format.Row, error) { return c.Tables.LoadRows(part, info.Shards) })
+		rows, err := loadInBackground(ctx, c,
+			func() ([]format.Row, error) { return c.Tables.LoadRows(part, info.Shards) })
 		return rows, int64(len(rows)) * int64(unsafe.Sizeof(format.Row{})), err
 	})
 }
@@ -102,7 +104,8 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 		return nil, err
 	}
 	from, to := info.firstRow[at], info.firstRow[at+1]
-	s := &fetch.Shard{ShardInfo: &info.Shards[at], Object: fetch.Object{Source: c.Source}, Number: number, First: info.FirstSample[at], Rows: rows[from:to:to], Headers: int(c.Headers())}
+	s := &fetch.Shard{ShardInfo: &info.Shards[at], Object: fetch.Object{Source: c.Source}, Number: number,
+		First: info.FirstSample[at], Rows: rows[from:to:to], Headers: int(c.Headers())}
 	s.Removed = sections.Within(c.Tables.Removed, s.First, s.First+s.Samples)
 	c.Source.Identify(s)
 	return s, nil

@@ -14,7 +14,8 @@ import (
 // Damaged reports whether err blames the bytes of the data set, rather than the store, the network,
 // or a context that ended. A second read has confirmed the damage.
 func Damaged(err error) bool {
-	return errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrMismatch) || errors.Is(err, format.ErrVersion) ||
+	return errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrMismatch) ||
+		errors.Is(err, format.ErrVersion) ||
 		errors.Is(err, format.ErrTooLarge) || errors.Is(err, format.ErrName) || errors.Is(err, format.ErrDuplicate)
 }
 
@@ -137,7 +138,8 @@ func (s *Source) ReadWhole(ctx context.Context, name string, most int64, anew bo
 // exist".
 func (s *Source) missing(err error, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		err = &KindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt, s.Tables, err)}
+		err = &KindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt,
+			s.Tables, err)}
 	}
 	return format.InShard(name, err)
 }

@@ -28,7 +28,8 @@ var maxOpen = func() int {
 type objects struct {
 	store  objstore.Store
 	openAs func(ctx context.Context, name, identity string) (objstore.Object, error) // nil without a cache
-	remote bool                                                                      // asking for an object's size costs a request
+	// asking for an object's size costs a request
+	remote bool
 	seed   maphash.Seed
 
 	mu     sync.Mutex
@@ -54,7 +55,8 @@ type handle struct {
 
 func newObjects(store objstore.Store) *objects {
 	traits := objstore.TraitsOf(store)
-	return &objects{store: store, openAs: traits.OpenAs, remote: traits.Remote(), seed: maphash.MakeSeed(), open: map[Key]*handle{}, seen: map[string]uint64{}, most: maxOpen}
+	return &objects{store: store, openAs: traits.OpenAs, remote: traits.Remote(), seed: maphash.MakeSeed(),
+		open: map[Key]*handle{}, seen: map[string]uint64{}, most: maxOpen}
 }
 
 // Key names an object. Users of equal keys share a handle.

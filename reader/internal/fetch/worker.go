@@ -168,8 +168,10 @@ func (r *rows) read(ctx context.Context, p []byte, offset int64) error {
 	r.Account.At(account.Reading)
 	err := r.handle.read(ctx, p, offset, r.anew)
 	r.Account.At(account.Decoding)
-	if r.job.Shard.Object.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
-		return &KindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, r.job.Shard.Object.Source.Tables, err)}
+	if r.job.Shard.Object.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) &&
+		!errors.Is(err, objstore.ErrChanged) {
+		return &KindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt,
+			r.job.Shard.Object.Source.Tables, err)}
 	}
 	return err
 }

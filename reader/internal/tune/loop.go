@@ -64,7 +64,8 @@ func (l *Loop) Run(ctx context.Context, decided func()) {
 		}
 		now := l.read()
 		span := now.At - was.At
-		full := span >= every && now.pieces-was.pieces >= int64(max(t.requests, l.Limits.Workers)) || span >= windowMost*every
+		full := span >= every && now.pieces-was.pieces >= int64(max(t.requests, l.Limits.Workers)) ||
+			span >= windowMost*every
 		if now.Batches == 0 || span == 0 || !full && !urgent {
 			continue
 		}
@@ -98,7 +99,8 @@ func (l *Loop) apply(d Decision, t *Tuner, m *Measure) {
 	}
 	ms := func(seconds float64) float64 { return round3(1000 * seconds) }
 	l.Log.Info("autotune", "setting", d.Of, "from", d.From, "to", d.To, "why", d.Why,
-		"step_ms", ms(t.seen.step), "fetch_ms", ms(t.seen.fetch), "pieces_per_s", round3(m.rate()), "in_flight", round3(m.flying()),
+		"step_ms", ms(t.seen.step), "fetch_ms", ms(t.seen.fetch), "pieces_per_s", round3(m.rate()), "in_flight",
+		round3(m.flying()),
 		"waited", round3(m.Stalled.Seconds()/max(m.Span.Seconds(), 1e-9)), "throttled", round3(m.busyShare()))
 }
 
@@ -122,8 +124,10 @@ func (l *Loop) read() reading {
 // since returns what happened after an earlier reading.
 func (r *reading) since(was *reading) Measure {
 	m := Measure{
-		At: r.At, Span: r.At - was.At, Steps: int(r.steps - was.steps), Busy: time.Duration(r.busy - was.busy), Stalled: r.Stalled - was.Stalled,
-		Pieces: int(r.pieces - was.pieces), Read: time.Duration(r.read - was.read), Decode: time.Duration(r.decode - was.decode),
+		At: r.At, Span: r.At - was.At, Steps: int(r.steps - was.steps), Busy: time.Duration(r.busy - was.busy),
+		Stalled: r.Stalled - was.Stalled,
+		Pieces:  int(r.pieces - was.pieces), Read: time.Duration(r.read - was.read),
+		Decode:    time.Duration(r.decode - was.decode),
 		Throttled: int(r.throttled - was.throttled),
 	}
 	if was.Batches == 0 { // the wait for the first batch does not predict later ones

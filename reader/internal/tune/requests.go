@@ -49,7 +49,8 @@ func changed(was, is, factor float64) bool {
 }
 
 func (t *Tuner) try(m *Measure, requests int, lower bool) {
-	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.seen.fetch, busy: m.busyShare(), refusals: m.refusals(), settle: true, lower: lower}
+	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.seen.fetch, busy: m.busyShare(), refusals: m.refusals(),
+		settle: true, lower: lower}
 	t.requests = requests
 }
 

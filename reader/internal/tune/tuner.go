@@ -130,7 +130,8 @@ type probe struct {
 
 // New returns a Tuner with its first settings.
 func New(l Limits) *Tuner {
-	t := &Tuner{Limits: l, requests: l.Start, depth: min(max(int(l.Room/4), firstDepth), l.Deepest), best: l.Start, backoff: holdFirst}
+	t := &Tuner{Limits: l, requests: l.Start, depth: min(max(int(l.Room/4), firstDepth), l.Deepest), best: l.Start,
+		backoff: holdFirst}
 	if l.FixedDepth {
 		t.depth = l.Deepest
 	}
@@ -194,11 +195,13 @@ func (t *Tuner) observe(m *Measure) {
 // glimpse learns from a window that is not over: values that were unknown, and that the step became
 // shorter. Steps below leastStep are ignored, because a consumer with its own queue fills it first.
 func (t *Tuner) glimpse(m *Measure) {
-	if step := m.Busy.Seconds() / max(float64(m.Steps), 1); step >= leastStep && (t.seen.step == 0 || step < t.seen.step) {
+	if step := m.Busy.Seconds() / max(float64(m.Steps), 1); step >= leastStep &&
+		(t.seen.step == 0 || step < t.seen.step) {
 		t.seen.step = step
 	}
 	if t.seen.fetch == 0 && m.Pieces > 0 {
-		t.seen.fetch, t.seen.decode = (m.Read+m.Decode).Seconds()/float64(m.Pieces), m.Decode.Seconds()/float64(m.Pieces)
+		t.seen.fetch, t.seen.decode = (m.Read+m.Decode).Seconds()/float64(m.Pieces),
+			m.Decode.Seconds()/float64(m.Pieces)
 	}
 }
 

@@ -108,8 +108,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	k := &paced.Ranks[0]
 	r := &Result{
 		Duration: o.Duration,
-		Ceiling:  free.Summary.Samples, Rate: paced.Summary.Samples, Bytes: paced.Summary.Bytes, Step: step, Steps: k.Steps,
-		Share: k.Share, Wait: k.Wait, Worst: seconds(k.WaitMax), First: seconds(k.First), Stalls: k.Stalls, Unexplained: k.Ready, Memory: k.Memory,
+		Ceiling:  free.Summary.Samples, Rate: paced.Summary.Samples, Bytes: paced.Summary.Bytes, Step: step,
+		Steps: k.Steps,
+		Share: k.Share, Wait: k.Wait, Worst: seconds(k.WaitMax), First: seconds(k.First), Stalls: k.Stalls,
+		Unexplained: k.Ready, Memory: k.Memory,
 	}
 	if paced.Data.Samples > 0 {
 		r.Epochs = float64(k.Samples) / float64(paced.Data.Samples)
@@ -130,7 +132,8 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // bench runs shardtool bench on one rank.
 func (o *Options) bench(ctx context.Context, d, step time.Duration) (*report, error) {
 	args := append([]string{"bench"}, o.Args...)
-	cmd := exec.CommandContext(ctx, o.Binary, append(args, "--json", "--quiet", "--duration", d.String(), "--step", step.String())...)
+	cmd := exec.CommandContext(ctx, o.Binary, append(args, "--json", "--quiet", "--duration", d.String(), "--step",
+		step.String())...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	var out bytes.Buffer

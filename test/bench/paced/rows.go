@@ -26,13 +26,17 @@ func (r *Result) Add(t *table.Table, data string) {
 	data = fmt.Sprintf("%s, %.0f %% of the ceiling for %v", data, 100*need, r.Duration)
 	t.AtMost(group, data+": wait share after the first batch", table.One(r.Share), "", 0.01,
 		fmt.Sprintf("%d steps of %v, %.0f of %.0f samples/s, %.0f MB/s, through %.1f epochs; longest wait %v%s; memory budget %d MiB; first batch after %v",
-			r.Steps, r.Step.Round(time.Microsecond), r.Rate, r.Ceiling, r.Bytes/1e6, r.Epochs, r.Worst.Round(time.Microsecond), r.causes(), r.Memory/mib, r.First.Round(time.Millisecond)))
+			r.Steps, r.Step.Round(time.Microsecond), r.Rate, r.Ceiling, r.Bytes/1e6, r.Epochs,
+			r.Worst.Round(time.Microsecond), r.causes(), r.Memory/mib, r.First.Round(time.Millisecond)))
 	if r.Looks[0] == 0 || r.Looks[1] == 0 {
 		return // the system reports nothing
 	}
-	t.AtMost(group, data+": resident memory, last quarter less second", table.One((r.Resident[1]-r.Resident[0])/mib), "MiB", moreResident,
-		fmt.Sprintf("%.0f and %.0f MiB, means of %d and %d looks", r.Resident[0]/mib, r.Resident[1]/mib, r.Looks[0], r.Looks[1]))
-	t.AtMost(group, data+": open files, last quarter / second", table.One(float64(r.Files[1])/float64(max(r.Files[0], 1))), "x", moreOf,
+	t.AtMost(group, data+": resident memory, last quarter less second", table.One((r.Resident[1]-r.Resident[0])/mib),
+		"MiB", moreResident,
+		fmt.Sprintf("%.0f and %.0f MiB, means of %d and %d looks", r.Resident[0]/mib, r.Resident[1]/mib, r.Looks[0],
+			r.Looks[1]))
+	t.AtMost(group, data+": open files, last quarter / second",
+		table.One(float64(r.Files[1])/float64(max(r.Files[0], 1))), "x", moreOf,
 		fmt.Sprintf("%d and %d at most", r.Files[0], r.Files[1]))
 }
 

@@ -31,8 +31,10 @@ type Archive struct {
 
 // Read reads an archive of that many bytes, readSize at a time. full reports whether a block of
 // that many bytes and samples is complete. Errors have the offset in the archive.
-func Read(ctx context.Context, obj objstore.Object, size int64, readSize int, full func(size int64, samples int) bool) (*Archive, error) {
-	in := bufio.NewReaderSize(io.NewSectionReader(readerAt{ctx, obj}, 0, size), max(readSize, tarblock.MaxForeignHeaders+2*tarRecord))
+func Read(ctx context.Context, obj objstore.Object, size int64, readSize int,
+	full func(size int64, samples int) bool) (*Archive, error) {
+	in := bufio.NewReaderSize(io.NewSectionReader(readerAt{ctx, obj}, 0, size),
+		max(readSize, tarblock.MaxForeignHeaders+2*tarRecord))
 	t := &foreignTar{ctx: ctx, in: in, size: size, full: full, names: map[string]string{}, keys: map[string]int64{}}
 	if err := t.read(); err != nil {
 		return nil, err
@@ -126,10 +128,12 @@ func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 			return e, err
 		}
 		if len(p) == 0 {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w",
+				format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
 		if len(p) < need {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w",
+				format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
 		if e, need, err = tarblock.ReadForeignEntry(p); err != nil {
 			return e, moved(err, t.off)
@@ -144,8 +148,9 @@ func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 		t.take(int(e.Payload))
 		return e, nil
 	}
-	return e, format.At(t.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
-		format.ErrName, e.Name, cmp.Or(tarblock.TypeNames[e.Type], fmt.Sprintf("of type %q", e.Type))))
+	return e, format.At(t.off,
+		fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
+			format.ErrName, e.Name, cmp.Or(tarblock.TypeNames[e.Type], fmt.Sprintf("of type %q", e.Type))))
 }
 
 // moved turns an offset in an entry into one in the archive.
@@ -181,11 +186,13 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 		}
 	}
 	if i := slices.IndexFunc(t.sample.fields, func(f format.FieldSize) bool { return f.Name == name }); i >= 0 {
-		return format.At(start, fmt.Errorf("%w field %.256q in sample %.256q: rename a member, or pack the archive", format.ErrDuplicate, field, key))
+		return format.At(start, fmt.Errorf("%w field %.256q in sample %.256q: rename a member, or pack the archive",
+			format.ErrDuplicate, field, key))
 	}
 	end := e.Payload + e.Size + (tarRecord-e.Size%tarRecord)%tarRecord
 	if end < 0 || end > t.size-start {
-		return format.At(start, fmt.Errorf("%w: member %.256q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
+		return format.At(start, fmt.Errorf("%w: member %.256q of %d bytes ends beyond the archive: it was cut: %w",
+			format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
 	}
 	t.sample.fields = append(t.sample.fields, format.FieldSize{Name: name, Size: e.Size})
 	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.block.begin))
@@ -286,10 +293,12 @@ func (t *foreignTar) endBlock() {
 // archive.
 func (t *foreignTar) checkEnd() error {
 	if t.size-t.block.begin > maxForeignEnd {
-		return format.At(t.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.size-t.block.begin))
+		return format.At(t.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge,
+			t.size-t.block.begin))
 	}
 	if t.size-t.off < 2*tarRecord {
-		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w",
+			format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}
 	for {
 		if _, err := t.in.Peek(1); err == io.EOF {
@@ -300,7 +309,8 @@ func (t *foreignTar) checkEnd() error {
 		rest, _ := t.in.Peek(t.in.Buffered())
 		for i, c := range rest {
 			if c != 0 {
-				return format.At(t.off+int64(i), fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
+				return format.At(t.off+int64(i),
+					fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
 			}
 		}
 		_, _ = t.in.Discard(len(rest))

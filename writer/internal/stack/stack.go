@@ -19,7 +19,8 @@ import (
 )
 
 // ErrRow reports that a sample cannot be a row, or not one of the rows before it.
-var ErrRow = hint.New("the sample cannot be stacked; the layout of samples stores it", hint.Set("layout", "samples", ""), hint.Set("layout", "auto", ""))
+var ErrRow = hint.New("the sample cannot be stacked; the layout of samples stores it",
+	hint.Set("layout", "samples", ""), hint.Set("layout", "auto", ""))
 
 // File is a field of a sample: an NPY file, or its beginning.
 type File struct {
@@ -135,7 +136,8 @@ func (s *Stack) Fits(n int, field func(i int) (name string, size int64)) error {
 		case name != f.Name:
 			return fmt.Errorf("%w: it has the field %q, earlier samples have %q", ErrRow, name, f.Name)
 		case size != s.sizes[i] && size != s.made[i]:
-			return fmt.Errorf("%w: field %q has %d bytes, earlier samples have arrays %s of %d", ErrRow, name, size, f.String(), s.sizes[i])
+			return fmt.Errorf("%w: field %q has %d bytes, earlier samples have arrays %s of %d", ErrRow, name, size,
+				f.String(), s.sizes[i])
 		}
 	}
 	return nil
@@ -147,7 +149,8 @@ func (s *Stack) Differ(l *stacked.Layout, err error) error {
 	for i := range min(len(l.Fields), len(s.Layout.Fields)) {
 		f, want := &l.Fields[i], &s.Layout.Fields[i]
 		if f.Name == want.Name && (f.DType != want.DType || !slices.Equal(f.Shape, want.Shape)) {
-			return fmt.Errorf("%w: field %q is an array %s, earlier samples have %s", ErrRow, f.Name, f.String(), want.String())
+			return fmt.Errorf("%w: field %q is an array %s, earlier samples have %s", ErrRow, f.Name, f.String(),
+				want.String())
 		}
 	}
 	return err
@@ -164,7 +167,8 @@ func (s *Stack) Row(i int, file []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: field %q: %w", ErrRow, want.Name, err)
 	}
 	if field.DType != want.DType || !slices.Equal(field.Shape, want.Shape) {
-		return nil, fmt.Errorf("%w: field %q is an array %s, earlier samples have %s", ErrRow, want.Name, field.String(), want.String())
+		return nil, fmt.Errorf("%w: field %q is an array %s, earlier samples have %s", ErrRow, want.Name,
+			field.String(), want.String())
 	}
 	return file[len(head):], s.whole(i, int64(len(head)), int64(len(file)))
 }

@@ -28,7 +28,8 @@ type span struct {
 // add appends a row.
 func (c *chunk) add(line int64, after place, err error) *row {
 	key, field, attr := int32(len(c.names)), int32(len(c.fields)), int32(len(c.attrs))
-	c.rows = append(c.rows, row{err: err, line: line, dropped: c.dropped, after: after, firstKey: key, lastKey: key, firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
+	c.rows = append(c.rows, row{err: err, line: line, dropped: c.dropped, after: after, firstKey: key, lastKey: key,
+		firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
 	c.dropped = 0
 	return &c.rows[len(c.rows)-1]
 }
@@ -73,7 +74,8 @@ type row struct {
 func (c *chunk) reset() {
 	clear(c.fields) // release the names
 	clear(c.rows)
-	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], lessons: c.lessons[:0], side: c.side[:0],
+	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0],
+		lessons: c.lessons[:0], side: c.side[:0],
 		names: c.names[:0], ready: c.ready}
 	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // after a long row
 		c.buf, c.side = nil, nil

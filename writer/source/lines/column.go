@@ -21,7 +21,8 @@ const (
 var extensions = [...]string{"txt", "cls", "npy", "json", "bin", "jpg", "png"}
 
 // extensionOf has the extensions of kinds, as far as no more than the kind decides.
-var extensionOf = [...]extension{kindList: extJSON, kindObject: extJSON, kindBytes: extBytes, kindArray: extNumpy, kindJPEG: extJPEG, kindPNG: extPNG}
+var extensionOf = [...]extension{kindList: extJSON, kindObject: extJSON, kindBytes: extBytes, kindArray: extNumpy,
+	kindJPEG: extJPEG, kindPNG: extPNG}
 
 // column is a member or column and its value in the current row.
 type column struct {

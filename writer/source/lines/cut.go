@@ -34,7 +34,8 @@ type cutter struct {
 }
 
 func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
-	u := &cutter{in: in, comma: comma, limit: int(min(limit, math.MaxInt32)), most: int(min(limit, math.MaxInt32)), size: chunkSize, at: at, stop: math.MaxInt64}
+	u := &cutter{in: in, comma: comma, limit: int(min(limit, math.MaxInt32)), most: int(min(limit, math.MaxInt32)),
+		size: chunkSize, at: at, stop: math.MaxInt64}
 	if at.row > 0 {
 		u.list = listNext
 	}
@@ -355,7 +356,8 @@ func (u *cutter) elements(c *chunk) (bool, error) {
 			u.list = listOver
 			i++
 		case state == listNext && b != ',':
-			return false, corruptf("line %d: %q follows element %d, where a comma or ] is expected", at.line+count(w[pos:i]), b, at.row-1)
+			return false, corruptf("line %d: %q follows element %d, where a comma or ] is expected",
+				at.line+count(w[pos:i]), b, at.row-1)
 		default:
 			if state == listNext {
 				i = skipSpace(w, i+1)

@@ -131,10 +131,13 @@ func (s *lineSource) Next(ctx context.Context) (writer.Sample, error) {
 		key, origin := c.keys[r.firstKey:r.lastKey], c.of.Path+": line "+strconv.FormatInt(r.line, 10)
 		if r.err != nil {
 			wanted := s.plan.opt.Nulls == source.NullsSkip && errors.Is(r.err, source.ErrNulls)
-			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Source: c.of.Path, Row: r.line, Err: r.err, LeaveOut: wanted}
+			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Source: c.of.Path, Row: r.line,
+				Err: r.err, LeaveOut: wanted}
 		}
 		return writer.Sample{
-			Key: key, Origin: origin, Source: c.of.Path, Row: r.line, Fields: c.fields[r.firstField:r.lastField:r.lastField], Attrs: c.attrs[r.firstAttr:r.lastAttr:r.lastAttr],
+			Key: key, Origin: origin, Source: c.of.Path, Row: r.line,
+			Fields: c.fields[r.firstField:r.lastField:r.lastField],
+			Attrs:  c.attrs[r.firstAttr:r.lastAttr:r.lastAttr],
 		}, nil
 	}
 }
@@ -201,7 +204,8 @@ func (s *lineSource) Seek(ctx context.Context, cursor string) error {
 	if err == nil {
 		err = s.learned.parse(cursor[len(at):])
 	}
-	valid := err == nil && n == 4 && to.file >= 0 && to.off >= 0 && to.line >= 0 && to.row >= 0 && to.file <= len(s.files)
+	valid := err == nil && n == 4 && to.file >= 0 && to.off >= 0 && to.line >= 0 && to.row >= 0 &&
+		to.file <= len(s.files)
 	if valid && to.file < len(s.files) && s.files[to.file].coding == stream.Plain {
 		valid = to.off <= s.files[to.file].Info.Size
 	}

@@ -147,7 +147,8 @@ func (f *textFile) shardColumns(ctx context.Context, obj objstore.Object) ([]mds
 // configSize returns the length of the description between n+1 offsets and the first sample.
 func configSize(n uint32, begin int64) (int64, error) {
 	if n > maxSamples {
-		return 0, corruptf("it states %d samples, and shards of %d are read at most: it is damaged, or no MDS shard", n, maxSamples)
+		return 0, corruptf("it states %d samples, and shards of %d are read at most: it is damaged, or no MDS shard", n,
+			maxSamples)
 	}
 	size := begin - 8 - 4*int64(n)
 	if size < 0 || size > mds.MaxConfig {
@@ -248,7 +249,8 @@ func (u *cutter) head() (bool, error) {
 				s.offsets[i], last = at, at
 			}
 			if s.whole >= 0 && int64(last) != s.whole {
-				return false, corruptf("its last sample ends at byte %d, and it has %d: it is cut off, or damaged", last, s.whole)
+				return false, corruptf("its last sample ends at byte %d, and it has %d: it is cut off, or damaged",
+					last, s.whole)
 			}
 			u.take(nil, int(begin-size)+int(size))
 			return true, nil
@@ -304,7 +306,8 @@ func (u *cutter) shardEnd() error {
 		return io.EOF
 	}
 	if got, want := hex.EncodeToString(s.sum.Sum(nil)), s.of.Raw.Hashes[s.algo]; !strings.EqualFold(got, want) {
-		return corruptf("its %s is %s, and its index.json states %.200s: it is damaged; fetch it again", s.algo, got, want)
+		return corruptf("its %s is %s, and its index.json states %.200s: it is damaged; fetch it again", s.algo, got,
+			want)
 	}
 	return io.EOF
 }
@@ -329,7 +332,8 @@ func (p *parser) mdsSample(c *chunk, b []byte) error {
 			size, sizes = int64(binary.LittleEndian.Uint32(sizes)), sizes[4:]
 		}
 		if size > int64(len(rest)) {
-			return corruptf("column %s: a value of %d bytes is stated, and %d are left", quoted(columns[i].Name), size, len(rest))
+			return corruptf("column %s: a value of %d bytes is stated, and %d are left", quoted(columns[i].Name), size,
+				len(rest))
 		}
 		v := rest[:size:size]
 		rest = rest[size:]

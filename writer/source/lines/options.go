@@ -92,7 +92,8 @@ func (o Options) filled() (Options, error) {
 		return o, writer.Optionf("workers", "%d, and lines of %d bytes: give positive numbers", o.Workers, o.MaxLine)
 	}
 	if d := o.Delimiter; len(d) > 1 || d != "" && (d[0] >= 0x80 || strings.Contains("\"\r\n", d)) {
-		return o, &hint.OptionError{Option: "delimiter", Value: strconv.Quote(d), Err: errors.New("give one character of ASCII, such as ; or |, that is no quote and no line end")}
+		return o, &hint.OptionError{Option: "delimiter", Value: strconv.Quote(d),
+			Err: errors.New("give one character of ASCII, such as ; or |, that is no quote and no line end")}
 	}
 	if o.ColumnsAre != nil {
 		if o.Header == HeaderYes {
@@ -118,7 +119,8 @@ func (o *Options) choice() rows.Choice {
 var suffixes = []struct {
 	text  string
 	comma byte
-}{{".jsonl", 0}, {".ndjson", 0}, {".json", jsonList}, {".csv", ','}, {".tsv", '\t'}, {".mds", mdsShard}, {".tfrecord", tfRecord}, {".tfrecords", tfRecord}}
+}{{".jsonl", 0}, {".ndjson", 0}, {".json", jsonList}, {".csv", ','}, {".tsv", '\t'}, {".mds", mdsShard},
+	{".tfrecord", tfRecord}, {".tfrecords", tfRecord}}
 
 // kindOf returns the kind of a file by its name. suffix is the whole extension.
 func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bool) {
@@ -156,7 +158,8 @@ func (o *Options) setStems(files []inputs.File) error {
 	for _, in := range files {
 		_, _, suffix, ok := o.kindOfInput(&in)
 		if !ok {
-			return writer.Optionf("inputs", "%s: give files that end in .jsonl, .ndjson, .json, .csv, .tsv, .tfrecord or .mds, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
+			return writer.Optionf("inputs",
+				"%s: give files that end in .jsonl, .ndjson, .json, .csv, .tsv, .tfrecord or .mds, optionally followed by .gz, .zst, .bz2, .xz or .lz4", in.Path)
 		}
 		if _, _, own, ok := kindOf(in.Path); in.As != "" && ok && !o.TextLines {
 			suffix = own

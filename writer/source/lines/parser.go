@@ -96,7 +96,9 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 	if p.seen != nil {
 		p.seen()
 	}
-	if where := p.plan.Expr; where != nil && !where.Holds(func(i int) bool { return p.plan.filters[i].holds(p.value(p.filters[i])) }) {
+	if where := p.plan.Expr; where != nil && !where.Holds(func(i int) bool {
+		return p.plan.filters[i].holds(p.value(p.filters[i]))
+	}) {
 		c.dropped++
 		return
 	}
@@ -148,7 +150,8 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 		if col.row != p.row {
 			what = fmt.Sprintf("missing: choose another one of %s, or", p.names())
 		}
-		return hint.With(fmt.Errorf("the key, column %s, is %s leave such rows out by the condition '%s is not null'", name, what, col.name), hint.Option("where"))
+		return hint.With(fmt.Errorf("the key, column %s, is %s leave such rows out by the condition '%s is not null'",
+			name, what, col.name), hint.Option("where"))
 	default:
 		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
 	}
@@ -229,7 +232,8 @@ func (p *parser) nothing() error {
 	if p.plan.Columns == nil || len(p.present) == 0 {
 		return source.ErrNulls
 	}
-	return fmt.Errorf("the row has no value in the columns %s: it has %s%w", strings.Join(p.plan.opt.Columns, ", "), p.names(), plain.Silent(source.ErrNulls))
+	return fmt.Errorf("the row has no value in the columns %s: it has %s%w", strings.Join(p.plan.opt.Columns, ", "),
+		p.names(), plain.Silent(source.ErrNulls))
 }
 
 // names lists the columns of the current row.
@@ -256,7 +260,8 @@ func (p *parser) field(c *chunk, col *column) error {
 	case kindList:
 		if p.array.read(data) {
 			if p.array.size() > maxArray {
-				return fmt.Errorf("%w: column %s: an array of %d bytes", format.ErrTooLarge, quoted(col.name), p.array.size())
+				return fmt.Errorf("%w: column %s: an array of %d bytes", format.ErrTooLarge, quoted(col.name),
+					p.array.size())
 			}
 			begin := len(c.side)
 			c.side = p.array.append(c.side)
@@ -295,7 +300,8 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 		if c.of.bare {
 			return corruptf("it has %d cells, and the first row has %d: check its commas and quotes", n, len(p.cells))
 		}
-		return corruptf("it has %d cells, and the header names %d columns: check its commas and quotes", n, len(p.cells))
+		return corruptf("it has %d cells, and the header names %d columns: check its commas and quotes", n,
+			len(p.cells))
 	}
 	if again {
 		return corruptf("it is the header once more, as where files were put together")

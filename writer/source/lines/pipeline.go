@@ -28,7 +28,8 @@ type pipeline struct {
 func (s *lineSource) start(at place) *pipeline {
 	ctx, cancel := context.WithCancel(context.Background())
 	n := s.plan.opt.Workers + 3
-	p := &pipeline{cancel: cancel, free: make(chan *chunk, n), work: make(chan *chunk, n), order: make(chan *chunk, n), memory: semaphore.NewWeighted(inFlight)}
+	p := &pipeline{cancel: cancel, free: make(chan *chunk, n), work: make(chan *chunk, n), order: make(chan *chunk, n),
+		memory: semaphore.NewWeighted(inFlight)}
 	for range n {
 		p.free <- &chunk{ready: make(chan struct{}, 1)}
 	}

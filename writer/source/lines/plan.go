@@ -121,5 +121,6 @@ func (p *plan) checkNames(columns []string) error {
 
 // column returns a new column with its role.
 func (p *plan) column(name string) *column {
-	return &column{name: name, base: p.Base(name), class: fields.IsClass(name), field: p.Field(name), wanted: p.Wanted(name)}
+	return &column{name: name, base: p.Base(name), class: fields.IsClass(name), field: p.Field(name),
+		wanted: p.Wanted(name)}
 }

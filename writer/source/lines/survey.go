@@ -75,15 +75,18 @@ func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (er
 		return f.nameColumns(row, h.line, opt)
 	case opt.Header == HeaderAuto && f.isData(row):
 		return hint.At(fmt.Sprintf("line %d", h.line), writer.Optionf("header", "%w", hint.With(
-			fmt.Errorf("the first line, %s, has numbers as data have, and would name the columns", quoted(string(trimEnd(row)))),
-			hint.Set("header", "no", "makes it a sample"), hint.Hint{Option: "columns-are", Does: "does and names the columns"}, hint.Set("header", "yes", "takes it as the header"))))
+			fmt.Errorf("the first line, %s, has numbers as data have, and would name the columns",
+				quoted(string(trimEnd(row)))),
+			hint.Set("header", "no", "makes it a sample"), hint.Hint{Option: "columns-are",
+				Does: "does and names the columns"}, hint.Set("header", "yes", "takes it as the header"))))
 	}
 	f.first = place{off: c.off + int64(h.end), line: h.line + h.lines}
 	if err := f.readHeader(row, h.line); err != nil {
 		return err
 	}
 	if at := strings.IndexAny(f.header[0], ";\t|,"); at >= 0 && len(f.header) == 1 && opt.Delimiter == "" {
-		return hint.At(fmt.Sprintf("line %d, the header", h.line), writer.Optionf("delimiter", "it names one column, %s, and cells are divided by %q; if by %q, say so, or say the first",
+		return hint.At(fmt.Sprintf("line %d, the header", h.line), writer.Optionf("delimiter",
+			"it names one column, %s, and cells are divided by %q; if by %q, say so, or say the first",
 			quoted(f.header[0]), f.comma, f.header[0][at]))
 	}
 	return nil
@@ -91,7 +94,8 @@ func (f *textFile) survey(ctx context.Context, opt *Options, known *indexes) (er
 
 // cutter opens the file at a place and cuts chunks of size bytes. Prefetching pays only if more
 // than the first chunk is read. The caller must call done.
-func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch bool, at place, limit int64, size int) (u *cutter, done func(), err error) {
+func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch bool, at place, limit int64,
+	size int) (u *cutter, done func(), err error) {
 	in, err := stream.Open(ctx, obj, f.Info.Size, prefetch, f.coding, at.off)
 	if err != nil {
 		return nil, nil, err
@@ -172,7 +176,9 @@ func (f *textFile) nameColumns(b []byte, line int64, opt *Options) error {
 		}
 		return nil
 	case n != len(opt.ColumnsAre):
-		return hint.At(fmt.Sprintf("line %d", line), writer.Optionf("columns-are", "the row has %d cells, and there are %d names: %s", n, len(opt.ColumnsAre), strings.Join(opt.ColumnsAre, ", ")))
+		return hint.At(fmt.Sprintf("line %d", line),
+			writer.Optionf("columns-are", "the row has %d cells, and there are %d names: %s", n, len(opt.ColumnsAre),
+				strings.Join(opt.ColumnsAre, ", ")))
 	}
 	f.header = opt.ColumnsAre
 	return nil

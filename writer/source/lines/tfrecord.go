@@ -191,7 +191,8 @@ func steps(c *chunk, list []byte) (value, error) {
 		size, _ := f.size()
 		values := len(f.bytes) + len(f.numbers)/size
 		if n++; each >= 0 && (f.kind != all.kind || values != each) {
-			return fmt.Errorf("step %d has other values than the first: %d, not %d; take the other columns only", n-1, values, each)
+			return fmt.Errorf("step %d has other values than the first: %d, not %d; take the other columns only", n-1,
+				values, each)
 		}
 		each, all.kind = values, f.kind
 		all.bytes, all.numbers = append(all.bytes, f.bytes...), append(all.numbers, f.numbers...)

@@ -32,7 +32,8 @@ const (
 	kindPNG
 )
 
-var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list", "an object", "a byte string", "an array", "an image", "an image"}
+var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list",
+	"an object", "a byte string", "an array", "an image", "an image"}
 
 // value is a decoded string, or JSON as written in the file.
 type value struct {
@@ -107,7 +108,8 @@ func (a *attr) value(v value) (out format.AttrValue, err error) {
 		if len(text) > 40 {
 			text = append(bytes.Clone(text[:40]), "…"...)
 		}
-		want := map[format.AttrKind]string{format.AttrInteger: "an integer", format.AttrNumber: "a number", format.AttrLabel: "a string or number"}[a.Kind]
+		want := map[format.AttrKind]string{format.AttrInteger: "an integer", format.AttrNumber: "a number",
+			format.AttrLabel: "a string or number"}[a.Kind]
 		err = hint.With(fmt.Errorf("attribute %s, column %s: %s is not %s, as in the first rows: leave such rows out by a condition", a.Name, a.column, text, want), hint.Option("where"))
 	}
 	return out, err

@@ -116,7 +116,8 @@ func (a *arrowReader) Message() (*ipc.Message, error) {
 	}
 	t := ipcTable(meta)
 	if head, ok := ipcChild(&t, 8); ok && m.kind == ipcSchema { // little-endian
-		a.plain = head.GetInt16Slot(4, 0) == 0 && !slices.ContainsFunc(a.list, func(m message) bool { return m.kind == ipcDictionary })
+		a.plain = head.GetInt16Slot(4, 0) == 0 &&
+			!slices.ContainsFunc(a.list, func(m message) bool { return m.kind == ipcDictionary })
 	}
 	return ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(body)), nil
 }
@@ -124,7 +125,8 @@ func (a *arrowReader) Message() (*ipc.Message, error) {
 // fetch reads a message and checks it. It is valid until the next call.
 func (a *arrowReader) fetch(m message) (meta, body []byte, err error) {
 	if a.limit > 0 && m.meta+m.body > a.limit {
-		return nil, nil, fmt.Errorf("%w: %d bytes of records are stored together, more than the limit of %d", ErrPageMemory, m.body, a.limit)
+		return nil, nil, fmt.Errorf("%w: %d bytes of records are stored together, more than the limit of %d",
+			ErrPageMemory, m.body, a.limit)
 	}
 	if m.head != nil {
 		return m.head, nil, nil
@@ -145,7 +147,8 @@ func (a *arrowReader) fetch(m message) (meta, body []byte, err error) {
 			size = a.dictSizes
 		}
 		if err == nil && size > a.limit {
-			err = fmt.Errorf("%w: records take %d bytes together, more than the limit of %d", ErrPageMemory, size, a.limit)
+			err = fmt.Errorf("%w: records take %d bytes together, more than the limit of %d", ErrPageMemory, size,
+				a.limit)
 		}
 		if err != nil {
 			return nil, nil, err

@@ -298,7 +298,8 @@ func (c *column) cellNumpy(dst []byte, row int) (out []byte, ok bool, err error)
 	}
 	dtype, size := c.node.tensorScalar().dtype()
 	data := arr.Data()
-	if hi > arr.Len() || len(data.Buffers()) < 2 || data.DataType().ID() == arrow.DICTIONARY || data.DataType().ID() == arrow.EXTENSION {
+	if hi > arr.Len() || len(data.Buffers()) < 2 || data.DataType().ID() == arrow.DICTIONARY ||
+		data.DataType().ID() == arrow.EXTENSION {
 		return dst, false, nil
 	}
 	for k := lo; k < hi && arr.NullN() > 0; k++ {

@@ -27,7 +27,8 @@ var errLength = errors.New("it does not decode to the length that the page's hea
 
 // zstds pools decoders, each for one page at a time, in memory no larger than the page.
 var zstds = sync.Pool{New: func() any {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(1<<31))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true),
+		zstd.WithDecoderMaxWindow(1<<31))
 	if err != nil {
 		panic("parquet: " + err.Error()) // cannot happen: the options are constant
 	}
@@ -107,7 +108,8 @@ func expands(codec compress.Compression, src []byte, decoded int64) error {
 		}
 	case compress.Codecs.Brotli:
 		var err error
-		if most, err = io.Copy(io.Discard, io.LimitReader(brotli.NewReader(bytes.NewReader(src)), decoded)); err != nil {
+		if most, err = io.Copy(io.Discard, io.LimitReader(brotli.NewReader(bytes.NewReader(src)),
+			decoded)); err != nil {
 			return err
 		}
 	}
@@ -252,7 +254,8 @@ func lz4Hadoop(dst, src []byte) error {
 	for len(in) >= 8 {
 		raw, stored := binary.BigEndian.Uint32(in), binary.BigEndian.Uint32(in[4:])
 		in = in[8:]
-		if uint64(raw) > uint64(len(out)) || uint64(stored) > uint64(len(in)) || lz4Block(out[:raw], in[:stored]) != nil {
+		if uint64(raw) > uint64(len(out)) || uint64(stored) > uint64(len(in)) ||
+			lz4Block(out[:raw], in[:stored]) != nil {
 			break
 		}
 		out, in = out[raw:], in[stored:]

@@ -24,12 +24,14 @@ const byteStreamSplit = pq.Encoding(9)
 // that the library decodes itself. room bounds the size of the result. last is the last value of
 // the previous page, which plain updates: some writers let prefixes of the first value refer to it
 // (PARQUET-246).
-func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room int64, last *[]byte) (out []byte, done bool, err error) {
+func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room int64,
+	last *[]byte) (out []byte, done bool, err error) {
 	size := fixedSize(col)
 	switch encoding {
 	case pq.Encodings.DeltaBinaryPacked:
 		if size != 4 && size != 8 || col.PhysicalType() == pq.Types.FixedLenByteArray {
-			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(), encoding)
+			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(),
+				encoding)
 		}
 		if int64(n)*16 > room {
 			return dst, true, tooLarge(int64(n)*16, room)
@@ -44,8 +46,10 @@ func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room 
 		}
 		return dst, true, err
 	case pq.Encodings.DeltaLengthByteArray, pq.Encodings.DeltaByteArray:
-		if size > 0 && (col.PhysicalType() != pq.Types.FixedLenByteArray || encoding == pq.Encodings.DeltaLengthByteArray) {
-			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(), encoding)
+		if size > 0 && (col.PhysicalType() != pq.Types.FixedLenByteArray ||
+			encoding == pq.Encodings.DeltaLengthByteArray) {
+			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(),
+				encoding)
 		}
 		if int64(n)*16 > room {
 			return dst, true, tooLarge(int64(n)*16, room)

@@ -57,8 +57,10 @@ const (
 
 // plainLogical lists the members without parameters.
 var plainLogical = map[int64]schema.LogicalType{
-	1: schema.StringLogicalType{}, logicalMap: schema.MapLogicalType{}, logicalList: schema.ListLogicalType{}, 4: schema.EnumLogicalType{},
-	6: schema.DateLogicalType{}, 11: schema.NullLogicalType{}, 12: schema.JSONLogicalType{}, 13: schema.BSONLogicalType{},
+	1: schema.StringLogicalType{}, logicalMap: schema.MapLogicalType{}, logicalList: schema.ListLogicalType{},
+	4: schema.EnumLogicalType{},
+	6: schema.DateLogicalType{}, 11: schema.NullLogicalType{}, 12: schema.JSONLogicalType{},
+	13: schema.BSONLogicalType{},
 	14: schema.UUIDLogicalType{}, 15: schema.Float16LogicalType{},
 }
 
@@ -139,7 +141,8 @@ func splice(b []byte, cuts []cut) []byte {
 func (c *compact) element(cuts *[]cut) element {
 	e := element{physical: missing, converted: missing}
 	numbers := [...]*int64{
-		elementType: &e.physical, elementLength: &e.length, elementRepetition: &e.repetition, elementChildren: &e.children,
+		elementType: &e.physical, elementLength: &e.length, elementRepetition: &e.repetition,
+		elementChildren:  &e.children,
 		elementConverted: &e.converted, elementScale: &e.scale, elementPrecision: &e.precision,
 	}
 	removed := false // whether the previous field was removed, to which the number of this one is relative
@@ -258,7 +261,8 @@ func (e *element) checkLeaf() error {
 			return fmt.Errorf("values of type %v are marked as %v, which the format does not allow", physical, t)
 		}
 	case e.converted >= 0:
-		_, err := schema.NewPrimitiveNodeConverted(e.name, pq.Repetition(e.repetition), physical, e.convertedType(), length,
+		_, err := schema.NewPrimitiveNodeConverted(e.name, pq.Repetition(e.repetition), physical, e.convertedType(),
+			length,
 			int(e.precision), int(e.scale), -1)
 		if err != nil {
 			return fmt.Errorf("values of type %v: %s", physical, strings.TrimPrefix(err.Error(), "parquet: "))

@@ -170,7 +170,8 @@ func checkGroups(meta *metadata.FileMetaData, size int64) error {
 		}
 		rows, columns := g.GetNumRows(), meta.Schema.NumColumns()
 		if rows < 0 || rows > 1<<56 || len(g.Columns) != columns {
-			return bad("its footer claims %d rows and %d columns, the schema has %d columns", rows, len(g.Columns), columns)
+			return bad("its footer claims %d rows and %d columns, the schema has %d columns", rows, len(g.Columns),
+				columns)
 		}
 		total += rows
 		if total > 1<<56 {
@@ -192,13 +193,15 @@ func checkGroups(meta *metadata.FileMetaData, size int64) error {
 			case chunk.FilePath() != "":
 				return bad("column %s: it is in another file, which this version does not read", col.Path())
 			case chunk.Type() != col.PhysicalType():
-				return bad("column %s: its values are of type %v, the schema declares %v", col.Path(), chunk.Type(), col.PhysicalType())
+				return bad("column %s: its values are of type %v, the schema declares %v", col.Path(), chunk.Type(),
+					col.PhysicalType())
 			case col.PhysicalType() == pq.Types.FixedLenByteArray && col.TypeLength() <= 0:
 				return bad("column %s: its values are %d bytes long", col.Path(), col.TypeLength())
 			case values < 0 || col.MaxRepetitionLevel() == 0 && values != rows || values < rows:
 				return bad("column %s: the footer claims %d values in %d rows", col.Path(), values, rows)
 			case values > 0 && (start < 4 || length <= 0 || start > size-footerTail || length > size-footerTail-start):
-				return bad("column %s: the footer claims %d bytes at %d, the file has %d", col.Path(), length, start, size)
+				return bad("column %s: the footer claims %d bytes at %d, the file has %d", col.Path(), length, start,
+					size)
 			}
 		}
 	}

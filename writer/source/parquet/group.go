@@ -150,8 +150,10 @@ func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error
 				c.bufs = append(c.bufs, &pageBuffers{stored: &p.stored})
 				c.parts = append(c.parts, &entries{})
 			}
-			pages := &pageReader{col: f.reader.MetaData().Schema.Column(c.node.first + i), stream: stream, left: at.length, codec: m.Compression(),
-				values: m.NumValues(), most: mostDecoded(m), memory: p.pageMemory, mistaken: mistaken, bufs: c.bufs[i], dictionary: -1}
+			pages := &pageReader{col: f.reader.MetaData().Schema.Column(c.node.first + i), stream: stream,
+				left: at.length, codec: m.Compression(),
+				values: m.NumValues(), most: mostDecoded(m), memory: p.pageMemory, mistaken: mistaken, bufs: c.bufs[i],
+				dictionary: -1}
 			c.leaves = append(c.leaves, newLeaf(pages.col, pages))
 		}
 	}
@@ -274,7 +276,8 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 	origin, key := g.names(row)
 	skip := func(err error) (writer.Sample, bool, error) {
 		wanted := g.plan.nulls == source.NullsSkip && errors.Is(err, source.ErrNulls)
-		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.of.Path, Row: row + 1, Err: err, LeaveOut: wanted}
+		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.of.Path, Row: row + 1,
+			Err: err, LeaveOut: wanted}
 	}
 	if g.bad == nil {
 		g.bad = g.load()
@@ -487,7 +490,8 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 	}
 	if a.twice && !g.plan.twice && g.plan.log != nil {
 		g.plan.twice = true
-		g.plan.log.Warn("a map has a key twice: such maps become lists of pairs", "column", c.name, "file", g.of.Path, "row", g.first+g.row)
+		g.plan.log.Warn("a map has a key twice: such maps become lists of pairs", "column", c.name, "file", g.of.Path,
+			"row", g.first+g.row)
 	}
 	return c.fieldName("json"), g.buf[begin:len(g.buf):len(g.buf)], nil
 }
@@ -497,7 +501,8 @@ func (c *column) assembly() (assembly, error) {
 	parts := c.parts[:c.node.last-c.node.first+1]
 	for _, e := range parts {
 		if e.large {
-			return assembly{}, fmt.Errorf("%w: its value takes more than %d MiB to put together", format.ErrTooLarge, maxCell>>20)
+			return assembly{}, fmt.Errorf("%w: its value takes more than %d MiB to put together", format.ErrTooLarge,
+				maxCell>>20)
 		}
 	}
 	return assembly{root: c.node, leaves: parts}, nil
@@ -568,7 +573,8 @@ func extension(name, content []byte) string {
 		return ext
 	}
 	for _, m := range magics {
-		if bytes.HasPrefix(content, []byte(m.begin)) && (m.at8 == "" || len(content) >= 8 && bytes.HasPrefix(content[8:], []byte(m.at8))) {
+		if bytes.HasPrefix(content, []byte(m.begin)) &&
+			(m.at8 == "" || len(content) >= 8 && bytes.HasPrefix(content[8:], []byte(m.at8))) {
 			return m.ext
 		}
 	}

@@ -134,7 +134,8 @@ func (l *ipcList) message(off int64) (m message, err error) {
 		m.off = off + lead
 		return m, nil
 	case length > maxIPCMeta:
-		return m, corruptf("the message at byte %d states metadata of %d bytes, and this version reads %d", off, length, maxIPCMeta)
+		return m, corruptf("the message at byte %d states metadata of %d bytes, and this version reads %d", off, length,
+			maxIPCMeta)
 	}
 	if b, err = l.bytes(off+lead, length); err != nil {
 		return m, err
@@ -226,7 +227,8 @@ func (l *ipcList) file() ([]message, error) {
 // schemaMessage makes metadata whose header is the schema at a place in a footer. The footer is
 // what readers of files go by: polars writes the schema before the records without its length.
 func schemaMessage(footer []byte, at flatbuffers.UOffsetT, version int16) []byte {
-	const size, table, header = 32, 16, 24 // of what precedes the footer, and where its table and the offset of the schema are
+	// of what precedes the footer, and where its table and the offset of the schema are
+	const size, table, header = 32, 16, 24
 	b := make([]byte, size, size+len(footer))
 	le := binary.LittleEndian
 	le.PutUint32(b, table)
@@ -241,7 +243,8 @@ func schemaMessage(footer []byte, at flatbuffers.UOffsetT, version int16) []byte
 }
 
 // blocks appends the messages of one of the footer's lists.
-func (l *ipcList) blocks(list []message, footer *flatbuffers.Table, slot flatbuffers.VOffsetT, kind byte) ([]message, error) {
+func (l *ipcList) blocks(list []message, footer *flatbuffers.Table, slot flatbuffers.VOffsetT,
+	kind byte) ([]message, error) {
 	const block = 24 // offset, size of the metadata with its prefix, size of the body
 	at, n := ipcVector(footer, slot)
 	for range n {
@@ -408,7 +411,8 @@ func unpackedSize(b []byte, packed int) (int64, error) {
 			return 0, corruptf("a buffer does not decode: %w", err)
 		}
 		if head.WindowSize > maxIPCWindow {
-			return 0, fmt.Errorf("%w: a buffer was compressed with a window above %d MiB", format.ErrTooLarge, maxIPCWindow>>20)
+			return 0, fmt.Errorf("%w: a buffer was compressed with a window above %d MiB", format.ErrTooLarge,
+				maxIPCWindow>>20)
 		}
 	}
 	return n, nil

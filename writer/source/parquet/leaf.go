@@ -84,7 +84,8 @@ func (l *leaf) fill() error {
 		return err
 	}
 	want := min(batch, l.pages.inPage)
-	l.pages.hold = true // after the last value of a page the library asks for the next page, which would overwrite the values of this one
+	// after the last value of a page the library asks for the next page, which would overwrite the values of this one
+	l.pages.hold = true
 	got, values, err := l.read(want)
 	l.pages.hold = false
 	if err != nil {
@@ -102,7 +103,8 @@ func (l *leaf) fill() error {
 				full++
 			}
 			if def < 0 || def > l.maxDef || l.maxRep > 0 && (rep < 0 || rep > l.maxRep) {
-				return fmt.Errorf("a value has the levels %d and %d, the schema allows %d and %d", def, rep, l.maxDef, l.maxRep)
+				return fmt.Errorf("a value has the levels %d and %d, the schema allows %d and %d", def, rep, l.maxDef,
+					l.maxRep)
 			}
 		}
 	}

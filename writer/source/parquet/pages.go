@@ -218,7 +218,8 @@ func (p *pageReader) check(h *pageHeader) error {
 	case h.stored < 0 || h.stored > p.left:
 		return fmt.Errorf("its header says %d stored bytes, %d are left in its column chunk", h.stored, p.left)
 	case h.decoded < 0 || h.decoded > math.MaxInt32 || h.decoded > p.most:
-		return fmt.Errorf("its header says %d decoded bytes, the footer %d for the whole column chunk", h.decoded, p.most)
+		return fmt.Errorf("its header says %d decoded bytes, the footer %d for the whole column chunk", h.decoded,
+			p.most)
 	case h.decoded > p.room(h.stored):
 		return tooLarge(h.decoded, p.room(h.stored))
 	case known && !h.described:
@@ -230,7 +231,8 @@ func (p *pageReader) check(h *pageHeader) error {
 	case h.defLen < 0 || h.repLen < 0 || h.defLen+h.repLen > min(h.decoded, h.stored):
 		return errors.New("its header claims more bytes of levels than the page has")
 	case (h.plain || p.codec == compress.Codecs.Uncompressed) && known && h.stored != h.decoded:
-		return fmt.Errorf("its header says %d stored and %d decoded bytes of a page that is not compressed", h.stored, h.decoded)
+		return fmt.Errorf("its header says %d stored and %d decoded bytes of a page that is not compressed", h.stored,
+			h.decoded)
 	}
 	return nil
 }
@@ -394,7 +396,8 @@ func (p *pageReader) dataPage(h *pageHeader, data []byte) error {
 			p.bufs.plain = data
 		}
 	default:
-		out, done, err := plain(append(p.bufs.plain[:0], data[:levels]...), rest, encoding, p.col, values, p.room(h.stored), &p.last)
+		out, done, err := plain(append(p.bufs.plain[:0], data[:levels]...), rest, encoding, p.col, values,
+			p.room(h.stored), &p.last)
 		if err != nil {
 			return err
 		}
@@ -406,10 +409,12 @@ func (p *pageReader) dataPage(h *pageHeader, data []byte) error {
 	p.inPage = h.values
 	buf := memory.NewBufferBytes(data)
 	if h.kind == pageDataV2 {
-		p.cur = file.NewDataPageV2(buf, int32(h.values), int32(h.nulls), int32(h.rows), encoding, int32(h.defLen), int32(h.repLen), int32(len(data)), false)
+		p.cur = file.NewDataPageV2(buf, int32(h.values), int32(h.nulls), int32(h.rows), encoding, int32(h.defLen),
+			int32(h.repLen), int32(len(data)), false)
 		return nil
 	}
-	p.cur = file.NewDataPageV1(buf, int32(h.values), encoding, pq.Encoding(h.defLevels), pq.Encoding(h.repLevels), int32(len(data)))
+	p.cur = file.NewDataPageV1(buf, int32(h.values), encoding, pq.Encoding(h.defLevels), pq.Encoding(h.repLevels),
+		int32(len(data)))
 	return nil
 }
 
@@ -436,7 +441,8 @@ func (p *pageReader) levels(h *pageHeader, data []byte) (length, values int, err
 			continue
 		}
 		if pq.Encoding(l.encoding) != pq.Encodings.RLE {
-			return 0, 0, fmt.Errorf("its levels are encoded as %v, which is obsolete since 2014: write the file again", pq.Encoding(l.encoding))
+			return 0, 0, fmt.Errorf("its levels are encoded as %v, which is obsolete since 2014: write the file again",
+				pq.Encoding(l.encoding))
 		}
 		rest := data[length:]
 		if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {

@@ -126,7 +126,8 @@ func (p *rowSource) share() {
 	for _, f := range p.files {
 		key := f.schema + strings.Join(f.features, "\n") + "\n" + f.forms
 		if first := seen[key]; first != nil {
-			f.schema, f.columns, f.byName, f.labels, f.features = first.schema, first.columns, first.byName, first.labels, first.features
+			f.schema, f.columns, f.byName, f.labels, f.features = first.schema, first.columns, first.byName,
+				first.labels, first.features
 			continue
 		}
 		seen[key] = f
@@ -196,7 +197,8 @@ func (p *rowSource) ready(ctx context.Context) (bool, error) {
 		for p.at.file < len(p.files) && p.at.group >= len(p.files[p.at.file].rows) {
 			p.at = place{file: p.at.file + 1}
 		}
-		if p.at.file >= p.end.file && (p.at.file > p.end.file || p.at.group >= p.end.group) || p.at.file == len(p.files) {
+		if p.at.file >= p.end.file && (p.at.file > p.end.file || p.at.group >= p.end.group) ||
+			p.at.file == len(p.files) {
 			return false, p.closeFile()
 		}
 		if p.files[p.at.file].rows[p.at.group] <= p.at.row {

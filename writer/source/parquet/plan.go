@@ -207,7 +207,8 @@ func (p *plan) merge(files []*parquetFile, widen bool) (map[string]*column, erro
 // addConstants adds the columns of the folders of files.
 func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
 	for i, k := range files[0].Constants {
-		n := &node{name: k.Name, def: 1, last: -1, leaf: leafType{scalar{class: classText}, pq.Types.ByteArray}} // no leaf of the file
+		// no leaf of the file
+		n := &node{name: k.Name, def: 1, last: -1, leaf: leafType{scalar{class: classText}, pq.Types.ByteArray}}
 		if k.Integer {
 			n.leaf = leafType{scalar{class: classInteger, bits: 64}, pq.Types.Int64}
 		}
@@ -298,7 +299,9 @@ func (p *plan) chooseFields(files []*parquetFile, opt *Options) error {
 func (c *column) elementsOf(columns []*column) error {
 	for _, list := range columns {
 		if _, is := fieldname.Element(c.usual, list.usual); is && list.form == formFiles {
-			return writer.Optionf("columns", "column %q would become the field %s, as the files of column %q do: rename one of them", c.name, c.usual, list.name)
+			return writer.Optionf("columns",
+				"column %q would become the field %s, as the files of column %q do: rename one of them", c.name,
+				c.usual, list.name)
 		}
 	}
 	return nil
@@ -402,7 +405,8 @@ func (p *plan) features() kinds.Features {
 // The fingerprint says so: a pack that such a release began is not resumed.
 func (p *plan) forms() bool {
 	return slices.ContainsFunc(p.columns, func(c *column) bool {
-		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps() || c.mask != "" || c.first.shape == shapeScalar && c.first.leaf.scalar.unitStated())
+		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps() ||
+			c.mask != "" || c.first.shape == shapeScalar && c.first.leaf.scalar.unitStated())
 	})
 }
 
@@ -465,7 +469,8 @@ func (p *plan) checkKey(files []*parquetFile) error {
 			return rows.Lacks(f.Path, p.key.name, names)
 		}
 		if s := n.leaf.scalar; n.shape != shapeScalar || s.class != classText && s.family() != "integer" {
-			return hint.At(f.Path, writer.Optionf("key", "column %s is of type %v: a key is a string or an integer", p.key.name, n))
+			return hint.At(f.Path, writer.Optionf("key", "column %s is of type %v: a key is a string or an integer",
+				p.key.name, n))
 		}
 	}
 	return nil
@@ -487,7 +492,8 @@ func (p *plan) chooseAttrs(byName map[string]*column) error {
 		case c.first.shape == shapeScalar && s.family() == "float":
 			a.Kind = format.AttrNumber
 		default:
-			return &hint.OptionError{Option: "attr", Value: name, Err: fmt.Errorf("column %s is of type %v: an attribute is an integer, a float, a truth value or a string", from, c.first)}
+			return &hint.OptionError{Option: "attr", Value: name,
+				Err: fmt.Errorf("column %s is of type %v: an attribute is an integer, a float, a truth value or a string", from, c.first)}
 		}
 		p.attrs = append(p.attrs, a)
 	}

@@ -44,8 +44,10 @@ const (
 )
 
 var classNames = map[class]string{
-	classBinary: "binary", classText: "string", classJSON: "json", classBSON: "bson", classHalf: "float16", classFloat: "float32",
-	classDouble: "float64", classBool: "bool", classDecimal: "decimal", classDate: "date", classTime: "time", classTimestamp: "timestamp",
+	classBinary: "binary", classText: "string", classJSON: "json", classBSON: "bson", classHalf: "float16",
+	classFloat:  "float32",
+	classDouble: "float64", classBool: "bool", classDecimal: "decimal", classDate: "date", classTime: "time",
+	classTimestamp:  "timestamp",
 	classLegacyTime: "timestamp", classUUID: "uuid", classNull: "null",
 }
 
@@ -123,7 +125,8 @@ func decimalOf(precision, scale int32) scalar {
 	if precision > 38 {
 		bits = 256
 	}
-	return scalar{class: classDecimal, scale: int(scale), exact: fmt.Sprintf("decimal%d(%d, %d)", bits, precision, scale)}
+	return scalar{class: classDecimal, scale: int(scale), exact: fmt.Sprintf("decimal%d(%d, %d)", bits, precision,
+		scale)}
 }
 
 func timeOf(unit time.Duration) scalar {
@@ -398,7 +401,8 @@ func (l *leafType) checkTime(v value) error {
 		}
 	case classLegacyTime:
 		if nanos, day := legacy(v); nanos >= uint64(24*time.Hour) || day > math.MaxInt32 {
-			return fmt.Errorf("it has a 96-bit timestamp at %d nanoseconds of the Julian day %d, which is not a time", nanos, day)
+			return fmt.Errorf("it has a 96-bit timestamp at %d nanoseconds of the Julian day %d, which is not a time",
+				nanos, day)
 		}
 	}
 	return nil

@@ -200,7 +200,8 @@ func (n *node) fileParts() (content, path *node) {
 
 // maps reports whether the node has a map whose keys are strings.
 func (n *node) maps() bool {
-	return n.shape == shapeMap && n.kids[0].shape == shapeScalar && n.kids[0].leaf.scalar.class == classText || slices.ContainsFunc(n.kids, (*node).maps)
+	return n.shape == shapeMap && n.kids[0].shape == shapeScalar && n.kids[0].leaf.scalar.class == classText ||
+		slices.ContainsFunc(n.kids, (*node).maps)
 }
 
 // isFiles reports whether the node is a list of files.

@@ -80,7 +80,8 @@ func (f *parquetFile) survey(ctx context.Context) error {
 		// Files with the same schema also have the same leaves.
 		for i := range meta.Schema.NumColumns() {
 			c := meta.Schema.Column(i)
-			fmt.Fprintf(&text, "%s %v %d %d %d, ", c.Path(), c.PhysicalType(), c.TypeLength(), c.MaxDefinitionLevel(), c.MaxRepetitionLevel())
+			fmt.Fprintf(&text, "%s %v %d %d %d, ", c.Path(), c.PhysicalType(), c.TypeLength(), c.MaxDefinitionLevel(),
+				c.MaxRepetitionLevel())
 		}
 		f.index(text.String())
 		f.rows = make([]int64, len(meta.RowGroups))

@@ -67,12 +67,14 @@ func (n *node) tensorOf(name, meta string) (*tensor, error) {
 	if t.flat {
 		t.shape, t.dims = said.Shape, len(said.Shape)
 		if n.lists() != 1 || !sane(t.shape) {
-			return nil, fmt.Errorf("its type %s of the shape %v has values of type %v, which does not fit", name, t.shape, n)
+			return nil, fmt.Errorf("its type %s of the shape %v has values of type %v, which does not fit", name,
+				t.shape, n)
 		}
 	} else {
 		data, shape := n.tensorParts()
 		if data == nil || shape == nil {
-			return nil, fmt.Errorf("its type %s has values of type %v, and lists of data and of shape are wanted", name, n)
+			return nil, fmt.Errorf("its type %s has values of type %v, and lists of data and of shape are wanted", name,
+				n)
 		}
 		for _, size := range []int{len(said.Uniform), len(said.Order)} {
 			if size > 0 {
@@ -137,7 +139,8 @@ func (f *parquetFile) setTensors(schema *arrow.Schema, stated map[string]json.Ra
 			if n.tensor, n.unread = n.tensorOf(name, meta); n.tensor == nil && n.unread == nil {
 				n.tensor = fixedLists(field.Type)
 			}
-			if t, ok := field.Type.(*arrow.DurationType); ok && n.shape == shapeScalar && n.leaf.scalar == wholeNumber { // of which Parquet has none
+			// of which Parquet has none
+			if t, ok := field.Type.(*arrow.DurationType); ok && n.shape == shapeScalar && n.leaf.scalar == wholeNumber {
 				n.leaf.scalar = durationOf(t, true)
 			}
 		}
@@ -147,7 +150,8 @@ func (f *parquetFile) setTensors(schema *arrow.Schema, stated map[string]json.Ra
 			Type  string `json:"_type"`
 			Shape []*int `json:"shape"`
 		}
-		if n.tensor != nil || json.Unmarshal(stated[n.name], &said) != nil || !strings.HasPrefix(said.Type, "Array") || len(said.Shape) != n.lists() {
+		if n.tensor != nil || json.Unmarshal(stated[n.name], &said) != nil || !strings.HasPrefix(said.Type, "Array") ||
+			len(said.Shape) != n.lists() {
 			continue
 		}
 		var shape []int
@@ -200,7 +204,8 @@ func fixedLists(t arrow.DataType) *tensor {
 
 // nested returns the shape of lists in lists, nil if it says nothing of empty ones.
 func nested(shape []int) *tensor {
-	if len(shape) < 2 || len(shape) > maxDims || shape[0] > 0 && !slices.ContainsFunc(shape[1:], func(dim int) bool { return dim < 1 }) {
+	if len(shape) < 2 || len(shape) > maxDims || shape[0] > 0 && !slices.ContainsFunc(shape[1:],
+		func(dim int) bool { return dim < 1 }) {
 		return nil
 	}
 	if !slices.ContainsFunc(shape[1:], func(dim int) bool { return dim > 0 }) {

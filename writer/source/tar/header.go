@@ -26,7 +26,8 @@ const (
 
 // numbers are the fields that hold numbers in octal: mode, uid, gid, size, mtime, checksum,
 // devmajor and devminor.
-var numbers = [...][2]int{{100, 108}, {108, 116}, {116, 124}, {124, 136}, {136, 148}, {sumAt, sumEnd}, {329, 337}, {337, 345}}
+var numbers = [...][2]int{{100, 108}, {108, 116}, {116, 124}, {124, 136}, {136, 148}, {sumAt, sumEnd}, {329, 337},
+	{337, 345}}
 
 const sizeNumber = 3
 
@@ -170,7 +171,8 @@ func (h *header) extend(text []byte) bool {
 		}
 		key, value, found := bytes.Cut(text[len(digits)+1:n-1], []byte{'='})
 		text = text[n:]
-		if !found || len(key) == 0 || bytes.IndexByte(key, 0) >= 0 || bytes.IndexByte(value, 0) >= 0 || !h.record(string(key), string(value)) {
+		if !found || len(key) == 0 || bytes.IndexByte(key, 0) >= 0 || bytes.IndexByte(value, 0) >= 0 ||
+			!h.record(string(key), string(value)) {
 			return false
 		}
 	}

@@ -45,7 +45,8 @@ func newStream(ctx context.Context, a *archive, lastDot bool) (*stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Path, err)
 	}
-	s := &stream{archive: a, lastDot: lastDot, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain && !a.Once()}
+	s := &stream{archive: a, lastDot: lastDot, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain &&
+		!a.Once()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.in = &offsetReader{s: s, r: bufio.NewReaderSize(nil, 256<<10)}
 	if err := s.in.begin(0); err != nil {
@@ -102,7 +103,8 @@ func (s *stream) next(most int64) (m member, err error) {
 		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: a system without contiguous files treats them as regular ones
 		default:
 			m = member{name: h.name, key: name, offset: before}
-			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", cmp.Or(tarblock.TypeNames[flag], fmt.Sprintf("a member of type %q", flag)))
+			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed",
+				cmp.Or(tarblock.TypeNames[flag], fmt.Sprintf("a member of type %q", flag)))
 			return m, nil
 		}
 		m = member{name: h.name, offset: before, size: h.size}
@@ -221,10 +223,12 @@ func (s *stream) content(m *member, most int64) error {
 // members.
 func (s *stream) ended() error {
 	if s.in.off == 0 {
-		return s.damaged(0, fmt.Errorf("%w: it is empty: it has no bytes, and an archive has at least %d", format.ErrCorrupt, 2*blockSize))
+		return s.damaged(0, fmt.Errorf("%w: it is empty: it has no bytes, and an archive has at least %d",
+			format.ErrCorrupt, 2*blockSize))
 	}
 	if s.in.zeros < 2*blockSize {
-		return s.damaged(s.in.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		return s.damaged(s.in.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w",
+			format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}
 	at := s.in.off
 	rest := make([]byte, 32<<10)
@@ -232,7 +236,8 @@ func (s *stream) ended() error {
 		n, err := s.in.Read(rest)
 		for i, c := range rest[:n] {
 			if c != 0 {
-				return s.damaged(at+int64(i), fmt.Errorf("%w: data follows the end of the archive: if archives were concatenated, name them one by one", format.ErrCorrupt))
+				return s.damaged(at+int64(i),
+					fmt.Errorf("%w: data follows the end of the archive: if archives were concatenated, name them one by one", format.ErrCorrupt))
 			}
 		}
 		at += int64(n)

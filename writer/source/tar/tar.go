@@ -320,9 +320,11 @@ func (t *tarSource) group(ctx context.Context) (group []member, err error) {
 func (t *tarSource) sample(group []member) (writer.Sample, error) {
 	a := &t.archives[t.at]
 	first := &group[0]
-	s := writer.Sample{Key: a.before + first.key, Origin: a.Path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name, Source: a.Path, Row: int64(t.given)}
+	s := writer.Sample{Key: a.before + first.key, Origin: a.Path + " at " + strconv.FormatInt(first.offset, 10) + ": " +
+		first.name, Source: a.Path, Row: int64(t.given)}
 	fail := func(m *member, err error) (writer.Sample, error) {
-		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name), Source: a.Path, Row: int64(t.given), Key: a.before + m.key, Err: err}
+		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name),
+			Source: a.Path, Row: int64(t.given), Key: a.before + m.key, Err: err}
 	}
 	if t.seen.again(first.key) {
 		return fail(first, fmt.Errorf("%w: its members are not adjacent in the archive, or it occurs twice: sort the members by name, "+
@@ -332,7 +334,8 @@ func (t *tarSource) sample(group []member) (writer.Sample, error) {
 	for i := range group {
 		m := &group[i]
 		if t.watch.File(m.key, m.field) {
-			t.opt.Log.Warn("members that look like samples of their own: "+fused.Rule, "archive", a.Path, "so", t.watch.Example())
+			t.opt.Log.Warn("members that look like samples of their own: "+fused.Rule, "archive", a.Path, "so",
+				t.watch.Example())
 		}
 		if len(t.open.refused) > 0 {
 			if err := t.open.refused[m.offset]; err != nil {
@@ -413,7 +416,8 @@ func (t *tarSource) Seek(ctx context.Context, cursor string) error {
 			return err
 		}
 		if len(group) == 0 {
-			return fmt.Errorf("cursor %q: %s has %d samples only: the archive has changed", cursor, t.archives[at].Path, t.given)
+			return fmt.Errorf("cursor %q: %s has %d samples only: the archive has changed", cursor, t.archives[at].Path,
+				t.given)
 		}
 		t.given++
 		for i := range group { // not of the member after them, which has been read

@@ -88,7 +88,8 @@ func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64,
 
 // readHead reads the header of a .npy file, and returns its length too.
 func (a *array) readHead(ctx context.Context, obj objstore.Object) (npy.Header, int64, error) {
-	return readHeader(io.NewSectionReader(&window{ctx: ctx, obj: obj, size: a.Info.Size, ahead: guess}, 0, a.Info.Size), a.Info.Size)
+	return readHeader(io.NewSectionReader(&window{ctx: ctx, obj: obj, size: a.Info.Size, ahead: guess}, 0, a.Info.Size),
+		a.Info.Size)
 }
 
 // checkSize compares the size of an array, whose elements take each bytes, with those that follow
@@ -99,9 +100,11 @@ func checkSize(h *npy.Header, each, have int64) error {
 	case h.Fortran && len(h.Shape) > 1:
 		return fmt.Errorf("its rows are not contiguous (Fortran order): save np.ascontiguousarray(array)")
 	case !ok || want > have:
-		return fmt.Errorf("%w: an array of shape %s needs more than the %d bytes in the file: it is cut off", format.ErrCorrupt, shapeText(h.Shape), have)
+		return fmt.Errorf("%w: an array of shape %s needs more than the %d bytes in the file: it is cut off",
+			format.ErrCorrupt, shapeText(h.Shape), have)
 	case want < have:
-		return fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt, have-want, shapeText(h.Shape))
+		return fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt,
+			have-want, shapeText(h.Shape))
 	}
 	return nil
 }
@@ -123,7 +126,8 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 	case t == 0:
 		if stem, is := strings.CutSuffix(a.Name, ".bin"); is {
 			if _, err := a.Store.Stat(ctx, stem+".idx"); err == nil {
-				return nil, writer.Optionf("raw", "%s has an index beside it: pack %s.idx, which reads both", a.Path, strings.TrimSuffix(a.Path, ".bin"))
+				return nil, writer.Optionf("raw", "%s has an index beside it: pack %s.idx, which reads both", a.Path,
+					strings.TrimSuffix(a.Path, ".bin"))
 			}
 		}
 		return nil, writer.Optionf("raw", "%s does not end in .npy: say what type its ids are", a.Path)
@@ -136,7 +140,8 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 		return nil, fmt.Errorf("%w: the header is truncated: the file has %d bytes", format.ErrCorrupt, a.Info.Size)
 	}
 	if have%t.size() != 0 {
-		return nil, fmt.Errorf("%w: %d bytes are not a whole number of %v: the file is truncated, or of another type", format.ErrCorrupt, have, t)
+		return nil, fmt.Errorf("%w: %d bytes are not a whole number of %v: the file is truncated, or of another type",
+			format.ErrCorrupt, have, t)
 	}
 	if n := have / t.size(); count >= 0 && n != count {
 		return nil, fmt.Errorf("%w: it has %d ids, its header says %d: the file is truncated, or another was appended to it", format.ErrCorrupt, n, count)
@@ -170,10 +175,12 @@ func (a *array) cut(shape []int64, opt *Options) error {
 		a.row = shape[1:]
 		size, _ := sizeOf(a.row, 1)
 		if first > 0 && size == 0 {
-			return fmt.Errorf("its %d rows are empty: there is nothing to store of an array of shape %s", first, shapeText(shape))
+			return fmt.Errorf("its %d rows are empty: there is nothing to store of an array of shape %s", first,
+				shapeText(shape))
 		}
 		if first > 0 && opt.Length > 0 && size != opt.Length {
-			return writer.Optionf("length", "%s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",
+			return writer.Optionf("length",
+				"%s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",
 				a.Path, size, opt.Length)
 		}
 		a.rows, a.samples, a.length = first, first, size
@@ -264,7 +271,8 @@ func (a *array) cutIndex(opt *Options) error {
 	x := a.index
 	switch {
 	case opt.Length > 0 && !x.follows:
-		return writer.Optionf("length", "the documents of %s do not follow each other in its .bin file: join them, as with a separator", x.Path)
+		return writer.Optionf("length",
+			"the documents of %s do not follow each other in its .bin file: join them, as with a separator", x.Path)
 	case opt.Length > 0:
 		return a.cut([]int64{x.tokens}, opt)
 	case x.follows && x.equal > 0:

@@ -118,7 +118,8 @@ func (a *arraySource) agree() error {
 		first := a.arrays[0]
 		for _, f := range a.arrays {
 			if f.DType != first.DType {
-				return writer.Optionf("dtype", "%s has %v and %s has %v: say which type samples are to have", first.Path, first.DType, f.Path, f.DType)
+				return writer.Optionf("dtype", "%s has %v and %s has %v: say which type samples are to have",
+					first.Path, first.DType, f.Path, f.DType)
 			}
 		}
 		a.opt.DType = first.DType
@@ -133,11 +134,13 @@ func (a *arraySource) agree() error {
 func (a *arraySource) measure() error {
 	h := sha256.New()
 	o := &a.opt
-	fmt.Fprintf(h, "arrays {\"Length\":%d,\"Remainder\":%d,\"PadID\":%d,\"Field\":%q,\"DType\":%d,\"Mixed\":%t,\"Raw\":%d}\n",
+	fmt.Fprintf(h,
+		"arrays {\"Length\":%d,\"Remainder\":%d,\"PadID\":%d,\"Field\":%q,\"DType\":%d,\"Mixed\":%t,\"Raw\":%d}\n",
 		o.Length, o.Remainder, o.PadID, Field, o.DType, o.Mixed, o.Raw)
 	a.before = make([]int64, len(a.arrays)+1)
 	for i, f := range a.arrays {
-		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.DType, f.big, f.row, f.rows, f.rest)
+		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.DType, f.big, f.row,
+			f.rows, f.rest)
 		if f.index != nil {
 			fmt.Fprintf(h, "index %d %q\n", f.index.Info.Size, f.index.Version(f.index.Info))
 		}
@@ -244,7 +247,8 @@ func (a *arraySource) Cursor() string { return strconv.FormatInt(a.at, 10) }
 // Seek moves to a cursor. It reads nothing.
 func (a *arraySource) Seek(ctx context.Context, cursor string) error {
 	var to int64
-	if n, err := fmt.Sscanf(cursor, "%d", &to); err != nil || n != 1 || fmt.Sprint(to) != cursor || to < a.begin || to > a.end {
+	if n, err := fmt.Sscanf(cursor, "%d", &to); err != nil || n != 1 || fmt.Sprint(to) != cursor || to < a.begin ||
+		to > a.end {
 		return fmt.Errorf("cursor %q is not one of the samples %d to %d", cursor, a.begin, a.end)
 	}
 	a.goTo(to)

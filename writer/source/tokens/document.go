@@ -246,11 +246,13 @@ func documentLength(h *npy.Header, have int64) (int64, error) {
 		}
 	}
 	if len(h.Shape) == 0 || long > 1 {
-		return 0, fmt.Errorf("an array of shape %s is not a list of tokens: give each row as a document", shapeText(h.Shape))
+		return 0, fmt.Errorf("an array of shape %s is not a list of tokens: give each row as a document",
+			shapeText(h.Shape))
 	}
 	want, ok := sizeOf([]int64{n}, int64(h.Size))
 	if !ok || want != have {
-		return 0, fmt.Errorf("%w: %d bytes do not match an array of shape %s", format.ErrCorrupt, have, shapeText(h.Shape))
+		return 0, fmt.Errorf("%w: %d bytes do not match an array of shape %s", format.ErrCorrupt, have,
+			shapeText(h.Shape))
 	}
 	return n, nil
 }

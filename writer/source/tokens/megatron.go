@@ -98,7 +98,8 @@ func (x *index) check(ctx context.Context, size, width int64) error {
 			break
 		}
 		if until < bound || until > x.sequences {
-			return fmt.Errorf("%w: document %d has the sequences %d to %d of %d", format.ErrCorrupt, d, bound, until, x.sequences)
+			return fmt.Errorf("%w: document %d has the sequences %d to %d of %d", format.ErrCorrupt, d, bound, until,
+				x.sequences)
 		}
 		for s := bound; s < until; s++ {
 			n, nerr := x.lengths.get(ctx, s)

@@ -89,7 +89,8 @@ func (a *array) surveyArchive(ctx context.Context, obj objstore.Object) error {
 		}
 		z.members = append(z.members, m)
 	}
-	byPlace := slices.SortedFunc(slices.Values(z.members), func(x, y *member) int { return int(min(1, max(-1, x.off-y.off))) })
+	byPlace := slices.SortedFunc(slices.Values(z.members),
+		func(x, y *member) int { return int(min(1, max(-1, x.off-y.off))) })
 	for i, m := range byPlace[1:] {
 		if before := byPlace[i]; before.off+before.n > m.off {
 			return fmt.Errorf("%w: its arrays %.100q and %.100q overlap", format.ErrCorrupt, before.field, m.field)
@@ -102,7 +103,8 @@ func (a *array) surveyArchive(ctx context.Context, obj objstore.Object) error {
 
 // surveyMember reads the header of a member.
 func surveyMember(at *window, f *zip.File, size int64) (*member, error) {
-	m := &member{field: f.Name, n: int64(f.CompressedSize64), total: int64(f.UncompressedSize64), method: f.Method, crc: f.CRC32}
+	m := &member{field: f.Name, n: int64(f.CompressedSize64), total: int64(f.UncompressedSize64), method: f.Method,
+		crc: f.CRC32}
 	switch {
 	case !strings.HasSuffix(f.Name, ".npy"):
 		return nil, fmt.Errorf("it is not an .npy file, as all members of a .npz file are")
@@ -119,7 +121,8 @@ func surveyMember(at *window, f *zip.File, size int64) (*member, error) {
 		return nil, fmt.Errorf("%w: its %d bytes at %d are not in the file of %d", format.ErrCorrupt, m.n, off, size)
 	}
 	if m.total < 0 || m.method == zip.Store && m.total != m.n {
-		return nil, fmt.Errorf("%w: its %d bytes cannot hold the %d that the directory says", format.ErrCorrupt, m.n, m.total)
+		return nil, fmt.Errorf("%w: its %d bytes cannot hold the %d that the directory says", format.ErrCorrupt, m.n,
+			m.total)
 	}
 	h, n, err := readHeader(m.decoder(io.NewSectionReader(at, off, m.n), 4<<10), m.total)
 	if err != nil {
@@ -160,10 +163,13 @@ func (z *archive) choose(o *Options) error {
 	first, a, sum := z.members[0], z.of, int64(0)
 	for _, m := range z.members {
 		if m.count != first.count {
-			return writer.Optionf("columns", "%s: the array %s has %d rows and %s has %d: choose those of one length by their names", a.Path, first.field, first.count, m.field, m.count)
+			return writer.Optionf("columns",
+				"%s: the array %s has %d rows and %s has %d: choose those of one length by their names", a.Path,
+				first.field, first.count, m.field, m.count)
 		}
 		if sum += m.size; sum > maxRow {
-			return fmt.Errorf("%s: %w: a row of its arrays has more than %d bytes", a.Path, format.ErrTooLarge, int64(maxRow))
+			return fmt.Errorf("%s: %w: a row of its arrays has more than %d bytes", a.Path, format.ErrTooLarge,
+				int64(maxRow))
 		}
 	}
 	for _, m := range z.members {
@@ -179,7 +185,8 @@ func (a *arraySource) member(ctx context.Context, f *array, number int64) (write
 		a.closeArchive()
 		a.npz = f.npz
 	}
-	out := writer.Sample{Key: fields.RowKey(f.Stem, number), Source: f.Path, Row: number + 1, Origin: f.Path + ": row " + strconv.FormatInt(number+1, 10)}
+	out := writer.Sample{Key: fields.RowKey(f.Stem, number), Source: f.Path, Row: number + 1, Origin: f.Path +
+		": row " + strconv.FormatInt(number+1, 10)}
 	var err error
 	out.Fields, err = f.npz.row(ctx, number)
 	if err != nil {
@@ -252,7 +259,8 @@ func (z *archive) open(ctx context.Context) (err error) {
 	ctx, z.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	z.at = 0
 	for _, m := range z.members {
-		if m.raw, err = stream.Open(ctx, z.obj, m.off+m.n, z.of.Remote && len(z.members) <= maxAhead, stream.Plain, m.off); err != nil {
+		if m.raw, err = stream.Open(ctx, z.obj, m.off+m.n, z.of.Remote && len(z.members) <= maxAhead, stream.Plain,
+			m.off); err != nil {
 			return err
 		}
 		m.sum = crc32.NewIEEE()

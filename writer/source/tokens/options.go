@@ -91,7 +91,8 @@ func (o Options) filled() (Options, error) {
 	case o.Length < 0 || o.Length > maxLength:
 		err = writer.Optionf("length", "%d tokens: give 1 to %d", o.Length, int64(maxLength))
 	case o.Remainder > Drop || !o.DType.valid() || !o.Raw.valid():
-		err = writer.Optionf("remainder", "%d, or the type %d or %d, is none of this package's constants", o.Remainder, o.DType, o.Raw)
+		err = writer.Optionf("remainder", "%d, or the type %d or %d, is none of this package's constants", o.Remainder,
+			o.DType, o.Raw)
 	case o.Mixed && (o.DType != 0 || o.Remainder == Pad):
 		err = writer.Optionf("mixed", "a type, or an id to pad with, requires samples of one type")
 	case o.Remainder != Keep && o.Length == 0:
@@ -134,7 +135,8 @@ func (o JoinOptions) filled() (JoinOptions, error) {
 	case len(o.Separator) > 1<<10:
 		return o, writer.Optionf("separator", "%d ids: give at most %d", len(o.Separator), 1<<10)
 	case o.Remainder > Drop || !o.DType.valid():
-		return o, writer.Optionf("remainder", "%d, or the type %d, is none of this package's constants", o.Remainder, o.DType)
+		return o, writer.Optionf("remainder", "%d, or the type %d, is none of this package's constants", o.Remainder,
+			o.DType)
 	case o.Remainder == Pad && !o.DType.fits(o.PadID):
 		return o, writer.Optionf("pad", "id %d does not fit into %v", o.PadID, o.DType)
 	}

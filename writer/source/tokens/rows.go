@@ -80,9 +80,11 @@ func rowsOf(h *npy.Header, have int64) (r rows, err error) {
 	size, ok := sizeOf(h.Shape[1:], int64(h.Size))
 	switch {
 	case h.Shape[0] > 0 && size == 0:
-		return r, fmt.Errorf("its %d rows are empty: there is nothing to store of an array of shape %s", h.Shape[0], shapeText(h.Shape))
+		return r, fmt.Errorf("its %d rows are empty: there is nothing to store of an array of shape %s", h.Shape[0],
+			shapeText(h.Shape))
 	case !ok || size > maxRow:
-		return r, fmt.Errorf("%w: rows of shape %s have more than %d bytes", format.ErrTooLarge, shapeText(h.Shape[1:]), int64(maxRow))
+		return r, fmt.Errorf("%w: rows of shape %s have more than %d bytes", format.ErrTooLarge, shapeText(h.Shape[1:]),
+			int64(maxRow))
 	}
 	descr := h.Descr
 	if h.Big && h.Size > 1 {
@@ -91,7 +93,8 @@ func rowsOf(h *npy.Header, have int64) (r rows, err error) {
 			r.swap = h.Size / 2
 		}
 		if r.swap&(r.swap-1) != 0 {
-			return r, fmt.Errorf("its elements (%s) are big-endian: save array.astype(array.dtype.newbyteorder('<'))", h.Descr)
+			return r, fmt.Errorf("its elements (%s) are big-endian: save array.astype(array.dtype.newbyteorder('<'))",
+				h.Descr)
 		}
 	}
 	r.head, r.size = npy.AppendHeader(nil, descr, h.Shape[1:]...), size
@@ -118,10 +121,13 @@ func (a *arraySource) agreeRows() error {
 	first := a.arrays[0]
 	for _, f := range a.arrays {
 		if f.npz == nil != (first.npz == nil) {
-			return writer.Optionf("inputs", "%s holds one array and %s is a .npz file: pack one, then the other", f.Path, first.Path)
+			return writer.Optionf("inputs", "%s holds one array and %s is a .npz file: pack one, then the other",
+				f.Path, first.Path)
 		}
 		if got, want := f.describe(name), first.describe(name); got != want {
-			return writer.Optionf("inputs", "the rows of %s are %s, those of %s are %s: save them with the same types and shapes", f.Path, got, first.Path, want)
+			return writer.Optionf("inputs",
+				"the rows of %s are %s, those of %s are %s: save them with the same types and shapes", f.Path, got,
+				first.Path, want)
 		}
 	}
 	has, renamed := a.fields(), slices.Sorted(maps.Keys(o.Rename))
@@ -150,7 +156,8 @@ func (a *arraySource) agreeRows() error {
 	}
 	for _, field := range a.fields() {
 		if err := format.CheckField(field); err != nil || field == "" {
-			return writer.Optionf("columns", "%q of %s cannot be the name of a field (%w): rename it", field, first.Path, err)
+			return writer.Optionf("columns", "%q of %s cannot be the name of a field (%w): rename it", field,
+				first.Path, err)
 		}
 		if taken[field] {
 			return writer.Optionf("rename", "two fields would be called %s", field)

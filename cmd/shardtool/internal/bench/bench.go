@@ -96,11 +96,14 @@ func split(text []byte, parts ...any) error {
 func NewSetting(o *reader.StreamOptions) Setting {
 	s := Setting{
 		Order{
-			Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards, Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
-			Delay: o.Order.Delay, Head: o.Order.Head, Affinity: string(o.Order.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
+			Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards,
+			Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
+			Delay: o.Order.Delay, Head: o.Order.Head, Affinity: string(o.Order.Affinity),
+			Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
 			GlobalBatch: o.GlobalBatch, World: o.World, Units: o.Units,
 		},
-		Resources{Memory: o.Tuning.Memory, Workers: o.Tuning.Workers, Requests: o.Tuning.Requests, Depth: o.Tuning.Depth, NoAutotune: o.Tuning.NoAutotune},
+		Resources{Memory: o.Tuning.Memory, Workers: o.Tuning.Workers, Requests: o.Tuning.Requests,
+			Depth: o.Tuning.Depth, NoAutotune: o.Tuning.NoAutotune},
 	}
 	if o.Units.Kind != "" {
 		s.Order.Plans = o.Tuning.Plans
@@ -112,9 +115,12 @@ func NewSetting(o *reader.StreamOptions) Setting {
 func (s *Setting) Options(rank int) reader.StreamOptions {
 	o, r := &s.Order, &s.Resources
 	return reader.StreamOptions{
-		Shuffle: o.Shuffle, Seed: o.Seed, Tail: order.Tail(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch, World: o.World, Rank: rank, Units: o.Units,
-		Order:  reader.OrderOptions{ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head, Affinity: order.Affinity(o.Affinity)},
-		Tuning: reader.Tuning{Memory: r.Memory, Workers: r.Workers, Requests: r.Requests, Depth: r.Depth, NoAutotune: r.NoAutotune, Plans: o.Plans},
+		Shuffle: o.Shuffle, Seed: o.Seed, Tail: order.Tail(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
+		World: o.World, Rank: rank, Units: o.Units,
+		Order: reader.OrderOptions{ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes,
+			RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head, Affinity: order.Affinity(o.Affinity)},
+		Tuning: reader.Tuning{Memory: r.Memory, Workers: r.Workers, Requests: r.Requests, Depth: r.Depth,
+			NoAutotune: r.NoAutotune, Plans: o.Plans},
 	}
 }
 

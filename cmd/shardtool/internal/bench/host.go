@@ -29,7 +29,8 @@ type Host struct {
 
 // ThisHost describes this machine.
 func ThisHost() Host {
-	h := Host{System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), CPUs: runtime.NumCPU(), Usable: runtime.GOMAXPROCS(0)}
+	h := Host{System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Usable: runtime.GOMAXPROCS(0)}
 	h.Name, _ = os.Hostname()
 	h.CPU = strings.TrimSpace(field("/proc/cpuinfo", "model name"))
 	h.Memory = kib(field("/proc/meminfo", "MemTotal"))

@@ -38,12 +38,14 @@ func Measure(ctx context.Context, open Opener, j Job, began time.Time, opened fu
 	end := s.Stats()
 	r := &Rank{
 		Work{
-			Rank: j.Rank, First: start.Sub(began).Seconds(), FirstWait: first.Wait.Seconds(), FirstStalls: seconds(first.Stalls),
-			Elapsed: time.Since(start).Seconds(), Samples: end.Samples - first.Samples, Bytes: end.Bytes - first.Bytes,
+			Rank: j.Rank, First: start.Sub(began).Seconds(), FirstWait: first.Wait.Seconds(),
+			FirstStalls: seconds(first.Stalls),
+			Elapsed:     time.Since(start).Seconds(), Samples: end.Samples - first.Samples, Bytes: end.Bytes - first.Bytes,
 			Stored: end.StoredBytes - first.StoredBytes, Held: end.Held, CPU: processorSeconds() - cpu,
 		},
 		Waits{Stalls: seconds(end.Stalls.Sub(first.Stalls))},
-		Use{Memory: s.Info().Memory, Resident: residentMost(), Evicted: end.Evicted, Requests: end.Requests, Depth: end.Depth, Decisions: end.Decisions},
+		Use{Memory: s.Info().Memory, Resident: residentMost(), Evicted: end.Evicted, Requests: end.Requests,
+			Depth: end.Depth, Decisions: end.Decisions},
 	}
 	for i, of := range end.Sources {
 		was := first.Sources[i]
@@ -80,7 +82,8 @@ func (m *meter) run(ctx context.Context, j Job) (*waitCounts, error) {
 			told = asked
 			j.Tell(j.Rank, j.done(waits.n, asked.Sub(m.start)))
 		}
-		if ctx.Err() != nil || (j.Batches > 0 && waits.n >= uint64(j.Batches)) || (j.Batches == 0 && asked.Sub(m.start) >= j.Duration) {
+		if ctx.Err() != nil || (j.Batches > 0 && waits.n >= uint64(j.Batches)) ||
+			(j.Batches == 0 && asked.Sub(m.start) >= j.Duration) {
 			return waits, nil
 		}
 	}

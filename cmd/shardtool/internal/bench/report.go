@@ -101,7 +101,8 @@ func Judge(s *Summary, step float64) Verdict {
 	}
 	switch {
 	case step > 0 && s.Rates.Worst <= Enough:
-		v.Text = fmt.Sprintf("the step holds training back, not the data: training waits %s of the time", percent(s.Rates.Worst))
+		v.Text = fmt.Sprintf("the step holds training back, not the data: training waits %s of the time",
+			percent(s.Rates.Worst))
 	case total == 0:
 		v.Text = "nothing was waited for"
 	case s.Waits.Ready > total:

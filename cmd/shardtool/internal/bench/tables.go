@@ -50,7 +50,8 @@ func (r *Report) tables() []table {
 		t := table{Head: []string{"RANK", "FIRST BATCH", "STEPS", "WAIT P50", "P99", "LONGEST", "WAITED", "SAMPLES/S"}}
 		for i := range r.Ranks {
 			did, w := &r.Ranks[i].Work, &r.Ranks[i].Waits
-			t.add(fmt.Sprint(did.Rank), span(did.First), fmt.Sprint(did.Steps), span(w.P50), span(w.P99), span(w.Max), percent(w.Share), number(float64(did.Samples)/max(did.Elapsed, 1e-9)))
+			t.add(fmt.Sprint(did.Rank), span(did.First), fmt.Sprint(did.Steps), span(w.P50), span(w.P99), span(w.Max),
+				percent(w.Share), number(float64(did.Samples)/max(did.Elapsed, 1e-9)))
 		}
 		all = append(all, t)
 	}
@@ -64,7 +65,8 @@ func (r *Report) conditions() table {
 	if n := len(r.Data.Sources); n > 0 {
 		of = "a mix of " + plural(n, "source")
 	}
-	t.add("data set", fmt.Sprintf("%s, %s: %s samples, %s stored", r.Data.Address, of, humanize.Comma(int64(r.Data.Samples)), humanize.IBytes(r.Data.Bytes)))
+	t.add("data set", fmt.Sprintf("%s, %s: %s samples, %s stored", r.Data.Address, of,
+		humanize.Comma(int64(r.Data.Samples)), humanize.IBytes(r.Data.Bytes)))
 	t.add("host", r.Host.text())
 	t.add("asked", r.asked())
 	return t
@@ -74,13 +76,17 @@ func (r *Report) conditions() table {
 func (r *Report) results() table {
 	t, s, w, use := table{}, &r.Summary.Rates, &r.Summary.Waits, &r.Summary.Use
 	t.add("first batch", span(s.First))
-	t.add("wait a step", fmt.Sprintf("p50 %s, p99 %s, longest %s, over %s", span(w.P50), span(w.P99), span(w.Max), plural(s.Steps, "step")))
+	t.add("wait a step", fmt.Sprintf("p50 %s, p99 %s, longest %s, over %s", span(w.P50), span(w.P99), span(w.Max),
+		plural(s.Steps, "step")))
 	if r.StepSeconds > 0 {
 		t.add("step", fmt.Sprintf("%s asked, %s taken", span(r.StepSeconds), span(w.Step)))
 	}
-	t.add("waited", fmt.Sprintf("%s of the time; rank %d, which waits most, %s", percent(w.Share), s.WorstRank, percent(s.Worst)))
-	t.add("throughput", fmt.Sprintf("%s samples/s, %s delivered, %s read", number(s.Samples), rate(s.Bytes), rate(s.Stored)))
-	t.add("cost", fmt.Sprintf("%s CPU a sample, %s of memory a rank (budget %s)", span(s.CPU), size(use.Resident), size(use.Memory)))
+	t.add("waited", fmt.Sprintf("%s of the time; rank %d, which waits most, %s", percent(w.Share), s.WorstRank,
+		percent(s.Worst)))
+	t.add("throughput", fmt.Sprintf("%s samples/s, %s delivered, %s read", number(s.Samples), rate(s.Bytes),
+		rate(s.Stored)))
+	t.add("cost", fmt.Sprintf("%s CPU a sample, %s of memory a rank (budget %s)", span(s.CPU), size(use.Resident),
+		size(use.Memory)))
 	t.add("tuning", r.tuning())
 	return t
 }

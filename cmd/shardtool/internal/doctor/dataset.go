@@ -69,7 +69,8 @@ func (e *examination) mix(ctx context.Context, d *reader.Dataset) (*Mixing, erro
 		return nil, err
 	}
 	if v := mixing.Judge(max(f.VIF, f.Worlds[0].VIF), "", plan); v.Little() {
-		e.found(MixesLittle, v.Warning(mixing.Spelling{Memory: "more shuffle memory, %s", Shuffle: "shuffle the data when packing it"}))
+		e.found(MixesLittle, v.Warning(mixing.Spelling{Memory: "more shuffle memory, %s",
+			Shuffle: "shuffle the data when packing it"}))
 	}
 	return &Mixing{Params: params, GlobalBatch: jobBatch, Labels: labels.Len(), Figures: f}, nil
 }

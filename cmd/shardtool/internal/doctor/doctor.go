@@ -123,7 +123,8 @@ type shape struct {
 }
 
 func newExamination(o Options) *examination {
-	return &examination{Options: o, kinds: map[Kind]*Finding{}, shapes: map[string]*shape{}, seed: maphash.MakeSeed(), origins: map[uint64]string{}}
+	return &examination{Options: o, kinds: map[Kind]*Finding{}, shapes: map[string]*shape{}, seed: maphash.MakeSeed(),
+		origins: map[uint64]string{}}
 }
 
 // found adds a place to the findings of a kind.
@@ -200,7 +201,8 @@ func (e *examination) compareShapes() {
 	})
 	for i, s := range shapes {
 		if i > 0 {
-			e.found(FieldsDiffer, fmt.Sprintf("%d with [%s], most with [%s]; the first: %s", s.samples, s.fields, shapes[0].fields, s.example))
+			e.found(FieldsDiffer, fmt.Sprintf("%d with [%s], most with [%s]; the first: %s", s.samples, s.fields,
+				shapes[0].fields, s.example))
 		}
 	}
 }

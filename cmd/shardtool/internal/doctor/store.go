@@ -116,7 +116,8 @@ func (v *visit) list(ctx context.Context) {
 		case errors.Is(err, objstore.ErrNoList):
 			v.checked("list", Skipped, "this kind of store has no lists", nil)
 		case err != nil:
-			v.checked("list", Failed, "", fmt.Errorf("%w. Reading a data set needs no list; packing, prune and sources that are folders do", err))
+			v.checked("list", Failed, "",
+				fmt.Errorf("%w. Reading a data set needs no list; packing, prune and sources that are folders do", err))
 		default:
 			v.some = info.Name
 			v.checked("list", Passed, "there are objects", nil)

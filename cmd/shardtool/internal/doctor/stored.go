@@ -17,7 +17,8 @@ func Stored(d *reader.Dataset, fileNames bool) []Finding {
 	}
 	for _, f := range info.Fields {
 		if f.Samples < d.NumSamples() {
-			e.found(FieldsDiffer, fmt.Sprintf("%s is in %d of %d samples", shownField(f.Name), f.Samples, d.NumSamples()))
+			e.found(FieldsDiffer, fmt.Sprintf("%s is in %d of %d samples", shownField(f.Name), f.Samples,
+				d.NumSamples()))
 		}
 		if f.Min == 0 {
 			e.found(Empty, "the field "+shownField(f.Name))

@@ -136,8 +136,10 @@ func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *ord
 		}
 		key := x.of.Plans[r.Source].Params().Seed
 		step.Samples[i] = Sample{
-			Source: x.of.Names[r.Source], Epoch: uint64(r.Epoch), Position: at.Position, Rank: rankOf(uint64(entry), uint64(b.Global), x.World),
-			Stored: Stored{Number: r.Number}, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
+			Source: x.of.Names[r.Source], Epoch: uint64(r.Epoch), Position: at.Position,
+			Rank:   rankOf(uint64(entry), uint64(b.Global), x.World),
+			Stored: Stored{Number: r.Number}, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw),
+			Padding: r.Padding, source: int(r.Source),
 			Removed: x.of.Sources[r.Source].Removed(r.Number),
 		}
 		if err := x.locate(ctx, &step.Samples[i]); err != nil {
@@ -245,7 +247,8 @@ func Of(ctx context.Context, run *reader.Run, at reader.Place, o Options) (*Step
 	if err != nil {
 		return nil, err
 	}
-	step := &Step{Epoch: b.Epoch, Holds: x.of.Holds, At: reader.Place{Epoch: b.Epoch, Position: b.Position}, Next: reader.Place{Epoch: b.NextEpoch, Position: b.NextPosition}}
+	step := &Step{Epoch: b.Epoch, Holds: x.of.Holds, At: reader.Place{Epoch: b.Epoch, Position: b.Position},
+		Next: reader.Place{Epoch: b.NextEpoch, Position: b.NextPosition}}
 	if step.Step, step.Position, err = run.Number(ctx, step.At, x.GlobalBatch); err != nil {
 		return nil, err
 	}

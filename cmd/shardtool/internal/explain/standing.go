@@ -95,10 +95,13 @@ func datasetCheckpoint(c *order.Checkpoint) (*Standing, error) {
 		return nil, fmt.Errorf("epoch %d of %d samples: positions over all epochs end at 2^63", c.Epoch, n)
 	}
 	s := &Standing{
-		Version: order.CheckpointVersion, Position: c.Epoch*n + c.Position, GlobalBatch: c.GlobalBatch, Epoch: c.Epoch, EpochPosition: c.Position,
-		EpochLength: of.Samples, Seed: c.Seed, Shuffle: c.Shuffle, Tail: c.Tail, Skipped: c.Skipped, Segments: []StandingAhead{}, LeftOut: []StandingHole{},
+		Version: order.CheckpointVersion, Position: c.Epoch*n + c.Position, GlobalBatch: c.GlobalBatch, Epoch: c.Epoch,
+		EpochPosition: c.Position,
+		EpochLength:   of.Samples, Seed: c.Seed, Shuffle: c.Shuffle, Tail: c.Tail, Skipped: c.Skipped,
+		Segments: []StandingAhead{}, LeftOut: []StandingHole{},
 		Sources: []StandingAt{{
-			Digest: of.Digest, Tables: c.Tables, Samples: of.Samples, Share: 1, Given: c.Epoch*n + c.Position, Epoch: c.Epoch, Place: c.Position, MaxEpochs: noLimit,
+			Digest: of.Digest, Tables: c.Tables, Samples: of.Samples, Share: 1, Given: c.Epoch*n + c.Position,
+			Epoch: c.Epoch, Place: c.Position, MaxEpochs: noLimit,
 			Lanes: c.Lanes, RunBlocks: c.RunBlocks, Delay: c.Delay, Head: c.Head, Affinity: c.Affinity,
 		}},
 	}
@@ -119,8 +122,10 @@ func mixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 		return nil, err
 	}
 	s := &Standing{
-		Version: mix.CheckpointVersion, Position: c.Position, GlobalBatch: c.Steps.GlobalBatch, Epoch: c.Position / c.Epoch, EpochPosition: c.Position % c.Epoch,
-		EpochLength: c.Epoch, Seed: c.Seed, Shuffle: c.Shuffle, Tail: c.Tail, Skipped: c.Skipped, Segments: []StandingAhead{}, LeftOut: []StandingHole{},
+		Version: mix.CheckpointVersion, Position: c.Position, GlobalBatch: c.Steps.GlobalBatch,
+		Epoch: c.Position / c.Epoch, EpochPosition: c.Position % c.Epoch,
+		EpochLength: c.Epoch, Seed: c.Seed, Shuffle: c.Shuffle, Tail: c.Tail, Skipped: c.Skipped,
+		Segments: []StandingAhead{}, LeftOut: []StandingHole{},
 	}
 	if c.Steps.GlobalBatch > 0 {
 		if s.Step, err = c.Next(c.Steps, c.Position); err != nil {
@@ -134,8 +139,9 @@ func mixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 	for i, p := range parts {
 		of := &c.Sources[i]
 		s.Sources = append(s.Sources, StandingAt{
-			Name: p.Name, Digest: of.Digest, Tables: of.Tables, Samples: p.Samples, Share: p.Share, Given: p.Given, GivenShare: p.GivenShare,
-			Epoch: p.Epoch, Place: p.Place, MaxEpochs: cmp.Or(of.MaxEpochs, noLimit),
+			Name: p.Name, Digest: of.Digest, Tables: of.Tables, Samples: p.Samples, Share: p.Share, Given: p.Given,
+			GivenShare: p.GivenShare,
+			Epoch:      p.Epoch, Place: p.Place, MaxEpochs: cmp.Or(of.MaxEpochs, noLimit),
 			Lanes: of.Lanes, RunBlocks: of.RunBlocks, Delay: of.Delay, Head: of.Head, Affinity: of.Affinity,
 		})
 	}

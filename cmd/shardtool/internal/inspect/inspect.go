@@ -60,7 +60,8 @@ func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 			return "", err
 		}
 		if x.Hash != y.Hash || x.Samples != y.Samples {
-			return fmt.Sprintf("shard %d differs: %s has %d samples, %s has %d", i, x.Name, x.Samples, y.Name, y.Samples), nil
+			return fmt.Sprintf("shard %d differs: %s has %d samples, %s has %d", i, x.Name, x.Samples, y.Name,
+				y.Samples), nil
 		}
 	}
 	if a.NumShards() != b.NumShards() {
@@ -73,7 +74,8 @@ func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 // order: keys and fields, byte for byte. It reads both, unless their totals differ, or both have
 // the same layouts, so that it can compare their digests.
 func SameContent(ctx context.Context, a, b *reader.Dataset) (bool, error) {
-	if a.Info().Format == b.Info().Format || a.NumSamples() != b.NumSamples() || !slices.Equal(a.Info().Fields, b.Info().Fields) ||
+	if a.Info().Format == b.Info().Format || a.NumSamples() != b.NumSamples() ||
+		!slices.Equal(a.Info().Fields, b.Info().Fields) ||
 		!slices.Equal(a.Info().Removed, b.Info().Removed) {
 		return false, nil
 	}

@@ -35,7 +35,8 @@ func (s *Shards) Next() Asked {
 	case f.kind == kindCommit:
 		return Asked{Commit: true}
 	case f.kind != kindShard || len(f.body) != 4:
-		return Asked{Err: fmt.Errorf("%w: a frame of kind %d and %d bytes in place of a shard", ErrProtocol, f.kind, len(f.body))}
+		return Asked{Err: fmt.Errorf("%w: a frame of kind %d and %d bytes in place of a shard", ErrProtocol, f.kind,
+			len(f.body))}
 	}
 	return Asked{Shard: int(binary.LittleEndian.Uint32(f.body))}
 }

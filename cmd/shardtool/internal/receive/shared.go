@@ -54,7 +54,8 @@ func (m *Memory) open() error {
 
 // frame returns the frame of which head is the body of SHARED.
 func (m *Memory) frame(head []byte) (frame, error) {
-	slot, kind, n := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint64(head[8:])
+	slot, kind, n := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:]),
+		binary.LittleEndian.Uint64(head[8:])
 	if m == nil || m.data == nil {
 		return frame{}, fmt.Errorf("%w: SHARED without memory", ErrProtocol)
 	}

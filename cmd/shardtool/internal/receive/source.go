@@ -100,7 +100,8 @@ type layoutAttr struct {
 // sample is read, with the place up to which the store has the samples. known are the types of
 // fields of earlier samples, as in a data set that is appended to.
 func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
-	s := &Source{begin: begin, ready: ready, at: Place{Types: map[string]string{}}, from: incoming{in: in, stop: make(chan struct{})}}
+	s := &Source{begin: begin, ready: ready, at: Place{Types: map[string]string{}},
+		from: incoming{in: in, stop: make(chan struct{})}}
 	s.Asked, s.Ended = func() error { return nil }, func() {}
 	s.at.Stacked, s.decided = begin.Layout == writer.LayoutStacked.String(), begin.Layout != ""
 	maps.Copy(s.at.Types, known)
@@ -306,7 +307,8 @@ func (s *Source) takeSample() error {
 		s.sample.Key = string(take(keyLen))
 	}
 	for i := range l.Fields {
-		s.sample.Fields = append(s.sample.Fields, writer.Field{Name: l.Fields[i].Name, Data: take(binary.LittleEndian.Uint32(lengths[4*i:]))})
+		s.sample.Fields = append(s.sample.Fields,
+			writer.Field{Name: l.Fields[i].Name, Data: take(binary.LittleEndian.Uint32(lengths[4*i:]))})
 	}
 	for i, a := range l.Attrs {
 		text := take(binary.LittleEndian.Uint32(lengths[4*(len(l.Fields)+i):]))
@@ -397,7 +399,8 @@ func (s *Source) Cursor() string {
 	if s.at.Stacked {
 		stacked = `,"stacked":true`
 	}
-	return fmt.Sprintf(`{"samples":%d,"input":%d,"since":%d,"types":%s%s}`, s.at.Samples, s.at.Input, s.at.Since, s.typesText(), stacked)
+	return fmt.Sprintf(`{"samples":%d,"input":%d,"since":%d,"types":%s%s}`, s.at.Samples, s.at.Input, s.at.Since,
+		s.typesText(), stacked)
 }
 
 // typesText returns the types as JSON.

@@ -65,7 +65,8 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // New returns the layout of sequences of a length. Fields must not be empty.
 func New(length int, fields []Field) (*Layout, error) {
 	if len(fields) == 0 {
-		return nil, fmt.Errorf("sequences without fields: give those with one value a token%w", plain.Silent(reader.ErrOptions))
+		return nil, fmt.Errorf("sequences without fields: give those with one value a token%w",
+			plain.Silent(reader.ErrOptions))
 	}
 	q := &Layout{length: length, fields: fields, columns: make([]tokenColumn, len(fields))}
 	for i := range fields {
@@ -79,7 +80,8 @@ func New(length int, fields []Field) (*Layout, error) {
 // that earlier samples have, or has another number of values than the attribute states.
 func (q *Layout) Set(b *reader.Batch) error {
 	if int64(b.Units)*int64(q.length) > math.MaxInt32 {
-		return fmt.Errorf("a batch of %d sequences of %d tokens: give fewer, so that their tokens are below 2^31%w", b.Units, q.length, plain.Silent(reader.ErrOptions))
+		return fmt.Errorf("a batch of %d sequences of %d tokens: give fewer, so that their tokens are below 2^31%w",
+			b.Units, q.length, plain.Silent(reader.ErrOptions))
 	}
 	q.rows, q.longest, q.content = b.Units, 0, 0
 	q.segments, q.limits = q.segments[:0], append(q.limits[:0], 0)

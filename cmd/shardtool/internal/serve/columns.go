@@ -192,7 +192,8 @@ func scalarOf(w *Column, file []byte) ([]byte, error) {
 	}
 	t, size, plain, err := parseNpy(header)
 	if err == nil && (!plain || t.Dtype != w.Dtype || len(t.Shape) > 0 || size != len(data)) {
-		err = fmt.Errorf("an array of %s and shape %v, not a number of type %s: read the field as npy", t.Dtype, t.Shape, w.Dtype)
+		err = fmt.Errorf("an array of %s and shape %v, not a number of type %s: read the field as npy", t.Dtype,
+			t.Shape, w.Dtype)
 	}
 	return data, err
 }

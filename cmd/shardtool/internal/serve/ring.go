@@ -231,7 +231,8 @@ func (r *ring) newSegment(size int) (*segment, error) {
 		f.Close()
 		return nil, fmt.Errorf("%d bytes of shared memory: %w", size, os.NewSyscallError("mmap", err))
 	}
-	return &segment{number: r.next, file: f, data: data, free: extent.List{{At: 0, Size: size}}, used: map[uint64]int{}}, nil
+	return &segment{number: r.next, file: f, data: data, free: extent.List{{At: 0, Size: size}},
+		used: map[uint64]int{}}, nil
 }
 
 // get takes the first extent that is large enough.

@@ -63,7 +63,8 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 		return err
 	}
 	s.ring.limit(int(q.Tuning.Ring))
-	r := &run{s: s, id: id, stream: stream, tuning: &q.Tuning, token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
+	r := &run{s: s, id: id, stream: stream, tuning: &q.Tuning, token: make(chan struct{}, 1),
+		skipped: stream.Stats().Skipped}
 	r.spare.set = stream.Waits
 	r.goAhead(aheadBytes)
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
@@ -329,5 +330,6 @@ func (r *run) room(ctx context.Context, size int) (region, error) {
 
 // tooLarge returns the error of a batch that does not fit an empty ring.
 func tooLarge(size int) error {
-	return configf("a batch of %d bytes does not fit into ring_memory: raise it, in Tuning(ring_memory=...): %w", size, format.ErrTooLarge)
+	return configf("a batch of %d bytes does not fit into ring_memory: raise it, in Tuning(ring_memory=...): %w", size,
+		format.ErrTooLarge)
 }

@@ -65,7 +65,8 @@ func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) err
 		return err
 	}
 	writeSample(reg.data, sample)
-	f := reg.in(newFrame(kindSample, 0, 0)).set64(8, q.u64(8)).set32(20, uint32(len(sample.Fields))).set64(40, sample.Number)
+	f := reg.in(newFrame(kindSample, 0, 0)).set64(8, q.u64(8)).set32(20, uint32(len(sample.Fields))).set64(40,
+		sample.Number)
 	if len(reg.data) >= largeSample {
 		sample = nil // the parent copies it now: it would be in memory a third time
 		debug.FreeOSMemory()

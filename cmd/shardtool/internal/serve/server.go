@@ -69,7 +69,8 @@ func Serve(ctx context.Context, fd int, o Options) error {
 	if err != nil {
 		return err
 	}
-	s := &server{opts: o, conn: conn{sock: sock, code: o.Code}, requests: make(chan request, 16), getting: make(chan struct{}, max(2, 2*runtime.GOMAXPROCS(0)))}
+	s := &server{opts: o, conn: conn{sock: sock, code: o.Code}, requests: make(chan request, 16),
+		getting: make(chan struct{}, max(2, 2*runtime.GOMAXPROCS(0)))}
 	s.ring = newRing(s.sendSegment, s.sendRetire)
 	s.ring.limit(1 << 30)
 	return s.serve(ctx)
@@ -82,7 +83,8 @@ func (s *server) serve(ctx context.Context) error {
 	tasks.Go(func() { s.answer(ctx) })
 	tasks.Go(func() { s.watch(ctx, cancel) })
 	stop := context.AfterFunc(ctx, func() { s.sock.Close() })
-	err := s.send(newFrame(kindHello, 0, len(s.opts.Version)).set64(8, magic).set32(16, Protocol), []byte(s.opts.Version))
+	err := s.send(newFrame(kindHello, 0, len(s.opts.Version)).set64(8, magic).set32(16, Protocol),
+		[]byte(s.opts.Version))
 	if err == nil {
 		err = s.listen(ctx)
 	}

@@ -49,7 +49,8 @@ type SourceInfo struct {
 // info is the body of INFO.
 func (o *Opened) info() *Info {
 	i := &Info{
-		Fields: []format.FieldTotal{}, Types: map[string]string{}, Layers: map[string]map[string]string{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics,
+		Fields: []format.FieldTotal{}, Types: map[string]string{}, Layers: map[string]map[string]string{},
+		Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics,
 	}
 	for name, ds := range o.Sources.All() {
 		for layer, of := range ds.Layers() {
@@ -69,7 +70,8 @@ func (o *Opened) info() *Info {
 	for name, ds := range o.Sources.All() {
 		i.add(ds)
 		i.Sources = append(i.Sources, SourceInfo{
-			Name: name, Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes,
+			Name: name, Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.Info().Blocks,
+			Bytes:  ds.Info().Bytes,
 			Digest: format.DigestString(ds.Digest()), Tables: ds.Info().Tables, Generation: ds.Info().Generation,
 		})
 	}
@@ -112,7 +114,8 @@ func (i *Info) add(ds *reader.Dataset) {
 
 // field returns the place of a field in Fields, and whether it is there.
 func (i *Info) field(name string) (at int, ok bool) {
-	return slices.BinarySearchFunc(i.Fields, name, func(f format.FieldTotal, name string) int { return strings.Compare(f.Name, name) })
+	return slices.BinarySearchFunc(i.Fields, name,
+		func(f format.FieldTotal, name string) int { return strings.Compare(f.Name, name) })
 }
 
 // addTypes adds the types of the fields of a data set. A field that several data sets have keeps

@@ -50,7 +50,8 @@ type unitColumns struct {
 func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns, error) {
 	p := s.Info().Units
 	if q.kind() != p.Kind {
-		return nil, configf("the stream has units of kind %s: ask for them, as the run did that made the checkpoint", p.Kind)
+		return nil, configf("the stream has units of kind %s: ask for them, as the run did that made the checkpoint",
+			p.Kind)
 	}
 	if q == nil {
 		return nil, nil
@@ -171,5 +172,6 @@ func (u *unitColumns) add(descr string, shape []int, fill func([]byte)) {
 }
 
 func (u *unitColumns) addSized(descr string, shape []int, size int, fill func([]byte)) {
-	u.made = append(u.made, column{kind: columnWhole, typ: arrayType{Dtype: descr, Shape: shape}.json(), whole: size, fill: fill})
+	u.made = append(u.made, column{kind: columnWhole, typ: arrayType{Dtype: descr, Shape: shape}.json(), whole: size,
+		fill: fill})
 }

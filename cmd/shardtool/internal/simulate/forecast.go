@@ -67,7 +67,8 @@ type MixEvent struct {
 // NewForecast computes what steps of a mix from a position on give. at numbers the batches. Without
 // steps the forecast is for an epoch of the mix. sizes are by source number. leftOut are positions
 // to skip: their steps count, their samples do not.
-func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []Size, leftOut []mix.Range) (*Forecast, error) {
+func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []Size,
+	leftOut []mix.Range) (*Forecast, error) {
 	m := plan.Mix()
 	if len(sizes) != len(m.Sources) {
 		return nil, fmt.Errorf("sizes of %d sources for the %d of a mix: give one for each", len(sizes), len(m.Sources))
@@ -195,7 +196,8 @@ func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
 				return err
 			}
 			if st.Segment != last.Segment {
-				if err := f.event(m, at, MixEvent{Kind: SegmentBegins, Position: st.From, Weights: weights}); err != nil {
+				if err := f.event(m, at, MixEvent{Kind: SegmentBegins, Position: st.From,
+					Weights: weights}); err != nil {
 					return err
 				}
 			}
@@ -218,7 +220,8 @@ func (f *Forecast) ended(m *mix.Mix, at mix.Steps, st *mix.Stretch, weights []fl
 	for _, s := range st.Ended {
 		if m.Sources[s].MaxEpochs > 0 && err == nil {
 			limited = true
-			err = f.event(m, at, MixEvent{Kind: SourceEnds, Position: st.To, Source: m.Sources[s].Name, Weights: weights})
+			err = f.event(m, at, MixEvent{Kind: SourceEnds, Position: st.To, Source: m.Sources[s].Name,
+				Weights: weights})
 		}
 	}
 	return limited, err

@@ -30,7 +30,8 @@ type MixReport struct {
 // Mix walks through the steps of a mix from a position on, without reading samples. orders and
 // sources are by source number, as for mix.Plan.Seek. It takes as much time and memory as Epoch.
 // Where a new epoch of a source begins, blocks are read again.
-func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.Plan, sources []Source, o Options) (*MixReport, error) {
+func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.Plan, sources []Source,
+	o Options) (*MixReport, error) {
 	m := plan.Mix()
 	if len(sources) != len(m.Sources) {
 		return nil, fmt.Errorf("%d sources for the %d of a mix: give one for each", len(sources), len(m.Sources))

@@ -44,7 +44,8 @@ type UnitSourceReport struct {
 func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (*MixUnitReport, error) {
 	m := plan.Mix()
 	r := &MixUnitReport{Position: position, End: position, UnitSteps: newUnitSteps(o.Worlds)}
-	labels, orders, params := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources)), make([]units.Params, len(m.Sources))
+	labels, orders, params := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources)),
+		make([]units.Params, len(m.Sources))
 	for i := range m.Sources {
 		s := UnitSourceReport{Name: m.Sources[i].Name}
 		if line := mix.LineOf(&m.Sources[i]); line != nil {
@@ -87,7 +88,8 @@ func (r *MixUnitReport) finish(plan *mix.Plan, m *mix.Mix) error {
 	}
 	for i := range r.Sources {
 		s := &r.Sources[i]
-		s.Share, s.TokenShare = float64(s.Units)/float64(max(r.Units, 1)), float64(s.Delivered)/float64(max(r.Delivered, 1))
+		s.Share, s.TokenShare = float64(s.Units)/float64(max(r.Units, 1)), float64(s.Delivered)/float64(max(r.Delivered,
+			1))
 		s.Fill = float64(s.Delivered) / float64(max(s.room, 1))
 		if s.Epochs, err = epochs(&m.Sources[i], counts[i]); err != nil {
 			return err

@@ -148,6 +148,7 @@ func (r *Report) mixed(f mixing.Figures, labels int) {
 	r.Mixing = mixingOf(f, labels)
 	for i, of := range f.Worlds {
 		w := &r.Worlds[i]
-		w.LocalVIF, w.LabelsLeast, w.LabelsMean, w.SameBlock, w.Measured = of.VIF, of.LabelsLeast, of.LabelsMean, of.SameBlock, of.Ranks
+		w.LocalVIF, w.LabelsLeast, w.LabelsMean, w.SameBlock, w.Measured = of.VIF, of.LabelsLeast, of.LabelsMean,
+			of.SameBlock, of.Ranks
 	}
 }

@@ -61,7 +61,8 @@ func Units(ctx context.Context, u *unitplan.Order, labels *mixing.Labels, o Opti
 		return nil, err
 	}
 	cursor.Until(o.Epoch + 1)
-	vif, err := r.walk(ctx, cursor, &o, []units.Params{u.Units.Params()}, []*mixing.Labels{labels}, func(b *order.Batch, _ []unitCost) { r.Units = b.Of })
+	vif, err := r.walk(ctx, cursor, &o, []units.Params{u.Units.Params()}, []*mixing.Labels{labels},
+		func(b *order.Batch, _ []unitCost) { r.Units = b.Of })
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,8 @@ func Units(ctx context.Context, u *unitplan.Order, labels *mixing.Labels, o Opti
 
 // walk counts the steps that c lists, and calls step with each. params and labels are by source
 // number. It returns the variance inflation of each source's samples.
-func (r *UnitSteps) walk(ctx context.Context, c mixing.Batches, o *Options, params []units.Params, labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
+func (r *UnitSteps) walk(ctx context.Context, c mixing.Batches, o *Options, params []units.Params,
+	labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
 	meter := mixing.NewBySource(labels)
 	var costs []unitCost
 	err := each(ctx, c, o, func(refs []order.Ref, b *order.Batch) {
@@ -152,7 +154,8 @@ func unitCosts(dst []unitCost, refs []order.Ref, b *order.Batch, params []units.
 func sumCosts(of []unitCost) (sum unitCost) {
 	for i := range of {
 		c := &of[i]
-		sum.items, sum.tokens, sum.room, sum.cost = sum.items+c.items, sum.tokens+c.tokens, sum.room+c.room, sum.cost+c.cost
+		sum.items, sum.tokens, sum.room, sum.cost = sum.items+c.items, sum.tokens+c.tokens, sum.room+c.room,
+			sum.cost+c.cost
 	}
 	return sum
 }

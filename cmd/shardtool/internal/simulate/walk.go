@@ -33,7 +33,8 @@ func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report
 		return nil, fmt.Errorf("epoch %d: %w", o.Epoch, err)
 	}
 	s, p := &w.sources[0], plan.Params()
-	r := &Report{Epoch: o.Epoch, Samples: n, Batches: w.batches, Repeated: s.Repeated, Missing: s.lacking(), Padding: w.padding, Window: p.Window(), MixesLittle: p.MixesLittle(o.GlobalBatch)}
+	r := &Report{Epoch: o.Epoch, Samples: n, Batches: w.batches, Repeated: s.Repeated, Missing: s.lacking(),
+		Padding: w.padding, Window: p.Window(), MixesLittle: p.MixesLittle(o.GlobalBatch)}
 	r.ExactlyOnce = r.Missing == 0 && r.Repeated == 0
 	for i := range w.worlds {
 		r.Worlds = append(r.Worlds, World{Reading: w.worlds[i].figures(n, w.batches, o.Job)})
@@ -97,7 +98,8 @@ func newWalk(orders []*order.Plan, sources []Source, worlds []int) (*walk, error
 	w := &walk{}
 	var words uint64
 	for i, s := range sources {
-		at, p := walkSource{plan: orders[i], SourceReport: SourceReport{Mixing: Mixing{First: []float64{}}}}, order.Params{}
+		at, p := walkSource{plan: orders[i], SourceReport: SourceReport{Mixing: Mixing{First: []float64{}}}},
+			order.Params{}
 		if at.plan != nil {
 			p, at.seen = at.plan.Params(), newBitset(at.plan.Stored())
 		}

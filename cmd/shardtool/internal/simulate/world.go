@@ -22,7 +22,8 @@ func newPart(from, blocks, bytes uint64, p order.Params) part {
 	if p.Shuffle && p.RunBlocks > 0 {
 		run = min(run, float64(p.RunBlocks))
 	}
-	return part{from: from, to: from + (blocks+63)/64, blocks: blocks, block: float64(bytes) / float64(max(blocks, 1)), run: run}
+	return part{from: from, to: from + (blocks+63)/64, blocks: blocks, block: float64(bytes) / float64(max(blocks, 1)),
+		run: run}
 }
 
 // volume is the work of reading blocks.
@@ -78,7 +79,8 @@ type world struct {
 }
 
 func newWorld(size int, ps parts) world {
-	w := world{size: size, parts: ps, samples: make([]uint64, size), blocks: make([]bitset, size), earlier: make([]volume, size), seen: make([]bitset, size),
+	w := world{size: size, parts: ps, samples: make([]uint64, size), blocks: make([]bitset, size),
+		earlier: make([]volume, size), seen: make([]bitset, size),
 		sources: make([]float64, len(ps))}
 	for r := range w.blocks {
 		w.blocks[r] = ps.set()

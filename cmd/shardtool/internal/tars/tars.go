@@ -59,7 +59,8 @@ type Open func(ctx context.Context, addr string) (objstore.Store, error)
 // addresses that do not exist are fs.ErrNotExist; an address that cannot be indexed is an
 // ErrAddress. Find calls check with the store of the archives before it lists one, and returns its
 // error.
-func Find(ctx context.Context, open Open, addrs []string, out string, check func(objstore.Store) error) (*Archives, error) {
+func Find(ctx context.Context, open Open, addrs []string, out string,
+	check func(objstore.Store) error) (*Archives, error) {
 	local, err := address.Locals(append([]string{out}, addrs...))
 	if err != nil {
 		return nil, addressf("%w", err)
@@ -108,7 +109,8 @@ func Find(ctx context.Context, open Open, addrs []string, out string, check func
 
 // list lists the archives of one address: their folder or store, and their names below it. It calls
 // begin with that folder or store before it lists the folder or asks the store.
-func (open Open) list(ctx context.Context, addr string, begin func(dir string) error, count *tally.Tally) (dir string, names []string, err error) {
+func (open Open) list(ctx context.Context, addr string, begin func(dir string) error,
+	count *tally.Tally) (dir string, names []string, err error) {
 	if strings.Contains(addr, "://") {
 		return open.listStore(ctx, addr, begin, count)
 	}
@@ -137,7 +139,8 @@ func (open Open) list(ctx context.Context, addr string, begin func(dir string) e
 		}
 		count.Add(left)
 	default:
-		return "", nil, fmt.Errorf("source %s: there is no such file or folder: check the path%w", addr, plain.Silent(fs.ErrNotExist))
+		return "", nil, fmt.Errorf("source %s: there is no such file or folder: check the path%w", addr,
+			plain.Silent(fs.ErrNotExist))
 	}
 	if dir, names, err = commonFolder(names); err == nil {
 		err = begin(dir)
@@ -168,13 +171,16 @@ func commonFolder(files []string) (dir string, names []string, err error) {
 }
 
 func notPlain(name string) error {
-	return fmt.Errorf("source %s is not a plain tar: compressed archives cannot be indexed where they are%w", name, plain.Silent(ErrNotPlain))
+	return fmt.Errorf("source %s is not a plain tar: compressed archives cannot be indexed where they are%w", name,
+		plain.Silent(ErrNotPlain))
 }
 
 // listStore lists the archives of an address of a store: one, the matches of a glob, or all below a
 // prefix.
-func (open Open) listStore(ctx context.Context, addr string, begin func(dir string) error, count *tally.Tally) (dir string, names []string, err error) {
-	dir, pattern, _ := patterns.CutAddress(addr, func(name string) bool { return recognise.OfName(name) == recognise.Tar })
+func (open Open) listStore(ctx context.Context, addr string, begin func(dir string) error,
+	count *tally.Tally) (dir string, names []string, err error) {
+	dir, pattern, _ := patterns.CutAddress(addr,
+		func(name string) bool { return recognise.OfName(name) == recognise.Tar })
 	if err := begin(dir); err != nil {
 		return "", nil, err
 	}
@@ -207,7 +213,8 @@ func (open Open) listStore(ctx context.Context, addr string, begin func(dir stri
 
 // match lists the plain tars of a store whose names match a pattern, in order. prefix is common to
 // all of them.
-func match(ctx context.Context, store objstore.Store, prefix, pattern, addr string, count *tally.Tally) (names []string, err error) {
+func match(ctx context.Context, store objstore.Store, prefix, pattern, addr string,
+	count *tally.Tally) (names []string, err error) {
 	compressed := ""
 	for info, err := range objstore.ListAll(ctx, store, prefix) {
 		if err != nil {
@@ -242,7 +249,8 @@ func match(ctx context.Context, store objstore.Store, prefix, pattern, addr stri
 		return nil, notPlain(compressed)
 	}
 	if names == nil {
-		return nil, fmt.Errorf("source %s: it holds no .tar files; `shardtool pack` packs a folder of files%w", addr, plain.Silent(fs.ErrNotExist))
+		return nil, fmt.Errorf("source %s: it holds no .tar files; `shardtool pack` packs a folder of files%w", addr,
+			plain.Silent(fs.ErrNotExist))
 	}
 	slices.Sort(names)
 	return names, nil

@@ -73,7 +73,8 @@ func (s *Server) data(r *http.Request) (any, error) {
 	}
 	in := of.Set.Info()
 	p := &dataPage{
-		Source: of, In: in, Digest: format.DigestString(of.Set.Digest()), Samples: of.Set.NumSamples(), InView: of.Set.Selection().Distinct(),
+		Source: of, In: in, Digest: format.DigestString(of.Set.Digest()), Samples: of.Set.NumSamples(),
+		InView: of.Set.Selection().Distinct(),
 		Shards: of.Set.NumShards(), Layers: of.Layers(), Views: viewNames(ctx, of.Set),
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Meta)) {
@@ -106,7 +107,8 @@ func (p *dataPage) list(ctx context.Context, from uint64) error {
 		}
 		p.List = append(p.List, shard{info.Name, info.Samples, info.Size, first})
 	}
-	p.turn(from, shardsOnPage, end < p.Shards, func(from uint64) string { return link("/data", "source", p.Source.Name, "from", from) })
+	p.turn(from, shardsOnPage, end < p.Shards,
+		func(from uint64) string { return link("/data", "source", p.Source.Name, "from", from) })
 	return nil
 }
 
@@ -125,7 +127,8 @@ func totalOf(t *sections.AttrTotal) total {
 		if n > 0 {
 			height = max(height, 1)
 		}
-		out.Bars = append(out.Bars, bar{X: 14 * len(out.Bars), Y: 100 - height, Height: height, Text: text + ": " + humanize.Comma(int64(n))})
+		out.Bars = append(out.Bars, bar{X: 14 * len(out.Bars), Y: 100 - height, Height: height, Text: text + ": " +
+			humanize.Comma(int64(n))})
 	}
 	if t.Negative > 0 {
 		add(t.Negative, "below 0")

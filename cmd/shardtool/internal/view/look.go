@@ -74,7 +74,8 @@ func lookAt(name string, head []byte, size uint64, tokens *Tokenizer) look {
 		if kind == "image" {
 			l.Width, l.Height = pixels(head)
 			if uint64(l.Width)*uint64(l.Height) > maxPixels {
-				return dump(head, size, "an image of "+strconv.Itoa(l.Width)+" × "+strconv.Itoa(l.Height)+" pixels is not decoded")
+				return dump(head, size,
+					"an image of "+strconv.Itoa(l.Width)+" × "+strconv.Itoa(l.Height)+" pixels is not decoded")
 			}
 			if l.Width == 0 && media != "image/avif" {
 				l := dump(head, size, "its size in pixels cannot be read")
@@ -163,7 +164,8 @@ func pixels(head []byte) (width, height int) {
 	}
 	switch string(head[12:16]) { // RFC 9649
 	case "VP8X":
-		return 1 + int(head[24]) + int(head[25])<<8 + int(head[26])<<16, 1 + int(head[27]) + int(head[28])<<8 + int(head[29])<<16
+		return 1 + int(head[24]) + int(head[25])<<8 + int(head[26])<<16, 1 + int(head[27]) + int(head[28])<<8 +
+			int(head[29])<<16
 	case "VP8L":
 		b := le.Uint32(head[21:])
 		return 1 + int(b&0x3fff), 1 + int(b>>14&0x3fff)

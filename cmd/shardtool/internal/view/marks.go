@@ -83,7 +83,8 @@ func (s *Server) marked(r *http.Request) (*marksPage, error) {
 // quoted writes a word for a POSIX shell.
 func quoted(word string) string {
 	safe := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("_-./:=@%+,", r)
+		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' ||
+			strings.ContainsRune("_-./:=@%+,", r)
 	}
 	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !safe(r) }) < 0 {
 		return word

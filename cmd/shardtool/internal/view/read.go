@@ -221,7 +221,8 @@ func indexed(ctx context.Context, number int, p *part, shard int, of []*entry) e
 		}
 		for _, f := range cursors[i].Fields(nil) {
 			if p.fields[f.Name] {
-				x.Fields = append(x.Fields, field{Name: f.Name, Size: uint64(f.Size), Source: x.Source, Number: x.Number})
+				x.Fields = append(x.Fields, field{Name: f.Name, Size: uint64(f.Size), Source: x.Source,
+					Number: x.Number})
 				x.from = append(x.from, number)
 			}
 		}

@@ -89,7 +89,8 @@ func (s *Server) find(ctx context.Context, p *samplePage, n uint64) error {
 		}
 		walked += uint64(b.Global)
 		for i := range refs {
-			if r := &refs[i]; r.Number != n || r.Padding || names[r.Source] != p.Source.Name || len(p.Places) == maxPlaces {
+			if r := &refs[i]; r.Number != n || r.Padding || names[r.Source] != p.Source.Name ||
+				len(p.Places) == maxPlaces {
 				continue
 			}
 			entry := i
@@ -100,7 +101,8 @@ func (s *Server) find(ctx context.Context, p *samplePage, n uint64) error {
 			if err != nil {
 				return err
 			}
-			rank := sort.Search(s.World, func(r int) bool { return order.Share(uint64(b.Global), r+1, s.World) > uint64(entry) })
+			rank := sort.Search(s.World,
+				func(r int) bool { return order.Share(uint64(b.Global), r+1, s.World) > uint64(entry) })
 			p.Places = append(p.Places, where{b.Position + uint64(entry), step, rank})
 		}
 	}

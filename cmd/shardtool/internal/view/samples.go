@@ -239,7 +239,8 @@ func (s *Server) stepCards(ctx context.Context, samples []explain.Sample) []card
 	}
 	for i := range samples {
 		x := &samples[i]
-		out[i].Under = "position " + uintText(x.Position) + ", epoch " + uintText(x.Epoch) + ", rank " + strconv.Itoa(x.Rank) + ", seed " + uintText(x.Seed)
+		out[i].Under = "position " + uintText(x.Position) + ", epoch " + uintText(x.Epoch) + ", rank " +
+			strconv.Itoa(x.Rank) + ", seed " + uintText(x.Seed)
 		if x.Padding {
 			out[i].Under += ", repeated to fill the batch"
 		}

@@ -46,14 +46,16 @@ type piece struct {
 func (s *Server) step(r *http.Request) (any, error) {
 	q, ctx := s.query(r), r.Context()
 	p := &stepPage{
-		Batch: q.upTo("batch", s.GlobalBatch, 1<<24), World: q.upTo("world", s.World, 1<<20), Rank: q.upTo("rank", s.Rank, 1<<20),
+		Batch: q.upTo("batch", s.GlobalBatch, 1<<24), World: q.upTo("world", s.World, 1<<20),
+		Rank: q.upTo("rank", s.Rank, 1<<20),
 		From: q.upTo("from", 0, 1<<24),
 	}
 	if q.err != nil {
 		return nil, q.err
 	}
 	if p.World < 1 || p.Rank >= p.World || p.Batch < 1 {
-		return nil, wrong("rank %d of %d with a batch of %d: ranks count from 0, and a batch has a sample", p.Rank, p.World, p.Batch)
+		return nil, wrong("rank %d of %d with a batch of %d: ranks count from 0, and a batch has a sample", p.Rank,
+			p.World, p.Batch)
 	}
 	run, err := s.open(ctx)
 	if err != nil {
@@ -63,7 +65,8 @@ func (s *Server) step(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, ended(err)
 	}
-	p.Of, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true, Rank: p.Rank})
+	p.Of, err = explain.Of(ctx, run, at, explain.Options{GlobalBatch: p.Batch, World: p.World, OneRank: true,
+		Rank: p.Rank})
 	if err != nil {
 		return nil, ended(err)
 	}
@@ -116,7 +119,8 @@ func (p *stepPage) place(ctx context.Context, run *reader.Run, q *query) (at rea
 // links follow the batches of the run.
 func (p *stepPage) setPages(ctx context.Context, run *reader.Run) error {
 	to := func(at reader.Place, from uint64) string {
-		return link("/step", "at", fmt.Sprintf("%d+%d", at.Epoch, at.Position), "rank", p.Rank, "world", p.World, "batch", p.Batch, "from", from)
+		return link("/step", "at", fmt.Sprintf("%d+%d", at.Epoch, at.Position), "rank", p.Rank, "world", p.World,
+			"batch", p.Batch, "from", from)
 	}
 	p.Next = to(p.Of.Next, 0)
 	counted, err := run.Step(ctx, p.Of.Step, p.Batch)
@@ -129,7 +133,8 @@ func (p *stepPage) setPages(ctx context.Context, run *reader.Run) error {
 	} else if ok {
 		p.Before = to(before, 0)
 	}
-	p.Listed.turn(uint64(p.From), pageSize, p.From+pageSize < len(p.Of.Samples), func(from uint64) string { return to(p.Of.At, from) })
+	p.Listed.turn(uint64(p.From), pageSize, p.From+pageSize < len(p.Of.Samples),
+		func(from uint64) string { return to(p.Of.At, from) })
 	return nil
 }
 
@@ -146,7 +151,8 @@ func (p *stepPage) before(ctx context.Context, run *reader.Run) (to reader.Place
 			if err != nil {
 				return to, false, err
 			}
-			if to.Position == 0 && tail != order.TailWrap { // the first batch begins with an epoch, the last ends with it
+			// the first batch begins with an epoch, the last ends with it
+			if to.Position == 0 && tail != order.TailWrap {
 				first := uint64(0)
 				if to.Epoch == begin.Epoch {
 					first = begin.Position % batch
@@ -193,7 +199,8 @@ func (p *stepPage) draw() {
 		if *x.Offset > 0 {
 			text += " from " + strconv.FormatUint(uint64(*x.Offset), 10)
 		}
-		r.Pieces = append(r.Pieces, piece{X: r.Size, Width: width, Text: text, Source: x.Source, Number: x.Number, Other: len(r.Pieces)%2 == 1})
+		r.Pieces = append(r.Pieces, piece{X: r.Size, Width: width, Text: text, Source: x.Source, Number: x.Number,
+			Other: len(r.Pieces)%2 == 1})
 		r.Size += width
 	}
 	for i := range p.Rows {

@@ -32,7 +32,8 @@ func Print(ctx context.Context, w io.Writer, ds *reader.Dataset, n uint64) error
 	}
 	fmt.Fprintln(w)
 	for _, f := range c.Fields {
-		if _, err := fmt.Fprintf(w, "  %s  %s  %s\n", plain.Text(f.Name), humanize.IBytes(f.Size), f.line()); err != nil {
+		if _, err := fmt.Fprintf(w, "  %s  %s  %s\n", plain.Text(f.Name), humanize.IBytes(f.Size),
+			f.line()); err != nil {
 			return err
 		}
 	}

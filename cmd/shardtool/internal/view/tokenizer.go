@@ -77,7 +77,8 @@ func ReadTokenizer(name string) (*Tokenizer, error) {
 		}
 	default: // Metaspace, with single bytes as <0xNN>
 		t.join = func(piece string) string {
-			if b, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(piece, "<0x"), ">"), 16, 8); err == nil && len(piece) == 6 && strings.HasPrefix(piece, "<0x") {
+			if b, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(piece, "<0x"), ">"), 16,
+				8); err == nil && len(piece) == 6 && strings.HasPrefix(piece, "<0x") {
 				return string([]byte{byte(b)})
 			}
 			return strings.ReplaceAll(piece, "▁", " ")

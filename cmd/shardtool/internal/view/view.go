@@ -105,7 +105,8 @@ const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path 
 
 // New returns a server. It must be closed before the data sets.
 func New(o Options) *Server {
-	s := &Server{Options: o, mux: http.NewServeMux(), recent: newRecent(), busy: make(chan struct{}, atOnce), files: make(chan struct{}, filesAtOnce), views: map[string]*views.Selection{}}
+	s := &Server{Options: o, mux: http.NewServeMux(), recent: newRecent(), busy: make(chan struct{}, atOnce),
+		files: make(chan struct{}, filesAtOnce), views: map[string]*views.Selection{}}
 	for path, h := range map[string]func(*http.Request) (any, error){
 		"samples": s.samples, "sample": s.sample, "data": s.data, "step": s.step,
 	} {
@@ -125,7 +126,8 @@ func New(o Options) *Server {
 	static("/style.css", "text/css; charset=utf-8", style)
 	static("/script.js", "text/javascript; charset=utf-8", script)
 	static("/icon.svg", "image/svg+xml", icon)
-	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/samples", http.StatusFound) })
+	s.mux.HandleFunc("GET /{$}",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/samples", http.StatusFound) })
 	return s
 }
 
@@ -164,14 +166,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	if given := q.Get("token"); s.isToken(given) {
-		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: given, Path: "/", HttpOnly: true,
+			SameSite: http.SameSiteStrictMode})
 		q.Del("token")
 		to := url.URL{Path: r.URL.Path, RawQuery: q.Encode()}
 		http.Redirect(w, r, to.String(), http.StatusFound)
 		return
 	}
 	if c, err := r.Cookie(s.cookie()); err != nil || !s.isToken(c.Value) {
-		http.Error(w, "the token is missing or wrong: use the address that `shardtool view` printed", http.StatusForbidden)
+		http.Error(w, "the token is missing or wrong: use the address that `shardtool view` printed",
+			http.StatusForbidden)
 		return
 	}
 	busy := s.busy
@@ -261,7 +265,8 @@ type frame struct {
 // ever.
 const deadline = time.Minute
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *template.Template, h func(*http.Request) (any, error)) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *template.Template,
+	h func(*http.Request) (any, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	body, err := h(r.WithContext(ctx))

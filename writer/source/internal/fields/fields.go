@@ -14,7 +14,8 @@ import (
 
 // known lists field names that already state their content.
 var known = []string{
-	"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "avif", "jxl", "wav", "flac", "mp3", "ogg", "opus", "m4a", "mp4", "webm",
+	"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "avif", "jxl", "wav", "flac", "mp3", "ogg",
+	"opus", "m4a", "mp4", "webm",
 	"mkv", "avi", "mov", "pdf", "svg", "txt", "json", "cls", "npy", "npz", "bin", "bson",
 }
 
@@ -63,7 +64,8 @@ func RowKey(stem string, row int64) string {
 // suggest name column.
 func CheckKey(shown, column, key string) error {
 	if key == "" {
-		return hint.With(fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", shown, column), hint.Option("where"))
+		return hint.With(fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", shown,
+			column), hint.Option("where"))
 	}
 	if err := format.CheckKey(key); err != nil {
 		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", shown, err)

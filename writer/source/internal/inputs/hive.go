@@ -133,5 +133,7 @@ func (f *File) never(c *where.Condition) bool {
 
 // Twice returns the error of a column that a file has, and one of its folders too.
 func (c *Constant) Twice() error {
-	return writer.Optionf("columns", "the column %q is in the file and in the folder %s: rename one of them, or take the other columns only", c.Name, c.Folder)
+	return writer.Optionf("columns",
+		"the column %q is in the file and in the folder %s: rename one of them, or take the other columns only", c.Name,
+		c.Folder)
 }

@@ -157,7 +157,8 @@ func List(columns []string) string {
 
 // Unnamed is the error of column number i, whose name its field needs.
 func Unnamed(i int) error {
-	return writer.Optionf("columns", "column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
+	return writer.Optionf("columns",
+		"column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
 }
 
 // Quoted returns a name as errors show it.
@@ -175,7 +176,8 @@ func CheckField(column, field string) error {
 		err = fmt.Errorf("%w: it is empty", format.ErrName)
 	}
 	if err != nil {
-		return fmt.Errorf("column %s cannot be the name of a field (%w): rename it, or take the other columns only", Quoted(column), err)
+		return fmt.Errorf("column %s cannot be the name of a field (%w): rename it, or take the other columns only",
+			Quoted(column), err)
 	}
 	return nil
 }
@@ -189,7 +191,8 @@ func (n Names) Take(column, field string) error {
 		return writer.Optionf("columns", "%w", err)
 	}
 	if other, ok := n[field]; ok && other != column {
-		return writer.Optionf("columns", "%q and %q would both become the field %s: rename one of them", other, column, field)
+		return writer.Optionf("columns", "%q and %q would both become the field %s: rename one of them", other, column,
+			field)
 	}
 	n[field] = column
 	return nil

@@ -63,7 +63,8 @@ type Stream struct {
 // the offset of a compressed file is decoded too. If a remote object is read from front to end, its
 // bytes are compared with the checksum that the store keeps. The caller must Close the Stream and
 // keep obj open until then. Reads fail when ctx ends.
-func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, coding Coding, off int64) (*Stream, error) {
+func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, coding Coding,
+	off int64) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{raw: &ranges{ctx: ctx, cancel: cancel, obj: obj, size: size, remote: remote}, coding: coding}
 	if coding == Plain {
@@ -147,9 +148,11 @@ func (s *Stream) fail(err error) error {
 		return fmt.Errorf("%w: it was compressed with a dictionary above %d MiB, and needs as much memory to read: convert it with `xz -dc FILE | xz -9 > NEW`",
 			format.ErrTooLarge, maxWindow>>20)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: its %s stream is truncated after %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, io.ErrUnexpectedEOF)
+		return fmt.Errorf("%w: its %s stream is truncated after %d decoded bytes: %w; fetch or make the file again",
+			format.ErrCorrupt, name, s.off, io.ErrUnexpectedEOF)
 	}
-	return fmt.Errorf("%w: its %s stream is damaged after %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, err)
+	return fmt.Errorf("%w: its %s stream is damaged after %d decoded bytes: %w; fetch or make the file again",
+		format.ErrCorrupt, name, s.off, err)
 }
 
 // Stored returns how many stored bytes were read.
