@@ -1,9 +1,9 @@
 // Command notes prints what CHANGELOG.md has of the version in the file VERSION, for the page of a
 // release.
 //
-// -release DATE turns the section Unreleased into the section of the version, with an empty one above it:
-// the last change before the tag. -check wants a section Unreleased, then versions with dates, the
-// newest first and none newer than the file VERSION.
+// -release DATE turns the section Unreleased into the section of the version, with an empty one
+// above it: the last change before the tag. -check wants a section Unreleased, then versions with
+// dates, the newest first and none newer than the file VERSION.
 package main
 
 import (

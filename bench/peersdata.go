@@ -86,8 +86,8 @@ func tokenRows(n int) iter.Seq[corpus.Sample] {
 	}
 }
 
-// phraseRows yields rows of ids of phrases, some of which are common: as prose does, they repeat what
-// came before, and take a third when compressed.
+// phraseRows yields rows of ids of phrases, some of which are common: as prose does, they repeat
+// what came before, and take a third when compressed.
 func phraseRows(n int) iter.Seq[corpus.Sample] {
 	return func(yield func(corpus.Sample) bool) {
 		const phrases, longest = 1 << 13, 24

@@ -147,7 +147,8 @@ func (p *pythonBench) stream(k pythonKind) (*reader.Dataset, *reader.Stream, err
 	return ds, s, err
 }
 
-// goReader streams as the script does. Where the script gets copies, it gathers the bytes of a batch.
+// goReader streams as the script does. Where the script gets copies, it gathers the bytes of a
+// batch.
 func (p *pythonBench) goReader(k pythonKind) (r pythonRun, err error) {
 	debug.FreeOSMemory() // the script's process is new
 	begin := time.Now()

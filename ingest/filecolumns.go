@@ -55,8 +55,8 @@ func (f *Found) openRows(ctx context.Context) (writer.Source, int64, error) {
 	return filecolumns.New(src, columns, roots), 0, nil
 }
 
-// leaveUnnamed counts the files in the folders of the rows that no row names. It reads the paths of all
-// rows, so that a part and a run that continues have the counts of the whole.
+// leaveUnnamed counts the files in the folders of the rows that no row names. It reads the paths of
+// all rows, so that a part and a run that continues have the counts of the whole.
 func (f *Found) leaveUnnamed(ctx context.Context, roots func(string) (*filecolumns.Root, error)) error {
 	if len(f.others) == 0 {
 		return nil

@@ -196,7 +196,8 @@ func cutGlob(glob string) (folder, pattern string) {
 // zipPlace is a zip archive.
 type zipPlace struct{ prefix }
 
-// lookInArchives finds what zip archives contain, as if each were a folder. Other sources it returns.
+// lookInArchives finds what zip archives contain, as if each were a folder. Other sources it
+// returns.
 func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (*recognised, error) {
 	if r.kind != &zipKind {
 		return r, nil

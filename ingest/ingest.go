@@ -67,11 +67,11 @@ type Options struct {
 	// LastDot divides the names of files at the last dot instead: cat.0.jpg is the field jpg of the
 	// sample cat-0. Keys have hyphens for dots.
 	LastDot bool
-	// KeyPrefix has the keys of each tar or zip archive begin with its name, because they begin again in
-	// each.
+	// KeyPrefix has the keys of each tar or zip archive begin with its name, because they begin again
+	// in each.
 	KeyPrefix bool
-	// LeaveUnsafe leaves out names of a store that cannot be read, such as a//b.jpg. Otherwise they are
-	// refused.
+	// LeaveUnsafe leaves out names of a store that cannot be read, such as a//b.jpg. Otherwise they
+	// are refused.
 	LeaveUnsafe bool
 	// ClassField adds a field of this name with the number of the sample's first folder, in the order
 	// of Classes, then of names. Data sets that have classes need the same Classes.
@@ -138,8 +138,8 @@ type Rows struct {
 	// without one.
 	Header     lines.Header
 	ColumnsAre []string
-	// Unquoted takes quotes in CSV as text, so that each line is a row. AllowNaN reads NaN and Infinity
-	// in JSON.
+	// Unquoted takes quotes in CSV as text, so that each line is a row. AllowNaN reads NaN and
+	// Infinity in JSON.
 	Unquoted, AllowNaN bool
 	// Widen reads columns of integers in some files and of floats in others as floats.
 	Widen bool
@@ -199,12 +199,12 @@ type Input struct {
 	found *Found
 }
 
-// Names accounts for all names that the sources have: files, objects, and the members of archives that
-// were read so far. A run that continues another counts what that one left out, too.
+// Names accounts for all names that the sources have: files, objects, and the members of archives
+// that were read so far. A run that continues another counts what that one left out, too.
 func (in *Input) Names() *tally.Tally { return in.PartNames(0) }
 
-// PartNames is like Names for a part of a pack in parts. Each part lists all files: they count for the
-// part 0, so that the counts of all parts add up to those of the whole.
+// PartNames is like Names for a part of a pack in parts. Each part lists all files: they count for
+// the part 0, so that the counts of all parts add up to those of the whole.
 func (in *Input) PartNames(part int) *tally.Tally {
 	var all tally.Tally
 	if part == 0 {

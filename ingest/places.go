@@ -102,7 +102,8 @@ type prefix struct {
 
 func (p prefix) root() string { return strings.TrimSuffix(p.shown, "/") }
 
-// placeOf returns the path or address of a folder, the same for all spellings of a path, with a slash.
+// placeOf returns the path or address of a folder, the same for all spellings of a path, with a
+// slash.
 func placeOf(root string) string {
 	if !strings.Contains(root, "://") {
 		if real, err := realPath(root); err == nil {

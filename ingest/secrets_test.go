@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
-// TestSecrets: nothing that Open says of addresses, in notes, logs and errors, has their queries, in
-// which a signature may be.
+// TestSecrets: nothing that Open says of addresses, in notes, logs and errors, has their queries,
+// in which a signature may be.
 func TestSecrets(t *testing.T) {
 	server := s3server.New(t)
 	for name, text := range map[string]string{

@@ -46,8 +46,8 @@ func (f *Found) lookAtStdin(ctx context.Context) (*recognised, error) {
 	return f.lookInArchives(ctx, stdinName, &recognised{kind: k, files: []source.Input{in}})
 }
 
-// checkFormat rejects a stream that begins as one of another format does. A shorter one is left to its
-// reader.
+// checkFormat rejects a stream that begins as one of another format does. A shorter one is left to
+// its reader.
 func (f *Found) checkFormat(ctx context.Context, in source.Input, format string) error {
 	obj, err := in.Store.Open(ctx, in.Name)
 	if err != nil {

@@ -94,8 +94,8 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	return opened(src, src.Tokens, plain.Plural(len(f.files), "array"))
 }
 
-// open opens the source, and joins its documents if the options ask for it. size is the total of the
-// progress, 0 when it is not known.
+// open opens the source, and joins its documents if the options ask for it. size is the total of
+// the progress, 0 when it is not known.
 func (f *Found) open(ctx context.Context) (src writer.Source, size int64, err error) {
 	t := &f.Tokens
 	if t.Raw != 0 && !f.kind.tokens {

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/internal/tally"
 )
 
-// TestUnnamedSum: each file of a random folder holds rows, is named by one, or is counted as left out,
-// whatever parts of the rows a run packs.
+// TestUnnamedSum: each file of a random folder holds rows, is named by one, or is counted as left
+// out, whatever parts of the rows a run packs.
 func TestUnnamedSum(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {

@@ -12,8 +12,8 @@ var urls = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>]*`)
 // password and query, as [Redact] does. Secret alone returns all of it, for what opens it.
 type Address struct{ secret *string } // a pointer: package fmt calls no methods of unexported members
 
-// NewAddress returns the address that a text is. The text may also be a path, or end with the name of
-// a view or a generation.
+// NewAddress returns the address that a text is. The text may also be a path, or end with the name
+// of a view or a generation.
 func NewAddress(text string) Address { return Address{&text} }
 
 // Addresses is NewAddress for several.
@@ -49,8 +49,8 @@ func (a *Address) UnmarshalText(text []byte) error {
 }
 
 // Redact removes users, passwords and queries from the URLs in a text, such as an error that may
-// quote one. A query may hold a signature, and its values are not known to be harmless. A text that is
-// one address is an [Address].
+// quote one. A query may hold a signature, and its values are not known to be harmless. A text that
+// is one address is an [Address].
 func Redact(text string) string { return urls.ReplaceAllStringFunc(text, redactURL) }
 
 func redactURL(url string) string {

@@ -37,7 +37,8 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// TestAddress: no verb of fmt, no encoding and no log shows the secrets of an address, wherever it is.
+// TestAddress: no verb of fmt, no encoding and no log shows the secrets of an address, wherever it
+// is.
 func TestAddress(t *testing.T) {
 	const text = "https://user:marked-password@host/train@0123456789abcdef?sig=marked-signature"
 	a := objstore.NewAddress(text)

@@ -215,7 +215,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestSecrets: nothing that is said of a name has the query of its address, in which a signature may be.
+// TestSecrets: nothing that is said of a name has the query of its address, in which a signature
+// may be.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())

@@ -139,8 +139,8 @@ func (d *Dataset) expect(fields []string) error {
 	return nil
 }
 
-// nothing is how many samples, at most, lack a field of a layer because they were removed before the
-// layer was made. Nobody gets them.
+// nothing is how many samples, at most, lack a field of a layer because they were removed before
+// the layer was made. Nobody gets them.
 func (d *Dataset) nothing(field string) (n uint64) {
 	for i := range d.parts[1:] {
 		p := &d.parts[1+i]

@@ -103,8 +103,8 @@ func (d *Dataset) Fields() (all []format.FieldTotal) {
 	return all
 }
 
-// backOf returns the part whose field of a name is delivered of samples that the layer which replaces
-// it has none for; nil where no layer replaces it.
+// backOf returns the part whose field of a name is delivered of samples that the layer which
+// replaces it has none for; nil where no layer replaces it.
 func (d *Dataset) backOf(name string) *part {
 	for i := range d.parts {
 		if p := &d.parts[i]; p.pick != nil && slices.Contains(p.pick.Yields, name) {
@@ -206,9 +206,9 @@ func without(numbers, others []uint64) (out []uint64) {
 	return out
 }
 
-// owners returns for each name the number of the part whose values are delivered, and for a name that
-// it replaces the first part whose values are delivered of samples that it has none for. kind is what
-// is named, for errors.
+// owners returns for each name the number of the part whose values are delivered, and for a name
+// that it replaces the first part whose values are delivered of samples that it has none for. kind
+// is what is named, for errors.
 func (d *Dataset) owners(kind string, namesOf func(*part) []string) (owner, back map[string]int, err error) {
 	has := map[string][]int{}
 	for i := range d.parts {
@@ -322,8 +322,8 @@ func (p *part) patches(name string, samples uint64) bool {
 		func(f format.FieldTotal) bool { return f.Name == name && f.Samples >= samples })
 }
 
-// lacks reports whether the layer lacks, for a sample of a shard that it does not list as removed, a
-// field for which the data set itself has another value.
+// lacks reports whether the layer lacks, for a sample of a shard that it does not list as removed,
+// a field for which the data set itself has another value.
 func (p *part) lacks(ctx context.Context, of *fetch.Shard, yields []string) (bool, error) {
 	yields = slices.DeleteFunc(slices.Clone(yields), func(name string) bool {
 		return !slices.Contains(p.pick.Names, name) || slices.Contains(p.pick.Yields, name)
@@ -384,8 +384,8 @@ func (d *Dataset) Lists() (names []string) {
 	return slices.Compact(names)
 }
 
-// CheckFields refuses a name with a question mark in Options.Fields for which none of the data sets,
-// which were opened with the same names, has a field.
+// CheckFields refuses a name with a question mark in Options.Fields for which none of the data
+// sets, which were opened with the same names, has a field.
 func CheckFields(sets ...*Dataset) error {
 	sets = slices.DeleteFunc(slices.Clone(sets), func(d *Dataset) bool { return d == nil })
 	if len(sets) == 0 {
@@ -479,7 +479,8 @@ func (d *Dataset) kept(local bool) (blocks, tables float64) {
 	return blocks, tables
 }
 
-// keeps returns about how many bytes of a part's blocks a window keeps, and of the table of a sample.
+// keeps returns about how many bytes of a part's blocks a window keeps, and of the table of a
+// sample.
 func (p *part) keeps(local bool) (blocks, table float64) {
 	t := p.tables
 	decoded, members := float64(t.Decoded), 0.

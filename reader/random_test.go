@@ -215,7 +215,8 @@ func TestLookupMissing(t *testing.T) {
 	}
 }
 
-// TestLookupOtherLetters: the key that differs only in case is suggested where another shard has it.
+// TestLookupOtherLetters: the key that differs only in case is suggested where another shard has
+// it.
 func TestLookupOtherLetters(t *testing.T) {
 	var samples []testset.Sample
 	for _, key := range []string{"ALL/1", "Cat/2", "cat/1", "dog/1", "dog/2", "eel/3"} {

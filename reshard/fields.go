@@ -106,8 +106,8 @@ func (s *joined) name(field string) *fieldName {
 	return n
 }
 
-// writers are the keys of metadata that every pack writes itself, and those of objects and generations
-// that another data set does not have.
+// writers are the keys of metadata that every pack writes itself, and those of objects and
+// generations that another data set does not have.
 var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped",
 	"skipped_list", "left_out",
 	"revises", writer.MetaTypes, kinds.FeaturesKey}

@@ -584,8 +584,8 @@ func (s *layerSource) end(ctx context.Context) error {
 	return cmp.Or(err, io.EOF)
 }
 
-// begins returns how the shard of the sample that Next returned last is stored: its stack, or nil for
-// an ordinary one.
+// begins returns how the shard of the sample that Next returned last is stored: its stack, or nil
+// for an ordinary one.
 func (s *layerSource) begins() (*stack.Stack, keysOf) { return s.open.stack, s.open.how }
 
 // ends reports what ends after that sample.

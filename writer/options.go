@@ -122,8 +122,8 @@ type Options struct {
 	// resumes adopts the shard. It must return quickly and may be called from another goroutine.
 	Stored func(samples int64)
 	// LeftOut, when not nil, is called before the data set is published: how many names of the sources
-	// were left out, by rule. The metadata of the generation has them. Of a pack in parts each part has
-	// its own, and Commit adds them up.
+	// were left out, by rule. The metadata of the generation has them. Of a pack in parts each part
+	// has its own, and Commit adds them up.
 	LeftOut func() map[string]int64
 	// Log gets warnings, which are no errors. By default they are discarded.
 	Log *slog.Logger

@@ -143,7 +143,8 @@ func toolVersion() string {
 	return v
 }
 
-// shardEnd is the places of the source around a shard, and how many of its samples workers left out.
+// shardEnd is the places of the source around a shard, and how many of its samples workers left
+// out.
 type shardEnd struct {
 	start, end mark
 	skipped    int64

@@ -70,8 +70,8 @@ type PurgeReport struct {
 	// published and cannot be told apart; folders below layers/ that are none of PurgeOptions.Layers;
 	// and programs that write into the same place now, as far as the store knows.
 	NotSearched []string `json:"not_searched"`
-	// Versions reports that the store keeps versions of what was deleted or replaced, or may: they have
-	// the bytes.
+	// Versions reports that the store keeps versions of what was deleted or replaced, or may: they
+	// have the bytes.
 	Versions bool `json:"versions_may_remain"`
 	// VersionsDeleted are those of the data set and its layers that PurgeOptions.Versions deleted, or
 	// would delete, and VersionsLeft those that are there. The receipts of layers have none.
@@ -186,8 +186,8 @@ func (o PurgeOptions) idle(ctx context.Context, store objstore.Store) error {
 	return nil
 }
 
-// busy returns the error that names the programs that hold the lock of a store, nil if there are none
-// or the store has no lock.
+// busy returns the error that names the programs that hold the lock of a store, nil if there are
+// none or the store has no lock.
 func busy(ctx context.Context, store objstore.Store, who string) (holders, err error) {
 	exclude := objstore.TraitsOf(store).Exclude
 	if exclude == nil {

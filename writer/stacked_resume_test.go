@@ -104,8 +104,8 @@ func TestStackedResume(t *testing.T) {
 	}
 }
 
-// TestStackedMoves: a block whose keys end the shard before it begins a shard as large as others, with
-// the samples that were left out within it, also in a run that continues there.
+// TestStackedMoves: a block whose keys end the shard before it begins a shard as large as others,
+// with the samples that were left out within it, also in a run that continues there.
 func TestStackedMoves(t *testing.T) {
 	samples := rowSamples(3000, func(i int) string {
 		if i > 2100 && i < 2600 {

@@ -105,8 +105,9 @@ func setFeatures(m, base *sections.Manifest) {
 	kept.Put(m.Meta)
 }
 
-// keepLists keeps the features that are lists of files (SPEC 4.6): those that the source has stated,
-// and those of base. Files of which it did not say what they are, are what all extensions say.
+// keepLists keeps the features that are lists of files (SPEC 4.6): those that the source has
+// stated, and those of base. Files of which it did not say what they are, are what all extensions
+// say.
 func keepLists(m, base *sections.Manifest, stated, known, kept kinds.Features) {
 	var names, before []string
 	for _, f := range m.Fields {

@@ -28,8 +28,8 @@ type versions struct {
 	unknown       bool          // a store may keep versions and does not list them
 }
 
-// keptVersions finds what the stores of a data set and of its layers keep, and deletes it where drop
-// is set.
+// keptVersions finds what the stores of a data set and of its layers keep, and deletes it where
+// drop is set.
 func keptVersions(ctx context.Context, store objstore.Store, layers []objstore.Store, drop,
 	dry bool) (*versions, error) {
 	k := &versions{drop: drop, dry: dry}
@@ -93,8 +93,8 @@ func replaceable(name string) bool {
 	return likeOurs(name) || objstore.IsProbe(name)
 }
 
-// settle deletes the versions of one name but a current one. The mark of the deletion goes last, and
-// stays where a version stays, which would else be current.
+// settle deletes the versions of one name but a current one. The mark of the deletion goes last,
+// and stays where a version stays, which would else be current.
 func (k *versions) settle(ctx context.Context, traits objstore.Traits, of []objstore.Version, prefix string) error {
 	left := 0
 	var marks []objstore.Version

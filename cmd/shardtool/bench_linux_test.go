@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestBenchArguments: the addresses of the data set and of its layer, which may hold secrets, are in no
-// argument or variable of the processes that bench starts, and these read the layer.
+// TestBenchArguments: the addresses of the data set and of its layer, which may hold secrets, are
+// in no argument or variable of the processes that bench starts, and these read the layer.
 func TestBenchArguments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

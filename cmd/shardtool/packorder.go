@@ -13,10 +13,10 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// hintPacked prints what doctor would warn of, as far as the totals of the data set show it, and the
-// hint of hintOrder. The data set is published, so an error only leaves them out. rows reports that
-// names of fields are those of columns, and empty that the user asked for fields without bytes;
-// quiet leaves out the warnings.
+// hintPacked prints what doctor would warn of, as far as the totals of the data set show it, and
+// the hint of hintOrder. The data set is published, so an error only leaves them out. rows reports
+// that names of fields are those of columns, and empty that the user asked for fields without
+// bytes; quiet leaves out the warnings.
 func hintPacked(cmd *cobra.Command, store objstore.Store, rows, empty, quiet bool) {
 	ds, err := reader.Open(cmd.Context(), store, reader.Options{})
 	if err != nil {

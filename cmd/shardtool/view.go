@@ -154,9 +154,9 @@ func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	return server.Close()
 }
 
-// openBrowser opens an address in the user's browser if there is a program for that. The address has
-// the token, and every user of the host can read the arguments of a process: the program is given a
-// file that only this user can read, and that leads there. remove removes the file.
+// openBrowser opens an address in the user's browser if there is a program for that. The address
+// has the token, and every user of the host can read the arguments of a process: the program is
+// given a file that only this user can read, and that leads there. remove removes the file.
 func openBrowser(address string) (remove func()) {
 	file, err := os.CreateTemp("", "shardtool-view-*.html") // with mode 0600
 	if err != nil {

@@ -39,8 +39,8 @@ func explainView(err error, spell func(error) error) error {
 	return err
 }
 
-// ofSource is explainView for a data set that is read alone. In a mix the error has its place in the
-// mix file, and no option of its own.
+// ofSource is explainView for a data set that is read alone. In a mix the error has its place in
+// the mix file, and no option of its own.
 func ofSource(spec *reader.Spec, err error, spell func(error) error) error {
 	switch {
 	case spec.Sources[0].Name == "":

@@ -1,6 +1,6 @@
 // Package fieldname finds the field that a name stands for, by one rule for all programs: the field
-// of that name, or else the list of files of that name, or else the only field that is the name with
-// an extension, as caption.txt is caption.
+// of that name, or else the list of files of that name, or else the only field that is the name
+// with an extension, as caption.txt is caption.
 package fieldname
 
 import (
@@ -36,8 +36,9 @@ func Extends(field, name string) bool {
 	return is && name != "" && extension != "" && !strings.Contains(extension, ".")
 }
 
-// FindAll returns the fields that a name stands for, where a name may also be one of lists, which are
-// lists of files: then they are its elements, in order, and there may be none. list reports that.
+// FindAll returns the fields that a name stands for, where a name may also be one of lists, which
+// are lists of files: then they are its elements, in order, and there may be none. list reports
+// that.
 func FindAll(name string, have, lists []string) (fields []string, list bool, err error) {
 	if !slices.Contains(have, name) && slices.Contains(lists, name) {
 		return Elements(name, have), true, nil

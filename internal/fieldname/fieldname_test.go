@@ -23,7 +23,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindAll: a list is found by its name, with its elements in order, unless a field has the name.
+// TestFindAll: a list is found by its name, with its elements in order, unless a field has the
+// name.
 func TestFindAll(t *testing.T) {
 	t.Parallel()
 	have := []string{"a.0.png", "a.1.jpg", "a.1.png", "a.10.png", "a.2.bin", "a.02.bin", "a.1000.png", "a.-1.png", "a.3", "a.4.", "a.5.tar.gz", "ab.0.png", "a.+6.png", "b.txt", "c", "c.0.png"}

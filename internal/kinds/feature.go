@@ -43,8 +43,8 @@ func (f Features) Of(field string) json.RawMessage {
 	return f[field[:max(0, strings.LastIndexByte(field, '.'))]+".*"]
 }
 
-// Lists returns the names of lists of files: features of lists of media, or of bytes and paths, that no
-// field has as its name. Their elements are the fields NAME.<n>.<ext> (SPEC 4.6).
+// Lists returns the names of lists of files: features of lists of media, or of bytes and paths,
+// that no field has as its name. Their elements are the fields NAME.<n>.<ext> (SPEC 4.6).
 func (f Features) Lists(fields []string) (names []string) {
 	for name, text := range f {
 		if !slices.Contains(fields, name) && ElementOf(text) != nil {
@@ -206,8 +206,8 @@ func object(text []byte) (names []string, values []json.RawMessage, err error) {
 	return names, values, err
 }
 
-// AppendJSON appends the feature as DatasetInfo has it. Lists are called as all releases of datasets
-// read them.
+// AppendJSON appends the feature as DatasetInfo has it. Lists are called as all releases of
+// datasets read them.
 func (f *Feature) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for i, name := range f.Names {

@@ -47,8 +47,8 @@ func Parse(meta format.Metadata, key string) (k Kinds, err error) {
 	return k, nil
 }
 
-// Cover sets the words and features of fields to those in the metadata of the data set or layer that
-// has them. Where it records none, what was set before is of a field that is no longer seen.
+// Cover sets the words and features of fields to those in the metadata of the data set or layer
+// that has them. Where it records none, what was set before is of a field that is no longer seen.
 func Cover(words Kinds, features Features, meta format.Metadata, fields []format.FieldTotal) error {
 	own, err := Parse(meta, "types")
 	known := ParseFeatures(meta)

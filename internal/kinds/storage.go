@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Storage is how Arrow stores the values of a feature: as structs, whose parts have names, as lists,
-// which have one part, or as scalars, which have none.
+// Storage is how Arrow stores the values of a feature: as structs, whose parts have names, as
+// lists, which have one part, or as scalars, which have none.
 type Storage struct {
 	Scalar
 	Names []string

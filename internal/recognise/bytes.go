@@ -14,7 +14,8 @@ import (
 )
 
 // headSize is the number of bytes read at the beginning of a file. A tar archive has its signature
-// at 257, and the header of a .npy file seldom takes more than 128. JSON is told by its second line.
+// at 257, and the header of a .npy file seldom takes more than 128. JSON is told by its second
+// line.
 const (
 	headSize = 512
 	jsonHead = 64 << 10
@@ -109,8 +110,8 @@ func isList(head []byte) bool {
 	return len(head) > 0 && head[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(head[1:], " \t\r\n"), []byte("{"))
 }
 
-// isLines recognizes an object of JSON in the first line and the beginning of another in the next, as
-// Spark writes them to files named .json.
+// isLines recognizes an object of JSON in the first line and the beginning of another in the next,
+// as Spark writes them to files named .json.
 func isLines(head []byte) bool {
 	first, rest, _ := bytes.Cut(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), []byte("\n"))
 	return bytes.HasPrefix(first, []byte("{")) && bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{")) &&

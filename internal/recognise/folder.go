@@ -65,8 +65,8 @@ type Answer struct {
 	Fields bool
 	// Others are the files that rows may name, where Options.Rows says that they do.
 	Others []string
-	// Tally accounts for all names, where Kind is one that pack reads. Of the Others it knows that they
-	// are listed.
+	// Tally accounts for all names, where Kind is one that pack reads. Of the Others it knows that
+	// they are listed.
 	Tally tally.Tally
 }
 

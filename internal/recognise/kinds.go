@@ -86,8 +86,8 @@ func (k *Kind) Instead(file string) (help, program string) {
 	return help, program
 }
 
-// InsteadOfAll is like Instead for the files below a folder with names that end in suffix. For kinds
-// of which each file has its own rows, it is a loop; for others it is empty.
+// InsteadOfAll is like Instead for the files below a folder with names that end in suffix. For
+// kinds of which each file has its own rows, it is a loop; for others it is empty.
 func (k *Kind) InsteadOfAll(folder, suffix string) (help, program string) {
 	head, body, is := strings.Cut(k.Help, "\n"+written)
 	if !is || !strings.Contains(body, `"FILE"`) {

@@ -126,7 +126,8 @@ func (l *listing) layout(ctx context.Context) (*Answer, error) {
 	return nil, nil
 }
 
-// begins reports whether texts are in the beginning of a file: of JSON in a list, else in the first line.
+// begins reports whether texts are in the beginning of a file: of JSON in a list, else in the first
+// line.
 func (l *listing) begins(ctx context.Context, name string, texts ...string) bool {
 	in, err := l.place.Input(name)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 // Local returns the path of an address that names one in another form: file:///data/out is
-// /data/out, percent-decoded, and ~/out is in the home folder of the user, unless a folder is called
-// ~. Other addresses and paths are returned as they are. The error is of a file:// of another host,
-// and of a user without a home folder.
+// /data/out, percent-decoded, and ~/out is in the home folder of the user, unless a folder is
+// called ~. Other addresses and paths are returned as they are. The error is of a file:// of
+// another host, and of a user without a home folder.
 func Local(addr string) (string, error) {
 	if rest, ok := strings.CutPrefix(addr, "~"); ok && (rest == "" || os.IsPathSeparator(rest[0])) {
 		if _, err := os.Lstat("~"); err == nil {

@@ -134,9 +134,9 @@ func (e *exporter) croissant(ctx context.Context) error {
 }
 
 // unlike returns steps of a path that lead nowhere, and are others for other content: mlcroissant
-// keeps what it unpacks by the hash of contentUrl alone, so that two data sets whose shards have one
-// name would give the records of the first. "./" and ".//" are the bits of the SHA-256. An address
-// with a scheme is unlike others itself, and servers may tell such paths apart.
+// keeps what it unpacks by the hash of contentUrl alone, so that two data sets whose shards have
+// one name would give the records of the first. "./" and ".//" are the bits of the SHA-256. An
+// address with a scheme is unlike others itself, and servers may tell such paths apart.
 func unlike(at, sha256 string) string {
 	if strings.Contains(at, "://") {
 		return ""
@@ -151,10 +151,11 @@ func unlike(at, sha256 string) string {
 	return b.String()
 }
 
-// globs returns patterns of the paths that end in a suffix, and in none of the other suffixes: x.jpg
-// is a file of jpg, and x.mask.jpg, which *.jpg matches too, is not. The patterns follow a path from its end to
-// the first letter that no other suffix has there. They are of Python's fnmatch, whose * has slashes
-// too, as mlcroissant reads them; it does not heed the property excludes.
+// globs returns patterns of the paths that end in a suffix, and in none of the other suffixes:
+// x.jpg is a file of jpg, and x.mask.jpg, which *.jpg matches too, is not. The patterns follow a
+// path from its end to the first letter that no other suffix has there. They are of Python's
+// fnmatch, whose * has slashes too, as mlcroissant reads them; it does not heed the property
+// excludes.
 func globs(suffix string, others []string) (out []string) {
 	escaped := strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]").Replace(suffix)
 	longer := map[string]bool{}

@@ -36,8 +36,8 @@ type column struct {
 	list     bool // of files, which are elements of the list
 }
 
-// columnsOf returns the columns of a data set: first the key, then the fields. A column is named as the
-// field without its extension, if no field of another type has that name, and no other column.
+// columnsOf returns the columns of a data set: first the key, then the fields. A column is named as
+// the field without its extension, if no field of another type has that name, and no other column.
 func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 	types, features, err := typesOf(d)
 	if err != nil {
@@ -187,8 +187,8 @@ func typesOf(d *reader.Dataset) (kinds.Kinds, kinds.Features, error) {
 	return words, features, err
 }
 
-// arrayTypes sets the types of the columns of arrays by the first array of each: a table has one type
-// and number of dimensions.
+// arrayTypes sets the types of the columns of arrays by the first array of each: a table has one
+// type and number of dimensions.
 func arrayTypes(ctx context.Context, d *reader.Dataset, columns []column) error {
 	left := 0
 	for i := range columns {

@@ -100,8 +100,8 @@ func metadataOf(key, value string) *arrow.Metadata {
 	return &m
 }
 
-// TestFeaturesAgain: what pack records of a table is what it records of the exported one, and all fields
-// are the same.
+// TestFeaturesAgain: what pack records of a table is what it records of the exported one, and all
+// fields are the same.
 func TestFeaturesAgain(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.Abs("../../testdata/parquet")
@@ -281,7 +281,8 @@ func TestFeatureValues(t *testing.T) {
 	}
 }
 
-// TestFeaturesCovered: what the base records of a field is not said of the field of a layer in its place.
+// TestFeaturesCovered: what the base records of a field is not said of the field of a layer in its
+// place.
 func TestFeaturesCovered(t *testing.T) {
 	t.Parallel()
 	base, over := mem.New(), mem.New()
@@ -309,8 +310,8 @@ func TestFeaturesCovered(t *testing.T) {
 	}
 }
 
-// TestLists: a list of files is one field of the data set and one column of its table, and is packed
-// from the table again as it was.
+// TestLists: a list of files is one field of the data set and one column of its table, and is
+// packed from the table again as it was.
 func TestLists(t *testing.T) {
 	t.Parallel()
 	of := arrow.StructOf(arrow.Field{Name: "bytes", Type: arrow.BinaryTypes.Binary, Nullable: true}, arrow.Field{Name: "path", Type: arrow.BinaryTypes.String, Nullable: true})

@@ -368,8 +368,8 @@ func (c *tableColumn) array(data []byte, l *leaf, dims int) error {
 	return nil
 }
 
-// repetition returns the repetition level of the i-th item of an array: the first dimension, from 1,
-// in which a list begins or goes on with it; 0 for the first item.
+// repetition returns the repetition level of the i-th item of an array: the first dimension, from
+// 1, in which a list begins or goes on with it; 0 for the first item.
 func repetition(shape []int64, i int64) int16 {
 	if i == 0 {
 		return 0

@@ -13,7 +13,8 @@ const textLine = 0xfc
 type textFile struct {
 	inputs.File
 	coding stream.Coding
-	// separator of cells; 0 in JSON Lines, textLine in text, tfRecord in TFRecord, jsonList in JSON, mdsShard in MDS
+	// separator of cells; 0 in JSON Lines, textLine in text, tfRecord in TFRecord, jsonList in JSON,
+	// mdsShard in MDS
 	comma  byte
 	header []string // of CSV and MDS; files with the same header share one slice
 	bare   bool     // the first row is no header

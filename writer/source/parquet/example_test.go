@@ -11,7 +11,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-// Packing the rows of a file; the column label becomes an attribute, by which samples can be chosen.
+// Packing the rows of a file; the column label becomes an attribute, by which samples can be
+// chosen.
 func ExampleNew() {
 	ctx := context.Background()
 	in, err := source.LocalInput("../../../testdata/parquet/images.parquet")

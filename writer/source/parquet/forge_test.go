@@ -154,7 +154,8 @@ func (v *node) forge(path string, try func(what string)) {
 	}
 }
 
-// forgedFiles have lists, nulls and dictionaries, without compression, so that levels can be forged.
+// forgedFiles have lists, nulls and dictionaries, without compression, so that levels can be
+// forged.
 func forgedFiles(t *testing.T) map[string][]byte {
 	files := map[string][]byte{}
 	for name, version := range map[string]pq.DataPageVersion{"pages 1": pq.DataPageV1, "pages 2": pq.DataPageV2} {

@@ -131,7 +131,8 @@ func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error
 	props := pq.NewReaderProperties(nil)
 	props.BufferedStreamEnabled = true
 	props.BufferSize = 64 << 10
-	// Arrow did so before version 3 of its C++ library: https://issues.apache.org/jira/browse/ARROW-10353
+	// Arrow did so before version 3 of its C++ library:
+	// https://issues.apache.org/jira/browse/ARROW-10353
 	mistaken := strings.HasPrefix(f.reader.MetaData().GetCreatedBy(), "parquet-cpp version 1.")
 	next := 0
 	for _, c := range g.plan.columns {

@@ -73,8 +73,8 @@ func prefix(b []byte) (size, length int64) {
 	return 8, int64(binary.LittleEndian.Uint32(b[4:]))
 }
 
-// messages lists the messages of a file: its schema, then dictionaries and records in order. nulls are
-// the parts of columns that have nulls, by their numbers in the schema.
+// messages lists the messages of a file: its schema, then dictionaries and records in order. nulls
+// are the parts of columns that have nulls, by their numbers in the schema.
 func messages(r *readerAt, size int64) (list []message, nulls map[int]bool, err error) {
 	l := &ipcList{r: r, size: size, nulls: map[int]bool{}}
 	err = r.protect(func() error {

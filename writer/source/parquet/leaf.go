@@ -84,7 +84,8 @@ func (l *leaf) fill() error {
 		return err
 	}
 	want := min(batch, l.pages.inPage)
-	// after the last value of a page the library asks for the next page, which would overwrite the values of this one
+	// after the last value of a page the library asks for the next page, which would overwrite the
+	// values of this one
 	l.pages.hold = true
 	got, values, err := l.read(want)
 	l.pages.hold = false

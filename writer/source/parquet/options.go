@@ -44,8 +44,8 @@ type Options struct {
 	// Arrays has columns of numbers and truth values become arrays without a dimension, .npy files,
 	// rather than text. Class labels stay text.
 	Arrays bool `json:",omitempty"`
-	// Widen has a column that is of integers in some files and of floats in others be read as floats of
-	// 64 bits, also in lists. An integer that is none is an error of its row.
+	// Widen has a column that is of integers in some files and of floats in others be read as floats
+	// of 64 bits, also in lists. An integer that is none is an error of its row.
 	Widen bool `json:",omitempty"`
 	// Log is told once that a map has a key twice. Nil: nothing is.
 	Log *slog.Logger `json:"-"`

@@ -164,8 +164,8 @@ func repeat(n int, level int16) []int16 {
 	return out
 }
 
-// TestMapTwice: a map with a key twice is a list of pairs, also within others, and the log hears of it
-// once; other maps are objects.
+// TestMapTwice: a map with a key twice is a list of pairs, also within others, and the log hears of
+// it once; other maps are objects.
 func TestMapTwice(t *testing.T) {
 	t.Parallel()
 	of := arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64)

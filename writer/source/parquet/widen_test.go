@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-// TestWiden: a column of integers in one file and of floats in another is refused with a hint, or is
-// of floats; an integer that is no float is an error of its row.
+// TestWiden: a column of integers in one file and of floats in another is refused with a hint, or
+// is of floats; an integer that is no float is an error of its row.
 func TestWiden(t *testing.T) {
 	t.Parallel()
 	first, _ := arrowOf(t, `[{"x":1,"l":[3]},{"x":0,"l":[1]}]`, arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int64},
@@ -95,7 +95,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestMasks: numbers with nulls have a mask, those without have none, and a name that is taken is refused.
+// TestMasks: numbers with nulls have a mask, those without have none, and a name that is taken is
+// refused.
 func TestMasks(t *testing.T) {
 	t.Parallel()
 	number := arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int16, Nullable: true}

@@ -124,8 +124,8 @@ func (s *Setting) Options(rank int) reader.StreamOptions {
 	}
 }
 
-// Read is what the ranks read, as commands take it. It is no argument of their processes: an address may
-// hold secrets, and all users of a machine see arguments.
+// Read is what the ranks read, as commands take it. It is no argument of their processes: an
+// address may hold secrets, and all users of a machine see arguments.
 type Read struct {
 	Address string   `json:"address"`
 	Layers  []string `json:"layers"`

@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Stored returns those findings that the totals of a data set show, without a read of its shards. The
-// totals count removed samples, so that a data set with such has none.
+// Stored returns those findings that the totals of a data set show, without a read of its shards.
+// The totals count removed samples, so that a data set with such has none.
 func Stored(d *reader.Dataset, fileNames bool) []Finding {
 	e, info := newExamination(Options{FileNames: fileNames}), d.Info()
 	if len(info.Removed) > 0 {

@@ -187,10 +187,11 @@ func (r *run) beat(waited time.Duration) error {
 	return r.s.send(f.set64(24, stats.Blocks).set64(32, stats.StoredBytes), body)
 }
 
-// By default aheadLeast batches are made ahead of the parent, and more small ones: up to aheadBytes,
-// at most maxPrefetch. All together take a quarter of the ring at most, but one is always made ahead.
-// To wake up takes a process as long as a small batch does, so with few of them both processes
-// waited for each other: batches of 256 KiB came a quarter faster with 16 than with 4.
+// By default aheadLeast batches are made ahead of the parent, and more small ones: up to
+// aheadBytes, at most maxPrefetch. All together take a quarter of the ring at most, but one is
+// always made ahead. To wake up takes a process as long as a small batch does, so with few of them
+// both processes waited for each other: batches of 256 KiB came a quarter faster with 16 than with
+// 4.
 const aheadLeast, aheadBytes = 4, 8 << 20
 
 // goAhead sets how many batches of that many bytes are made ahead.

@@ -6,8 +6,8 @@ import (
 )
 
 // calm is how long a consumer that has not waited keeps the spare workers. A loop that only reads
-// waits at nearly every batch, for less than it takes to stop them and start them again; a loop that
-// computes for longer has its processors to itself.
+// waits at nearly every batch, for less than it takes to stop them and start them again; a loop
+// that computes for longer has its processors to itself.
 const calm = 5 * time.Millisecond
 
 // spare turns spare workers on when the consumer waits, and off when it has not waited for a while

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSpareStays: the workers stay on between the waits of a loop that reads, and go off when it has
-// not waited for a while or all batches are made.
+// TestSpareStays: the workers stay on between the waits of a loop that reads, and go off when it
+// has not waited for a while or all batches are made.
 func TestSpareStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []bool

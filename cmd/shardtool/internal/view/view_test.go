@@ -243,8 +243,8 @@ func TestBlocksAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestLayers shows the fields of layers: a new one, which some samples lack, one in place of the data
-// set's, and a large one.
+// TestLayers shows the fields of layers: a new one, which some samples lack, one in place of the
+// data set's, and a large one.
 func TestLayers(t *testing.T) {
 	base, caption, text := mem.New(), mem.New(), mem.New()
 	set, err := testset.Build(t.Context(), base, slices.Values(texts(100)), testset.Options{BlockSize: 20_000, ShardSize: 60_000})
@@ -291,9 +291,10 @@ func TestLayers(t *testing.T) {
 	s.want("/data", 200, "caption", "Layers", "text it&#39;s")
 }
 
-// TestStepIsWhatWasRead compares the pages of steps with streams: 50 random runs over one data set or
-// mixes, views, packed sequences and micro-batches, which continue from a checkpoint with other
-// ranks, another batch, and in a mix with other sources and weights. The links lead from step to step.
+// TestStepIsWhatWasRead compares the pages of steps with streams: 50 random runs over one data set
+// or mixes, views, packed sequences and micro-batches, which continue from a checkpoint with other
+// ranks, another batch, and in a mix with other sources and weights. The links lead from step to
+// step.
 func TestStepIsWhatWasRead(t *testing.T) {
 	samples, lengths := testset.Documents(150)
 	store := mem.New()
