@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
@@ -24,7 +26,7 @@ func IsMix(name string) bool {
 }
 
 // Spec returns what a name stands for, without opening it: the one data set, or the sources of a
-// mix file. Its order is to be set. An error of a mix file is a [*reader.SpecError].
+// mix file, whose relative paths begin at its folder. Its order is to be set. An error of a mix file is a [*reader.SpecError].
 func Spec(name string, o Options) (*reader.Spec, error) {
 	switch {
 	case !IsMix(name):
@@ -46,7 +48,41 @@ func Spec(name string, o Options) (*reader.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mixfile.Parse(name, text)
+	spec, err := mixfile.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	for i := range spec.Sources {
+		s := &spec.Sources[i]
+		s.Data, s.Keys = beside(name, s.Data), beside(name, s.Keys)
+		for k, layer := range s.Layers {
+			if strings.HasPrefix(layer, ".") { // a name does not begin with a dot
+				s.Layers[k] = beside(name, layer)
+			}
+		}
+	}
+	return spec, nil
+}
+
+// beside returns the path that a mix file means. A relative one begins at the folder of the file,
+// so that the file may be read from anywhere; where that folder has no such path and the current
+// folder has it, it begins there.
+func beside(file, of string) string {
+	if dir := filepath.Dir(file); of == "" || dir == "." || filepath.IsAbs(of) || strings.Contains(of, ":/") ||
+		strings.HasPrefix(of, "~") {
+		return of
+	} else if there := filepath.Join(dir, of); exists(there) || !exists(of) {
+		return there
+	}
+	return of
+}
+
+// exists reports whether the folder or file of a name exists, whose view and generation may not.
+func exists(name string) bool {
+	whole, _ := CutView(name)
+	whole, _, _ = CutGeneration(whole)
+	_, err := os.Stat(whole)
+	return err == nil
 }
 
 // Sources opens the data set or the mix of a name, for a run that its Resolve decides. With a

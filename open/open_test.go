@@ -193,6 +193,48 @@ func TestWrongNames(t *testing.T) {
 	}
 }
 
+// TestMixPaths: a path in a mix file begins at the folder of the file, and at the current folder
+// where only that has it.
+func TestMixPaths(t *testing.T) {
+	dir := t.TempDir()
+	documents(t.Context(), filepath.Join(dir, "jobs", "set"), 30, "low")
+	documents(t.Context(), filepath.Join(dir, "both"), 10, "low")
+	documents(t.Context(), filepath.Join(dir, "jobs", "both"), 20, "low")
+	documents(t.Context(), filepath.Join(dir, "here"), 40, "low")
+	text := "sources:\n  a: {data: set, weight: 1}\n  b: {data: both, weight: 1}\n  c: {data: here, weight: 1}\n" +
+		"  d: {data: '../both#low', weight: 1}\n  e: {data: ./set, keys: keys.txt, weight: 1}\n"
+	for name, content := range map[string]string{"mix.yaml": text, "keys.txt": ""} {
+		if err := os.WriteFile(filepath.Join(dir, "jobs", name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	for _, name := range []string{"jobs/mix.yaml", filepath.Join(dir, "jobs", "mix.yaml")} {
+		spec, err := open.Spec(name, open.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := filepath.Dir(name)
+		for i, want := range []string{
+			filepath.Join(folder, "set"), filepath.Join(folder, "both"), "here", filepath.Join(folder, "../both#low"), filepath.Join(folder, "set"),
+		} {
+			if got := spec.Sources[i].Data; got != want {
+				t.Errorf("%s: source %d: %s, want %s", name, i, got, want)
+			}
+		}
+		if got, want := spec.Sources[4].Keys, filepath.Join(folder, "keys.txt"); got != want {
+			t.Errorf("%s: keys: %s, want %s", name, got, want)
+		}
+	}
+	if err := os.WriteFile("jobs/gone.yaml", []byte("sources:\n  a: {data: s3://bucket/x, weight: 1}\n  b: {data: gone, weight: 1}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := open.Spec("jobs/gone.yaml", open.Options{})
+	if err != nil || spec.Sources[0].Data != "s3://bucket/x" || spec.Sources[1].Data != filepath.Join("jobs", "gone") {
+		t.Error(spec, err)
+	}
+}
+
 // TestLayers opens a data set with a layer by name, by address, and with one that is gone.
 func TestLayers(t *testing.T) {
 	t.Parallel()

@@ -59,5 +59,5 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 		res.Skipped = 0 // reported when it was published
 	}
 	hintPacked(cmd, store, true, true, false) // the sources are not known
-	return printResult(cmd, p.json, store, res, nil, time.Since(begin))
+	return printResult(cmd, &outputFlags{json: p.json}, store, res, nil, time.Since(begin))
 }

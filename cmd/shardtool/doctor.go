@@ -320,9 +320,9 @@ func printFindings(w io.Writer, r *doctor.Report) error {
 	if m := r.Mixing; m != nil {
 		world := m.Worlds[0]
 		fmt.Fprintf(w,
-			"mixing with --shuffle by place in storage, V=%d E=%d W=%d, batches of %d: variance inflation %.2f (1 is a uniform permutation); "+
+			"mixing with --shuffle by place in storage, %s, batches of %d: variance inflation %.2f (1 is a uniform permutation); "+
 				"on %d ranks %.2f within a rank, which sees %d or more of %d parts of the data set; %.2f%% of neighbours are from the same block\n",
-			m.Params.Lanes, m.Params.RunBlocks, m.Params.Delay, m.GlobalBatch, m.VIF, world.Size, world.VIF,
+			paramsText(m.Params), m.GlobalBatch, m.VIF, world.Size, world.VIF,
 			world.LabelsLeast, m.Labels, 100*world.SameBlock)
 	}
 	verdict := "nothing found"

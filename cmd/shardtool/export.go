@@ -70,7 +70,7 @@ files have only the chosen samples. hf and megatron take fields with --fields, a
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
 	f.view.add(cmd)
 	f.share.add(cmd)
-	f.outputFlags.add(cmd, "print the result as JSON")
+	f.outputFlags.addWriting(cmd)
 	return cmd
 }
 
@@ -117,7 +117,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 		return err
 	}
 	took := time.Since(begin)
-	return present(cmd, f.json, map[string]any{
+	return f.result(cmd, nil, map[string]any{
 		"dataset": ds.Store().String(), "out": to.String(), "as": res.Form, "digest": res.Digest,
 		"samples": res.Samples, "shards": len(res.Shards),
 		"bytes": res.Bytes, "found": res.Found, "shard_list": res.Shards, "seconds": took.Seconds(),

@@ -19,6 +19,12 @@ const (
 	deleting = "`shardtool remove DATASET KEY` takes a sample out; to delete a whole data set, delete its folder"
 )
 
+const (
+	pruning   = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
+	checking  = "`shardtool verify DATASET --deep` checks every byte"
+	repairing = "`shardtool verify DATASET --deep` names what is damaged: copy those files again from where the data set came from, or `shardtool pack` them again"
+)
+
 // meant says what does the work of commands that other programs have.
 var meant = map[string]string{
 	"merge":    "`shardtool pack A B OUT` joins data sets",
@@ -44,6 +50,29 @@ var meant = map[string]string{
 	"rm":       deleting,
 	"shuffle":  "`shardtool pack SRC OUT --pack-shuffle SEED` shuffles when packing, `shardtool cat DATASET --shuffle` when reading",
 	"create":   "`shardtool pack SRC OUT` makes a data set",
+	"fsck":     checking,
+	"scrub":    checking,
+	"lint":     "`shardtool doctor DATASET` finds what training would stumble over",
+	"repair":   repairing,
+	"fix":      repairing,
+	"gc":       pruning,
+	"clean":    pruning,
+	"vacuum":   pruning,
+	"sync":     copying,
+	"copy":     copying,
+	"upload":   copying,
+	"push":     copying,
+	"pull":     copying,
+	"mv":       copying,
+	"dump":     "`shardtool cat DATASET` writes all samples as a tar, with --json as lines; `shardtool unpack DATASET DIR` as files",
+	"list":     "`shardtool ls DATASET` lists keys",
+	"keys":     "`shardtool ls DATASET` lists keys",
+	"schema":   "`shardtool inspect DATASET` lists the fields and what they hold",
+	"stat":     "`shardtool inspect DATASET` describes a data set",
+	"diff":     "`shardtool inspect DATASET --against OTHER` compares two data sets",
+	"compare":  "`shardtool inspect DATASET --against OTHER` compares two data sets",
+	"append":   "`shardtool pack SRC DATASET --append` adds samples",
+	"import":   "`shardtool pack SRC OUT` reads files of other formats",
 	"convert":  "`shardtool pack SRC OUT` reads files of other formats, `shardtool export DATASET OUT --as FORM` writes them",
 }
 
@@ -96,13 +125,13 @@ var meantFlags = map[string][]string{
 	"compression-level": {"level"}, "zstd-level": {"level"},
 	"columns": {"columns", "fields"}, "select": {"fields", "where"}, "filter": {"where", "include"}, "exclude": {"ignore", "exclude"},
 	"num-epochs": {"epochs"}, "num-replicas": {"world-size"}, "nodes": {"world-size"}, "drop-last": {"tail"}, "port": {"listen"}, "host": {"listen"},
-	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "continue": {"resume"}, "dry": {"dry-run"},
+	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "continue": {"resume"}, "dry": {"dry-run"}, "shuffle": {"pack-shuffle"}, "o": {"out"},
 }
 
 // takenBy says what a flag in meantFlags takes, where that differs from what the other program's
 // takes.
 var takenBy = map[string]string{
-	"global-batch": ", the samples of a batch over all ranks", "shuffle-memory": ", a size such as 1GiB",
+	"pack-shuffle": ", a seed such as 7", "global-batch": ", the samples of a batch over all ranks", "shuffle-memory": ", a size such as 1GiB",
 	"listen": ", a host and port such as 127.0.0.1:8080",
 }
 
@@ -110,16 +139,24 @@ const (
 	alwaysShown  = "progress and warnings are always shown, so leave it out"
 	readsAll     = "a folder is read with all folders below it, so leave it out"
 	lastArgument = "the destination is the last argument"
+	compressed   = "zstd compresses the shards; --level chooses how well, and --format tar leaves it out"
+	repaired     = "verify only reads: copy what it names again from where the data set came from, or pack it again"
 )
 
 // noFlag answers flags that need no counterpart.
 var noFlag = map[string]string{
 	"v": alwaysShown + "; --version prints the version", "verbose": alwaysShown, "debug": alwaysShown,
 	"recursive": readsAll, "r": readsAll,
-	"compression": "zstd compresses the shards; --level chooses how well, and --format tar leaves it out",
-	"o":           lastArgument, "j": "--workers sets the threads", "n": "see --limit, where there is one",
-	"y":   "no command asks",
-	"yes": "no command asks",
+	"compression": compressed,
+	"j":           "--workers sets the threads", "n": "see --limit, where there is one",
+	"y":        "no command asks",
+	"yes":      "no command asks",
+	"q":        "--quiet prints warnings and errors alone, where a command has it",
+	"l":        "see --limit, where there is one",
+	"h":        "--help prints what the command does",
+	"compress": compressed, "codec": compressed, "no-compression": compressed, "no-compress": compressed,
+	"repair": repaired, "fix": repaired,
+	"progress": alwaysShown, "color": "output has no colours",
 }
 
 // answer says what to do in place of a flag that a command lacks; empty if that is not known.
@@ -129,6 +166,12 @@ func answer(cmd *cobra.Command, name string) string {
 		return noFlag[name]
 	case slices.Contains(meantFlags[name], "out") && (strings.HasSuffix(cmd.Use, " OUT") || cmd.Name() == "pack"):
 		return lastArgument
+	case name == "dry-run" && cmd.Name() == "pack":
+		return "`shardtool doctor SRC` reads the source and writes nothing"
+	case name == "dry-run":
+		return "prune and remove have one"
+	case name == "o" && cmd.Flags().Lookup("out") == nil:
+		return "`> FILE` keeps what a command prints"
 	case cmd.Flags().Lookup("overwrite") != nil && (name == "force" || name == "f" || edits(name, "overwrite") < 3):
 		return "--overwrite replaces the data set that is there"
 	}

@@ -49,7 +49,7 @@ Samples whose members are not adjacent, links and truncated archives are errors.
 	fl.BoolVar(&f.pack.overwrite, "overwrite", false,
 		"publish a new generation that replaces the current one, with new indexes of archives that changed")
 	fl.BoolVar(&f.pack.append, "append", false, "publish a new generation: the current one, then these archives")
-	f.pack.outputFlags.add(cmd, "print the result as JSON")
+	f.pack.outputFlags.addWriting(cmd)
 	return cmd
 }
 
@@ -104,7 +104,7 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 	if err != nil {
 		return packError(ctx, err, repeated)
 	}
-	return printResult(cmd, f.pack.json, found.Store, res, &found.Tally, time.Since(begin))
+	return printResult(cmd, &f.pack.outputFlags, found.Store, res, &found.Tally, time.Since(begin))
 }
 
 // openFolder opens the folder or store of archives, which a generation does not name.

@@ -101,7 +101,7 @@ A field that the data set or another layer has too is an error when both are rea
 		"add shards for samples that the data set has gained since, and leave out rows of other samples")
 	fl.BoolVar(&f.update, "update", false, "publish a new generation; samples without a row keep what they have")
 	titled(cmd, "Publishing")
-	p.outputFlags.add(cmd, "print the result as JSON")
+	p.outputFlags.addWriting(cmd)
 	return cmd
 }
 
@@ -191,7 +191,7 @@ func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	names := in.Names()
 	names.Listed += left.Total()
 	names.LeaveRows(left)
-	return printLayer(cmd, p.json, base, store, res, names, time.Since(begin))
+	return printLayer(cmd, &p.outputFlags, base, store, res, names, time.Since(begin))
 }
 
 // open opens the sources, or the data set itself with --copy.
@@ -216,9 +216,9 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 }
 
 // printLayer prints what layer add published.
-func printLayer(cmd *cobra.Command, asJSON bool, base, store objstore.Store, res *writer.LayerResult,
+func printLayer(cmd *cobra.Command, f *outputFlags, base, store objstore.Store, res *writer.LayerResult,
 	names *tally.Tally, took time.Duration) error {
-	return present(cmd, asJSON, withNames(names, 0, map[string]any{
+	return f.result(cmd, names, withNames(names, 0, map[string]any{
 		"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables,
 		"samples": res.Samples,
 		"shards":  res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,

@@ -92,7 +92,7 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
 	fl.BoolVar(&f.append, "append", false, "publish a new generation: the current one, then the new samples")
 	f.parts.add(cmd)
 	titled(cmd, "Publishing")
-	f.outputFlags.add(cmd, "print the result as JSON")
+	f.outputFlags.addWriting(cmd)
 	return cmd
 }
 
@@ -159,7 +159,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if !found.Datasets() { // a pack of data sets has no better order
 		hintPacked(cmd, store, !found.Named(), f.rows.nulls == "empty", f.quiet)
 	}
-	return printResult(cmd, f.json, store, res, in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut),
+	return printResult(cmd, &f.outputFlags, store, res, in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut),
 		time.Since(begin))
 }
 

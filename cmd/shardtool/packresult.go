@@ -42,9 +42,9 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 
 // printResult prints what was published.
 // names accounts for the names and rows that the sources have; nil where they are not known.
-func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, names *tally.Tally,
+func printResult(cmd *cobra.Command, f *outputFlags, store objstore.Store, res *writer.Result, names *tally.Tally,
 	took time.Duration) error {
-	if err := present(cmd, asJSON, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
+	if err := f.result(cmd, names, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
 		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables,
 		"digest":  format.DigestString(res.Digest),
 		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes,

@@ -111,7 +111,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 	if res.Already { // it was not read
 		names = nil
 	}
-	if err := present(cmd, f.json, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
+	if err := f.result(cmd, names, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
 		"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts,
 		"manifest": res.Object,
 		"already":  res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards,

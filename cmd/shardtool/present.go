@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/internal/tally"
 )
 
 // outputFlags are the flags of how a result is printed, and of whether progress is.
@@ -17,6 +19,22 @@ type outputFlags struct{ json, quiet bool }
 func (f *outputFlags) add(cmd *cobra.Command, usage string) {
 	cmd.Flags().BoolVar(&f.json, "json", false, usage)
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
+}
+
+// addWriting is add for a command whose result is a summary of what it has written.
+func (f *outputFlags) addWriting(cmd *cobra.Command) {
+	f.add(cmd, "print the result as JSON")
+	cmd.Flags().Lookup("quiet").Usage = "print warnings and errors alone"
+}
+
+// result is present, for what a command has written. With --quiet people are told only what was
+// left out; names may be nil.
+func (f *outputFlags) result(cmd *cobra.Command, names *tally.Tally, v map[string]any, text func(w io.Writer)) error {
+	if f.quiet && !f.json {
+		printLeft(cmd.ErrOrStderr(), names)
+		return nil
+	}
+	return present(cmd, f.json, v, text)
 }
 
 // printJSON writes one indented value.

@@ -48,7 +48,7 @@ one; with other bytes it is an error. Nothing is written outside DIR, whatever t
 	fl.StringArrayVar(&f.include, "include", nil,
 		"write the files that match this `GLOB` of KEY.FIELD, such as 'dogs/**/*.jpg'; repeatable")
 	fl.StringSliceVar(&f.fields, "fields", nil, "write these fields alone")
-	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	fl.BoolVar(&f.quiet, "quiet", false, "print warnings and errors alone")
 	return cmd
 }
 
@@ -124,7 +124,9 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 		bar.set(int64(float64(size)*float64(b.First+uint64(b.Samples))/float64(ds.NumSamples())),
 			plural(u.files, "file"))
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", plural(u.files, "file"), shown(dir))
+	if !f.quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", plural(u.files, "file"), shown(dir))
+	}
 	return nil
 }
 

@@ -100,7 +100,7 @@ class Mix:
         return f"mix of {', '.join(sorted(map(str, names)))}" if isinstance(names, AnyMapping) else "mix"
 
     def _opening(self) -> Dict[str, Any]:
-        """Returns the members of OPEN. Relative paths in the mix start at the current directory,
+        """Returns the members of OPEN. Relative paths in a dict start at the current directory,
         wherever the child process starts later."""
         more = {"directory": os.getcwd(), "change_mix": self.change_mix}
         if isinstance(self.sources, AnyMapping):
