@@ -20,7 +20,7 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log := s.opts.Log
 	s.WarnMixing(ctx, func(v mixing.Verdict) {
 		log.Warn("stream: "+v.Warning(mixing.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay",
-			Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "global_batch", s.split.GlobalBatch)
+			Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "vif_accumulated", round3(v.Pooled), "global_batch", s.split.GlobalBatch)
 	})
 	plan, ok := s.run.Plan().(*order.Plan)
 	if !ok || !plan.Params().Shuffle {
@@ -82,12 +82,19 @@ func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 	if err != nil {
 		return mixing.Verdict{}, err
 	}
-	c, err := r.seek(ctx, at)
+	measure := func(s order.Split, together int) ([]float64, error) {
+		c, err := r.seek(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		c.Until(at.Epoch + 1)
+		return mixing.MeasureParts(c, labels, s, together, measuredSamples, func() error { return context.Cause(ctx) })
+	}
+	vif, err := measure(s, 1)
 	if err != nil {
 		return mixing.Verdict{}, err
 	}
-	c.Until(at.Epoch + 1)
-	vif, err := mixing.MeasureParts(c, labels, s, measuredSamples, func() error { return context.Cause(ctx) })
+	pooled, err := measure(order.Split{GlobalBatch: s.GlobalBatch, World: 1}, mixing.Accumulated)
 	if err != nil {
 		return mixing.Verdict{}, err
 	}
@@ -97,7 +104,9 @@ func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 			worst = i
 		}
 	}
-	return r.Judge(vif[worst], r.inputs[worst].name, plans...), nil
+	v := r.Judge(vif[worst], r.inputs[worst].name, plans...)
+	v.Pooled = pooled[worst]
+	return v, nil
 }
 
 // Judge returns the verdict on the variance inflation of a source of the run. plans are as for

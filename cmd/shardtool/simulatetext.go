@@ -59,6 +59,10 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 	for _, v := range r.First {
 		fmt.Fprintf(w, " %.2f", v)
 	}
+	if r.Pooled > 0 {
+		fmt.Fprintf(w, "\n%d batches together, as steps see that accumulate gradients: variance inflation %.2f",
+			mixing.Accumulated, r.Pooled)
+	}
 	fmt.Fprintf(w, "\nneighbours with the same label: %.2f%% (a uniform permutation has %.2f%%)\n", 100*r.Adjacency,
 		100*r.Expected)
 	printMixAdvice(w, r.Verdict)

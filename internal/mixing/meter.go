@@ -11,6 +11,9 @@ import (
 type Meter struct {
 	labels  *Labels
 	global  inflation
+	pooled  inflation // of Accumulated batches together
+	pool    []order.Ref
+	pools   int // batches in pool
 	last    int // label of the last sample, -1 before the first
 	same    uint64
 	pairs   uint64
@@ -25,7 +28,7 @@ const maxRanks = 256
 // NewMeter returns a Meter of the batches over all ranks, and of their parts for each of these
 // world sizes.
 func NewMeter(labels *Labels, worlds ...int) *Meter {
-	m := &Meter{labels: labels, global: newInflation(labels), last: -1}
+	m := &Meter{labels: labels, global: newInflation(labels), pooled: newInflation(labels), last: -1}
 	for _, size := range worlds {
 		ranks := make([]int, min(size, maxRanks))
 		for i := range ranks {
@@ -52,6 +55,12 @@ func (m *Meter) Batch(refs []order.Ref, own int) {
 	m.samples += uint64(own)
 	m.global.part(m.labels, refs[:own])
 	m.global.next()
+	m.pool = append(m.pool, refs[:own]...)
+	if m.pools++; m.pools == Accumulated {
+		m.pooled.part(m.labels, m.pool)
+		m.pooled.next()
+		m.pool, m.pools = m.pool[:0], 0
+	}
 	for i := range m.worlds {
 		w := &m.worlds[i]
 		for j := range w.ranks {
@@ -69,7 +78,7 @@ func (m *Meter) Batch(refs []order.Ref, own int) {
 // Figures returns what was measured so far.
 func (m *Meter) Figures() Figures {
 	f := Figures{
-		Samples: m.samples, VIF: m.global.mean(), First: m.global.first, Adjacent: ratio(m.same, m.pairs),
+		Samples: m.samples, VIF: m.global.mean(), Pooled: m.pooled.mean(), First: m.global.first, Adjacent: ratio(m.same, m.pairs),
 	}
 	for _, c := range m.labels.count {
 		p := ratio(c, m.labels.total)

@@ -24,6 +24,8 @@ type Figures struct {
 	// ten.
 	VIF   float64
 	First []float64
+	// Pooled is the variance inflation of Accumulated batches together.
+	Pooled float64
 	// Adjacent is the share of neighbours in the sequence of global batches that have the same
 	// label; Expected is the figure of a uniform permutation.
 	Adjacent, Expected float64

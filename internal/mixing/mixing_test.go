@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/shardtool/shardtool/reader/order"
@@ -119,6 +120,21 @@ func TestFigures(t *testing.T) {
 			if got.Size != size || got.Ranks != size || got.LabelsLeast != least || !near(got.VIF, want.VIF) || !near(got.LabelsMean, seen) || !near(got.SameBlock, want.SameBlock) {
 				t.Errorf("%s, %d ranks: %+v, want %+v", tail, size, got, want)
 			}
+		}
+		_, batches := refsOf(t, plan, 2, order.Split{GlobalBatch: g, World: 1}, n)
+		var pooled, of16 []float64
+		for i := 0; i+Accumulated <= len(batches); i += Accumulated {
+			pooled = append(pooled, straight(of, slices.Concat(batches[i:i+Accumulated]...)))
+		}
+		if of16 = pooled; len(pooled) > 10 {
+			of16 = pooled[10:]
+		}
+		mean := 0.0
+		for _, v := range of16 {
+			mean += v / float64(len(of16))
+		}
+		if len(pooled) == 0 || !near(f.Pooled, mean) {
+			t.Errorf("%s: %.3f of %d batches together, want %.3f of %d", tail, f.Pooled, Accumulated, mean, len(pooled))
 		}
 		if !near(f.VIF, f.Worlds[0].VIF) || len(f.First) != 10 || f.Samples != n && tail != order.TailDrop {
 			t.Errorf("%s: %+v of %d samples", tail, f, n)

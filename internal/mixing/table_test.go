@@ -116,7 +116,7 @@ func TestTable(t *testing.T) {
 	memories := []uint64{order.DefaultMemory}
 	if testing.Verbose() {
 		memories = append(memories, 64<<20, 16<<20)
-		fmt.Println("| samples | read as | shuffle memory | 64: batch, rank | 256 | 1,024 |\n|---|---|---|---|---|---|")
+		fmt.Println("| samples | read as | shuffle memory | 64: batch, rank, 16 batches | 256 | 1,024 |\n|---|---|---|---|---|---|")
 	}
 	for _, d := range []stored{
 		{"200,000 of 200 B", 782, 256, 257 << 10}, {"200,000 of 1 KB", 1170, 171, 257 << 10}, {"200,000 of 3 KB", 2703, 74, 257 << 10},
@@ -152,8 +152,9 @@ func TestTable(t *testing.T) {
 func (o orderOf) row(t *testing.T, name string, alike, defaults bool) (row string) {
 	t.Helper()
 	for _, g := range []int{64, 256, 1024} {
-		batch, rank := o.worst(t, order.Split{GlobalBatch: g, World: 1}), o.worst(t, order.Split{GlobalBatch: g, Rank: 3, World: 8})
-		row += fmt.Sprintf(" %.2f, %.2f |", batch, rank)
+		whole := order.Split{GlobalBatch: g, World: 1}
+		batch, rank := o.worst(t, whole, 1), o.worst(t, order.Split{GlobalBatch: g, Rank: 3, World: 8}, 1)
+		row += fmt.Sprintf(" %.2f, %.2f, %.2f |", batch, rank, o.worst(t, whole, mixing.Accumulated))
 		switch v := max(batch, rank); {
 		case defaults && o.plans[0].Whole() && v > 1.1: // few batches of thousands of samples: their mean strays
 			t.Errorf("%s, batches of %d: VIF %.2f, of a rank's part %.2f of a uniform permutation", name, g, batch, rank)
@@ -165,9 +166,9 @@ func (o orderOf) row(t *testing.T, name string, alike, defaults bool) (row strin
 }
 
 // worst is the variance inflation of the source that is mixed least.
-func (o orderOf) worst(t *testing.T, s order.Split) (worst float64) {
+func (o orderOf) worst(t *testing.T, s order.Split, together int) (worst float64) {
 	t.Helper()
-	vif, err := mixing.MeasureParts(o.seek(), o.labels, s, max(1<<17, s.GlobalBatch<<8), func() error { return nil })
+	vif, err := mixing.MeasureParts(o.seek(), o.labels, s, together, max(1<<17, s.GlobalBatch<<8), func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,18 +16,25 @@ type Batches interface {
 	NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error)
 }
 
+// Accumulated is how many batches are measured as one for what a step sees that accumulates
+// gradients. Batches that follow one another draw from nearly the same samples, so their sum
+// strays further than each.
+const Accumulated = 16
+
 // BySource measures the parts that the sources of a mix have of the batches that follow one
 // another. It is not safe for concurrent use.
 type BySource struct {
-	labels []*Labels
-	parts  []inflation
-	own    [][]order.Ref
+	labels   []*Labels
+	parts    []inflation
+	own      [][]order.Ref
+	together int
+	added    int // of the batches that are measured as one
 }
 
-// NewBySource returns a BySource. labels are by number of the source; a source without labels is
-// not measured.
-func NewBySource(labels []*Labels) *BySource {
-	b := &BySource{labels, make([]inflation, len(labels)), make([][]order.Ref, len(labels))}
+// NewBySource returns a BySource that measures so many batches as one. labels are by number of the
+// source; a source without labels is not measured.
+func NewBySource(labels []*Labels, together int) *BySource {
+	b := &BySource{labels, make([]inflation, len(labels)), make([][]order.Ref, len(labels)), together, 0}
 	for i, l := range labels {
 		if l != nil {
 			b.parts[i] = newInflation(l)
@@ -40,9 +47,6 @@ func NewBySource(labels []*Labels) *BySource {
 // that follow one another count once: a sample that is split mixes no worse than a whole one. cuts
 // are the pieces, nil where there are none.
 func (b *BySource) Add(refs []order.Ref, cuts []order.Cut) {
-	for i := range b.own {
-		b.own[i] = b.own[i][:0]
-	}
 	for i, r := range refs {
 		own := b.own[r.Source]
 		if r.Padding || cuts != nil && cuts[i].Offset > 0 && len(own) > 0 && own[len(own)-1].Number == r.Number {
@@ -50,11 +54,16 @@ func (b *BySource) Add(refs []order.Ref, cuts []order.Cut) {
 		}
 		b.own[r.Source] = append(own, r)
 	}
+	if b.added++; b.added < b.together {
+		return
+	}
+	b.added = 0
 	for i, l := range b.labels {
 		if l != nil {
 			b.parts[i].part(l, b.own[i])
 			b.parts[i].next()
 		}
+		b.own[i] = b.own[i][:0]
 	}
 }
 
@@ -67,10 +76,10 @@ func (b *BySource) VIF() []float64 {
 	return vif
 }
 
-// MeasureParts measures one rank's parts of the batches that c lists, until they have most samples
-// or c ends. It returns what BySource.VIF does. Samples of units count, not units.
-func MeasureParts(c Batches, labels []*Labels, s order.Split, most int, stop func() error) ([]float64, error) {
-	by := NewBySource(labels)
+// MeasureParts measures one rank's parts of the batches that c lists, so many as one, until they
+// have most samples or c ends. It returns what BySource.VIF does. Samples of units count, not units.
+func MeasureParts(c Batches, labels []*Labels, s order.Split, together, most int, stop func() error) ([]float64, error) {
+	by := NewBySource(labels, together)
 	err := each(c, s, uint64(most), stop, func(refs []order.Ref, batch *order.Batch) uint64 {
 		by.Add(refs, batch.Cuts)
 		return uint64(len(refs))
@@ -106,6 +115,9 @@ func each(c Batches, s order.Split, most uint64, stop func() error,
 type Verdict struct {
 	VIF    float64
 	Source string // of a mix: the source that is mixed least
+	// Pooled is the variance inflation of that source in Accumulated global batches together; 0 where
+	// it was not measured.
+	Pooled float64
 	// Memory is the shuffle memory, a power of two, with which a new run mixes well. It is 0 where all
 	// is shuffled at once already.
 	Memory uint64

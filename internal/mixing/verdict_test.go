@@ -10,7 +10,7 @@ import (
 // TestPieces: the pieces of a sample that follow one another count as one sample.
 func TestPieces(t *testing.T) {
 	labels := []*Labels{Parts(100)}
-	whole, split := NewBySource(labels), NewBySource(labels)
+	whole, split := NewBySource(labels, 1), NewBySource(labels, 1)
 	for batch := range 20 {
 		var refs, pieces []order.Ref
 		var cuts []order.Cut

@@ -57,6 +57,7 @@ type Report struct {
 type Mixing struct {
 	Labels    int       `json:"labels"`
 	VIF       float64   `json:"vif"`
+	Pooled    float64   `json:"vif_accumulated"`
 	First     []float64 `json:"vif_first_batches"`
 	Adjacency float64   `json:"adjacency"`
 	Expected  float64   `json:"adjacency_expected"`
@@ -138,7 +139,7 @@ type SourceReport struct {
 
 func mixingOf(f mixing.Figures, labels int) Mixing {
 	return Mixing{
-		Labels: labels, VIF: f.VIF, Adjacency: f.Adjacent, Expected: f.Expected,
+		Labels: labels, VIF: f.VIF, Pooled: f.Pooled, Adjacency: f.Adjacent, Expected: f.Expected,
 		First: append([]float64{}, f.First...), // in JSON an empty list rather than null
 	}
 }

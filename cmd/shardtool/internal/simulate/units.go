@@ -74,7 +74,7 @@ func Units(ctx context.Context, u *unitplan.Order, labels *mixing.Labels, o Opti
 // number. It returns the variance inflation of each source's samples.
 func (r *UnitSteps) walk(ctx context.Context, c mixing.Batches, o *Options, params []units.Params,
 	labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
-	meter := mixing.NewBySource(labels)
+	meter := mixing.NewBySource(labels, 1)
 	var costs []unitCost
 	err := each(ctx, c, o, func(refs []order.Ref, b *order.Batch) {
 		costs = unitCosts(costs[:0], refs, b, params, o.Square)
