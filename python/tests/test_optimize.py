@@ -20,6 +20,7 @@ from test_writer import read
 
 import shardtool
 from shardtool import ConfigError, EncodeError, ShardtoolError, optimize
+from shardtool.write import progress
 
 INPUTS = 3000
 
@@ -47,6 +48,19 @@ def test_same_bytes(tmp_path: Path, whole: Path, workers: int) -> None:
     assert keys == [f"{i:06d}/{k}" for i in range(INPUTS) for k in range(i % 5)]
     again = optimize(samples, range(INPUTS), tmp_path / "out", workers=workers, **options())
     assert again["written"] == 0 and again["samples"] == len(keys)
+
+
+def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines about the inputs that are left, and none where they are not wanted."""
+    monkeypatch.setattr(progress, "ELSEWHERE", 0.0)
+    optimize(samples, range(40), tmp_path / "out", workers=1, **options())
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and all(line.startswith(f"optimize {tmp_path / 'out'}: ") for line in lines)
+    assert ": 40 of 40 inputs, " in lines[-1] and lines[-1].endswith(" left")
+    optimize(samples, iter(range(40)), tmp_path / "parts", workers=0, **options())
+    assert ": 40 inputs, " in capsys.readouterr().err
+    optimize(samples, range(40), tmp_path / "quiet", workers=0, progress=False, **options())
+    assert capsys.readouterr().err == ""
 
 
 def test_killed(tmp_path: Path, whole: Path) -> None:

@@ -16,7 +16,8 @@ from ..options import Tuning
 from . import engines
 from .encode import Slots
 from .parts import share, tasks
-from .shards import Annotation, Progress, Shards, run
+from .progress import Progress
+from .shards import Annotation, Shards, run
 
 
 def annotate(
@@ -148,7 +149,7 @@ def annotate(
             if engine is not None and not there.done:
                 return engines.write(engine, job, every, given["parts"], dict(task_options or {}))
             mine = [s for p, n in tasks(given["parts"], given["part"]) for s in every[slice(*share(every, p, n))]]
-            return run(job, there, mine, given["workers"], Progress(redact(os.fsdecode(name)), progress))
+            return run(job, there, mine, given["workers"], Progress(f"annotate {redact(os.fsdecode(name))}", "samples", progress))
 
 
 def layer_address(name: Union[str, os.PathLike[str]]) -> str:

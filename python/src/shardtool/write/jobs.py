@@ -14,12 +14,13 @@ from collections import deque
 from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .._system import end_with_parent
-from ..errors import ConfigError, EncodeError, ShardtoolError
+from ..errors import ConfigError, EncodeError, ShardtoolError, redact
 from ..wire import receiver
 from ..writer import Writer
 from .arrow import batches
 from .columns import column_frames
 from .encode import Slots
+from .progress import Progress
 from .rows import Rows, Run
 
 #: Seconds and bytes of the work that a process gets at a time.
@@ -51,6 +52,7 @@ class Job(NamedTuple):
     fn: Callable[[Any], Any]
     url: Union[str, os.PathLike[str]]
     options: Dict[str, Any]  # of Writer
+    progress: bool = True
     title: str = "shardtool.optimize"
 
     def write(
@@ -59,16 +61,20 @@ class Job(NamedTuple):
         """Writes the data set or the part ``rank``; ``first`` is the number of its first input."""
         with Writer(self.url, **self.options, rank=rank, world_size=parts) as w:
             if not w._done:
-                some = _write_all(w, self.fn, inputs, workers, (self.options["fields"], self.options["attrs"]), first)
+                where = redact(os.fsdecode(self.url)) + (f", part {rank} of {parts}" if parts else "")
+                progress = Progress(f"optimize {where}", "inputs", self.progress)
+                schema = (self.options["fields"], self.options["attrs"])
+                some = _write_all(w, self.fn, inputs, workers, schema, first, progress)
                 if not some and rank is None:
                     raise ConfigError(EMPTY)
         assert w.result is not None
         return w.result
 
 
-def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: Any, base: int) -> bool:
+def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: Any, base: int, progress: Progress) -> bool:
     """Returns whether there are inputs."""
     first, skip = w._place
+    progress.begin(len(inputs) - first if isinstance(inputs, Sequence) else 0)
     left: Iterator[Any] = iter(inputs[first:]) if isinstance(inputs, Sequence) else itertools.islice(inputs, first, None)
     made = _here(fn, left, schema) if workers == 0 else _there(fn, left, schema, workers, base + first)
     # Closed here, and not when its memory is freed: an error keeps it, and a garbage collection may
@@ -81,9 +87,11 @@ def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: 
             _take(w, some.parts, skip)
             w._flush()  # the samples of complete shards need not be made again
             first, skip = first + len(some.counts), 0
+            progress.add(len(some.counts))
             if some.error is not None:
                 note(some.error, f"shardtool.optimize: input number {base + first - 1}")
                 raise some.error
+    progress.end()
     return first > 0
 
 

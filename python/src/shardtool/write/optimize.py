@@ -30,6 +30,7 @@ def optimize(
     attrs: Optional[Mapping[str, str]] = None,
     on_exists: Literal["fail", "append", "overwrite", "resume"] = "resume",
     source: Optional[str] = None,
+    progress: bool = True,
     **options: Any,
 ) -> Any:
     """Writes the samples of ``fn(input)`` for all inputs, in their order.
@@ -73,6 +74,8 @@ def optimize(
         source: A text that names what is written; see Writer. None: made from the names of ``fn``
             and of inputs that are text, numbers or paths, so that a change of the inputs is an
             error instead of a mixture.
+        progress: Print inputs, rate and the time left, to stderr: every half second on a terminal,
+            and every minute elsewhere. Tasks of an engine print nothing.
         options: Other arguments of Writer, except rank and world_size.
 
     Returns ``Writer.result``. An exception of ``fn`` ends the call, with a note that gives the
@@ -99,14 +102,16 @@ def optimize(
     if source is None:
         source = _source(fn, inputs)
     Slots(fields, attrs)  # checks them before a child starts
-    job = Job(fn, url, {"fields": dict(fields or {}), "attrs": dict(attrs or {}), "on_exists": on_exists, "source": source, **options})
+    job = Job(
+        fn, url, {"fields": dict(fields or {}), "attrs": dict(attrs or {}), "on_exists": on_exists, "source": source, **options}, progress
+    )
     if workers is None:
         workers = cores()
     if parts is None:
         return job.write(inputs, workers)
     assert isinstance(inputs, Sequence)
     if engine is not None:
-        return engines.write(engine, job, inputs, parts, dict(task_options or {}))
+        return engines.write(engine, job._replace(progress=False), inputs, parts, dict(task_options or {}))
     slices = [(p, *share(inputs, p, parts)) for p in mine(parts, part)]
     return joined([job.write(inputs[lo:hi], workers, lo, p, parts) for p, lo, hi in slices])
 

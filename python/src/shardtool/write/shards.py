@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-import time
 import warnings
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -18,9 +17,7 @@ from ..wire.process import logger
 from .columns import column_frames, of_batch
 from .encode import Slots
 from .jobs import begin_process, killed, note, portable, processes, start_method
-
-#: Seconds between lines about the progress, on a terminal and elsewhere.
-_TERMINAL, _ELSEWHERE = 0.5, 60.0
+from .progress import TERMINAL, Progress
 
 
 class Annotation(NamedTuple):
@@ -38,7 +35,7 @@ class Annotation(NamedTuple):
         """Writes some shards; in a task of an engine."""
         job = self.own()
         with contextlib.closing(Shards(job)) as there, job.loader:
-            return run(job, there, shards, workers, Progress("", False))
+            return run(job, there, shards, workers, Progress("", "samples", False))
 
     def own(self) -> "Annotation":
         """Returns the job with a loader that no other process has."""
@@ -218,49 +215,6 @@ def _read(loader: Loader[Any], lo: int, hi: int) -> Iterator[Batch]:
         yield from (b for b in batches if b.size)
 
 
-class Progress:
-    """Prints how many samples are done, the rate and the time left."""
-
-    def __init__(self, name: str, shown: bool) -> None:
-        self._name, self._shown = name, shown
-        self._terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._done, self._total, self._since, self._due = 0, 0, 0.0, 0.0
-
-    def begin(self, total: int) -> None:
-        """Begins to count up to a total of samples."""
-        self._total, self._since = total, time.monotonic()
-        self._due = self._since + (_TERMINAL if self._terminal else _ELSEWHERE)
-
-    def add(self, samples: int) -> None:
-        """Counts samples."""
-        self.at(self._done + samples)
-
-    def at(self, done: int) -> None:
-        """Sets the number of samples, and prints a line if it is time to."""
-        self._done, now = done, time.monotonic()
-        if self._shown and now >= self._due:
-            self._due = now + (_TERMINAL if self._terminal else _ELSEWHERE)
-            print(self.line(now), end="" if self._terminal else "\n", file=sys.stderr, flush=True)
-
-    def line(self, now: float) -> str:
-        """Returns the line."""
-        rate = self._done / max(now - self._since, 1e-9)
-        left = (self._total - self._done) / rate if rate else 0.0
-        text = f"annotate {self._name}: {self._done:,} of {self._total:,} samples, {rate:,.0f}/s, {_time(left)} left"
-        return f"\r{text}\x1b[K" if self._terminal else text
-
-    def end(self) -> None:
-        """Ends the line on a terminal."""
-        if self._shown and self._terminal and self._done:
-            print(self.line(time.monotonic()), file=sys.stderr, flush=True)
-
-
-def _time(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"
-
-
 def run(job: Annotation, there: Shards, shards: Sequence[int], workers: int, progress: Progress) -> Dict[str, Any]:
     """Writes those of the shards that are missing, and publishes the layer if it is complete."""
     left = [s for s in shards if s in there.missing]
@@ -318,7 +272,7 @@ def _spread(job: Annotation, shards: List[int], workers: int, progress: Progress
     with processes(job.function, workers, _begin, (job, counter)) as pool:
         waiting = {pool.submit(_compute, shards[i : i + step]) for i in range(0, len(shards), step)}
         while waiting:
-            done, waiting = wait(waiting, _TERMINAL, FIRST_COMPLETED)
+            done, waiting = wait(waiting, TERMINAL, FIRST_COMPLETED)
             progress.at(counter.get_obj().value)
             for future in done:
                 try:
