@@ -40,6 +40,10 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 		return nil, err
 	}
 	run.stop = []func(){stop}
+	if err := run.useCosts(ctx, s, p); err != nil {
+		run.Close()
+		return nil, err
+	}
 	return run, nil
 }
 

@@ -175,6 +175,15 @@ func (b *Batch) Len() int { return b.held.Len() }
 // Place returns the place of sample or row i in this rank's part: i, or more after skipped samples.
 func (b *Batch) Place(i int) int { return b.held.Place(i) }
 
+// Entry returns the place in the global batch of sample or unit i of this rank's part, skipped and
+// removed ones counted: First+i, unless StreamOptions.Cost is set. It is valid until Release.
+func (b *Batch) Entry(i int) int {
+	if b.draft == nil {
+		return b.First + i
+	}
+	return b.draft.Info.Entry(i)
+}
+
 // Ref returns the number, epoch, draw and source of sample or row i, and whether it is padding.
 // Do not write to it. It is valid until Release.
 func (b *Batch) Ref(i int) *order.Ref { return b.held.Ref(i) }

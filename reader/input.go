@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
@@ -32,13 +33,14 @@ type input struct {
 type unitSize struct {
 	samples float64 // of a mean unit; 1 where positions hold samples
 	window  float64 // samples of each lane that units are formed from; 0 where positions hold samples
+	params  units.Params
 }
 
 // use makes the positions of the source hold units.
 func (in *input) use(u *unitplan.Order) {
 	sum, p := u.Summary(), u.Units.Params()
 	in.plan = u.Order()
-	in.unit = unitSize{max(1, float64(sum.Samples)*float64(p.Size)/float64(max(sum.Tokens, 1))), float64(p.Window)}
+	in.unit = unitSize{max(1, float64(sum.Samples)*float64(p.Size)/float64(max(sum.Tokens, 1))), float64(p.Window), p}
 }
 
 // failed names the source in an error.

@@ -56,6 +56,9 @@ func (r *resolving) run(ctx context.Context, p Planning) (run *Run, err error) {
 		return nil, err
 	}
 	run.end, run.changed, run.stop = r.End(), changed, []func(){stop}
+	if err := run.useCosts(ctx, &r.Spec, p); err != nil {
+		return nil, err
+	}
 	return run, nil
 }
 

@@ -35,7 +35,7 @@ func newSource(t testing.TB, name string, store objstore.Store, n int) source {
 	for i := range samples {
 		samples[i].Key = name + "/" + samples[i].Key
 	}
-	s := source{streamed: newStreamed(t, store, samples, testset.Options{BlockSize: 4000, ShardSize: 40_000}), name: name}
+	s := source{streamed: newStreamed(t, store, samples, testset.Options{BlockSize: 4000, ShardSize: 40_000, Integer: lengthOf}), name: name}
 	var err error
 	if s.table, err = s.OrderTable(t.Context()); err != nil {
 		t.Fatal(err)
@@ -109,6 +109,9 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 		return nil, err
 	}
 	run.end = o.End()
+	if err := run.useCosts(ctx, &Spec{Cost: o.Cost, CostGroup: o.CostGroup}, Planning{}); err != nil {
+		return nil, err
+	}
 	return run.Stream(ctx, o)
 }
 
@@ -152,8 +155,8 @@ func checkMixed(t testing.TB, b *Batch, refs []order.Ref, m mix.Mix, sources []s
 	}
 }
 
-// TestMixElastic: chains of starts with other ranks, batch sizes, weights and sources, killed at
-// any moment. The ranks' batches are those of the plan read by one rank, and over a chain each
+// TestMixElastic: chains of starts with other ranks, batch sizes, weights, sources and costs, killed
+// at any moment. The ranks' batches are those of the plan read by one rank, and over a chain each
 // source gives each of its samples once in each epoch.
 func TestMixElastic(t *testing.T) {
 	watch(t)
@@ -208,9 +211,9 @@ func mixRun(t *testing.T, x Mix, tables []order.Table, in []source, given map[st
 		t.Fatal(err)
 	}
 	split := order.Split{GlobalBatch: 5 + random.IntN(90), World: 1 + random.IntN(5)}
-	streams := make([]*Stream, split.World)
+	streams, cost := make([]*Stream, split.World), []string{"", "tokens/3"}[random.IntN(2)]
 	for r := range streams {
-		streams[r] = openMix(t, x, StreamOptions{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World, Tuning: Tuning{Memory: []int64{0, 1 << 20}[random.IntN(2)]}})
+		streams[r] = openMix(t, x, StreamOptions{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World, Cost: cost, Tuning: Tuning{Memory: []int64{0, 1 << 20}[random.IntN(2)]}})
 	}
 	at, err := streams[0].Checkpoint()
 	cp = mixText(t, at, err)
@@ -222,18 +225,23 @@ func mixRun(t *testing.T, x Mix, tables []order.Table, in []source, given map[st
 		for _, r := range refs {
 			note(given, m.Sources[r.Source].Name, r)
 		}
+		came := 0
 		for _, s := range streams {
 			b, err := s.Next(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkMixed(t, b, refs[:len(b.Samples)], m, in)
-			refs = refs[len(b.Samples):]
+			own := make([]order.Ref, len(b.Samples))
+			for i := range own {
+				own[i] = refs[b.Entry(i)]
+			}
+			checkMixed(t, b, own, m, in)
+			came += len(own)
 			at, err := b.Checkpoint()
 			cp = mixText(t, at, err)
 		}
-		if len(refs) > 0 {
-			t.Fatalf("%d samples are missing from a batch", len(refs))
+		if came != len(refs) {
+			t.Fatalf("%d samples of a batch of %d came", came, len(refs))
 		}
 	}
 	for _, s := range streams {

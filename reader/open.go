@@ -238,6 +238,7 @@ func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	if err != nil {
 		return nil, optionsError{err}
 	}
+	o.costs = r.costs
 	s := &Stream{
 		run: r, inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World},
 		place: place{Place: r.begin}, lengths: r.info().Lengths,

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ type Run struct {
 	end         uint64 // epoch to end before; 0: none
 	globalBatch int    // 0: not known
 	changed     []mix.Difference
+	costs       *costs // nil: none
 	stop        []func()
 }
 
@@ -36,6 +38,9 @@ func (r *Run) Close() error {
 func (r *Run) Info() StreamInfo {
 	i := r.info()
 	i.GlobalBatch, i.Changed = r.globalBatch, r.changed
+	if r.costs != nil {
+		i.Cost, i.CostGroup, i.CostHash = r.costs.expr.Text, r.costs.group, hex.EncodeToString(r.costs.sum[:])
+	}
 	for _, in := range r.inputs {
 		i.Sources, i.Names, i.Plans = append(i.Sources, in.Dataset), append(i.Names, in.name), append(i.Plans, in.plan)
 	}
@@ -77,6 +82,9 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 	}
 	if r.end > 0 {
 		c.Until(r.end)
+	}
+	if c, err = r.deals(c, s.World); err != nil {
+		return nil, err
 	}
 	return &Cursor{ctx: ctx, batches: c, split: s, at: at.Position}, nil
 }

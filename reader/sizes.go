@@ -102,7 +102,8 @@ func (in *input) need(o *StreamOptions, local bool) (n need) {
 		n.tables = tables / blocks
 	}
 	n.block = n.perBlock + n.tables
-	n.lanes = localLanes(p, o.World)
+	group := o.group()
+	n.lanes = localLanes(p, o.World/group)
 	n.whole = in.plan.Whole()
 	n.live = n.perBlock * (liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1))) +
 		in.unitBlocks(n.lanes))
@@ -128,6 +129,15 @@ func (n *need) join(m *need) {
 	n.data, n.order, n.whole = n.data+m.data, n.order+m.order, n.whole && m.whole
 	n.fields, n.made, n.sample, n.block = n.fields+m.fields, n.made+m.made, n.sample+m.sample, n.block+m.block
 	n.request, n.decoded, n.largest = max(n.request, m.request), max(n.decoded, m.decoded), max(n.largest, m.largest)
+}
+
+// group returns how many ranks share their entries. Each of them reads the lanes of all.
+func (o *StreamOptions) group() int {
+	group, err := o.costs.ranks(o.World)
+	if err != nil { // Seek has refused it
+		return 1
+	}
+	return group
 }
 
 // sizesOf divides the memory budget of a stream.
@@ -162,7 +172,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	}
 	assembled := 1 + z.queue
 	rest := int64(o.Tuning.Workers+o.Tuning.Spare)*scratchCost +
-		int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch) + int64(all.order)
+		int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+assembled)*inBatch) + int64(all.order) + o.costs.bytes()
 	if z.memory = o.Tuning.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)
@@ -202,7 +212,11 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		// otherwise the first batch has other pieces than later ones
 		z.keep = z.keep && (piece == 1 || !in.plan.Params().Shuffle)
 	}
-	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(all.sample*float64(local), 1)
+	comes := all.sample
+	if group := o.group(); group > 1 { // with a batch come blocks of the group's
+		comes = min(all.sample*float64(group), all.block)
+	}
+	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(comes*float64(local), 1)
 	return z
 }
 
@@ -213,25 +227,25 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 // several batches, that happens.
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
-	inHand := 2*n.drawn(samples)*9/8 + float64(rest)
-	want := max(1.5*n.held+n.begun(samples), inHand) + float64(o.Tuning.Workers+o.Tuning.Spare)*scratchCost
+	inHand := 2*n.drawn(samples, o.group())*9/8 + float64(rest)
+	want := max(1.5*n.held+n.begun(samples, o.group()), inHand) + float64(o.Tuning.Workers+o.Tuning.Spare)*scratchCost
 	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
 }
 
 // drawn returns about how many bytes, with tables, the blocks have that a batch draws from: the
 // blocks that the order keeps live, and the blocks that take their place in the course of the
-// batch. With large samples these are many.
-func (n *need) drawn(samples float64) float64 {
-	return min(n.held+n.sample*samples, n.block*samples)
+// batch of this rank's group of ranks. With large samples these are many.
+func (n *need) drawn(samples float64, group int) float64 {
+	return min(n.held+n.sample*samples*float64(group), n.block*samples)
 }
 
 // begun returns the bytes, with tables, of the blocks that a batch can be the first to
 // need: one for each sample at most. With small samples it is as many bytes as the batch has, in
 // whole runs. Lanes reach the ends of their runs at different times, so the number of runs that a
 // batch begins is near its mean, and four standard deviations bound it.
-func (n *need) begun(samples float64) float64 {
-	mean := n.sample * samples
+func (n *need) begun(samples float64, group int) float64 {
+	mean := n.sample * samples * float64(group)
 	return min(n.block*samples, mean+4*math.Sqrt(mean*n.decoded)+4*n.decoded)
 }
 

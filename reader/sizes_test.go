@@ -22,7 +22,7 @@ func TestBegun(t *testing.T) {
 		"samples of 100 KB":                 {need{sample: 100e3, block: mib, decoded: 8 * mib}, 256, 25.6e6, 120e6},
 		"one sample":                        {need{sample: 3000, block: mib, decoded: 8 * mib}, 1, mib, mib},
 	} {
-		if got := c.of.begun(c.batch); got < c.from || got > c.upTo {
+		if got := c.of.begun(c.batch, 1); got < c.from || got > c.upTo {
 			t.Errorf("%s: %.0f bytes, not from %.0f to %.0f", name, got, c.from, c.upTo)
 		}
 	}

@@ -112,8 +112,8 @@ func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err 
 }
 
 // Resolve returns the run that a spec asks for, or that continues from a checkpoint. The checkpoint
-// must agree with what the user said, except for the change. Resolve uses Order, Units, Epoch and
-// Said of the spec, and takes the rest from OpenSources. The caller must Close the run, and keep
+// must agree with what the user said, except for the change. Resolve uses Order, Units, Epoch and Said
+// of the spec, its Cost and CostGroup where they are given, and takes the rest from OpenSources. The caller must Close the run, and keep
 // the sources open until then. The context is for resolving alone.
 //
 // If the spec is wrong, the error is a *SpecError or wraps ErrOptions. If the checkpoint is of
@@ -122,6 +122,7 @@ func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err 
 func (x *Sources) Resolve(ctx context.Context, asked Spec, from *Checkpoint, c Change, p Planning) (*Run, error) {
 	s := x.spec
 	s.Order, s.Units, s.Epoch, s.Said = asked.Order, asked.Units, asked.Epoch, asked.Said
+	s.Cost, s.CostGroup = cmp.Or(asked.Cost, s.Cost), cmp.Or(asked.CostGroup, s.CostGroup)
 	if end := s.End(); c.Begin != nil && from == nil && end > 0 && *c.Begin >= end {
 		return nil, &SpecError{Err: fmt.Errorf("epoch %d: the epochs asked for end before %d", *c.Begin, end)}
 	}

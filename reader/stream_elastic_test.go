@@ -36,12 +36,13 @@ func numbersOf(b *Batch) (n []uint64) {
 
 // TestStreamElastic makes chains of starts with other ranks and batch sizes. All ranks are killed
 // in the middle: some at the step that they resume from, some a few steps after it, without having
-// saved that. The batches of all starts must be those of one order, read by one process.
+// saved that. The batches of all starts must be those of one order, read by one process. Some starts
+// have costs, by which the ranks share a batch in another way.
 func TestStreamElastic(t *testing.T) {
 	watch(t)
 	samples := mixed(700)
-	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 4000, ShardSize: 40_000})
-	other := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 4000, ShardSize: 40_000, Plain: true})
+	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 4000, ShardSize: 40_000, Integer: lengthOf})
+	other := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 4000, ShardSize: 40_000, Plain: true, Integer: lengthOf})
 	random := rand.New(rand.NewPCG(5, 6))
 	chains := 12
 	if testing.Short() {
@@ -64,6 +65,10 @@ func TestStreamElastic(t *testing.T) {
 			p.Checkpoint, p.World, p.GlobalBatch = cp, 1+random.IntN(8), 1+random.IntN(90)
 			if starts%3 == 1 && cp != nil {
 				p.GlobalBatch = 0 // that of the checkpoint
+			}
+			if p.Cost = []string{"", "tokens", "0.5*tokens^2 + 3"}[random.IntN(3)]; p.Cost != "" && random.IntN(2) == 0 {
+				p.CostGroup = 1 + random.IntN(3)
+				p.World = p.CostGroup * (1 + random.IntN(3))
 			}
 			steps := 1 + random.IntN(12)
 			next, batches, size, done := startAll(t, []*streamed{set, other}[starts%2], p, steps, random)
@@ -88,6 +93,10 @@ func TestStreamElastic(t *testing.T) {
 				total += len(want)
 				if b.NextEpoch == o.Epochs {
 					wrapped = int(b.NextPosition)
+				}
+				if p.Cost != "" { // ranks have others of the same
+					slices.Sort(got)
+					slices.Sort(want)
 				}
 				if !slices.Equal(got, want) {
 					t.Fatalf("chain %d, start %d: batch at %d/%d: %v, want %v", chain, starts, b.Epoch, b.Position, got, want)

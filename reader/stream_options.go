@@ -46,6 +46,18 @@ type StreamOptions struct {
 	// with the lengths; Long defaults to units.LongError, and Window is chosen. GlobalBatch then
 	// counts units. With a Checkpoint, the checkpoint decides them, and the rest here is ignored.
 	Units units.Params
+	// Cost, when not empty, is what a sample costs: an arithmetic expression over integer attributes,
+	// such as "tokens + 0.35 * patches" (ORDER.md, "Costs"). It decides which rank gets which entries
+	// of a global batch, so that the parts of all ranks cost nearly the same, and nothing else:
+	// places and checkpoints are as without it. With Units, a unit costs the sum of its samples, and
+	// the attribute By has the length of a piece. All ranks must give the same Cost, CostGroup and
+	// attributes: compare StreamInfo.CostHash. A rank then reads, and holds in memory, the blocks of
+	// its group, and 8 bytes a sample of the data set.
+	//
+	// CostGroup is how many consecutive ranks exchange entries, a divisor of World; 0 means all. The
+	// ranks of a host, that share a cache, are a good choice.
+	Cost      string
+	CostGroup int
 	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
 	// be missing. The sources of a mix must have the same fields, except for fields with a question
 	// mark.
@@ -79,6 +91,8 @@ type StreamOptions struct {
 	Order  OrderOptions
 	Tuning Tuning
 	Faults Faults
+
+	costs *costs // of the run; nil: none
 }
 
 // OrderOptions say how an order is chosen, see order.Choice. With a Checkpoint, the checkpoint
@@ -242,5 +256,5 @@ func (o *StreamOptions) Choice() order.Choice {
 
 // spec returns the run that the options ask for, and how it plans units.
 func (o *StreamOptions) spec() (Spec, Planning) {
-	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch}, Planning{Folder: o.Tuning.Plans, Log: o.Log}
+	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch, Cost: o.Cost, CostGroup: o.CostGroup}, Planning{Folder: o.Tuning.Plans, Log: o.Log}
 }

@@ -41,8 +41,8 @@ func unitsOf(b *Batch) (out []string) {
 	return out
 }
 
-// Chains of starts at any unit, with other ranks and batches, deliver the units of one process. A
-// kept plan changes nothing, and a damaged one neither.
+// Chains of starts at any unit, with other ranks, batches and costs, deliver the units of one
+// process. A kept plan changes nothing, and a damaged one neither.
 func TestUnitsElastic(t *testing.T) {
 	watch(t)
 	set, _ := newDocuments(t, 400)
@@ -64,6 +64,7 @@ func TestUnitsElastic(t *testing.T) {
 			var got []string
 			for o.Checkpoint == nil || o.Checkpoint.Place().Epoch < 2 {
 				o.World, o.GlobalBatch = 1+r.IntN(3), 1+r.IntN(9)
+				o.Cost = []string{"", "tokens^2", "tokens + 0.01*tokens^2"}[r.IntN(3)]
 				got = append(got, unitChain(t, set, &o, 1+r.IntN(6))...)
 				for _, name := range globbed(t, o.Tuning.Plans) {
 					if r.IntN(3) == 0 {

@@ -16,6 +16,7 @@ and ``Order.of`` need the program ``shardtool``; the rest is arithmetic and runs
 """
 
 from .checkpoint import Checkpoint, read_checkpoint, skip_hash
+from .costs import cost_of, split_by_cost
 from .mix import Mix, MixBatch, MixSource, sample_seed, source_key
 from .mix_checkpoint import MixCheckpoint, read_mix_checkpoint
 from .order import GlobalBatch, Order, split
@@ -45,6 +46,7 @@ __all__ = [
     "bucket",
     "choose",
     "choose_units",
+    "cost_of",
     "divide",
     "pack",
     "parse_share",
@@ -56,5 +58,6 @@ __all__ = [
     "skip_hash",
     "source_key",
     "split",
+    "split_by_cost",
     "temperature_share",
 ]

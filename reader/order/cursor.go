@@ -43,6 +43,9 @@ type Batch struct {
 	NextEpoch, NextPosition uint64
 	Global                  int // samples in the global batch with padding: G, or fewer under TailShort
 	First                   int // place of this rank's first sample in the global batch
+	// Entries are the places in the global batch of this rank's samples or units, ascending, if they
+	// are others than First and the following ones. Valid until the next call.
+	Entries []uint32
 	// Of is how many units the epoch has that an order of units begins the batch in; else 0.
 	Of uint64
 	// Opened are the spans with their first sample in this batch, in order of first use; Closed
@@ -53,6 +56,14 @@ type Batch struct {
 	// units, there are references to the samples of each unit, and Cuts has one for each reference.
 	// Valid until the next call.
 	Cuts []Cut
+}
+
+// Entry returns the place in the global batch of sample or unit i of this rank's part.
+func (b *Batch) Entry(i int) int {
+	if b.Entries != nil {
+		return int(b.Entries[i])
+	}
+	return b.First + i
 }
 
 // Cut is a sample in a unit, or a piece of one.

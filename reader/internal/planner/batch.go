@@ -20,6 +20,10 @@ func (p *Planner) plan(ctx context.Context, d *Draft) (more bool, err error) {
 		return false, err
 	}
 	d.Cuts, d.Info.Cuts = append(d.Cuts[:0], d.Info.Cuts...), nil // the order uses its own again
+	if d.Info.Entries != nil {
+		d.entries = append(d.entries[:0], d.Info.Entries...)
+		d.Info.Entries = d.entries
+	}
 	for i := range d.Info.Opened {
 		if err := p.open(ctx, p.slots, &d.Info.Opened[i]); err != nil {
 			return true, err

@@ -22,6 +22,7 @@ type Draft struct {
 	Err  error // in place of the batch; ends the stream
 
 	one     [1][]int32 // memory of In for one level
+	entries []uint32   // memory of Info.Entries
 	number  uint64     // of the batch
 	known   int        // pieces that batches before it in the Use need
 	size    extent     // of the window before the batch, its own samples left out
@@ -72,7 +73,7 @@ func (l *drafts) take() *Draft {
 	}
 	d := l.idle[n-1]
 	l.idle = l.idle[:n-1]
-	*d = Draft{Refs: d.Refs[:0], Cuts: d.Cuts[:0], In: d.In[:0], one: d.one}
+	*d = Draft{Refs: d.Refs[:0], Cuts: d.Cuts[:0], In: d.In[:0], one: d.one, entries: d.entries}
 	return d
 }
 

@@ -1,0 +1,347 @@
+package reader
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/internal/cost"
+	"github.com/shardtool/shardtool/internal/testset"
+	"github.com/shardtool/shardtool/internal/testset/programs"
+	"github.com/shardtool/shardtool/objstore/storetest/mem"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// A case of the second implementation of costs, python/oracle/costs.py, and its answer.
+type (
+	costCase struct {
+		Blocks     []uint32   `json:"blocks"`
+		ShardFirst []int      `json:"shard_first_block"`
+		Params     costParams `json:"params"`
+		Epoch      uint64     `json:"epoch"`
+		Position   uint64     `json:"position"`
+		Cost       string     `json:"cost"`
+		Values     [][2]int64 `json:"values"` // of the attributes a and b
+		Steps      []costStep `json:"steps"`
+	}
+	costParams struct {
+		Seed     string         `json:"seed"`
+		Shuffle  bool           `json:"shuffle"`
+		V        uint32         `json:"V"`
+		E        uint32         `json:"E"`
+		W        uint32         `json:"W"`
+		H        uint32         `json:"H"`
+		T        uint32         `json:"T"`
+		Affinity order.Affinity `json:"affinity"`
+		Tail     order.Tail     `json:"tail"`
+	}
+	costStep struct {
+		GlobalBatch int `json:"global_batch"`
+		World       int `json:"world_size"`
+		Group       int `json:"group"`
+	}
+	costAnswer struct {
+		Batches []costBatch `json:"batches"`
+	}
+	costBatch struct {
+		Next  [2]uint64     `json:"next"`
+		Ranks [][][2]uint64 `json:"ranks"` // places in the batch, and samples
+	}
+)
+
+// randomCosts returns a case, and its order.
+func randomCosts(t *testing.T, r *rand.Rand) (costCase, *order.Plan) {
+	c := costCase{Values: [][2]int64{}, Cost: []string{"a", "a + b/3", "0.35*b + a^2", "b"}[r.IntN(4)]}
+	total := uint64(0)
+	for range 1 + r.IntN(40) {
+		if len(c.Blocks) == 0 || r.IntN(5) == 0 {
+			c.ShardFirst = append(c.ShardFirst, len(c.Blocks))
+		}
+		n := uint32(r.IntN(12))
+		c.Blocks, total = append(c.Blocks, n), total+uint64(n)
+	}
+	for range total {
+		c.Values = append(c.Values, [2]int64{int64(r.IntN(1 + r.IntN(1000))), int64(r.IntN(20))})
+	}
+	p := order.Params{
+		Seed: r.Uint64(), Shuffle: r.IntN(5) > 0, Lanes: uint32([]int{1, 2, 3, 6, 12}[r.IntN(5)]), RunBlocks: uint32(1 + r.IntN(3)),
+		Delay: uint32(1 + r.IntN(5)), Head: 1, Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[r.IntN(2)],
+		Tail: []order.Tail{order.TailShort, order.TailDrop, order.TailWrap, order.TailPad}[r.IntN(4)],
+	}
+	if !p.Shuffle {
+		p.Delay = 1
+	}
+	plan, err := order.New(order.Table{Samples: c.Blocks, ShardFirst: c.ShardFirst}, "", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Params = costParams{fmt.Sprint(p.Seed), p.Shuffle, p.Lanes, p.RunBlocks, p.Delay, p.Head, 0, p.Affinity, p.Tail}
+	c.Epoch, c.Position = uint64(r.IntN(3)), r.Uint64N(total+1)
+	for range 1 + r.IntN(8) {
+		group := 1 + r.IntN(6)
+		c.Steps = append(c.Steps, costStep{1 + r.IntN(40), group * (1 + r.IntN(3)), group})
+	}
+	c.ShardFirst = append(c.ShardFirst, len(c.Blocks))
+	return c, plan
+}
+
+// ofCase returns the costs of a case.
+func (c *costCase) costs(t *testing.T) *costs {
+	e, err := cost.Parse(c.Cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &costs{expr: e, of: [][]uint64{nil}}
+	for _, v := range c.Values {
+		values := map[string]int64{"a": v[0], "b": v[1]}
+		var given []int64
+		for _, name := range e.Names {
+			given = append(given, values[name])
+		}
+		x, err := e.Cost(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.of[0] = append(out.of[0], x)
+	}
+	return out
+}
+
+// spanRules checks the spans of a cursor: serial numbers count up, the references are in open spans,
+// and each span closes once.
+type spanRules struct {
+	last uint64
+	open map[uint64]order.Span
+}
+
+func (s *spanRules) check(t *testing.T, refs []order.Ref, b *order.Batch) {
+	t.Helper()
+	for _, span := range b.Opened {
+		if s.last++; span.Slot != s.last {
+			t.Fatalf("span %d opens after %d", span.Slot, s.last-1)
+		}
+		if span.Place >= len(refs) || refs[span.Place].Slot != span.Slot {
+			t.Fatalf("span %+v opens for %d references", span, len(refs))
+		}
+		s.open[span.Slot] = span
+	}
+	for i, r := range refs {
+		span, ok := s.open[r.Slot]
+		if !r.Padding && (!ok || r.Block < span.Block || r.Block >= span.Block+span.Blocks) {
+			t.Fatalf("reference %d %+v is not in its span %+v", i, r, span)
+		}
+	}
+	for _, span := range b.Closed {
+		if _, ok := s.open[span.Slot]; !ok || span.Place > len(refs) {
+			t.Fatalf("span %+v closes", span)
+		}
+		for i := span.Place; i < len(refs); i++ {
+			if refs[i].Slot == span.Slot && !refs[i].Padding {
+				t.Fatalf("span %+v closes before reference %d", span, i)
+			}
+		}
+		delete(s.open, span.Slot)
+	}
+}
+
+// TestCostsReference compares 200 random orders, dealt out by random costs to changing numbers of
+// ranks, with the second implementation.
+func TestCostsReference(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 3))
+	var cases []costCase
+	var plans []*order.Plan
+	for range 200 {
+		c, plan := randomCosts(t, r)
+		cases, plans = append(cases, c), append(plans, plan)
+	}
+	answers := programs.Answers[costAnswer](t, "../python/cost_check.py", cases)
+	batches := 0
+	for i := range cases {
+		c := &cases[i]
+		batches += len(answers[i].Batches)
+		of := c.costs(t)
+		epoch, position := c.Epoch, c.Position
+		for k, step := range c.Steps {
+			of.group = step.Group
+			run := &Run{inputs: []*input{{}}, costs: of}
+			for rank := range step.World {
+				cursor, err := plans[i].Seek(epoch, position)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d, err := run.deals(cursor, step.World)
+				if err != nil {
+					t.Fatal(err)
+				}
+				refs, b, err := d.NextBatch(nil, order.Split{GlobalBatch: step.GlobalBatch, Rank: rank, World: step.World})
+				if k >= len(answers[i].Batches) {
+					if err == nil {
+						t.Fatalf("case %d, step %d: a batch that the reference has not", i, k)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("case %d, step %d: %v", i, k, err)
+				}
+				(&spanRules{open: map[uint64]order.Span{}}).check(t, refs, &b)
+				want := answers[i].Batches[k]
+				got := [][2]uint64{}
+				for n := range refs {
+					got = append(got, [2]uint64{uint64(b.Entry(n)), refs[n].Number})
+				}
+				if !slices.Equal(got, want.Ranks[rank]) || [2]uint64{b.NextEpoch, b.NextPosition} != want.Next {
+					t.Fatalf("case %d, step %d, rank %d of %d: %v, want %v", i, k, rank, step.World, got, want.Ranks[rank])
+				}
+			}
+			if k == len(answers[i].Batches) {
+				break // the reference stops at a step without a batch
+			}
+			epoch, position = answers[i].Batches[k].Next[0], answers[i].Batches[k].Next[1]
+		}
+	}
+	if batches < 500 {
+		t.Errorf("%d batches were compared", batches)
+	}
+}
+
+// TestCostsWalk walks through two epochs with one cursor for each rank. The batches have the entries
+// that they have without costs, and the spans of each rank follow the rules.
+func TestCostsWalk(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 3))
+	for i := range 60 {
+		c, plan := randomCosts(t, r)
+		of, step := c.costs(t), c.Steps[0]
+		of.group = step.Group
+		run := &Run{inputs: []*input{{}}, costs: of}
+		ranks, rules := make([]batches, step.World), make([]spanRules, step.World)
+		for rank := range ranks {
+			cursor, err := plan.Seek(0, 0)
+			if err == nil {
+				ranks[rank], err = run.deals(cursor, step.World)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules[rank].open = map[uint64]order.Span{}
+		}
+		plain, err := plan.Seek(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			want, b, err := plain.NextBatch(nil, order.Split{GlobalBatch: step.GlobalBatch, World: 1})
+			if err != nil || b.Epoch > 1 {
+				break
+			}
+			of, err := run.Ranks(want, &b, step.World)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]order.Ref, len(want))
+			for rank := range ranks {
+				refs, own, err := ranks[rank].NextBatch(nil, order.Split{GlobalBatch: step.GlobalBatch, Rank: rank, World: step.World})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rules[rank].check(t, refs, &own)
+				for n := range refs {
+					if entry := own.Entry(n); of[entry] != int32(rank) {
+						t.Fatalf("case %d: rank %d has the entry of rank %d", i, rank, of[entry])
+					} else {
+						got[entry] = refs[n]
+					}
+				}
+			}
+			for n := range want {
+				if g, w := &got[n], &want[n]; g.Number != w.Number || g.Epoch != w.Epoch || g.Index != w.Index || g.Padding != w.Padding {
+					t.Fatalf("case %d: entry %d is %+v, want %+v", i, n, g, w)
+				}
+			}
+		}
+	}
+}
+
+// lengthOf is an attribute for samples of any key: lengths whose logarithms are normal, sigma 1.
+func lengthOf(key string) (int64, bool) {
+	r := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(key))), 5))
+	return 1 + int64(500*math.Exp(r.NormFloat64())), true
+}
+
+// TestCostsBalance: text with lognormal lengths, 8 ranks of 8 samples. Without costs the costliest
+// rank has 1.7 times the mean, with them it is within 1.05 of the bound.
+func TestCostsBalance(t *testing.T) {
+	set := newStreamed(t, mem.New(), mixed(4000), testset.Options{BlockSize: 20_000, ShardSize: 400_000, Integer: lengthOf})
+	for _, c := range []struct {
+		cost                 string
+		world, global, group int
+		without              float64
+	}{
+		{"tokens", 8, 64, 0, 1.5},
+		{"tokens", 8, 64, 4, 1.5},
+		{"tokens", 8, 256, 0, 1.2},
+		{"tokens + 0.0005*tokens^2", 8, 64, 0, 1.7},
+	} {
+		s := set.stream(t, StreamOptions{Shuffle: true, Seed: 3, Cost: c.cost, CostGroup: c.group, GlobalBatch: c.global})
+		b, err := s.run.Balance(t.Context(), c.global, c.world, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v: %+v", c, *b)
+		if most := 1.05; b.Steps != uint64((4000+c.global-1)/c.global) || b.Without.Mean < c.without || b.With.Mean > most*b.Bound.Mean || b.With.Most > 1.2*b.Bound.Most {
+			t.Errorf("%+v: %+v", c, *b)
+		}
+	}
+}
+
+// TestCostsRefused: expressions, attributes and values that make no cost, and groups that are none.
+func TestCostsRefused(t *testing.T) {
+	set := newStreamed(t, mem.New(), mixed(60), testset.Options{BlockSize: 2000, ShardSize: 9000, Integer: func(key string) (int64, bool) {
+		n, _ := lengthOf(key)
+		return n, key[len(key)-1] != '7'
+	}})
+	whole := newStreamed(t, mem.New(), mixed(60), testset.Options{BlockSize: 2000, ShardSize: 9000, Integer: lengthOf})
+	for _, c := range []struct {
+		set  *streamed
+		o    StreamOptions
+		want string
+	}{
+		{whole, StreamOptions{Cost: "tokens +"}, "write a number"},
+		{whole, StreamOptions{Cost: "patches"}, `no integer attribute "patches", it has ["tokens"]`},
+		{set, StreamOptions{Cost: "tokens"}, `has no value of attribute "tokens"`},
+		{whole, StreamOptions{Cost: "100 - tokens"}, "has no cost: it is below 0"},
+		{whole, StreamOptions{Cost: "tokens^16"}, "has no cost: it is 2^47 or more"},
+		{whole, StreamOptions{Cost: "1/(tokens-tokens)"}, "has no cost: it divides by 0"},
+		{whole, StreamOptions{Cost: "tokens", CostGroup: 3, World: 8}, "8 ranks are no whole number"},
+		{whole, StreamOptions{Cost: "tokens", CostGroup: -1}, "groups of -1"},
+		{whole, StreamOptions{CostGroup: 2, World: 8}, "no cost: give one"},
+	} {
+		s, err := c.set.Stream(t.Context(), c.o)
+		if err == nil {
+			s.Close()
+		}
+		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
+		}
+	}
+}
+
+// TestCostsKept: costs that are kept are those that were read, of the same expression.
+func TestCostsKept(t *testing.T) {
+	set := newStreamed(t, mem.New(), mixed(60), testset.Options{BlockSize: 2000, ShardSize: 9000, Integer: lengthOf})
+	o := StreamOptions{Cost: "tokens", Tuning: Tuning{Plans: t.TempDir()}, World: 4, GlobalBatch: 8}
+	first := set.stream(t, o)
+	again := set.stream(t, o)
+	o.Cost = "tokens*2"
+	other := set.stream(t, o)
+	if a, b, c := first.Info().CostHash, again.Info().CostHash, other.Info().CostHash; a == "" || a != b || a == c {
+		t.Errorf("hashes %q, %q, %q", a, b, c)
+	}
+	if !slices.Equal(first.run.costs.of[0], again.run.costs.of[0]) || len(globbed(t, o.Tuning.Plans)) != 2 {
+		t.Error("kept costs differ")
+	}
+}
