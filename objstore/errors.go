@@ -16,6 +16,10 @@ var ErrTooLarge = errors.New("object is larger than allowed")
 // be read.
 var ErrNoList = errors.New("store cannot list its objects")
 
+// ErrArchived reports an object in an archive, whose bytes the store returns only after the object
+// was restored.
+var ErrArchived = errors.New("the object is archived")
+
 // ErrNoRanges reports a server that does not answer a range request with that range. None of its
 // objects can be read.
 var ErrNoRanges = errors.New("the server ignores Range")

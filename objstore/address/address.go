@@ -20,7 +20,12 @@
 //	s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
 //
 // unchecked=true is for servers whose checksums are wrong, or whose ETags look like MD5s of the
-// content and are not.
+// content and are not. What the owner of a bucket requires, as in [s3.Required]:
+//
+//	requester_pays=true&sse=aws:kms&sse_kms_key_id=alias/k&storage_class=STANDARD_IA&acl=private
+//	sse_customer_key_file=/path: a file with the key, 32 bytes or their base64
+//
+// The ARN of an access point stands for a bucket.
 //
 // # Google Cloud Storage
 //
@@ -62,11 +67,14 @@ package address
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,14 +157,47 @@ func openHub(ctx context.Context, a address, o Options) (objstore.Store, error) 
 
 func openS3(ctx context.Context, a address, o Options) (objstore.Store, error) {
 	opts := s3.Options{Logger: o.Logger}
-	bucket, prefix, err := a.parse(map[string]any{
+	r, keyFile := &opts.Required, ""
+	_, _, err := a.parse(map[string]any{
 		"endpoint": &opts.Endpoint, "region": &opts.Region, "profile": &opts.Profile, "anonymous": &opts.Anonymous,
-		"unchecked": &opts.Unchecked, "path_style": &opts.PathStyle,
+		"unchecked": &opts.Unchecked, "path_style": &opts.PathStyle, "requester_pays": &r.RequesterPays,
+		"sse": &r.Encryption, "sse_kms_key_id": &r.KMSKey, "sse_customer_key_file": &keyFile,
+		"storage_class": &r.StorageClass, "acl": &r.ACL,
 	})
 	if err != nil {
 		return nil, err
 	}
+	place, _, _ := strings.Cut(a.rest, "?")
+	if r.CustomerKey, err = customerKey(keyFile); err != nil {
+		return nil, fmt.Errorf("open %s://%s: option \"sse_customer_key_file\": %w", a.scheme, place, err)
+	}
+	bucket, prefix := s3.CutBucket(place)
 	return s3.New(ctx, bucket, prefix, opts)
+}
+
+// customerKey reads a key of 32 bytes: the bytes, or their base64. The key itself is in no address,
+// because others see those.
+func customerKey(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	path, err := Local(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	key, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	if err != nil || len(key) == 32 {
+		return key, err
+	}
+	if key, err = base64.StdEncoding.DecodeString(strings.TrimSpace(string(key))); err != nil || len(key) != 32 {
+		return nil, fmt.Errorf("%s has no 32 bytes, nor their base64", path)
+	}
+	return key, nil
 }
 
 // openHubBucket opens a storage bucket of the Hub. Its gateway has the namespace in the path of the

@@ -106,6 +106,24 @@ func TestHubBucket(t *testing.T) {
 	edge.CloseClientConnections()
 }
 
+// TestCustomerKey: the file has the key or its base64; other content is refused and not shown.
+func TestCustomerKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	addr := "s3://bucket/a?sse_customer_key_file=" + file
+	for content, want := range map[string]string{
+		strings.Repeat("k", 32): "", "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=\n": "",
+		"": "has no 32 bytes", "secret": "has no 32 bytes", strings.Repeat("secret==", 200): "has no 32 bytes",
+	} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := address.Open(t.Context(), addr, address.Options{})
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%q: %v; want %q", content, err, want)
+		}
+	}
+}
+
 func TestOpenURL(t *testing.T) {
 	t.Setenv("AWS_REGION", "eu-west-1")
 	for addr, want := range map[string]string{
@@ -114,7 +132,9 @@ func TestOpenURL(t *testing.T) {
 		"s3://bucket/a?endpoint=http://127.0.0.1:1": "s3://bucket/a",
 		"s3://bucket/a?anonymous=true&path_style=0": "s3://bucket/a",
 		"s3://bucket/a?unchecked=true":              "s3://bucket/a",
-		"gs://bucket":                               "gs://bucket",
+		"s3://bucket/a?requester_pays=true&sse=aws:kms&sse_kms_key_id=k&storage_class=STANDARD_IA&acl=private": "s3://bucket/a",
+		"s3://arn:aws:s3:us-west-2:1234:accesspoint/train/a?requester_pays=true":                               "s3://arn:aws:s3:us-west-2:1234:accesspoint/train/a",
+		"gs://bucket": "gs://bucket",
 		"gs://bucket/a/?anonymous=1&user_project=p": "gs://bucket/a",
 		"gs://bucket/a?endpoint=https://127.0.0.1":  "gs://bucket/a",
 		"az://acct/box":                             "az://acct/box",
@@ -138,23 +158,25 @@ func TestOpenURL(t *testing.T) {
 		}
 	}
 	for addr, want := range map[string]string{
-		"s3://":                                      "bucket",
-		"s3://bucket/x?sorcery=secret":               "unknown option; the options are anonymous, endpoint, path_style, profile, region, unchecked",
-		"s3://bucket/x?anonymous=secret":             "give true or false",
-		"s3://bucket/x?%zz=secret":                   "not a list of name=value",
-		"s3://bucket/x?endpoint=u:secret@host":       "the endpoint is not a URL",
-		"gs://":                                      "bucket",
-		"gs://bucket/x?region=secret":                "unknown option; the options are anonymous, endpoint, user_project",
-		"gs://bucket/x?endpoint=http://secret":       "the endpoint has no TLS",
-		"https://":                                   "not a URL",
-		"hf://datasets/o/n?token=secret":             "no options after a ?",
-		"hf://models/o/n":                            "only data sets",
-		"az://":                                      "az://account/container/prefix",
-		"az://acct":                                  "the container's name must have 1 to 255 letters, digits, dots, dashes and underscores; give az://acct/container/prefix",
-		"az://acct/box/a?sv=secret":                  "unknown option; the options are anonymous, endpoint",
+		"s3://":                                    "bucket",
+		"s3://bucket/x?sorcery=secret":             "unknown option; the options are acl, anonymous, endpoint, path_style, profile, region, requester_pays, sse, sse_customer_key_file, sse_kms_key_id, storage_class, unchecked",
+		"s3://bucket/x?anonymous=secret":           "give true or false",
+		"s3://bucket/x?%zz=secret":                 "not a list of name=value",
+		"s3://bucket/x?endpoint=u:secret@host":     "the endpoint is not a URL",
+		"s3://bucket/x?sse=secret":                 "the encryption is not one of S3",
+		"s3://bucket/x?sse_customer_key_file=none": "no such file",
+		"gs://":                                "bucket",
+		"gs://bucket/x?region=secret":          "unknown option; the options are anonymous, endpoint, user_project",
+		"gs://bucket/x?endpoint=http://secret": "the endpoint has no TLS",
+		"https://":                             "not a URL",
+		"hf://datasets/o/n?token=secret":       "no options after a ?",
+		"hf://models/o/n":                      "only data sets",
+		"az://":                                "az://account/container/prefix",
+		"az://acct":                            "the container's name must have 1 to 255 letters, digits, dots, dashes and underscores; give az://acct/container/prefix",
+		"az://acct/box/a?sv=secret":            "unknown option; the options are anonymous, endpoint",
 		"az://acct/box?endpoint=http://h&sig=secret": "the endpoint has no TLS",
-		"abfss://box/a":                              "give abfss://container@account.dfs.core.windows.net/prefix",
-		"abfss://u:secret@h":                         "give abfss://container@account.dfs.core.windows.net/prefix",
+		"abfss://box/a":      "give abfss://container@account.dfs.core.windows.net/prefix",
+		"abfss://u:secret@h": "give abfss://container@account.dfs.core.windows.net/prefix",
 	} {
 		_, err := address.Open(t.Context(), addr, address.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

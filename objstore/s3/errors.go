@@ -129,6 +129,8 @@ func (s *store) explainAnswer(op string, a answer) error {
 		return errConflict
 	case a.Code == "KeyTooLongError" || a.Code == "KeyTooLong":
 		return fmt.Errorf("%w: the server refuses a key of this length", objstore.ErrName)
+	case a.Code == "InvalidObjectState":
+		return fmt.Errorf("%w: %w", objstore.ErrArchived, a.Advise("restore it first (aws s3api restore-object)"))
 	case a.Code == "EntityTooLarge":
 		return fmt.Errorf("%w: it is larger than the server takes", objstore.ErrTooLarge)
 	}
@@ -161,6 +163,9 @@ func (s *store) advice(op string, a answer) string {
 		return "the clock of this machine is wrong: set it"
 	case a.Status == http.StatusForbidden || a.Status == http.StatusUnauthorized:
 		return s.adviceDenied(op)
+	case a.Status == http.StatusBadRequest && (op == "get" || op == "stat") && !s.at.plain &&
+		len(s.opts.Required.CustomerKey) == 0 && (a.Code == "BadRequest" || strings.Contains(a.Message, "Encryption")):
+		return "if the object was put with a customer key, give that key"
 	case a.Status == http.StatusBadRequest && s.at.plain && a.Code == "BadRequest": // the SDK's word for one without a code
 		return ranged.PerhapsTLS
 	case a.Code == "NotImplemented" && op == "put":
@@ -184,7 +189,14 @@ func (s *store) adviceDenied(op string) string {
 	if s.opts.Anonymous {
 		who = "anonymous users lack the permission"
 	}
-	return who + " (" + action + "): ask the owner of the bucket, or use others"
+	also := ""
+	switch read := op == "get" || op == "stat" || op == "list"; {
+	case read && len(s.opts.Required.CustomerKey) > 0:
+		also = ", or the customer key is another"
+	case read && !s.opts.Anonymous && !s.opts.Required.RequesterPays && !s.at.custom:
+		also = ", or the requester pays: then the address must accept that"
+	}
+	return who + " (" + action + ")" + also + ": ask the owner of the bucket, or use others"
 }
 
 func (a answer) expired() bool { return a.Code == "ExpiredToken" || a.Code == "TokenRefreshRequired" }

@@ -35,6 +35,8 @@ type Options struct {
 	Anonymous bool
 	// Profile is a profile of the shared configuration files.
 	Profile string
+	// Required is what the bucket or who pays for it requires.
+	Required Required
 	// Unchecked disables objstore.SumOf, for servers whose checksums are wrong, or whose ETags look
 	// like MD5s of the content and are not.
 	Unchecked bool
@@ -95,6 +97,9 @@ func (o Options) withDefaults() (Options, error) {
 	case "", "when_supported", "when_required":
 	default:
 		return o, errors.New("request checksums are when_supported or when_required")
+	}
+	if err := o.Required.check(); err != nil {
+		return o, err
 	}
 	return o, ranged.CheckEndpoint(o.Endpoint)
 }

@@ -33,8 +33,10 @@ package s3
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -75,16 +77,21 @@ type endpoint struct {
 	google bool   // it is the one of Google Cloud Storage
 }
 
-// New returns the store of the objects in bucket whose keys begin with prefix and a slash, or of
+// New returns the store of the objects in bucket, or below the access point with that ARN, whose keys begin with prefix and a slash, or of
 // all objects if prefix is empty. Many goroutines may use it, and it needs no closing. New reads
 // the configuration of the environment and sends no request to the bucket: a missing or forbidden
 // bucket is an error of the first use.
 func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Store, error) {
 	s := &store{segmentParts: segmentParts}
 	var err error
-	if s.Bucket, err = ranged.NewBucket("s3://", "bucket", bucket, prefix); err != nil {
+	base, name := "s3://", bucket
+	if at := strings.LastIndexAny(bucket, ":/"); accessPoint.FindString(bucket) == bucket && at >= 0 {
+		base, name = base+bucket[:at+1], bucket[at+1:]
+	}
+	if s.Bucket, err = ranged.NewBucket(base, "bucket", name, prefix); err != nil {
 		return nil, s.Fail("open", "", err)
 	}
+	s.Bucket.Bucket = bucket
 	s.Address = cmp.Or(opts.Gateway, s.Address)
 	opts, err = opts.withDefaults()
 	if err != nil {
@@ -146,11 +153,16 @@ func (s *store) connect(ctx context.Context) error {
 		// Readers verify what they read in blocks of their own; S3's checksums cover entire
 		// objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.APIOptions = append(o.APIOptions, unsignedEncoding, s.renewExpired)
+		o.UseARNRegion = true
+		o.APIOptions = append(o.APIOptions, unsignedEncoding, s.renewExpired, s.opts.Required.require)
 		o.HTTPClient = client{ranged.Client{Doer: boundRedirects(o.HTTPClient, s.opts.Gateway != "")}}
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		s.region, s.at.url = o.Region, endpoint
 	})
+	if u, err := url.Parse(endpoint); len(s.opts.Required.CustomerKey) > 0 && err == nil && u.Host != "" &&
+		!ranged.Private(u) {
+		return errors.New("the endpoint has no TLS, so that others could read the customer key: give one with https")
+	}
 	return ranged.CheckEndpoint(endpoint)
 }
 

@@ -132,6 +132,8 @@ func (s *Store) explain(op string, a ranged.Answer, header http.Header) error {
 		return fs.ErrNotExist
 	case a.Status == http.StatusRequestedRangeNotSatisfiable:
 		return io.ErrUnexpectedEOF
+	case a.Code == "BlobArchived":
+		return fmt.Errorf("%w: %w", objstore.ErrArchived, a.Advise(s.advice(op, a, header)))
 	}
 	return a.Advise(s.advice(op, a, header))
 }
