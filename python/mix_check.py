@@ -146,6 +146,9 @@ def answer_mix(c):
             mix = mix.change(position, asked)
             mix.check()
             orders = orders_of(mix, [mine[s.name] for s in mix.sources])
+        for weights in step.get("weights") or ():  # set before the batch, in mid-run
+            mix = mix.steer(position, quantize([parse_share(x) for x in weights]))
+            mix.check()
         batch, _ = attempt(mix.batch, orders, position, step["global_batch"], left_out=c["left_out"])
         if batch is None:
             batches.append(None)

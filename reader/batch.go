@@ -39,6 +39,7 @@ type Batch struct {
 	Units int
 
 	s       *Stream
+	run     *Run           // of the stream when it was planned
 	draft   *planner.Draft // nil once released
 	memory  *batchMemory
 	held    *assemble.Held // the memory below Samples, rows and units; nothing once released
@@ -111,7 +112,7 @@ func (m *batchMemory) reset() {
 func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	b := &Batch{
 		Epoch: d.Info.Epoch, Position: d.Info.Position, NextEpoch: d.Info.NextEpoch, NextPosition: d.Info.NextPosition,
-		Global: d.Info.Global, First: d.Info.First, Of: d.Info.Of, s: s, draft: d,
+		Global: d.Info.Global, First: d.Info.First, Of: d.Info.Of, s: s, run: s.run.Load(), draft: d,
 	}
 	s.count.mu.Lock()
 	defer s.count.mu.Unlock()
@@ -140,6 +141,21 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) error {
 	s.clock.Map(true)
 	defer s.clock.Map(false)
 	return mapFunc(s.opts.Map).all(ctx, b.Samples, s.opts.Tuning.Workers)
+}
+
+// drop frees what the assembler made, if the consumer does not get it.
+func (s *Stream) drop(out assembled) {
+	s.clock.Hand(-1)
+	if out.Batch == nil {
+		return
+	}
+	s.planner.Drop(out.draft)
+	out.memory.reset()
+	s.count.mu.Lock()
+	defer s.count.mu.Unlock()
+	if s.count.ended == 0 {
+		s.count.idle = append(s.count.idle, out.memory)
+	}
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does
@@ -214,11 +230,11 @@ func (b *Batch) SkippedSamples() uint64 { return b.skipped.Samples }
 // Last reports whether no other batch of this size begins in the epoch that this one begins in. The
 // last batch of a mix whose sources are used up within an epoch is not known before its end.
 func (b *Batch) Last() bool {
-	return b.s.run.last(b.Epoch, b.Of, Place{b.NextEpoch, b.NextPosition}, uint64(b.s.split.GlobalBatch))
+	return b.run.last(b.Epoch, b.Of, Place{b.NextEpoch, b.NextPosition}, uint64(b.s.split.GlobalBatch))
 }
 
 // Checkpoint returns the place after this batch. A stream opened with it delivers the batches that
 // follow.
 func (b *Batch) Checkpoint() (Checkpoint, error) {
-	return b.s.run.Checkpoint(Place{b.NextEpoch, b.NextPosition}, b.s.split.GlobalBatch, b.skipped)
+	return b.run.Checkpoint(Place{b.NextEpoch, b.NextPosition}, b.s.split.GlobalBatch, b.skipped)
 }

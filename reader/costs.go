@@ -25,6 +25,7 @@ type costs struct {
 	expr  *cost.Expr
 	group int        // ranks that share their entries; 0: all
 	of    [][]uint64 // by source and number of the sample; nil where the length of a piece is the only value
+	has   []bool     // by source: whether its costs are known; a source without weight has none
 	sum   [sha256.Size]byte
 }
 
@@ -58,12 +59,13 @@ func (r *Run) useCosts(ctx context.Context, s *Spec, p Planning) error {
 	if err != nil {
 		return optionsError{err}
 	}
-	c := &costs{expr: expr, group: s.CostGroup, of: make([][]uint64, len(r.inputs))}
+	c := &costs{expr: expr, group: s.CostGroup, of: make([][]uint64, len(r.inputs)), has: make([]bool, len(r.inputs))}
 	sum := sha256.New()
 	for i, in := range r.inputs {
 		if in.Dataset == nil || in.share == 0 {
 			continue
 		}
+		c.has[i] = true
 		if u := in.unit.params; slices.Equal(expr.Names, []string{u.By}) {
 			fmt.Fprintf(sum, "%d %s\n", i, expr.Text)
 			continue

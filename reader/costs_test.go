@@ -287,7 +287,7 @@ func TestCostsBalance(t *testing.T) {
 		{"tokens + 0.0005*tokens^2", 8, 64, 0, 1.7},
 	} {
 		s := set.stream(t, StreamOptions{Shuffle: true, Seed: 3, Cost: c.cost, CostGroup: c.group, GlobalBatch: c.global})
-		b, err := s.run.Balance(t.Context(), c.global, c.world, 1<<20)
+		b, err := s.run.Load().Balance(t.Context(), c.global, c.world, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +341,7 @@ func TestCostsKept(t *testing.T) {
 	if a, b, c := first.Info().CostHash, again.Info().CostHash, other.Info().CostHash; a == "" || a != b || a == c {
 		t.Errorf("hashes %q, %q, %q", a, b, c)
 	}
-	if !slices.Equal(first.run.costs.of[0], again.run.costs.of[0]) || len(globbed(t, o.Tuning.Plans)) != 2 {
+	if !slices.Equal(first.run.Load().costs.of[0], again.run.Load().costs.of[0]) || len(globbed(t, o.Tuning.Plans)) != 2 {
 		t.Error("kept costs differ")
 	}
 }

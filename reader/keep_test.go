@@ -70,12 +70,12 @@ func TestMixing(t *testing.T) {
 	m.Sources[1].Delay, m.Sources[1].Lanes, m.Sources[1].Head = 1, 1, 1
 	of, _ := joined(t, m, []source{a, b})
 	mixed := openMix(t, of, StreamOptions{GlobalBatch: 100, Epochs: 4})
-	v, err := mixed.run.Mixing(t.Context(), mixed.split)
+	v, err := mixed.run.Load().Mixing(t.Context(), mixed.split)
 	if err != nil || v.Source != "b" || !v.Little() || v.Memory < 1<<20 {
 		t.Errorf("a mix: %+v, %v", v, err)
 	}
 	mixed = a.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 100})
-	if v, err = mixed.run.Mixing(t.Context(), mixed.split); err != nil || v.VIF != 1 {
+	if v, err = mixed.run.Load().Mixing(t.Context(), mixed.split); err != nil || v.VIF != 1 {
 		t.Errorf("small data: %+v, %v", v, err)
 	}
 }

@@ -59,7 +59,22 @@ func (r *resolving) run(ctx context.Context, p Planning) (run *Run, err error) {
 	if err := run.useCosts(ctx, &r.Spec, p); err != nil {
 		return nil, err
 	}
+	if r.Count != "" {
+		run.tokens = r.tokensOf
+	}
 	return run, nil
+}
+
+// tokensOf returns the sum of Spec.Count over the units of a source.
+func (r *resolving) tokensOf(ctx context.Context, source string) (uint64, error) {
+	i := slices.IndexFunc(r.Sources, func(s SourceSpec) bool { return s.Name == source })
+	if u := r.data[i].units; u != nil && u.params.By == r.Count && u.made != nil {
+		return u.made.Summary().Tokens, nil
+	}
+	if n := r.data[i].tokens; n > 0 {
+		return n, nil
+	}
+	return r.sets[i].Tokens(ctx, r.Count) // the mix had no share of the source
 }
 
 // over makes the run of an engine, and gives the sources their data sets and orders.
@@ -122,14 +137,19 @@ func (r *resolving) mixed(ctx context.Context, laid bool) (mix.Mix, []mix.Differ
 		return asked, nil, err
 	}
 	r.from.Attach(asked)
+	if !r.change.Mix {
+		err := r.from.Fits(asked)
+		if err != nil && !errors.Is(err, order.ErrMismatch) {
+			err = r.located(0, "", err)
+		}
+		return r.from.Mix, nil, err
+	}
 	differences, err := r.from.Differences(asked)
 	switch {
 	case err != nil:
 		return asked, nil, r.located(0, "", err)
 	case len(differences) == 0:
 		return r.from.Mix, nil, nil
-	case !r.change.Mix:
-		return asked, nil, &mix.MismatchError{Difference: differences[0]}
 	}
 	m, err := r.from.Change(asked)
 	if err != nil && !errors.Is(err, order.ErrMismatch) {

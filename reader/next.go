@@ -100,13 +100,13 @@ func (s *Stream) Waits(on bool) {
 // ctx.
 func (s *Stream) receive(ctx context.Context, asked time.Time) (out assembled, more bool, err error) {
 	select {
-	case out, more = <-s.flow.ready:
+	case out, more = <-s.leg.ready:
 	default:
 		s.clock.Begin(asked)
 		s.wait(true)
 		defer s.wait(false)
 		select {
-		case out, more = <-s.flow.ready:
+		case out, more = <-s.leg.ready:
 		case <-s.life.ctx.Done():
 		case <-ctx.Done():
 			return out, false, context.Cause(ctx)

@@ -63,8 +63,7 @@ func (s *Stream) start(of planner.Order) {
 	s.count.skipped = s.ledger.Mark()
 	s.flow = flow{
 		fetches: make(chan *window.Piece, max(4*s.opts.Tuning.Workers, s.sizes.requests)),
-		drafts:  make(chan *planner.Draft, s.sizes.ahead),
-		landing: make(chan struct{}, 1), ready: make(chan assembled, s.sizes.queue),
+		landing: make(chan struct{}, 1),
 	}
 	s.tuning.turns = fetch.Turns{Gate: tune.NewGate(s.opts.Tuning.Workers), Pool: s.pool()}
 	if s.sizes.requests > 0 {
@@ -78,20 +77,29 @@ func (s *Stream) start(of planner.Order) {
 	}
 	s.tune()
 	s.planner = &planner.Planner{
-		Order: of, Shards: &shards{inputs: s.inputs, first: first}, Sources: s.sources(), Levels: levels,
+		Shards: &shards{inputs: s.inputs, first: first}, Sources: s.sources(), Levels: levels,
 		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
 		Limit: s.sizes.memory, Share: share, Local: s.flow.flight == nil,
-		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
+		Fetches: s.flow.fetches,
 	}
 	if s.opts.Log != nil {
 		epoch := s.place.Epoch // read it first, because Next moves it
 		s.life.wg.Go(func() { s.log(s.life.ctx, epoch) })
 	}
-	s.life.wg.Go(func() { s.planner.Run(s.life.ctx) })
 	for range s.sizes.workers {
 		s.life.wg.Go(func() { s.work(s.life.ctx) })
 	}
-	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
+	s.begin(of)
+}
+
+// begin begins a leg: it plans and assembles the batches of an order.
+func (s *Stream) begin(of planner.Order) {
+	var ctx context.Context
+	ctx, s.leg.cancel = context.WithCancelCause(s.life.ctx)
+	drafts, ready := make(chan *planner.Draft, s.sizes.ahead), make(chan assembled, s.sizes.queue)
+	s.planner.Order, s.planner.Drafts, s.leg.drafts, s.leg.ready = of, drafts, drafts, ready
+	s.leg.wg.Go(func() { s.planner.Run(ctx) })
+	s.leg.wg.Go(func() { s.assemble(ctx, drafts, ready) })
 }
 
 // number numbers the data sets of the stream. It returns the number of the first data set of each
@@ -182,16 +190,16 @@ func (s *Stream) work(ctx context.Context) {
 }
 
 // assemble turns drafts into batches, in order.
-func (s *Stream) assemble(ctx context.Context) {
-	defer close(s.flow.ready)
+func (s *Stream) assemble(ctx context.Context, drafts <-chan *planner.Draft, ready chan<- assembled) {
+	defer close(ready)
 	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip}
-	for d := range s.flow.drafts {
+	for d := range drafts {
 		out := assembled{err: d.Err}
 		if d.Err == nil {
 			out.Batch = s.newBatch(d)
 			out.err = out.fill(ctx, &a)
 		}
-		if !s.hand(ctx, out) || out.err != nil {
+		if !s.hand(ctx, out, ready) || out.err != nil {
 			return
 		}
 	}
@@ -199,12 +207,13 @@ func (s *Stream) assemble(ctx context.Context) {
 
 // hand hands a batch to the consumer, who owns it from here on. It returns false when ctx has
 // ended.
-func (s *Stream) hand(ctx context.Context, out assembled) bool {
+func (s *Stream) hand(ctx context.Context, out assembled, ready chan<- assembled) bool {
 	s.clock.Hand(1)
 	select {
-	case s.flow.ready <- out:
+	case ready <- out:
 		return true
 	case <-ctx.Done():
+		s.drop(out)
 		return false
 	}
 }
@@ -240,9 +249,10 @@ func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	}
 	o.costs = r.costs
 	s := &Stream{
-		run: r, inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World},
+		inputs: r.inputs, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World},
 		place: place{Place: r.begin}, lengths: r.info().Lengths,
 	}
+	s.run.Store(r)
 	if err := s.useRows(ctx); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		log.Warn("stream: "+v.Warning(mixing.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay",
 			Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "vif_accumulated", round3(v.Pooled), "global_batch", s.split.GlobalBatch)
 	})
-	plan, ok := s.run.Plan().(*order.Plan)
+	plan, ok := s.run.Load().Plan().(*order.Plan)
 	if !ok || !plan.Params().Shuffle {
 		return
 	}
@@ -56,7 +56,7 @@ func (s *Stream) WarnMixing(ctx context.Context, warn func(v mixing.Verdict)) {
 	if s.split.Rank > 0 {
 		return
 	}
-	if v, err := s.run.Mixing(ctx, s.split); err == nil && v.Little() {
+	if v, err := s.run.Load().Mixing(ctx, s.split); err == nil && v.Little() {
 		warn(v)
 	}
 }

@@ -16,7 +16,7 @@ func (s *Stream) useRows(ctx context.Context) error {
 		return nil
 	case o.Map != nil:
 		return optionsError{errors.New("option Map gets samples, and with Rows a stream delivers none: leave out one of them")}
-	case s.run.info().Units.Kind != "":
+	case s.run.Load().info().Units.Kind != "":
 		if o.Tuning.RowsIf != nil {
 			o.Rows = false
 			return nil

@@ -24,6 +24,8 @@ type Run struct {
 	changed     []mix.Difference
 	costs       *costs // nil: none
 	stop        []func()
+	// tokens, in a mix whose shares count tokens, returns the sum of a source, by its name; else nil.
+	tokens func(ctx context.Context, source string) (uint64, error)
 }
 
 // Close ends the planning of units. Streams of the run must be closed before.

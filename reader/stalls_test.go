@@ -304,7 +304,7 @@ func TestStallsAreInNext(t *testing.T) {
 	s := set.stream(t, StreamOptions{GlobalBatch: 8, Epochs: 1})
 	var inside time.Duration
 	for {
-		for len(s.flow.ready) == 0 && s.Stats().Samples < 400 {
+		for len(s.leg.ready) == 0 && s.Stats().Samples < 400 {
 			time.Sleep(10 * time.Microsecond)
 		}
 		before := s.Stats().Stalls

@@ -32,7 +32,7 @@ import (
 // reader/internal documents its part.
 type Stream struct {
 	inputs  []*input // of the run
-	run     *Run
+	run     atomic.Pointer[Run]
 	opts    StreamOptions
 	split   order.Split
 	sizes   sizes
@@ -50,14 +50,22 @@ type Stream struct {
 	place   place     // owned by the consumer's goroutine
 	count   delivered // what was delivered
 	life    lifetime
+	leg     leg
+}
+
+// leg is the planning and assembling of the batches from a place on. Another one begins where
+// weights are set.
+type leg struct {
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+	drafts chan *planner.Draft
+	ready  chan assembled
 }
 
 // flow is the channels between the goroutines of a stream.
 type flow struct {
 	fetches chan *window.Piece
-	drafts  chan *planner.Draft
 	landing chan struct{} // holds a token when the piece has landed that the assembler waits for
-	ready   chan assembled
 	flight  *fetch.Flight // of a remote store
 }
 
@@ -69,6 +77,7 @@ type lifetime struct {
 	ends   []func()
 	wg     sync.WaitGroup
 	once   sync.Once
+	turn   sync.Mutex // held where a leg follows another, and where all ends
 }
 
 // scope makes the context that ends with the stream or with one of its data sets.
@@ -119,6 +128,9 @@ func (s *Stream) Close() error {
 // leave ends the goroutines of the stream and frees what its data sets hold for it.
 func (s *Stream) leave(cause error) {
 	s.life.cancel(cause)
+	s.life.turn.Lock()
+	defer s.life.turn.Unlock()
+	s.leg.wg.Wait()
 	s.life.wg.Wait()
 	for _, end := range slices.Backward(s.life.ends) {
 		end()
@@ -176,29 +188,30 @@ func (s *Stream) skippedMark() ledger.Mark {
 // ahead. Ranks at the same step have the same place. The checkpoint has the samples that this rank
 // skipped; ledger.Merge unites the ranks.
 func (s *Stream) Checkpoint() (Checkpoint, error) {
-	return s.run.Checkpoint(s.place.Place, s.split.GlobalBatch, s.skippedMark())
+	return s.run.Load().Checkpoint(s.place.Place, s.split.GlobalBatch, s.skippedMark())
 }
 
 // Extent returns how many samples or units the epoch has in which the batch after b begins, or with
 // a nil b the first one: 0 after the last epoch. It also returns the position where the stream of a
 // mix ends, 2^63 where it has no end, and 0 for one data set.
 func (s *Stream) Extent(ctx context.Context, b *Batch) (length, ends uint64, err error) {
-	at, end := s.run.begin.Epoch, uint64(order.MaxEpochs)
+	run := s.run.Load()
+	at, end := run.begin.Epoch, uint64(order.MaxEpochs)
 	if b != nil {
-		at, end = b.NextEpoch, min(end, cmp.Or(s.run.end, end))
+		at, end = b.NextEpoch, min(end, cmp.Or(run.end, end))
 	}
 	if at < end {
-		length, err = s.run.length(ctx, at)
+		length, err = run.length(ctx, at)
 	}
 	if err == nil {
-		ends, err = s.run.ends()
+		ends, err = run.ends()
 	}
 	return length, ends, err
 }
 
 // Info returns what the stream reads, and in which order.
 func (s *Stream) Info() StreamInfo {
-	i := s.run.Info()
+	i := s.run.Load().Info()
 	i.GlobalBatch, i.Memory = s.split.GlobalBatch, s.sizes.memory
 	if s.rows != nil {
 		i.Rows = rowFields(s.rows)

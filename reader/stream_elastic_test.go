@@ -179,7 +179,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 	samples := mixed(40)
 	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 2000, ShardSize: 9000})
 	o := StreamOptions{Shuffle: true, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap, Order: OrderOptions{Lanes: 4, Delay: 3}}
-	run := set.stream(t, o).run
+	run := set.stream(t, o).run.Load()
 	for epoch := range uint64(2) {
 		for position := range uint64(len(samples)) {
 			cp, err := run.Checkpoint(Place{epoch, position}, 7, ledger.Mark{})

@@ -42,6 +42,13 @@ func printStanding(w io.Writer, name objstore.Address, s *explain.Standing) {
 		shuffled = fmt.Sprintf("shuffled with seed %d", s.Seed)
 	}
 	fmt.Fprintf(w, "%s, tail %s%s\n", shuffled, s.Tail, skippedText(s.Skipped))
+	if at := s.Steered; at != nil {
+		step := ""
+		if at.Step != nil {
+			step = ", step " + countText(*at.Step)
+		}
+		fmt.Fprintf(w, "the training program set the weights at position %s%s\n", countText(at.Position), step)
+	}
 	for _, r := range s.LeftOut {
 		fmt.Fprintf(w, "left out: %s from position %s on%s\n", plural(r.NextPosition-r.FirstPosition, "sample"),
 			countText(r.FirstPosition), holeText(&r))

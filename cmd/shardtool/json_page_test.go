@@ -96,8 +96,9 @@ var jsonRuns = map[string][]string{
 // jsonRare are members that appear in no small run, with the reason.
 var jsonRare = map[string]string{
 	"verify dropped": "a data set with more than 10,000 faults", "verify unread": "a store that fails",
-	"order --pack items[].key_base64": "keys of rows are UTF-8",
-	"purge layers[].unpublished":      "a layer whose addition was killed, see the script layerleft", "purge not_searched[]": "as above",
+	"order --pack items[].key_base64":     "keys of rows are UTF-8",
+	"explain CHECKPOINT steered.position": "weights that a program sets, see TestSteered", "explain CHECKPOINT steered.step": "as above",
+	"purge layers[].unpublished": "a layer whose addition was killed, see the script layerleft", "purge not_searched[]": "as above",
 	"purge versions_deleted[].name": "versions in a bucket, see TestVersions", "purge versions_deleted[].version": "as above", "purge versions_deleted[].bytes": "as above",
 	"purge versions_left[].name": "as above", "purge versions_left[].version": "as above", "purge versions_left[].bytes": "as above", "purge versions_left[].error": "as above",
 	"prune versions_deleted[]": "as above", "prune versions_left[]": "as above",

@@ -119,6 +119,7 @@ func sameMixStep(a, b *mix.Checkpoint) error {
 		{"left_out", a.LeftOut, b.LeftOut},
 		{"sources", a.Sources, b.Sources},
 		{"segments", a.Segments, b.Segments},
+		{"steered", a.Steered, b.Steered},
 	})
 }
 

@@ -54,9 +54,10 @@ func (e *MismatchError) Hints() []hint.Hint {
 func (e *MismatchError) Is(target error) bool { return target == order.ErrMismatch }
 
 // Fits returns a *MismatchError for the first difference between the mix asked for and the
-// checkpoint, nil when there is none: then the checkpoint's mix continues.
+// checkpoint, nil when there is none: then the checkpoint's mix continues. If the checkpoint is
+// Steered, weights and segments are not compared: those of the checkpoint hold.
 func (c *Checkpoint) Fits(asked Mix) error {
-	differences, err := c.Differences(asked)
+	differences, err := c.differences(asked, !c.Steered)
 	if err != nil || len(differences) == 0 {
 		return err
 	}
@@ -67,7 +68,10 @@ func (c *Checkpoint) Fits(asked Mix) error {
 // changes. asked is a mix at its first start. An Epoch of 0 stands for the checkpoint's. For a
 // parameter that a user leaves open, pass the checkpoint's value. A source that has weight 0 from
 // the position on may be missing on either side.
-func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
+func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) { return c.differences(asked, true) }
+
+// differences is Differences, with or without those of weights and segments.
+func (c *Checkpoint) differences(asked Mix, weights bool) ([]Difference, error) {
 	if err := asked.validateParts(); err != nil {
 		return nil, err
 	}
@@ -101,6 +105,9 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 			}
 		}
 	}
+	if !weights {
+		return d, nil
+	}
 	for _, u := range all { // last, because adding or removing a source changes the weights of all
 		if u.old >= 0 && u.new >= 0 {
 			d.compare(u.name, "weight", weight(c.Segments[0].Weights[u.old]),
@@ -132,7 +139,7 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 		return Mix{}, err
 	}
 	changed := c.Mix
-	changed.From, changed.Sources, changed.Segments = c.Position, nil, nil
+	changed.From, changed.Sources, changed.Segments, changed.Steered = c.Position, nil, nil, false
 	for _, g := range asked.Segments[asked.segment(maxPosition, c.Position):] {
 		changed.Segments = append(changed.Segments, Segment{At: g.At})
 	}
@@ -152,6 +159,29 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 	}
 	_, err = New(changed)
 	return changed, err
+}
+
+// Steer returns the mix that continues from a position with other weights, by source number, which
+// the training program sets: a change of the weights alone. Segments that were pending are dropped.
+// A resume takes these weights from the checkpoint, whatever the mix file has.
+func (p *Plan) Steer(position uint64, weights []uint64) (Mix, error) {
+	if position >= maxPosition {
+		return Mix{}, errors.New("the mix is at the last position there is: start anew")
+	}
+	w, err := p.walkTo(position)
+	if err != nil {
+		return Mix{}, err
+	}
+	m := p.mix
+	m.From, m.Segments, m.Steered = position, []Segment{{position, weights}}, true
+	m.Sources = make([]Source, len(p.mix.Sources))
+	for s, count := range w.counts(nil, position) {
+		if m.Sources[s], err = p.mix.Sources[s].at(count); err != nil {
+			return Mix{}, err
+		}
+		m.Sources[s].Base = count
+	}
+	return m, m.validate()
 }
 
 // resumed returns a source from the checkpoint's position on.

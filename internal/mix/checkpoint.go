@@ -145,6 +145,7 @@ type checkpointText struct {
 	Fields      []string    `json:"fields"`
 	Sources     [][]any     `json:"sources"`
 	Segments    [][]uint64  `json:"segments"` // pending: at, then number and weight of each source of weight > 0
+	Steered     []uint64    `json:"steered,omitempty"`
 	LeftOut     [][2]uint64 `json:"left_out"`
 	SkipHash    string      `json:"skip_hash"`
 	Skipped     uint64      `json:"skipped"`
@@ -208,19 +209,27 @@ func (c *Checkpoint) text() checkpointText {
 		}
 		t.Sources = append(t.Sources, values)
 	}
-	for _, g := range c.Segments[1:] {
-		pending := []uint64{g.At}
-		for s, w := range g.Weights {
-			if w > 0 {
-				pending = append(pending, uint64(s), w)
-			}
-		}
-		t.Segments = append(t.Segments, pending)
+	for i := range c.Segments[1:] {
+		t.Segments = append(t.Segments, c.Segments[i+1].text())
+	}
+	if c.Steered {
+		t.Steered = c.Segments[0].text()
 	}
 	for _, r := range c.LeftOut {
 		t.LeftOut = append(t.LeftOut, [2]uint64{r.From, r.To})
 	}
 	return t
+}
+
+// text returns the position of a segment, and number and weight of each source of weight > 0.
+func (g *Segment) text() []uint64 {
+	out := []uint64{g.At}
+	for s, w := range g.Weights {
+		if w > 0 {
+			out = append(out, uint64(s), w)
+		}
+	}
+	return out
 }
 
 func (c *Checkpoint) validate() error {

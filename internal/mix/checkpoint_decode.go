@@ -59,6 +59,12 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 	r.Into("sources", &sources)
 	var segments, ranges []json.RawMessage
 	r.Into("segments", &segments)
+	var steered []uint64
+	if c.Steered = r.Has("steered"); c.Steered {
+		var text json.RawMessage
+		r.Into("steered", &text)
+		steered = members.Numbers(text)
+	}
 	r.Into("left_out", &ranges)
 	c.SkipHash = r.Text("skip_hash")
 	c.Skipped = r.Number("skipped")
@@ -85,6 +91,9 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 		return c, "", err
 	}
 	c.Segments = []Segment{{At: at, Weights: weights}}
+	if c.Steered && !slices.Equal(steered, c.Segments[0].text()) {
+		return c, "", errors.New("steered: it is not the current segment")
+	}
 	if err := c.decodeSegments(segments); err != nil {
 		return c, "", err
 	}

@@ -27,6 +27,8 @@ type Mix struct {
 	// Segments are in ascending order of At. The first one holds from From on.
 	Segments []Segment
 	From     uint64 // 0 at the first start
+	// Steered tells that the training program set the weights, see Plan.Steer. There is one segment.
+	Steered bool
 }
 
 // Segment is a set of weights that holds from a position on.
@@ -104,6 +106,8 @@ func (m *Mix) validate() error {
 		return fmt.Errorf("an epoch of %d units: give 1 to 2^63-1", m.Epoch)
 	case m.From >= maxPosition:
 		return members.Bad("from", m.From)
+	case m.Steered && (len(m.Segments) != 1 || m.Segments[0].At > m.From):
+		return errors.New("steered: the weights that the training program set are the only segment, from its position on")
 	}
 	return m.validateParts()
 }

@@ -144,9 +144,11 @@ class Mix(NamedTuple):
     shuffle: bool = True
     tail: str = "wrap"
     begin: int = 0
+    steered: bool = False  #: Whether the training program set the weights.
 
     def check(self) -> None:
         """Raises ConfigError if it is not a valid mix."""
+        demand(not self.steered or (len(self.segments) == 1 and self.segments[0][0] <= self.begin), "steered, but not by one segment")
         demand(1 <= len(self.sources) <= MAX_SOURCES and 1 <= len(self.segments) <= MAX_SEGMENTS, "too many sources or segments, or none")
         demand(len(self.sources) * len(self.segments) <= 2**20, "too many segments for this number of sources")
         demand(
@@ -366,4 +368,9 @@ class Mix(NamedTuple):
         number = {s.name: i for i, s in enumerate(asked.sources)}
         last = bisect.bisect_right([at for at, _ in asked.segments], position) - 1
         segments = [(at, [weights[number[s.name]] if s.name in number else 0 for s in sources]) for at, weights in asked.segments[last:]]
-        return self._replace(sources=sources, segments=segments, begin=position)
+        return self._replace(sources=sources, segments=segments, begin=position, steered=False)
+
+    def steer(self, position: int, weights: Sequence[int]) -> "Mix":
+        """The mix that continues at a position with weights that training sets (9.13)."""
+        changed = self.change(position, self)
+        return changed._replace(segments=[(position, list(weights))], steered=True)

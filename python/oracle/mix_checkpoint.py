@@ -64,9 +64,16 @@ class MixCheckpoint(NamedTuple):
         values["seed"] = str(m.seed)
         values.update(position=self.position, shuffle=m.shuffle, tail=m.tail, epoch_length=m.epoch_length, global_batch=self.global_batch)
         values.update({"steps": [self.step, self.step_position], "at": at, "from": m.begin, "fields": fields, "sources": rows})
-        values["segments"] = [[at, *(x for s, w in enumerate(row) if w > 0 for x in (s, w))] for at, row in pending]
+        values["segments"] = [segment_text(*segment) for segment in pending]
+        if m.steered:
+            values["steered"] = segment_text(at, weights)
         values.update(left_out=[list(r) for r in self.left_out], skip_hash=self.skip_hash, skipped=self.skipped)
         return with_check(values)
+
+
+def segment_text(at: int, weights: Sequence[int]) -> List[int]:
+    """Returns a segment as numbers: its position, and the sources of weight > 0 with it."""
+    return [at, *(x for s, w in enumerate(weights) if w > 0 for x in (s, w))]
 
 
 def read_list(value: Any, name: str) -> List[Any]:
@@ -130,7 +137,8 @@ def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
     shuffle: Any = values.get("shuffle")
     demand(isinstance(shuffle, bool), "shuffle is no bool")
     tail, begin = read_string(values, "tail", "|".join(TAILS)), read_integer(values, "from", MAX_POSITION - 1)
-    mix = Mix(sources, segments, read_integer(values, "epoch_length", MAX_POSITION - 1), seed, shuffle, tail, begin)
+    mix = Mix(sources, segments, read_integer(values, "epoch_length", MAX_POSITION - 1), seed, shuffle, tail, begin, "steered" in values)
+    demand(not mix.steered or read_numbers(values["steered"], "steered") == segment_text(*segments[0]), "steered")
     try:
         mix.check()
     except ConfigError as err:

@@ -122,6 +122,9 @@ func (p *Pool) End() {
 	})
 }
 
+// Again takes back End.
+func (p *Pool) Again() { p.ended = false }
+
 // forget frees a buffer and returns its memory to the system.
 func (p *Pool) forget(buf []byte) {
 	p.used -= int64(cap(buf))

@@ -143,16 +143,21 @@ func (p *Planner) close(d *Draft, slots [][]slots, of *order.Span) {
 
 func (p *Planner) closeSlot(d *Draft, own *slots, of *order.Span) {
 	at := of.Slot - own.first
-	for _, piece := range own.open[at].Pieces {
-		if piece.Note.Slots--; piece.Note.Slots == 0 && piece.Note.Counted {
-			piece.Note.Counted, piece.Note.In = false, 0
-			p.size.now -= int64(piece.Plan.Size)
-		}
-	}
+	p.leave(&own.open[at])
 	d.Closed = append(d.Closed, own.open[at].Slot)
 	own.open[at] = span{}
 	for len(own.open) > 0 && own.open[0].Slot == nil {
 		own.open, own.first = own.open[1:], own.first+1
+	}
+}
+
+// leave notes that no batch draws from a span any more: its pieces leave the count of the window.
+func (p *Planner) leave(s *span) {
+	for _, piece := range s.Pieces {
+		if piece.Note.Slots--; piece.Note.Slots == 0 && piece.Note.Counted {
+			piece.Note.Counted, piece.Note.In = false, 0
+			p.size.now -= int64(piece.Plan.Size)
+		}
 	}
 }
 
@@ -218,7 +223,6 @@ func (p *Planner) send(ctx context.Context) bool {
 		return true
 	}
 	first := p.job.first
-	p.job = job{}
 	p.Clock.Plan(account.PlanQueue)
 	defer p.Clock.Plan(account.PlanOrder)
 	if p.Local && first.Note.Next == nil { // the queue is as long as reads overlap
@@ -226,6 +230,7 @@ func (p *Planner) send(ctx context.Context) bool {
 	}
 	select {
 	case p.Fetches <- first:
+		p.job = job{}
 		return true
 	case <-ctx.Done():
 		return false

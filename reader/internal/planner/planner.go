@@ -73,8 +73,8 @@ type Planner struct {
 	// Local tells that a read costs no request: small pieces of a batch become one job, and the store
 	// is told of larger ones before their turn.
 	Local bool
-	// Run closes both channels when it ends. What is sent to Fetches is a job: a piece, and what
-	// its Note has next, one after the other.
+	// Run closes Drafts when it ends. What is sent to Fetches is a job: a piece, and what its Note has
+	// next, one after the other.
 	Drafts  chan<- *Draft
 	Fetches chan<- *window.Piece
 
@@ -157,10 +157,15 @@ func (s *span) piece(r *order.Ref) *window.Piece {
 // Run plans until the order or ctx ends. An error becomes the last draft.
 func (p *Planner) Run(ctx context.Context) {
 	defer close(p.Drafts)
-	defer close(p.Fetches)
-	defer p.Window.End()
-	defer p.end()
-	p.slots, p.pads = p.noSlots(), p.noSlots()
+	defer func() {
+		p.end()
+		if ctx.Err() == nil {
+			p.Window.End()
+		}
+	}()
+	if p.slots == nil {
+		p.slots, p.pads = p.noSlots(), p.noSlots()
+	}
 	for p.Ahead.Wait(ctx) {
 		d := p.idle.take()
 		more, err := p.plan(ctx, d)
@@ -174,6 +179,7 @@ func (p *Planner) Run(ctx context.Context) {
 		select {
 		case p.Drafts <- d:
 		case <-ctx.Done():
+			p.Drop(d)
 			return
 		}
 		if err != nil {
@@ -196,4 +202,32 @@ func (p *Planner) Run(ctx context.Context) {
 		}
 		p.Load.Batch(epoch, brought)
 	}
+}
+
+// Drop is Release for a draft whose batch nobody gets. Nobody may be assembling it.
+func (p *Planner) Drop(d *Draft) {
+	if d.Err == nil {
+		p.Window.Drop(d.Use, d.Pieces)
+		p.Ahead.Deliver()
+	}
+}
+
+// Turn prepares for another Run with another Order and Drafts, after a Run that its context ended or
+// that came to the end of its order. All drafts that were not delivered must have been dropped. What
+// is in memory stays if the new order needs it, and with keep as long as there is room.
+func (p *Planner) Turn(keep bool) {
+	p.Window.Turn(keep)
+	for _, all := range [][][]slots{p.slots, p.pads} {
+		for k := range all {
+			for i := range all[k] {
+				for at := range all[k][i].open {
+					if s := &all[k][i].open[at]; s.Slot != nil {
+						p.leave(s)
+						p.Window.CloseSlot(s.Slot)
+					}
+				}
+			}
+		}
+	}
+	p.slots, p.pads = p.noSlots(), p.noSlots()
 }

@@ -74,7 +74,10 @@ func start(t *testing.T, s *script, limit int64) (p *Planner, drafts chan *Draft
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	p, drafts, fetches = prepare(s, limit)
-	go p.Run(ctx)
+	go func() {
+		p.Run(ctx)
+		close(fetches)
+	}()
 	return p, drafts, fetches
 }
 
@@ -110,7 +113,10 @@ func TestChain(t *testing.T) {
 	}
 	p, drafts, fetches := prepare(s, 64<<20)
 	p.Local = true
-	go p.Run(t.Context())
+	go func() {
+		p.Run(t.Context())
+		close(fetches)
+	}()
 	for d := range drafts {
 		if d.Err != nil {
 			t.Fatal(d.Err)

@@ -39,6 +39,7 @@ func (p *Planner) begin() {
 func (p *Planner) end() {
 	if p.use.Use != nil {
 		p.Window.Release(p.use.Use)
+		p.use.Use = nil
 	}
 }
 

@@ -35,7 +35,9 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	case last:
 		p.Buf = w.get(n)
 	default:
-		p.Buf = w.pool.Take(n)
+		for p.Buf = w.pool.Take(n); p.Buf == nil && w.dropSpare(); p.Buf = w.pool.Take(n) {
+			continue
+		}
 	}
 	if p.Buf == nil {
 		return Wait
@@ -157,12 +159,7 @@ func (w *Window) Release(u *Use) bool {
 		}
 	}
 	for _, s := range u.Closed {
-		for _, p := range s.Pieces {
-			p.open--
-			w.letGo(p)
-		}
-		s.Pieces = s.Pieces[:0]
-		w.slots = append(w.slots, s)
+		w.closeSlot(s)
 	}
 	for _, c := range u.copies {
 		w.pool.Put(c)
@@ -177,11 +174,54 @@ func (w *Window) Release(u *Use) bool {
 	return true
 }
 
+// Drop is Release for a batch that nobody gets, and that nobody assembles any more. Pieces that
+// workers are still filling stay. pieces are those that the batch sees of the Use.
+func (w *Window) Drop(u *Use, pieces []*Piece) {
+	w.mu.Lock()
+	for _, p := range pieces {
+		p.spare = p.spare || p.here && !p.Landed()
+		w.spares = w.spares || p.spare
+	}
+	if u.Copied && w.pieces != nil { // the pieces that were not gathered are still pinned
+		for _, p := range pieces[u.gathered:] {
+			p.pins--
+			w.letGo(p)
+		}
+		u.gathered = len(pieces)
+	}
+	w.mu.Unlock()
+	w.Release(u)
+}
+
+// dropSpare frees the memory of a spare piece, and reports whether there was one. A worker may still
+// be filling some.
+func (w *Window) dropSpare() bool {
+	if !w.spares {
+		return false
+	}
+	w.spares = false
+	for _, p := range slices.Backward(w.resident) {
+		if !p.spare || p.pins > 0 || p.open > 0 || !p.Landed() {
+			w.spares = w.spares || p.spare
+			continue
+		}
+		p.spare = false
+		if w.letGo(p); !p.here {
+			w.spares = true
+			return true
+		}
+	}
+	return false
+}
+
 // evict frees the memory of a piece that no batch uses, and reports whether there was one. Which
 // one matters little: in a window every run is drawn from at nearly every tick.
 func (w *Window) evict() bool {
+	if w.dropSpare() {
+		return true
+	}
 	for i := len(w.resident) - 1; i >= 0; i-- {
-		if p := w.resident[i]; p.pins == 0 {
+		if p := w.resident[i]; p.pins == 0 && (!p.spare || p.Landed()) {
 			if p.open > 0 { // else it is only kept
 				w.evicted += uint64(p.Blocks)
 				p.SetEvicted(true)
@@ -196,7 +236,7 @@ func (w *Window) evict() bool {
 
 // letGo forgets a piece that nothing will draw from any more, unless it is kept in memory.
 func (w *Window) letGo(p *Piece) {
-	if p.pins > 0 || p.open > 0 || p.here && w.Keep {
+	if p.pins > 0 || p.open > 0 || p.here && (w.Keep && !w.ended || p.spare) {
 		return
 	}
 	if p.here {

@@ -60,6 +60,7 @@ type Piece struct {
 	pins  int  // batches that use it and are not released
 	open  int  // slots that may still draw from it
 	here  bool // it has its memory
+	spare bool // it stays after a Turn, until a slot opens it or something else needs the room
 	place int  // in Window.resident
 }
 
@@ -128,6 +129,8 @@ type Window struct {
 	pieces   map[ID]*Piece // nil when closed
 	resident []*Piece      // those with memory
 	urgent   bool          // the consumer waits for the batch that is being brought
+	ended    bool          // no more slots are opened
+	spares   bool          // some piece may be spare
 	evicted  uint64        // blocks
 	most     int           // len(resident) at any time
 	// These are kept for reuse. There are as many tables as pieces with memory at a time.
@@ -180,8 +183,25 @@ func (w *Window) Open(s *Slot, id ID, fill func(*Piece)) *Piece {
 		w.pieces[id] = p
 	}
 	p.open++
+	p.spare = false
 	s.Pieces = append(s.Pieces, p)
 	return p
+}
+
+// CloseSlot closes a slot that no batch draws from.
+func (w *Window) CloseSlot(s *Slot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closeSlot(s)
+}
+
+func (w *Window) closeSlot(s *Slot) {
+	for _, p := range s.Pieces {
+		p.open--
+		w.letGo(p)
+	}
+	s.Pieces = s.Pieces[:0]
+	w.slots = append(w.slots, s)
 }
 
 // Begin returns an empty Use, which the planner must Release when it adds no more batches.
@@ -230,10 +250,24 @@ func (w *Window) Stats() (evicted uint64, most int64) {
 func (w *Window) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.Keep = false
+	w.ended = true
 	w.pool.End()
 	for _, p := range slices.Clone(w.resident) {
+		p.spare = p.spare && !p.Landed()
 		w.letGo(p)
+	}
+}
+
+// Turn tells the window that the slots which are open will be closed, and slots of another order
+// opened, which may need the same pieces. What is in memory stays until then, as long as nothing
+// else needs the room. keep is Keep from now on. It may follow End.
+func (w *Window) Turn(keep bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended, w.spares, w.Keep = false, true, keep
+	w.pool.Again()
+	for _, p := range w.resident {
+		p.spare = true
 	}
 }
 

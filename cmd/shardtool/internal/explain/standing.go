@@ -28,8 +28,10 @@ type Standing struct {
 	Tail          order.Tail      `json:"tail"`
 	Sources       []StandingAt    `json:"sources"`
 	Segments      []StandingAhead `json:"segments"` // the changes of weights to come
-	LeftOut       []StandingHole  `json:"left_out"`
-	Skipped       uint64          `json:"skipped"` // samples that could not be read, so far
+	// Steered is where the training program set the weights that hold; nil where they are of the mix.
+	Steered *StandingSteered `json:"steered,omitempty"`
+	LeftOut []StandingHole   `json:"left_out"`
+	Skipped uint64           `json:"skipped"` // samples that could not be read, so far
 }
 
 // StandingAt is a source in a Standing. One data set has one, without a name.
@@ -57,6 +59,13 @@ type StandingAt struct {
 type StandingAhead struct {
 	At     uint64             `json:"at"`
 	Shares map[string]float64 `json:"shares"`
+}
+
+// StandingSteered is a position, and the step that begins there. It is nil if the batch size has
+// changed since.
+type StandingSteered struct {
+	Position uint64  `json:"position"`
+	Step     *uint64 `json:"step,omitempty"`
 }
 
 // StandingHole holds positions that the run leaves out, FirstPosition ≤ g < NextPosition. The steps
@@ -130,6 +139,16 @@ func mixCheckpoint(c *mix.Checkpoint) (*Standing, error) {
 	if c.Steps.GlobalBatch > 0 {
 		if s.Step, err = c.Next(c.Steps, c.Position); err != nil {
 			return nil, err
+		}
+	}
+	if c.Steered {
+		s.Steered = &StandingSteered{Position: c.Segments[0].At}
+		if c.Steps.GlobalBatch > 0 && s.Steered.Position >= c.Steps.Position {
+			step, err := c.Next(c.Steps, s.Steered.Position)
+			if err != nil {
+				return nil, err
+			}
+			s.Steered.Step = &step
 		}
 	}
 	parts, err := plan.Shares(c.Position, c.Position)
