@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/cost"
 	"github.com/shardtool/shardtool/internal/kept"
 	"github.com/shardtool/shardtool/internal/sections"
@@ -32,8 +31,9 @@ type costs struct {
 // CostError reports samples without a cost: their data set has not all attributes of the
 // expression, or their values make a cost below 0, or one of 2^47 or more.
 type CostError struct {
-	Cost string // the expression
-	Err  error
+	Cost      string // the expression
+	Attribute string // that is missing; "" if none is
+	Err       error
 }
 
 // Error names the expression and the reason.
@@ -70,7 +70,7 @@ func (r *Run) useCosts(ctx context.Context, s *Spec, p Planning) error {
 			fmt.Fprintf(sum, "%d %s\n", i, expr.Text)
 			continue
 		} else if u.Long == units.LongSplit || u.Long == units.LongTruncate {
-			return in.failed(&CostError{expr.Text, fmt.Errorf("long samples are cut, and a piece has no %q of its "+
+			return in.failed(&CostError{expr.Text, "", fmt.Errorf("long samples are cut, and a piece has no %q of its "+
 				"own: name %q alone, or leave long samples out", expr.Names, u.By)})
 		}
 		if c.of[i], err = in.costs(ctx, expr, &p); err != nil {
@@ -125,8 +125,8 @@ func (d *Dataset) costs(ctx context.Context, expr *cost.Expr, p *Planning) ([]ui
 	have := d.integers()
 	for _, name := range expr.Names {
 		if !slices.Contains(have, name) {
-			return nil, costless(expr, name, fmt.Errorf("%v has no integer attribute %q, it has %q: pack it with this "+
-				"attribute, or add a layer that has it", d.Store(), name, have))
+			return nil, &CostError{expr.Text, name, fmt.Errorf("%v has no integer attribute %q, it has %q: pack it with this "+
+				"attribute, or add a layer that has it", d.Store(), name, have)}
 		}
 	}
 	from := kept.Keeper{Folder: kept.Folder(p.Folder), Log: p.Log}
@@ -191,22 +191,16 @@ func (d *Dataset) shardCosts(ctx context.Context, expr *cost.Expr, first uint64,
 		if missing != "" {
 			err := fmt.Errorf("sample %d has no value of attribute %q: make a layer with one, or leave such samples out",
 				number, missing)
-			return costless(expr, missing, d.placed(ctx, number, err))
+			return &CostError{expr.Text, missing, d.placed(ctx, number, err)}
 		}
 		text := ""
 		for k, name := range expr.Names {
 			text += fmt.Sprintf("%s %q is %d", []string{" where", ","}[min(k, 1)], name, values[k])
 		}
 		err = fmt.Errorf("sample %d has no cost: %w%s", number, err, text)
-		return &CostError{expr.Text, d.placed(ctx, number, err)}
+		return &CostError{expr.Text, "", d.placed(ctx, number, err)}
 	}
 	return nil
-}
-
-// costless returns the error of samples that lack an attribute.
-func costless(expr *cost.Expr, attribute string, err error) error {
-	of := attribute + "=" + attribute
-	return hint.With(&CostError{expr.Text, err}, hint.Command("makes it", "layer", "add", "--attr", of))
 }
 
 // dealing is the memory of a batch that is dealt out.
@@ -243,7 +237,7 @@ func (c *costs) deal(d *dealing, refs []order.Ref, b *order.Batch, cuts []order.
 			err = errors.New("its samples cost 2^47 or more together")
 		}
 		if err != nil {
-			return nil, &CostError{c.expr.Text, fmt.Errorf("a unit of the batch at epoch %d, position %d: %w", b.Epoch,
+			return nil, &CostError{c.expr.Text, "", fmt.Errorf("a unit of the batch at epoch %d, position %d: %w", b.Epoch,
 				b.Position, err)}
 		}
 	}
@@ -453,19 +447,20 @@ func (s *Spread) add(x float64) {
 
 // Balance is how the costs of steps are divided among ranks.
 type Balance struct {
+	Cost  string `json:"cost"` // the expression
 	World int    `json:"world_size"`
 	Group int    `json:"cost_group"` // ranks that share their entries
 	Steps uint64 `json:"steps"`
-	// Without is for ranks that get consecutive entries, as without costs, and With for the ranks of
-	// the run. Bound is what no division comes below: the rank with the costliest entry has at least
-	// the cheapest ones beside it.
+	// Without is for ranks that get consecutive entries, as they do without costs, and With is for the
+	// ranks of the run. No division comes below Bound: the rank that has the costliest entry has at
+	// least the cheapest ones beside it.
 	Without Spread `json:"without"`
 	With    Spread `json:"with"`
 	Bound   Spread `json:"bound"`
 }
 
-// Balance measures the balance of steps from where the run begins, of most samples at the most. It
-// returns nil without costs.
+// Balance measures the balance of the steps of an epoch, from where the run begins, or of fewer that
+// have about most samples or units. It returns nil without costs.
 func (r *Run) Balance(ctx context.Context, globalBatch, world int, most uint64) (*Balance, error) {
 	if r.costs == nil {
 		return nil, nil
@@ -478,10 +473,16 @@ func (r *Run) Balance(ctx context.Context, globalBatch, world int, most uint64) 
 	if err != nil {
 		return nil, optionsError{err}
 	}
-	c.Until(r.begin.Epoch + 1)
-	out := &Balance{World: world, Group: group}
+	epoch, err := r.length(ctx, r.begin.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	if r.end > 0 {
+		c.Until(r.end)
+	}
+	out := &Balance{Cost: r.costs.expr.Text, World: world, Group: group}
 	var refs []order.Ref
-	for done := uint64(0); done < most; done += uint64(globalBatch) {
+	for done := uint64(0); done < min(most, epoch); done += uint64(globalBatch) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

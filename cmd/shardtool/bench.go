@@ -144,7 +144,7 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 		Version: bench.Version, Time: began.UTC(), Tool: version, Host: bench.ThisHost(), Setting: f.setting(),
 		StepSeconds: f.step.Seconds(),
 	}
-	if err := f.describe(ctx, arg, &r.Data, cmd.ErrOrStderr()); err != nil {
+	if err := f.describe(ctx, arg, r, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	say := func(msg string, args ...any) {
@@ -181,14 +181,19 @@ func (f *benchFlags) length() string {
 	return f.duration.String()
 }
 
-// describe fills in the data set, and rejects one that no rank could read.
-func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
+// describe fills in the data set and the balance of costs, and rejects a data set that no rank could
+// read.
+func (f *benchFlags) describe(ctx context.Context, arg string, r *bench.Report, stderr io.Writer) error {
 	run, err := f.order.openRun(ctx, stderr, arg)
 	if err != nil {
 		return err
 	}
 	defer run.Close()
+	d := &r.Data
 	run.benchData(arg, d)
+	if r.Balance, err = run.Run.Balance(ctx, f.order.opt.GlobalBatch, f.order.opt.World, mostBalanced); err != nil {
+		return f.order.explain(err)
+	}
 	if d.Samples == 0 {
 		return &exitError{exitNotFound, fmt.Errorf("%s has no samples: nothing to measure", arg)}
 	}

@@ -220,7 +220,7 @@ func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 	if err != nil {
 		return err
 	}
-	return o.sample(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First+b.Place(i))}, &r, it)
+	return o.sample(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.Entry(b.Place(i)))}, &r, it)
 }
 
 func refOf(s *reader.Sample) order.Ref {
@@ -251,5 +251,5 @@ func (o *batchWriter) writeUnit(ctx context.Context, b *reader.Batch, unit uint3
 		is.Padding = r.Padding
 		l.add(it, &cut)
 	}
-	return i, o.end(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First) + uint64(unit)}, &is)
+	return i, o.end(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.Entry(int(unit)))}, &is)
 }

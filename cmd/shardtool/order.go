@@ -114,7 +114,7 @@ type orderPrinter struct {
 // after the entry. It does not print a removed sample.
 func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Batch, i int) (next int, err error) {
 	r := &refs[i]
-	at := reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.First)}
+	at := reader.Place{Epoch: b.Epoch, Position: b.Position}
 	if b.Cuts == nil {
 		if p.gone(r) {
 			return i + 1, nil
@@ -123,7 +123,7 @@ func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Bat
 		if err != nil {
 			return i, err
 		}
-		at.Position += uint64(i)
+		at.Position += uint64(b.Entry(i))
 		return i + 1, p.sample(ctx, at, r, it)
 	}
 	l, unit := p.begin(), b.Cuts[i].Unit
@@ -137,7 +137,7 @@ func (p *orderPrinter) entry(ctx context.Context, refs []order.Ref, b *order.Bat
 		}
 		l.add(it, &b.Cuts[i])
 	}
-	at.Position += uint64(unit)
+	at.Position += uint64(b.Entry(int(unit)))
 	return i, p.end(ctx, at, r)
 }
 

@@ -43,8 +43,8 @@ type orderFlags struct {
 
 var orderFlagNames = []string{
 	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "whole-shards",
-	"lanes", "run-blocks",
-	"delay", "head", "affinity", "tail", "rank-from-env", "checkpoint-in", "where", "keys",
+	"lanes", "run-blocks", "delay", "head", "affinity", "tail", "rank-from-env", "cost", "cost-group", "checkpoint-in",
+	"where", "keys",
 }
 
 func (f *orderFlags) add(cmd *cobra.Command) {
@@ -71,6 +71,10 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.IntVar(&f.opt.World, "world-size", 1, "number of data-parallel ranks")
 	fl.BoolVar(&f.fromEnv, "rank-from-env", false,
 		"take rank and world size from torchrun, Slurm, Open MPI or a Kubernetes Indexed Job")
+	fl.StringVar(&f.opt.Cost, "cost", "",
+		"what a sample costs, such as 'tokens + 0.35 * patches': an expression over integer attributes; ranks then exchange entries of a batch so that all cost nearly the same")
+	fl.IntVar(&f.opt.CostGroup, "cost-group", 0,
+		"with --cost: this many consecutive ranks exchange entries, those of a host for example (0: all ranks)")
 	titled(cmd, "Ranks")
 	f.view.add(cmd)
 	f.changed = cmd.Flags().Changed
@@ -172,7 +176,8 @@ func (f *orderFlags) read() (*reader.Checkpoint, error) {
 
 // spec returns the run that the flags ask for.
 func (f *orderFlags) spec() reader.Spec {
-	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: f.said()}
+	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: f.said(), Cost: f.opt.Cost,
+		CostGroup: f.opt.CostGroup}
 	if f.opt.Checkpoint != nil && !f.changed("global-batch") {
 		s.Order.GlobalBatch = 0
 	}
@@ -225,6 +230,7 @@ func (f *orderFlags) explain(err error) error { return explainRun(f.in, err) }
 func explainRun(in string, err error) error {
 	_, explained := errors.AsType[*exitError](err)
 	count, uncounted := errors.AsType[*reader.CountError](err)
+	free, costless := errors.AsType[*reader.CostError](err)
 	wrong, isWrong := errors.AsType[*reader.SpecError](err)
 	switch {
 	case explained:
@@ -233,6 +239,10 @@ func explainRun(in string, err error) error {
 		return &exitError{exitCheckpoint, fmt.Errorf("%s: %w", in, err)}
 	case uncounted:
 		return usagef("%w; pack has --attr %s=len(FIELD)", err, count.Attribute)
+	case costless && free.Attribute != "":
+		of := free.Attribute + "=COLUMN"
+		return usagef("%w; `shardtool layer add DATASET NAME TABLE --key COLUMN --attr %s` makes it in a layer, "+
+			"`shardtool pack --attr %s` in the data set", err, of, of)
 	case isWrong && wrong.File == "" && wrong.Member != "":
 		return usagef("--%s: %w", wrong.Member, wrong.Err)
 	case isWrong, errors.Is(err, reader.ErrOptions):

@@ -39,12 +39,16 @@ whether each epoch has each sample once, and how well the source's part of batch
 
 With --pack or --bucket it reports how full sequences are or how much of micro-batches is padding, the tokens of a step,
 what becomes of long samples (of a mix all of this by source), and how unevenly a step is divided: by how much the costliest rank exceeds the mean.
-The other ranks wait for it.`,
+The other ranks wait for it.
+
+With --cost it reports how far the costliest rank of a step is above the mean of its ranks: with costs, without them, and
+the bound that no division of a step comes below.`,
 		Example: "  shardtool simulate mix.yaml --shuffle --pack 8192 --long split --global-batch 64 --steps 1000\n" +
 			"  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
 			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000\n" +
 			"  shardtool simulate mix.yaml --shuffle --global-batch 4096 --steps 1000 --worlds 64\n" +
-			"  shardtool simulate text/ --shuffle --pack 8192 --long split --global-batch 64 --worlds 8,64",
+			"  shardtool simulate text/ --shuffle --pack 8192 --long split --global-batch 64 --worlds 8,64\n" +
+			"  shardtool simulate vlm/ --shuffle --global-batch 64 --worlds 8 --cost 'tokens + 0.35 * patches'",
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runSimulate(cmd, args[0], &f) },
 	}
@@ -95,11 +99,19 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	r.Weighted = weighted(ds)
+	costs, err := f.balances(ctx, run)
+	if err != nil {
+		return err
+	}
 	return present(cmd, f.json, struct {
 		*simulate.Report
 		Label      string `json:"label"`
 		Parameters any    `json:"parameters"`
-	}{r, f.label, paramsJSON(plan.Params())}, func(w io.Writer) { f.print(w, r, plan.Params(), ds.Info().Bytes) })
+		balances
+	}{r, f.label, paramsJSON(plan.Params()), costs}, func(w io.Writer) {
+		f.print(w, r, plan.Params(), ds.Info().Bytes)
+		costs.print(w)
+	})
 }
 
 // options are the options of a walk.
@@ -147,12 +159,20 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, run *openedRun, u *unitpla
 	if err != nil {
 		return err
 	}
+	costs, err := f.balances(cmd.Context(), run)
+	if err != nil {
+		return err
+	}
 	p := u.Units.Params()
 	return present(cmd, f.json, struct {
 		*simulate.UnitReport
 		Parameters any          `json:"parameters"`
 		Units      units.Params `json:"unit_parameters"`
-	}{r, paramsJSON(u.Order().Params()), p}, func(w io.Writer) { printUnits(w, r, u, p, v) })
+		balances
+	}{r, paramsJSON(u.Order().Params()), p, costs}, func(w io.Writer) {
+		printUnits(w, r, u, p, v)
+		costs.print(w)
+	})
 }
 
 // walkMix reports steps of a mix, by default of one epoch.
@@ -163,14 +183,22 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 	if err != nil {
 		return err
 	}
+	costs, err := f.balances(cmd.Context(), run)
+	if err != nil {
+		return err
+	}
 	if u != nil {
 		if u.Verdict, err = f.verdict(cmd.Context(), run, u.Verdict); err != nil {
 			return err
 		}
-		return present(cmd, f.json, u, func(w io.Writer) {
+		return present(cmd, f.json, struct {
+			*simulate.MixUnitReport
+			balances
+		}{u, costs}, func(w io.Writer) {
 			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(u.Position), countText(u.End),
 				plural(u.Units, "unit"), countText(u.Batches))
 			printMixUnits(w, u)
+			costs.print(w)
 		})
 	}
 	if r.Verdict, err = f.verdict(cmd.Context(), run, r.Verdict); err != nil {
@@ -180,7 +208,33 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 	return present(cmd, f.json, struct {
 		*simulate.MixReport
 		Label string `json:"label"`
-	}{r, f.label}, func(w io.Writer) { f.printMix(w, r) })
+		balances
+	}{r, f.label, costs}, func(w io.Writer) {
+		f.printMix(w, r)
+		costs.print(w)
+	})
+}
+
+// mostBalanced is about how many samples the balance of costs is measured over.
+const mostBalanced = 1 << 20
+
+// balances are how the costs of steps are divided among ranks, for each number of ranks.
+type balances struct {
+	Balances []*reader.Balance `json:"balances,omitempty"`
+}
+
+// balances measures the balance of the costs that the flags or the mix ask for.
+func (f *simulateFlags) balances(ctx context.Context, run *openedRun) (all balances, err error) {
+	for _, size := range f.worlds {
+		b, err := run.Run.Balance(ctx, f.order.opt.GlobalBatch, size, mostBalanced)
+		if err != nil {
+			return all, f.order.explain(err)
+		}
+		if b != nil {
+			all.Balances = append(all.Balances, b)
+		}
+	}
+	return all, nil
 }
 
 // walk walks through steps of the mix, and returns a report on samples, or on units where positions

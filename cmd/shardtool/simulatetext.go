@@ -8,6 +8,7 @@ import (
 	"github.com/shardtool/shardtool/internal/mixing"
 	"github.com/shardtool/shardtool/internal/unitplan"
 	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -75,6 +76,22 @@ func printMixAdvice(w io.Writer, v mixing.Verdict) {
 		fmt.Fprintln(w, mixAdvice(v))
 	}
 }
+
+// print prints the balance of costs, if there are costs.
+func (all balances) print(w io.Writer) {
+	if len(all.Balances) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\ncost %s\n", all.Balances[0].Cost)
+	printTable(w, right, "RANKS\tIN GROUPS OF\tSTEPS\tCOSTLIEST RANK\tWITHOUT COSTS\tBOUND\t", all.Balances,
+		func(t io.Writer, b **reader.Balance) {
+			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t\n", (*b).World, (*b).Group, countText((*b).Steps),
+				spreadText((*b).With), spreadText((*b).Without), spreadText((*b).Bound))
+		})
+	fmt.Fprintln(w, "times the mean of the ranks of a step: mean of the steps, and the largest; no division of a step comes below the bound")
+}
+
+func spreadText(s reader.Spread) string { return fmt.Sprintf("%.3f (%.3f)", s.Mean, s.Most) }
 
 // ranksHead is the head of ranksText.
 const ranksHead = "RANKS\tSTEPS\tSAMPLES A RANK\tBLOCKS A RANK\tREAD AMPLIFICATION\t"

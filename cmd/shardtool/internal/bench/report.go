@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/reader"
 )
 
 // Data is the data set that was read.
@@ -49,6 +51,8 @@ type Report struct {
 	Summary     Summary `json:"summary"`
 	Verdict     Verdict `json:"verdict"`
 	Ranks       []Rank  `json:"ranks"`
+	// Balance is how the costs of steps are divided among ranks; nil without a cost.
+	Balance *reader.Balance `json:"balance,omitempty"`
 }
 
 // Finish computes the summary and the verdict from the measurements.

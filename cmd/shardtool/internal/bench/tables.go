@@ -88,6 +88,10 @@ func (r *Report) results() table {
 	t.add("cost", fmt.Sprintf("%s CPU a sample, %s of memory a rank (budget %s)", span(s.CPU), size(use.Resident),
 		size(use.Memory)))
 	t.add("tuning", r.tuning())
+	if b := r.Balance; b != nil {
+		t.add("balance", fmt.Sprintf("the costliest rank of a step has %.3f times the mean, %.3f without --cost; "+
+			"the bound is %.3f", b.With.Mean, b.Without.Mean, b.Bound.Mean))
+	}
 	return t
 }
 

@@ -122,22 +122,26 @@ func (o *Options) split() (order.Split, error) {
 // list fills in the samples of a step.
 func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *order.Batch) error {
 	step.GlobalBatch = b.Global
+	ranks, rows, err := x.ranks(refs, b)
+	if err != nil {
+		return err
+	}
 	refs = x.limited(refs, b.Cuts)
 	step.Samples = make([]Sample, len(refs))
 	for i := range refs {
 		r := &refs[i]
-		entry := b.First + i
+		entry := i
 		if b.Cuts != nil {
-			entry = b.First + int(b.Cuts[i].Unit)
+			entry = int(b.Cuts[i].Unit)
 		}
-		at, err := x.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(entry)}, r)
+		at, err := x.run.Entry(ctx, reader.Place{Epoch: b.Epoch, Position: b.Position + uint64(b.Entry(entry))}, r)
 		if err != nil {
 			return err
 		}
 		key := x.of.Plans[r.Source].Params().Seed
 		step.Samples[i] = Sample{
 			Source: x.of.Names[r.Source], Epoch: uint64(r.Epoch), Position: at.Position,
-			Rank:   rankOf(uint64(entry), uint64(b.Global), x.World),
+			Rank:   ranks[entry],
 			Stored: Stored{Number: r.Number}, Seed: order.SampleSeed(key, uint64(r.Epoch), r.Number, r.Draw),
 			Padding: r.Padding, source: int(r.Source),
 			Removed: x.of.Sources[r.Source].Removed(r.Number),
@@ -147,7 +151,7 @@ func (x *stepper) list(ctx context.Context, step *Step, refs []order.Ref, b *ord
 		}
 	}
 	if len(refs) > 0 {
-		step.cut(refs, b, x.of.Units, x.World)
+		step.cut(refs, b, x.of.Units, rows)
 	}
 	if !x.Keys {
 		return nil
@@ -166,9 +170,22 @@ func (x *stepper) limited(refs []order.Ref, cuts []order.Cut) []order.Ref {
 	return refs[:sort.Search(len(refs), func(i int) bool { return int(cuts[i].Unit) >= x.Limit })]
 }
 
-// rankOf returns the rank of entry i of a batch: the last rank whose part begins at i or before.
-func rankOf(i, batch uint64, world int) int {
-	return sort.Search(world, func(r int) bool { return uint64(r+1)*batch/uint64(world) > i })
+// ranks returns the rank of each entry of the batch, or of one rank's part of it, and how many
+// entries of that rank come before it.
+func (x *stepper) ranks(refs []order.Ref, b *order.Batch) (ranks, rows []int, err error) {
+	if x.OneRank {
+		for row := range refs { // as many as there are entries, or more
+			ranks, rows = append(ranks, x.Rank), append(rows, row)
+		}
+		return ranks, rows, nil
+	}
+	of, err := x.run.Ranks(refs, b, x.World)
+	had := make([]int, x.World)
+	for _, rank := range of {
+		ranks, rows = append(ranks, int(rank)), append(rows, had[rank])
+		had[rank]++
+	}
+	return ranks, rows, err
 }
 
 // locate finds the shard and the block of a sample.

@@ -26,9 +26,9 @@ type piece struct {
 	Length *uint32 `json:"length,omitempty"`
 }
 
-// cut adds the units of a batch to a step, with the piece of a sample that each reference has.
-// world is the number of ranks.
-func (s *Step) cut(refs []order.Ref, b *order.Batch, p units.Params, world int) {
+// cut adds the units of a batch to a step, with the piece of a sample that each reference has. rows
+// are the rows of the units.
+func (s *Step) cut(refs []order.Ref, b *order.Batch, p units.Params, rows []int) {
 	cuts := b.Cuts
 	if cuts == nil {
 		return
@@ -37,8 +37,7 @@ func (s *Step) cut(refs []order.Ref, b *order.Batch, p units.Params, world int) 
 	for i := 0; i < len(refs); {
 		unit, count, longest := cuts[i].Unit, uint64(0), uint64(0)
 		for ; i < len(refs) && cuts[i].Unit == unit; i++ {
-			first := order.Share(uint64(b.Global), s.Samples[i].Rank, world)
-			s.Samples[i].Row = new(b.First + int(unit) - int(first))
+			s.Samples[i].Row = new(rows[unit])
 			s.Samples[i].Offset, s.Samples[i].Length = new(cuts[i].Offset), new(cuts[i].Length)
 			if n := uint64(cuts[i].Length); !refs[i].Padding {
 				count, longest, s.Units.Tokens = count+1, max(longest, n), s.Units.Tokens+n

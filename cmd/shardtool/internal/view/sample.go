@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sort"
 
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
@@ -88,6 +87,7 @@ func (s *Server) find(ctx context.Context, p *samplePage, n uint64) error {
 			break
 		}
 		walked += uint64(b.Global)
+		var ranks []int32 // of the entries
 		for i := range refs {
 			if r := &refs[i]; r.Number != n || r.Padding || names[r.Source] != p.Source.Name ||
 				len(p.Places) == maxPlaces {
@@ -101,9 +101,12 @@ func (s *Server) find(ctx context.Context, p *samplePage, n uint64) error {
 			if err != nil {
 				return err
 			}
-			rank := sort.Search(s.World,
-				func(r int) bool { return order.Share(uint64(b.Global), r+1, s.World) > uint64(entry) })
-			p.Places = append(p.Places, where{b.Position + uint64(entry), step, rank})
+			if ranks == nil {
+				if ranks, err = run.Ranks(refs, &b, s.World); err != nil {
+					return err
+				}
+			}
+			p.Places = append(p.Places, where{b.Position + uint64(entry), step, int(ranks[entry])})
 		}
 	}
 	if len(p.Places) == 0 {
