@@ -27,6 +27,12 @@
 //
 // The ARN of an access point stands for a bucket.
 //
+// # Web servers
+//
+// SHARDTOOL_HTTP_HEADERS names a file with headers for servers: a line has scheme and host, and a
+// header, as in https://host X-Api-Key: abc. Any server that asks for a certificate gets that of
+// SHARDTOOL_CLIENT_CERT and SHARDTOOL_CLIENT_KEY.
+//
 // # Google Cloud Storage
 //
 // The application default credentials are used: GOOGLE_APPLICATION_CREDENTIALS, the file of gcloud,
@@ -73,8 +79,10 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,7 +149,45 @@ var schemes = map[string]func(ctx context.Context, a address, o Options) (objsto
 }
 
 func openHTTP(_ context.Context, a address, o Options) (objstore.Store, error) {
-	return httpstore.New(a.all, httpstore.Options{Logger: o.Logger})
+	header, err := headersOf(a.all)
+	if err != nil {
+		return nil, err
+	}
+	return httpstore.New(a.all, httpstore.Options{Logger: o.Logger, Header: header})
+}
+
+// headerField matches a header, RFC 9110 section 5: a token, and text without control characters.
+var headerField = regexp.MustCompile("^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x1f\x7f]*)$")
+
+// headersOf returns the headers that the file in SHARDTOOL_HTTP_HEADERS has for the server of a URL.
+// Errors do not repeat its text, which has secrets.
+func headersOf(addr string) (http.Header, error) {
+	file := os.Getenv("SHARDTOOL_HTTP_HEADERS")
+	u, err := url.Parse(addr)
+	if file == "" || err != nil { // the store says what is wrong with the address
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("SHARDTOOL_HTTP_HEADERS: %w", err)
+	}
+	header, number := http.Header{}, 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		server, rest, _ := strings.Cut(line, " ")
+		field := headerField.FindStringSubmatch(strings.TrimSpace(rest))
+		at, err := url.Parse(server)
+		if err != nil || at.Host == "" || field == nil {
+			return nil, fmt.Errorf("%s:%d: write a server and a header, as in https://host X-Api-Key: abc", file, number)
+		}
+		if strings.EqualFold(at.Scheme, u.Scheme) && strings.EqualFold(at.Host, u.Host) {
+			header.Add(field[1], field[2])
+		}
+	}
+	return header, nil
 }
 
 func openHub(ctx context.Context, a address, o Options) (objstore.Store, error) {

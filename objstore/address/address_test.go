@@ -184,3 +184,61 @@ func TestOpenURL(t *testing.T) {
 		}
 	}
 }
+
+// TestHeaders: a server gets the headers that the file has for it, and no other server does, nor one
+// that it redirects to.
+func TestHeaders(t *testing.T) {
+	seen := map[string]http.Header{}
+	serve := func(name string, to *string) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen[name] = r.Header.Clone()
+			if to != nil {
+				http.Redirect(w, r, *to+r.URL.Path, http.StatusFound)
+				return
+			}
+			w.Header().Set("ETag", `"a"`)
+			http.ServeContent(w, r, "", time.Time{}, strings.NewReader("0123456789"))
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	other := serve("other", nil)
+	edge := serve("edge", &other.URL)
+	own := serve("own", nil)
+	file := filepath.Join(t.TempDir(), "headers")
+	t.Setenv("SHARDTOOL_HTTP_HEADERS", file)
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# keys\n\n" + own.URL + " X-Api-Key: abc\n" + own.URL + "  Cookie: session=1 \n" + edge.URL + " X-Api-Key: of-edge\n" + edge.URL + " X-Other: x\n")
+	for name, s := range map[string]*httptest.Server{"own": own, "edge": edge} {
+		store, err := address.Open(t.Context(), s.URL+"/data", address.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := objstore.ReadAll(t.Context(), store, "a", 100); err != nil || string(got) != "0123456789" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if seen["own"].Get("X-Api-Key") != "abc" || seen["own"].Get("Cookie") != "session=1" || seen["own"].Get("X-Other") != "" {
+		t.Errorf("own: %v", seen["own"])
+	}
+	if seen["edge"].Get("X-Api-Key") != "of-edge" || seen["other"].Get("X-Api-Key") != "" || seen["other"].Get("X-Other") != "" || seen["other"].Get("Range") == "" {
+		t.Errorf("edge: %v, other: %v", seen["edge"], seen["other"])
+	}
+	for _, line := range []string{"secret", "https://host secret", "host X: secret", "https://host a b: secret", "https://host X: secret\x01"} {
+		write("\n" + line)
+		_, err := address.Open(t.Context(), "https://host", address.Options{})
+		if err == nil || !strings.Contains(err.Error(), "headers:2: write a server") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := address.Open(t.Context(), "https://host", address.Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}

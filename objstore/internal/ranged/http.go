@@ -1,15 +1,19 @@
 package ranged
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -42,8 +46,32 @@ func Tune(t *http.Transport, connections int) {
 		t.TLSClientConfig = new(tls.Config)
 	}
 	t.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	t.TLSClientConfig.GetClientCertificate = clientCertificate
 	t.TLSNextProto = nil
 	t.WriteBufferSize = 64 << 10
+}
+
+// clientCertificate returns the certificate of this client, for a server that asks for one: that of
+// the file in SHARDTOOL_CLIENT_CERT, with the key in that file or in SHARDTOOL_CLIENT_KEY. The files
+// are read at each handshake, so that others may replace them.
+func clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	file := os.Getenv("SHARDTOOL_CLIENT_CERT")
+	if file == "" {
+		return new(tls.Certificate), nil // none
+	}
+	certificate, err := tls.LoadX509KeyPair(file, cmp.Or(os.Getenv("SHARDTOOL_CLIENT_KEY"), file))
+	if err != nil {
+		return nil, &certificateError{err}
+	}
+	return &certificate, nil
+}
+
+// certificateError is why the client has no certificate. A file that is there may be half written.
+type certificateError struct{ err error }
+
+func (e *certificateError) Error() string {
+	return fmt.Sprintf("the server asks for a certificate, and that of SHARDTOOL_CLIENT_CERT and SHARDTOOL_CLIENT_KEY "+
+		"cannot be used: %v", e.err)
 }
 
 // TuneDialer configures the dialler of such a transport.
@@ -70,10 +98,13 @@ type redirectError struct{ text string }
 
 func (e *redirectError) Error() string { return e.text }
 
+// harmless are the headers that another host may see.
+var harmless = []string{"Range", "If-Range", "If-Match", "Accept", "Accept-Encoding", "User-Agent"}
+
 // BoundRedirects returns a copy of client that also refuses redirects that loop, that are too many,
 // or that lead from https to http. A request that follows one has no Referer, because the address
-// of the request before may have a signature in its query, and no credentials if it goes to another
-// host or port.
+// of the request before may have a signature in its query. If it goes to another host or port, it
+// has the headers of a range alone: others may be credentials, or keys.
 func BoundRedirects(client *http.Client) *http.Client {
 	bounded := *client
 	bounded.CheckRedirect = func(r *http.Request, via []*http.Request) error {
@@ -83,11 +114,8 @@ func BoundRedirects(client *http.Client) *http.Client {
 			}
 		}
 		r.Header.Del("Referer")
-		if r.URL.Host != via[0].URL.Host { // net/http sends it to other ports of a host, too
-			r.Header.Del("Authorization")
-		}
-		if r.Header.Get("Authorization") == "" {
-			r.Header.Del("X-Amz-Security-Token")
+		if r.URL.Host != via[0].URL.Host { // net/http takes other ports of a host for the host
+			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return !slices.Contains(harmless, name) })
 		}
 		return CheckRedirect(r, via)
 	}
@@ -223,6 +251,9 @@ func TransportError(err error) error {
 	if errors.Is(err, ErrPage) {
 		return ErrPage
 	}
+	if own, ok := errors.AsType[*certificateError](err); ok && errors.Is(own.err, fs.ErrNotExist) {
+		return own
+	}
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Transient{Err: errors.New("the connection was closed before an answer came")}
 	}
@@ -238,7 +269,7 @@ func TransportError(err error) error {
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" &&
 		!strings.Contains(op.Error(), "internal error") {
-		return fmt.Errorf("the server refuses the TLS connection: %s; check the address, and what the server asks of clients", Scrub(op.Error()))
+		return fmt.Errorf("the server refuses the TLS connection: %s; check the address, and whether the server asks for a certificate (SHARDTOOL_CLIENT_CERT)", Scrub(op.Error()))
 	}
 	if _, ok := errors.AsType[*net.AddrError](err); ok {
 		return fmt.Errorf("%s; check the address", Scrub(err.Error()))
