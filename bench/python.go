@@ -209,7 +209,7 @@ func (p *pythonBench) against(k pythonKind, group, name string) (cpu table.Sampl
 	}
 	n := float64(our.Samples)
 	detail := fmt.Sprintf("%.0f against %.0f samples/s, %s with %s, the same order; %s; %d and %d were fetched and decoded in %d epochs",
-		n/ours.Median(), n/theirs.Median(), map[string]string{"views": "views", "shardtool": "copies"}[k.way],
+		n/ours.Median(), n/theirs.Median(), map[string]string{"views": "views", "shardtool": "arrays and bytes"}[k.way],
 		workersShown(k.workers), what, our.Blocks, their.Blocks, pythonEpochs)
 	if k.goal > 0 {
 		p.AtLeast(group, k.shown+name, theirs.Over(ours), "x", k.goal, detail)

@@ -8,9 +8,8 @@ import data
 
 
 class Copies(data.System):
-    """Batches copied into this process."""
+    """Batches of bytes objects and arrays."""
 
-    copy = True
     package = stored = "shardtool"
 
     def folder(self, form=""):
@@ -35,8 +34,7 @@ class Copies(data.System):
         if self.kind == "packed":
             field, fields, more = "input_ids", None, {"units": self.module.Pack(data.LENGTH, ["input_ids"])}
         order = self.module.Order(shuffle_memory=max(self.job["bytes"] // 8, 8 << 20))
-        loader = self.module.Loader(url, self.batch, fields=fields, shuffle=True, seed=1, tail="short", order=order,
-                                    tuning=self.module.Tuning(copy=setting.get("copy", self.copy)), **more)
+        loader = self.module.Loader(url, self.batch, fields=fields, shuffle=True, seed=1, tail="short", order=order, **more)
         if state:
             loader.load_state_dict(state)
         return self.wrap(loader, field)
@@ -46,9 +44,7 @@ class Copies(data.System):
 
 
 class Views(Copies):
-    """Views of batches in the memory shared with the child process."""
-
-    copy = False
+    """Views of bytes, in the memory shared with the child process."""
 
     def wrap(self, loader, field):
         out = super().wrap(loader, field)

@@ -1,4 +1,4 @@
-"""Reads data sets in batches, as copies (shardtool) or as views.
+"""Reads data sets in batches: arrays and bytes (shardtool), or views of bytes.
 
     python.py read WAY KIND WORKERS MEMORY DATASET    prints a line of JSON: the first epoch, its start included, and two more
     python.py start WAY KIND WORKERS MEMORY DATASET   seconds to the first batch
@@ -27,7 +27,7 @@ def loader_of(way, kind, workers, memory, dataset):
     import shardtool
 
     spec = {"tensors": ("uint8", SHAPE), "tokens": ("uint16", (2049,)), "phrases": ("uint16", (2049,))}.get(kind, "bytes")
-    tuning = shardtool.Tuning(out="numpy" if FIELDS[kind] == "u16" else "torch", workers=int(workers) or None, copy=way != "views")
+    tuning = shardtool.Tuning(out="numpy" if FIELDS[kind] == "u16" else "torch", workers=int(workers) or None)
     return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short",
                             order=shardtool.Order(shuffle_memory=memory), tuning=tuning)
 

@@ -39,6 +39,16 @@ if "SHARDTOOL_TEST_TORCH" not in os.environ and importlib.util.find_spec("torch"
 
 SAMPLES = 1000
 
+
+@pytest.fixture(params=["given", "private"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches in the memory in which the child delivers them, and in copies, as peers of a rank and
+    other systems than Linux have them."""
+    from shardtool.wire.client import Client
+
+    monkeypatch.setattr(Client, "private", PORTABLE or request.param == "private")
+
+
 #: Of tests that look at processes as only Linux shows them.
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="this system has no /proc")
 

@@ -25,7 +25,7 @@ from shardtool import Loader
 from shardtool.torch import Prefetcher
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-OPTIONS: Dict[str, Any] = {"batch_size": 100, "shuffle": True, "seed": 3, "tail": "drop", "fields": ["txt"], "map": numbers, "copy": False}
+OPTIONS: Dict[str, Any] = {"batch_size": 100, "shuffle": True, "seed": 3, "tail": "drop", "fields": ["txt"], "map": numbers}
 
 
 class Stop(Exception):
@@ -189,11 +189,8 @@ def test_lightning_place(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatc
         assert second.model.seen == want(small)[at - 1 :]
 
 
-PLAIN: Dict[str, Any] = {name: value for name, value in OPTIONS.items() if name != "copy"}
-
-
 def plain(small: pathlib.Path, workers: int) -> "tuple[shardtool.Dataset, Any]":
-    ds = shardtool.Dataset(small, **in_groups(**PLAIN))
+    ds = shardtool.Dataset(small, **in_groups(**OPTIONS))
     return ds, torch.utils.data.DataLoader(ds, batch_size=None, num_workers=workers)
 
 
@@ -212,7 +209,7 @@ def test_lightning_without_place(small: pathlib.Path, tmp_path: pathlib.Path, mo
     assert second.model.seen == []
     # With the place, and with a validation loader, which begins again each time.
     ds, loader = plain(small, workers)
-    with Loader(small, **in_groups(**PLAIN)) as other:
+    with Loader(small, **in_groups(**OPTIONS)) as other:
         for _ in zip(range(6), (batch for _ in range(3) for batch in other)):
             state = other.state_dict()
         ds.load_state_dict(state)
@@ -241,7 +238,7 @@ def test_accelerate_batches(small: pathlib.Path) -> None:
     """Accelerate moves a Batch to a device, slices it and puts it together again."""
     import accelerate.utils
 
-    with Loader(small, 100, fields={"txt": "txt", "cls": "int"}, tuning=shardtool.Tuning(copy=False)) as loader:
+    with Loader(small, 100, fields={"txt": "txt", "cls": "int"}) as loader:
         batch = next(iter(loader))
         moved = accelerate.utils.send_to_device(batch, torch.device("cpu"))
         assert type(moved) is shardtool.Batch and moved is not batch and moved.state_dict() == loader.state_dict()
@@ -286,7 +283,7 @@ def test_lightning_stateful(small: pathlib.Path, tmp_path: pathlib.Path, monkeyp
     job = Lightning(tmp_path, monkeypatch)
 
     def loader() -> Any:
-        return stateful.StatefulDataLoader(shardtool.Dataset(small, **in_groups(**PLAIN)), batch_size=None, num_workers=2)
+        return stateful.StatefulDataLoader(shardtool.Dataset(small, **in_groups(**OPTIONS)), batch_size=None, num_workers=2)
 
     first, second = job.module(stop=17), job.module()
     with pytest.raises(Stop):

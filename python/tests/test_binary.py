@@ -37,7 +37,7 @@ sock.recv(1)
 
 @pytest.mark.parametrize(
     ("magic", "protocol", "words"),
-    [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2; this Python package speaks 1"), ("SHRDSRVX", 1, "is not the program shardtool")],
+    [("SHRDSRV1", 1, "9.9.9 and speaks protocol 1; this Python package speaks 2"), ("SHRDSRVX", 2, "is not the program shardtool")],
 )
 def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: str, protocol: int, words: str) -> None:
     fake = tmp_path / "shardtool"
@@ -46,7 +46,7 @@ def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
     with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words) as info:
         iter(loader)
-    if protocol == 2:
+    if protocol == 1:
         assert isinstance(info.value, shardtool.VersionError) and info.value.program == "9.9.9"
 
 
@@ -77,7 +77,7 @@ def test_release_mismatch(
     """The protocol is the same, the release is not: data may be read otherwise. Two builds of one
     release may be meant."""
     fake = tmp_path / "shardtool"
-    fake.write_text(FAKE.format(python=sys.executable, version=program, magic="SHRDSRV1", protocol=1))
+    fake.write_text(FAKE.format(python=sys.executable, version=program, magic="SHRDSRV1", protocol=2))
     fake.chmod(0o755)
     monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
     if package is not None:

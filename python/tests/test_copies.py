@@ -1,4 +1,4 @@
-"""Batches that are copies: their bytes, and the memory they lie in."""
+"""The memory that batches lie in, and their bytes."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def check(batch: Any) -> None:
     assert batch["tokens"].ctypes.data % 16 == 0
 
 
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("small_is", [0, 1 << 30])
 @pytest.mark.parametrize("fields", [MIXED, {**MIXED, "bin": "txt", "extra": "txt?", "json": "json"}])
-def test_copies(small: Path, monkeypatch: pytest.MonkeyPatch, small_is: int, fields: Any) -> None:
-    """Copies in memory that is used again, and in memory that is not: those that are kept stay as
-    they were."""
+def test_kept(small: Path, monkeypatch: pytest.MonkeyPatch, small_is: int, fields: Any) -> None:
+    """Batches that are kept stay as they were."""
     monkeypatch.setattr(copies, "_SMALL", small_is)
     direct = fields is MIXED
     with Loader(small, 30, fields=fields, tuning=shardtool.Tuning(out="numpy"), shuffle=True, seed=1, tail="short") as loader:
@@ -103,24 +103,10 @@ def test_pool() -> None:
     assert len(pool.take(100)) == 100
 
 
-def test_fork_has_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a forked process does to a batch stays there."""
-    monkeypatch.setattr(copies, "_SMALL", 0)
-    with Loader(small, 100, fields={"tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy")) as loader:
-        batch = next(iter(loader))
-        was = batch["tokens"].copy()
-        pid = os.fork()
-        if pid == 0:
-            batch["tokens"][:] = 0
-            os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
-        assert (batch["tokens"] == was).all()
-
-
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is in /proc, which only Linux has")
 @pytest.mark.parametrize("way", ["Loader", "open"])
 def test_a_large_sample_is_in_memory_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """While this process copies a sample, the child has it in the shared memory only."""
+    """While this process has a sample, the child has it in the shared memory only."""
     size = 96 << 20
     with shardtool.Writer(tmp_path / "out") as w:
         w.write({"__key__": "a", "bin": os.urandom(1 << 20) * (size >> 20)})

@@ -5,50 +5,13 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable
 
 import pytest
-from conftest import SAMPLES, children, in_groups
+from conftest import SAMPLES, children
 
 import shardtool
-from shardtool import ConfigError, HeldError, Loader, Order
-
-KEEPS: Dict[str, Any] = {"fields": {"txt": "bytes", "tokens": "bytes"}, "copy": False, "ring_memory": "64KiB", "prefetch": 3}
-
-
-def test_held_and_iterated_anew(small: Path) -> None:
-    """After HeldError has ended a loop the next loop has the rest of the epoch."""
-    with Loader(small, 10, **in_groups(**KEEPS)) as loader:
-        held: List[Any] = []
-        numbers: List[int] = []
-        loops = 0
-        while len(numbers) < SAMPLES:
-            loops += 1
-            assert loader.epoch == 0 and len(loader) == SAMPLES // 10
-            try:
-                for batch in loader:
-                    numbers += batch.numbers
-                    held.append(batch["txt"])
-                    state = loader.state_dict()
-            except HeldError:
-                held.clear()
-                assert loader.state_dict() == state
-            del batch
-        assert numbers == list(range(SAMPLES)) and loops > 3
-        assert next(iter(loader)).epoch == 1
-
-
-def test_held_then_left(small: Path) -> None:
-    """A loop that continued after HeldError and was left has ended, like any other."""
-    with Loader(small, 10, **in_groups(**KEEPS)) as loader:
-        it = iter(loader)
-        held: List[Any] = []
-        with pytest.raises(HeldError):
-            while True:
-                held.append(next(it)["txt"])
-        held.clear()
-        next(it)
-        assert next(iter(loader)).epoch == 1
+from shardtool import ConfigError, Loader, Order
 
 
 def test_rank_without_samples(small: Path) -> None:
@@ -67,7 +30,7 @@ def one_batch(small: Path) -> Any:
 
 
 def in_the_middle(small: Path) -> Any:
-    loader = Loader(small, 10, tuning=shardtool.Tuning(copy=False))
+    loader = Loader(small, 10)
     it = iter(loader)
     return it, loader, next(it), loader.stats()
 

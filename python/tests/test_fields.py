@@ -29,10 +29,10 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("copy", [True, False])
-def test_numpy(small: Path, copy: bool) -> None:
+@pytest.mark.usefixtures("memory")
+def test_numpy(small: Path) -> None:
     kept = []
-    with Loader(small, 30, fields=FIELDS, tuning=shardtool.Tuning(out="numpy", copy=copy), shuffle=True, seed=1, tail="short") as loader:
+    with Loader(small, 30, fields=FIELDS, tuning=shardtool.Tuning(out="numpy"), shuffle=True, seed=1, tail="short") as loader:
         for batch in loader:
             n = batch.size
             want = [payload(i) for i in batch.numbers]
@@ -55,9 +55,9 @@ def test_numpy(small: Path, copy: bool) -> None:
         assert [bytes(v) for v in values] == was
 
 
-@pytest.mark.parametrize("copy", [True, False])
-def test_without_numpy(small: Path, copy: bool) -> None:
-    with Loader(small, 30, fields=FIELDS, tuning=shardtool.Tuning(out="bytes", copy=copy)) as loader:
+@pytest.mark.usefixtures("memory")
+def test_without_numpy(small: Path) -> None:
+    with Loader(small, 30, fields=FIELDS, tuning=shardtool.Tuning(out="bytes")) as loader:
         batch = next(iter(loader))
         want = [payload(i) for i in range(30)]
         assert batch["cls"].format == "q" and batch["cls"].tolist() == [int(w["cls"]) for w in want]
@@ -90,7 +90,7 @@ def _environment() -> "dict[str, str]":
 def test_views_are_the_ring(small: Path) -> None:
     """Without a copy an array is in the shared memory, and its place is not reused while
     anything refers to it."""
-    with Loader(small, 10, fields={"tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy", copy=False)) as loader:
+    with Loader(small, 10, fields={"tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy")) as loader:
         it = iter(loader)
         first = next(it)["tokens"]
         row = first[3:5, 2:]  # a view of a view
@@ -208,9 +208,7 @@ def test_npy_kinds(tmp_path: Path) -> None:
             numpy.save(tmp_path / "src" / f"{i}.{name}.npy", a)
     run("pack", tmp_path / "src", tmp_path / "out", "--quiet")
     for copy in (True, False):
-        with Loader(
-            tmp_path / "out", 6, fields={f"{n}.npy": "npy" for n in arrays}, tuning=shardtool.Tuning(out="numpy", copy=copy)
-        ) as loader:
+        with Loader(tmp_path / "out", 6, fields={f"{n}.npy": "npy" for n in arrays}, tuning=shardtool.Tuning(out="numpy")) as loader:
             batch = next(iter(loader))
         for name, all_of in arrays.items():
             got = batch[f"{name}.npy"]

@@ -42,7 +42,7 @@ def test_modes(tmp_path: Path) -> None:
         assert [i.mode for i in images] == [mode for mode, _ in MODES.values()]
         assert all(i.size == (20, 10) for i in images)
     for mode in ("RGB", "L"):
-        with Loader(out, 6, fields={"img": f"image:{mode}"}, tuning=shardtool.Tuning(copy=False)) as loader:
+        with Loader(out, 6, fields={"img": f"image:{mode}"}) as loader:
             batch = next(iter(loader))
             images = batch["img"]
             batch.release()

@@ -96,7 +96,7 @@ BAD = [
     (lambda: Order(shuffle_memory="much"), "shuffle_memory='much': give bytes, or a size such as '64MiB'"),
     (lambda: Tuning(memory=-1), "memory=-1: the least is 0"),
     (lambda: Tuning(memory=1.5), "memory=1.5: give a whole number or text or None"),  # type: ignore[arg-type]
-    (lambda: Tuning(copy="no"), "copy='no': give True or False"),  # type: ignore[arg-type]
+    (lambda: Tuning(copy="no"), "copy='no': give True or False or None"),  # type: ignore[arg-type]
     (lambda: Tuning(stats_every=float("nan")), "stats_every=nan: the least is 0"),
     (lambda: Faults(on_error="ignore"), "on_error='ignore': give 'fail' or 'skip'"),  # type: ignore[arg-type]
     (lambda: Faults(max_skipped=1.5), "share such as 0.001"),

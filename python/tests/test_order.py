@@ -57,9 +57,7 @@ def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
             else:
                 want[-1].append((line["number"], line.get("key"), line["epoch"], line["position"]))
         got = []
-        with Loader(
-            small, **in_groups(global_batch=96, rank=rank, world_size=world, epochs=2, fields=["txt"], copy=rank % 2 == 0, **order)
-        ) as loader:
+        with Loader(small, **in_groups(global_batch=96, rank=rank, world_size=world, epochs=2, fields=["txt"], **order)) as loader:
             for e in range(2):
                 assert loader.epoch == order.get("epoch", 0) + e
                 length = len(loader)
@@ -139,7 +137,7 @@ def test_elastic(small: Path) -> None:
 RANK = """
 import json, sys, shardtool
 url, rank, world, batch, state = sys.argv[1:]
-order = {"shuffle": True, "seed": 4, "tail": "wrap", "epochs": 2, "tuning": shardtool.Tuning(copy=False)}
+order = {"shuffle": True, "seed": 4, "tail": "wrap", "epochs": 2}
 loader = shardtool.Loader(url, int(batch), rank=int(rank), world_size=int(world), fields=["bin"], **order)
 if state != "null":
     loader.load_state_dict(json.loads(state))

@@ -333,8 +333,6 @@ def test_arguments(small: Path) -> None:
         assert sum(1 for _ in loader) == 20
     with pytest.raises(ConfigError, match="give rank and world_size"):
         Loader(small, 10, tuning=Tuning(peers=One()))
-    with pytest.raises(ConfigError, match="leave copy out"):
-        Tuning(peers=One(), copy=False)
     with pytest.raises(ConfigError, match="give a process group"):
         Loader(small, tuning=Tuning(out="bytes", peers=5), **OPTIONS)
     with pytest.raises(TypeError, match="tuning=Tuning\\(peers="):
@@ -415,7 +413,7 @@ class Child:
     def __init__(self, *_: Any) -> None:
         self.sent: List[bytes] = []
         self.free: List[Tuple[int, int]] = []
-        self.files: Dict[int, Any] = {}
+        self._segments: Dict[int, Any] = {}
         self._sock, self.other = socket.socketpair()
 
     def send(self, data: bytes) -> None:
@@ -485,11 +483,11 @@ def test_a_peer_that_left_holds_nothing() -> None:
 
 
 def test_each_peer_asks() -> None:
-    """The child may have answered the first that regions are held; the second waits, too."""
+    """The child is asked once for the batch that the slowest peer waits for."""
     with hub_of(2) as (hub, child, conns):
         begin(hub, conns)
         child.sent.clear()
-        for conn, number, asked in ((0, 0, 0), (1, 0, 1), (0, 0, 2), (0, 1, 2), (1, 0, 3)):
+        for conn, number, asked in ((0, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 1), (1, 1, 2)):
             handle(hub, conns[conn], proto.pack(proto.NEXT, 1, number))
             assert len(child.sent) == asked, (conn, number)
 
@@ -510,7 +508,7 @@ def test_child_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         def send(self, data: bytes) -> None:
             raise ServerDiedError("it ended")
 
-    monkeypatch.setattr(hubs, "_Child", Ends)
+    monkeypatch.setattr(hubs, "Client", Ends)
     with hub_of(2) as (hub, _, conns):
         conns[0].data = None
         handle(hub, conns[0], proto.pack_open(b""), b'{"where": "a"}')

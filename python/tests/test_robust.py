@@ -82,7 +82,7 @@ def test_child_killed(small: Path) -> None:
 
 PARENT = """
 import sys, time, shardtool
-loader = shardtool.Loader(sys.argv[1], 10, tuning=shardtool.Tuning(copy=False))
+loader = shardtool.Loader(sys.argv[1], 10)
 it = iter(loader)
 held = next(it)["txt"]
 print("ready", flush=True)
@@ -166,7 +166,7 @@ def test_exception_in_the_loop(small: Path) -> None:
 
 @pytest.mark.parametrize("held", ["", "held = [b['txt'] for b, _ in zip(loader, range(3))]", "it = iter(loader); next(it); del loader"])
 def test_global_at_exit(small: Path, held: str) -> None:
-    make = "import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, tuning=shardtool.Tuning(copy=False))"
+    make = "import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10)"
     process = script(f"{make}\nnext(iter(loader))\n{held}\nprint('end')", small)
     out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("end\n", "", 0)
@@ -174,7 +174,7 @@ def test_global_at_exit(small: Path, held: str) -> None:
 
 FORKED = """
 import os, sys, json, shardtool
-loader = shardtool.Loader(sys.argv[1], 10, fields={"txt": "bytes"}, tuning=shardtool.Tuning(copy=False))
+loader = shardtool.Loader(sys.argv[1], 10, fields={"txt": "bytes"})
 it = iter(loader)
 first = next(it)
 def child(name, body):
@@ -282,7 +282,7 @@ def test_closed_between_messages(small: Path) -> None:
     client = loader._session.client
     assert client is not None
     loader.close()
-    for call in (lambda: client.send(b""), client.receive, lambda: client.body(1), lambda: client.mapped(1), lambda: client.claim(1, 0)):
+    for call in (lambda: client.send(b""), client.receive, lambda: client.body(1), lambda: client.mapped(1), lambda: client.claim(1, 0, 1)):
         with pytest.raises(shardtool.ClosedError):
             call()
 
@@ -307,41 +307,6 @@ def test_two_readers(small: Path) -> None:
         for x, y in zip(a, b):
             assert x.numbers == y.numbers
         assert len(children()) == 2
-
-
-def test_held(small: Path) -> None:
-    """Views in use fill the ring to its limit, which raises an error; the loop continues once they
-    are dropped."""
-    tuning = shardtool.Tuning(copy=False, ring_memory="64KiB", prefetch=3)
-    with Loader(small, 10, fields={"txt": "bytes", "tokens": "bytes"}, tuning=tuning) as loader:
-        it = iter(loader)
-        held: List[Any] = []
-        numbers: List[int] = []
-        refused = 0
-        while True:
-            try:
-                batch = next(it)
-            except shardtool.HeldError as err:
-                assert "ring_memory" in str(err) and len(held) > 2
-                refused += 1
-                held.clear()
-                continue
-            except StopIteration:
-                break
-            numbers += batch.numbers
-            held.append(batch["txt"])
-            del batch
-        assert numbers == list(range(SAMPLES)) and refused > 3
-        # What is only kept by cycles is found.
-        it = iter(loader)
-        gc.disable()
-        try:
-            for batch in it:
-                cycle: List[Any] = [batch["txt"]]
-                cycle.append(cycle)
-                del cycle, batch
-        finally:
-            gc.enable()
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
@@ -385,7 +350,7 @@ def test_the_child_gives_way(small: Path) -> None:
 def test_shared_memory_is_not_dev_shm(small: Path) -> None:
     """Segments are no files of /dev/shm, so its size, 64 MB in containers, does not matter."""
     before = set(os.listdir("/dev/shm"))
-    with Loader(small, 200, tuning=shardtool.Tuning(copy=False)) as loader:
+    with Loader(small, 200) as loader:
         held = list(loader)
         assert set(os.listdir("/dev/shm")) <= before
         maps = Path("/proc/self/maps").read_text()
@@ -395,7 +360,7 @@ def test_shared_memory_is_not_dev_shm(small: Path) -> None:
 
 HOLDER = """
 import sys, os, shardtool
-loader = shardtool.Loader(sys.argv[1], 1000, tuning=shardtool.Tuning(copy=False))
+loader = shardtool.Loader(sys.argv[1], 1000)
 held = []
 while sum(len(memoryview(b.data(f))) for b in held for f in b) < 70 << 20:
     held += loader
@@ -434,7 +399,7 @@ def test_no_leak(small: Path) -> None:
         )
 
     def cycle(i: int) -> None:
-        loader = Loader(small, 10, fields=["txt"], tuning=shardtool.Tuning(copy=i % 2 == 0))
+        loader = Loader(small, 10, fields=["txt"])
         it = iter(loader)
         kept = [next(it)["txt"] for _ in range(i % 4)]
         if i % 3:
@@ -473,7 +438,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
 def test_batches_travel(small: Path) -> None:
     """A pickled batch has its bytes and no others, and its state."""
-    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy", copy=False)) as loader:
+    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, tuning=shardtool.Tuning(out="numpy")) as loader:
         batch = next(iter(loader))
         text = pickle.dumps(batch)
         again = pickle.loads(text)

@@ -63,11 +63,11 @@ def same(rows: List[Any], samples: List[Any]) -> int:
     return n
 
 
-@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("options", [{"batch_size": 64}, {"batch_size": 64, "shuffle": False}, {"batch_size": 4000}])
-def test_same_as_samples(data: Path, options: Dict[str, Any], copy: bool) -> None:
+def test_same_as_samples(data: Path, options: Dict[str, Any]) -> None:
     """Types, shapes and order; the last batch is a short one."""
-    tuning = shardtool.Tuning(copy=copy, out="numpy")
+    tuning = shardtool.Tuning(out="numpy")
     got, want = [], []
     for rows, samples in zip(batches(data / "a", ROWS, tuning=tuning, **options), batches(data / "a", SAMPLES, **options)):
         assert same([rows], [samples]) == len(rows["x"])

@@ -34,15 +34,15 @@ def right(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("copy", [False, True])
-def test_padding_of_ranks(small: Path, shuffle: bool, copy: bool) -> None:
+@pytest.mark.usefixtures("memory")
+def test_padding_of_ranks(small: Path, shuffle: bool) -> None:
     """The samples are those that the order lists, on ranks too whose part has no others."""
     options: Dict[str, Any] = {"shuffle": shuffle, "seed": 3, "tail": "pad", "epochs": 2}
     order = Order.of(str(small), global_batch=96, world_size=4, **options)
     want = list(order.batches(96, epochs=2))
     padding = 0
     for rank in range(4):
-        tuning = Tuning(out="numpy", copy=copy, memory="1MiB")
+        tuning = Tuning(out="numpy", memory="1MiB")
         with Loader(small, 24, fields=FIELDS, rank=rank, world_size=4, tuning=tuning, **options) as loader:
             got = [batch for _ in range(2) for batch in map(checked, loader)]
         assert [numbers for numbers, _ in got] == [list(b.part(rank, 4)) for b in want]

@@ -303,8 +303,6 @@ def test_refused(small: Path, workers: int) -> None:
     refused(shardtool.NotFoundError, "no data set", loop(make(small.parent), num_workers=workers))
     with pytest.raises(shardtool.NotFoundError, match="no data set"):
         make(small / "none")
-    with pytest.raises(ConfigError, match="always copies"):
-        make(small, copy=False)
     assert seen(loop(Around(make(small)), num_workers=workers)) == expected(small, 0)  # type: ignore[arg-type]
 
 

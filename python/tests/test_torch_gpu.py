@@ -23,11 +23,11 @@ def want(first: int, count: int) -> torch.Tensor:
     return torch.stack([torch.frombuffer(bytearray(payload(i)["tokens"]), dtype=torch.uint8) for i in range(first, first + count)])
 
 
-@pytest.mark.parametrize("copy", [True, False])
-def test_on_the_device(small: Path, copy: bool) -> None:
+@pytest.mark.usefixtures("memory")
+def test_on_the_device(small: Path) -> None:
     """All tensors have the right bytes, on any stream of the loop; other values stay."""
     side = torch.cuda.Stream()
-    with Prefetcher(Loader(small, 10, fields=FIELDS, tuning=shardtool.Tuning(copy=copy)), "cuda", ahead=4) as batches:
+    with Prefetcher(Loader(small, 10, fields=FIELDS), "cuda", ahead=4) as batches:
         i = 0
         for batch in batches:
             assert isinstance(batch, NamedBatch) and batch["tokens"].is_cuda and all(t.is_cuda for t in batch["ragged.npy"])
@@ -43,7 +43,7 @@ def test_on_the_device(small: Path, copy: bool) -> None:
 def test_memory_is_not_written_too_early(small: Path) -> None:
     """While the loop's stream is slow, the prefetcher continues: batches that the loop has not
     reached stay unchanged."""
-    with Prefetcher(Loader(small, 50, fields=FIELDS, tuning=shardtool.Tuning(copy=False)), "cuda", ahead=2) as batches:
+    with Prefetcher(Loader(small, 50, fields=FIELDS), "cuda", ahead=2) as batches:
         sums: List[torch.Tensor] = []
         for batch in batches:
             torch.cuda._sleep(20_000_000)

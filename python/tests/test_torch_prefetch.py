@@ -26,7 +26,7 @@ def over(kind: str, url: Path, **options: Any) -> Prefetcher:
     """A prefetcher over each supported loader."""
     if kind == "loader":
         return Prefetcher(
-            Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, "copy": False, **BOOK, **options})),
+            Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, **BOOK, **options})),
             "cpu",
             ahead=3,
         )
@@ -100,7 +100,7 @@ def test_error(small: Path, kind: str) -> None:
 def test_batches_of_a_loader(small: Path) -> None:
     """Dicts of tensors, also where their memory is shared with the reader."""
     fields = {"tokens": ("uint8", (64,)), "cls": "int", "ragged.npy": "npy", "bin": "bytes"}
-    with Prefetcher(Loader(small, 10, fields=fields, tuning=shardtool.Tuning(copy=False, ring_memory="8MiB")), "cpu", ahead=4) as batches:
+    with Prefetcher(Loader(small, 10, fields=fields, tuning=shardtool.Tuning(ring_memory="8MiB")), "cpu", ahead=4) as batches:
         i = 0
         for batch in batches:
             assert isinstance(batch, NamedBatch)

@@ -28,7 +28,7 @@ def samples(path: str) -> Iterator[Dict[str, Any]]:
     yield {"text": path}
 
 
-loader = shardtool.Loader("out/", 64, fields={"jpg": Image(224), "cls": "int"}, order=Order(lanes=4), tuning=Tuning(copy=False))
+loader = shardtool.Loader("out/", 64, fields={"jpg": Image(224), "cls": "int"}, order=Order(lanes=4), tuning=Tuning(prefetch=2))
 for batch in loader:
     keys, seeds, state = batch.sample_keys, batch.seeds, loader.state_dict()
     reveal_type(batch)

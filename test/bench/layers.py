@@ -46,16 +46,14 @@ def annotate():
 
     def by_loader(data):
         seen = 0
-        with shardtool.Loader(data, BATCH, fields=FIELDS, epochs=1, rank=0, world_size=1, tuning=shardtool.Tuning(copy=False)) as loader:
+        with shardtool.Loader(data, BATCH, fields=FIELDS, epochs=1, rank=0, world_size=1) as loader:
             for batch in loader:
                 look(batch)
                 seen += batch.size
         assert seen == SAMPLES
 
     def by_annotate(data):
-        result = shardtool.annotate(
-            data, "captions", constant, batch_size=BATCH, fields=FIELDS, progress=False, tuning=shardtool.Tuning(copy=False)
-        )
+        result = shardtool.annotate(data, "captions", constant, batch_size=BATCH, fields=FIELDS, progress=False)
         assert result["written"] == SAMPLES
         shutil.rmtree(data / "layers")
 

@@ -13,11 +13,8 @@ from . import guesses
 from .errors import CheckpointError, ClosedError, ConfigError
 from .fields import Field, find, listed
 from .read import arrays
-from .read.copies import Values
 from .read.record_batches import record_batch
 from .wire import protocol as proto
-
-_NONE: "Mapping[int, Any]" = {}
 
 #: A column that only this package reads: the units of the epoch, and of the one that the next batch
 #: is in.
@@ -27,9 +24,9 @@ HIDDEN = "__units__"
 class Layout:
     """Facts that all batches of a run share."""
 
-    __slots__ = ("copy", "direct", "fields", "given", "index", "lists", "names", "out", "sources", "types", "units")
+    __slots__ = ("fields", "given", "heap", "index", "lists", "names", "out", "sources", "types", "units")
 
-    def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
+    def __init__(self, fields: Sequence[Field], out: str) -> None:
         #: The names of the sources of a mix.
         self.sources: Sequence[str] = ()
         #: The fields, and those of the columns, which a list has several of.
@@ -47,9 +44,7 @@ class Layout:
         self.names = [FieldName(name) for name in self.index]
         self.units = len(self.index) < len(self.given)
         self.out = out
-        self.copy = copy
-        #: The fields that are lists of bytes, which need no other copy.
-        self.direct = [i for i, f in enumerate(self.fields) if copy and f.decode == "bytes"]
+        self.heap = 0  # bytes of payloads that malloc keeps the memory of
         self.types: Dict[bytes, Tuple[arrays.Dtype, Tuple[int, ...], bool]] = {}
 
     def type_of(self, text: bytes) -> "Tuple[arrays.Dtype, Tuple[int, ...], bool]":
@@ -159,9 +154,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
     """The samples of one step: a mapping from field names to arrays, or lists with one value a
     sample, as ``fields`` declares them.
 
-    Values are decoded at first use. With ``copy=True`` they may be kept. With ``copy=False`` they
-    are in memory shared with the child process: it is not overwritten while anything refers to it,
-    but it is limited, so drop values soon.
+    Values are decoded at first use, and may be kept and written to. Arrays and views are in the
+    memory that the batch was delivered in, which is this batch's for as long as anything refers to
+    it. Text and bytes are objects of their own.
 
     A batch may be empty on some ranks (``tail="short"``). Its lists and arrays then have no
     samples.
@@ -172,8 +167,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_keep", "_layout", "_length", "_names", "_own", "_saved", "_shifts",
-        "_sources", "epoch", "size",
+        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_keep", "_layout", "_length", "_names", "_saved", "_sources",
+        "epoch", "size",
     )  # fmt: skip
 
     #: Checkpoint and ledger after it. The checkpoint is None if the buffer has it.
@@ -192,10 +187,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
         self._names = tuple(values)
 
     @classmethod
-    def _of(cls, *facts: Any) -> "Batch":
+    def _of(cls, *args: Any, **more: Any) -> "Batch":
         """Makes a batch in a buffer: see _set."""
         made = cls.__new__(cls)
-        made._set(*facts)
+        made._set(*args, **more)
         return made
 
     def _set(
@@ -207,10 +202,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         size: int,
         epoch: int,
         ledger: Optional[str],
-        own: "Mapping[int, Values]" = _NONE,
-        shifts: "Mapping[int, int]" = _NONE,
         checkpoint: Optional[str] = None,
         keep: "Optional[List[int]]" = None,
+        facts: Optional[Tuple[int, ...]] = None,
     ) -> None:
         #: The number of samples.
         self.size = size
@@ -222,12 +216,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
         self._base = base
         self._length = length
         self._cache: Dict[Any, Any] = {}
-        self._facts: Optional[Tuple[int, ...]] = None
+        self._facts = facts  # the header, once it was read
         self._saved = checkpoint, ledger
         self._keep = keep  # the samples of those in the buffer that it has; None: all
         self._names = None
-        self._own = own  # columns that are not in the buffer
-        self._shifts = shifts  # of the other columns, see _own.Owner
 
     # The mapping
 
@@ -291,9 +283,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         """Pickles a copy of the batch's bytes, and nothing else of the shared memory."""
         if self._layout is None:
             return Batch, ({name: self[name] for name in self},)
-        data, own, shifts = bytearray(self._view()), dict(self._own), dict(self._shifts)
         checkpoint, ledger = self._saved
-        return Batch._of, (self._layout, data, 0, self._length, self.size, self.epoch, ledger, own, shifts, checkpoint, self._keep)
+        data = bytearray(self._view())
+        return Batch._of, (self._layout, data, 0, self._length, self.size, self.epoch, ledger, checkpoint, self._keep)
 
     def __repr__(self) -> str:
         return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self)}>"
@@ -464,14 +456,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def _payloads(self, index: int, name: str) -> "List[Optional[memoryview]]":
         view = self._view()
-        own = self._own.get(index)
-        if own is not None:
-            return [None if p is None else memoryview(p) for p in self._kept(list(own))]
-        shift = self._shifts.get(index, 0)
         row = self._row(index)
         if row[0] == proto.WHOLE:
             raise ConfigError(f"{name!r} is one array for the whole batch, and has no payloads of samples")
-        return [None if s < 0 else view[o + shift : o + shift + s] for o, s in self._pairs(row[6])]
+        return [None if s < 0 else view[o : o + s] for o, s in self._pairs(row[6])]
 
     def _listed(self, field: Field, columns: range) -> "List[List[Any]]":
         """Returns the lists of files of the samples."""
@@ -481,19 +469,15 @@ class Batch(Mapping):  # type: ignore[type-arg]
             for row, payload in zip(rows, self._payloads(index, name)):
                 if payload is not None:
                     row.append((name, payload))
-        return listed(rows, field, self._key_of, self._layout.out, self._layout.copy)
+        return listed(rows, field, self._key_of, self._layout.out)
 
     def data(self, name: str) -> memoryview:
-        """Returns the payloads of a field as one piece; ``payloads`` has the parts. With
-        ``copy=True``, a field of bytes is joined into a new object; nothing else is copied."""
+        """Returns the payloads of a field as one piece, without a copy; ``payloads`` has the
+        parts."""
         view, index = self._view(), self._index(name)
-        own = self._own.get(index)
-        if own is not None:
-            return memoryview(b"".join(p for p in self._kept(list(own)) if p is not None))
         if self._keep is not None:
             return memoryview(b"".join(p for p in self.payloads(name) if p is not None))
         at, length = self._row(index)[4:6]
-        at += self._shifts.get(index, 0)
         return view[at : at + length]
 
     def to_arrow(self) -> Any:
@@ -509,11 +493,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def _column(self, index: int) -> Any:
         view = self._view()
-        own = self._own.get(index)
-        if own is not None:
-            return self._kept(list(own))
-        kind, _, type_size, type_at, data, length, _, stride = self._row(index)
-        data += self._shifts.get(index, 0)
+        kind, _, type_size, type_at, data, length, pairs, stride = self._row(index)
         layout = self._layout
         assert layout is not None
         field = layout.fields[index]
@@ -521,8 +501,14 @@ class Batch(Mapping):  # type: ignore[type-arg]
             return self._whole(view, data, length, *layout.type_of(bytes(view[type_at : type_at + type_size]))[:2])
         if field.image is not None:
             return arrays.as_type(field.image._all(self.payloads(field.name), self.seeds, field.name, self._key_of), layout.out)
+        if field.decode == "bytes" and kind == proto.BYTES:
+            return self._bytes(data, length, pairs)
+        small = 8 * length <= self._length  # it would keep much more than itself in memory
         if kind != proto.ARRAY:
-            return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
+            payloads = self.payloads(field.name)
+            if small and field.needs_array:
+                payloads = [None if p is None else memoryview(bytearray(p)) for p in payloads]
+            return field.many(payloads, self._key_of, layout.out)
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))
         if field.dtype is not None:
             dtype = field.dtype  # npy files cannot name every type
@@ -530,6 +516,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         if self._keep is not None:
             buffer, data = bytearray().join(p or bytes(stride) for p in self.payloads(field.name)), 0
             length = len(buffer)
+        elif small:
+            buffer, data = bytearray(view[data - self._base :][:length]), 0
         if fortran and len(shape) > 1:  # each row is transposed
             turned = arrays.array(buffer, data, length, dtype, (self.size, *reversed(shape)), False, layout.out)
             if layout.out == "bytes":
@@ -537,6 +525,23 @@ class Batch(Mapping):  # type: ignore[type-arg]
             axes = (0, *range(len(shape), 0, -1))
             return turned.permute(axes) if layout.out == "torch" else turned.transpose(axes)
         return arrays.array(buffer, data, length, dtype, full, False, layout.out)
+
+    def _bytes(self, data: int, length: int, pairs: int) -> "List[Optional[bytes]]":
+        """Copies the payloads of a column."""
+        assert self._layout is not None
+        if length > self._layout.heap:
+            # malloc keeps the memory of payloads, as glibc does after one of their size was freed.
+            # Otherwise it returns the memory to the system and takes it again for every batch.
+            self._layout.heap = length + length // 4
+            bytes(min(self._layout.heap, 31 << 20))
+        # Payloads are contiguous. This takes less time than a slice for each.
+        sizes = self._view()[pairs : pairs + 16 * self._stored()].cast("q")[1::2].tolist()
+        there = [size for size in sizes if size >= 0]
+        found: "List[Optional[bytes]]" = list(struct.Struct("%ds" * len(there) % (*there,)).unpack_from(self._buffer, self._base + data))
+        if len(there) < len(sizes):
+            values = iter(found)
+            found = [None if size < 0 else next(values) for size in sizes]
+        return self._kept(found)
 
     def _whole(self, view: memoryview, data: int, length: int, dtype: arrays.Dtype, shape: "Tuple[int, ...]") -> Any:
         """Returns an array that has no row for each sample; a number if it has no dimension."""
@@ -553,7 +558,6 @@ class Batch(Mapping):  # type: ignore[type-arg]
             return 0, None
         last = len(self._layout.fields) - 1
         data, length = self._row(last)[4:6]
-        data += self._shifts.get(last, 0)
         first, following = self._view()[data : data + length].cast("q").tolist()
         return first, following
 
@@ -565,4 +569,4 @@ class Batch(Mapping):  # type: ignore[type-arg]
         The batch cannot be read afterwards."""
         self._header()  # facts remain
         self._cache.clear()
-        self._buffer, self._own = None, _NONE
+        self._buffer = None

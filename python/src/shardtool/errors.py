@@ -154,8 +154,7 @@ class CheckpointError(ShardtoolError, ValueError):
 
 
 class HeldError(ShardtoolError):
-    """Batches in use leave no room for another one. Drop them, copy what you keep, or raise
-    ``ring_memory``, and ask for the next batch again: the iteration continues."""
+    """Is not raised any more: a loop may keep batches. Programs that catch it need not change."""
 
 
 class ServerDiedError(ShardtoolError):
@@ -174,7 +173,6 @@ _KINDS = {
     "decode": DecodeError,
     "not_found": NotFoundError,
     "checkpoint": CheckpointError,
-    "held": HeldError,
     "sample": EncodeError,
     "exists": ExistsError,
     "protocol": BinaryError,

@@ -1,7 +1,8 @@
 """How the payloads of a field are decoded.
 
 ========================  ========================================================================
-``"bytes"``               bytes as they were packed; with ``copy=False`` a memoryview of them
+``"bytes"``               bytes as they were packed
+``"view"``                a memoryview of them, in the memory that the batch was delivered in
 ``"txt"`` or ``"str"``    text, UTF-8
 ``"json"``                the value of the JSON text
 ``"int"`` or ``"cls"``    a whole number written as text, or as an npy file of one int64, as rows
@@ -50,6 +51,7 @@ Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any], Image]
 
 _WORDS = {
     "bytes": "bytes",
+    "view": "view",
     "txt": "txt",
     "str": "txt",
     "json": "json",
@@ -142,11 +144,14 @@ class Field:
             out.update(dtype=self.dtype.descr or self.dtype.name, item_size=self.dtype.size, shape=list(self.shape))
         return out
 
-    def one(self, data: memoryview, out: str, copy: bool) -> Any:
-        """Decodes one payload. Its errors describe the problem; the caller adds the place."""
+    def one(self, data: memoryview, out: str) -> Any:
+        """Decodes one payload. Arrays and views are in its memory. Its errors describe the problem;
+        the caller adds the place."""
         decode = self.decode
         if decode == "bytes":
-            return bytes(data) if copy else data
+            return bytes(data)
+        if decode == "view":
+            return data
         if decode == "txt":
             return str(data, "utf-8")
         if decode == "json":
@@ -156,17 +161,16 @@ class Field:
         if self.image is not None:
             return self.image._one(data)
         if self.function is not None:
-            return self.function(bytes(data) if copy else data)
+            return self.function(bytes(data))
         if decode == "int":
             return _int(data)
         if decode == "float":
             return _float(data)
         if decode == "npy":
             dtype, shape, fortran, start = arrays.parse_npy(data)
-            buffer = bytearray(data) if copy else data
-            return arrays.array(buffer, start, len(data) - start, dtype, shape, fortran, out)
+            return arrays.array(data, start, len(data) - start, dtype, shape, fortran, out)
         assert self.dtype is not None
-        return arrays.array(bytearray(data) if copy else data, 0, len(data), self.dtype, self._shape(len(data)), False, out)
+        return arrays.array(data, 0, len(data), self.dtype, self._shape(len(data)), False, out)
 
     def _shape(self, size: int) -> Tuple[int, ...]:
         assert self.dtype is not None
@@ -179,17 +183,21 @@ class Field:
             raise ValueError(f"{size} bytes, but an array of {self.dtype.name} and shape {self.shape} has {count}")
         return self.shape
 
-    def many(self, payloads: "Iterable[Optional[memoryview]]", keys: "Callable[[int], str]", out: str, copy: bool) -> List[Any]:
+    def many(self, payloads: "Iterable[Optional[memoryview]]", keys: "Callable[[int], str]", out: str) -> List[Any]:
         """Decodes the payloads of a batch; None stays None. keys returns the key of a sample, for
         errors."""
-        if self.decode == "bytes":
-            if copy:
-                return [None if p is None else bytes(p) for p in payloads]
+        if self.decode == "view":
             return list(payloads)
+        if self.decode == "txt":
+            payloads = list(payloads)
+            try:
+                return [None if p is None else str(p, "utf-8") for p in payloads]
+            except ValueError:
+                pass  # the loop finds the sample
         values: List[Any] = []
         for p in payloads:
             try:
-                values.append(None if p is None else self.one(p, out, copy))
+                values.append(None if p is None else self.one(p, out))
             except (ValueError, OSError) as err:
                 key = keys(len(values))
                 raise DecodeError(f"sample {key!r}: field {self.name!r}: {err}", key=key, field=self.name) from err
@@ -227,7 +235,7 @@ def _image(data: memoryview, mode: str) -> Any:
         raise ValueError(f"{len(data)} bytes that Pillow cannot decode as an image: {err}") from err
 
 
-def listed(rows: Sequence[Sequence[Tuple[str, Any]]], field: Field, keys: "Callable[[int], str]", out: str, copy: bool) -> List[List[Any]]:
+def listed(rows: Sequence[Sequence[Tuple[str, Any]]], field: Field, keys: "Callable[[int], str]", out: str) -> List[List[Any]]:
     """Returns the lists of files of samples, whose elements rows have as names and payloads."""
     flat: List[Optional[memoryview]] = []
     owner: List[int] = []
@@ -238,7 +246,7 @@ def listed(rows: Sequence[Sequence[Tuple[str, Any]]], field: Field, keys: "Calla
             flat.append(memoryview(payload) if len(payload) else None)
             owner.append(row)
     lists: List[List[Any]] = [[] for _ in rows]
-    for row, value in zip(owner, field.many(flat, lambda i: keys(owner[i]), out, copy)):
+    for row, value in zip(owner, field.many(flat, lambda i: keys(owner[i]), out)):
         lists[row].append(value)
     return lists
 

@@ -8,6 +8,7 @@ They hold the options that most programs leave alone. A group cannot be changed 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any, Dict, Literal, Optional, Union
 
 from ._checks import Output, Size, at_least, check_max_skipped, installed, set_typed
@@ -128,8 +129,8 @@ class Tuning:
     times this rank's share of the shuffle memory."""
 
     ring_memory: Optional[Size] = None
-    """Most bytes of shared memory that batches are delivered in; default 1 GiB. It is allocated as
-    batches need it. With ``copy=False`` it limits the batches that the loop can keep."""
+    """Most bytes of shared memory for batches that are made ahead of the loop; default 1 GiB. It is
+    allocated as batches need it. Batches that the loop has got do not count."""
 
     prefetch: Optional[int] = None
     """Complete batches that wait for the loop. More even out steps of uneven length, and take
@@ -154,10 +155,9 @@ class Tuning:
     cache_size: Optional[Size] = None
     """The argument ``cache_size`` of a loader, where that is not given."""
 
-    copy: bool = True
-    """True: batches are copied out of the memory shared with the child process, and may be kept.
-    False: arrays and memoryviews point into that memory, which saves the copy. They stay valid
-    while anything refers to them, and count against ``ring_memory``. A Dataset always copies."""
+    copy: Optional[bool] = None
+    """Has no effect any more: batches are not copied, and may be kept. Memoryviews of payloads are
+    ``fields={"jpg": "view"}``."""
 
     peers: Any = None
     """The processes that get the same batches as this one, as those of tensor, pipeline and context
@@ -181,8 +181,14 @@ class Tuning:
         set_typed(self, sizes=("memory", "ring_memory", "cache_size"))
         if self.memory is not None and int(self.memory) < 1 << 20:
             raise ConfigError(f"memory={asked!r}: the least is '1MiB', one block")
-        if self.peers is not None and not self.copy:
-            raise ConfigError("copy=False and peers: leave copy out; batches in memory that peers share are copied")
+        if self.copy is not None:
+            warnings.warn(
+                "Tuning(copy=...) has no effect: batches are not copied and may be kept; leave it out, and declare fields of"
+                ' which you want memoryviews as "view"',
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            object.__setattr__(self, "copy", None)
         for name, least in (("prefetch", 0), ("requests", 1), ("depth", 1), ("workers", 0), ("stats_every", 0)):
             at_least(name, getattr(self, name), least)
 

@@ -254,7 +254,7 @@ class Samples:
         for field in fields:
             if field.elements is not None:
                 row = [(name, raw[name]) for name in field.elements if name in raw]
-                done[field.name] = listed([row], field, lambda _: raw.key, self._out, True)[0]
+                done[field.name] = listed([row], field, lambda _: raw.key, self._out)[0]
                 continue
             payload = raw.get(field.stored)
             if payload is None and not field.optional:
@@ -262,11 +262,10 @@ class Samples:
                     f"sample {raw.key!r} has no field {field.name!r}; it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name
                 )
             try:
-                # bytes cannot be changed, so what was copied out of the region needs no second copy
                 if payload is None or field.decode == "bytes":
                     done[field.name] = payload
-                else:
-                    done[field.name] = field.one(memoryview(payload), self._out, True)
+                else:  # an array can be written to, unlike bytes
+                    done[field.name] = field.one(memoryview(bytearray(payload) if field.needs_array else payload), self._out)
             except (ValueError, OSError) as err:
                 raise DecodeError(f"sample {raw.key!r}: field {field.name!r}: {err}", key=raw.key, field=field.name) from err
         return done
@@ -305,11 +304,11 @@ def _request(ident: int, which: Any, total: int) -> bytes:
 
 def _take(client: Client, frame: Frame) -> Sample:
     """Copies a sample out of its region and releases the region."""
-    _, _, _, _, segment, fields, offset, _, number, _, _ = frame
+    _, _, _, _, segment, fields, offset, length, number, _, _ = frame
     mapped = client.mapped(segment)
     pairs = struct.unpack_from(f"<{2 * (1 + 2 * fields)}q", mapped, offset)
     parts = [mapped[offset + o : offset + o + n] for o, n in zip(pairs[::2], pairs[1::2])]
-    client.release(segment, offset)
+    client.release(segment, offset, length)
     sample = Sample(zip((str(p, "utf-8", "surrogateescape") for p in parts[1::2]), parts[2::2]))
     sample.key, sample.number = str(parts[0], "utf-8", "surrogateescape"), number
     return sample

@@ -22,10 +22,6 @@ func configf(msg string, args ...any) error {
 	return fmt.Errorf("%w%w", fmt.Errorf(msg, args...), plain.Silent(ErrConfig))
 }
 
-// errHeld is returned if the parent waits for a batch and holds so much memory that there is no
-// room for it.
-var errHeld = errors.New("held")
-
 // decodeError reports a payload that does not match the type of its column.
 type decodeError struct {
 	source     int    // its number in a mix
@@ -73,8 +69,6 @@ func describe(err error, code int) (p problem, _ uint32) {
 	switch {
 	case errors.As(err, &protocol):
 		p.Kind, code = "protocol", codeUsage
-	case errors.Is(err, errHeld):
-		p.Kind, code = "held", codeFailed
 	case errors.As(err, &decode):
 		p.Kind, p.Key, p.Field, code = "decode", decode.key, decode.field, codeFailed
 	case errors.Is(err, ErrConfig), errors.Is(err, view.ErrEmpty), code == codeUsage:

@@ -8,7 +8,7 @@ import (
 
 // Protocol is the version of the conversation; both ends must speak the same
 // (docs/serve-protocol.md).
-const Protocol = 1
+const Protocol = 2
 
 // magic begins the fields of HELLO: "SHRDSRV1".
 const magic = uint64('S') | 'H'<<8 | 'R'<<16 | 'D'<<24 | 'S'<<32 | 'R'<<40 | 'V'<<48 | '1'<<56
@@ -99,13 +99,6 @@ type protocolError string
 
 func (e protocolError) Error() string {
 	return fmt.Sprintf("%s: the program at the other end speaks another protocol than version %d: use package and binary of one version", string(e), Protocol)
-}
-
-// region is a piece of a segment that is in use.
-type region struct {
-	segment uint32
-	offset  uint64
-	data    []byte
 }
 
 // in puts a region's place into a frame.

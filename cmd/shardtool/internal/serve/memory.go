@@ -12,6 +12,9 @@ type memory struct {
 	file func(size int) (*os.File, error)
 	// back takes memory for a piece of the file.
 	back func(f *os.File, offset, size int64) error
+	// drop gives the memory of a piece back: its bytes are gone. It is nil where only a whole file
+	// gives its memory back.
+	drop func(f *os.File, offset, size int64) error
 }
 
 // portable is memory on every Unix: a temporary file, into which zeros are written before it is

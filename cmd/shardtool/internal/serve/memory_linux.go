@@ -13,6 +13,9 @@ var sealed = memory{
 	back: func(f *os.File, offset, size int64) error {
 		return os.NewSyscallError("fallocate", unix.Fallocate(int(f.Fd()), 0, offset, size))
 	},
+	drop: func(f *os.File, offset, size int64) error {
+		return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, size)
+	},
 }
 
 // system returns the memory of this system; with SHARDTOOL_PORTABLE=1, the memory of other systems,

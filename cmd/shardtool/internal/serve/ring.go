@@ -16,12 +16,17 @@ import (
 const pageSize = 4096
 
 // ring is the memory that batches travel in: segments, each a file of memory mapped by both ends,
-// from which regions are taken and to which they come back in any order. It grows up to a bound. It
-// is safe for concurrent use.
+// from which regions are taken and to which they come back in any order. It is safe for concurrent
+// use.
+//
+// A region is filled, and then sent. When the parent has taken it, it belongs to the parent, which
+// may keep it for as long as it likes, and gives it back with RELEASE. The bound is on what is
+// filled and sent.
 //
 // Pages are allocated before they are first written. A write without memory behind it would be a
-// fault that ends the process. The lowest place that fits is taken first, so that a consumer that
-// keeps up gets the same few pages, warm in its processor's cache, again and again.
+// fault that ends the process. The lowest place that fits is used first, so that a consumer that
+// keeps up gets the same few pages, warm in its processor's cache, again and again. What is free
+// beyond that gives its memory back to the system, from the highest place on.
 type ring struct {
 	// announce passes a new segment on; retired says that one is gone. Both are called in order, with
 	// the ring locked.
@@ -31,11 +36,13 @@ type ring struct {
 
 	mu       sync.Mutex
 	bound    int
-	total    int // bytes of all segments
-	out      int // regions in use
+	ahead    int // bytes of regions that are filled or sent
+	most     int // the largest ahead since the last call of limit
+	used     int // bytes of all regions
+	backed   int // bytes that have memory
 	segments []*segment
 	next     uint32
-	freed    chan struct{} // closed when something comes back; nil while nobody waits
+	freed    chan struct{} // closed when there may be room again; nil while nobody waits
 }
 
 // segment is one segment of a ring.
@@ -43,165 +50,271 @@ type segment struct {
 	number uint32
 	file   *os.File
 	data   []byte
-	backed int // bytes from the beginning on that have memory
+	pages  []bool // whether each page has memory
+	backed int    // bytes that have
 	free   extent.List
-	used   map[uint64]int // lengths of regions, by offset
+	used   map[uint64]*region // by offset
+}
+
+// region is a piece of a segment that is in use.
+type region struct {
+	segment uint32
+	offset  uint64
+	data    []byte
+	number  uint64 // of the batch in it
+	ahead   bool   // whether the ring counts it: it is filled or sent
 }
 
 func newRing(announce func(uint32, int, int) error, retired func(uint32) error) *ring {
 	return &ring{announce: announce, retired: retired, memory: system()}
 }
 
-// limit sets the bound, in bytes of all segments. Segments that exist already stay.
+// limit sets the bound, in bytes of what is filled and sent.
 func (r *ring) limit(bytes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bound = bytes
+	r.bound, r.most = bytes, r.ahead
 }
 
-// get takes a region of at least n bytes. ok is false when there is no room now; when nothing is in
-// use, there never will be.
-func (r *ring) get(n int) (reg region, ok bool, err error) {
+// get takes a region of at least n bytes. It is nil when there is no room now; fits tells whether
+// there may be later.
+func (r *ring) get(n int) (reg *region, fits bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.find(align(max(n, 1), pageSize))
-}
-
-// getAlone is get with a bound that n does not exceed. ok is false when something is in use.
-func (r *ring) getAlone(n int) (reg region, ok bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.out > 0 {
-		return region{}, false, nil
+	n = align(max(n, 1), pageSize)
+	if n > r.bound-r.ahead {
+		return nil, n <= r.bound, nil
 	}
-	n = align(n, pageSize)
-	defer func(was int) { r.bound = was }(r.bound)
-	r.bound = max(r.bound, n)
-	return r.find(n)
+	reg, err = r.find(n)
+	return reg, true, err
 }
 
-func (r *ring) find(n int) (reg region, ok bool, err error) {
+// getAlone is get without a bound. The region is nil when something else is filled or sent.
+func (r *ring) getAlone(n int) (*region, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ahead > 0 {
+		return nil, nil
+	}
+	return r.find(align(n, pageSize))
+}
+
+func (r *ring) find(n int) (*region, error) {
 	for _, s := range r.segments {
-		if at, ok := s.get(n); ok {
-			return r.take(s, at, n)
+		if at, ok := s.free.Take(n); ok {
+			return r.use(s, at, n)
 		}
 	}
 	s, err := r.grow(n)
-	if s == nil || err != nil {
-		return region{}, false, err
+	if err != nil {
+		return nil, err
 	}
-	at, _ := s.get(n)
-	return r.take(s, at, n)
+	at, _ := s.free.Take(n)
+	return r.use(s, at, n)
 }
 
-// take returns the region of n bytes that a segment gave, with memory behind it.
-func (r *ring) take(s *segment, at, n int) (reg region, ok bool, err error) {
-	if err := r.fill(s, at+n); err != nil {
-		s.put(uint64(at))
-		return region{}, false, err
+// use returns the region of n bytes that was free in a segment, with memory behind it.
+func (r *ring) use(s *segment, at, n int) (*region, error) {
+	if err := r.fill(s, at, at+n); err != nil {
+		s.free.Put(at, n)
+		return nil, err
 	}
-	r.out++
-	return region{s.number, uint64(at), s.data[at : at+n : at+n]}, true, nil
+	reg := &region{segment: s.number, offset: uint64(at), data: s.data[at : at+n : at+n], ahead: true}
+	s.used[reg.offset] = reg
+	r.used += n
+	r.ahead += n
+	r.most = max(r.most, r.ahead)
+	return reg, nil
 }
 
-// fill gives a segment memory up to an offset, and somewhat beyond.
-func (r *ring) fill(s *segment, to int) error {
-	if to <= s.backed {
-		return nil
-	}
-	const least, most = 1 << 20, 64 << 20 // of one call, because a signal undoes a call
-	for to = min(align(to, least), len(s.data)); s.backed < to; {
-		n := min(to-s.backed, most)
-		err := r.memory.back(s.file, int64(s.backed), int64(n))
-		if errors.Is(err, unix.EINTR) {
+// fill gives memory to the pages of a segment that have none.
+func (r *ring) fill(s *segment, from, to int) error {
+	const most = 64 << 20 // of one call, because a signal undoes a call
+	for from < to {
+		end := s.run(from, min(to, from+most), false)
+		if end == from {
+			from = s.run(from, to, true)
 			continue
 		}
-		if err != nil {
-			return r.noMemory(err)
+		err := r.memory.back(s.file, int64(from), int64(end-from))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return r.noMemory(to-from, err)
 		}
-		s.backed += n
+		r.mark(s, from, end, true)
+		from = end
 	}
 	return nil
 }
 
-// noMemory returns the error of a system that has no memory left for a batch.
-func (r *ring) noMemory(err error) error {
-	has := 0
-	for _, s := range r.segments {
-		has += s.backed
+// run returns where the pages from an offset on end that all have memory, or all have none.
+func (s *segment) run(from, to int, backed bool) int {
+	for from < to && s.pages[from/pageSize] == backed {
+		from += pageSize
 	}
-	return fmt.Errorf("the system gives no memory for another batch, batches have %d bytes so far: %w: make batches smaller, prefetch fewer or let"+
-		" go of them sooner, lower memory or shuffle_memory, or give the job more", has, err)
+	return from
 }
 
-// grow adds a segment that has room for n bytes, if the bound allows. Each is as large as all
-// before it together, so that there are few.
+// mark notes that pages have memory, or have none; it was the other way.
+func (r *ring) mark(s *segment, from, to int, backed bool) {
+	for at := from; at < to; at += pageSize {
+		s.pages[at/pageSize] = backed
+	}
+	n := to - from
+	if !backed {
+		n = -n
+	}
+	s.backed += n
+	r.backed += n
+}
+
+// noMemory returns the error of a system that has no memory left for a batch.
+func (r *ring) noMemory(n int, err error) error {
+	return fmt.Errorf("the system gives no memory for another batch, which needs %d bytes: batches that were made ahead"+
+		" have %d, and batches that the program keeps %d: %w: keep fewer batches, make them smaller, prefetch fewer,"+
+		" lower memory or shuffle_memory, or give the job more",
+		n, r.ahead, r.used-r.ahead, err)
+}
+
+// grow adds a segment that has room for n bytes. Each is as large as all before it together, up to
+// a bound, so that there are few.
 func (r *ring) grow(n int) (*segment, error) {
-	for i := 0; r.bound-r.total < n && i < len(r.segments); {
-		if s := r.segments[i]; len(s.used) > 0 {
-			i++
-		} else if err := r.retire(i, s); err != nil {
-			return nil, err
-		}
+	const least, most = 8 << 20, 256 << 20
+	total := 0
+	for _, s := range r.segments {
+		total += len(s.data)
 	}
-	room := r.bound - r.total
-	if room < n {
-		return nil, nil
-	}
-	const least = 8 << 20
-	size := align(min(max(4*n, r.total, least), room), pageSize)
-	if size > room {
-		size = n // the bound is no multiple of a page
-	}
-	s, err := r.newSegment(size)
+	s, err := r.newSegment(max(n, min(max(4*n, total, least), most)))
 	if err != nil {
 		return nil, err
 	}
-	if err := r.announce(s.number, int(s.file.Fd()), size); err != nil {
+	if err := r.announce(s.number, int(s.file.Fd()), len(s.data)); err != nil {
 		_ = s.close()
 		return nil, err
 	}
 	r.next++
-	r.total += size
 	r.segments = append(r.segments, s)
 	return s, nil
 }
 
 // retire takes away a segment without regions.
-func (r *ring) retire(i int, s *segment) error {
-	r.total -= len(s.data)
+func (r *ring) retire(i int) error {
+	s := r.segments[i]
 	r.segments = slices.Delete(r.segments, i, i+1)
+	r.backed -= s.backed
 	if err := s.close(); err != nil {
 		return fmt.Errorf("unmap a segment: %w", err)
 	}
 	return r.retired(s.number)
 }
 
+// sent appends the region of a batch to a queue of those that were sent.
+func (r *ring) sent(queue *[]*region, reg *region, number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reg.number = number
+	*queue = append(*queue, reg)
+}
+
+// take notes that the parent has taken the batches of a queue with lower numbers.
+func (r *ring) take(queue *[]*region, below uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, n := r.ahead, 0
+	for ; n < len(*queue) && (*queue)[n].number < below; n++ {
+		r.leave((*queue)[n])
+	}
+	if *queue = slices.Delete(*queue, 0, n); r.ahead < was {
+		r.wake()
+	}
+}
+
+// leave takes a region out of the account of what is filled and sent.
+func (r *ring) leave(reg *region) {
+	if reg.ahead {
+		reg.ahead = false
+		r.ahead -= len(reg.data)
+	}
+}
+
 // release gives a region back. The parent names it, so it may not exist.
 func (r *ring) release(number uint32, offset uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var reg *region
 	i := slices.IndexFunc(r.segments, func(s *segment) bool { return s.number == number })
-	if i < 0 || !r.segments[i].put(offset) {
+	if i >= 0 {
+		reg = r.segments[i].used[offset]
+	}
+	if reg == nil {
 		return protocolError(fmt.Sprintf("a RELEASE of %d in segment %d, which is not in use", offset, number))
 	}
-	r.out--
-	if r.freed != nil {
-		close(r.freed)
-		r.freed = nil
+	delete(r.segments[i].used, offset)
+	r.segments[i].free.Put(int(offset), len(reg.data))
+	r.used -= len(reg.data)
+	r.leave(reg)
+	r.wake()
+	const least = 8 << 20
+	return r.trim(max(2*r.most, least))
+}
+
+// trim gives memory of free places back to the system, so that they have no more than a number of
+// bytes: whole segments, and the highest places of others where the system allows it.
+func (r *ring) trim(keep int) error {
+	for i := len(r.segments) - 1; i >= 0 && r.backed-r.used > keep; i-- {
+		s := r.segments[i]
+		if len(s.used) == 0 && s.backed <= r.backed-r.used-keep {
+			if err := r.retire(i); err != nil {
+				return err
+			}
+			continue
+		}
+		for k := len(s.free) - 1; k >= 0 && r.memory.drop != nil; k-- {
+			r.punch(s, s.free[k], r.backed-r.used-keep)
+		}
 	}
 	return nil
 }
 
-// wait tells whether nothing is in use, and returns a channel that is closed at the next release.
-// Ask before get: a release between the two is then not missed.
-func (r *ring) wait() (idle bool, freed <-chan struct{}) {
+// punch gives back up to n bytes of memory of a free place, the highest. What the system refuses
+// stays.
+func (r *ring) punch(s *segment, free extent.Extent, n int) {
+	for end := free.At + free.Size; end > free.At && n > 0; {
+		if !s.pages[end/pageSize-1] {
+			end -= pageSize
+			continue
+		}
+		from := end
+		for from > free.At && end-from < n && s.pages[from/pageSize-1] {
+			from -= pageSize
+		}
+		if r.memory.drop(s.file, int64(from), int64(end-from)) != nil {
+			return
+		}
+		r.mark(s, from, end, false)
+		n -= end - from
+		end = from
+	}
+}
+
+// wait returns a channel that is closed when there may be room again. Ask before get: a release
+// between the two is then not missed.
+func (r *ring) wait() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.freed == nil {
 		r.freed = make(chan struct{})
 	}
-	return r.out == 0, r.freed
+	return r.freed
+}
+
+func (r *ring) wake() {
+	if r.freed != nil {
+		close(r.freed)
+		r.freed = nil
+	}
 }
 
 // close unmaps everything. Nobody may write to regions any more.
@@ -222,6 +335,7 @@ func (s *segment) close() error {
 
 // newSegment makes the next segment and maps it.
 func (r *ring) newSegment(size int) (*segment, error) {
+	size = align(size, pageSize)
 	f, err := r.memory.file(size)
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of shared memory: %w", size, err)
@@ -231,26 +345,8 @@ func (r *ring) newSegment(size int) (*segment, error) {
 		f.Close()
 		return nil, fmt.Errorf("%d bytes of shared memory: %w", size, os.NewSyscallError("mmap", err))
 	}
-	return &segment{number: r.next, file: f, data: data, free: extent.List{{At: 0, Size: size}},
-		used: map[uint64]int{}}, nil
-}
-
-// get takes the first extent that is large enough.
-func (s *segment) get(n int) (at int, ok bool) {
-	if at, ok = s.free.Take(n); ok {
-		s.used[uint64(at)] = n
-	}
-	return at, ok
-}
-
-// put gives back what get took at an offset.
-func (s *segment) put(offset uint64) bool {
-	n, ok := s.used[offset]
-	if ok {
-		delete(s.used, offset)
-		s.free.Put(int(offset), n)
-	}
-	return ok
+	return &segment{number: r.next, file: f, data: data, pages: make([]bool, size/pageSize),
+		free: extent.List{{At: 0, Size: size}}, used: map[uint64]*region{}}, nil
 }
 
 // signal leaves a token for whoever looks next, unless there is one.

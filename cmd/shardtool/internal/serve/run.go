@@ -3,8 +3,8 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +38,7 @@ type run struct {
 	// asked is one more than the number of the batch that the parent waits for.
 	asked  atomic.Uint64
 	next   atomic.Uint64 // number of the next batch
+	sent   []*region     // the batches that the parent has not said to have taken; the ring locks it
 	token  chan struct{} // the parent asked
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -115,8 +116,8 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	return r.s.sendJSON(kindStarted, r.id, out)
 }
 
-// stopRun ends the current run, if there is one. Batches that the parent holds stay valid until
-// they are released.
+// stopRun ends the current run, if there is one. Its batches are the parent's until they are
+// released.
 func (s *server) stopRun() {
 	r := s.run.Swap(nil)
 	if r == nil {
@@ -124,6 +125,7 @@ func (s *server) stopRun() {
 	}
 	r.cancel()
 	r.done.Wait()
+	s.ring.take(&r.sent, math.MaxUint64)
 	r.unwatch()
 	r.close()
 }
@@ -132,8 +134,9 @@ func (s *server) stopRun() {
 // for.
 func (r *run) Stats() stats.Stream { return r.account.stats() }
 
-// ask notes that the parent waits for a batch.
+// ask notes that the parent waits for a batch, and has taken those before it.
 func (r *run) ask(number uint64) {
+	r.s.ring.take(&r.sent, number)
 	r.account.mu.Lock()
 	if r.asked.Store(number + 1); r.awaited() {
 		r.account.begin()
@@ -255,6 +258,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	f = f.set64(40, b.Epoch).set64(48, b.NextEpoch).set64(56, b.NextPosition)
 	b.Release()
 	r.goAhead(len(reg.data))
+	r.s.ring.sent(&r.sent, reg, r.next.Load())
 	r.account.mu.Lock()
 	r.next.Add(1)
 	r.account.end()
@@ -264,7 +268,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 }
 
 // fill puts a batch into a region.
-func (r *run) fill(ctx context.Context, b *reader.Batch) (reg region, err error) {
+func (r *run) fill(ctx context.Context, b *reader.Batch) (reg *region, err error) {
 	p := &r.parcel
 	if err := p.gather(ctx, r.stream, b); err != nil {
 		return reg, r.place(ctx, err)
@@ -277,7 +281,10 @@ func (r *run) fill(ctx context.Context, b *reader.Batch) (reg region, err error)
 	}
 	stats := r.account.made()
 	p.account = appendAccount(p.account[:0], &stats)
-	return reg, p.write(reg.data)
+	if err = p.write(reg.data); err != nil {
+		_ = r.s.ring.release(reg.segment, reg.offset)
+	}
+	return reg, err
 }
 
 // place adds source, shard and block to an error of a sample.
@@ -298,38 +305,27 @@ func (r *run) place(ctx context.Context, err error) error {
 	return err
 }
 
-// room takes a region for a batch. While the parent asks for no batch, room waits until the parent
-// frees a region. If the parent asks while it holds all of them, it gets an error for each request.
-func (r *run) room(ctx context.Context, size int) (region, error) {
+// room takes a region for a batch. It waits while what is ahead of the parent leaves no room. A
+// parent that asks has taken all of it.
+func (r *run) room(ctx context.Context, size int) (*region, error) {
 	for {
-		// Read this before the attempt, so that regions which the parent freed before it asked are
-		// counted.
-		awaited := r.awaited()
-		idle, freed := r.s.ring.wait()
-		reg, ok, err := r.s.ring.get(size)
-		if ok || err != nil {
+		freed := r.s.ring.wait()
+		reg, fits, err := r.s.ring.get(size)
+		if reg != nil || err != nil {
 			return reg, err
 		}
-		if idle {
-			return reg, tooLarge(size)
-		}
-		if awaited {
-			err := fmt.Errorf("%w: batches that are still in use leave no room for one of %d bytes: let go of them, copy what you keep, or raise ring_memory", errHeld, size)
-			if err := r.answer(err); err != nil {
-				return reg, err
-			}
-			continue
+		if !fits {
+			return nil, tooLarge(size)
 		}
 		select {
 		case <-freed:
-		case <-r.token:
 		case <-ctx.Done():
-			return reg, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }
 
-// tooLarge returns the error of a batch that does not fit an empty ring.
+// tooLarge returns the error of a batch that is larger than all that may be ahead.
 func tooLarge(size int) error {
 	return configf("a batch of %d bytes does not fit into ring_memory: raise it, in Tuning(ring_memory=...): %w", size,
 		format.ErrTooLarge)

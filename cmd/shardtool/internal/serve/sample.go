@@ -75,24 +75,20 @@ func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) err
 }
 
 // sampleRoom waits for a region. A sample that is alone may be larger than the bound of the ring.
-func (s *server) sampleRoom(ctx context.Context, size int) (region, error) {
+func (s *server) sampleRoom(ctx context.Context, size int) (*region, error) {
 	for {
-		idle, freed := s.ring.wait()
-		reg, ok, err := s.ring.get(size)
-		if ok || err != nil {
-			return reg, err
+		freed := s.ring.wait()
+		reg, fits, err := s.ring.get(size)
+		if !fits {
+			reg, err = s.ring.getAlone(size)
 		}
-		if idle {
-			reg, ok, err = s.ring.getAlone(size)
-			if ok || err != nil {
-				return reg, err
-			}
-			continue
+		if reg != nil || err != nil {
+			return reg, err
 		}
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return reg, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -127,40 +127,36 @@ func sameBatch(t *testing.T, g *got, want *reader.Batch, number uint64) {
 	}
 }
 
-// TestHeld holds batches until there is no room. The ring grows to its bound, the next request is
-// answered by an error, and the run continues after a release. No batch is lost or repeated.
-func TestHeld(t *testing.T) {
-	c := dial(t, text(t, 2000))
+// TestKept keeps all batches, of many times the bytes that may be ahead, and gives some of them back
+// out of order: no batch is lost or repeated, and none is written to.
+func TestKept(t *testing.T) {
+	c := dial(t, text(t, 20000))
 	c.info()
-	c.start(1, `{"batch_size":50,"ring":98304,"prefetch":2,"columns":[{"name":"txt","decode":"bytes"}]}`)
-	var held []frame
+	c.start(1, `{"batch_size":500,"ring":1048576,"prefetch":8,"columns":[{"name":"txt","decode":"bytes"}]}`)
+	var kept []got
 	seen := []uint64{}
-	refused := 0
-	for number := uint64(0); ; {
+	for number := uint64(0); ; number++ {
 		c.ask(1, number)
 		f, body := c.next()
-		switch f.kind() {
-		case kindBatch:
-			g := c.parse(f)
-			seen = append(seen, g.numbers...)
-			held = append(held, f)
-			number++
-			continue
-		case kindError:
-			if !strings.Contains(string(body), `"held"`) || len(held) < 3 || f.u32(16) != codeFailed {
-				t.Fatalf("%d held: %s", len(held), body)
-			}
-			refused++
-			for i := range held[1:] { // out of order
-				c.release(&held[len(held)-1-i])
-			}
-			held = held[:1]
-			continue
-		case kindEnd:
-		default:
-			t.Fatalf("a frame of kind %d", f.kind())
+		if f.kind() == kindEnd {
+			break
 		}
-		break
+		if f.kind() != kindBatch {
+			t.Fatalf("a frame of kind %d: %s", f.kind(), body)
+		}
+		g := c.parse(f)
+		seen = append(seen, g.numbers...)
+		kept = append(kept, g)
+		if number%3 == 2 {
+			c.release(&kept[len(kept)-2].frame)
+			kept = slices.Delete(kept, len(kept)-2, len(kept)-1)
+		}
+	}
+	for i := range kept {
+		again := c.parse(kept[i].frame)
+		if !slices.Equal(again.numbers, kept[i].numbers) || !bytes.Equal(again.columns[0].data, kept[i].columns[0].data) {
+			t.Fatalf("batch %d was written to", kept[i].u64(8))
+		}
 	}
 	slices.Sort(seen)
 	for i, n := range seen {
@@ -168,8 +164,37 @@ func TestHeld(t *testing.T) {
 			t.Fatalf("sample %d is missing or came twice", i)
 		}
 	}
-	if len(seen) != 2000 || refused < 2 {
-		t.Fatalf("%d samples came; refused %d times", len(seen), refused)
+	if len(seen) != 20000 {
+		t.Fatalf("%d samples came", len(seen))
+	}
+	c.end()
+}
+
+// TestAhead: batches that the parent has not said to have taken are bounded, however many may be
+// ahead by their number. A NEXT says that those before it are taken, as does another START.
+func TestAhead(t *testing.T) {
+	c := dial(t, text(t, 2000))
+	c.info()
+	start := `{"batch_size":50,"ring":65536,"prefetch":64,"columns":[{"name":"txt","decode":"bytes"}]}`
+	for run := uint64(1); run < 4; run++ {
+		c.send(newFrame(kindStart, 0, len(start)).set64(8, run), []byte(start))
+		for f, _ := c.next(); f.kind() == kindBatch; f, _ = c.next() {
+		}
+		number := uint64(0)
+		for range 5 {
+			bytes := uint64(0)
+			for bytes+16384 <= 65536 { // each has four pages
+				g := c.batch()
+				if g.u64(8) != number || g.u64(32) > 16384 {
+					t.Fatalf("batch %d of %d bytes came, want %d", g.u64(8), g.u64(32), number)
+				}
+				bytes += g.u64(32)
+				number++
+			}
+			c.send(newFrame(kindGet, flagKey, 4).set64(8, number), []byte("none"))
+			c.wantError(kindGet, number, "not_found", codeNotFound) // nothing else came before
+			c.ask(run, number)
+		}
 	}
 	c.end()
 }

@@ -19,7 +19,7 @@ else:
 class Epoch:
     """The progress of one iteration of a loader."""
 
-    __slots__ = ("delivered", "ended", "epoch", "held", "last", "position", "units")
+    __slots__ = ("delivered", "ended", "epoch", "last", "position", "units")
 
     def __init__(self) -> None:
         self.epoch = self.position = 0  # of its first batch
@@ -27,18 +27,16 @@ class Epoch:
         self.delivered = 0
         self.last = False  # whether the last batch was delivered
         self.ended = False  # whether the loop asked for another batch after the last
-        self.held = False  # whether the latest request for a batch raised HeldError
 
     @property
     def left(self) -> bool:
-        """Whether the loop was left before the last batch. After HeldError, the next iteration
-        delivers the rest."""
-        return self.delivered > 0 and not self.last and not self.held
+        """Whether the loop was left before the last batch."""
+        return self.delivered > 0 and not self.last
 
     @property
     def given_up(self) -> bool:
         """As left, for a loop that is gone, which may have got no batch."""
-        return not self.last and not self.held
+        return not self.last
 
     @property
     def under_way(self) -> bool:

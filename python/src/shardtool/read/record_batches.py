@@ -31,10 +31,10 @@ def record_batch(
 
 def _column(pa: Any, field: Field, payloads: Callable[[str], List[Optional[memoryview]]], values: Callable[[str], Any]) -> Any:
     if field.elements is not None:
-        if field.decode != "bytes":
+        if field.decode not in ("bytes", "view"):
             raise ConfigError(f"field {field.name!r}: a list of files is a column of bytes: declare it as 'bytes'")
         return pa.array([[None if v is None else bytes(v) for v in row] for row in values(field.name)], pa.list_(pa.binary()))
-    if field.decode in ("bytes", "image", "pixels"):
+    if field.decode in ("bytes", "view", "image", "pixels"):
         return pa.array([None if p is None else bytes(p) for p in payloads(field.name)], pa.binary())
     if field.decode in ("txt", "json"):
         return pa.array([None if p is None else str(p, "utf-8") for p in payloads(field.name)], pa.string())

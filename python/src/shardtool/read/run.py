@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 from collections import deque
 from typing import Any, Deque, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 from ..batch import Batch, Layout
-from ..errors import HeldError
 from ..fields import Field
 from ..wire import protocol as proto
 from ..wire.client import Client, Frame
 from . import arrays
-from .copies import Owner
+from .copies import Pool, move
 from .decoding import Pending
 
 _idents = itertools.count(1)
@@ -37,14 +35,12 @@ class Run:
         request: Dict[str, Any],
         fields: Sequence[Field],
         out: str,
-        copy: bool,
-        whole: bool = False,
         more: Sequence[Field] = (),
     ) -> None:
         self.client = client
         self.ident = next(_idents)
-        self._layout = Layout([*fields, *more], out, copy)  # columns of units come after columns of samples
-        self._owner = Owner(whole, self._layout.direct)
+        self._layout = Layout([*fields, *more], out)  # columns of units come after columns of samples
+        self._pool = Pool() if client.private else None
         self.out = out
         self._number = 0  # of the next batch
         #: The account after the last batch taken.
@@ -73,38 +69,33 @@ class Run:
         if kind == proto.END:
             return None
         client = self.client
-        mapped = client.mapped(segment)
-        at, n, ledger_n, ledger_at = proto.texts.unpack_from(mapped, offset + proto.TEXTS)
-        checkpoint = str(mapped[offset + at : offset + at + n], "ascii")
-        (told,) = proto.TOLD.unpack_from(mapped, offset + proto.TOLD_AT)
-        self.account = mapped[offset + told : offset + told + self._told]
-        if flags & proto.LEDGER:
-            ledger = str(mapped[offset + ledger_at : offset + ledger_at + ledger_n], "utf-8")
-        if self._layout.copy:
-            buffer, length, own, shifts = self._owner.copy(mapped, offset, length, size)
-            client.release(segment, offset)
-            batch = Batch._of(self._layout, buffer, 0, length, size, epoch, ledger, own, shifts)
+        if self._pool is None:
+            buffer = client.claim(segment, offset, length)
         else:
-            batch = Batch._of(self._layout, client.claim(segment, offset), offset, length, size, epoch, ledger)
+            buffer = self._pool.take(length)
+            move(buffer, client.mapped(segment), offset, length)
+            client.release(segment, offset, length)
+            offset = 0
+        facts = proto.header.unpack_from(buffer, offset)
+        at, n, ledger_n, ledger_at = facts[10:14]
+        checkpoint = str(buffer[offset + at : offset + at + n], "ascii")
+        at = offset + facts[17]
+        self.account = bytes(buffer[at : at + self._told])
+        if flags & proto.LEDGER:
+            ledger = str(buffer[offset + ledger_at : offset + ledger_at + ledger_n], "utf-8")
+        batch = Batch._of(self._layout, buffer, offset, length, size, epoch, ledger, facts=facts)
         self._number += 1
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 
     def _wait(self) -> Frame:
         """Returns the next batch. It requests one only if none is ready: a message wakes the child,
         which on a busy processor takes time from the training step. One message for every few
-        batches lets the child read on and frees its memory."""
+        batches lets the child read on, because it says that those before it are taken."""
         frame = self._ready()
         if frame is not None:
             return frame
         self._unasked = 0
-        request = proto.pack(proto.NEXT, self.ident, self._number)
-        self.client.send(request)
-        try:
-            return self.client.expect(proto.BATCH, proto.START, self.ident)
-        except HeldError:
-            if not gc.collect():  # frees batches in reference cycles, such as an exception's frames
-                raise
-        self.client.send(request)
+        self.client.send(proto.pack(proto.NEXT, self.ident, self._number))
         return self.client.expect(proto.BATCH, proto.START, self.ident)
 
     def _ready(self) -> Optional[Frame]:
@@ -118,9 +109,11 @@ class Run:
                 break
             client.aside(frame)
         self._unasked += 1
-        ahead = self._prefetch if self._prefetch is not None else min(max(_AHEAD // frame[7], 4), max(self._ring // 4 // frame[7], 1), 64)
-        # Send at once if memory is short: the child may need the regions that were released.
-        if 2 * self._unasked >= ahead or 2 * client.mapped_bytes > self._ring:
+        if self._prefetch is None:
+            ahead = min(max(_AHEAD // frame[7], 4), max(self._ring // 4 // frame[7], 1), 64)
+        else:
+            ahead = min(self._prefetch, self._ring // frame[7])
+        if 2 * self._unasked >= ahead:
             client.send(proto.pack(proto.NEXT, self.ident, self._number))
             self._unasked = 0
         return frame

@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 from .. import _checks
 from ..batch import Batch
-from ..errors import ClosedError, ConfigError, HeldError, SkippedError
+from ..errors import ClosedError, ConfigError, SkippedError
 from ..fields import check_out, found, typed
 from ..images import leave_out_damaged
 from ..options import Tuning
@@ -42,7 +42,7 @@ class Stream:
     _inside = False  # whether it is in a data set, which a DataLoader hides from trainers
     _decoders_said = False  # whether a change of decoders was reported
     _epoch_given = False  # whether set_epoch was called
-    _whole = False  # whether copied batches are one buffer, for the relay that sends them
+    _whole = False  # whether the processes that it sends batches to decode them
 
     def _begin_with(self, asked: Asked) -> None:
         self._asked = asked
@@ -137,7 +137,7 @@ class Stream:
             body["units"] = asked.units.request([f["name"] for f in self._session.info["fields"]], asked.opening.get("cache"))
             more = asked.units.columns()
         self._run = None
-        run = Run(client, _checks.drop_none(body), fields, asked.arrays, asked.tuning.copy, self._whole, more)
+        run = Run(client, _checks.drop_none(body), fields, asked.arrays, more)
         self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
         said = run.started
         lost = self._meter.opened(since, said["rank"], said["world_size"], said.get("sources", ()), said.get("lengths", {}))
@@ -213,9 +213,6 @@ class Stream:
         meter, since = self._meter, time.perf_counter_ns()
         try:
             taken = run.take(self._ledger)
-        except HeldError:
-            self._run, it.held = run, True
-            raise
         except Exception as err:
             if self._group is not None:
                 self._group.failed(err)
@@ -241,7 +238,7 @@ class Stream:
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
         self._checkpoint, self._ledger, self._place, self._placed = checkpoint, ledger, place, False
-        it.delivered, it.last, it.held, (it.units, self._following) = it.delivered + 1, last, False, batch._units()
+        it.delivered, it.last, (it.units, self._following) = it.delivered + 1, last, batch._units()
         self._run = run
         every = self._asked.tuning.stats_every
         said = meter.line(every) if every else None
@@ -258,8 +255,10 @@ class Stream:
     def _leave_out(self, batch: Batch) -> None:
         """Leaves samples out of a batch whose images are damaged, as ``on_error`` says."""
         asked = self._asked
+        if asked.starting["on_error"] != "skip" or asked.units is not None:
+            return
         names = [f.name for f in asked.fields or () if f.image is not None]
-        if not names or asked.units is not None or asked.starting["on_error"] != "skip":
+        if not names:
             return
         self._damaged += leave_out_damaged(batch, names)
         if self._session.client is not None and self._damaged > self._most_skipped():

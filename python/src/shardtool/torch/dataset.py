@@ -65,16 +65,14 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     ahead, and ``load_state_dict`` continues there. With a StatefulDataLoader, use its
     ``state_dict``.
 
-    It takes the arguments of ``shardtool.Loader``, with two differences. ``map_batch`` is called in
+    It takes the arguments of ``shardtool.Loader``, with one difference: ``map_batch`` is called in
     the worker, and its result is delivered; a dict gets the method ``state_dict()``. Without it, a
-    batch is a dict of its fields. ``tuning=Tuning(copy=False)`` is refused.
+    batch is a dict of its fields.
 
     A Dataset can be pickled. It is for one thread at a time.
     """
 
     def _begin_with(self, asked: Asked) -> None:
-        if not asked.tuning.copy:
-            raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")
         if asked.tuning.peers is not None:
             raise ConfigError("peers: a Dataset reads by itself; give them to a shardtool.Loader")
         if asked.format == "arrow":

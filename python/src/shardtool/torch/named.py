@@ -77,7 +77,7 @@ def named(values: Mapping[str, Any], batch: Batch) -> NamedBatch:
     items = iter(values.items())
     for key, value in items:
         name = batch._name(key)
-        if batch._layout is not None and batch._layout.copy:  # views are to be dropped soon
+        if batch._layout is not None:
             name.batch = batch
         out[name] = value
         break

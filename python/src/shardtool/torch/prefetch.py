@@ -27,8 +27,7 @@ class Prefetcher:
 
     ::
 
-        tuning = shardtool.Tuning(copy=False)
-        loader = shardtool.Loader("s3://bucket/train", 64, shuffle=True, seed=7, tuning=tuning)
+        loader = shardtool.Loader("s3://bucket/train", 64, shuffle=True, seed=7)
         with shardtool.torch.Prefetcher(loader, device) as batches:
             for epoch in range(batches.epoch, 90):
                 for batch in batches:

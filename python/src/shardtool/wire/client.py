@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections import deque
@@ -22,10 +23,18 @@ from .._system import PORTABLE
 from ..errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
 from . import program
 from . import protocol as proto
-from .process import Process, logger
+from .process import Process, _alive, logger
 
 #: Seconds without a frame after which the child counts as dead; it sends one every second.
 SILENCE = 60.0
+
+#: Bytes of regions whose RELEASE does not wait for another frame.
+_PROMPT = 8 << 20
+
+_MAP_FIXED = 0x10
+
+#: Not an enum, which is looked up for each call.
+_DONTWAIT = int(socket.MSG_DONTWAIT)
 
 #: The members of a frame: see protocol.frame.
 Frame = Tuple[int, int, int, int, int, int, int, int, int, int, int]
@@ -40,18 +49,10 @@ def limit_silence(sock: socket.socket) -> None:
 class _Ref(weakref.ref):  # type: ignore[type-arg]
     """Reports when nothing refers to a region any more."""
 
-    __slots__ = ("place",)
+    __slots__ = ("pins", "place", "size")
     place: Tuple[int, int]
-
-
-def _gone(live: "Dict[Tuple[int, int], _Ref]", released: "Deque[Tuple[int, int]]") -> "Callable[[Any], None]":
-    """Returns a callback that queues a region for release."""
-
-    def gone(ref: _Ref) -> None:
-        live.pop(ref.place, None)
-        released.append(ref.place)
-
-    return gone
+    size: int
+    pins: int  # forked processes that may refer to it
 
 
 class Client(Process):
@@ -59,8 +60,12 @@ class Client(Process):
     thread may drop regions.
 
     A client does not survive a fork: the forked process closes its copy of the socket and must not
-    use it.
+    use it. Regions that are in use then stay as they are until the forked process has ended.
     """
+
+    #: Whether batches are copied out of the memory, because other processes map it too, or because
+    #: it is a file that the system would write to a disk.
+    private = PORTABLE
 
     def __init__(self, metrics: str = "") -> None:
         if sys.byteorder != "little":
@@ -83,10 +88,14 @@ class Client(Process):
         self._view = memoryview(self._frame)
         self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
         self._released: Deque[Tuple[int, int]] = deque()
+        self._released_bytes = 0  # of those that were not sent, about
+        self._rest = b""  # of RELEASEs that were sent in part
+        self._sending = threading.Lock()
         self._live: Dict[Tuple[int, int], _Ref] = {}
-        self._gone = _gone(self._live, self._released)
-        #: Total bytes of the mapped segments.
-        self.mapped_bytes = 0
+        self._owed: Dict[Tuple[int, int], _Ref] = {}  # regions that only forked processes may refer to
+        self._forks: List[_Fork] = []
+        self._look = 0.0  # when to look next whether they have ended
+        self._gone = self._dropper()
 
     def _connect(self, options: List[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -129,25 +138,46 @@ class Client(Process):
     def send(self, data: bytes) -> None:
         """Sends frames, after the RELEASEs that are queued."""
         self.dirty = True
-        if self._released:
-            data = self._releases() + data
+        if self._owed and time.monotonic() > self._look:
+            self._unpin()
         try:
-            self._sock.sendall(data)
+            with self._sending:
+                self._sock.sendall(self._releases() + data)
         except OSError:  # also if another thread closed it
             raise self._died("the child ended") from None
         self.dirty = False
 
     def _releases(self) -> bytes:
-        out = []
+        """Returns the RELEASEs that are queued."""
+        if not self._released and not self._rest:
+            return b""
+        out = [self._rest]
+        self._rest, self._released_bytes = b"", 0
         while self._released:
             out.append(proto.pack_release(*self._released.popleft()))
         return b"".join(out)
+
+    def _flush(self) -> None:
+        """Sends the RELEASEs that are queued, if that need not wait."""
+        if not self._sending.acquire(blocking=False):
+            return  # a garbage collection may call this at any time, also while frames are sent
+        try:
+            data = self._releases()
+            try:
+                sent = self._sock.send(data, _DONTWAIT)
+            except BlockingIOError:
+                sent = 0
+            except OSError:  # the child is gone
+                sent = len(data)
+            self._rest = data[sent:]
+        finally:
+            self._sending.release()
 
     def ready(self) -> Optional[Frame]:
         """Returns the next frame if one has arrived, else None."""
         self.dirty = True
         try:
-            got = self._sock.recv_into(self._view, 0, socket.MSG_DONTWAIT)
+            got = self._sock.recv_into(self._view, 0, _DONTWAIT)
         except BlockingIOError:
             self.dirty = False
             return None
@@ -171,7 +201,7 @@ class Client(Process):
                 # Both processes may have been stopped, and continued together: the child then sends
                 # one now.
                 time.sleep(2.5)
-                flags = socket.MSG_DONTWAIT
+                flags = _DONTWAIT
                 continue
             except OSError:
                 n = 0
@@ -283,15 +313,15 @@ class Client(Process):
         return fd
 
     def _mapped(self, number: int, fd: int, length: int) -> None:
-        self._segments[number] = (mmap.mmap(fd, length), ctypes.c_char * length)  # shared, for reading and writing
-        self.mapped_bytes += length
+        mapped = mmap.mmap(fd, length)  # shared, for reading and writing
+        self._segments[number] = mapped, ctypes.c_char * length
+        _maps[mapped] = fd = os.dup(fd)
+        weakref.finalize(mapped, os.close, fd).atexit = False
 
     def _unmap(self, number: int) -> None:
-        gone = self._segments.pop(number, None)
-        if gone is not None:
-            self.mapped_bytes -= len(gone[0])
+        self._segments.pop(number, None)
 
-    def claim(self, segment: int, offset: int) -> Any:
+    def claim(self, segment: int, offset: int, size: int) -> Any:
         """Returns the segment as a buffer. The region is released when nothing refers to the buffer
         any more: no memoryview, array or tensor."""
         mapped, kind = self._segment(segment)
@@ -299,8 +329,56 @@ class Client(Process):
         anchor = kind.from_buffer(mapped)
         ref = _Ref(anchor, self._gone)
         ref.place = place = (segment, offset)
+        ref.size, ref.pins = size, 0
         self._live[place] = ref
         return anchor
+
+    def _dropper(self) -> "Callable[[_Ref], None]":
+        """Returns the callback of references to regions. Any thread may call it at any time."""
+        owner, live = weakref.ref(self), self._live
+
+        def gone(ref: _Ref) -> None:
+            live.pop(ref.place, None)
+            client = owner()
+            if client is None:
+                return
+            if ref.pins:
+                client._owed[ref.place] = ref
+                client._settle(ref)
+            else:
+                client.release(*ref.place, ref.size)
+
+        return gone
+
+    def _settle(self, ref: _Ref) -> None:
+        if ref.pins == 0 and self._owed.pop(ref.place, None) is not None:
+            self.release(*ref.place, ref.size)
+
+    def _pin(self) -> Optional[int]:
+        """Keeps the regions in use as they are, for a process that is about to be forked. Returns a
+        descriptor to close in this process after that."""
+        self._unpin()
+        refs = list(self._live.values())
+        if not refs:
+            return None
+        try:
+            ended, theirs = os.pipe()
+        except OSError:  # too many files are open: they stay until this client is closed
+            ended, theirs = -1, None
+        for ref in refs:
+            ref.pins += 1
+        self._forks.append(_Fork(ended, refs))
+        return theirs
+
+    def _unpin(self) -> None:
+        """Releases regions that forked processes which have ended referred to."""
+        self._look = time.monotonic() + 1
+        for fork in list(self._forks):
+            if fork.over():
+                self._forks.remove(fork)
+                for ref in fork.refs:
+                    ref.pins -= 1
+                    self._settle(ref)
 
     def mapped(self, segment: int) -> mmap.mmap:
         """Returns the segment, to copy from."""
@@ -312,9 +390,13 @@ class Client(Process):
             raise self._died("the child sent a batch in an unknown segment")
         return found
 
-    def release(self, segment: int, offset: int) -> None:
-        """Releases a region that was not claimed."""
+    def release(self, segment: int, offset: int, size: int = 0) -> None:
+        """Releases a region. That is told with the next frame, or at once if the child may need the
+        memory."""
         self._released.append((segment, offset))
+        self._released_bytes += size
+        if self._released_bytes >= _PROMPT:
+            self._flush()
 
     # The end
 
@@ -346,7 +428,7 @@ class Client(Process):
         self._closed = True
         if self._sock.fileno() >= 0:
             with contextlib.suppress(OSError):
-                self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
+                self._sock.send(self._rest + proto.pack(proto.STOP), _DONTWAIT)
                 self._sock.shutdown(socket.SHUT_RDWR)  # another thread may be waiting for a frame
             self._sock.close()
         self._end(5)
@@ -354,11 +436,71 @@ class Client(Process):
             self.forward()
             self._close_stderr()
         self._segments.clear()
+        self._forks.clear()
 
     def forget(self) -> None:
         """In a forked process: leaves the child to the parent."""
         self._sock.close()
+        self._forks.clear()
         super().forget()
+
+
+class _Fork:
+    """The regions that a forked process may refer to. It and all that it forks have the other end
+    of a pipe, which ends with them."""
+
+    def __init__(self, ended: int, refs: "List[_Ref]") -> None:
+        self.refs, self._ended = refs, ended
+        if ended >= 0:
+            os.set_blocking(ended, False)
+            weakref.finalize(self, os.close, ended).atexit = False
+
+    def over(self) -> bool:
+        """Whether they have ended."""
+        try:
+            return self._ended >= 0 and not os.read(self._ended, 1)
+        except BlockingIOError:
+            return False
+
+
+#: The maps of segments of this process, and their files.
+_maps: "weakref.WeakKeyDictionary[mmap.mmap, int]" = weakref.WeakKeyDictionary()
+
+
+def file_of(mapped: mmap.mmap) -> int:
+    """Returns the file of a segment's map."""
+    return _maps[mapped]
+
+
+#: The ends of pipes of processes that are about to be forked, by thread.
+_forking: Dict[int, List[int]] = {}
+
+
+def _before_fork() -> None:
+    found = [process._pin() for process in list(_alive) if isinstance(process, Client)]
+    _forking[threading.get_ident()] = [theirs for theirs in found if theirs is not None]
+
+
+def _after_fork_in_parent() -> None:
+    for theirs in _forking.pop(threading.get_ident(), ()):
+        os.close(theirs)
+
+
+def _after_fork_in_child() -> None:
+    """Makes the maps of this process its own: what it writes stays here."""
+    _forking.clear()
+    maps = list(_maps.items())
+    if not maps:
+        return
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    for mapped, fd in maps:
+        at = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        libc.mmap(at, len(mapped), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED, fd, 0)
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 class Session:

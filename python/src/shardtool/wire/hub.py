@@ -27,7 +27,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tu
 from .._system import address, close_listener
 from ..errors import ShardtoolError, redact
 from . import protocol as proto
-from .client import Client
+from .client import Client, file_of
 
 #: Frames that only peers send: JOIN has the number of the peer, what the connection is for, and the
 #: secret; BYE ends a peer that closes its loader; LEAVE tells that its loop was left.
@@ -81,34 +81,10 @@ def shown(numbers: Any) -> str:
     return f"peer{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
 
 
-class _Child(Client):
-    """The child, whose segments stay open so that peers can map them."""
-
-    def _prepare(self) -> None:
-        super()._prepare()
-        self.files: Dict[int, Tuple[int, int]] = {}  # descriptor and length
-
-    def _map(self, number: int, length: int) -> None:
-        fd = self._file()
-        self.files[number] = fd, length
-        self._mapped(number, fd, length)
-
-    def _unmap(self, number: int) -> None:
-        if number in self.files:
-            os.close(self.files.pop(number)[0])
-        super()._unmap(number)
-
-    def close(self) -> None:
-        super().close()
-        for fd, _ in self.files.values():
-            os.close(fd)
-        self.files.clear()
-
-
 class _Data:
     """A data set that is open in a child: what an OPEN asked for."""
 
-    def __init__(self, child: _Child) -> None:
+    def __init__(self, child: Client) -> None:
         self.child = child
         self.info: Optional[bytes] = None
         self.waiting: List[_Conn] = []  # for INFO
@@ -478,7 +454,7 @@ class Hub:
             if ranks.isdigit():  # this child has the processors of all peers here
                 asked["local_ranks"] = max(1, int(ranks) // self._near)
             try:
-                child = _Child(self._metrics)
+                child = Client(self._metrics)
             except ShardtoolError as err:
                 conn.put(_error("protocol", err.message, err.code, proto.OPEN))
                 return
@@ -490,9 +466,9 @@ class Hub:
                 return
         conn.data = data
         if not conn.inline:
-            for number, (fd, length) in data.child.files.items():
-                conn.put(proto.frame.pack(proto.SEGMENT, 0, 0, 0, number, 0, 0, length, 0, 0, 0))
-                conn.put_file(fd)
+            for number, (mapped, _) in data.child._segments.items():
+                conn.put(proto.frame.pack(proto.SEGMENT, 0, 0, 0, number, 0, 0, len(mapped), 0, 0, 0))
+                conn.put_file(file_of(mapped))
         if data.info is not None:
             conn.put(proto.pack(proto.INFO, body=data.info))
         else:
@@ -557,8 +533,7 @@ class Hub:
                 f"the peers of a rank must leave a loop after the same batch: {early} began another iteration, and {others} went on",
             )
             return
-        # The child may have answered that regions are held, and then says no more to this one.
-        if least > run.forwarded or (run.sent <= least == run.forwarded and asking is not None and run.asked[asking] == least):
+        if least > run.forwarded:
             run.forwarded = least
             self._tell(run.data, proto.pack(proto.NEXT, run.ident, least))
 
@@ -602,7 +577,7 @@ class Hub:
                 if conn.data is data and not conn.inline:
                     conn.put(raw)
                     if kind == proto.SEGMENT:
-                        conn.put_file(child.files[frame[4]][0])
+                        conn.put_file(file_of(child.mapped(frame[4])))
         elif kind == proto.INFO:
             data.info = child.body(frame[2])
             for conn in data.waiting:
@@ -668,13 +643,8 @@ class Hub:
                 for conn, ident in run.idents.items():
                     conn.put(answer(ident))
                 return
-            if json.loads(body).get("kind") != "held":
-                run.over = answer
-                self._demand()
-                return
-            for conn, number in run.asked.items():
-                if number >= run.sent:
-                    conn.put(answer(run.idents[conn]))
+            run.over = answer
+            self._demand()
 
     # Waits and failures
 

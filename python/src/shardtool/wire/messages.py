@@ -113,7 +113,7 @@ def layout_of(message: Dict[str, Any], asked: Asked) -> Layout:
         fields = [Field(f.name, f.spec, stored.get(f.name), lists.get(f.name)) for f in fields]
         if asked.units is not None:
             fields = [*fields, *asked.units.columns()]
-    layout = Layout(fields, asked.arrays, True)
+    layout = Layout(fields, asked.arrays)
     layout.sources = message.get("sources", ())
     return layout
 

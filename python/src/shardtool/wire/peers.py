@@ -160,6 +160,8 @@ os.register_at_fork(after_in_child=_after_fork)
 class _PeerClient(Client):
     """A client whose child is the hub."""
 
+    private = True
+
     def __init__(self, sock: socket.socket, near: bool, where: str) -> None:
         self._prepare()
         self.pid, self.binary, self._stderr = os.getpid(), where, -1
@@ -175,11 +177,9 @@ class _PeerClient(Client):
         if proto.words.unpack_from(data)[0] == proto.START:
             self._run = proto.words.unpack_from(data)[3]
         self.dirty = True
-        if self._released:
-            data = self._releases() + data
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError), self._sending:
             try:
-                self._sock.sendall(data)
+                self._sock.sendall(self._releases() + data)
             except OSError as err:
                 if not isinstance(err, (BrokenPipeError, ConnectionResetError)):  # another thread closed it
                     raise self._died("") from None
@@ -227,10 +227,10 @@ class _PeerClient(Client):
         self._segments[self._numbers] = memory, ctypes.c_char * length
         return (kind, flags, size, number, self._numbers, samples, 0, length, *rest)  # type: ignore[return-value]
 
-    def release(self, segment: int, offset: int) -> None:
+    def release(self, segment: int, offset: int, size: int = 0) -> None:
         """As a Client does; memory for a batch from another host is this process's own."""
         if self._near:
-            super().release(segment, offset)
+            super().release(segment, offset, size)
         else:
             self._segments.pop(segment, None)
 

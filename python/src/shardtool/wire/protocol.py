@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAGIC = int.from_bytes(b"SHRDSRV1", "little")
 FRAME = 64
 MAX_BODY = 4 << 20
@@ -25,13 +25,8 @@ words = struct.Struct("<HHIQQQQQQQ")
 #: samples, holes, columns, padding; checkpoint, its length, ledger's length, ledger; numbers, keys,
 #: columns, account, seeds, origins.
 header = struct.Struct("<QQQQIIIIIIQIIQQQQQQQ")
-#: A part of it and its offset: checkpoint, its length, ledger's length, ledger.
-texts = struct.Struct("<QIIQ")
-TEXTS = 56
-#: The offset of the account's offset, and the account: batches, samples, bytes; eight causes of
-#: waits in nanoseconds; blocks, stored bytes, evicted, reread, skipped, held.
-TOLD = struct.Struct("<Q")
-TOLD_AT = 104
+#: The account: batches, samples, bytes; eight causes of waits in nanoseconds; blocks, stored bytes,
+#: evicted, reread, skipped, held.
 account = struct.Struct("<17Q")
 #: What follows it for each source of a mix: samples and bytes.
 PER_SOURCE = 16
