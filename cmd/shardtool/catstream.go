@@ -59,6 +59,13 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 	})()
 	out.bar = f.bar(cmd, f.order.left(in.samples, in.epoch, in.position))
 	err = out.run(ctx, quiet, s, f)
+	if out.inside && f.out != "" {
+		has := "was not written"
+		if out.done > 0 {
+			has = "has the end of the batch before"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: --limit %d ends inside a batch: %s %s\n", f.order.limit, shown(f.out), has)
+	}
 	out.bar.end()
 	if errors.Is(err, ledger.ErrFull) {
 		err = fmt.Errorf("%w (--max-skipped allows more)", err)
@@ -83,13 +90,15 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 // batchWriter writes samples to a stream.
 type batchWriter struct {
 	linePrinter
-	w     *bufio.Writer
-	json  bool
-	cut   bool // stopped in the middle: no end of archive
-	buf   []byte
-	bar   *progress
-	done  int64 // samples written
-	saved int   // blocks in the ledger beside the checkpoint file; -1: unknown
+	w    *bufio.Writer
+	json bool
+	cut  bool // stopped in the middle: no end of archive
+	// inside reports that the limit ended inside a batch, which no checkpoint can say.
+	inside bool
+	buf    []byte
+	bar    *progress
+	done   int64 // samples written
+	saved  int   // blocks in the ledger beside the checkpoint file; -1: unknown
 }
 
 func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFlags) error {
@@ -111,6 +120,7 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 		}
 		whole, err := o.batch(quiet, b)
 		if err != nil || !whole {
+			o.inside = err == nil
 			return err
 		}
 		o.done += int64(entries(b))

@@ -3,6 +3,7 @@ package prometheus
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,10 @@ func TestAlertRules(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &r); err != nil {
 		t.Fatal(err)
 	}
+	page, err := os.ReadFile("../../docs/on-call.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := map[string]bool{}
 	for _, g := range r.Groups {
 		for _, rule := range g.Rules {
@@ -41,6 +46,10 @@ func TestAlertRules(t *testing.T) {
 			}
 			if _, err := time.ParseDuration(rule.For); rule.For != "" && err != nil {
 				t.Errorf("%s: %v", rule.Alert, err)
+			}
+			const at = "https://github.com/shardtool/shardtool/blob/main/docs/on-call.md#"
+			if rule.Annotations["runbook_url"] != at+strings.ToLower(rule.Alert) || !strings.Contains(string(page), "\n## "+rule.Alert+"\n") {
+				t.Errorf("%s: the runbook is %s", rule.Alert, rule.Annotations["runbook_url"])
 			}
 			if seen[rule.Alert] {
 				t.Errorf("%s comes twice", rule.Alert)
