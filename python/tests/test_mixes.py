@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import decimal
 import fractions
@@ -323,6 +324,8 @@ def test_page(base: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "193" and "math source: not in the mix -> in the mix" in done.stderr
+    weights = ast.literal_eval(done.stdout.splitlines()[1])  # that the last program set
+    assert sum(weights.values()) == pytest.approx(1, abs=0.02) and min(weights.values()) >= 0.03 and len(set(weights.values())) > 1
 
 
 def test_stats(base: Path) -> None:

@@ -231,7 +231,32 @@ class Loader(Stream, Arguments[T]):
         self._placed = True
         self._disconnect()  # the state may name another generation of the data set
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
-        self._layers = said.get("layers")
+        self._layers, self._steered = said.get("layers"), False
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Sets the weights of a mix, by the names of its sources, from the batch after the one that
+        the loop got last. A source that is not named has weight 0. Weights are numbers, or text
+        such as ``"1/3"``.
+
+        ``state_dict()`` has them: a loader that resumes from it takes them as they were, on any
+        number of ranks, whatever the mix file has (``change_mix=True`` brings back those of the
+        file). The state of a batch that was delivered before does not have them. Segments of the
+        mix that lie ahead are dropped. Batches that were read ahead are dropped, too, and blocks in
+        memory stay.
+
+        All ranks must call it after the same batch with the same weights. Where torch.distributed
+        runs, they compare both, and all raise an error if they differ.
+
+        Raises ConfigError for a loader of one data set, a source that the mix does not have, a
+        weight that is negative or no finite number, and weights that are all 0. The loop can go on
+        after it with the weights from before.
+        """
+        if self._reads_ahead:
+            raise ConfigError(
+                "set_weights: a Prefetcher takes batches of this loader ahead of the loop, so the loader does not know which batch the"
+                " loop got last: call set_weights of the Prefetcher"
+            )
+        self._steer(weights)
 
     def _compare_decoders(self, before: Mapping[str, str]) -> None:
         """Says once if images were decoded by another decoder before."""

@@ -15,6 +15,7 @@ import (
 // concurrent use.
 type account struct {
 	stream *reader.Stream
+	origin stats.Stream // the stream's account when the run began
 
 	mu                      sync.Mutex
 	batches, samples, bytes uint64 // of the batches that were made
@@ -71,6 +72,7 @@ func (a *account) read(made bool) stats.Stream {
 	defer a.mu.Unlock()
 	s := a.stream.Stats()
 	a.settle(&s)
+	a.fromOrigin(&s)
 	if made {
 		a.batches, a.samples, a.bytes, a.sources = s.Batches, s.Samples, s.Bytes, slices.Clone(s.Sources)
 	}
@@ -81,6 +83,17 @@ func (a *account) read(made bool) stats.Stream {
 	s.Batches, s.Samples, s.Bytes = a.batches, a.samples, a.bytes
 	s.Stalls, s.Wait, s.FirstWait = a.stalls, a.stalls.Total(), a.first
 	return s
+}
+
+// fromOrigin leaves out what a stream had done before the run took it over.
+func (a *account) fromOrigin(s *stats.Stream) {
+	was := &a.origin
+	s.Batches, s.Samples, s.Bytes = s.Batches-was.Batches, s.Samples-was.Samples, s.Bytes-was.Bytes
+	s.Blocks, s.StoredBytes = s.Blocks-was.Blocks, s.StoredBytes-was.StoredBytes
+	s.Evicted, s.Rereads = s.Evicted-was.Evicted, s.Rereads-was.Rereads
+	for i := range was.Sources {
+		s.Sources[i].Samples, s.Sources[i].Bytes = s.Sources[i].Samples-was.Sources[i].Samples, s.Sources[i].Bytes-was.Sources[i].Bytes
+	}
 }
 
 // accountSize is the number of bytes of an account with a number of sources: see

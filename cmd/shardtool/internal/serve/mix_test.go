@@ -3,7 +3,9 @@ package serve
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"slices"
@@ -113,6 +115,128 @@ func TestMix(t *testing.T) {
 	c.start(2, `{"columns":[{"name":"more","decode":"bytes"}]}`)
 	c.ask(2, 0)
 	if p := c.wantError(kindStart, 2, "decode", codeFailed); p.Source != "a" || p.Field != "more" || p.Shard == "" || !strings.HasPrefix(p.Message, `source "a": shard `) {
+		t.Errorf("the error is %+v", p)
+	}
+	c.end()
+}
+
+// TestWeights: a START with weights goes on with the stream of the run under way, at the place of its
+// checkpoint, whatever was made ahead; one that asks for something else begins another stream.
+func TestWeights(t *testing.T) {
+	spec := twoSources(t)
+	spec.Order.Epochs = 0
+	sources, err := reader.OpenSources(t.Context(), spec, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := 0
+	open := func(ctx context.Context, from *reader.Checkpoint) (*reader.Stream, error) {
+		opened++
+		run, err := sources.Resolve(ctx, spec, from, reader.Change{}, reader.Planning{})
+		if err != nil {
+			return nil, err
+		}
+		return run.Stream(ctx, reader.StreamOptions{Expect: []string{"txt", "more?"}})
+	}
+	c := talk(t, Options{
+		Version: "test",
+		Open: func(context.Context, *OpenRequest) (*Opened, error) {
+			return &Opened{Sources: sources, Epoch: 90, End: 1 << 63, Close: func() {}}, nil
+		},
+		Stream: func(ctx context.Context, _ *Opened, q *StartRequest, _ *Started) (*reader.Stream, error) {
+			if q.Resume.Checkpoint == "" {
+				return open(ctx, nil)
+			}
+			cp, err := reader.DecodeCheckpoint([]byte(q.Resume.Checkpoint))
+			if err != nil {
+				return nil, err
+			}
+			return open(ctx, &cp)
+		},
+		Code: func(err error) int {
+			if errors.Is(err, ErrConfig) {
+				return codeUsage
+			}
+			return codeFailed
+		},
+	})
+	c.info()
+	columns := `{"columns":[{"name":"txt","decode":"bytes"}],"ring":65536` // a few batches
+	c.start(1, columns+`,"tail":"wrap"}`)
+	want, err := open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer want.Close()
+	at, number := "", uint64(0)
+	// begin sends a START, and drops the batches that were on their way.
+	begin := func(run uint64, body string) (s Started) {
+		c.send(newFrame(kindStart, 0, len(body)).set64(8, run), []byte(body))
+		for {
+			f, text := c.next()
+			if f.kind() == kindBatch {
+				c.release(&f)
+				continue
+			}
+			if err := json.Unmarshal(text, &s); err != nil || f.kind() != kindStarted {
+				t.Fatalf("a frame of kind %d: %s", f.kind(), text)
+			}
+			return s
+		}
+	}
+	// take compares some batches of a run with those of the reader, and notes the place.
+	take := func(run uint64, n int) {
+		for range n {
+			b, err := want.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.ask(run, number)
+			g := c.batch()
+			sameBatch(t, &g, b, number)
+			cp, err := b.Checkpoint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := cp.Append(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at = string(text)
+			c.release(&g.frame)
+			number++
+		}
+	}
+	take(1, 3)
+	opened = 0
+	for run := uint64(2); run < 30; run++ {
+		weights := map[string]float64{"a": float64(run), "b": 2}
+		if err := want.SetWeights(weights); err != nil {
+			t.Fatal(err)
+		}
+		started := begin(run, fmt.Sprintf(`%s,"checkpoint":%q,"weights":{"a":%d,"b":2}}`, columns, at, run))
+		if !strings.Contains(started.Checkpoint, `"steered":[`) || started.End != 120<<32 {
+			t.Errorf("STARTED is %+v", started)
+		}
+		number = 0
+		take(run, 2)
+	}
+	if opened != 0 {
+		t.Errorf("%d streams were opened", opened)
+	}
+	if err := want.SetWeights(map[string]float64{"b": 1}); err != nil {
+		t.Fatal(err)
+	}
+	number = 0
+	begin(30, fmt.Sprintf(`{"columns":[],"prefetch":0,"checkpoint":%q,"weights":{"b":1}}`, at))
+	if opened != 1 {
+		t.Errorf("%d streams were opened for other columns", opened)
+	}
+	c.send(newFrame(kindStart, 0, 0).set64(8, 31), nil)
+	c.wantError(kindStart, 31, "config", codeUsage)
+	body := fmt.Sprintf(`%s,"checkpoint":%q,"weights":{"c":1}}`, columns, at)
+	c.send(newFrame(kindStart, 0, len(body)).set64(8, 32), []byte(body))
+	if p := c.wantError(kindStart, 32, "config", codeUsage); !strings.Contains(p.Message, `set_weights: there is no source "c": the mix has a, b`) {
 		t.Errorf("the error is %+v", p)
 	}
 	c.end()

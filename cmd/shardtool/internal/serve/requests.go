@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -105,6 +106,18 @@ type ResumeRequest struct {
 	// last of the steps to leave out of a mix.
 	ChangeMix bool       `json:"change_mix"`
 	SkipSteps *[2]uint64 `json:"skip_steps"`
+	// Weights, when not nil, are weights that the program sets, by the names of the sources of a mix.
+	// They hold from where START continues.
+	Weights map[string]float64 `json:"weights"`
+}
+
+// same reports whether another START asks for the same, wherever it begins. The tail is given only
+// without a checkpoint.
+func (q *StartRequest) same(other *StartRequest) bool {
+	one, two := *q, *other
+	one.Resume, two.Resume = ResumeRequest{SkipSteps: one.Resume.SkipSteps}, ResumeRequest{SkipSteps: two.Resume.SkipSteps}
+	one.Order.Tail, two.Order.Tail = nil, nil
+	return reflect.DeepEqual(one, two)
 }
 
 // FaultRequest says what becomes of damaged data.
@@ -316,7 +329,8 @@ type Started struct {
 	Units uint64 `json:"units,omitempty"`
 	// Lengths tells what an epoch cuts off or leaves out of samples longer than a unit, if it does.
 	Lengths *units.Summary `json:"lengths,omitempty"`
-	// End is the position where the stream of a mix of units ends, 2^63 where it has no end.
+	// End is the position where the stream ends of a mix of units, or of a mix with weights that the
+	// program set; 2^63 where it has no end.
 	End uint64 `json:"end,omitempty"`
 	// Close is called once the stream is closed.
 	Close func() `json:"-"`

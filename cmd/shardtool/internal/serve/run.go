@@ -26,6 +26,8 @@ type run struct {
 	s       *server
 	id      uint64
 	stream  *reader.Stream
+	asks    StartRequest
+	begun   Started // what Options.Stream filled in
 	tuning  *TuningRequest
 	ahead   uint64 // batches made ahead of the one asked for
 	parcel  parcel
@@ -56,40 +58,84 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	if s.data == nil {
 		return protocolError("a START before OPEN")
 	}
-	s.stopRun()
 	cols := newColumns(q.Columns)
-	out := Started{Samples: s.data.samples(), Close: func() {}}
-	stream, err := s.opts.Stream(ctx, s.data, &q, &out)
-	if err != nil {
-		return err
+	r := &run{s: s, id: id, asks: q, tuning: &q.Tuning, token: make(chan struct{}, 1), unwatch: func() {}}
+	if !r.takeOver() {
+		s.stopRun()
+		if err := r.open(ctx); err != nil {
+			return err
+		}
 	}
 	s.ring.limit(int(q.Tuning.Ring))
-	r := &run{s: s, id: id, stream: stream, tuning: &q.Tuning, token: make(chan struct{}, 1),
-		skipped: stream.Stats().Skipped}
-	r.spare.set = stream.Waits
+	r.skipped, r.spare.set = r.stream.Stats().Skipped, r.stream.Waits
 	r.goAhead(aheadBytes)
-	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
-	r.close = func() {
-		stream.Close()
-		out.Close()
-	}
-	r.parcel.accountSize = accountSize(len(stream.Stats().Sources))
-	cols.rows(stream.Info().Rows)
-	if r.parcel.units, err = newUnitColumns(q.Units, len(cols.made), stream); err != nil {
-		r.close()
+	r.parcel.columns, r.account.stream = cols, r.stream
+	r.parcel.accountSize = accountSize(len(r.stream.Stats().Sources))
+	cols.rows(r.stream.Info().Rows)
+	ctx, r.cancel = context.WithCancel(ctx)
+	s.run.Store(r) // before STARTED, which NEXT may follow at once
+	var err error
+	if r.parcel.units, err = newUnitColumns(q.Units, len(cols.made), r.stream); err != nil {
+		s.stopRun()
 		return err
 	}
 	if s.opts.Watch != nil {
-		r.unwatch = s.opts.Watch(r, out.Rank)
+		r.unwatch = s.opts.Watch(r, r.begun.Rank)
 	}
-	ctx, r.cancel = context.WithCancel(ctx)
-	s.run.Store(r) // before STARTED, which NEXT may follow at once
+	out := r.begun
 	if err := r.started(ctx, &out); err != nil {
 		s.stopRun()
 		return err
 	}
 	r.done.Go(func() { r.run(ctx) })
 	return nil
+}
+
+// open opens the stream of a run.
+func (r *run) open(ctx context.Context) error {
+	out, q := &r.begun, &r.asks
+	*out = Started{Samples: r.s.data.samples(), Close: func() {}}
+	stream, err := r.s.opts.Stream(ctx, r.s.data, q, out)
+	if err != nil {
+		return err
+	}
+	r.stream, r.close = stream, func() {
+		stream.Close()
+		out.Close()
+	}
+	if q.Resume.Weights != nil {
+		if err := stream.SetWeights(q.Resume.Weights); err != nil {
+			r.close()
+			if errors.Is(err, reader.ErrOptions) {
+				return configf("set_weights: %w", err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOver continues the stream of the run under way, if START asks for the same with other weights
+// from a place of this run on: what is in memory stays. Otherwise it reports false. Blocks that were
+// skipped are a reason, because ranks may count them together: then each run has those of all.
+func (r *run) takeOver() bool {
+	was, q := r.s.run.Load(), &r.asks.Resume
+	if was == nil || q.Weights == nil || q.Begin != nil || r.asks.Faults.OnError == "skip" || !was.asks.same(&r.asks) {
+		return false
+	}
+	at, err := reader.DecodeCheckpoint([]byte(q.Checkpoint))
+	if err != nil {
+		return false
+	}
+	was.cancel()
+	was.done.Wait()
+	r.s.ring.take(&was.sent, math.MaxUint64)
+	if err := was.stream.SetWeightsAt(at, q.Weights); err != nil {
+		return false
+	}
+	was.unwatch()
+	r.stream, r.begun, r.close, r.account.origin = was.stream, was.begun, was.close, was.stream.Stats()
+	return true
 }
 
 // started answers START.
@@ -106,6 +152,11 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = at.GlobalBatch, string(at.Tail), at.Memory, string(text)
 	if at.Lengths.Lost() != "" {
 		out.Lengths = &at.Lengths
+	}
+	if cp.Mix != nil && cp.Mix.Steered {
+		if _, out.End, err = r.stream.Extent(ctx, nil); err != nil {
+			return err
+		}
 	}
 	for _, of := range r.stream.Stats().Sources {
 		out.Sources = append(out.Sources, of.Name)

@@ -121,7 +121,7 @@ def join(wanted: Any, rank: int, world_size: int, before: Optional[Group]) -> Op
         return None
     automatic = wanted is None or wanted is True
     dist = sys.modules.get("torch.distributed")
-    why = _why_not(dist, (rank, world_size) if automatic else None)
+    why = why_not(dist, (rank, world_size) if automatic else None)
     if why:
         if wanted is True:
             raise ConfigError(f"skip_group=True: {why}")
@@ -149,7 +149,7 @@ def join(wanted: Any, rank: int, world_size: int, before: Optional[Group]) -> Op
     return Group(dist.new_group(backend="gloo"), world)  # a separate group: other threads may use the default one
 
 
-def _why_not(dist: Any, ranks: Optional[Tuple[int, int]]) -> str:
+def why_not(dist: Any, ranks: Optional[Tuple[int, int]]) -> str:
     """Explains why ranks cannot communicate; empty if they can. ranks are the loader's if it
     would use the default group."""
     data = sys.modules.get("torch.utils.data")

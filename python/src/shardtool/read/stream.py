@@ -22,7 +22,7 @@ from ..stats import Meter
 from ..wire.client import Client, Session
 from ..wire.peers import Peers
 from ..wire.process import logger
-from . import mixes, skipped, states, trainers
+from . import mixes, skipped, states, steering, trainers
 from .arguments import Asked
 from .iteration import Epoch
 from .run import Ahead, Run
@@ -42,6 +42,7 @@ class Stream:
     _inside = False  # whether it is in a data set, which a DataLoader hides from trainers
     _decoders_said = False  # whether a change of decoders was reported
     _epoch_given = False  # whether set_epoch was called
+    _steered = False  # whether set_weights set the weights of the place
     _whole = False  # whether the processes that it sends batches to decode them
 
     def _begin_with(self, asked: Asked) -> None:
@@ -65,6 +66,7 @@ class Stream:
     def _renew(self) -> None:
         """Sets what another process does not inherit."""
         self._group: Optional[skipped.Group] = None  # ranks that count skipped samples together
+        self._steering: Optional[steering.Ranks] = None  # ranks that set weights together
         self._meter = Meter()
         self._reset()
 
@@ -79,7 +81,20 @@ class Stream:
         self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
 
     def __getstate__(self) -> Dict[str, Any]:
-        kept = ("_ranks", "_map", "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_inside", "_layers")
+        kept = (
+            "_ranks",
+            "_map",
+            "_checkpoint",
+            "_ledger",
+            "_place",
+            "_begin",
+            "_closed",
+            "_placed",
+            "_begun",
+            "_inside",
+            "_layers",
+            "_steered",
+        )
         return {"_asked": self._asked.portable(), **{name: getattr(self, name) for name in kept}}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -96,6 +111,8 @@ class Stream:
         if self._session.lost:
             self._disconnect()
         request = _checks.drop_none({**self._asked.opening, "checkpoint": self._checkpoint, "layer_tables": self._layers})
+        if self._steered:
+            request.pop("change_mix", None)
         client = self._session.connect(self, request, metrics_of(self._asked.tuning))
         self._layers = self._session.info.get("layers")
         return client
@@ -110,8 +127,9 @@ class Stream:
         self._session.close()
         self._reset()
 
-    def _start(self, begin: Optional[int]) -> None:
-        """Starts a run at the place, or at the beginning of the epoch ``begin``."""
+    def _start(self, begin: Optional[int], weights: Optional[Dict[str, float]] = None) -> None:
+        """Starts a run at the place, or at the beginning of the epoch ``begin``, with other weights
+        of a mix from there on."""
         since = time.perf_counter_ns()
         if self._meter.pid != os.getpid():
             self._meter = Meter()
@@ -128,6 +146,9 @@ class Stream:
         body = dict(asked.starting, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None:
             body["tail"] = self._told("tail")
+        if self._steered:  # a change of the mix would bring back the weights of its file
+            body.pop("change_mix", None)
+        body["weights"] = weights
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise self._no_batch_size()
         if self._peers is not None and self._peers.count > 1:
@@ -149,6 +170,42 @@ class Stream:
         logger.info("rank %d of %d, global batch %d, tail %s", rank, world_size, said["global_batch"], said["tail"])
         self._following = None
         self._checkpoint, self._place = said["checkpoint"], states.place_of(said["checkpoint"])
+
+    def _steer(self, weights: Mapping[str, Any]) -> None:
+        """Sets weights of a mix from the place on."""
+        asked: Union[Dict[str, float], Exception]
+        try:
+            asked = steering.parse(weights, self._facts().get("sources"))
+        except Exception as err:  # the other ranks wait for this one
+            asked = err
+        rank, world_size = self._resolve()
+        it = self._pass
+        begin = None if it is not None and it.under_way else self._begin
+        if self._checkpoint is None and not isinstance(asked, Exception):
+            self._start(begin)
+        self._steering = steering.join(self._asked.faults.skip_group, rank, world_size, self._steering)
+        asked = steering.agreed(self._steering, self._checkpoint, begin, asked)
+        running, before = self._run is not None, self._checkpoint
+        try:
+            self._start(begin, asked)
+        except Exception:
+            if running:
+                self._start(None)  # the batches that were on their way are gone
+            raise
+        self._steered = True
+        if begin is not None:
+            self._begin = None
+        for line in steering.dropped(before):
+            logger.warning("%s", line)
+        assert self._place is not None
+        logger.info("weights from position %d on: %s", self._place[1], ", ".join(f"{name} {asked[name]:g}" for name in sorted(asked)))
+
+    def _rewind(self, state: Mapping[str, Any]) -> None:
+        """Moves the place back to a batch of the run under way, for a thread that took batches
+        ahead. The next start continues there."""
+        self._checkpoint, self._ledger, self._begin = state["checkpoint"], state["ledger"], state["begin"]
+        self._place = None if self._checkpoint is None else states.place_of(self._checkpoint)
+        self._pass = self._run = None
 
     def _resolve(self) -> Tuple[int, int]:
         """Returns rank and world size; the child finds them in the environment if nothing else sets
@@ -369,4 +426,6 @@ class Stream:
             started = self._started()
             said = json.loads(self._checkpoint or "null")
             info = {"epoch_length": started["units"], "end": started.get("end", mixes.NO_END)}
+        elif said and "steered" in said:  # INFO is from before
+            info = {"end": self._started().get("end", mixes.NO_END)}
         return mixes.plan_of(said, info, self._told("tail"), self._global_batch(), self._asked.starting.get("skip_steps"))

@@ -293,6 +293,17 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         self._loader.load_state_dict(state)
         self._tell()
 
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Sets the weights of a mix from the batch after the last one on: see Loader. It is for a
+        DataLoader without workers, or for before an iteration."""
+        if torch.utils.data.get_worker_info() is not None or self._ahead() is not None:
+            raise ConfigError(
+                "set_weights: the DataLoader's workers have read ahead of the loop: use num_workers=0 or a shardtool.Loader, or begin"
+                " another iteration at the batch that the loop got last: dataset.load_state_dict(batch.state_dict()), then set_weights"
+            )
+        self._loader.set_weights(weights)
+        self._tell()
+
     def close(self) -> None:
         """Ends the reader of this process. Workers end theirs with the DataLoader."""
         self._loader.close()

@@ -105,6 +105,9 @@ class Prefetcher:
         source = iter(self.loader)
         # From now on the thread uses the loader, unless workers do.
         self._length = None if getattr(self.loader, "num_workers", 0) else len(self._target)
+        self._follow(source)
+
+    def _follow(self, source: "Iterator[Any]") -> None:
         self._thread = thread = _Reader(source, self._target, self.device, self._ahead, self._spent)
         weakref.finalize(self, thread.cancel)
         thread.start()
@@ -117,9 +120,9 @@ class Prefetcher:
             self._checked = True
         if this is self._pass and self._thread is None:  # set_epoch was called meanwhile
             self._read()
-        thread = self._thread
         while True:
-            if thread is None or thread is not self._thread or this is not self._pass:
+            thread = self._thread  # set_weights begins another
+            if thread is None or this is not self._pass:
                 raise ClosedError("this iteration has ended: another one began, or the prefetcher was closed or loaded a state")
             begin = time.perf_counter_ns()
             got = thread.get()
@@ -192,6 +195,28 @@ class Prefetcher:
             thread.stop()
         self._target.load_state_dict(state)
         self._state, self._lost, self._delivered, self._placed = state, False, 0, True
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Sets the weights of a mix from the batch after the one that the loop received last: see
+        Loader. Batches on the device beyond it are dropped."""
+        loader = self._target if isinstance(self._target, Loader) else self._target._loader
+        if getattr(self.loader, "num_workers", 0):
+            raise ConfigError("set_weights: the DataLoader's workers have read ahead of the loop: use num_workers=0 or a shardtool.Loader")
+        thread = self._thread
+        if thread is not None:
+            if self._state is None:
+                raise ConfigError(
+                    "set_weights: the loop is at an unknown place, because its batches are not dicts: make `map` return dicts"
+                )
+            thread.stop()
+            over = loader._pass is not None and loader._pass.last and not thread.holds()
+            loader._rewind(self._state)
+        try:
+            loader._steer(weights)
+            self._state = loader.state_dict()
+        finally:  # also after weights that were refused
+            if thread is not None and not over:
+                self._follow(iter(self.loader))
 
     def stats(self) -> Stats:
         """Returns what the loop waited for: see Stats. ``wait`` is the loop's, not the wait of the
@@ -338,6 +363,10 @@ class _Reader(threading.Thread):
         got = self._queue.get()
         self._room.release()
         return got
+
+    def holds(self) -> bool:
+        """Whether the loop has not received all batches of a thread that has ended."""
+        return any(isinstance(got, _Ready) for got in self._queue.queue)
 
     def cancel(self) -> None:
         """Makes the thread end after the batch that it is waiting for."""
