@@ -49,6 +49,9 @@ func (a *served) order(q *serve.StartRequest) error {
 	said(a.spec.Said, "affinity", o.Affinity, (*string)(&to.Affinity))
 	said(a.spec.Said, "tail", o.Tail, (*string)(&to.Tail))
 	a.opt.Shards = o.Shards
+	if a.spec.Cost, a.spec.CostGroup = o.Cost, o.CostGroup; o.Cost != "" {
+		a.plans = plansFolder("", "")
+	}
 	return nil
 }
 

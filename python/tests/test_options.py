@@ -17,7 +17,7 @@ from shardtool import ConfigError, Faults, Lanes, Loader, Order, Tuning
 
 DIRECT = [
     "url", "batch_size", "fields", "layers", "where", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "map_batch", "map",
-    "cache", "cache_size", "units", "format", "order", "tuning", "faults",
+    "cache", "cache_size", "units", "cost", "format", "order", "tuning", "faults",
 ]  # fmt: skip
 
 

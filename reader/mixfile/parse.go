@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/shardtool/shardtool/internal/cost"
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
@@ -125,7 +126,7 @@ func (p *parser) root(n *yaml.Node) {
 		p.fail(n, "", `a mix begins with "sources:", as in sources: {web: {data: out/, weight: 3}}`)
 		return
 	}
-	p.members(n, "", "sources, segments, count, temperature and epoch", func(key, at string, value *yaml.Node) bool {
+	p.members(n, "", "sources, segments, count, temperature, epoch and cost", func(key, at string, value *yaml.Node) bool {
 		switch key {
 		case "sources":
 			p.sources(value)
@@ -137,6 +138,11 @@ func (p *parser) root(n *yaml.Node) {
 			p.temperature(at, value)
 		case "epoch":
 			p.epoch(at, value)
+		case "cost":
+			p.spec.Cost = p.text(at, value)
+			if _, err := cost.Parse(p.spec.Cost); err != nil {
+				p.fail(value, at, "%w", err)
+			}
 		default:
 			return false
 		}

@@ -81,6 +81,12 @@ class Loader(Stream, Arguments[T]):
             "200GiB"; default 100 GiB.
         units: ``shardtool.Pack`` packs samples into sequences of one length, and
             ``shardtool.Bucket`` forms micro-batches of samples of similar length.
+        cost: What a sample costs, as ``"tokens + 0.35 * patches"``: an expression over integer
+            attributes of the data set or its layers (ORDER.md, 9.17). Ranks exchange entries of
+            each global batch so that all of them cost nearly the same; batches, places and states
+            are as without it. With ``units``, a unit costs the sum of its samples, as in
+            ``"tokens^2"``. Give all ranks the same: where torch.distributed runs, they compare what
+            they have. See ``Order.cost_group``.
         format: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
             "arrow" delivers each batch as a ``pyarrow.RecordBatch``: see ``Batch.to_arrow``. None:
             torch where it is installed, otherwise numpy.

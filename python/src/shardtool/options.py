@@ -75,6 +75,11 @@ class Order:
     a data set that is stored class by class needs more to mix well. The ranks hold about 1.5 times
     this much together."""
 
+    cost_group: Optional[int] = None
+    """With the argument ``cost``: how many consecutive ranks exchange entries of a batch, a divisor
+    of the world size. Each of them reads what all of the group need, so the ranks of a host that
+    share a ``cache`` are a good choice. Default: all ranks."""
+
     whole_shards: Optional[bool] = None
     """As ``lanes=Lanes(whole_shards=...)``, which is its place now."""
 
@@ -96,7 +101,7 @@ class Order:
 
     def __post_init__(self) -> None:
         set_typed(self, sizes=("shuffle_memory",))
-        for name, least in (("global_batch", 1), ("epoch", 0), ("run_blocks", 0), ("delay", 0), ("head", 0)):
+        for name, least in (("global_batch", 1), ("epoch", 0), ("run_blocks", 0), ("delay", 0), ("head", 0), ("cost_group", 0)):
             at_least(name, getattr(self, name), least)
         if isinstance(self.lanes, int):
             at_least("lanes", self.lanes, 0)

@@ -91,6 +91,9 @@ type OrderRequest struct {
 	Head          *uint32 `json:"head"`
 	Affinity      *string `json:"affinity"`
 	Tail          *string `json:"tail"`
+	// Cost and CostGroup are as in reader.StreamOptions.
+	Cost      string `json:"cost"`
+	CostGroup int    `json:"cost_group"`
 	// Shards are the numbers of the first shard to read and after the last; null reads all.
 	Shards [2]int `json:"shards"`
 }
@@ -332,6 +335,10 @@ type Started struct {
 	// End is the position where the stream ends of a mix of units, or of a mix with weights that the
 	// program set; 2^63 where it has no end.
 	End uint64 `json:"end,omitempty"`
+	// CostHash is a hash of the costs of all samples, and CostGroup the ranks that exchange entries: they
+	// must be the same on all ranks. They are absent without a cost.
+	CostHash  string `json:"cost_hash,omitempty"`
+	CostGroup int    `json:"cost_group,omitempty"`
 	// Close is called once the stream is closed.
 	Close func() `json:"-"`
 }

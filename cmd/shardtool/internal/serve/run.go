@@ -150,6 +150,7 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	}
 	at := r.stream.Info()
 	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = at.GlobalBatch, string(at.Tail), at.Memory, string(text)
+	out.CostHash, out.CostGroup = at.CostHash, at.CostGroup
 	if at.Lengths.Lost() != "" {
 		out.Lengths = &at.Lengths
 	}

@@ -70,6 +70,7 @@ class Arguments(Generic[T]):
         cache: Union[str, os.PathLike[str], None] = None,
         cache_size: Optional[_checks.Size] = None,
         units: Union[Pack, Bucket, None] = None,
+        cost: Optional[str] = None,
         format: Optional[_checks.Output] = None,
         order: Order = Order(),
         tuning: Tuning = Tuning(),
@@ -145,7 +146,7 @@ def starting(given: Mapping[str, Any], source: Union[Source, Mix], order: Order,
     """Returns the members of START that stay the same for the life of a loader."""
     limit = faults.max_skipped
     return _checks.drop_none({
-        **{name: given[name] for name in ("batch_size", "shuffle", "seed", "tail")},
+        **{name: given[name] for name in ("batch_size", "shuffle", "seed", "tail", "cost")},
         **order._members(), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
         **{name: getattr(tuning, name) for name in ("prefetch", "requests", "depth", "memory", "workers")},
         **({"change_mix": source.change_mix or None, "skip_steps": source.skip_steps} if isinstance(source, Mix) else {}),

@@ -22,7 +22,7 @@ from ..stats import Meter
 from ..wire.client import Client, Session
 from ..wire.peers import Peers
 from ..wire.process import logger
-from . import mixes, skipped, states, steering, trainers
+from . import costs, mixes, skipped, states, steering, trainers
 from .arguments import Asked
 from .iteration import Epoch
 from .run import Ahead, Run
@@ -161,6 +161,7 @@ class Stream:
         run = Run(client, _checks.drop_none(body), fields, asked.arrays, more)
         self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
         said = run.started
+        costs.compare(said, asked.starting.get("cost"))
         lost = self._meter.opened(since, said["rank"], said["world_size"], said.get("sources", ()), said.get("lengths", {}))
         if lost:
             logger.warning("%s (long=)", lost)

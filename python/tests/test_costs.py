@@ -1,0 +1,160 @@
+"""Costs decide which rank gets which entry of a batch: Loader(cost=...), Dataset(cost=...)."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from conftest import in_groups, run
+from skips_help import on_ranks
+
+from oracle import cost_of, split_by_cost
+from shardtool import ConfigError, Loader, Pack
+from shardtool import Order as Details
+
+np = pytest.importorskip("numpy")
+
+SAMPLES = 400
+OPTIONS: Dict[str, Any] = {"shuffle": True, "seed": 3, "epochs": 1, "fields": {"n": "int"}, "global_batch": 24}
+
+
+def tokens_of(i: int) -> int:
+    return 1 + int(random.Random(i).lognormvariate(5, 1))
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: Any) -> str:
+    path = tmp_path_factory.mktemp("costs") / "texts"
+    with open(path.with_suffix(".jsonl"), "w") as f:
+        for i in range(SAMPLES):
+            row = {
+                "id": f"d{i:04}",
+                "n": i,
+                "tokens": tokens_of(i),
+                "input_ids": [i] * (1 + tokens_of(i) % 50),
+                "length": 1 + tokens_of(i) % 50,
+            }
+            f.write(json.dumps(row) + "\n")
+    run(
+        "pack",
+        path.with_suffix(".jsonl"),
+        path,
+        "--key",
+        "id",
+        "--attr",
+        "tokens=tokens",
+        "--attr",
+        "length=length",
+        "--block-size",
+        "4KiB",
+        "--quiet",
+    )
+    return str(path)
+
+
+def steps_of(loader: Loader) -> List[List[int]]:
+    with loader:
+        return [batch["n"].tolist() for batch in loader]
+
+
+def ranks_of(url: str, world: int, **options: Any) -> "List[List[List[int]]]":
+    """The samples of each rank, step by step."""
+    given = in_groups(**{**OPTIONS, **options})
+    return [steps_of(Loader(url, rank=rank, world_size=world, **given)) for rank in range(world)]
+
+
+@pytest.mark.parametrize("group", [None, 2])
+def test_the_same_batches(texts: str, group: "int | None") -> None:
+    """All ranks together have the batches of the job without costs, dealt out as ORDER.md says."""
+    whole = ranks_of(texts, 1)[0]
+    got = ranks_of(texts, 4, cost="tokens + 0.5", cost_group=group, tail="short")
+    for step, samples in enumerate(whole):
+        costs = [cost_of("tokens + 0.5", {"tokens": tokens_of(n)}) for n in samples]
+        parts = split_by_cost(costs, len(samples), 4, group or 4)
+        assert [rank[step] for rank in got] == [[samples[k] for k in part] for part in parts]
+    assert got != ranks_of(texts, 4, tail="short")
+
+
+def test_a_resume_on_other_ranks(texts: str) -> None:
+    """With another cost, and another number of ranks. Each sample comes once."""
+    given = in_groups(**OPTIONS)
+    seen, states = [], []
+    for rank in range(2):
+        with Loader(texts, rank=rank, world_size=2, cost="tokens", tail="short", **given) as loader:
+            it = iter(loader)
+            seen += [n for _ in range(5) for n in next(it)["n"].tolist()]
+            states.append(loader.state_dict())
+    assert states[0] == states[1]
+    for rank in range(3):
+        loader = Loader(texts, rank=rank, world_size=3, cost="tokens^2 + 1", **given)
+        loader.load_state_dict(states[0])
+        seen += [n for samples in steps_of(loader) for n in samples]
+    assert sorted(seen) == list(range(SAMPLES))
+
+
+def test_packed(texts: str) -> None:
+    given: Dict[str, Any] = {
+        "shuffle": True,
+        "epochs": 1,
+        "units": Pack(64, fields=["input_ids"], by="length"),
+        "order": Details(global_batch=8),
+    }
+
+    def rows(rank: int, world: int, **more: Any) -> "List[List[str]]":
+        with Loader(texts, rank=rank, world_size=world, tail="short", **given, **more) as loader:
+            return [[str(row) for row in np.asarray(batch["input_ids"]).tolist()] for batch in loader]
+
+    whole, ranks = rows(0, 1), [rows(rank, 4, cost="length^2") for rank in range(4)]
+    assert [sorted(step) for step in whole] == [sorted(row for part in parts for row in part) for parts in zip(*ranks)]
+
+
+def test_refused(texts: str) -> None:
+    for cost, want in [
+        (
+            "patches",
+            r"has no integer attribute \"patches\", it has .* `shardtool layer add DATASET NAME TABLE --key COLUMN --attr patches=COLUMN`",
+        ),
+        ("tokens +", "at character 9: write a number"),
+        ("1 - tokens", 'has no cost: it is below 0 where "tokens" is'),
+    ]:
+        with pytest.raises(ConfigError, match=want):
+            ranks_of(texts, 2, cost=cost)
+    with pytest.raises(ConfigError, match="groups of 3 ranks that balance costs: 4 ranks"):
+        ranks_of(texts, 4, cost="tokens", cost_group=3)
+    with pytest.raises(ConfigError, match="cost_group=-1"):
+        Details(cost_group=-1)
+    with pytest.raises(ConfigError, match="cost=7"):
+        Loader(texts, 4, cost=7)  # type: ignore[arg-type]
+
+
+def costs_of(rank: int, size: int, url: str, costs: List[str]) -> Any:
+    try:
+        steps = steps_of(Loader(url, cost=costs[rank], **in_groups(**OPTIONS)))
+    except ConfigError as err:
+        return ["refused", str(err)]
+    return steps
+
+
+def test_ranks_compare(texts: str, tmp_path: Path) -> None:
+    """Ranks of torch.distributed that have other costs are refused, by the later one."""
+    pytest.importorskip("torch")
+    same = on_ranks(2, tmp_path, costs_of, texts, ["tokens", "tokens"])
+    assert {n for steps in same for samples in steps for n in samples} == set(range(SAMPLES))
+    other = on_ranks(2, tmp_path, costs_of, texts, ["tokens", "tokens^2"])
+    refused = [steps[1] for steps in other if steps[0] == "refused"]
+    assert len(refused) == 1 and "give all ranks the same cost" in refused[0] and "'tokens^2' over all ranks" in refused[0]
+
+
+def test_a_dataset(texts: str) -> None:
+    torch = pytest.importorskip("torch")
+    from shardtool import Dataset
+
+    given = in_groups(**OPTIONS)
+    for rank, want in enumerate(ranks_of(texts, 2, cost="tokens", tail="short")):
+        data = torch.utils.data.DataLoader(
+            Dataset(texts, rank=rank, world_size=2, cost="tokens", tail="short", **given), batch_size=None, num_workers=2
+        )
+        assert [batch["n"].tolist() for batch in data] == want
