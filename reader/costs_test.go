@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/cost"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/internal/testset/programs"
@@ -343,5 +345,119 @@ func TestCostsKept(t *testing.T) {
 	}
 	if !slices.Equal(first.run.Load().costs.of[0], again.run.Load().costs.of[0]) || len(globbed(t, o.Tuning.Plans)) != 2 {
 		t.Error("kept costs differ")
+	}
+}
+
+// TestCostsDelivered compares every byte that ranks with costs deliver with a stream of one rank,
+// under every tail, also where memory is scarce. Removed samples are holes that keep their cost: the
+// others stay where they are.
+func TestCostsDelivered(t *testing.T) {
+	watch(t)
+	whole := newStreamed(t, mem.New(), mixed(300), testset.Options{BlockSize: 4000, ShardSize: 40_000, Integer: lengthOf})
+	removed := []uint64{3, 4, 77, 150, 151, 152, 299}
+	less := &streamed{open(t, whole.Store(), Options{Removed: removed}), whole.samples}
+	for i, tail := range []order.Tail{order.TailPad, order.TailWrap, order.TailShort, order.TailDrop} {
+		o := StreamOptions{Shuffle: true, Seed: 5, Tail: tail, Epochs: 2, GlobalBatch: 36, Order: OrderOptions{Lanes: 6, Delay: 3}, Hold: 100}
+		o.Tuning.Memory = []int64{0, 1 << 20}[i%2]
+		one := whole.stream(t, o)
+		o.World, o.Cost, o.CostGroup = 6, "0.01*tokens^2", []int{0, 3}[i/2]
+		var ranks, left []*Stream
+		for o.Rank = range o.World {
+			ranks, left = append(ranks, whole.stream(t, o)), append(left, less.stream(t, o))
+		}
+		for {
+			want, err := one.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			came := 0
+			for r := range ranks {
+				got, err := ranks[r].Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				part, err := left[r].Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				came += got.Len()
+				kept := 0
+				for n := range got.Samples {
+					a, b := &got.Samples[n], &want.Samples[got.Entry(n)]
+					if a.Number != b.Number || a.Padding != b.Padding || string(a.Key) != string(b.Key) || !slices.EqualFunc(a.Fields, b.Fields, sameField) {
+						t.Fatalf("%s: rank %d has sample %d as entry %d, want %d", tail, r, a.Number, got.Entry(n), b.Number)
+					}
+					if slices.Contains(removed, a.Number) {
+						continue
+					}
+					if kept == part.Len() || part.Ref(kept).Number != a.Number || part.Entry(part.Place(kept)) != got.Entry(n) {
+						t.Fatalf("%s: rank %d: sample %d moved because others were removed", tail, r, a.Number)
+					}
+					kept++
+				}
+				if kept != part.Len() || part.Holes != got.Len()-kept {
+					t.Fatalf("%s: rank %d has %d samples and %d holes, want %d", tail, r, part.Len(), part.Holes, kept)
+				}
+				got.Release()
+				part.Release()
+			}
+			if came != want.Len() {
+				t.Fatalf("%s: %d samples of %d came", tail, came, want.Len())
+			}
+			want.Release()
+		}
+		for _, s := range append(ranks, left...) {
+			if _, err := s.Next(t.Context()); !errors.Is(err, io.EOF) {
+				t.Fatalf("%s: a rank goes on: %v", tail, err)
+			}
+		}
+	}
+}
+
+func sameField(a, b format.FieldView) bool {
+	return string(a.Name) == string(b.Name) && string(a.Data) == string(b.Data)
+}
+
+// TestCostsOfMix: a mix of text and of images with text, whose patches come in few sizes. It is
+// within 1.05 of the bound. A source without the attribute is refused by its name.
+func TestCostsOfMix(t *testing.T) {
+	patches := func(key string) (int64, bool) {
+		n, _ := lengthOf(key)
+		return 64 + []int64{0, 256, 576, 1152, 2880}[n%5] + n/4, true
+	}
+	spec := Spec{Name: "mix.yaml", Order: order.Choice{Shuffle: true, Seed: 2, GlobalBatch: 64, Epochs: 1}, Cost: "tokens"}
+	for name, of := range map[string]func(string) (int64, bool){"text": lengthOf, "images": patches, "bare": nil} {
+		set := newStreamed(t, mem.New(), mixed(1500), testset.Options{BlockSize: 20_000, ShardSize: 400_000, Integer: of})
+		spec.Sources = append(spec.Sources, SourceSpec{Name: name, Set: set.Dataset})
+	}
+	slices.SortFunc(spec.Sources, func(a, b SourceSpec) int { return strings.Compare(a.Name, b.Name) })
+	resolve := func() (*Run, error) {
+		x, err := OpenSources(t.Context(), spec, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.Resolve(t.Context(), spec, nil, Change{}, Planning{})
+	}
+	_, err := resolve()
+	var without *CostError
+	if !errors.As(err, &without) || without.Attribute != "tokens" || !strings.Contains(err.Error(), `source "bare"`) {
+		t.Errorf("a source without the attribute: %v", err)
+	}
+	spec.Sources = spec.Sources[1:]
+	run, err := resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	b, err := run.Balance(t.Context(), 64, 8, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", *b)
+	if b.Steps < 40 || b.Without.Mean < 1.3 || b.With.Mean > 1.05*b.Bound.Mean {
+		t.Errorf("%+v", *b)
 	}
 }
