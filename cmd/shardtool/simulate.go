@@ -42,7 +42,8 @@ what becomes of long samples (of a mix all of this by source), and how unevenly 
 The other ranks wait for it.
 
 With --cost it reports how far the costliest rank of a step is above the mean of its ranks: with costs, without them, and
-the bound that no division of a step comes below.`,
+the bound that no division of a step comes below. What ranks and nodes read is then what they read with costs. The
+local VIF, and with --pack or --bucket the tokens of a rank, are still those of consecutive parts of a batch.`,
 		Example: "  shardtool simulate mix.yaml --shuffle --pack 8192 --long split --global-batch 64 --steps 1000\n" +
 			"  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
 			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000\n" +
@@ -91,7 +92,9 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	of := simulate.Source{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
-	r, err := simulate.Epoch(ctx, plan, of, f.options())
+	opt := f.options()
+	opt.Ranks = run.ranks()
+	r, err := simulate.Epoch(ctx, plan, of, opt)
 	if err != nil {
 		return err
 	}
@@ -215,6 +218,14 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 	})
 }
 
+// ranks returns what decides which rank gets an entry, or nil where ranks get consecutive entries.
+func (o *openedRun) ranks() func(refs []order.Ref, b *order.Batch, world int) ([]int32, error) {
+	if o.Cost == "" {
+		return nil
+	}
+	return o.Run.Ranks
+}
+
 // mostBalanced is about how many samples the balance of costs is measured over.
 const mostBalanced = 1 << 20
 
@@ -261,6 +272,7 @@ func (o *openedRun) walk(ctx context.Context, label string,
 		}
 		sources[i] = simulate.Source{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
+	opt.Ranks = o.ranks()
 	r, err = simulate.Mix(ctx, o.mix(), position, o.Plans, sources, opt)
 	return r, nil, err
 }

@@ -53,15 +53,16 @@ func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.P
 		err = cursor.LeaveOut(o.LeftOut)
 	}
 	if err == nil {
-		err = each(ctx, cursor, &o, func(refs []order.Ref, b *order.Batch) {
+		err = each(ctx, cursor, &o, func(refs []order.Ref, b *order.Batch) error {
 			r.End = b.NextPosition
 			n := w.batches + 1
-			w.add(refs, len(refs), b.Global, n > 1 && n&(n-1) == 0) // a few batches, spread over the steps
+			err := w.add(refs, len(refs), b, n > 1 && n&(n-1) == 0, &o) // a few batches, spread over the steps
 			for i := range w.sources {
 				if s := &w.sources[i]; s.meter != nil && len(s.own) > 0 {
 					s.meter.Batch(s.own, len(s.own))
 				}
 			}
+			return err
 		})
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package simulate
 import (
 	"github.com/shardtool/shardtool/internal/mix"
 	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // Options describe the job, and what is walked of its order.
@@ -20,6 +21,9 @@ type Options struct {
 	// skip.
 	Steps, End uint64
 	LeftOut    []mix.Range
+	// Ranks, when not nil, returns the rank of each entry of a global batch for a world size.
+	// Otherwise ranks have consecutive entries.
+	Ranks func(refs []order.Ref, b *order.Batch, world int) ([]int32, error)
 }
 
 // Job describes what a training job needs. A rate of 0 leaves the figures that depend on it at 0.

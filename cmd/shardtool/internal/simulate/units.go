@@ -76,11 +76,12 @@ func (r *UnitSteps) walk(ctx context.Context, c mixing.Batches, o *Options, para
 	labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
 	meter := mixing.NewBySource(labels, 1)
 	var costs []unitCost
-	err := each(ctx, c, o, func(refs []order.Ref, b *order.Batch) {
+	err := each(ctx, c, o, func(refs []order.Ref, b *order.Batch) error {
 		costs = unitCosts(costs[:0], refs, b, params, o.Square)
 		r.add(costs)
 		meter.Add(refs, b.Cuts)
 		step(b, costs)
+		return nil
 	})
 	r.end()
 	return meter.VIF(), err

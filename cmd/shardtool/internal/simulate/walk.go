@@ -25,10 +25,11 @@ func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report
 	}
 	cursor.Until(o.Epoch + 1)
 	n, meter := plan.Samples(), mixing.NewMeter(of.Labels.In(plan, o.Epoch), o.Worlds...)
-	if err := each(ctx, cursor, &o, func(refs []order.Ref, b *order.Batch) {
+	if err := each(ctx, cursor, &o, func(refs []order.Ref, b *order.Batch) error {
 		own := int(min(uint64(len(refs)), n-b.Position)) // the rest is padding, or of the next epoch
-		w.add(refs, own, b.Global, b.Position <= n/2 && n/2 < b.Position+uint64(own))
+		err := w.add(refs, own, b, b.Position <= n/2 && n/2 < b.Position+uint64(own), &o)
 		meter.Batch(refs, own)
+		return err
 	}); err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", o.Epoch, err)
 	}
@@ -51,7 +52,7 @@ func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report
 }
 
 // each calls f with the global batches that c lists, up to the end that o has.
-func each(ctx context.Context, c mixing.Batches, o *Options, f func(refs []order.Ref, b *order.Batch)) error {
+func each(ctx context.Context, c mixing.Batches, o *Options, f func(refs []order.Ref, b *order.Batch) error) error {
 	var refs []order.Ref
 	for n := uint64(1); ; n++ {
 		var b order.Batch
@@ -63,11 +64,11 @@ func each(ctx context.Context, c mixing.Batches, o *Options, f func(refs []order
 		if errors.Is(err, io.EOF) || err == nil && o.End > 0 && b.Position >= o.End {
 			return nil
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = f(refs, &b)
 		}
-		if f(refs, &b); n == o.Steps {
-			return nil
+		if err != nil || n == o.Steps {
+			return err
 		}
 	}
 }
@@ -118,8 +119,15 @@ func newWalk(orders []*order.Plan, sources []Source, worlds []int) (*walk, error
 // add counts a global batch, of whose references the first own are samples of the epochs walked. It
 // renumbers their blocks: the blocks of a source follow the blocks of the sources before it. In the
 // middle, it records what a job that resumes there must read.
-func (w *walk) add(refs []order.Ref, own, global int, middle bool) {
+func (w *walk) add(refs []order.Ref, own int, b *order.Batch, middle bool, o *Options) (err error) {
 	w.batches++
+	for i := range w.worlds {
+		if of := &w.worlds[i]; o.Ranks != nil {
+			if of.dealt, err = o.Ranks(refs, b, of.size); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range w.sources {
 		w.sources[i].own = w.sources[i].own[:0]
 	}
@@ -133,7 +141,7 @@ func (w *walk) add(refs []order.Ref, own, global int, middle bool) {
 		}
 		r.Block += uint32(64 * w.parts[r.Source].from)
 		for j := range w.worlds {
-			w.worlds[j].add(i, global, r.Block, r.Padding)
+			w.worlds[j].add(i, b.Global, r.Block, r.Padding)
 		}
 	}
 	for i := range w.worlds {
@@ -141,9 +149,10 @@ func (w *walk) add(refs []order.Ref, own, global int, middle bool) {
 			w.worlds[i].firstBatch()
 		}
 		if middle {
-			w.worlds[i].resumeBatch(refs, global)
+			w.worlds[i].resumeBatch(refs, b.Global)
 		}
 	}
+	return nil
 }
 
 // delivered counts a sample. The samples of a source come epoch by epoch.

@@ -65,6 +65,7 @@ func (ps parts) of(b bitset) (v volume) {
 // world collects what the ranks of one world size get.
 type world struct {
 	size    int
+	dealt   []int32 // the rank of each entry of the batch at hand; nil: they have consecutive ones
 	parts   parts
 	samples []uint64 // of each rank
 	blocks  []bitset // that each rank reads in the present epoch of each source
@@ -89,8 +90,13 @@ func newWorld(size int, ps parts) world {
 }
 
 // rank returns the rank that gets entry i of a global batch: rank r gets the entries from
-// ⌊r·global/size⌋ to ⌊(r+1)·global/size⌋.
-func (w *world) rank(i, global int) int { return ((i+1)*w.size - 1) / global }
+// ⌊r·global/size⌋ to ⌊(r+1)·global/size⌋, unless costs dealt them out.
+func (w *world) rank(i, global int) int {
+	if w.dealt != nil {
+		return int(w.dealt[i])
+	}
+	return ((i+1)*w.size - 1) / global
+}
 
 // add counts sample i of a batch. Blocks count over all parts.
 func (w *world) add(i, global int, block uint32, padding bool) {
@@ -125,19 +131,19 @@ func (w *world) firstBatch() {
 
 // resumeBatch records the blocks that ranks need for this batch alone. Blocks count over all parts.
 func (w *world) resumeBatch(refs []order.Ref, global int) {
-	blocks := map[uint32]bool{} // of the rank at hand
-	last, bytes := 0, 0.0
+	type place struct {
+		rank  int
+		block uint32
+	}
+	seen, bytes := map[place]bool{}, make([]float64, w.size)
 	for i := range refs {
 		r := &refs[i]
-		if rank := w.rank(i, global); rank != last {
-			clear(blocks)
-			last, bytes = rank, 0
+		at := place{w.rank(i, global), r.Block}
+		if !r.Padding && !seen[at] {
+			seen[at] = true
+			bytes[at.rank] += w.parts[r.Source].block
+			w.resume = max(w.resume, bytes[at.rank])
 		}
-		if !r.Padding && !blocks[r.Block] {
-			blocks[r.Block] = true
-			bytes += w.parts[r.Source].block
-		}
-		w.resume = max(w.resume, bytes)
 	}
 }
 
