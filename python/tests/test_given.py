@@ -262,6 +262,45 @@ def test_forks_leave_nothing(small: Path) -> None:
 
 
 @given
+def test_releases_in_parts(small: Path) -> None:
+    """A RELEASE that the socket takes in part is continued before anything else is sent."""
+
+    class Full:
+        def __init__(self, sock: Any, room: List[int]) -> None:
+            self.sock, self.room, self.sent = sock, room, b""
+
+        def send(self, data: bytes, flags: int = 0) -> int:
+            if not self.room:
+                raise BlockingIOError
+            n = self.sock.send(data[: self.room.pop(0)])
+            self.sent += data[:n]
+            return int(n)
+
+        def sendall(self, data: bytes) -> None:
+            self.sock.sendall(data)
+            self.sent += data
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.sock, name)
+
+    with Loader(small, 10, fields=FIELDS, tuning=NUMPY) as loader:
+        it = iter(loader)
+        kept = [next(it) for _ in range(20)]
+        client = client_of(loader)
+        client._sock = full = Full(client._sock, [100, 1])  # type: ignore[assignment]
+        del kept[:10]
+        for _ in range(3):
+            client._flush()
+        assert len(full.sent) == 101 and len(client._rest) == 10 * 64 - 101
+        del kept[:5]
+        kept += list(it)
+        for batch in kept:
+            check(batch)
+        frames = [full.sent[at : at + 4] for at in range(0, len(full.sent), 64)]
+        assert {int.from_bytes(frame[:2], "little") for frame in frames} == {35, 36} and len(full.sent) % 64 == 0
+
+
+@given
 def test_no_memory(large: Path, tmp_path: Path) -> None:
     """Where the system has no more memory, the error says how much the program keeps; what it has
     stays right, and the loop goes on once it lets go of some."""

@@ -168,7 +168,7 @@ func TestRingGivesBack(t *testing.T) {
 		for range 1000 {
 			kept = append(kept, r.taken(t, size))
 		}
-		if r.used < 1000*size || r.ahead != 0 || stored() != r.backed {
+		if r.used < 1000*size || r.ahead != 0 || stored() < r.backed {
 			t.Fatalf("%d bytes are used, %d ahead; %d have memory, %d are stored", r.used, r.ahead, r.backed, stored())
 		}
 		rng.Shuffle(len(kept), func(i, k int) { kept[i], kept[k] = kept[k], kept[i] })
@@ -176,7 +176,7 @@ func TestRingGivesBack(t *testing.T) {
 			if err := r.release(reg.segment, reg.offset); err != nil {
 				t.Fatal(err)
 			}
-			if i%100 == 99 && (r.backed-r.used > 8<<20 || stored() != r.backed) {
+			if i%100 == 99 && (r.backed-r.used > 8<<20 || stored() > r.backed+32<<20) {
 				t.Fatalf("%d bytes are used, %d have memory, %d are stored", r.used, r.backed, stored())
 			}
 		}
