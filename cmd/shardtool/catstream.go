@@ -43,6 +43,10 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 		return err
 	}
 	defer stop()
+	info := s.Info()
+	if advice := costAdvice(&f.order.opt, &info, "--cost-group %d"); advice != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+advice)
+	}
 	s.WarnMixing(ctx, func(v mixing.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
 	if f.order.in != "" && f.order.ended(in.epoch) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in,

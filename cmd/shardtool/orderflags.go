@@ -222,6 +222,23 @@ func mixAdvice(v mixing.Verdict) string {
 		Shuffle: "pack with --pack-shuffle"}) + "; `shardtool simulate` measures it"
 }
 
+// perHost is how many ranks a host has that its launcher does not tell.
+const perHost = 8
+
+// costAdvice returns a warning for rank 0 of a stream whose ranks of several hosts exchange entries
+// by their costs. group is how a user spells the option that limits this.
+func costAdvice(o *reader.StreamOptions, of *reader.StreamInfo, group string) string {
+	near := perHost
+	if r, err := ranks.FromEnvironment(os.Getenv); err == nil && r.LocalWorld > 1 {
+		near = r.LocalWorld
+	}
+	if of.Cost == "" || of.CostGroup > 0 || o.Rank > 0 || o.World <= near {
+		return ""
+	}
+	return fmt.Sprintf("all %d ranks exchange entries by their costs, so each of them reads and holds what all need: "+
+		"if %d ranks share a host, give "+group, o.World, near, near)
+}
+
 // explain gives an error of the order its exit code, unless it has one.
 func (f *orderFlags) explain(err error) error { return explainRun(f.in, err) }
 

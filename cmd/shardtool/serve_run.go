@@ -275,6 +275,9 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest,
 		run.Close()
 		return nil, explainServed(servedFields(err, q, mixed))
 	}
+	if advice := costAdvice(&a.opt, &info, "Order(cost_group=%d)"); advice != "" {
+		warnings.Warn(advice)
+	}
 	s.WarnMixing(ctx, func(v mixing.Verdict) {
 		warnings.Warn(v.Warning(mixing.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay",
 			Shuffle: "shuffle the data when packing it"}))

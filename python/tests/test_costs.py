@@ -148,6 +148,15 @@ def test_ranks_compare(texts: str, tmp_path: Path) -> None:
     assert len(refused) == 1 and "give all ranks the same cost" in refused[0] and "'tokens^2' over all ranks" in refused[0]
 
 
+def test_many_ranks_are_said(texts: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Ranks of several hosts that exchange entries are a warning on rank 0."""
+    for rank, group in [(0, None), (0, 8), (1, None)]:
+        with Loader(texts, rank=rank, world_size=16, cost="tokens", **in_groups(**OPTIONS, cost_group=group)) as loader:
+            next(iter(loader))
+    said = [m for m in caplog.messages if "ranks exchange entries" in m]
+    assert len(said) == 1 and ("if 8 ranks share a host, give Order(cost_group=8)" in said[0])
+
+
 def test_a_dataset(texts: str) -> None:
     torch = pytest.importorskip("torch")
     from shardtool import Dataset
