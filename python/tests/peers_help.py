@@ -81,6 +81,8 @@ def main(asked: Dict[str, Any]) -> None:
         for epoch in range(do.get("loops", 1)):
             for count, batch in enumerate(loader, 1):
                 say(**seen(loader, batch))
+                if [count] == do.get("steer", [])[:1]:
+                    loader.set_weights(do["steer"][1])
                 if do.get("slow"):
                     time.sleep(pace.random() * do["slow"])
                 if count == do.get("fork") and os.fork() == 0:

@@ -197,6 +197,22 @@ def test_mixes_and_units(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hosts", [False, True])
+def test_weights(small: Path, tmp_path: Path, hosts: bool) -> None:
+    """Peers set the weights of a mix together; other weights are an error on all."""
+    mix = {"sources": {"a": {"data": str(small), "weight": 3}, "b": {"data": str(small), "weight": 1}}}
+    options = {"epochs": 1}
+    plain = job(mix, 2, tmp_path / "plain", options=options, hosts=hosts)
+    got = job(mix, 2, tmp_path / "mix", options=options, hosts=hosts, do={"all": {"steer": [3, {"b": 1}]}})
+    assert got[0] == got[1] and len(batches(got[0])) > 4
+    assert batches(got[0])[:3] == batches(plain[0])[:3] and batches(got[0])[3:5] != batches(plain[0])[3:5]
+    assert '"steered":[' in got[0][-1]["state"]["checkpoint"]
+    got = job(mix, 2, tmp_path / "other", options=options, hosts=hosts, do={str(i): {"steer": [3, {"b": 1, "a": i}]} for i in range(2)})
+    for lines in got:
+        ((kind, message),) = errors(lines)
+        assert kind == "ConfigError" and "weights is {'b': 1.0, 'a': 0.0} in peer 0 and {'b': 1.0, 'a': 1.0} in peer 1" in message
+
+
+@pytest.mark.parametrize("hosts", [False, True])
 def test_reader_is_killed(small: Path, tmp_path: Path, hosts: bool) -> None:
     """A process that it forked does not hide its end."""
     got = job(small, 3, tmp_path / "group", hosts=hosts, options=MANY, do={"0": {"fork": 4, "kill": 5}, "all": {"slow": 0.01}})

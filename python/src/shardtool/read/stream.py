@@ -3,6 +3,7 @@ batch, and what follows it."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import json
@@ -14,7 +15,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 from .. import _checks
 from ..batch import Batch
-from ..errors import ClosedError, ConfigError, SkippedError
+from ..errors import ClosedError, ConfigError, ShardtoolError, SkippedError
 from ..fields import check_out, found, typed
 from ..images import leave_out_damaged
 from ..options import Tuning
@@ -190,8 +191,9 @@ class Stream:
         try:
             self._start(begin, asked)
         except Exception:
-            if running:
-                self._start(None)  # the batches that were on their way are gone
+            if running:  # the batches that were on their way are gone
+                with contextlib.suppress(ShardtoolError):
+                    self._start(None)
             raise
         self._steered = True
         if begin is not None:
