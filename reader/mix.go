@@ -137,8 +137,7 @@ func (r *resolving) mixed(ctx context.Context, laid bool) (mix.Mix, []mix.Differ
 		return asked, nil, err
 	}
 	r.from.Attach(asked)
-	if !r.change.Mix {
-		err := r.from.Fits(asked)
+	if err := r.from.Fits(asked); !r.change.Mix || r.change.KeepWeights && r.from.Steered && err == nil {
 		if err != nil && !errors.Is(err, order.ErrMismatch) {
 			err = r.located(0, "", err)
 		}

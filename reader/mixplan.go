@@ -60,7 +60,9 @@ func (s *Spec) extent(data []sourceData, from *mix.Checkpoint, change bool) (epo
 		}
 	case change:
 		m.Seed, m.Shuffle, m.Tail, m.Epoch = from.Seed, from.Shuffle, from.Tail, 0
-		if m, err = from.Change(m); err != nil {
+		if from.Steered && from.Fits(m) == nil { // KeepWeights
+			m = from.Mix
+		} else if m, err = from.Change(m); err != nil {
 			return 0, 0, err
 		}
 	default:

@@ -353,6 +353,13 @@ func TestSetWeightsAhead(t *testing.T) {
 	if err != nil || cp.Mix.Steered || cp.Mix.Segments[0].Weights[0] == 0 {
 		t.Errorf("a changed mix has the weights of its file: %+v, %v", cp.Mix, err)
 	}
+	kept, err := sources.Resolve(t.Context(), m.spec, at, Change{Mix: true, KeepWeights: true}, Planning{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cp, err := kept.Checkpoint(kept.Begin(), 24, s.ledger.Mark()); err != nil || !cp.Mix.Steered {
+		t.Errorf("a changed mix that keeps weights: %+v, %v", cp.Mix, err)
+	}
 	if again := m.open(t, nil, StreamOptions{}); nextOf(t, again) != first {
 		t.Error("the first batch has changed")
 	}

@@ -138,7 +138,7 @@ def test_one_data_set(base: Path) -> None:
 
 def test_state(base: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A state has the weights, and a resume takes them, also with another mix file. A mix that may
-    change has its own."""
+    change, and has other sources, has its own."""
     mix = mix_of(base, {"code": 1, "web": 3}, segments=[{"at": 200, "weights": {"code": 1}}])
     with _loader(base, mix=mix) as loader, caplog.at_level(logging.INFO, "shardtool"):
         it = iter(loader)
@@ -157,6 +157,12 @@ def test_state(base: Path, caplog: pytest.LogCaptureFixture) -> None:
             it = iter(loader)
             assert [got(next(it)) for _ in range(6)] == rest
     with _loader(base, mix=Mix(other, change_mix=True)) as loader:
+        loader.load_state_dict(state)
+        it = iter(loader)
+        assert [got(next(it)) for _ in range(6)] == rest  # nothing but the weights has changed
+        assert len(loader) == 50
+    more = Mix(mix_of(base, {"code": 9, "web": 1, "math": 0.001}), change_mix=True)
+    with _loader(base, mix=more) as loader:
         loader.load_state_dict(state)
         counts = [source for batch in list(loader)[:20] for source in batch.sources]
         assert counts.count("code") > 170

@@ -237,7 +237,7 @@ class Loader(Stream, Arguments[T]):
         self._placed = True
         self._disconnect()  # the state may name another generation of the data set
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
-        self._layers, self._steered = said.get("layers"), False
+        self._layers = said.get("layers")
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Sets the weights of a mix, by the names of its sources, from the batch after the one that
@@ -245,10 +245,10 @@ class Loader(Stream, Arguments[T]):
         such as ``"1/3"``.
 
         ``state_dict()`` has them: a loader that resumes from it takes them as they were, on any
-        number of ranks, whatever the mix file has (``change_mix=True`` brings back those of the
-        file). The state of a batch that was delivered before does not have them. Segments of the
-        mix that lie ahead are dropped. Batches that were read ahead are dropped, too, and blocks in
-        memory stay.
+        number of ranks, whatever weights the mix file has, and also with ``change_mix=True`` unless
+        the sources or their limits differ. The state of a batch that was delivered before does not
+        have them. Segments of the mix that lie ahead are dropped. Batches that were read ahead are
+        dropped, too, and blocks in memory stay.
 
         All ranks must call it after the same batch with the same weights. Where torch.distributed
         runs, they compare both, and all raise an error if they differ.

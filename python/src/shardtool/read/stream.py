@@ -43,7 +43,6 @@ class Stream:
     _inside = False  # whether it is in a data set, which a DataLoader hides from trainers
     _decoders_said = False  # whether a change of decoders was reported
     _epoch_given = False  # whether set_epoch was called
-    _steered = False  # whether set_weights set the weights of the place
     _whole = False  # whether the processes that it sends batches to decode them
 
     def _begin_with(self, asked: Asked) -> None:
@@ -82,20 +81,7 @@ class Stream:
         self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
 
     def __getstate__(self) -> Dict[str, Any]:
-        kept = (
-            "_ranks",
-            "_map",
-            "_checkpoint",
-            "_ledger",
-            "_place",
-            "_begin",
-            "_closed",
-            "_placed",
-            "_begun",
-            "_inside",
-            "_layers",
-            "_steered",
-        )
+        kept = ("_ranks", "_map", "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_inside", "_layers")
         return {"_asked": self._asked.portable(), **{name: getattr(self, name) for name in kept}}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -112,8 +98,6 @@ class Stream:
         if self._session.lost:
             self._disconnect()
         request = _checks.drop_none({**self._asked.opening, "checkpoint": self._checkpoint, "layer_tables": self._layers})
-        if self._steered:
-            request.pop("change_mix", None)
         client = self._session.connect(self, request, metrics_of(self._asked.tuning))
         self._layers = self._session.info.get("layers")
         return client
@@ -147,8 +131,6 @@ class Stream:
         body = dict(asked.starting, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None:
             body["tail"] = self._told("tail")
-        if self._steered:  # a change of the mix would bring back the weights of its file
-            body.pop("change_mix", None)
         body["weights"] = weights
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise self._no_batch_size()
@@ -195,7 +177,6 @@ class Stream:
                 with contextlib.suppress(ShardtoolError):
                     self._start(None)
             raise
-        self._steered = True
         if begin is not None:
             self._begin = None
         for line in steering.dropped(before):
