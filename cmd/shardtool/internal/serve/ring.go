@@ -256,8 +256,11 @@ func (r *ring) release(number uint32, offset uint64) error {
 	r.used -= len(reg.data)
 	r.leave(reg)
 	r.wake()
-	const least = 8 << 20
-	return r.trim(max(2*r.most, least))
+	const least, step = 8 << 20, 1 << 20 // steps, because trim looks at all free places
+	if keep := max(2*r.most, least); r.backed-r.used > keep+step {
+		return r.trim(keep)
+	}
+	return nil
 }
 
 // trim gives memory of free places back to the system, so that they have no more than a number of
