@@ -24,7 +24,7 @@ type costs struct {
 	expr  *cost.Expr
 	group int        // ranks that share their entries; 0: all
 	of    [][]uint64 // by source and number of the sample; nil where the length of a piece is the only value
-	has   []bool     // by source: whether its costs are known; a source without weight has none
+	has   []bool     // by source: whether its costs are known; a source without weight may have none
 	sum   [sha256.Size]byte
 }
 
@@ -62,26 +62,36 @@ func (r *Run) useCosts(ctx context.Context, s *Spec, p Planning) error {
 	c := &costs{expr: expr, group: s.CostGroup, of: make([][]uint64, len(r.inputs)), has: make([]bool, len(r.inputs))}
 	sum := sha256.New()
 	for i, in := range r.inputs {
-		if in.Dataset == nil || in.share == 0 {
+		if in.Dataset == nil || in.share == 0 && r.info().Units.Kind != "" {
 			continue
 		}
-		c.has[i] = true
-		if u := in.unit.params; slices.Equal(expr.Names, []string{u.By}) {
-			fmt.Fprintf(sum, "%d %s\n", i, expr.Text)
-			continue
-		} else if u.Long == units.LongSplit || u.Long == units.LongTruncate {
-			return in.failed(&CostError{expr.Text, "", fmt.Errorf("long samples are cut, and a piece has no %q of its "+
-				"own: name %q alone, or leave long samples out", expr.Names, u.By)})
+		c.of[i], err = c.read(ctx, in, &p)
+		if _, none := errors.AsType[*CostError](err); none && in.share == 0 {
+			continue // it gives nothing, unless weights are set later
 		}
-		if c.of[i], err = in.costs(ctx, expr, &p); err != nil {
+		if err != nil {
 			return in.failed(err)
 		}
-		fmt.Fprintf(sum, "%d %d\n", i, len(c.of[i]))
+		c.has[i] = true
+		fmt.Fprintf(sum, "%d %d %s\n", i, len(c.of[i]), expr.Text)
 		hashCosts(sum, c.of[i])
 	}
 	sum.Sum(c.sum[:0])
 	r.costs = c
 	return nil
+}
+
+// read returns the costs of a source's samples, or nil where the length of a piece is the only value.
+func (c *costs) read(ctx context.Context, in *input, p *Planning) ([]uint64, error) {
+	u := in.unit.params
+	switch {
+	case slices.Equal(c.expr.Names, []string{u.By}):
+		return nil, nil
+	case u.Long == units.LongSplit || u.Long == units.LongTruncate:
+		return nil, &CostError{c.expr.Text, "", fmt.Errorf("long samples are cut, and a piece has no %q of its own: "+
+			"name %q alone, or leave long samples out", c.expr.Names, u.By)}
+	}
+	return in.costs(ctx, c.expr, p)
 }
 
 func hashCosts(h hash.Hash, costs []uint64) {

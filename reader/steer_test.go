@@ -100,7 +100,8 @@ func saved1(t testing.TB, s *Stream) *Checkpoint {
 	return throughText(t, cp)
 }
 
-// TestSetWeights: random chains of batches, weights and starts on other ranks. Each stream has the
+// TestSetWeights: random chains of batches, weights and starts on other ranks, half of them with
+// costs. Each stream has the
 // batches of a stream that begins where its weights were set and takes them from the checkpoint,
 // and shares are kept to 4 units at every prefix of a segment.
 func TestSetWeights(t *testing.T) {
@@ -114,6 +115,7 @@ func TestSetWeights(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		m := newSteered(t, random.Uint64(), []order.Tail{order.TailWrap, order.TailShort, order.TailPad, order.TailDrop}[seed%4],
 			map[string]int64{"a": 1 + random.Int64N(9), "b": 1 + random.Int64N(9), "c": random.Int64N(9)})
+		m.spec.Cost = []string{"", "tokens + 1"}[seed/4%2]
 		var from *Checkpoint
 		for range 4 {
 			o := StreamOptions{World: 1 + random.IntN(3), Tuning: Tuning{Depth: random.IntN(9), NoAutotune: true}}
