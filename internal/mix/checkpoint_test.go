@@ -252,6 +252,11 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 	f.Add([]byte(text))
 	f.Add([]byte(edited(f, text, `[[200,0,1,1,1]]`, `[[200,1,4294967296],[9223372036854775807,0,1]]`)))
 	f.Add([]byte(edited(f, text, `"shuffle":true`, `"shuffle":false`)))
+	steered, err := mustPlan(f, twoSources()).Steer(100, []uint64{3, 1})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(encode(f, checkpointOf(f, steered, 120))))
 	f.Add([]byte(`{"version":2,"algorithm":"interleave/1","order":"lane-delay/1"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := DecodeCheckpoint(text)

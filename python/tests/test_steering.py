@@ -15,7 +15,7 @@ from mix_help import SIZES, Model, got, mix_of, pack, yaml_of
 from test_mix_chains import follow
 
 from oracle import parse_share, quantize
-from shardtool import Loader, Mix, Order, Tuning
+from shardtool import Faults, Loader, Mix, Order, Tuning
 from shardtool.errors import CheckpointError, ConfigError
 
 
@@ -66,6 +66,8 @@ def test_chain(base: Path, chain: int) -> None:
         states = []
         for rank in range(world):
             more: Dict[str, Any] = {"tuning": Tuning(prefetch=rng.randrange(6))} if rng.random() < 0.5 else {}
+            if rng.random() < 0.3:
+                more["faults"] = Faults(on_error="skip")  # each start has a stream of its own
             with Loader(
                 mix,
                 shuffle=True,
