@@ -51,7 +51,7 @@ type LayerInfo struct {
 }
 
 // Layers returns the names of the layers in the folder of a data set, ascending, also of those that
-// no run has published yet.
+// no run has published yet. In a store that cannot list, the error wraps [objstore.ErrNoList].
 func Layers(ctx context.Context, base objstore.Store) ([]string, error) {
 	folders, err := layerFolders(ctx, base)
 	found := []string{}
@@ -67,9 +67,6 @@ func Layers(ctx context.Context, base objstore.Store) ([]string, error) {
 func layerFolders(ctx context.Context, base objstore.Store) (map[string]bool, error) {
 	found := map[string]bool{}
 	for info, err := range base.List(ctx, names.LayerFolder) {
-		if errors.Is(err, objstore.ErrNoList) {
-			return found, nil
-		}
 		if err != nil {
 			return nil, err
 		}

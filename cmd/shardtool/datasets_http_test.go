@@ -33,6 +33,15 @@ func TestDatasetOverHTTP(t *testing.T) {
 			t.Errorf("%s: %v: %s", from, err, text)
 		}
 	}
+	// What the server does not list is not said to be missing.
+	for want, args := range map[string][]string{
+		"store cannot list its objects":                                             {"layer", "ls", server.URL + "/src"},
+		"views and layers are not known, because the store cannot list its objects": {"inspect", server.URL + "/src"},
+	} {
+		if text, _ := exec.Command("shardtool", args...).CombinedOutput(); !strings.Contains(string(text), want) || strings.Contains(string(text), "has no layers") {
+			t.Errorf("%q: %s", args, text)
+		}
+	}
 	cmd := exec.Command("shardtool", "pack", server.URL+"/src@0123456789abcdef", out+"c")
 	if text, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitNotFound {
 		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), text)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -167,7 +169,9 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON,
 			view.Stored, view.Decoded
 	}
 	if out.AttrTotals, err = attrTotals(ctx, ds, view); err == nil {
-		out.Views, err = listViews(ctx, ds)
+		if out.Views, err = listViews(ctx, ds); errors.Is(err, objstore.ErrNoList) {
+			err = nil
+		}
 	}
 	return out, err
 }

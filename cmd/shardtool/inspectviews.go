@@ -39,12 +39,13 @@ func viewOf(ds *reader.Dataset) *viewJSON {
 		Samples: ds.Selection().Len(), Of: v.Samples, Current: true}
 }
 
-// listViews lists the views that have a name. It finds none in a store that cannot list.
+// listViews lists the views that have a name. In a store that cannot list it returns none and an
+// error that wraps objstore.ErrNoList.
 func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 	list := []viewJSON{}
 	for name, err := range views.Names(ctx, ds.Store()) {
 		if errors.Is(err, objstore.ErrNoList) {
-			return list, nil
+			return list, err
 		}
 		if err != nil {
 			return nil, err
@@ -70,6 +71,9 @@ func printViews(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 		return err
 	}
 	views, err := listViews(ctx, ds)
+	if errors.Is(err, objstore.ErrNoList) {
+		_, err = fmt.Fprintln(w, "views and layers are not known, because the store cannot list its objects: name one to read it")
+	}
 	for _, v := range views {
 		text := fmt.Sprintf("%s (%s)", plural(v.Samples, "sample"), v.Kind)
 		if made := madeText(v.Made); made != "" {

@@ -26,6 +26,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -102,6 +103,7 @@ type Reader struct {
 	latency latency
 	stats   counters
 	outage  outage
+	lost    atomic.Bool // a request was given up for want of an answer, and none has succeeded since
 }
 
 // New returns the Reader of a store. store is the store's address, for errors. log receives a
@@ -225,5 +227,6 @@ func (r *Reader) Do(ctx context.Context, f func(ctx context.Context) error) erro
 // succeeded records a request that was answered completely.
 func (r *Reader) succeeded() {
 	r.retries.refill()
+	r.lost.Store(false)
 	r.outage.over()
 }

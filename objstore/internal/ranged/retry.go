@@ -68,6 +68,9 @@ const (
 	// refusedWithin is how long an address that refuses connections is tried, until the store has
 	// answered once.
 	refusedWithin = 4 * time.Second
+	// lostShare divides MaxElapsed for requests that begin after another was given up, while none
+	// succeeds: an outage costs one wait, however many objects are asked for.
+	lostShare = 15
 	// An outage is logged after notable failures in a row, or notableAfter without progress.
 	notable      = 8
 	notableAfter = time.Second
@@ -91,11 +94,14 @@ type trail struct {
 	failures int       // number of attempts in a row without a byte
 	stalls   int       // number of attempts that stalled, in total
 	quotas   int       // number of waits for a quota since the last byte
+	after    bool      // the store was lost when it began
 
 	limit time.Duration // without progress
 }
 
-func (r *Reader) newTrail(total int) *trail { return &trail{r: r, total: total} }
+func (r *Reader) newTrail(total int) *trail {
+	return &trail{r: r, total: total, after: r.lost.Load()}
+}
 
 // begin starts the clock at the first request, so that the wait for its slot does not count. waited
 // subtracts later waits for a slot.
@@ -140,10 +146,17 @@ func (t *trail) next(ctx context.Context, n int, err error) error {
 		most = unknownHost
 	}
 	t.limit = t.r.opts.MaxElapsed
+	if t.after && t.r.lost.Load() {
+		t.limit /= lostShare
+	}
 	if transient.Refused && !c.answered.Load() {
 		t.limit = min(t.limit, refusedWithin)
 	}
-	if most > 0 && t.failures >= most || time.Since(t.since) >= t.limit {
+	if time.Since(t.since) >= t.limit {
+		t.r.lost.Store(true)
+		return t.giveUp(transient.Err)
+	}
+	if most > 0 && t.failures >= most {
 		return t.giveUp(transient.Err)
 	}
 	return t.pause(ctx, n > 0, transient)
