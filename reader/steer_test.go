@@ -405,3 +405,38 @@ func TestSetWeightsAgain(t *testing.T) {
 		b.Release()
 	}
 }
+
+// TestSetWeightsClose: another goroutine may close the stream at any moment, and batches in hand may
+// be released after it.
+func TestSetWeightsClose(t *testing.T) {
+	watch(t)
+	m := newSteered(t, 7, order.TailWrap, map[string]int64{"a": 3, "b": 2, "c": 1})
+	for round := range 30 {
+		s := m.open(t, nil, StreamOptions{Hold: 3})
+		var hand *Batch
+		timer := time.AfterFunc(time.Duration(round)*200*time.Microsecond, func() { s.Close() })
+		for k := 0; ; k++ {
+			err := s.SetWeights(map[string]float64{"a": float64(k%5 + 1), "b": 1})
+			if err == nil && k%3 == 0 {
+				var b *Batch
+				if b, err = s.Next(t.Context()); err == nil {
+					if hand != nil {
+						hand.Release()
+					}
+					hand = b
+				}
+			}
+			if err != nil {
+				if !errors.Is(err, errStreamClosed) {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		timer.Stop()
+		if hand != nil {
+			hand.Release()
+		}
+		s.Close()
+	}
+}

@@ -2,6 +2,7 @@ package window
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/shardtool/shardtool/internal/account"
@@ -241,5 +242,53 @@ func TestEnd(t *testing.T) {
 	w.Release(uses[1])
 	if n := w.pool.Lent(); n != 0 || len(w.pieces) != 0 {
 		t.Errorf("%d bytes are out at last, and %d pieces are known", n, len(w.pieces))
+	}
+}
+
+// TestTurn: where another order follows, what is in memory stays until a slot opens it, or until
+// something else needs the room, and a piece that a worker fills is not touched. It may follow End.
+func TestTurn(t *testing.T) {
+	const size = 4096
+	w := New(4*size, new(account.Clock))
+	u, s := batch(w, 1, 0, 4, size)
+	for i, p := range u.Pieces {
+		if w.Admit(u, p, i, true) != Admitted {
+			t.Fatal("there is no room")
+		}
+		if i != 2 {
+			p.Land()
+		}
+	}
+	pieces := slices.Clone(u.Pieces)
+	w.Drop(u, pieces)
+	w.End()
+	w.Turn(false)
+	w.CloseSlot(s)
+	for i, p := range pieces {
+		if !p.here {
+			t.Fatalf("piece %d is gone", i)
+		}
+	}
+	next, slot := batch(w, 2, 1, 1, size) // the new order needs piece 1
+	if next.Pieces[0] != pieces[1] || w.Admit(next, pieces[1], 0, false) != Present {
+		t.Error("a piece in memory was not found")
+	}
+	other, _ := batch(w, 3, 10, 3, size)
+	for i, want := range []Outcome{Admitted, Admitted, Wait} { // in place of pieces 0 and 3
+		if got := w.Admit(other, other.Pieces[i], i, false); got != want {
+			t.Fatalf("piece %d: %d, want %d", 10+i, got, want)
+		}
+	}
+	if pieces[0].here || pieces[3].here || !pieces[1].here || !pieces[2].here {
+		t.Error("the room was taken from a piece that is needed, or that is being filled")
+	}
+	pieces[2].Land()
+	if got := w.Admit(other, other.Pieces[2], 2, false); got != Admitted || pieces[2].here {
+		t.Errorf("a piece that nothing needs keeps its room: %d", got)
+	}
+	next.Closed = append(next.Closed, slot)
+	w.Release(next)
+	if pieces[1].here {
+		t.Error("a piece stays though its slot was closed")
 	}
 }
