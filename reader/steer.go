@@ -178,7 +178,8 @@ func (r *Run) canWeigh(i int, w float64) error {
 	case w > 0 && r.inputs[i].Dataset == nil:
 		return errors.New("it was removed from the mix, and no data set is open for it: give weight 0")
 	case w > 0 && r.costs != nil && !r.costs.has[i]:
-		return errors.New("its samples have no cost, or their costs were not read: give it a weight in the mix, and all attributes of the cost")
+		return errors.New("its samples have no cost, or their costs were not read: give it a weight in the mix, " +
+			"and its samples all attributes of the cost")
 	}
 	return nil
 }
