@@ -286,7 +286,7 @@ soak: ## a consumer of S3 that needs 90 % of the maximum rate, for ten minutes: 
 
 .PHONY: benchmarks
 benchmarks: $(PEERS)/ready ## measure other systems too, and put the tables into docs/benchmarks.md; pass flags in BENCHFLAGS
-	$(GO) run ./bench -python $(abspath $(PEERS))/bin/python -run peers,strings -markdown docs/benchmarks.md,docs/benchmark-goals.md $(BENCHFLAGS)
+	$(GO) run ./bench -python $(abspath $(PEERS))/bin/python -run peers,strings -markdown docs/benchmarks.md,bench/GOALS.md $(BENCHFLAGS)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -13,7 +13,7 @@ func newServe() *cobra.Command {
 		Hidden: true,
 		Short:  "Deliver batches to the program that started this one",
 		Long: `Deliver batches in shared memory to the program that started this one, such as the Python package. The program passes one end of a
-socket pair as the descriptor --fd. docs/serve-protocol.md describes the protocol.
+socket pair as the descriptor --fd. cmd/shardtool/internal/serve/PROTOCOL.md describes the protocol.
 
 It ends with that program, however that ends, and ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which the program handles.
 
@@ -23,7 +23,7 @@ same port, such as the ranks of a host, each takes the first free port of that o
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if fd < 3 {
-				return usagef("--fd: give the number of the descriptor that is one end of a socket pair; programs start this command, see docs/serve-protocol.md")
+				return usagef("--fd: give the number of the descriptor that is one end of a socket pair; programs start this command, see cmd/shardtool/internal/serve/PROTOCOL.md")
 			}
 			return runServe(cmd, fd, parent, metricsAddr)
 		},

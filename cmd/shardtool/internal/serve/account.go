@@ -97,7 +97,7 @@ func (a *account) fromOrigin(s *stats.Stream) {
 }
 
 // accountSize is the number of bytes of an account with a number of sources: see
-// docs/serve-protocol.md.
+// PROTOCOL.md.
 func accountSize(sources int) int { return 8*17 + 16*sources }
 
 // appendAccount appends an account.

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// client is a parent, written from docs/serve-protocol.md. Waiting more than a minute for a frame
+// client is a parent, written from PROTOCOL.md. Waiting more than a minute for a frame
 // fails the test.
 type client struct {
 	t        *testing.T

@@ -32,7 +32,7 @@ func connect(fd int) (*net.UnixConn, error) {
 	defer f.Close() // net.FileConn has its own
 	c, err := net.FileConn(f)
 	if err != nil {
-		return nil, configf("--fd %d: %w: a program starts `shardtool serve` with one end of a socket pair there, see docs/serve-protocol.md", fd, err)
+		return nil, configf("--fd %d: %w: a program starts `shardtool serve` with one end of a socket pair there, see cmd/shardtool/internal/serve/PROTOCOL.md", fd, err)
 	}
 	sock, ok := c.(*net.UnixConn)
 	if !ok {

@@ -1,5 +1,5 @@
 // Package serve runs the reader as a child process. It delivers batches to the process that started
-// it, in shared memory. The Python package is built on it. docs/serve-protocol.md defines the
+// it, in shared memory. The Python package is built on it. PROTOCOL.md defines the
 // protocol.
 //
 //	control frames (64 bytes)  <->  socket pair  <->  parent

@@ -7,7 +7,7 @@ import (
 )
 
 // Protocol is the version of the conversation; both ends must speak the same
-// (docs/serve-protocol.md).
+// (PROTOCOL.md).
 const Protocol = 2
 
 // magic begins the fields of HELLO: "SHRDSRV1".

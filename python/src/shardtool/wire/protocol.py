@@ -1,4 +1,4 @@
-"""The messages of docs/serve-protocol.md that a parent needs."""
+"""The messages of cmd/shardtool/internal/serve/PROTOCOL.md that a parent needs."""
 
 from __future__ import annotations
 
