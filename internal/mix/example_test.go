@@ -64,7 +64,6 @@ func Example() {
 	read(changed, checkpoint.Position)
 	// Output:
 	// 0: web/6 code/0 web/12 web/27 web/20 code/12 web/24 web/2
-	// the checkpoint does not fit: source "code": weight is 25% in the checkpoint, 50% here: continue
-	// with the mix of the checkpoint, or allow the mix to change 8: code/7 web/5 code/11 web/11
-	// code/14 web/28 code/5 web/22
+	// the checkpoint does not fit: source "code": weight is 25% in the checkpoint, 50% here: continue with the mix of the checkpoint, or allow the mix to change
+	// 8: code/7 web/5 code/11 web/11 code/14 web/28 code/5 web/22
 }
