@@ -76,7 +76,7 @@ func TestSetWeightsOfUnits(t *testing.T) {
 			for rank := range 2 {
 				s := open(text, nil, rank)
 				for k, weights := range []map[string]float64{{"a": 1, "b": 1}, {"a": 0.25, "b": 0.5}, {"b": 2, "a": 3}} {
-					if c.cost == "" { // costs of a source without weight are not known
+					if c.cost == "" || c.units.Kind == "" { // costs of units of a source without weight are not known
 						weights["c"] = float64(k)
 					}
 					for range 3 {
@@ -106,9 +106,9 @@ func TestSetWeightsOfUnits(t *testing.T) {
 					}
 				}
 			}
-			if c.cost != "" {
+			if c.cost != "" && c.units.Kind != "" {
 				s := open(text, nil, 0)
-				if err := s.SetWeights(map[string]float64{"c": 1}); !errors.Is(err, reader.ErrOptions) || !strings.Contains(err.Error(), "costs of its samples were not read") {
+				if err := s.SetWeights(map[string]float64{"c": 1}); !errors.Is(err, reader.ErrOptions) || !strings.Contains(err.Error(), "their costs were not read") {
 					t.Errorf("a source without costs: %v", err)
 				}
 			}
