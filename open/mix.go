@@ -26,7 +26,8 @@ func IsMix(name string) bool {
 }
 
 // Spec returns what a name stands for, without opening it: the one data set, or the sources of a
-// mix file, whose relative paths begin at its folder. Its order is to be set. An error of a mix file is a [*reader.SpecError].
+// mix file, whose relative paths begin at its folder. Its order is to be set. An error of a mix
+// file is a [*reader.SpecError].
 func Spec(name string, o Options) (*reader.Spec, error) {
 	switch {
 	case !IsMix(name):

@@ -81,7 +81,8 @@ func (r *Run) useCosts(ctx context.Context, s *Spec, p Planning) error {
 	return nil
 }
 
-// read returns the costs of a source's samples, or nil where the length of a piece is the only value.
+// read returns the costs of a source's samples, or nil where the length of a piece is the only
+// value.
 func (c *costs) read(ctx context.Context, in *input, p *Planning) ([]uint64, error) {
 	u := in.unit.params
 	switch {
@@ -129,14 +130,15 @@ func (c *costs) ranks(world int) (int, error) {
 	return c.group, nil
 }
 
-// costs returns the cost of every sample, by number in storage order, from a folder if the costs are
-// kept there.
+// costs returns the cost of every sample, by number in storage order, from a folder if the costs
+// are kept there.
 func (d *Dataset) costs(ctx context.Context, expr *cost.Expr, p *Planning) ([]uint64, error) {
 	have := d.integers()
 	for _, name := range expr.Names {
 		if !slices.Contains(have, name) {
-			return nil, &CostError{expr.Text, name, fmt.Errorf("%v has no integer attribute %q, it has %q: pack it with this "+
-				"attribute, or add a layer that has it", d.Store(), name, have)}
+			return nil, &CostError{expr.Text, name,
+				fmt.Errorf("%v has no integer attribute %q, it has %q: pack it with this "+
+					"attribute, or add a layer that has it", d.Store(), name, have)}
 		}
 	}
 	from := kept.Keeper{Folder: kept.Folder(p.Folder), Log: p.Log}
@@ -247,7 +249,8 @@ func (c *costs) deal(d *dealing, refs []order.Ref, b *order.Batch, cuts []order.
 			err = errors.New("its samples cost 2^47 or more together")
 		}
 		if err != nil {
-			return nil, &CostError{c.expr.Text, "", fmt.Errorf("a unit of the batch at epoch %d, position %d: %w", b.Epoch,
+			return nil, &CostError{c.expr.Text, "", fmt.Errorf("a unit of the batch at epoch %d, position %d: %w",
+				b.Epoch,
 				b.Position, err)}
 		}
 	}
@@ -469,8 +472,8 @@ type Balance struct {
 	Bound   Spread `json:"bound"`
 }
 
-// Balance measures the balance of the steps of an epoch, from where the run begins, or of fewer that
-// have about most samples or units. It returns nil without costs.
+// Balance measures the balance of the steps of an epoch, from where the run begins, or of fewer
+// that have about most samples or units. It returns nil without costs.
 func (r *Run) Balance(ctx context.Context, globalBatch, world int, most uint64) (*Balance, error) {
 	if r.costs == nil {
 		return nil, nil

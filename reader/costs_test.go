@@ -114,8 +114,8 @@ func (c *costCase) costs(t *testing.T) *costs {
 	return out
 }
 
-// spanRules checks the spans of a cursor: serial numbers count up, the references are in open spans,
-// and each span closes once.
+// spanRules checks the spans of a cursor: serial numbers count up, the references are in open
+// spans, and each span closes once.
 type spanRules struct {
 	last uint64
 	open map[uint64]order.Span
@@ -211,8 +211,8 @@ func TestCostsReference(t *testing.T) {
 	}
 }
 
-// TestCostsWalk walks through two epochs with one cursor for each rank. The batches have the entries
-// that they have without costs, and the spans of each rank follow the rules.
+// TestCostsWalk walks through two epochs with one cursor for each rank. The batches have the
+// entries that they have without costs, and the spans of each rank follow the rules.
 func TestCostsWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	for i := range 60 {
@@ -349,8 +349,8 @@ func TestCostsKept(t *testing.T) {
 }
 
 // TestCostsDelivered compares every byte that ranks with costs deliver with a stream of one rank,
-// under every tail, also where memory is scarce. Removed samples are holes that keep their cost: the
-// others stay where they are.
+// under every tail, also where memory is scarce. Removed samples are holes that keep their cost:
+// the others stay where they are.
 func TestCostsDelivered(t *testing.T) {
 	watch(t)
 	whole := newStreamed(t, mem.New(), mixed(300), testset.Options{BlockSize: 4000, ShardSize: 40_000, Integer: lengthOf})

@@ -155,9 +155,9 @@ func checkMixed(t testing.TB, b *Batch, refs []order.Ref, m mix.Mix, sources []s
 	}
 }
 
-// TestMixElastic: chains of starts with other ranks, batch sizes, weights, sources and costs, killed
-// at any moment. The ranks' batches are those of the plan read by one rank, and over a chain each
-// source gives each of its samples once in each epoch.
+// TestMixElastic: chains of starts with other ranks, batch sizes, weights, sources and costs,
+// killed at any moment. The ranks' batches are those of the plan read by one rank, and over a chain
+// each source gives each of its samples once in each epoch.
 func TestMixElastic(t *testing.T) {
 	watch(t)
 	all := []source{

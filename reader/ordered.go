@@ -20,7 +20,8 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log := s.opts.Log
 	s.WarnMixing(ctx, func(v mixing.Verdict) {
 		log.Warn("stream: "+v.Warning(mixing.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay",
-			Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "vif_accumulated", round3(v.Pooled), "global_batch", s.split.GlobalBatch)
+			Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "vif_accumulated", round3(v.Pooled),
+			"global_batch", s.split.GlobalBatch)
 	})
 	plan, ok := s.run.Load().Plan().(*order.Plan)
 	if !ok || !plan.Params().Shuffle {

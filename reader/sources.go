@@ -112,9 +112,10 @@ func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err 
 }
 
 // Resolve returns the run that a spec asks for, or that continues from a checkpoint. The checkpoint
-// must agree with what the user said, except for the change. Resolve uses Order, Units, Epoch and Said
-// of the spec, its Cost and CostGroup where they are given, and takes the rest from OpenSources. The caller must Close the run, and keep
-// the sources open until then. The context is for resolving alone.
+// must agree with what the user said, except for the change. Resolve uses Order, Units, Epoch and
+// Said of the spec, its Cost and CostGroup where they are given, and takes the rest from
+// OpenSources. The caller must Close the run, and keep the sources open until then. The context is
+// for resolving alone.
 //
 // If the spec is wrong, the error is a *SpecError or wraps ErrOptions. If the checkpoint is of
 // other content, or of another order, the error wraps order.ErrMismatch and names the member. If a

@@ -151,8 +151,8 @@ type Change struct {
 	// Mix allows other sources, weights and segments than the checkpoint of a mix has. They hold from
 	// its place on.
 	Mix bool
-	// KeepWeights, with Mix, keeps the weights that the program set last, see Stream.SetWeights, if the
-	// mix differs from the checkpoint's in nothing else.
+	// KeepWeights, with Mix, keeps the weights that the program set last, see Stream.SetWeights, if
+	// the mix differs from the checkpoint's in nothing else.
 	KeepWeights bool
 	// AsSaved takes only the data sets from the spec, and everything else of the mix from the
 	// checkpoint.

@@ -22,15 +22,16 @@ import (
 // them, whatever the mix file has. Segments of the mix file that lie ahead are dropped. All ranks
 // must set the same weights after the same batch; otherwise their checkpoints differ.
 //
-// Batches that were read ahead are dropped, and the blocks that are in memory stay for the new ones.
-// The memory budget and the parameters of the order stay what they were. Batches in hand stay valid;
-// their Checkpoint has the weights from before. After io.EOF the stream goes on if the weights leave
-// it something to read.
+// Batches that were read ahead are dropped, and the blocks that are in memory stay for the new
+// ones. The memory budget and the parameters of the order stay what they were. Batches in hand stay
+// valid; their Checkpoint has the weights from before. After io.EOF the stream goes on if the
+// weights leave it something to read.
 //
 // A weight is the decimal number that the float64 prints as. SetWeights is for the goroutine that
 // calls Next. If it returns an error that wraps ErrOptions, the stream is as it was: the stream has
 // one data set, a source is unknown, or a weight is negative, not a finite number, or so small
-// beside the others that it becomes 0, or all are 0. It returns the error of Next if that has failed.
+// beside the others that it becomes 0, or all are 0. It returns the error of Next if that has
+// failed.
 func (s *Stream) SetWeights(weights map[string]float64) error {
 	return s.steer(s.place.Place, weights)
 }

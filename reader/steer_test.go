@@ -406,8 +406,8 @@ func TestSetWeightsAgain(t *testing.T) {
 	}
 }
 
-// TestSetWeightsClose: another goroutine may close the stream at any moment, and batches in hand may
-// be released after it.
+// TestSetWeightsClose: another goroutine may close the stream at any moment, and batches in hand
+// may be released after it.
 func TestSetWeightsClose(t *testing.T) {
 	watch(t)
 	m := newSteered(t, 7, order.TailWrap, map[string]int64{"a": 3, "b": 2, "c": 1})

@@ -36,8 +36,8 @@ func numbersOf(b *Batch) (n []uint64) {
 
 // TestStreamElastic makes chains of starts with other ranks and batch sizes. All ranks are killed
 // in the middle: some at the step that they resume from, some a few steps after it, without having
-// saved that. The batches of all starts must be those of one order, read by one process. Some starts
-// have costs, by which the ranks share a batch in another way.
+// saved that. The batches of all starts must be those of one order, read by one process. Some
+// starts have costs, by which the ranks share a batch in another way.
 func TestStreamElastic(t *testing.T) {
 	watch(t)
 	samples := mixed(700)

@@ -256,5 +256,6 @@ func (o *StreamOptions) Choice() order.Choice {
 
 // spec returns the run that the options ask for, and how it plans units.
 func (o *StreamOptions) spec() (Spec, Planning) {
-	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch, Cost: o.Cost, CostGroup: o.CostGroup}, Planning{Folder: o.Tuning.Plans, Log: o.Log}
+	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch, Cost: o.Cost,
+		CostGroup: o.CostGroup}, Planning{Folder: o.Tuning.Plans, Log: o.Log}
 }

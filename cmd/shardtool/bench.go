@@ -181,8 +181,8 @@ func (f *benchFlags) length() string {
 	return f.duration.String()
 }
 
-// describe fills in the data set and the balance of costs, and rejects a data set that no rank could
-// read.
+// describe fills in the data set and the balance of costs, and rejects a data set that no rank
+// could read.
 func (f *benchFlags) describe(ctx context.Context, arg string, r *bench.Report, stderr io.Writer) error {
 	run, err := f.order.openRun(ctx, stderr, arg)
 	if err != nil {

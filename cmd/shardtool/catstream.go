@@ -68,7 +68,8 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 		if out.done > 0 {
 			has = "has the end of the batch before"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: --limit %d ends inside a batch: %s %s\n", f.order.limit, shown(f.out), has)
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: --limit %d ends inside a batch: %s %s\n", f.order.limit,
+			shown(f.out), has)
 	}
 	out.bar.end()
 	if errors.Is(err, ledger.ErrFull) {

@@ -338,7 +338,8 @@ func mixingJSON(m *doctor.Mixing) map[string]any {
 	return map[string]any{
 		"parameters": paramsJSON(m.Params), "global_batch": m.GlobalBatch, "world_size": world.Size,
 		"samples_measured": m.Samples,
-		"vif":              m.VIF, "vif_accumulated": m.Pooled, "local_vif": world.VIF, "labels": m.Labels, "labels_per_rank_least": world.LabelsLeast,
-		"labels_per_rank_mean": world.LabelsMean, "same_block": world.SameBlock,
+		"vif":              m.VIF, "vif_accumulated": m.Pooled, "local_vif": world.VIF, "labels": m.Labels,
+		"labels_per_rank_least": world.LabelsLeast,
+		"labels_per_rank_mean":  world.LabelsMean, "same_block": world.SameBlock,
 	}
 }

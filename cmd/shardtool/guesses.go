@@ -131,8 +131,9 @@ var meantFlags = map[string][]string{
 // takenBy says what a flag in meantFlags takes, where that differs from what the other program's
 // takes.
 var takenBy = map[string]string{
-	"pack-shuffle": ", a seed such as 7", "global-batch": ", the samples of a batch over all ranks", "shuffle-memory": ", a size such as 1GiB",
-	"listen": ", a host and port such as 127.0.0.1:8080",
+	"pack-shuffle": ", a seed such as 7", "global-batch": ", the samples of a batch over all ranks",
+	"shuffle-memory": ", a size such as 1GiB",
+	"listen":         ", a host and port such as 127.0.0.1:8080",
 }
 
 const (

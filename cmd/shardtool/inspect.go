@@ -304,7 +304,8 @@ func printRows(w io.Writer, name string, rows []format.Row) {
 			if r.Samples > 0 {
 				block++
 			}
-			fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec, r.CRC)
+			fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec,
+				r.CRC)
 			off += uint64(r.Stored)
 		})
 }

@@ -56,7 +56,8 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 					fmt.Fprintf(t, "%d\t%d\t%d\t\t\t\t\t  (done)\t\n", l.Lane, l.Done, l.Length)
 					return
 				}
-				fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block,
+				fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index,
+					l.Block,
 					l.Offset, shown(l.Shard))
 			})
 	})

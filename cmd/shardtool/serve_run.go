@@ -255,7 +255,8 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest,
 	if a.opt.Faults.Skipped, err = ledger.Decode([]byte(q.Resume.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
-	change := reader.Change{Mix: q.Resume.ChangeMix, KeepWeights: true, Skip: q.Resume.SkipSteps, Again: true, Begin: q.Resume.Begin}
+	change := reader.Change{Mix: q.Resume.ChangeMix, KeepWeights: true, Skip: q.Resume.SkipSteps, Again: true,
+		Begin: q.Resume.Begin}
 	run, err := o.Sources.Resolve(ctx, a.spec, from, change,
 		reader.Planning{Folder: a.plans, Progress: planLines(a.opt.Rank)})
 	if err != nil {

@@ -17,7 +17,8 @@ func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, s
 	f.printMixing(w, r, p)
 	printTable(w, right, ranksHead+"LOCAL VIF\tLABELS A RANK\tSAME BLOCK\t", r.Worlds,
 		func(t io.Writer, o *simulate.World) {
-			fmt.Fprintf(t, "%s%.2f\t%d–%.1f\t%.2f%%\t\n", ranksText(&o.Reading), o.LocalVIF, o.LabelsLeast, o.LabelsMean,
+			fmt.Fprintf(t, "%s%.2f\t%d–%.1f\t%.2f%%\t\n", ranksText(&o.Reading), o.LocalVIF, o.LabelsLeast,
+				o.LabelsMean,
 				100*o.SameBlock)
 		})
 	readings := make([]simulate.Reading, len(r.Worlds))
@@ -88,7 +89,8 @@ func (all balances) print(w io.Writer) {
 			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t\n", (*b).World, (*b).Group, countText((*b).Steps),
 				spreadText((*b).With), spreadText((*b).Without), spreadText((*b).Bound))
 		})
-	fmt.Fprintln(w, "times the mean of the ranks of a step: mean of the steps, and the largest; no division of a step comes below the bound")
+	fmt.Fprintln(w,
+		"times the mean of the ranks of a step: mean of the steps, and the largest; no division of a step comes below the bound")
 }
 
 func spreadText(s reader.Spread) string { return fmt.Sprintf("%.3f (%.3f)", s.Mean, s.Most) }
@@ -138,7 +140,8 @@ func (f *simulateFlags) printMix(w io.Writer, r *simulate.MixReport) {
 	printPadding(w, r.Padding)
 	printTable(w, right, "\nSAMPLES\tSHARE\tEPOCHS\tREPEATED\tMISSING\tLABELS\tVIF\tNEIGHBOURS\tREAD\t  SOURCE\t",
 		r.Sources, func(t io.Writer, s *simulate.SourceReport) {
-			fmt.Fprintf(t, "%s\t%s\t%.2f\t%d\t%d\t%d\t%.2f\t%.2f%%\t%s\t  %s\t\n", countText(s.Samples), percent(s.Share),
+			fmt.Fprintf(t, "%s\t%s\t%.2f\t%d\t%d\t%d\t%.2f\t%.2f%%\t%s\t  %s\t\n", countText(s.Samples),
+				percent(s.Share),
 				s.Epochs, s.Repeated, s.Missing, s.Labels, s.VIF,
 				100*s.Adjacency, bytesText(s.ReadBytes), s.Name)
 		})

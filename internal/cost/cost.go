@@ -40,7 +40,8 @@ func (e *Expr) Cost(values []int64) (uint64, error) {
 // ratio is the number n/d, with d above 0. The factors of both may have common ones.
 type ratio struct{ n, d int64 }
 
-// fast computes with numbers of 64 bits. ok is false if they do not suffice, or for a division by 0.
+// fast computes with numbers of 64 bits. ok is false if they do not suffice, or for a division by
+// 0.
 func (e *Expr) fast(values []int64) (v ratio, ok bool) {
 	var room [16]ratio
 	stack := room[:0]

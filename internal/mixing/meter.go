@@ -78,7 +78,8 @@ func (m *Meter) Batch(refs []order.Ref, own int) {
 // Figures returns what was measured so far.
 func (m *Meter) Figures() Figures {
 	f := Figures{
-		Samples: m.samples, VIF: m.global.mean(), Pooled: m.pooled.mean(), First: m.global.first, Adjacent: ratio(m.same, m.pairs),
+		Samples: m.samples, VIF: m.global.mean(), Pooled: m.pooled.mean(), First: m.global.first,
+		Adjacent: ratio(m.same, m.pairs),
 	}
 	for _, c := range m.labels.count {
 		p := ratio(c, m.labels.total)

@@ -77,8 +77,10 @@ func (b *BySource) VIF() []float64 {
 }
 
 // MeasureParts measures one rank's parts of the batches that c lists, so many as one, until they
-// have most samples or c ends. It returns what BySource.VIF does. Samples of units count, not units.
-func MeasureParts(c Batches, labels []*Labels, s order.Split, together, most int, stop func() error) ([]float64, error) {
+// have most samples or c ends. It returns what BySource.VIF does. Samples of units count, not
+// units.
+func MeasureParts(c Batches, labels []*Labels, s order.Split, together, most int,
+	stop func() error) ([]float64, error) {
 	by := NewBySource(labels, together)
 	err := each(c, s, uint64(most), stop, func(refs []order.Ref, batch *order.Batch) uint64 {
 		by.Add(refs, batch.Cuts)

@@ -185,8 +185,8 @@ func TestOpenURL(t *testing.T) {
 	}
 }
 
-// TestHeaders: a server gets the headers that the file has for it, and no other server does, nor one
-// that it redirects to.
+// TestHeaders: a server gets the headers that the file has for it, and no other server does, nor
+// one that it redirects to.
 func TestHeaders(t *testing.T) {
 	seen := map[string]http.Header{}
 	serve := func(name string, to *string) *httptest.Server {

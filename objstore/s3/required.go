@@ -53,7 +53,8 @@ func (r *Required) check() error {
 		if value == "" || slices.Contains(all, value) {
 			return nil
 		}
-		return fmt.Errorf("the %s is not one of S3; give one of %s", what, strings.Join(all, ", ")) // the value may be a secret
+		// the value may be a secret
+		return fmt.Errorf("the %s is not one of S3; give one of %s", what, strings.Join(all, ", "))
 	}
 	switch {
 	case r.KMSKey != "" && r.Encryption != string(types.ServerSideEncryptionAwsKms) &&

@@ -77,10 +77,10 @@ type endpoint struct {
 	google bool   // it is the one of Google Cloud Storage
 }
 
-// New returns the store of the objects in bucket, or below the access point with that ARN, whose keys begin with prefix and a slash, or of
-// all objects if prefix is empty. Many goroutines may use it, and it needs no closing. New reads
-// the configuration of the environment and sends no request to the bucket: a missing or forbidden
-// bucket is an error of the first use.
+// New returns the store of the objects in bucket, or below the access point with that ARN, whose
+// keys begin with prefix and a slash, or of all objects if prefix is empty. Many goroutines may use
+// it, and it needs no closing. New reads the configuration of the environment and sends no request
+// to the bucket: a missing or forbidden bucket is an error of the first use.
 func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Store, error) {
 	s := &store{segmentParts: segmentParts}
 	var err error

@@ -126,28 +126,29 @@ func (p *parser) root(n *yaml.Node) {
 		p.fail(n, "", `a mix begins with "sources:", as in sources: {web: {data: out/, weight: 3}}`)
 		return
 	}
-	p.members(n, "", "sources, segments, count, temperature, epoch and cost", func(key, at string, value *yaml.Node) bool {
-		switch key {
-		case "sources":
-			p.sources(value)
-		case "segments":
-			segments = value // after the sources that they name
-		case "count":
-			p.count(at, value)
-		case "temperature":
-			p.temperature(at, value)
-		case "epoch":
-			p.epoch(at, value)
-		case "cost":
-			p.spec.Cost = p.text(at, value)
-			if _, err := cost.Parse(p.spec.Cost); err != nil {
-				p.fail(value, at, "%w", err)
+	p.members(n, "", "sources, segments, count, temperature, epoch and cost",
+		func(key, at string, value *yaml.Node) bool {
+			switch key {
+			case "sources":
+				p.sources(value)
+			case "segments":
+				segments = value // after the sources that they name
+			case "count":
+				p.count(at, value)
+			case "temperature":
+				p.temperature(at, value)
+			case "epoch":
+				p.epoch(at, value)
+			case "cost":
+				p.spec.Cost = p.text(at, value)
+				if _, err := cost.Parse(p.spec.Cost); err != nil {
+					p.fail(value, at, "%w", err)
+				}
+			default:
+				return false
 			}
-		default:
-			return false
-		}
-		return true
-	})
+			return true
+		})
 	f := p.spec
 	if len(f.Sources) == 0 {
 		p.fail(n, "sources", "give at least one source")

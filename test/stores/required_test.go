@@ -12,9 +12,9 @@ import (
 	"github.com/shardtool/shardtool/reader/check"
 )
 
-// TestRequiredOfMoto packs with what platforms require to a server that is not ours: each object has
-// the encryption, the key and the class asked for, and what an archive holds is neither missing nor
-// damaged.
+// TestRequiredOfMoto packs with what platforms require to a server that is not ours: each object
+// has the encryption, the key and the class asked for, and what an archive holds is neither missing
+// nor damaged.
 func TestRequiredOfMoto(t *testing.T) {
 	s := moto(t)
 	bucket := s.bucket(t)

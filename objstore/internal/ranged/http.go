@@ -52,8 +52,8 @@ func Tune(t *http.Transport, connections int) {
 }
 
 // clientCertificate returns the certificate of this client, for a server that asks for one: that of
-// the file in SHARDTOOL_CLIENT_CERT, with the key in that file or in SHARDTOOL_CLIENT_KEY. The files
-// are read at each handshake, so that others may replace them.
+// the file in SHARDTOOL_CLIENT_CERT, with the key in that file or in SHARDTOOL_CLIENT_KEY. The
+// files are read at each handshake, so that others may replace them.
 func clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	file := os.Getenv("SHARDTOOL_CLIENT_CERT")
 	if file == "" {

@@ -212,9 +212,9 @@ func (p *Planner) Drop(d *Draft) {
 	}
 }
 
-// Turn prepares for another Run with another Order and Drafts, after a Run that its context ended or
-// that came to the end of its order. All drafts that were not delivered must have been dropped. What
-// is in memory stays if the new order needs it, and with keep as long as there is room.
+// Turn prepares for another Run with another Order and Drafts, after a Run that its context ended
+// or that came to the end of its order. All drafts that were not delivered must have been dropped.
+// What is in memory stays if the new order needs it, and with keep as long as there is room.
 func (p *Planner) Turn(keep bool) {
 	p.Window.Turn(keep)
 	for _, all := range [][][]slots{p.slots, p.pads} {

@@ -193,8 +193,8 @@ func (w *Window) Drop(u *Use, pieces []*Piece) {
 	w.Release(u)
 }
 
-// dropSpare frees the memory of a spare piece, and reports whether there was one. A worker may still
-// be filling some.
+// dropSpare frees the memory of a spare piece, and reports whether there was one. A worker may
+// still be filling some.
 func (w *Window) dropSpare() bool {
 	if !w.spares {
 		return false

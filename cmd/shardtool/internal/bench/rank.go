@@ -40,7 +40,8 @@ func Measure(ctx context.Context, open Opener, j Job, began time.Time, opened fu
 		Work{
 			Rank: j.Rank, First: start.Sub(began).Seconds(), FirstWait: first.Wait.Seconds(),
 			FirstStalls: seconds(first.Stalls),
-			Elapsed:     time.Since(start).Seconds(), Samples: end.Samples - first.Samples, Bytes: end.Bytes - first.Bytes,
+			Elapsed:     time.Since(start).Seconds(), Samples: end.Samples - first.Samples,
+			Bytes:  end.Bytes - first.Bytes,
 			Stored: end.StoredBytes - first.StoredBytes, Held: end.Held, CPU: processorSeconds() - cpu,
 		},
 		Waits{Stalls: seconds(end.Stalls.Sub(first.Stalls))},

@@ -92,7 +92,8 @@ func (a *account) fromOrigin(s *stats.Stream) {
 	s.Blocks, s.StoredBytes = s.Blocks-was.Blocks, s.StoredBytes-was.StoredBytes
 	s.Evicted, s.Rereads = s.Evicted-was.Evicted, s.Rereads-was.Rereads
 	for i := range was.Sources {
-		s.Sources[i].Samples, s.Sources[i].Bytes = s.Sources[i].Samples-was.Sources[i].Samples, s.Sources[i].Bytes-was.Sources[i].Bytes
+		s.Sources[i].Samples, s.Sources[i].Bytes = s.Sources[i].Samples-was.Sources[i].Samples,
+			s.Sources[i].Bytes-was.Sources[i].Bytes
 	}
 }
 

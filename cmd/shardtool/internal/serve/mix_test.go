@@ -120,8 +120,8 @@ func TestMix(t *testing.T) {
 	c.end()
 }
 
-// TestWeights: a START with weights goes on with the stream of the run under way, at the place of its
-// checkpoint, whatever was made ahead; one that asks for something else begins another stream.
+// TestWeights: a START with weights goes on with the stream of the run under way, at the place of
+// its checkpoint, whatever was made ahead; one that asks for something else begins another stream.
 func TestWeights(t *testing.T) {
 	spec := twoSources(t)
 	spec.Order.Epochs = 0

@@ -118,7 +118,8 @@ type ResumeRequest struct {
 // without a checkpoint.
 func (q *StartRequest) same(other *StartRequest) bool {
 	one, two := *q, *other
-	one.Resume, two.Resume = ResumeRequest{SkipSteps: one.Resume.SkipSteps}, ResumeRequest{SkipSteps: two.Resume.SkipSteps}
+	one.Resume, two.Resume = ResumeRequest{SkipSteps: one.Resume.SkipSteps},
+		ResumeRequest{SkipSteps: two.Resume.SkipSteps}
 	one.Order.Tail, two.Order.Tail = nil, nil
 	return reflect.DeepEqual(one, two)
 }
@@ -335,8 +336,8 @@ type Started struct {
 	// End is the position where the stream ends of a mix of units, or of a mix with weights that the
 	// program set; 2^63 where it has no end.
 	End uint64 `json:"end,omitempty"`
-	// CostHash is a hash of the costs of all samples, and CostGroup the ranks that exchange entries: they
-	// must be the same on all ranks. They are absent without a cost.
+	// CostHash is a hash of the costs of all samples, and CostGroup the ranks that exchange entries:
+	// they must be the same on all ranks. They are absent without a cost.
 	CostHash  string `json:"cost_hash,omitempty"`
 	CostGroup int    `json:"cost_group,omitempty"`
 	// Close is called once the stream is closed.

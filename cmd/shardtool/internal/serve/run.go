@@ -116,8 +116,8 @@ func (r *run) open(ctx context.Context) error {
 }
 
 // takeOver continues the stream of the run under way, if START asks for the same with other weights
-// from a place of this run on: what is in memory stays. Otherwise it reports false. Blocks that were
-// skipped are a reason, because ranks may count them together: then each run has those of all.
+// from a place of this run on: what is in memory stays. Otherwise it reports false. Blocks that
+// were skipped are a reason, because ranks may count them together: then each run has those of all.
 func (r *run) takeOver() bool {
 	was, q := r.s.run.Load(), &r.asks.Resume
 	if was == nil || q.Weights == nil || q.Begin != nil || r.asks.Faults.OnError == "skip" || !was.asks.same(&r.asks) {

@@ -127,8 +127,8 @@ func sameBatch(t *testing.T, g *got, want *reader.Batch, number uint64) {
 	}
 }
 
-// TestKept keeps all batches, of many times the bytes that may be ahead, and gives some of them back
-// out of order: no batch is lost or repeated, and none is written to.
+// TestKept keeps all batches, of many times the bytes that may be ahead, and gives some of them
+// back out of order: no batch is lost or repeated, and none is written to.
 func TestKept(t *testing.T) {
 	c := dial(t, text(t, 20000))
 	c.info()
