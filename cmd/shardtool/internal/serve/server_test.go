@@ -178,7 +178,10 @@ func TestAhead(t *testing.T) {
 	start := `{"batch_size":50,"ring":65536,"prefetch":64,"columns":[{"name":"txt","decode":"bytes"}]}`
 	for run := uint64(1); run < 4; run++ {
 		c.send(newFrame(kindStart, 0, len(start)).set64(8, run), []byte(start))
-		for f, _ := c.next(); f.kind() == kindBatch; f, _ = c.next() {
+		for f, _ := c.next(); f.kind() != kindStarted; f, _ = c.next() { // what the run before has sent
+			if f.kind() == kindError || f.kind() == kindEnd {
+				t.Fatalf("run %d: % x", run, f)
+			}
 		}
 		number := uint64(0)
 		for range 5 {
