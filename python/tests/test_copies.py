@@ -97,6 +97,7 @@ def test_pool() -> None:
     many = [pool.take(size) for _ in range(5)]
     del many, second, third
     gc.collect()
+    pool._settle()
     assert len(pool._free) == 2 and not pool._live
     large = pool.take(8 * size)
     assert len(large) >= 8 * size and len(pool._free) == 1

@@ -13,16 +13,19 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any, List
 
 import pytest
 from conftest import ROOT, SAMPLES, children, needs_proc
+from test_given import client_of
 from web import served
 
 import shardtool
-from shardtool import Loader, ServerDiedError
+from shardtool import Loader, ServerDiedError, Tuning
 from shardtool._system import PORTABLE, started
+from shardtool.read.copies import Pool
 
 
 def script(code: str, *args: object, **options: Any) -> "subprocess.Popen[str]":
@@ -147,6 +150,18 @@ def test_interrupted(small: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert out == "interrupted\n" and process.returncode == 0, err
+
+
+def test_callbacks_take_no_interrupt(small: Path) -> None:
+    """What runs when an object ends is no code in Python, in which Ctrl-C would be lost."""
+    with Loader(small, 10, tuning=Tuning(out="numpy")) as loader:
+        batch = next(iter(loader))
+        pool = Pool()
+        buffer = pool.take(1 << 20)
+        client = client_of(loader)
+        refs = [*client._live.values(), *pool._live.values()]
+        assert len(refs) == (1 if client.private else 2) and batch.size and buffer
+        assert all(isinstance(ref.__callback__, types.BuiltinFunctionType) for ref in refs)
 
 
 def test_exception_in_the_loop(small: Path) -> None:
@@ -282,7 +297,7 @@ def test_closed_between_messages(small: Path) -> None:
     client = loader._session.client
     assert client is not None
     loader.close()
-    for call in (lambda: client.send(b""), client.receive, lambda: client.body(1), lambda: client.mapped(1), lambda: client.claim(1, 0, 1)):
+    for call in (lambda: client.send(b""), client.receive, lambda: client.body(1), lambda: client.mapped(1), lambda: client.claim(1, 0)):
         with pytest.raises(shardtool.ClosedError):
             call()
 

@@ -304,11 +304,11 @@ def _request(ident: int, which: Any, total: int) -> bytes:
 
 def _take(client: Client, frame: Frame) -> Sample:
     """Copies a sample out of its region and releases the region."""
-    _, _, _, _, segment, fields, offset, length, number, _, _ = frame
+    _, _, _, _, segment, fields, offset, _, number, _, _ = frame
     mapped = client.mapped(segment)
     pairs = struct.unpack_from(f"<{2 * (1 + 2 * fields)}q", mapped, offset)
     parts = [mapped[offset + o : offset + o + n] for o, n in zip(pairs[::2], pairs[1::2])]
-    client.release(segment, offset, length)
+    client.release(segment, offset)
     sample = Sample(zip((str(p, "utf-8", "surrogateescape") for p in parts[1::2]), parts[2::2]))
     sample.key, sample.number = str(parts[0], "utf-8", "surrogateescape"), number
     return sample

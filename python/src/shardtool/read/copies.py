@@ -7,7 +7,8 @@ import contextlib
 import ctypes
 import mmap
 import weakref
-from typing import Any, Dict, List, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, List, Tuple
 
 #: Buffers below this size are left to malloc.
 _SMALL = 256 << 10
@@ -21,31 +22,35 @@ class _Ref(weakref.ref):  # type: ignore[type-arg]
 
 
 class Pool:
-    """Memory for batches. A buffer returns to the pool when nothing refers to it any more. Its
-    pages are then mapped already; mapping new ones costs as much as the copy. The pool keeps at
-    most two unused buffers. One thread takes buffers; any thread may drop them."""
+    """Memory for batches. When one is taken, buffers that nothing refers to any more are used
+    again, or their memory goes back. Their pages are mapped already; mapping new ones costs as much
+    as the copy. The pool keeps at most two unused buffers. One thread takes buffers; any may drop
+    them."""
 
     def __init__(self) -> None:
         self._free: "List[Tuple[mmap.mmap, Any, int]]" = []
         self._live: "Dict[int, _Ref]" = {}
+        self._dropped: "Deque[_Ref]" = deque()  # by callbacks in C, which no interrupt is lost in
 
     def take(self, size: int) -> Any:
         """Returns a writable buffer of at least ``size`` bytes, with any content."""
         if size < _SMALL:
             return bytearray(size)
+        self._settle()
         memory = self._find(size)
         anchor = memory[1].from_buffer(memory[0])
-        free, live = self._free, self._live
-
-        def gone(ref: Any) -> None:
-            live.pop(id(ref), None)
-            if len(free) < 2:
-                free.append(ref.memory)
-
-        ref = _Ref(anchor, gone)
+        ref = _Ref(anchor, self._dropped.append)
         ref.memory = memory
-        live[id(ref)] = ref
+        self._live[id(ref)] = ref
         return anchor
+
+    def _settle(self) -> None:
+        """Takes back the buffers that were dropped."""
+        while self._dropped:
+            ref = self._dropped.popleft()
+            self._live.pop(id(ref), None)
+            if len(self._free) < 2:
+                self._free.append(ref.memory)
 
     def _find(self, size: int) -> "Tuple[mmap.mmap, Any, int]":
         for i, memory in enumerate(self._free):

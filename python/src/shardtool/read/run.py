@@ -70,11 +70,11 @@ class Run:
             return None
         client = self.client
         if self._pool is None:
-            buffer = client.claim(segment, offset, length)
+            buffer = client.claim(segment, offset)
         else:
             buffer = self._pool.take(length)
             move(buffer, client.mapped(segment), offset, length)
-            client.release(segment, offset, length)
+            client.release(segment, offset)
             offset = 0
         facts = proto.header.unpack_from(buffer, offset)
         at, n, ledger_n, ledger_at = facts[10:14]

@@ -278,13 +278,15 @@ class Stream:
             meter.mapped(time.perf_counter_ns() - got)
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
-        self._checkpoint, self._ledger, self._place, self._placed = checkpoint, ledger, place, False
-        it.delivered, it.last, (it.units, self._following) = it.delivered + 1, last, batch._units()
-        self._run = run
         every = self._asked.tuning.stats_every
         said = meter.line(every) if every else None
         if said is not None:
             logger.info("%s", said)
+        units, following = batch._units()
+        # From here on nothing is called: an interrupt there would put the place ahead of the loop.
+        self._checkpoint, self._ledger, self._place, self._placed = checkpoint, ledger, place, False
+        it.delivered, it.last, it.units, self._following = it.delivered + 1, last, units, following
+        self._run = run
         return out
 
     def _made(self, batch: Batch) -> Any:

@@ -28,9 +28,6 @@ from .process import Process, _alive, logger
 #: Seconds without a frame after which the child counts as dead; it sends one every second.
 SILENCE = 60.0
 
-#: Bytes of regions whose RELEASE does not wait for another frame.
-_PROMPT = 8 << 20
-
 _MAP_FIXED = 0x10
 
 #: Not an enum, which is looked up for each call.
@@ -49,9 +46,8 @@ def limit_silence(sock: socket.socket) -> None:
 class _Ref(weakref.ref):  # type: ignore[type-arg]
     """Reports when nothing refers to a region any more."""
 
-    __slots__ = ("pins", "place", "size")
+    __slots__ = ("pins", "place")
     place: Tuple[int, int]
-    size: int
     pins: int  # forked processes that may refer to it
 
 
@@ -88,14 +84,13 @@ class Client(Process):
         self._view = memoryview(self._frame)
         self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
         self._released: Deque[Tuple[int, int]] = deque()
-        self._released_bytes = 0  # of those that were not sent, about
-        self._rest = b""  # of RELEASEs that were sent in part
-        self._sending = threading.Lock()
         self._live: Dict[Tuple[int, int], _Ref] = {}
         self._owed: Dict[Tuple[int, int], _Ref] = {}  # regions that only forked processes may refer to
         self._forks: List[_Fork] = []
         self._look = 0.0  # when to look next whether they have ended
-        self._gone = self._dropper()
+        # The callback of a reference runs wherever an object ends. Code in Python there could take
+        # an interrupt, which Python then only reports: Ctrl-C would be lost. So it is one in C.
+        self._dropped: Deque[_Ref] = deque()
 
     def _connect(self, options: List[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -138,40 +133,21 @@ class Client(Process):
     def send(self, data: bytes) -> None:
         """Sends frames, after the RELEASEs that are queued."""
         self.dirty = True
+        self._settle_dropped()
         if self._owed and time.monotonic() > self._look:
             self._unpin()
         try:
-            with self._sending:
-                self._sock.sendall(self._releases() + data)
+            self._sock.sendall(self._releases() + data)
         except OSError:  # also if another thread closed it
             raise self._died("the child ended") from None
         self.dirty = False
 
     def _releases(self) -> bytes:
         """Returns the RELEASEs that are queued."""
-        if not self._released and not self._rest:
-            return b""
-        out = [self._rest]
-        self._rest, self._released_bytes = b"", 0
+        out = []
         while self._released:
             out.append(proto.pack_release(*self._released.popleft()))
         return b"".join(out)
-
-    def _flush(self) -> None:
-        """Sends the RELEASEs that are queued, if that need not wait."""
-        if not self._sending.acquire(blocking=False):
-            return  # a garbage collection may call this at any time, also while frames are sent
-        try:
-            data = self._releases()
-            try:
-                sent = self._sock.send(data, _DONTWAIT)
-            except BlockingIOError:
-                sent = 0
-            except OSError:  # the child is gone
-                sent = len(data)
-            self._rest = data[sent:]
-        finally:
-            self._sending.release()
 
     def ready(self) -> Optional[Frame]:
         """Returns the next frame if one has arrived, else None."""
@@ -321,42 +297,40 @@ class Client(Process):
     def _unmap(self, number: int) -> None:
         self._segments.pop(number, None)
 
-    def claim(self, segment: int, offset: int, size: int) -> Any:
+    def claim(self, segment: int, offset: int) -> Any:
         """Returns the segment as a buffer. The region is released when nothing refers to the buffer
         any more: no memoryview, array or tensor."""
         mapped, kind = self._segment(segment)
         # numpy skips chains of its own arrays, so the weak reference is to the lowest object.
         anchor = kind.from_buffer(mapped)
-        ref = _Ref(anchor, self._gone)
+        ref = _Ref(anchor, self._dropped.append)
         ref.place = place = (segment, offset)
-        ref.size, ref.pins = size, 0
+        ref.pins = 0
         self._live[place] = ref
         return anchor
 
-    def _dropper(self) -> "Callable[[_Ref], None]":
-        """Returns the callback of references to regions. Any thread may call it at any time."""
-        owner, live = weakref.ref(self), self._live
-
-        def gone(ref: _Ref) -> None:
-            live.pop(ref.place, None)
-            client = owner()
-            if client is None:
+    def _settle_dropped(self) -> None:
+        """Releases the regions that nothing refers to any more."""
+        while True:
+            try:
+                ref = self._dropped.popleft()
+            except IndexError:  # all are settled; another thread that forks does this, too
                 return
+            self._live.pop(ref.place, None)
             if ref.pins:
-                client._owed[ref.place] = ref
-                client._settle(ref)
+                self._owed[ref.place] = ref
+                self._settle(ref)
             else:
-                client.release(*ref.place, ref.size)
-
-        return gone
+                self.release(*ref.place)
 
     def _settle(self, ref: _Ref) -> None:
         if ref.pins == 0 and self._owed.pop(ref.place, None) is not None:
-            self.release(*ref.place, ref.size)
+            self.release(*ref.place)
 
     def _pin(self) -> Optional[int]:
         """Keeps the regions in use as they are, for a process that is about to be forked. Returns a
         descriptor to close in this process after that."""
+        self._settle_dropped()
         self._unpin()
         refs = list(self._live.values())
         if not refs:
@@ -390,13 +364,9 @@ class Client(Process):
             raise self._died("the child sent a batch in an unknown segment")
         return found
 
-    def release(self, segment: int, offset: int, size: int = 0) -> None:
-        """Releases a region. That is told with the next frame, or at once if the child may need the
-        memory."""
+    def release(self, segment: int, offset: int) -> None:
+        """Releases a region. That is told with the next frame."""
         self._released.append((segment, offset))
-        self._released_bytes += size
-        if self._released_bytes >= _PROMPT:
-            self._flush()
 
     # The end
 
@@ -428,7 +398,7 @@ class Client(Process):
         self._closed = True
         if self._sock.fileno() >= 0:
             with contextlib.suppress(OSError):
-                self._sock.send(self._rest + proto.pack(proto.STOP), _DONTWAIT)
+                self._sock.send(proto.pack(proto.STOP), _DONTWAIT)
                 self._sock.shutdown(socket.SHUT_RDWR)  # another thread may be waiting for a frame
             self._sock.close()
         self._end(5)

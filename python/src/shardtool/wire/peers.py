@@ -177,7 +177,8 @@ class _PeerClient(Client):
         if proto.words.unpack_from(data)[0] == proto.START:
             self._run = proto.words.unpack_from(data)[3]
         self.dirty = True
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError), self._sending:
+        self._settle_dropped()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             try:
                 self._sock.sendall(self._releases() + data)
             except OSError as err:
@@ -227,10 +228,10 @@ class _PeerClient(Client):
         self._segments[self._numbers] = memory, ctypes.c_char * length
         return (kind, flags, size, number, self._numbers, samples, 0, length, *rest)  # type: ignore[return-value]
 
-    def release(self, segment: int, offset: int, size: int = 0) -> None:
+    def release(self, segment: int, offset: int) -> None:
         """As a Client does; memory for a batch from another host is this process's own."""
         if self._near:
-            super().release(segment, offset, size)
+            super().release(segment, offset)
         else:
             self._segments.pop(segment, None)
 
