@@ -95,10 +95,6 @@ func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 	if err != nil {
 		return mixing.Verdict{}, err
 	}
-	pooled, err := measure(order.Split{GlobalBatch: s.GlobalBatch, World: 1}, mixing.Accumulated)
-	if err != nil {
-		return mixing.Verdict{}, err
-	}
 	worst := 0
 	for i := range vif {
 		if vif[i] > vif[worst] {
@@ -106,6 +102,13 @@ func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 		}
 	}
 	v := r.Judge(vif[worst], r.inputs[worst].name, plans...)
+	if !v.Little() { // nobody is told of it
+		return v, nil
+	}
+	pooled, err := measure(order.Split{GlobalBatch: s.GlobalBatch, World: 1}, mixing.Accumulated)
+	if err != nil {
+		return mixing.Verdict{}, err
+	}
 	v.Pooled = pooled[worst]
 	return v, nil
 }

@@ -21,13 +21,18 @@ type inflation struct {
 	first []float64
 	rest  float64 // sum over the batches after those
 	n     int
+
+	together int // batches that are measured as one
+	pool     []order.Ref
+	pooled   int // batches in pool
 }
 
 // firstBatches are counted apart: the shuffle begins in them.
 const firstBatches = 10
 
-func newInflation(l *Labels) inflation {
-	f := inflation{weight: make([]float64, l.Len()), share: make([]float64, l.Len()), count: make([]int, l.Len())}
+func newInflation(l *Labels, together int) inflation {
+	f := inflation{weight: make([]float64, l.Len()), share: make([]float64, l.Len()), count: make([]int, l.Len()),
+		together: together}
 	for i, c := range l.count {
 		p := ratio(c, l.total)
 		f.share[i] = p
@@ -38,6 +43,19 @@ func newInflation(l *Labels) inflation {
 		}
 	}
 	return f
+}
+
+// batch adds a batch that is no more than one part.
+func (f *inflation) batch(l *Labels, refs []order.Ref) {
+	if f.together > 1 {
+		f.pool = append(f.pool, refs...)
+		if f.pooled++; f.pooled < f.together {
+			return
+		}
+		refs, f.pool, f.pooled = f.pool, f.pool[:0], 0
+	}
+	f.part(l, refs)
+	f.next()
 }
 
 // part adds a part of the batch at hand.

@@ -12,9 +12,7 @@ type Meter struct {
 	labels  *Labels
 	global  inflation
 	pooled  inflation // of Accumulated batches together
-	pool    []order.Ref
-	pools   int // batches in pool
-	last    int // label of the last sample, -1 before the first
+	last    int       // label of the last sample, -1 before the first
 	same    uint64
 	pairs   uint64
 	samples uint64
@@ -28,7 +26,7 @@ const maxRanks = 256
 // NewMeter returns a Meter of the batches over all ranks, and of their parts for each of these
 // world sizes.
 func NewMeter(labels *Labels, worlds ...int) *Meter {
-	m := &Meter{labels: labels, global: newInflation(labels), pooled: newInflation(labels), last: -1}
+	m := &Meter{labels: labels, global: newInflation(labels, 1), pooled: newInflation(labels, Accumulated), last: -1}
 	for _, size := range worlds {
 		ranks := make([]int, min(size, maxRanks))
 		for i := range ranks {
@@ -53,14 +51,8 @@ func (m *Meter) Batch(refs []order.Ref, own int) {
 		m.last = l
 	}
 	m.samples += uint64(own)
-	m.global.part(m.labels, refs[:own])
-	m.global.next()
-	m.pool = append(m.pool, refs[:own]...)
-	if m.pools++; m.pools == Accumulated {
-		m.pooled.part(m.labels, m.pool)
-		m.pooled.next()
-		m.pool, m.pools = m.pool[:0], 0
-	}
+	m.global.batch(m.labels, refs[:own])
+	m.pooled.batch(m.labels, refs[:own])
 	for i := range m.worlds {
 		w := &m.worlds[i]
 		for j := range w.ranks {
@@ -109,7 +101,7 @@ type rank struct {
 }
 
 func newWorld(l *Labels, size int, ranks []int) world {
-	w := world{size: size, local: newInflation(l)}
+	w := world{size: size, local: newInflation(l, 1)}
 	for _, r := range ranks {
 		w.ranks = append(w.ranks, rank{rank: r, labels: make([]uint64, (l.Len()+63)/64), last: -1})
 	}

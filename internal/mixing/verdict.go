@@ -24,20 +24,18 @@ const Accumulated = 16
 // BySource measures the parts that the sources of a mix have of the batches that follow one
 // another. It is not safe for concurrent use.
 type BySource struct {
-	labels   []*Labels
-	parts    []inflation
-	own      [][]order.Ref
-	together int
-	added    int // of the batches that are measured as one
+	labels []*Labels
+	parts  []inflation
+	own    [][]order.Ref
 }
 
 // NewBySource returns a BySource that measures so many batches as one. labels are by number of the
 // source; a source without labels is not measured.
 func NewBySource(labels []*Labels, together int) *BySource {
-	b := &BySource{labels, make([]inflation, len(labels)), make([][]order.Ref, len(labels)), together, 0}
+	b := &BySource{labels, make([]inflation, len(labels)), make([][]order.Ref, len(labels))}
 	for i, l := range labels {
 		if l != nil {
-			b.parts[i] = newInflation(l)
+			b.parts[i] = newInflation(l, together)
 		}
 	}
 	return b
@@ -47,6 +45,9 @@ func NewBySource(labels []*Labels, together int) *BySource {
 // that follow one another count once: a sample that is split mixes no worse than a whole one. cuts
 // are the pieces, nil where there are none.
 func (b *BySource) Add(refs []order.Ref, cuts []order.Cut) {
+	for i := range b.own {
+		b.own[i] = b.own[i][:0]
+	}
 	for i, r := range refs {
 		own := b.own[r.Source]
 		if r.Padding || cuts != nil && cuts[i].Offset > 0 && len(own) > 0 && own[len(own)-1].Number == r.Number {
@@ -54,16 +55,10 @@ func (b *BySource) Add(refs []order.Ref, cuts []order.Cut) {
 		}
 		b.own[r.Source] = append(own, r)
 	}
-	if b.added++; b.added < b.together {
-		return
-	}
-	b.added = 0
 	for i, l := range b.labels {
 		if l != nil {
-			b.parts[i].part(l, b.own[i])
-			b.parts[i].next()
+			b.parts[i].batch(l, b.own[i])
 		}
-		b.own[i] = b.own[i][:0]
 	}
 }
 

@@ -159,7 +159,7 @@ def test_callbacks_take_no_interrupt(small: Path) -> None:
         pool = Pool()
         buffer = pool.take(1 << 20)
         client = client_of(loader)
-        refs = [*client._live.values(), *pool._live.values()]
+        refs = [*client._live._refs.values(), *pool._live._refs.values()]
         assert len(refs) == (1 if client.private else 2) and batch.size and buffer
         assert all(isinstance(ref.__callback__, types.BuiltinFunctionType) for ref in refs)
 

@@ -47,11 +47,11 @@ def typed(owner: Any, given: Dict[str, Any]) -> Dict[str, Any]:
         try:
             out[name] = _fit(value, hints[name])
         except _Misfit:
-            raise ConfigError(f"{name}={_cut(repr(value))}: give {_describe(hints[name])}") from None
+            raise ConfigError(f"{name}={cut(repr(value))}: give {_describe(hints[name])}") from None
     return out
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     """Text for an error, such as a list with a million keys."""
     return text if len(text) <= 200 else text[:200] + "…"
 

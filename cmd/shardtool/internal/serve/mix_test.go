@@ -43,31 +43,53 @@ func twoSources(t *testing.T) reader.Spec {
 	return spec
 }
 
-// TestMix compares the batches of a mix with those of the reader. INFO sums the sources, the
-// account counts by source, an error names its source, and samples cannot be got by number.
-func TestMix(t *testing.T) {
-	spec := twoSources(t)
+// talkMix returns a client of the server of a mix, and the function by which the server opens streams,
+// with the number of its calls.
+func talkMix(t *testing.T, spec reader.Spec) (c *client, open func(context.Context, *reader.Checkpoint) (*reader.Stream, error), opened *int) {
+	t.Helper()
 	sources, err := reader.OpenSources(t.Context(), spec, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := func(ctx context.Context) (*reader.Stream, error) {
-		run, err := sources.Resolve(ctx, spec, nil, reader.Change{}, reader.Planning{})
+	opened = new(int)
+	open = func(ctx context.Context, from *reader.Checkpoint) (*reader.Stream, error) {
+		*opened++
+		run, err := sources.Resolve(ctx, spec, from, reader.Change{}, reader.Planning{})
 		if err != nil {
 			return nil, err
 		}
 		return run.Stream(ctx, reader.StreamOptions{Expect: []string{"txt", "more?"}})
 	}
-	c := talk(t, Options{
+	c = talk(t, Options{
 		Version: "test",
 		Open: func(context.Context, *OpenRequest) (*Opened, error) {
 			return &Opened{Sources: sources, Epoch: 90, End: 1 << 63, Close: func() {}}, nil
 		},
-		Stream: func(ctx context.Context, _ *Opened, _ *StartRequest, _ *Started) (*reader.Stream, error) {
-			return open(ctx)
+		Stream: func(ctx context.Context, _ *Opened, q *StartRequest, _ *Started) (*reader.Stream, error) {
+			if q.Resume.Checkpoint == "" {
+				return open(ctx, nil)
+			}
+			cp, err := reader.DecodeCheckpoint([]byte(q.Resume.Checkpoint))
+			if err != nil {
+				return nil, err
+			}
+			return open(ctx, &cp)
 		},
-		Code: func(error) int { return codeFailed },
+		Code: func(err error) int {
+			if errors.Is(err, ErrConfig) {
+				return codeUsage
+			}
+			return codeFailed
+		},
 	})
+	return c, open, opened
+}
+
+// TestMix compares the batches of a mix with those of the reader. INFO sums the sources, the
+// account counts by source, an error names its source, and samples cannot be got by number.
+func TestMix(t *testing.T) {
+	spec := twoSources(t)
+	c, open, _ := talkMix(t, spec)
 	info := c.info()
 	if info.Samples != 120 || info.EpochLength != 90 || info.End != 1<<63 || len(info.Sources) != 2 || info.Sources[1].Name != "b" || info.Sources[1].Samples != 60 {
 		t.Errorf("INFO is %+v", info)
@@ -79,7 +101,7 @@ func TestMix(t *testing.T) {
 	if !slices.Equal(started.Sources, []string{"a", "b"}) || started.Samples != 120 || started.Tail != "wrap" {
 		t.Errorf("STARTED is %+v", started)
 	}
-	want, err := open(t.Context())
+	want, err := open(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,41 +147,7 @@ func TestMix(t *testing.T) {
 func TestWeights(t *testing.T) {
 	spec := twoSources(t)
 	spec.Order.Epochs = 0
-	sources, err := reader.OpenSources(t.Context(), spec, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opened := 0
-	open := func(ctx context.Context, from *reader.Checkpoint) (*reader.Stream, error) {
-		opened++
-		run, err := sources.Resolve(ctx, spec, from, reader.Change{}, reader.Planning{})
-		if err != nil {
-			return nil, err
-		}
-		return run.Stream(ctx, reader.StreamOptions{Expect: []string{"txt", "more?"}})
-	}
-	c := talk(t, Options{
-		Version: "test",
-		Open: func(context.Context, *OpenRequest) (*Opened, error) {
-			return &Opened{Sources: sources, Epoch: 90, End: 1 << 63, Close: func() {}}, nil
-		},
-		Stream: func(ctx context.Context, _ *Opened, q *StartRequest, _ *Started) (*reader.Stream, error) {
-			if q.Resume.Checkpoint == "" {
-				return open(ctx, nil)
-			}
-			cp, err := reader.DecodeCheckpoint([]byte(q.Resume.Checkpoint))
-			if err != nil {
-				return nil, err
-			}
-			return open(ctx, &cp)
-		},
-		Code: func(err error) int {
-			if errors.Is(err, ErrConfig) {
-				return codeUsage
-			}
-			return codeFailed
-		},
-	})
+	c, open, opened := talkMix(t, spec)
 	c.info()
 	columns := `{"columns":[{"name":"txt","decode":"bytes"}],"ring":65536` // a few batches
 	c.start(1, columns+`,"tail":"wrap"}`)
@@ -208,7 +196,7 @@ func TestWeights(t *testing.T) {
 		}
 	}
 	take(1, 3)
-	opened = 0
+	*opened = 0
 	for run := uint64(2); run < 30; run++ {
 		weights := map[string]float64{"a": float64(run), "b": 2}
 		if err := want.SetWeights(weights); err != nil {
@@ -221,16 +209,16 @@ func TestWeights(t *testing.T) {
 		number = 0
 		take(run, 2)
 	}
-	if opened != 0 {
-		t.Errorf("%d streams were opened", opened)
+	if *opened != 0 {
+		t.Errorf("%d streams were opened", *opened)
 	}
 	if err := want.SetWeights(map[string]float64{"b": 1}); err != nil {
 		t.Fatal(err)
 	}
 	number = 0
 	begin(30, fmt.Sprintf(`{"columns":[],"prefetch":0,"checkpoint":%q,"weights":{"b":1}}`, at))
-	if opened != 1 {
-		t.Errorf("%d streams were opened for other columns", opened)
+	if *opened != 1 {
+		t.Errorf("%d streams were opened for other columns", *opened)
 	}
 	c.send(newFrame(kindStart, 0, 0).set64(8, 31), nil)
 	c.wantError(kindStart, 31, "config", codeUsage)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -299,6 +300,21 @@ func (r *ring) punch(s *segment, free extent.Extent, n int) {
 		r.mark(s, from, end, false)
 		n -= end - from
 		end = from
+	}
+}
+
+// await returns what try gets, once that is a region or an error.
+func (r *ring) await(ctx context.Context, try func() (*region, error)) (*region, error) {
+	for {
+		freed := r.wait()
+		if reg, err := try(); reg != nil || err != nil {
+			return reg, err
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 

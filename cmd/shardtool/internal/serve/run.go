@@ -360,21 +360,13 @@ func (r *run) place(ctx context.Context, err error) error {
 // room takes a region for a batch. It waits while what is ahead of the parent leaves no room. A
 // parent that asks has taken all of it.
 func (r *run) room(ctx context.Context, size int) (*region, error) {
-	for {
-		freed := r.s.ring.wait()
+	return r.s.ring.await(ctx, func() (*region, error) {
 		reg, fits, err := r.s.ring.get(size)
-		if reg != nil || err != nil {
-			return reg, err
+		if err == nil && !fits {
+			err = tooLarge(size)
 		}
-		if !fits {
-			return nil, tooLarge(size)
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+		return reg, err
+	})
 }
 
 // tooLarge returns the error of a batch that is larger than all that may be ahead.

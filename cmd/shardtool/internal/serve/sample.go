@@ -76,21 +76,13 @@ func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) err
 
 // sampleRoom waits for a region. A sample that is alone may be larger than the bound of the ring.
 func (s *server) sampleRoom(ctx context.Context, size int) (*region, error) {
-	for {
-		freed := s.ring.wait()
+	return s.ring.await(ctx, func() (*region, error) {
 		reg, fits, err := s.ring.get(size)
-		if !fits {
-			reg, err = s.ring.getAlone(size)
+		if err == nil && !fits {
+			return s.ring.getAlone(size)
 		}
-		if reg != nil || err != nil {
-			return reg, err
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+		return reg, err
+	})
 }
 
 // parts returns the pieces of a sample in the order of its region: the key, then names and

@@ -6,19 +6,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-import weakref
-from collections import deque
-from typing import Any, Deque, Dict, List, Tuple
+from typing import Any, List, Tuple
+
+from ..wire.ends import Ends
 
 #: Buffers below this size are left to malloc.
 _SMALL = 256 << 10
-
-
-class _Ref(weakref.ref):  # type: ignore[type-arg]
-    """Reports when nothing refers to a buffer any more."""
-
-    __slots__ = ("memory",)
-    memory: "Tuple[mmap.mmap, Any, int]"
 
 
 class Pool:
@@ -29,8 +22,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._free: "List[Tuple[mmap.mmap, Any, int]]" = []
-        self._live: "Dict[int, _Ref]" = {}
-        self._dropped: "Deque[_Ref]" = deque()  # by callbacks in C, which no interrupt is lost in
+        self._live: "Ends[Tuple[mmap.mmap, Any, int]]" = Ends()
 
     def take(self, size: int) -> Any:
         """Returns a writable buffer of at least ``size`` bytes, with any content."""
@@ -39,18 +31,14 @@ class Pool:
         self._settle()
         memory = self._find(size)
         anchor = memory[1].from_buffer(memory[0])
-        ref = _Ref(anchor, self._dropped.append)
-        ref.memory = memory
-        self._live[id(ref)] = ref
+        self._live.watch(anchor, memory)
         return anchor
 
     def _settle(self) -> None:
         """Takes back the buffers that were dropped."""
-        while self._dropped:
-            ref = self._dropped.popleft()
-            self._live.pop(id(ref), None)
+        for memory in self._live.ended():
             if len(self._free) < 2:
-                self._free.append(ref.memory)
+                self._free.append(memory)
 
     def _find(self, size: int) -> "Tuple[mmap.mmap, Any, int]":
         for i, memory in enumerate(self._free):

@@ -13,6 +13,7 @@ from typing import Any, Dict
 
 from ..errors import ConfigError
 from ..wire.process import logger
+from .skipped import why_not
 from .states import with_ledger
 
 _begun: "Counter[str]" = Counter()  # how often runs began at a place, in this process
@@ -23,8 +24,8 @@ def compare(said: Dict[str, Any], cost: Any) -> None:
     ``said`` is STARTED, ``cost`` the expression."""
     if "cost_hash" not in said or said["world_size"] == 1:
         return
-    dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized():
+    dist: Any = sys.modules.get("torch.distributed")
+    if why_not(dist, None):
         return
     at = f"{said['world_size']} {with_ledger(said['checkpoint'], {})}"
     place = hashlib.sha256(at.encode()).hexdigest()[:32]

@@ -11,6 +11,7 @@ from collections.abc import Mapping as AnyMapping
 from fractions import Fraction
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
+from .._checks import cut
 from ..errors import CheckpointError, ConfigError, ShardtoolError
 from .skipped import why_not
 from .states import place_of, with_ledger
@@ -29,28 +30,25 @@ class Ranks(NamedTuple):
 def parse(weights: Any, sources: Optional[Sequence[Mapping[str, Any]]]) -> Dict[str, float]:
     """Returns weights by source. Raises ConfigError for what no mix of these sources has."""
     if not isinstance(weights, AnyMapping):
-        raise ConfigError(f"set_weights: {_shown(weights)}: give a dict of the weights of the sources, as in {{'code': 0.4, 'web': 0.6}}")
+        raise ConfigError(
+            f"set_weights: {cut(repr(weights))}: give a dict of the weights of the sources, as in {{'code': 0.4, 'web': 0.6}}"
+        )
     if not sources:
         raise ConfigError("set_weights: the loader reads one data set: weights are for the sources of a mix")
     names = [source["name"] for source in sources]
     out = {}
     for name, weight in weights.items():
         if name not in names:
-            raise ConfigError(f"set_weights: there is no source {_shown(name)}: the mix has {', '.join(names)}")
+            raise ConfigError(f"set_weights: there is no source {cut(repr(name))}: the mix has {', '.join(names)}")
         try:
             out[name] = float(Fraction(weight) if isinstance(weight, str) else weight)
         except (TypeError, ValueError, ArithmeticError, RuntimeError):
-            raise ConfigError(f"set_weights: source {name!r}: {_shown(weight)} is no number") from None
+            raise ConfigError(f"set_weights: source {name!r}: {cut(repr(weight))} is no number") from None
         if isinstance(weight, bool) or not math.isfinite(out[name]) or out[name] < 0:
-            raise ConfigError(f"set_weights: source {name!r}: weight {_shown(weight)}: give a finite number that is not negative")
+            raise ConfigError(f"set_weights: source {name!r}: weight {cut(repr(weight))}: give a finite number that is not negative")
     if not any(out.values()):
         raise ConfigError("set_weights: all weights are 0: give one source a weight")
     return out
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else text[:100] + "…"
 
 
 def dropped(checkpoint: Optional[str]) -> List[str]:

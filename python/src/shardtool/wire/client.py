@@ -23,6 +23,7 @@ from .._system import PORTABLE
 from ..errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
 from . import program
 from . import protocol as proto
+from .ends import Ends
 from .process import Process, _alive, logger
 
 #: Seconds without a frame after which the child counts as dead; it sends one every second.
@@ -43,12 +44,14 @@ def limit_silence(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
 
 
-class _Ref(weakref.ref):  # type: ignore[type-arg]
-    """Reports when nothing refers to a region any more."""
+class _Region:
+    """A region that this process, or one that it forked, may refer to."""
 
     __slots__ = ("pins", "place")
-    place: Tuple[int, int]
-    pins: int  # forked processes that may refer to it
+
+    def __init__(self, place: Tuple[int, int]) -> None:
+        self.place = place
+        self.pins = 0  # forked processes that may refer to it
 
 
 class Client(Process):
@@ -84,13 +87,10 @@ class Client(Process):
         self._view = memoryview(self._frame)
         self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
         self._released: Deque[Tuple[int, int]] = deque()
-        self._live: Dict[Tuple[int, int], _Ref] = {}
-        self._owed: Dict[Tuple[int, int], _Ref] = {}  # regions that only forked processes may refer to
+        self._live: Ends[_Region] = Ends()
+        self._owed: Dict[Tuple[int, int], _Region] = {}  # regions that only forked processes may refer to
         self._forks: List[_Fork] = []
         self._look = 0.0  # when to look next whether they have ended
-        # The callback of a reference runs wherever an object ends. Code in Python there could take
-        # an interrupt, which Python then only reports: Ctrl-C would be lost. So it is one in C.
-        self._dropped: Deque[_Ref] = deque()
 
     def _connect(self, options: List[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -303,45 +303,37 @@ class Client(Process):
         mapped, kind = self._segment(segment)
         # numpy skips chains of its own arrays, so the weak reference is to the lowest object.
         anchor = kind.from_buffer(mapped)
-        ref = _Ref(anchor, self._dropped.append)
-        ref.place = place = (segment, offset)
-        ref.pins = 0
-        self._live[place] = ref
+        self._live.watch(anchor, _Region((segment, offset)))
         return anchor
 
     def _settle_dropped(self) -> None:
         """Releases the regions that nothing refers to any more."""
-        while True:
-            try:
-                ref = self._dropped.popleft()
-            except IndexError:  # all are settled; another thread that forks does this, too
-                return
-            self._live.pop(ref.place, None)
-            if ref.pins:
-                self._owed[ref.place] = ref
-                self._settle(ref)
+        for region in self._live.ended():
+            if region.pins:
+                self._owed[region.place] = region
+                self._settle(region)
             else:
-                self.release(*ref.place)
+                self.release(*region.place)
 
-    def _settle(self, ref: _Ref) -> None:
-        if ref.pins == 0 and self._owed.pop(ref.place, None) is not None:
-            self.release(*ref.place)
+    def _settle(self, region: _Region) -> None:
+        if region.pins == 0 and self._owed.pop(region.place, None) is not None:
+            self.release(*region.place)
 
     def _pin(self) -> Optional[int]:
         """Keeps the regions in use as they are, for a process that is about to be forked. Returns a
         descriptor to close in this process after that."""
         self._settle_dropped()
         self._unpin()
-        refs = list(self._live.values())
-        if not refs:
+        regions = self._live.living()
+        if not regions:
             return None
         try:
             ended, theirs = os.pipe()
         except OSError:  # too many files are open: they stay until this client is closed
             ended, theirs = -1, None
-        for ref in refs:
-            ref.pins += 1
-        self._forks.append(_Fork(ended, refs))
+        for region in regions:
+            region.pins += 1
+        self._forks.append(_Fork(ended, regions))
         return theirs
 
     def _unpin(self) -> None:
@@ -350,9 +342,9 @@ class Client(Process):
         for fork in list(self._forks):
             if fork.over():
                 self._forks.remove(fork)
-                for ref in fork.refs:
-                    ref.pins -= 1
-                    self._settle(ref)
+                for region in fork.regions:
+                    region.pins -= 1
+                    self._settle(region)
 
     def mapped(self, segment: int) -> mmap.mmap:
         """Returns the segment, to copy from."""
@@ -419,8 +411,8 @@ class _Fork:
     """The regions that a forked process may refer to. It and all that it forks have the other end
     of a pipe, which ends with them."""
 
-    def __init__(self, ended: int, refs: "List[_Ref]") -> None:
-        self.refs, self._ended = refs, ended
+    def __init__(self, ended: int, regions: List[_Region]) -> None:
+        self.regions, self._ended = regions, ended
         if ended >= 0:
             os.set_blocking(ended, False)
             weakref.finalize(self, os.close, ended).atexit = False

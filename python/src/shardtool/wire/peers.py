@@ -177,7 +177,6 @@ class _PeerClient(Client):
         if proto.words.unpack_from(data)[0] == proto.START:
             self._run = proto.words.unpack_from(data)[3]
         self.dirty = True
-        self._settle_dropped()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             try:
                 self._sock.sendall(self._releases() + data)
