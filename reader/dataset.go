@@ -3,6 +3,7 @@ package reader
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sync/semaphore"
 
@@ -12,16 +13,21 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/window"
 )
 
 // Dataset is one generation of a data set, open for reading. Its methods may be called from several
 // goroutines at once; Close frees what it holds.
 type Dataset struct {
-	opts      Options
-	source    *fetch.Source
-	catalog   *catalog.Catalog
-	tables    *sections.Tables
-	pool      fetch.ScratchPool
+	opts    Options
+	source  *fetch.Source
+	catalog *catalog.Catalog
+	tables  *sections.Tables
+	pool    fetch.ScratchPool
+	shared  struct {
+		once sync.Once
+		held *window.Held
+	}
 	random    *semaphore.Weighted // bytes of all random reads
 	selection *views.Selection
 
@@ -38,7 +44,21 @@ type Dataset struct {
 func (d *Dataset) Close() error {
 	err := errors.Join(d.catalog.Close(), closeLayers(d.all[1:]))
 	d.pool.Close()
+	if d.shared.once.Do(func() {}); d.shared.held != nil {
+		d.shared.held.Close()
+	}
 	return err
+}
+
+// held returns what keeps the blocks of the data set itself for streams that share them; nil after
+// Close.
+func (d *Dataset) held() *window.Held {
+	d.shared.once.Do(func() {
+		p := part{Dataset: d}
+		kept, _ := p.keeps(!d.source.Remote())
+		d.shared.held = window.NewHeld(int64(kept * 9 / 8))
+	})
+	return d.shared.held
 }
 
 // Store returns the store of the data set.

@@ -43,6 +43,9 @@ func (in *input) use(u *unitplan.Order) {
 	in.unit = unitSize{max(1, float64(sum.Samples)*float64(p.Size)/float64(max(sum.Tokens, 1))), float64(p.Window), p}
 }
 
+// shares reports whether a stream shares the blocks of the source with others.
+func (in *input) shares(o *StreamOptions) bool { return o.Tuning.Share && in.plan.Whole() }
+
 // failed names the source in an error.
 func (in *input) failed(err error) error {
 	if err == nil || in.name == "" {
@@ -65,6 +68,7 @@ func samples(in []*input) (n uint64) {
 type shards struct {
 	inputs []*input
 	first  []int // number of each source's first data set
+	opts   *StreamOptions
 	known  map[shardID][]planner.Shard
 }
 
@@ -85,6 +89,9 @@ func (s *shards) Shards(ctx context.Context, source int, block uint32) ([]planne
 	}
 	for i := range sh {
 		sh[i].Of.Mark()
+		if in.shares(s.opts) {
+			sh[i].Held = in.parts[sh[i].Set-s.first[source]].held()
+		}
 	}
 	s.known[id] = sh
 	return sh, in.table.ShardFirst[id.number], nil

@@ -102,7 +102,7 @@ func (s *Spec) choose(m *mix.Mix, data []sourceData, from *mix.Checkpoint) error
 		o, c := &s.Sources[i].Fixed, &s.Order
 		choices[i] = order.Choice{
 			Seed: c.Seed, Shuffle: c.Shuffle, Tail: m.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
-			Affinity:    cmp.Or(o.Affinity, c.Affinity),
+			Affinity: cmp.Or(o.Affinity, c.Affinity), Host: c.Host,
 			WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head,
 		}
 		var count uint64
@@ -116,8 +116,11 @@ func (s *Spec) choose(m *mix.Mix, data []sourceData, from *mix.Checkpoint) error
 	var parts []uint64
 	if s.Order.Shuffle {
 		var err error
-		if parts, err = mix.Divide(cmp.Or(s.Order.Memory, order.DefaultMemory), needs); err != nil {
-			return &SpecError{Err: err}
+		memory := cmp.Or(s.Order.Memory, order.DefaultMemory)
+		if parts = mix.Fit(memory, needs); !s.Order.Host || parts == nil {
+			if parts, err = mix.Divide(memory, needs); err != nil {
+				return &SpecError{Err: err}
+			}
 		}
 	}
 	for i := range choices {

@@ -77,7 +77,7 @@ func (s *Stream) start(of planner.Order) {
 	}
 	s.tune()
 	s.planner = &planner.Planner{
-		Shards: &shards{inputs: s.inputs, first: first}, Sources: s.sources(), Levels: levels,
+		Shards: &shards{inputs: s.inputs, first: first, opts: &s.opts}, Sources: s.sources(), Levels: levels,
 		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
 		Limit: s.sizes.memory, Share: share, Local: s.flow.flight == nil,
 		Fetches: s.flow.fetches,
@@ -168,9 +168,10 @@ func (s *Stream) work(ctx context.Context) {
 			for next := p; next != nil; {
 				p, next = next, next.Note.Next // once it has landed, it may be used again
 				at.Begin(&p.Piece)
-				w.Fill(ctx, p)
-				s.count.blocks.Add(uint64(p.Blocks))
-				s.count.stored.Add(uint64(p.Plan.Stored))
+				if w.Fill(ctx, p) {
+					s.count.blocks.Add(uint64(p.Blocks))
+					s.count.stored.Add(uint64(p.Plan.Stored))
+				}
 				at.At(account.Landed)
 				if p.Land() {
 					tune.Signal(s.flow.landing)

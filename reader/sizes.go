@@ -69,6 +69,7 @@ type need struct {
 	data     float64 // the same without tables
 	order    float64 // bytes of the order's tables, where a lane is a single tick
 	whole    bool    // each lane is a single tick
+	shared   float64 // bytes of all of the source's blocks, which are not in the window
 	stored   int64   // all of its stored bytes
 	request  float64 // stored bytes of a request
 	decoded  float64 // the same in the window, with tables
@@ -113,6 +114,9 @@ func (in *input) need(o *StreamOptions, local bool) (n need) {
 	}
 	n.held = n.live * n.block / n.perBlock
 	n.all, n.data = n.block*float64(in.tables.Blocks), n.perBlock*blocks
+	if in.shares(o) {
+		n.shared, n.live, n.held, n.all, n.data = n.data, 0, 0, 0, 0
+	}
 	ahead := in.runAhead(n.raw)
 	n.stored = int64(stored)
 	each := ahead / float64(len(in.parts)) // a piece is of one data set
@@ -127,6 +131,7 @@ func (in *input) need(o *StreamOptions, local bool) (n need) {
 func (n *need) join(m *need) {
 	n.live, n.held, n.all, n.stored = n.live+m.live, n.held+m.held, n.all+m.all, n.stored+m.stored
 	n.data, n.order, n.whole = n.data+m.data, n.order+m.order, n.whole && m.whole
+	n.shared += m.shared
 	n.fields, n.made, n.sample, n.block = n.fields+m.fields, n.made+m.made, n.sample+m.sample, n.block+m.block
 	n.request, n.decoded, n.largest = max(n.request, m.request), max(n.decoded, m.decoded), max(n.largest, m.largest)
 }
@@ -194,16 +199,19 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 			z.workers = z.requests
 		}
 	}
-	z.window = int64(float64(z.memory-min(rest, z.memory/2)) * all.live / all.held)
-	data := int64(all.data * 9 / 8) // as buffers of a few sizes
-	if o.Tuning.Memory == 0 && all.whole && z.window < data {
+	z.window = z.memory - min(rest, z.memory/2)
+	if all.held > 0 {
+		z.window = int64(float64(z.window) * all.live / all.held)
+	}
+	data := int64(all.data * 9 / 8)                           // as buffers of a few sizes
+	if o.Tuning.Memory == 0 && all.whole && z.window < data { // then there is some in the window
 		z.memory += int64(float64(data-z.window) * all.held / all.live)
 		z.window = data
 	}
 	z.keep = z.window >= data
 	for i, in := range inputs {
 		n, piece := &needs[i], 1
-		if in.share > 0 {
+		if in.share > 0 && !in.shares(o) {
 			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes,
 				in.pieceBlocks(n.raw))
 			piece, _ = in.pieces(piece)
@@ -216,7 +224,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	if group := o.group(); group > 1 { // with a batch come blocks of the group's
 		comes = min(all.sample*float64(group), all.block)
 	}
-	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(comes*float64(local), 1)
+	z.room = max(float64(z.window)-all.live, (float64(z.window)+all.shared)/8) / max(comes*float64(local), 1)
 	return z
 }
 

@@ -98,7 +98,10 @@ type StreamOptions struct {
 // OrderOptions say how an order is chosen, see order.Choice. With a Checkpoint, the checkpoint
 // decides it.
 type OrderOptions struct {
-	ShuffleMemory                 uint64 // bytes
+	ShuffleMemory uint64 // bytes
+	// Host chooses for ranks that share what they hold (Tuning.Share): a data set that fits
+	// ShuffleMemory is held whole.
+	Host                          bool
 	WholeShards                   bool
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      order.Affinity
@@ -119,6 +122,10 @@ type Tuning struct {
 	Memory int64
 	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
 	Workers int
+	// Share makes the stream share the blocks of a data set that its order holds whole with the other
+	// streams of the same Dataset that have Share: each block is read once for all of them, and stays
+	// in memory until the Dataset is closed. Those blocks come on top of Memory.
+	Share bool
 	// Spare is how many more workers decode while Next waits, because a loop that waits leaves a
 	// processor idle and one that computes does not. See also Stream.Waits.
 	Spare int
@@ -247,7 +254,7 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 // Choice returns the order.Choice that decides the order without a checkpoint.
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
-		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards,
+		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.Order.ShuffleMemory, Host: o.Order.Host, WholeShards: o.Order.WholeShards,
 		Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
 		Delay: o.Order.Delay, Head: o.Order.Head, Affinity: o.Order.Affinity, Tail: o.Tail, Epochs: o.Epochs,
 		GlobalBatch: o.GlobalBatch, World: max(o.World, 1),

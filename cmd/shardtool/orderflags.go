@@ -42,7 +42,7 @@ type orderFlags struct {
 }
 
 var orderFlagNames = []string{
-	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "whole-shards",
+	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "host", "whole-shards",
 	"lanes", "run-blocks", "delay", "head", "affinity", "tail", "rank-from-env", "cost", "cost-group", "checkpoint-in",
 	"where", "keys",
 }
@@ -55,6 +55,8 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.Uint64Var(&f.opt.Epochs, "epochs", 1, "epochs from the first on (0: no end)")
 	fl.IntVar(&f.opt.GlobalBatch, "global-batch", 256, "samples of a batch over all ranks")
 	sizeVar(cmd, &f.memory, "shuffle-memory", order.DefaultMemory, "decoded bytes to shuffle among, over all ranks")
+	fl.BoolVar(&f.opt.Order.Host, "host", false,
+		"the ranks of a host share one reader: hold a data set whole that fits --shuffle-memory, so that every rank draws from all of it")
 	fl.BoolVar(&f.opt.Order.WholeShards, "whole-shards", false,
 		"read whole shards at a time: for disks that seek, or shards in a cache")
 	fl.Uint32Var(&f.opt.Order.Lanes, "lanes", 0, "V: lanes (0: 96, or fewer for a small memory)")

@@ -14,6 +14,19 @@ type Need struct {
 	Least        uint64   // bytes of five of its runs: order.LeastMemory
 }
 
+// Fit gives each source as many bytes as it has, or Least if that is more. It returns nil if that
+// is more than the shuffle memory.
+func Fit(memory uint64, needs []Need) []uint64 {
+	parts, rest := make([]uint64, len(needs)), memory
+	for s, n := range needs {
+		if parts[s] = max(n.Bytes, n.Least); parts[s] > rest {
+			return nil
+		}
+		rest -= parts[s]
+	}
+	return parts
+}
+
 // Divide divides the shuffle memory among sources: each gets a part proportional to the bytes of a
 // mean unit times its largest share, rounded down. A source for which that is too little gets
 // Least, and the others divide the rest by the same rule, until no part is too small. A memory

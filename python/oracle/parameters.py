@@ -101,13 +101,15 @@ def run_bytes(shards: Sequence[int], decoded: int, run_blocks: int) -> int:
     return max(run_blocks, 1) * -(-decoded // number) if decoded and number else 1
 
 
-def held_whole(table: Table, shards: Sequence[int], memory: int) -> bool:
+def held_whole(table: Table, shards: Sequence[int], memory: int, host: bool) -> bool:
     """9.3, "Held whole", where no parameter is explicit."""
     samples = sum(table.blocks)
     if table.view is not None:
         samples = max(samples, table.view.samples)
     if min(table.decoded, samples) == 0 or 512 * samples > memory:
         return False
+    if host:
+        return table.decoded <= memory
     return 8 * table.decoded <= memory or (2 * table.decoded <= min(memory, 2**31) and sum(shards) < 3072)
 
 
@@ -161,6 +163,7 @@ def choose(
     global_batch: Optional[int] = None,
     world_size: Optional[int] = None,
     unit_blocks: Optional[int] = None,
+    host: Optional[bool] = None,
 ) -> Parameters:
     """Chooses parameters as readers do (ORDER.md 9.3). None, 0 and "" mean the default.
 
@@ -171,6 +174,7 @@ def choose(
             ``shardtool.Order``.
         world_size: The number of ranks.
         shuffle_memory: In bytes; default 2 GiB.
+        host: Whether the ranks of a host share what they hold.
         unit_blocks: Blocks of a lane that a window of units takes; see ``choose_units``.
 
     Raises:
@@ -185,7 +189,7 @@ def choose(
     v, w, h, memory = lanes or 0, delay or 0, head or 0, shuffle_memory or MEMORY
     if not shuffle:  # step 3
         v, w, h = v or (96 if world > 1 else 1), w or 1, h or 1
-    elif not (run_blocks or whole_shards or v or w or h) and held_whole(table, shards, memory):
+    elif not (run_blocks or whole_shards or v or w or h) and held_whole(table, shards, memory, bool(host)):
         v, e, w, h = 1, 1, sum(shards), sum(shards)
     elif not w:  # steps 2, 4 and 5
         if not (run_blocks or whole_shards):

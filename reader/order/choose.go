@@ -28,10 +28,10 @@ const (
 	joinedRuns      = 36 + windowExtra
 	leastRuns       = 32
 
-	// A data set of at most 1/wholePart of the memory is held whole. So is one of at most
-	// 1/fewPart, which is no more than 1 GiB, that has fewer than fewBlocks: ranks that read a part
-	// each would draw from too few of them. Every sample counts as leastCounted bytes, which bounds
-	// the tables of its only tick: 12 bytes for each.
+	// A data set of at most 1/wholePart of the memory is held whole, or of all of it where the ranks
+	// of a host share it. So is one of at most 1/fewPart, which is no more than 1 GiB, that has fewer
+	// than fewBlocks: ranks that read a part each would draw from too few of them. Every sample
+	// counts as leastCounted bytes, which bounds the tables of its only tick: 12 bytes for each.
 	wholePart, fewPart = 8, 2
 	fewBlocks          = leastRuns * DefaultLanes
 	leastCounted       = 64
@@ -50,7 +50,10 @@ type Choice struct {
 	// Memory.
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      Affinity // "" is AffinityEpoch
-	Tail                          Tail     // "" is DefaultTail(Epochs)
+	// Host tells that the ranks of a host share what they hold: a data set that fits the memory is
+	// held whole. It must not depend on whether they do.
+	Host bool
+	Tail Tail // "" is DefaultTail(Epochs)
 	// Epochs is how many epochs are asked for, 0 for no end. It only chooses Tail and is not
 	// frozen.
 	Epochs uint64
@@ -124,6 +127,9 @@ func (c *Choice) holdsWhole(t *Table) bool {
 	memory := c.memory()
 	if samples == 0 || samples > memory/wholePart/leastCounted {
 		return false
+	}
+	if c.Host {
+		return t.Decoded <= memory
 	}
 	return t.Decoded <= memory/wholePart || t.Decoded <= min(memory, DefaultMemory)/fewPart &&
 		len(t.Samples) < fewBlocks

@@ -86,6 +86,7 @@ type (
 		Shuffle     bool     `json:"shuffle"`
 		Memory      uint64   `json:"memory"`
 		WholeShards bool     `json:"whole_shards"`
+		Host        bool     `json:"host"`
 		V           uint32   `json:"V"`
 		E           uint32   `json:"E"`
 		W           uint32   `json:"W"`
@@ -304,7 +305,7 @@ func (c *pythonChoice) choose() (Params, error) {
 		table.Samples[0] = c.Samples
 	}
 	return Choose(table, Choice{
-		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
+		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Host: c.Host, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
 		Affinity: c.Affinity, Tail: c.Tail, Epochs: c.Epochs, GlobalBatch: c.GlobalBatch, World: c.World, UnitBlocks: c.UnitBlocks,
 	})
 }
@@ -336,7 +337,7 @@ func TestPythonChoices(t *testing.T) {
 	}
 	for range 120 {
 		c := pythonChoice{
-			Seed: rnd.Uint64(), Shuffle: rnd.IntN(5) > 0, Memory: uint64(1) << (10 + rnd.IntN(30)), WholeShards: rnd.IntN(4) == 0,
+			Seed: rnd.Uint64(), Shuffle: rnd.IntN(5) > 0, Memory: uint64(1) << (10 + rnd.IntN(30)), WholeShards: rnd.IntN(4) == 0, Host: rnd.IntN(3) == 0,
 			V: []uint32{0, 0, 0, 1, 7, 96, 100}[rnd.IntN(7)], E: []uint32{0, 0, 0, 1, 3, 8}[rnd.IntN(6)],
 			W: []uint32{0, 0, 0, 1, 5}[rnd.IntN(5)], H: []uint32{0, 0, 0, 1, 6}[rnd.IntN(5)],
 			Affinity: []Affinity{"", AffinityEpoch, AffinityRun, "none"}[rnd.IntN(20)/6], Tail: []Tail{"", TailShort, TailPad, "none"}[rnd.IntN(20)/6],

@@ -106,7 +106,7 @@ func (p *Planner) fill(s *span, of *order.Span, sh *Shard, base int) {
 	for n := from; n <= to; n++ {
 		id := window.ID{Source: sh.Set, Shard: sh.Of.Number, Number: n, Per: per}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
-			piece.Note = window.Note{}
+			piece.Note, piece.Held = window.Note{}, sh.Held
 			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Of.Blocks)-n*per))
 			piece.Job = sh.Of.BlockRange(piece.First-base, piece.Blocks)
 			piece.Arrange(p.Local)

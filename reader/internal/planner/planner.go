@@ -37,8 +37,9 @@ type Shards interface {
 
 // Shard is a shard with the number of its data set. Data sets are numbered over all sources.
 type Shard struct {
-	Of  *fetch.Shard
-	Set int
+	Of   *fetch.Shard
+	Set  int
+	Held *window.Held // keeps its pieces; nil: the window does
 }
 
 // Source describes a source for the planner.

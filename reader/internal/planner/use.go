@@ -136,7 +136,9 @@ func (p *Planner) place(s *span, r *order.Ref) (int32, error) {
 			p.size.now += int64(piece.Plan.Size)
 		}
 		p.use.Pieces = append(p.use.Pieces, piece)
-		p.use.held += int64(fetch.SizeOf(piece.Plan.Size))
+		if piece.Held == nil {
+			p.use.held += int64(fetch.SizeOf(piece.Plan.Size))
+		}
 	}
 	if len(s.Pieces) == 1 && len(piece.Job.Shard.Removed) == 0 {
 		s.in, s.place = note.In, note.Place

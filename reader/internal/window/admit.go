@@ -29,6 +29,9 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	}
 	last := w.urgent && alone
 	switch n := p.Plan.Size; {
+	case p.Held != nil:
+		w.enter(p)
+		return Admitted
 	case u.Copied && last:
 		p.Buf = w.admitCopied(n, u, i)
 	case u.Copied:
@@ -43,10 +46,15 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 		return Wait
 	}
 	p.Table = block.Take(&w.tables)
+	w.enter(p)
+	return Admitted
+}
+
+// enter notes that a piece has its memory.
+func (w *Window) enter(p *Piece) {
 	p.here, p.place = true, len(w.resident)
 	w.resident = append(w.resident, p)
 	w.most = max(w.most, len(w.resident))
-	return Admitted
 }
 
 // force returns n bytes for a piece that is being filled. They may be above the limit: a worker
@@ -66,11 +74,20 @@ func (w *Window) replace(p *Piece, buf []byte) {
 	tune.Signal(w.freed)
 }
 
-// free gives the memory of a piece back to the pool.
+// free frees the memory of a piece.
 func (w *Window) free(p *Piece) {
-	w.pool.Put(p.Buf)
+	if p.Held != nil {
+		p.Held.drop(p)
+	} else {
+		p.give(&w.pool)
+	}
+}
+
+// give gives the memory of a piece back to the pool.
+func (p *Piece) give(pool *fetch.Pool) {
+	pool.Put(p.Buf)
 	for i, buf := range p.more {
-		w.pool.Put(buf)
+		pool.Put(buf)
 		p.more[i] = nil
 	}
 	p.Buf, p.more = nil, p.more[:0]
@@ -201,7 +218,7 @@ func (w *Window) dropSpare() bool {
 	}
 	w.spares = false
 	for _, p := range slices.Backward(w.resident) {
-		if !p.spare || p.pins > 0 || p.open > 0 || !p.Landed() {
+		if !p.spare || p.pins > 0 || p.open > 0 || !p.Landed() || p.Held != nil {
 			w.spares = w.spares || p.spare
 			continue
 		}
@@ -221,7 +238,7 @@ func (w *Window) evict() bool {
 		return true
 	}
 	for i := len(w.resident) - 1; i >= 0; i-- {
-		if p := w.resident[i]; p.pins == 0 && (!p.spare || p.Landed()) {
+		if p := w.resident[i]; p.pins == 0 && p.Held == nil && (!p.spare || p.Landed()) {
 			if p.open > 0 { // else it is only kept
 				w.evicted += uint64(p.Blocks)
 				p.SetEvicted(true)
@@ -252,9 +269,11 @@ func (w *Window) drop(p *Piece) {
 	w.resident[p.place], last.place = last, p.place
 	w.resident = w.resident[:len(w.resident)-1]
 	w.free(p)
-	p.Table.Reset()
-	if len(w.tables)+len(w.resident) < w.most {
-		w.tables = append(w.tables, p.Table)
+	if p.Held == nil { // else others may use the table
+		p.Table.Reset()
+		if len(w.tables)+len(w.resident) < w.most {
+			w.tables = append(w.tables, p.Table)
+		}
 	}
 	p.Table, p.here = nil, false
 	p.landing.And(^uint32(landed))

@@ -24,8 +24,17 @@ type Filler struct {
 	room    func(n int) []byte
 }
 
-// Fill fills a piece that was admitted. A fault of a block becomes that block's error.
-func (f *Filler) Fill(ctx context.Context, p *Piece) {
+// Fill fills a piece that was admitted. A fault of a block becomes that block's error. Fill reports
+// whether the piece was fetched: one that others hold already is not.
+func (f *Filler) Fill(ctx context.Context, p *Piece) (fetched bool) {
+	if p.Held != nil {
+		return p.Held.fill(ctx, f, p)
+	}
+	f.fill(ctx, p)
+	return true
+}
+
+func (f *Filler) fill(ctx context.Context, p *Piece) {
 	f.Take = nil
 	if p.Packed {
 		f.packed = append(f.packed[:0], make([]packing, p.Blocks)...)

@@ -14,7 +14,8 @@
 // read again when their next batch comes. The samples of a batch that would fill the budget by
 // itself are copied out, piece by piece, into buffers of the batch.
 //
-// Sources share the window: an ID names source, shard and piece.
+// Sources share the window: an ID names source, shard and piece. Windows of several streams share
+// the pieces of a source that all of them hold whole: see Held.
 package window
 
 import (
@@ -39,8 +40,9 @@ type Piece struct {
 	// The planner sets these when the piece is opened.
 	Job    fetch.Job
 	Plan   fetch.Plan
-	Packed bool // only keys and fields of its samples are kept, and Plan.Size is what they should need
-	First  int  // number in the source of its first block
+	Packed bool  // only keys and fields of its samples are kept, and Plan.Size is what they should need
+	Held   *Held // keeps the samples of its blocks, which then take no memory of the window; nil: none
+	First  int   // number in the source of its first block
 	Blocks int
 
 	// Note is the planner's; the window does not look at it.
@@ -284,6 +286,11 @@ func (w *Window) Close(inHand bool) {
 		}
 		w.pool.Abandon()
 	} else {
+		for _, p := range w.resident {
+			if p.Held != nil {
+				w.free(p)
+			}
+		}
 		w.pool.Close()
 	}
 	w.pieces, w.resident, w.idle, w.tables, w.slots, w.uses = nil, nil, nil, nil, nil, nil

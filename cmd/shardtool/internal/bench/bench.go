@@ -34,6 +34,7 @@ type Order struct {
 	Shuffle       bool   `json:"shuffle"`
 	Seed          uint64 `json:"seed"`
 	ShuffleMemory uint64 `json:"shuffle_memory"`
+	Host          bool   `json:"host,omitempty"`
 	WholeShards   bool   `json:"whole_shards,omitempty"`
 	Lanes         uint32 `json:"lanes,omitempty"`
 	RunBlocks     uint32 `json:"run_blocks,omitempty"`
@@ -99,7 +100,7 @@ func split(text []byte, parts ...any) error {
 func NewSetting(o *reader.StreamOptions) Setting {
 	s := Setting{
 		Order{
-			Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.Order.ShuffleMemory, WholeShards: o.Order.WholeShards,
+			Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.Order.ShuffleMemory, Host: o.Order.Host, WholeShards: o.Order.WholeShards,
 			Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
 			Delay: o.Order.Delay, Head: o.Order.Head, Affinity: string(o.Order.Affinity),
 			Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
@@ -120,7 +121,7 @@ func (s *Setting) Options(rank int) reader.StreamOptions {
 	return reader.StreamOptions{
 		Shuffle: o.Shuffle, Seed: o.Seed, Tail: order.Tail(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
 		World: o.World, Rank: rank, Cost: o.Cost, CostGroup: o.CostGroup, Units: o.Units,
-		Order: reader.OrderOptions{ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes,
+		Order: reader.OrderOptions{ShuffleMemory: o.ShuffleMemory, Host: o.Host, WholeShards: o.WholeShards, Lanes: o.Lanes,
 			RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head, Affinity: order.Affinity(o.Affinity)},
 		Tuning: reader.Tuning{Memory: r.Memory, Workers: r.Workers, Requests: r.Requests, Depth: r.Depth,
 			NoAutotune: r.NoAutotune, Plans: o.Plans},
