@@ -285,8 +285,8 @@ soak: ## a consumer of S3 that needs 90 % of the maximum rate, for ten minutes: 
 	cd test && $(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
 
 .PHONY: benchmarks
-benchmarks: $(PEERS)/ready ## measure other systems too, and put the tables into docs/benchmarks.md; pass flags in BENCHFLAGS
-	$(GO) run ./bench -python $(abspath $(PEERS))/bin/python -run peers,strings -markdown docs/benchmarks.md,bench/GOALS.md $(BENCHFLAGS)
+benchmarks: $(PEERS)/ready ## measure other systems too, and put the tables into docs/benchmarks.md and bench/; pass flags in BENCHFLAGS
+	$(GO) run ./bench -python $(abspath $(PEERS))/bin/python -run peers,strings -markdown docs/benchmarks.md,bench/PEERS.md,bench/GOALS.md $(BENCHFLAGS)
 
 .PHONY: clean
 clean: ## remove what was built

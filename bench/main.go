@@ -5,7 +5,7 @@
 //	go run ./bench                 all groups but peers and strings, which run only by name
 //	go run ./bench -run read,pack  some groups
 //	go run ./bench -mib 64         smaller data, for a quick look
-//	go run ./bench -markdown docs/benchmarks.md   and put the tables there
+//	go run ./bench -markdown bench/PEERS.md     and put the tables there
 //	go run ./bench -old HEAD~20 -run read,pack    compare with an older revision, in pairs
 package main
 

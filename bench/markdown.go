@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,7 +23,7 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals") + "\n" + begin("tried") +
-			end("tried"))
+			end("tried") + "\n" + begin("summary") + end("summary"))
 	} else if err != nil {
 		return err
 	}
@@ -40,11 +41,15 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		return nil
 	}
 	if len(b.peers) > 0 {
-		chart := filepath.Join(filepath.Dir(path), "speed.svg")
-		if err := os.WriteFile(chart, speedChart(b.peers, today()), 0o644); err != nil {
-			return err
+		if _, _, _, ok := between(text, "summary"); ok {
+			chart := filepath.Join(filepath.Dir(path), "speed.svg")
+			if err := os.WriteFile(chart, speedChart(b.peers, today()), 0o644); err != nil {
+				return err
+			}
 		}
-		for name, table := range map[string]func() string{"peers": b.peersMarkdown, "tried": b.triedMarkdown} {
+		for name, table := range map[string]func() string{
+			"summary": b.summaryMarkdown, "peers": b.peersMarkdown, "tried": b.triedMarkdown,
+		} {
 			if err := put(name, func(string) (string, error) { return table(), nil }); err != nil {
 				return err
 			}
@@ -56,7 +61,7 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		}
 	}
 	if written == 0 {
-		return fmt.Errorf("%s is as it was: tables have the names peers, tried and goals, and each goes between lines such as %q and %q",
+		return fmt.Errorf("%s is as it was: tables have the names summary, peers, tried and goals, and each goes between lines such as %q and %q",
 			path, strings.TrimSpace(begin("peers")), strings.TrimSpace(end("peers")))
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
@@ -86,6 +91,42 @@ func stamp(lines ...string) string {
 		out += "- " + line + "\n"
 	}
 	return out + "\n"
+}
+
+// summaryMarkdown is a table of the rates alone: a row for each system, a column for each kind of
+// data and store.
+func (b *bench) summaryMarkdown() string {
+	var systems, columns []string
+	rates := map[[2]string]string{}
+	for _, k := range peerKinds {
+		for _, store := range k.stores {
+			column := strings.ToUpper(k.shown[:1]) + k.shown[1:] + ", " + storeNames[store]
+			for _, r := range b.peers {
+				if r.kind != k.shown || r.Store != store {
+					continue
+				}
+				if !slices.Contains(systems, r.system) {
+					systems = append(systems, r.system)
+				}
+				if !slices.Contains(columns, column) {
+					columns = append(columns, column)
+				}
+				rates[[2]string{r.system, column}] = r.cells()[0]
+			}
+		}
+	}
+	var out strings.Builder
+	out.WriteString(stamp(b.peersMachine[:min(1, len(b.peersMachine))]...))
+	out.WriteString("| samples/s | " + strings.Join(columns, " | ") + " |\n|---|" +
+		strings.Repeat("---:|", len(columns)) + "\n")
+	for _, system := range systems {
+		out.WriteString("| " + system)
+		for _, column := range columns {
+			out.WriteString(" | " + cmp.Or(rates[[2]string{system, column}], "–"))
+		}
+		out.WriteString(" |\n")
+	}
+	return out.String() + "\n"
 }
 
 // peersMarkdown is a table for each kind of data and store, and what was tried.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +55,10 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 		t.Error("the table of all groups is in a page that has no place for it")
 	}
 
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "speed.svg")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a chart beside a page without the summary: %v", err)
+	}
+
 	fresh := filepath.Join(t.TempDir(), "new.md")
 	if err := b.writeMarkdown(fresh, true); err != nil {
 		t.Fatal(err)
@@ -62,6 +68,34 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 	}
 	if _, peers, _, ok := between(string(data), "peers"); !ok || !strings.Contains(peers, "### Text 3 KB") || !strings.HasPrefix(string(data), begin("peers")) {
 		t.Errorf("the table of the peers is not between its lines in a new page:\n%s", data)
+	}
+}
+
+// TestMarkdownSummary: the rates of all kinds in one table, with a chart beside the page.
+func TestMarkdownSummary(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(path, []byte(begin("summary")+end("summary")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{peersMachine: []string{"today: this machine", "more"}, peers: []peerResult{
+		{Store: "local", kind: "text 3 KB", system: "One", Rates: table.Sample{12_345}},
+		{Store: "s3", kind: "text 3 KB", system: "One", Reason: "no route"},
+		{Store: "local", kind: "images 100 KB", system: "Two", Rates: table.Sample{7}},
+	}}
+	if err := b.writeMarkdown(path, true); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "\n- today: this machine\n\n| samples/s | Text 3 KB, local disk | Text 3 KB, S3 | Images 100 KB, local disk |\n" +
+		"|---|---:|---:|---:|\n| One | 12,300 | – | – |\n| Two | – | – | 7 |\n\n"
+	if string(text) != begin("summary")+want+end("summary") {
+		t.Errorf("the summary is\n%s", text)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "speed.svg")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -23,7 +23,7 @@ func pages(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(found, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../SPEC.md", "../reader/order/ORDER.md", "../python/README.md", "../bench/GOALS.md",
+	return append(found, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../SPEC.md", "../reader/order/ORDER.md", "../python/README.md", "../bench/GOALS.md", "../bench/PEERS.md",
 		"../cmd/shardtool/internal/serve/PROTOCOL.md")
 }
 
