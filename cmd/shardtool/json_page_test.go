@@ -106,6 +106,8 @@ var jsonRare = map[string]string{
 }
 
 var (
+	jsonGroup   = regexp.MustCompile(`(?m)^\| \{(\w+)\} \| (.*) \|$`)
+	jsonBraces  = regexp.MustCompile(`^(.*)\{(.*)\}$`)
 	jsonSection = regexp.MustCompile(`(?m)^## (.+)$`)
 	jsonMember  = regexp.MustCompile("`([^`]+)`")
 )
@@ -116,6 +118,12 @@ func readJSONPage(t *testing.T) (members map[string]map[string]bool, sections []
 	text, err := os.ReadFile("../../docs/json.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	groups := map[string][]string{}
+	for _, row := range jsonGroup.FindAllSubmatch(text, -1) {
+		for _, m := range jsonMember.FindAllSubmatch(row[2], -1) {
+			groups[string(row[1])] = append(groups[string(row[1])], string(m[1]))
+		}
 	}
 	members = map[string]map[string]bool{}
 	heads := jsonSection.FindAllSubmatchIndex(text, -1)
@@ -133,14 +141,33 @@ func readJSONPage(t *testing.T) (members map[string]map[string]bool, sections []
 				continue
 			}
 			for _, m := range jsonMember.FindAllStringSubmatch(cell, -1) {
-				if members[name][m[1]] {
-					t.Errorf("docs/json.md: %s: %s is listed twice", name, m[1])
+				for _, member := range inBraces(m[1], groups) {
+					if members[name][member] {
+						t.Errorf("docs/json.md: %s: %s is listed twice", name, member)
+					}
+					members[name][member] = true
 				}
-				members[name][m[1]] = true
 			}
 		}
 	}
 	return members, sections
+}
+
+// inBraces returns the members that a.{b, c} stands for, or a.{group} of a group of the page.
+func inBraces(member string, groups map[string][]string) []string {
+	m := jsonBraces.FindStringSubmatch(member)
+	if m == nil {
+		return []string{member}
+	}
+	names := groups[m[2]]
+	if names == nil {
+		names = strings.Split(m[2], ", ")
+	}
+	var all []string
+	for _, name := range names {
+		all = append(all, m[1]+name)
+	}
+	return all
 }
 
 // jsonPaths collects the paths of all values below v. Members of objects that are path.* on the
