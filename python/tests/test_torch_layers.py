@@ -41,7 +41,7 @@ first = next(iter(loader))
 print(len(read), read["dog/2"], read["dog/5"], tuple(first["jpg"].shape), len(shardtool.open("flat/")))
 """
     got = run_blocks([*parts, ("python", after)], tmp_path, before)
-    assert got == f"{N} ('fixed dog/2', 8.0, None) ('captions dog/5', 20.0, 'a note') (256, 3, 224, 224) {N}\n"
+    assert got == f"{N} ('fixed dog/2', 8.0, None) ('captions dog/5', 20.0, 'a note') ({N}, 3, 224, 224) {N}\n"
 
 
 def test_page(tmp_path: Path) -> None:
