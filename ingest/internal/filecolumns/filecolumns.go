@@ -3,7 +3,6 @@
 package filecolumns
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -21,6 +20,8 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/pinned"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -268,24 +269,25 @@ func (s *Source) read(ctx context.Context, c *Column, file, name string) (f writ
 
 // read reads a file of a store.
 func (c *Column) read(ctx context.Context, store objstore.Store, name string) (f writer.Field, err error) {
-	p := &large{store: store, name: name}
-	var data []byte
-	if data, p.info, err = objstore.ReadAll(ctx, store, name, small); err == nil {
-		return writer.Field{Name: fieldName(c.Field, name, data), Data: data}, p.check(ctx)
+	data, info, err := objstore.ReadAll(ctx, store, name, small)
+	if err == nil && !objstore.TraitsOf(store).Remote() { // which opens one version
+		var obj objstore.Object
+		if obj, err = pinned.Reopen(ctx, store, name, info); err == nil {
+			obj.Close()
+		}
 	}
 	if !errors.Is(err, objstore.ErrTooLarge) {
-		return f, err
+		return writer.Field{Name: fieldName(c.Field, name, data), Data: data}, err
 	}
-	obj, err := store.Open(ctx, name)
+	obj, info, err := pinned.Open(ctx, store, name)
 	if err != nil {
 		return f, err
 	}
 	defer obj.Close()
-	head := make([]byte, 512)
-	if p.info, err = obj.Info(ctx); err == nil {
-		err = obj.ReadAt(ctx, head[:min(512, p.info.Size)], 0)
-	}
-	return writer.Field{Name: fieldName(c.Field, name, head), Payload: p, Size: p.info.Size}, err
+	head := make([]byte, min(512, info.Size))
+	err = obj.ReadAt(ctx, head, 0)
+	return writer.Field{Name: fieldName(c.Field, name, head), Size: info.Size,
+		Payload: &stream.Payload{Store: store, Name: name, Info: info, Size: info.Size, Place: name}}, err
 }
 
 // object returns the name of the object that a path stands for.
@@ -328,93 +330,6 @@ func fieldName(field, name string, head []byte) string {
 		return field
 	}
 	return field + "." + ext
-}
-
-// large is the payload of a file that is not held in memory.
-type large struct {
-	store objstore.Store
-	name  string
-	info  objstore.Info
-}
-
-// ReadInto implements writer.Payload.
-func (l *large) ReadInto(ctx context.Context, p []byte) error {
-	obj, err := l.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer obj.Close()
-	if err := obj.ReadAt(ctx, p, 0); err != nil {
-		return err
-	}
-	return l.check(ctx)
-}
-
-// open opens the file if it is the one that was described.
-func (l *large) open(ctx context.Context) (objstore.Object, error) {
-	obj, err := l.store.Open(ctx, l.name)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.same(obj.Info(ctx)); err != nil {
-		obj.Close()
-		return nil, err
-	}
-	return obj, nil
-}
-
-// same returns err, or objstore.ErrChanged if info describes another file.
-func (l *large) same(info objstore.Info, err error) error {
-	if err == nil && (info.Size != l.info.Size || info.ETag != l.info.ETag) {
-		err = fmt.Errorf("%s: %w while it was packed: pack again when nothing writes to it", l.name,
-			objstore.ErrChanged)
-	}
-	return err
-}
-
-// check compares a file of this machine after it was read; a store reads the version that it
-// opened.
-func (l *large) check(ctx context.Context) error {
-	if objstore.TraitsOf(l.store).Remote() {
-		return nil
-	}
-	return l.same(l.store.Stat(ctx, l.name))
-}
-
-// Open implements writer.Payload.
-func (l *large) Open(ctx context.Context) (io.ReadCloser, error) {
-	obj, err := l.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r := &largeReader{large: l, ctx: ctx, obj: obj}
-	return struct {
-		io.Reader
-		io.Closer
-	}{bufio.NewReaderSize(r, int(min(mostRequest, l.info.Size))), obj}, nil
-}
-
-// mostRequest bounds a read of a file that is streamed, which is a request.
-const mostRequest = 8 << 20
-
-// largeReader streams a file, with a request for each Read.
-type largeReader struct {
-	*large
-	ctx context.Context
-	obj objstore.Object
-	off int64
-}
-
-func (r *largeReader) Read(p []byte) (int, error) {
-	p = p[:min(int64(len(p)), mostRequest, r.info.Size-r.off)]
-	if len(p) == 0 {
-		return 0, cmp.Or(r.check(r.ctx), io.EOF)
-	}
-	if err := r.obj.ReadAt(r.ctx, p, r.off); err != nil {
-		return 0, err
-	}
-	r.off += int64(len(p))
-	return len(p), nil
 }
 
 // Cursor implements writer.Source.

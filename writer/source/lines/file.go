@@ -2,8 +2,8 @@ package lines
 
 import (
 	"github.com/shardtool/shardtool/internal/mds"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // textLine stands in place of the separator of cells for files whose lines are texts.

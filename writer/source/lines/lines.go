@@ -11,10 +11,10 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 var _ writer.Splitter = (*lineSource)(nil)

@@ -24,9 +24,9 @@ import (
 
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/mds"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // mdsShard stands in place of the separator of cells for shards of MosaicML Streaming: the number n

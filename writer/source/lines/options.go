@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // Options selects the rows and columns that become samples. The zero value takes all members, or

@@ -11,9 +11,9 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // survey determines the kind of a file and reads the header of CSV and the columns of MDS.

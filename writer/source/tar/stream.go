@@ -12,9 +12,9 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/plain"
+	decoded "github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/internal/tarblock"
 	"github.com/shardtool/shardtool/objstore"
-	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // stream reads an archive.

@@ -29,11 +29,11 @@ import (
 	"github.com/shardtool/shardtool/internal/fused"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/kinds"
+	decoded "github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/internal/tally"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
-	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // Options configures how archives are read.
@@ -136,6 +136,11 @@ type member struct {
 	size       int64
 	data       []byte
 	payload    int64 // offset of its content in a plain archive, if data is nil and size is not 0
+}
+
+// place is where the member is, for errors.
+func (m *member) place(a *archive) string {
+	return a.Path + " at " + strconv.FormatInt(m.offset, 10) + ": " + m.name
 }
 
 // New returns the samples of archives, in the order of the inputs and of the members. Payloads may
@@ -320,11 +325,10 @@ func (t *tarSource) group(ctx context.Context) (group []member, err error) {
 func (t *tarSource) sample(group []member) (writer.Sample, error) {
 	a := &t.archives[t.at]
 	first := &group[0]
-	s := writer.Sample{Key: a.before + first.key, Origin: a.Path + " at " + strconv.FormatInt(first.offset, 10) + ": " +
-		first.name, Source: a.Path, Row: int64(t.given)}
+	s := writer.Sample{Key: a.before + first.key, Origin: first.place(a), Source: a.Path, Row: int64(t.given)}
 	fail := func(m *member, err error) (writer.Sample, error) {
-		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name),
-			Source: a.Path, Row: int64(t.given), Key: a.before + m.key, Err: err}
+		return writer.Sample{}, &writer.SampleError{Origin: m.place(a), Source: a.Path, Row: int64(t.given),
+			Key: a.before + m.key, Err: err}
 	}
 	if t.seen.again(first.key) {
 		return fail(first, fmt.Errorf("%w: its members are not adjacent in the archive, or it occurs twice: sort the members by name, "+
@@ -350,7 +354,8 @@ func (t *tarSource) sample(group []member) (writer.Sample, error) {
 		}
 		f := writer.Field{Name: m.field, Data: m.data}
 		if m.data == nil && m.size > 0 {
-			f.Size, f.Payload = m.size, &span{archive: a, member: *m}
+			f.Size, f.Payload = m.size, &decoded.Payload{Store: a.Store, Name: a.Name, Info: a.Info, Off: m.payload,
+				Size: m.size, Place: m.place(a)}
 		}
 		s.Fields = append(s.Fields, f)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/codec"
+	decoded "github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/internal/testset/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -28,7 +29,6 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
-	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // entry is a member to make.

@@ -15,11 +15,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/internal/zipdir"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // archive is a .npz file: a zip file, whose members are .npy files of as many rows. Its members are
