@@ -13,12 +13,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shardtool/shardtool/ingest/internal/zips"
 	"github.com/shardtool/shardtool/internal/globs"
 	"github.com/shardtool/shardtool/internal/patterns"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/internal/recognise"
 	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -204,9 +204,9 @@ func (f *Found) lookInArchives(ctx context.Context, src string, r *recognised) (
 	}
 	all := &recognised{note: r.note, folder: true, names: r.names, others: map[string]string{}}
 	for _, in := range r.files {
-		store, err := zips.New(ctx, in)
+		store, err := zips.New(ctx, in.Store, in.Name, cmp.Or(in.Path, in.Name))
 		if err != nil {
-			return nil, fmt.Errorf("source %w", err)
+			return nil, fmt.Errorf("source %s: %w", store, err)
 		}
 		one, err := f.lookAtFolder(ctx, store.String(), zipPlace{prefix{store, store.String() + "/"}},
 			[]source.Input{{Store: store}})

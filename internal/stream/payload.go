@@ -40,12 +40,15 @@ func (p *Payload) ReadInto(ctx context.Context, b []byte) error {
 }
 
 // Open implements writer.Payload. A remote object is read ahead.
-func (p *Payload) Open(ctx context.Context) (io.ReadCloser, error) {
+func (p *Payload) Open(ctx context.Context) (io.ReadCloser, error) { return p.OpenAhead(ctx, true) }
+
+// OpenAhead is Open, and reads a remote object ahead only if told so.
+func (p *Payload) OpenAhead(ctx context.Context, ahead bool) (io.ReadCloser, error) {
 	obj, err := pinned.Reopen(ctx, p.Store, p.Name, p.Info)
 	if err != nil {
 		return nil, p.fail(err)
 	}
-	in, err := Open(ctx, obj, p.Off+p.Size, objstore.TraitsOf(p.Store).Remote(), Plain, p.Off)
+	in, err := Open(ctx, obj, p.Off+p.Size, ahead && objstore.TraitsOf(p.Store).Remote(), Plain, p.Off)
 	if err != nil {
 		obj.Close()
 		return nil, p.fail(err)

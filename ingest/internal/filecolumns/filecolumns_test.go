@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/shardtool/shardtool/ingest/internal/zips"
+	"github.com/shardtool/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -320,7 +320,7 @@ func TestArchive(t *testing.T) {
 	}
 	put(t, st, "a.zip", strings.Replace(b.String(), "damaged", "Damaged", 1))
 	store := &unsteady{Store: st}
-	archive, err := zips.New(t.Context(), source.Input{Store: store, Name: "a.zip"})
+	archive, err := zips.New(t.Context(), store, "a.zip", "a.zip")
 	if err != nil {
 		t.Fatal(err)
 	}

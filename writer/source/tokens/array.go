@@ -1,15 +1,16 @@
 package tokens
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/damage"
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
@@ -88,8 +89,12 @@ func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64,
 
 // readHead reads the header of a .npy file, and returns its length too.
 func (a *array) readHead(ctx context.Context, obj objstore.Object) (npy.Header, int64, error) {
-	return readHeader(io.NewSectionReader(&window{ctx: ctx, obj: obj, size: a.Info.Size, ahead: guess}, 0, a.Info.Size),
-		a.Info.Size)
+	in, err := stream.Open(ctx, obj, a.Info.Size, false, stream.Plain, 0)
+	if err != nil {
+		return npy.Header{}, 0, err
+	}
+	defer in.Close()
+	return readHeader(bufio.NewReaderSize(in, guess), a.Info.Size)
 }
 
 // checkSize compares the size of an array, whose elements take each bytes, with those that follow

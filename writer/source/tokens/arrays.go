@@ -147,7 +147,7 @@ func (a *arraySource) measure() error {
 		if o.Rows {
 			fmt.Fprintf(h, "rows %q %q\n", a.field, f.form.head)
 			for _, m := range f.membersOf() {
-				fmt.Fprintf(h, "member %q %q %x\n", m.field, m.head, m.crc)
+				fmt.Fprintf(h, "member %q %q %x\n", m.field, m.head, m.of.File().CRC32)
 			}
 		}
 		if a.before[i+1] = a.before[i] + f.samples; a.before[i+1] < 0 {
@@ -340,9 +340,6 @@ func (a *arraySource) describe() *Arrays {
 // Close releases memory. It does not close the stores.
 func (a *arraySource) Close() error {
 	a.at, a.extent = a.end, nil
-	if a.npz != nil {
-		a.npz.close()
-		a.npz = nil
-	}
+	a.closeArchive()
 	return nil
 }

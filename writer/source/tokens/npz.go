@@ -1,23 +1,17 @@
 package tokens
 
 import (
-	"archive/zip"
-	"bufio"
-	"compress/flate"
 	"context"
 	"errors"
 	"fmt"
-	"hash"
-	"hash/crc32"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/stream"
-	"github.com/shardtool/shardtool/internal/zipdir"
-	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
@@ -27,25 +21,19 @@ import (
 type archive struct {
 	of      *array
 	members []*member
-
-	obj    objstore.Object // nil if no member is open
-	cancel context.CancelFunc
-	at     int64 // next row
+	open    bool
+	cancel  context.CancelFunc
+	at      int64 // next row
 }
 
 // member is an array of an archive.
 type member struct {
 	field string
 	rows
-	count          int64 // of rows
-	off, n         int64 // of the stored bytes
-	total, skipped int64 // decoded bytes, and bytes of the header
-	method         uint16
-	crc            uint32
+	count int64 // of rows
 
-	raw *stream.Stream
-	in  io.Reader
-	sum hash.Hash32
+	of  *zips.Member
+	in  io.ReadCloser // after the header
 	buf []byte
 }
 
@@ -54,8 +42,6 @@ const (
 	maxMembers = 256
 	// maxAhead are so many that all of them are read ahead from a remote store.
 	maxAhead = 4
-	// maxDirectory bounds the bytes of their list.
-	maxDirectory = 4 << 20
 )
 
 func (a *array) membersOf() []*member {
@@ -66,91 +52,70 @@ func (a *array) membersOf() []*member {
 }
 
 // surveyArchive reads the directory and the headers of the members.
-func (a *array) surveyArchive(ctx context.Context, obj objstore.Object) error {
-	at := &window{ctx: ctx, obj: obj, size: a.Info.Size, ahead: 128 << 10}
-	dir, err := zipdir.Open(at, a.Info.Size, maxMembers, maxDirectory)
-	switch {
-	case err != nil:
+func (a *array) surveyArchive(ctx context.Context) error {
+	dir, err := zips.New(ctx, a.Store, a.Name, a.Path)
+	if err != nil {
 		return err
-	case len(dir.File) == 0:
-		return fmt.Errorf("it holds no array")
 	}
 	z := &archive{of: a}
-	for _, f := range dir.File {
-		m, err := surveyMember(at, f, a.Info.Size)
-		if at.err != nil {
-			return at.err
+	for info, err := range dir.List(ctx, "") {
+		if len(z.members) == maxMembers {
+			return fmt.Errorf("%w: it holds more than %d arrays", format.ErrTooLarge, maxMembers)
+		}
+		m := &member{field: info.Name}
+		if err == nil {
+			err = m.survey(ctx, dir)
 		}
 		if err != nil {
-			return fmt.Errorf("array %.100q: %w", f.Name, err)
-		}
-		if slices.ContainsFunc(z.members, func(o *member) bool { return o.field == m.field }) {
-			return fmt.Errorf("%w: two arrays are called %.100q", format.ErrCorrupt, f.Name)
+			return fmt.Errorf("array %.100q: %w", info.Name, err)
 		}
 		z.members = append(z.members, m)
 	}
-	byPlace := slices.SortedFunc(slices.Values(z.members),
-		func(x, y *member) int { return int(min(1, max(-1, x.off-y.off))) })
-	for i, m := range byPlace[1:] {
-		if before := byPlace[i]; before.off+before.n > m.off {
-			return fmt.Errorf("%w: its arrays %.100q and %.100q overlap", format.ErrCorrupt, before.field, m.field)
-		}
+	if len(z.members) == 0 {
+		return fmt.Errorf("it holds no array")
 	}
-	slices.SortFunc(z.members, func(x, y *member) int { return strings.Compare(x.field, y.field) })
 	a.npz, a.row = z, []int64{}
 	return nil
 }
 
-// surveyMember reads the header of a member.
-func surveyMember(at *window, f *zip.File, size int64) (*member, error) {
-	m := &member{field: f.Name, n: int64(f.CompressedSize64), total: int64(f.UncompressedSize64), method: f.Method,
-		crc: f.CRC32}
-	switch {
-	case !strings.HasSuffix(f.Name, ".npy"):
-		return nil, fmt.Errorf("it is not an .npy file, as all members of a .npz file are")
-	case f.Flags&1 != 0:
-		return nil, fmt.Errorf("it is encrypted")
-	case f.Method != zip.Store && f.Method != zip.Deflate:
-		return nil, fmt.Errorf("its compression is number %d of zip: stored and deflated arrays are read", f.Method)
+// survey reads the header of a member.
+func (m *member) survey(ctx context.Context, dir *zips.Store) error {
+	if !strings.HasSuffix(m.field, ".npy") {
+		return fmt.Errorf("it is not an .npy file, as all members of a .npz file are")
 	}
-	off, err := f.DataOffset()
+	obj, err := dir.Open(ctx, m.field)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+		return err
 	}
-	if m.off = off; m.n < 0 || off < 0 || off > size || m.n > size-off {
-		return nil, fmt.Errorf("%w: its %d bytes at %d are not in the file of %d", format.ErrCorrupt, m.n, off, size)
-	}
-	if m.total < 0 || m.method == zip.Store && m.total != m.n {
-		return nil, fmt.Errorf("%w: its %d bytes cannot hold the %d that the directory says", format.ErrCorrupt, m.n,
-			m.total)
-	}
-	h, n, err := readHeader(m.decoder(io.NewSectionReader(at, off, m.n), 4<<10), m.total)
+	m.of = obj.(*zips.Member)
+	h, n, err := m.begin(ctx, false, 4<<10)
 	if err != nil {
-		return nil, damaged(err)
+		return err
 	}
-	m.skipped = n
-	if m.rows, err = rowsOf(&h, m.total-n); err == nil {
+	m.close()
+	if m.rows, err = rowsOf(&h, m.decoded()-n); err == nil {
 		m.count = h.Shape[0]
 	}
-	return m, err
-}
-
-// decoder decodes the stored bytes.
-func (m *member) decoder(in io.Reader, buffer int) io.Reader {
-	in = bufio.NewReaderSize(in, buffer)
-	if m.method == zip.Store {
-		return in
-	}
-	return flate.NewReader(in)
-}
-
-// damaged says that an error of decoding is one of the content.
-func damaged(err error) error {
-	var bad flate.CorruptInputError
-	if errors.As(err, &bad) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: it is cut off or damaged: %w", format.ErrCorrupt, err)
-	}
 	return err
+}
+
+// begin opens the member after its header, which takes n bytes.
+func (m *member) begin(ctx context.Context, ahead bool, buffer int) (h npy.Header, n int64, err error) {
+	if m.in, err = m.of.Stream(ctx, ahead, buffer); err != nil {
+		m.in = nil
+		return h, 0, err
+	}
+	return readHeader(m.in, m.decoded())
+}
+
+// decoded is the size of the member.
+func (m *member) decoded() int64 { return int64(m.of.File().UncompressedSize64) }
+
+func (m *member) close() {
+	if m.in != nil {
+		m.in.Close()
+		m.in = nil
+	}
 }
 
 // choose takes the columns of the options, whose arrays must be of one length, and renames them.
@@ -207,8 +172,8 @@ func (a *arraySource) closeArchive() {
 
 // row returns the fields of a row, valid until the next call. It reads over the rows before it.
 func (z *archive) row(ctx context.Context, number int64) (out []writer.Field, err error) {
-	if z.obj == nil || z.at > number {
-		if err := z.open(ctx); err != nil {
+	if !z.open || z.at > number {
+		if err := z.begin(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -220,13 +185,15 @@ func (z *archive) row(ctx context.Context, number int64) (out []writer.Field, er
 			_, err = io.ReadFull(m.in, m.buf[len(m.head):])
 		}
 		if err == nil && number+1 == m.count {
-			err = m.end()
+			if _, err = m.in.Read(nil); errors.Is(err, io.EOF) {
+				err = nil // the length and the checksum are right
+			}
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("array %q, row %d: %w", m.field, number+1, damaged(err))
+			return nil, fmt.Errorf("array %q, row %d: %w", m.field, number+1, err)
 		}
 		swapBytes(m.buf[len(m.head):], m.swap)
 		out = append(out, writer.Field{Name: m.field, Data: m.buf})
@@ -235,91 +202,25 @@ func (z *archive) row(ctx context.Context, number int64) (out []writer.Field, er
 	return out, nil
 }
 
-// end checks that the content ends, and its checksum.
-func (m *member) end() error {
-	if n, err := io.CopyN(io.Discard, m.in, 1); n > 0 || !errors.Is(err, io.EOF) {
-		if n > 0 {
-			err = fmt.Errorf("%w: it is longer than the directory says", format.ErrCorrupt)
-		}
-		return err
-	}
-	if m.sum.Sum32() != m.crc {
-		return fmt.Errorf("%w: the array does not match its checksum", format.ErrCorrupt)
-	}
-	return nil
-}
-
-// open opens the members after their headers.
-func (z *archive) open(ctx context.Context) (err error) {
+// begin opens the members after their headers.
+func (z *archive) begin(ctx context.Context) error {
 	z.close()
-	if z.obj, err = z.of.Reopen(ctx); err != nil {
-		z.obj = nil
-		return err
-	}
 	ctx, z.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	z.at = 0
+	z.open, z.at = true, 0
 	for _, m := range z.members {
-		if m.raw, err = stream.Open(ctx, z.obj, m.off+m.n, z.of.Remote && len(z.members) <= maxAhead, stream.Plain,
-			m.off); err != nil {
-			return err
-		}
-		m.sum = crc32.NewIEEE()
-		m.in = io.TeeReader(m.decoder(m.raw, 256<<10), m.sum)
-		if _, err := io.CopyN(io.Discard, m.in, m.skipped); err != nil {
-			return damaged(err)
+		if _, _, err := m.begin(ctx, len(z.members) <= maxAhead, 256<<10); err != nil {
+			return fmt.Errorf("array %q: %w", m.field, err)
 		}
 	}
 	return nil
 }
 
 func (z *archive) close() {
-	if z.cancel != nil {
+	if z.open {
 		z.cancel()
 	}
 	for _, m := range z.members {
-		if m.raw != nil {
-			m.raw.Close()
-			m.raw = nil
-		}
+		m.close()
 	}
-	if z.obj != nil {
-		_ = z.obj.Close() // read only: nothing is lost
-		z.obj = nil
-	}
-}
-
-// window reads an object through a buffer, because the directory of a zip file is read in small
-// parts. It keeps the first error of the store.
-type window struct {
-	ctx  context.Context
-	obj  objstore.Object
-	size int64
-	buf  []byte
-	from int64
-	err  error
-	// ahead is the least that is read.
-	ahead int64
-}
-
-// ReadAt implements io.ReaderAt.
-func (w *window) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 || off >= w.size {
-		return 0, io.EOF
-	}
-	if w.err != nil {
-		return 0, w.err
-	}
-	n := min(int64(len(p)), w.size-off)
-	if off < w.from || off+n > w.from+int64(len(w.buf)) {
-		w.buf, w.from = make([]byte, min(max(n, w.ahead), w.size-off)), off
-		if w.err = w.obj.ReadAt(w.ctx, w.buf, off); w.err != nil {
-			w.buf = nil
-			return 0, w.err
-		}
-	}
-	copy(p, w.buf[off-w.from:][:n])
-	if n < int64(len(p)) {
-		return int(n), io.EOF
-	}
-	return int(n), nil
+	z.open = false
 }

@@ -20,7 +20,7 @@ const maxRow = 1 << 30
 func (a *array) surveyRows(ctx context.Context, obj objstore.Object) error {
 	a.layout = layout{DType: Uint8}
 	if strings.EqualFold(a.ending(), ".npz") {
-		return a.surveyArchive(ctx, obj)
+		return a.surveyArchive(ctx)
 	}
 	h, n, err := a.readHead(ctx, obj)
 	if err != nil {

@@ -58,7 +58,7 @@ func open(t testing.TB, b []byte) (*Store, objstore.Store, error) {
 	if _, err := objstore.Put(t.Context(), store, "a.zip", b, objstore.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(t.Context(), source.Input{Store: store, Name: "a.zip"})
+	s, err := New(t.Context(), store, "a.zip", "a.zip")
 	return s, store, err
 }
 
@@ -335,7 +335,7 @@ func TestChangedInRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := &touched{Store: in.Store, after: func() {}}
-		s, err := New(t.Context(), source.Input{Store: store, Name: "a.zip"})
+		s, err := New(t.Context(), store, "a.zip", "a.zip")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -416,7 +416,7 @@ func TestMemory(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := live()
-	s, err := New(t.Context(), source.Input{Store: store, Name: "a.zip"})
+	s, err := New(t.Context(), store, "a.zip", "a.zip")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +450,7 @@ func TestRanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &counted{Store: store}
-	s, err := New(t.Context(), source.Input{Store: c, Name: "a.zip"})
+	s, err := New(t.Context(), c, "a.zip", "a.zip")
 	if err != nil {
 		t.Fatal(err)
 	}

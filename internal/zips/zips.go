@@ -19,7 +19,6 @@ import (
 	"github.com/shardtool/shardtool/internal/pinned"
 	"github.com/shardtool/shardtool/internal/zipdir"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/source"
 )
 
 // Bounds of what is held.
@@ -34,7 +33,9 @@ const (
 
 // Store has the members of an archive. It is safe for concurrent use.
 type Store struct {
-	in    source.Input
+	store objstore.Store // of the archive
+	name  string
+	path  string // for errors
 	ctx   context.Context
 	info  objstore.Info
 	of    string      // in the ETags of members
@@ -52,21 +53,16 @@ type part struct {
 	err  error
 }
 
-// New reads the list of members. An archive that is cut, or whose members overlap or have one name,
-// wraps format.ErrCorrupt. Members that cannot be read are errors when they are opened. ctx bounds
-// the store's life.
-func New(ctx context.Context, in source.Input) (*Store, error) {
-	in.Path = cmp.Or(in.Path, in.Name)
-	s := &Store{in: in, ctx: ctx, windows: map[int64]*part{}}
-	err := s.list()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", in.Path, err)
-	}
-	return s, nil
+// New reads the list of members of the archive name, which errors call path. An archive that is cut,
+// or whose members overlap or have one name, wraps format.ErrCorrupt. Members that cannot be read
+// are errors when they are opened. ctx bounds the store's life.
+func New(ctx context.Context, store objstore.Store, name, path string) (*Store, error) {
+	s := &Store{store: store, name: name, path: path, ctx: ctx, windows: map[int64]*part{}}
+	return s, s.list()
 }
 
 func (s *Store) list() (err error) {
-	if s.info, err = s.in.Store.Stat(s.ctx, s.in.Name); err != nil {
+	if s.info, err = s.store.Stat(s.ctx, s.name); err != nil {
 		return err
 	}
 	s.of = cmp.Or(s.info.ETag, fmt.Sprint(s.info.ModTime.UnixNano()))
@@ -124,7 +120,7 @@ func (s *Store) read(ctx context.Context, p []byte, off int64) (err error) {
 			err = fmt.Errorf("%w while it was packed: it is gone", objstore.ErrChanged)
 		}
 	}()
-	obj, err := pinned.Reopen(ctx, s.in.Store, s.in.Name, s.info)
+	obj, err := pinned.Reopen(ctx, s.store, s.name, s.info)
 	if err != nil {
 		return err
 	}
@@ -218,7 +214,7 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	if err != nil {
 		return nil, objstore.NewError("get", s.String(), name, err)
 	}
-	return &member{s: s, f: f}, nil
+	return &Member{s: s, f: f}, nil
 }
 
 // Stat implements objstore.Store.
@@ -251,4 +247,4 @@ func (s *Store) Create(context.Context, string, objstore.Condition) (objstore.Up
 func (s *Store) Delete(context.Context, string) error { return errors.ErrUnsupported }
 
 // String implements objstore.Store.
-func (s *Store) String() string { return s.in.Path }
+func (s *Store) String() string { return s.path }
