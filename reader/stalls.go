@@ -24,6 +24,13 @@ func (s *Stream) Stats() stats.Stream {
 	c, n := &s.clock, &s.count
 	stalls := stallsOf(c.Totals())
 	evicted, most := s.window.Stats()
+	for _, in := range s.inputs {
+		if in.Dataset != nil && in.plan != nil && in.shares(&s.opts) {
+			for i := range in.parts {
+				most += in.parts[i].held().Bytes()
+			}
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	elapsed := n.ended

@@ -70,14 +70,14 @@ func serveOnce(t *testing.T, address, checkpoint, start string) error {
 	if q.Units != nil {
 		q.Units.Plans = "none"
 	}
-	o, err := serveOpen(t.Context(), &serve.OpenRequest{Address: address, Checkpoint: checkpoint, ChangeMix: q.Resume.ChangeMix, Workers: 1})
+	o, err := new(share).open(t.Context(), &serve.OpenRequest{Address: address, Checkpoint: checkpoint, ChangeMix: q.Resume.ChangeMix, Workers: 1})
 	if err != nil {
 		return err
 	}
 	defer o.Close()
 	out := serve.Started{Close: func() {}}
 	defer func() { out.Close() }()
-	s, err := serveStream(t.Context(), o, &q, &out)
+	s, err := new(share).stream(t.Context(), o, &q, &out)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 
 // newServe is for programs, so the list of commands leaves it out.
 func newServe() *cobra.Command {
-	var fd, parent int
+	var fd, listen, parent int
 	var metricsAddr string
 	cmd := &cobra.Command{
 		Use:    "serve --fd N",
@@ -14,6 +14,9 @@ func newServe() *cobra.Command {
 		Short:  "Deliver batches to the program that started this one",
 		Long: `Deliver batches in shared memory to the program that started this one, such as the Python package. The program passes one end of a
 socket pair as the descriptor --fd. cmd/shardtool/internal/serve/PROTOCOL.md describes the protocol.
+
+With --listen it serves other processes too, the ranks of a host: they share the data sets that they open, and what is decoded of
+those that an order holds whole.
 
 It ends with that program, however that ends, and ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which the program handles.
 
@@ -25,10 +28,15 @@ same port, such as the ranks of a host, each takes the first free port of that o
 			if fd < 3 {
 				return usagef("--fd: give the number of the descriptor that is one end of a socket pair; programs start this command, see cmd/shardtool/internal/serve/PROTOCOL.md")
 			}
-			return runServe(cmd, fd, parent, metricsAddr)
+			if listen != 0 && listen < 3 {
+				return usagef("--listen: give the number of the descriptor of a socket that listens")
+			}
+			return runServe(cmd, fd, listen, parent, metricsAddr)
 		},
 	}
 	cmd.Flags().IntVar(&fd, "fd", -1, "descriptor of the socket")
+	cmd.Flags().IntVar(&listen, "listen", 0,
+		"serve the processes of this user that connect to the socket with this descriptor, too, until the last has ended (Linux)")
 	cmd.Flags().IntVar(&parent, "parent", 0,
 		"end when this process is no longer the parent (0: only when the socket is closed)")
 	cmd.Flags().StringVar(&metricsAddr, "metrics", "",

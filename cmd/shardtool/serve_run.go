@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -23,20 +24,19 @@ import (
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
-	"github.com/shardtool/shardtool/reader/ranks"
 )
 
 // processors is the number of CPUs that the affinity and the cgroup leave to this process. serve
 // itself uses fewer.
 var processors = runtime.GOMAXPROCS(0)
 
-func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
+func runServe(cmd *cobra.Command, fd, listen, parent int, metricsAddr string) error {
 	leaveSignals()
 	giveWay()
-	m := serveMeter{addr: metricsAddr, stderr: cmd.ErrOrStderr()}
+	m := serveMeter{addr: metricsAddr, stderr: cmd.ErrOrStderr(), share: share{host: listen > 0}}
 	defer m.close()
-	err := serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
-		Version: version, Open: m.open, Stream: serveStream, Watch: m.watch, Parent: parent,
+	o := serve.Options{
+		Version: version, Open: m.open, Stream: m.share.stream, Watch: m.watch, Parent: parent,
 		GiveUp: func() { os.Exit(0) },
 		Code: func(err error) int {
 			if errors.Is(err, serve.ErrConfig) {
@@ -44,7 +44,14 @@ func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
 			}
 			return exitCode(err)
 		},
-	})
+	}
+	ctx := context.WithoutCancel(cmd.Context())
+	var err error
+	if listen > 0 {
+		err = serve.ServeHost(ctx, fd, listen, o)
+	} else {
+		err = serve.Serve(ctx, fd, o)
+	}
 	if errors.Is(err, serve.ErrConfig) {
 		return usage(err)
 	}
@@ -82,18 +89,23 @@ func giveWay() {
 type serveMeter struct {
 	addr   string
 	stderr io.Writer
-	*meter // nil until the first call of open
+	share  share
+	begun  sync.Mutex // held while it begins to listen
+	*meter            // nil until the first call of open
 }
 
-// open calls serveOpen. The first call begins to listen, because only an answer can tell the parent
+// open opens a data set. The first call begins to listen, because only an answer can tell the parent
 // of an error.
 func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (o *serve.Opened, err error) {
+	m.begun.Lock()
 	if m.addr != "" && m.meter == nil {
-		if m.meter, err = serveMetrics(ctx, m.addr, metricsPorts, m.stderr); err != nil {
-			return nil, argumentError(err)
-		}
+		m.meter, err = serveMetrics(ctx, m.addr, metricsPorts, m.stderr)
 	}
-	if o, err = serveOpen(ctx, q); err == nil && m.meter != nil {
+	m.begun.Unlock()
+	if err != nil {
+		return nil, argumentError(err)
+	}
+	if o, err = m.share.open(ctx, q); err == nil && m.meter != nil {
 		o.Metrics = m.url
 	}
 	return o, err
@@ -115,22 +127,12 @@ func (m *serveMeter) close() {
 	}
 }
 
-// serveOpen opens the data set of OPEN.
-func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
+// open opens the data set of OPEN.
+func (s *share) open(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
 	if err := checkRun(cmp.Or(q.Memory, minMemory), q.Workers); err != nil { // 0 is the default
 		return nil, err
 	}
-	runtime.GOMAXPROCS(processors)
-	if q.Workers == 0 {
-		local := q.LocalRanks
-		if r, err := ranks.FromEnvironment(os.Getenv); local == 0 && err == nil {
-			local = r.LocalWorld
-		}
-		q.Workers = ranks.Workers(local)
-	}
-	// Workers decode; one more puts batches together. The rest of the host belongs to the training
-	// step and to other ranks.
-	runtime.GOMAXPROCS(min(max(processors, q.Workers), q.Workers+1))
+	s.processors(q)
 	caches := cacheFlags{dir: q.Cache, size: cmp.Or(q.CacheSize, defaultCacheSize)}
 	ctx, c, err := caches.open(ctx)
 	if err != nil {
@@ -240,8 +242,8 @@ func servedCheckpoint(text string) (*reader.Checkpoint, error) {
 	return &cp, nil
 }
 
-// serveStream opens the stream of START.
-func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest,
+// stream opens the stream of START.
+func (s *share) stream(ctx context.Context, o *serve.Opened, q *serve.StartRequest,
 	out *serve.Started) (*reader.Stream, error) {
 	mixed := o.Mixed()
 	a, err := askServed(q)
@@ -266,12 +268,11 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest,
 	for _, d := range info.Changed {
 		fmt.Fprintln(os.Stderr, changeText(from, &d, &info))
 	}
-	out.Close = func() { run.Close() }
 	a.opt.Tuning.Workers = cmp.Or(a.opt.Tuning.Workers, o.Workers)
 	if mixed {
 		a.opt.Expect = append(a.opt.Expect, others(info.Sources, a.opt.Expect)...)
 	}
-	s, err := run.Stream(ctx, a.opt)
+	stream, err := run.Stream(ctx, a.opt)
 	if err != nil {
 		run.Close()
 		return nil, explainServed(servedFields(err, q, mixed))
@@ -279,11 +280,15 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest,
 	if advice := costAdvice(&a.opt, &info, "Order(cost_group=%d)"); advice != "" {
 		warnings.Warn(advice)
 	}
-	s.WarnMixing(ctx, func(v mixing.Verdict) {
+	stream.WarnMixing(ctx, func(v mixing.Verdict) {
 		warnings.Warn(v.Warning(mixing.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay",
 			Shuffle: "shuffle the data when packing it"}))
 	})
 	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Tuning.Workers
-	limitMemory(s.Info().Memory, 0)
-	return s, nil
+	end := s.limit(stream.Info().Memory)
+	out.Close = func() {
+		run.Close()
+		end()
+	}
+	return stream, nil
 }

@@ -41,6 +41,7 @@ func (a *served) order(q *serve.StartRequest) error {
 	said(a.spec.Said, "epoch", o.Epoch, &a.spec.Epoch)
 	said(a.spec.Said, "epochs", o.Epochs, &to.Epochs)
 	said(a.spec.Said, "shuffle-memory", o.ShuffleMemory, &to.Memory)
+	to.Host, a.opt.Tuning.Share = o.Host, o.Host
 	said(a.spec.Said, "whole-shards", o.WholeShards, &to.WholeShards)
 	said(a.spec.Said, "lanes", o.Lanes, &to.Lanes)
 	said(a.spec.Said, "run-blocks", o.RunBlocks, &to.RunBlocks)

@@ -172,6 +172,15 @@ class Tuning:
     TCP to others. All must make the loader, with one ``rank`` and ``world_size``, and iterate it
     alike. A copy of the loader in another process reads by itself."""
 
+    host: bool = False
+    """True: the processes of this job on this host share one child process, which reads and decodes
+    what they need once. A data set that fits ``Order(shuffle_memory=...)`` is then held whole,
+    once for the host, and every rank draws from all of it: without it, each rank holds an eighth of
+    that. All ranks must give the same value, because it chooses the order of a new run. A process
+    that finds no child to share reads alone, in the same order, with all of the memory.
+
+    The first process starts the child, which ends with the last of them. Linux."""
+
     metrics: Optional[str] = None
     """Address to serve metrics for Prometheus at: ":9400" for this host, "0.0.0.0:9400" for
     others. None: the environment variable SHARDTOOL_METRICS. "": no metrics. Loaders that share
@@ -194,6 +203,8 @@ class Tuning:
                 stacklevel=3,
             )
             object.__setattr__(self, "copy", None)
+        if self.host and self.peers is not None:
+            raise ConfigError("host and peers: give one of them: the first of the peers reads for all of them")
         for name, least in (("prefetch", 0), ("requests", 1), ("depth", 1), ("workers", 0), ("stats_every", 0)):
             at_least(name, getattr(self, name), least)
 

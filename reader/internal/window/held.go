@@ -53,8 +53,11 @@ func (h *Held) Close() {
 	h.memory.pool.Abandon()
 }
 
-// Bytes returns how many bytes the pieces have.
+// Bytes returns how many bytes the pieces have; 0 for nil.
 func (h *Held) Bytes() int64 {
+	if h == nil {
+		return 0
+	}
 	h.memory.mu.Lock()
 	defer h.memory.mu.Unlock()
 	return h.memory.pool.Lent()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -47,6 +48,17 @@ type OpenRequest struct {
 	Workers int   `json:"workers"`
 	// LocalRanks is how many processes share this host's CPUs.
 	LocalRanks int `json:"local_ranks"`
+	// Environment has the variables that tell which rank the program is, where it is not the one that
+	// started the server; nil: those of the server.
+	Environment map[string]string `json:"environment"`
+}
+
+// Getenv returns a variable of the program's environment.
+func (q *OpenRequest) Getenv(name string) string {
+	if q.Environment != nil {
+		return q.Environment[name]
+	}
+	return os.Getenv(name)
 }
 
 // StartRequest is the body of START. In JSON the members of its groups are members of the body.
@@ -85,12 +97,14 @@ type OrderRequest struct {
 	WorldSize     *int    `json:"world_size"`
 	ShuffleMemory *uint64 `json:"shuffle_memory"`
 	WholeShards   *bool   `json:"whole_shards"`
-	Lanes         *uint32 `json:"lanes"`
-	RunBlocks     *uint32 `json:"run_blocks"`
-	Delay         *uint32 `json:"delay"`
-	Head          *uint32 `json:"head"`
-	Affinity      *string `json:"affinity"`
-	Tail          *string `json:"tail"`
+	// Host tells that the ranks of a host share what they hold, whether they do or not.
+	Host      bool    `json:"host"`
+	Lanes     *uint32 `json:"lanes"`
+	RunBlocks *uint32 `json:"run_blocks"`
+	Delay     *uint32 `json:"delay"`
+	Head      *uint32 `json:"head"`
+	Affinity  *string `json:"affinity"`
+	Tail      *string `json:"tail"`
 	// Cost and CostGroup are as in reader.StreamOptions.
 	Cost      string `json:"cost"`
 	CostGroup int    `json:"cost_group"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -50,6 +51,8 @@ type server struct {
 	ring *ring
 	data *Opened
 	run  atomic.Pointer[run]
+	// alive reports whether the process at the other end has not ended.
+	alive func() bool
 
 	gets     sync.WaitGroup
 	getting  chan struct{} // tokens of GETs at work
@@ -69,7 +72,12 @@ func Serve(ctx context.Context, fd int, o Options) error {
 	if err != nil {
 		return err
 	}
-	s := &server{opts: o, conn: conn{sock: sock, code: o.Code}, requests: make(chan request, 16),
+	return converse(ctx, sock, o, func() bool { return o.Parent == 0 || os.Getppid() == o.Parent })
+}
+
+// converse is Serve for a socket.
+func converse(ctx context.Context, sock *net.UnixConn, o Options, alive func() bool) error {
+	s := &server{opts: o, alive: alive, conn: conn{sock: sock, code: o.Code}, requests: make(chan request, 16),
 		getting: make(chan struct{}, max(2, 2*runtime.GOMAXPROCS(0)))}
 	s.ring = newRing(s.sendSegment, s.sendRetire)
 	s.ring.limit(1 << 30)
@@ -185,7 +193,7 @@ func (s *server) open(ctx context.Context, body []byte) error {
 		return err
 	}
 	s.data = data
-	return s.sendJSON(kindInfo, 0, data.info())
+	return s.sendJSON(kindInfo, 0, data.info(q.Getenv))
 }
 
 func (s *server) closeData() {
@@ -207,7 +215,7 @@ func (s *server) watch(ctx context.Context, cancel func()) {
 			return
 		case <-tick.C:
 		}
-		if s.opts.Parent != 0 && os.Getppid() != s.opts.Parent {
+		if !s.alive() {
 			cancel()
 			return
 		}

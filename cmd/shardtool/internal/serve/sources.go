@@ -2,7 +2,6 @@ package serve
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -46,11 +45,11 @@ type SourceInfo struct {
 	Generation uint64 `json:"generation"`
 }
 
-// info is the body of INFO.
-func (o *Opened) info() *Info {
+// info is the body of INFO. getenv returns the environment of the program that asks.
+func (o *Opened) info(getenv func(string) string) *Info {
 	i := &Info{
 		Fields: []format.FieldTotal{}, Types: map[string]string{}, Layers: map[string]map[string]string{},
-		Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics,
+		Ranks: ranksFrom(getenv), Metrics: o.Metrics,
 	}
 	for name, ds := range o.Sources.All() {
 		for layer, of := range ds.Layers() {

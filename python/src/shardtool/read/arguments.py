@@ -150,7 +150,7 @@ def starting(given: Mapping[str, Any], source: Union[Source, Mix], order: Order,
         **order._members(), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
         **{name: getattr(tuning, name) for name in ("prefetch", "requests", "depth", "memory", "workers")},
         **({"change_mix": source.change_mix or None, "skip_steps": source.skip_steps} if isinstance(source, Mix) else {}),
-        "ring": tuning.ring_memory, "autotune": None if tuning.autotune else False,
+        "host": tuning.host or None, "ring": tuning.ring_memory, "autotune": None if tuning.autotune else False,
         "on_error": "fail" if limit == 0 else faults.on_error,
         "max_skipped_share" if isinstance(limit, float) else "max_skipped": limit or None,
     })  # fmt: skip

@@ -20,6 +20,7 @@ from ..fields import check_out, found, typed
 from ..images import leave_out_damaged
 from ..options import Tuning
 from ..stats import Meter
+from ..wire import host
 from ..wire.client import Client, Session
 from ..wire.peers import Peers
 from ..wire.process import logger
@@ -72,7 +73,7 @@ class Stream:
 
     def _reset(self) -> None:
         """Sets the state that pickling and forks do not keep."""
-        self._session = Session() if self._peers is None else Session(self._peers.connect)
+        self._session = Session(host.connect if self._asked.tuning.host else Client if self._peers is None else self._peers.connect)
         self._run: Union[Run, Ahead, None] = None  # delivers the batches after the place
         self._pass: Optional[Epoch] = None  # the latest iteration
         self._counts: Dict[int, int] = {}  # units of epochs
@@ -97,7 +98,10 @@ class Stream:
             raise ClosedError("the loader is closed")
         if self._session.lost:
             self._disconnect()
-        request = _checks.drop_none({**self._asked.opening, "checkpoint": self._checkpoint, "layer_tables": self._layers})
+        request = _checks.drop_none({
+            **self._asked.opening, "checkpoint": self._checkpoint, "layer_tables": self._layers,
+            "environment": host.environment() if self._asked.tuning.host else None,
+        })  # fmt: skip
         client = self._session.connect(self, request, metrics_of(self._asked.tuning))
         self._layers = self._session.info.get("layers")
         return client

@@ -92,7 +92,7 @@ class Client(Process):
         self._forks: List[_Fork] = []
         self._look = 0.0  # when to look next whether they have ended
 
-    def _connect(self, options: List[str]) -> None:
+    def _connect(self, options: List[str], *inherited: int) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._sock = ours
         if PORTABLE:  # macOS begins with 8 KiB, less than the answers to the samples that are asked for together
@@ -101,13 +101,14 @@ class Client(Process):
         fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
         arguments = ["serve", "--fd", str(fd), "--parent", str(os.getpid()), *options]
         try:
-            self._spawn(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(fd,))
+            self._spawn(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(fd, *inherited))
         except BaseException:
             ours.close()
             raise
         finally:
             os.close(fd)
             theirs.close()
+        self._reader = f"shardtool's child process {self.process.pid}"
         limit_silence(ours)
 
     def _hello(self) -> None:
@@ -263,9 +264,7 @@ class Client(Process):
             self.hear(run, self.body(size))
         waited /= 1000
         if waited in (30, 120, 600) or (waited and waited % 3600 == 0):
-            logger.warning(
-                "waiting for data for %d s: the store is slow or hangs; shardtool's child process %d is alive", waited, self.process.pid
-            )
+            logger.warning("waiting for data for %d s: the store is slow or hangs; %s is alive", waited, self._reader)
         self.forward()
 
     # Segments
@@ -394,9 +393,8 @@ class Client(Process):
                 self._sock.shutdown(socket.SHUT_RDWR)  # another thread may be waiting for a frame
             self._sock.close()
         self._end(5)
-        if self._stderr >= 0:
-            self.forward()
-            self._close_stderr()
+        self.forward()
+        self._close_stderr()
         self._segments.clear()
         self._forks.clear()
 
@@ -405,6 +403,40 @@ class Client(Process):
         self._sock.close()
         self._forks.clear()
         super().forget()
+
+
+class Joined(Client):
+    """A client of what another process has started."""
+
+    #: What an error says where it ended.
+    ended = "ended"
+
+    def __init__(self, sock: socket.socket, reader: str) -> None:
+        self._prepare()
+        self.pid, self.binary, self._stderr = os.getpid(), reader, -1
+        self._sock, self._reader = sock, reader
+        limit_silence(sock)
+        _alive.add(self)
+
+    def forward(self) -> None:
+        """The process that started it logs what it writes."""
+
+    def _died(self, what: str) -> ShardtoolError:
+        if self.pid != os.getpid() or self._closed:
+            return super()._died(what)
+        self._sock.close()
+        return ServerDiedError(f"{self._reader}, {f'did not respond for {SILENCE:.0f} s' if 'respond' in what else self.ended}")
+
+    def _end(self, seconds: Optional[float]) -> bool:
+        return True
+
+    def _close_stderr(self) -> None:
+        _alive.discard(self)
+
+    def forget(self) -> None:
+        """In a forked process: closes the copy of the connection."""
+        self._sock.close()
+        self._forks.clear()
 
 
 class _Fork:

@@ -16,9 +16,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..errors import ClosedError, ConfigError, ServerDiedError, ShardtoolError
 from . import protocol as proto
-from .client import SILENCE, Client, Frame, limit_silence
+from .client import Client, Frame, Joined
 from .hub import BYE, CLIENT, FOR_PEERS, JOIN, LEAVE, PRESENCE, Hub, watch
-from .process import _alive, logger
+from .process import logger
 
 #: Seconds that a connection to another host may take to be made, for each of its addresses.
 _CONNECT = 15.0
@@ -157,20 +157,17 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class _PeerClient(Client):
+class _PeerClient(Joined):
     """A client whose child is the hub."""
 
     private = True
+    ended = "ended without closing its loader: it was killed"
 
     def __init__(self, sock: socket.socket, near: bool, where: str) -> None:
-        self._prepare()
-        self.pid, self.binary, self._stderr = os.getpid(), where, -1
-        self._near, self._where = near, where
-        self._sock = sock
+        super().__init__(sock, where)
+        self._near = near
         self._run = 0
         self._numbers = 1 << 20  # of memory for batches from another host
-        limit_silence(sock)
-        _alive.add(self)
 
     def send(self, data: bytes) -> None:
         """As a Client does. If the hub is gone, what it sent before can still be read."""
@@ -243,35 +240,6 @@ class _PeerClient(Client):
                 logger.warning("waiting for %s of this rank for %d s, to take batches or to begin an iteration", body.decode(), seconds)
         elif body:
             self.hear(run, body)
-
-    def forward(self) -> None:
-        """The process that reads logs what the child writes."""
-
-    def _died(self, what: str) -> ShardtoolError:
-        if self.pid != os.getpid():
-            return ClosedError("this reader belongs to the process that forked this one: make or iterate one here")
-        if self._closed:
-            return ClosedError("the loader or data set was closed")
-        self._sock.close()
-        silent = f"did not respond for {SILENCE:.0f} s" if "respond" in what else "ended without closing its loader: it was killed"
-        return ServerDiedError(f"{self._where}, {silent}")
-
-    def close(self) -> None:
-        """Ends the connection."""
-        if self.pid != os.getpid():
-            return
-        self._closed = True
-        _alive.discard(self)
-        if self._sock.fileno() >= 0:
-            with contextlib.suppress(OSError):
-                self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
-                self._sock.shutdown(socket.SHUT_RDWR)
-            self._sock.close()
-        self._segments.clear()
-
-    def forget(self) -> None:
-        """In a forked process: closes the copy of the connection."""
-        self._sock.close()
 
 
 def _members(group: Any) -> "Tuple[int, int, Gather]":
