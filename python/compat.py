@@ -93,11 +93,10 @@ class Result(NamedTuple):
 
     def cells(self) -> str:
         """Returns the cells of a table."""
-        missing = sorted(why[: -len(_MISSING)] for why in self.left_out if why.endswith(_MISSING))
         reasons = [f"{count}: {why}" for why, count in sorted(self.left_out.items()) if not why.endswith(_MISSING)]
+        missing = sum(count for why, count in self.left_out.items() if why.endswith(_MISSING))
         if missing:
-            count = sum(count for why, count in self.left_out.items() if why.endswith(_MISSING))
-            reasons.append(f"{count}: for {', '.join(missing)}, not installed")
+            reasons.append(f"{missing}: their packages are not installed")
         return f"{self.passed} | {self.failed or '-'} | {'; '.join(reasons) or '-'} | {self.date}"
 
 
