@@ -59,4 +59,4 @@ func (c *column) fieldName(ext extension) (string, error) {
 }
 
 // quoted returns a name as errors show it.
-func quoted(name string) string { return rows.Quoted(name) }
+func quoted(name string) string { return fields.Quoted(name) }

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/kinds"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/writer"
@@ -142,7 +141,6 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 		return nil
 	}
 	v := p.value(col)
-	name := quoted(col.name)
 	switch v.kind {
 	case kindText, kindBytes, kindCell, kindInteger:
 	case kindNull:
@@ -150,12 +148,12 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 		if col.row != p.row {
 			what = fmt.Sprintf("missing: choose another one of %s, or", p.names())
 		}
-		return hint.With(fmt.Errorf("the key, column %s, is %s leave such rows out by the condition '%s is not null'",
-			name, what, col.name), hint.Option("where"))
+		return fields.NoKey(col.name, what, " is not null")
 	default:
-		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
+		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", quoted(col.name),
+			kindNames[v.kind])
 	}
-	if err := fields.CheckKey(name, col.name, string(v.b)); err != nil {
+	if err := fields.CheckKey(col.name, string(v.b)); err != nil {
 		return err
 	}
 	c.names = append(c.names, v.b...)

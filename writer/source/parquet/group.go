@@ -18,7 +18,6 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/fieldname"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
@@ -423,10 +422,10 @@ func (g *group) load() error {
 
 func (g *group) key(c *column) (string, error) {
 	if c.null {
-		return "", hint.With(fmt.Errorf("the key, column %s, is null: leave such rows out by the condition '%s is not null'", c.name, c.name), hint.Option("where"))
+		return "", fields.NoKey(c.name, "null:", " is not null")
 	}
 	key := string(c.node.leaf.appendText(nil, c.v))
-	return key, fields.CheckKey(c.name, c.name, key)
+	return key, fields.CheckKey(c.name, key)
 }
 
 // field converts the value of a column to a field.

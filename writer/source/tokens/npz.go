@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/zips"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	columns "github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // archive is a .npz file: a zip file, whose members are .npy files of as many rows. Its members are
@@ -118,13 +119,9 @@ func (m *member) close() {
 	}
 }
 
-// choose takes the columns of the options, whose arrays must be of one length, and renames them.
-func (z *archive) choose(o *Options) error {
-	if o.Columns != nil {
-		z.members = slices.DeleteFunc(z.members, func(m *member) bool {
-			return !slices.ContainsFunc(o.Columns, func(c string) bool { return isField(c, m.field) })
-		})
-	}
+// choose takes the columns of the plan, whose arrays must be of one length, and names their fields.
+func (z *archive) choose(p *columns.Plan) error {
+	z.members = slices.DeleteFunc(z.members, func(m *member) bool { return !p.Field(m.field) })
 	first, a, sum := z.members[0], z.of, int64(0)
 	for _, m := range z.members {
 		if m.count != first.count {
@@ -138,7 +135,7 @@ func (z *archive) choose(o *Options) error {
 		}
 	}
 	for _, m := range z.members {
-		m.field = o.renamed(m.field)
+		m.field = named(p, m.field)
 	}
 	a.rows, a.samples, a.length = first.count, first.count, max(1, sum)
 	return nil

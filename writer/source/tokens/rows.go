@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,9 +9,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
+	columns "github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // maxRow is the maximum size of a row, in bytes.
@@ -130,59 +133,62 @@ func (a *arraySource) agreeRows() error {
 				first.Path, want)
 		}
 	}
-	has, renamed := a.fields(), slices.Sorted(maps.Keys(o.Rename))
-	for _, list := range [][]string{o.Columns, renamed} {
-		for _, c := range list {
-			if !slices.ContainsFunc(has, func(field string) bool { return isField(c, field) }) {
-				return writer.Optionf("columns", "there is no %q; there are: %s", c, strings.Join(has, ", "))
-			}
+	has := a.fields()
+	choice, err := o.choice(has)
+	if err != nil {
+		return err
+	}
+	plan, err := columns.New(choice, has, false, nil)
+	if err != nil {
+		return err
+	}
+	taken := columns.Names{}
+	for _, column := range has {
+		if plan.Field(column) {
+			err = cmp.Or(err, taken.Take(column, named(plan, column)))
 		}
 	}
-	for i, from := range renamed { // a.npy comes after a
-		if from += ".npy"; slices.Contains(renamed[i+1:], from) {
-			return writer.Optionf("rename", "%q and %q are one field: give it one name", renamed[i], from)
-		}
+	a.field = named(plan, a.field)
+	if err != nil {
+		return hint.At(first.Path, err)
 	}
-	taken := map[string]bool{}
 	for _, f := range a.arrays {
 		if f.npz != nil {
-			if err := f.npz.choose(o); err != nil {
-				return err
-			}
+			err = cmp.Or(err, f.npz.choose(plan))
 		}
 	}
-	if first.npz == nil {
-		a.field = o.renamed(a.field)
-	}
-	for _, field := range a.fields() {
-		if err := format.CheckField(field); err != nil || field == "" {
-			return writer.Optionf("columns", "%q of %s cannot be the name of a field (%w): rename it", field,
-				first.Path, err)
-		}
-		if taken[field] {
-			return writer.Optionf("rename", "two fields would be called %s", field)
-		}
-		taken[field] = true
-	}
-	return nil
+	return err
 }
 
-// isField reports whether an option names a field, with or without its extension.
-func isField(option, field string) bool {
-	return option == field || option == strings.TrimSuffix(field, ".npy")
+// choice is what the options say of columns, which they name with .npy or without.
+func (o *Options) choice(has []string) (c columns.Choice, err error) {
+	full := func(name string) string {
+		if slices.Contains(has, name+".npy") {
+			return name + ".npy"
+		}
+		return name
+	}
+	for _, name := range o.Columns {
+		c.Columns = append(c.Columns, full(name))
+	}
+	c.Rename = map[string]string{}
+	for _, from := range slices.Sorted(maps.Keys(o.Rename)) {
+		if _, twice := c.Rename[full(from)]; twice { // a.npy comes after a
+			return c, writer.Optionf("rename", "%q and %q are one field: give it one name",
+				strings.TrimSuffix(from, ".npy"), from)
+		}
+		c.Rename[full(from)] = o.Rename[from]
+	}
+	return c, c.Check()
 }
 
-// renamed returns the name that a field gets.
-func (o *Options) renamed(field string) string {
-	for from, to := range o.Rename {
-		if isField(from, field) {
-			if !strings.HasSuffix(to, ".npy") && to != "npy" {
-				to += ".npy"
-			}
-			return to
-		}
+// named returns the name of a column's field.
+func named(p *columns.Plan, column string) string {
+	to := p.Base(column)
+	if to != column && to != "npy" && !strings.HasSuffix(to, ".npy") {
+		to += ".npy"
 	}
-	return field
+	return to
 }
 
 // describe returns the types and shapes of rows.

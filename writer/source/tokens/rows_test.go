@@ -153,6 +153,17 @@ func TestRowsBad(t *testing.T) {
 			}
 		}
 	}
+	two := zipped(t, packed{"x.npy", good, zip.Store}, packed{"y.npy", good, zip.Store})
+	for want, opt := range map[string]tokens.Options{
+		`columns: "x.npy" is there twice`:                             {Rows: true, Columns: []string{"x", "x.npy"}},
+		`rename: column "y.npy" becomes no field`:                     {Rows: true, Columns: []string{"x"}, Rename: map[string]string{"y": "z"}},
+		`columns: there is no column "z"; there are: x.npy, y.npy`:    {Rows: true, Columns: []string{"z"}},
+		`"x.npy" and "y.npy" would both become the field x.npy: rena`: {Rows: true, Rename: map[string]string{"y": "x"}},
+	} {
+		if _, err := tokens.NewArrays(t.Context(), one(t, "two.npz", two), opt); !errors.Is(err, writer.ErrOptions) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 	for _, opt := range []tokens.Options{{Rows: true, Length: 3}, {Columns: []string{"x"}}, {Rows: true, Columns: []string{"y"}}, {Rows: true, Rename: map[string]string{"x": "a/b"}}} {
 		if _, err := tokens.NewArrays(t.Context(), one(t, "x.npy", good), opt); !errors.Is(err, writer.ErrOptions) {
 			t.Errorf("%+v: %v", opt, err)

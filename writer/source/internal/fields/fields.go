@@ -60,17 +60,30 @@ func RowKey(stem string, row int64) string {
 	return string(AppendRowKey(make([]byte, 0, len(stem)+20), stem, row))
 }
 
-// CheckKey checks a key from a column. Errors print the column as shown; the conditions that they
-// suggest name column.
-func CheckKey(shown, column, key string) error {
+// CheckKey checks a key from a column.
+func CheckKey(column, key string) error {
 	if key == "" {
-		return hint.With(fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", shown,
-			column), hint.Option("where"))
+		return NoKey(column, "empty:", "!=")
 	}
 	if err := format.CheckKey(key); err != nil {
-		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", shown, err)
+		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", Quoted(column), err)
 	}
 	return nil
+}
+
+// NoKey is the error of a row without a key, where the column's value is as said. The condition holds
+// for rows with one.
+func NoKey(column, is, condition string) error {
+	return hint.With(fmt.Errorf("the key, column %s, is %s leave such rows out by the condition '%s%s'", Quoted(column),
+		is, column, condition), hint.Option("where"))
+}
+
+// Quoted returns a name as errors show it.
+func Quoted(name string) string {
+	if len(name) > 100 {
+		return fmt.Sprintf("%q…", name[:100])
+	}
+	return fmt.Sprintf("%q", name)
 }
 
 // AppendRowKey appends the key of a row without a key column: the stem of its file, a slash, and

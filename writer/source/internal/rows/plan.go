@@ -12,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
 // Choice is what a user says of columns, by the same options for all formats.
@@ -161,14 +162,6 @@ func Unnamed(i int) error {
 		"column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
 }
 
-// Quoted returns a name as errors show it.
-func Quoted(name string) string {
-	if len(name) > 100 {
-		return fmt.Sprintf("%q…", name[:100])
-	}
-	return fmt.Sprintf("%q", name)
-}
-
 // CheckField refuses what cannot be the name of a column's field.
 func CheckField(column, field string) error {
 	err := format.CheckField(field)
@@ -177,7 +170,7 @@ func CheckField(column, field string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("column %s cannot be the name of a field (%w): rename it, or take the other columns only",
-			Quoted(column), err)
+			fields.Quoted(column), err)
 	}
 	return nil
 }
