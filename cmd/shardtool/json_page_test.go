@@ -136,11 +136,11 @@ func readJSONPage(t *testing.T) (members map[string]map[string]bool, sections []
 		sections = append(sections, name)
 		members[name] = map[string]bool{}
 		for line := range strings.Lines(string(text[h[1]:end])) {
-			cell, _, ok := strings.Cut(strings.TrimPrefix(line, "|"), "|")
-			if !strings.HasPrefix(line, "| `") || !ok {
+			if !strings.HasPrefix(line, "- `") {
 				continue
 			}
-			for _, m := range jsonMember.FindAllStringSubmatch(cell, -1) {
+			listed, _, _ := strings.Cut(strings.TrimSpace(line)+": ", "`: ")
+			for _, m := range jsonMember.FindAllStringSubmatch(listed+"`", -1) {
 				for _, member := range inBraces(m[1], groups) {
 					if members[name][member] {
 						t.Errorf("docs/json.md: %s: %s is listed twice", name, member)
