@@ -42,6 +42,11 @@ type Traits struct {
 	// store does not exist yet, the error wraps fs.ErrNotExist. It is nil where Share is nil.
 	Exclude func(ctx context.Context, who string) (release func(), err error)
 
+	// CheckWrites tests once, before anything is published, that the store keeps the conditions of
+	// Create, and with inParts of the commits of large objects too. It deletes what it puts. It is nil
+	// where a store of its kind always does.
+	CheckWrites func(ctx context.Context, inParts bool) error
+
 	// Versions reports that the store may keep the bytes of objects that were deleted or replaced, as
 	// a bucket with versioning does.
 	Versions bool

@@ -54,6 +54,12 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	if err == nil {
 		err = w.knowLengths()
 	}
+	if check := objstore.TraitsOf(store).CheckWrites; err == nil && check != nil && !(opt.Resume && w.finished()) {
+		if err := check(ctx, false); err != nil { // else the first shard is packed before the answer is known
+			w.release()
+			return nil, err
+		}
+	}
 	if err != nil {
 		w.release()
 		return nil, fmt.Errorf("%v: %w", store, err)

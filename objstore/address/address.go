@@ -208,7 +208,7 @@ func openS3(ctx context.Context, a address, o Options) (objstore.Store, error) {
 		"endpoint": &opts.Endpoint, "region": &opts.Region, "profile": &opts.Profile, "anonymous": &opts.Anonymous,
 		"unchecked": &opts.Unchecked, "path_style": &opts.PathStyle, "requester_pays": &r.RequesterPays,
 		"sse": &r.Encryption, "sse_kms_key_id": &r.KMSKey, "sse_customer_key_file": &keyFile,
-		"storage_class": &r.StorageClass, "acl": &r.ACL,
+		"storage_class": &r.StorageClass, "acl": &r.ACL, "single_writer": &opts.SingleWriter,
 	})
 	if err != nil {
 		return nil, err

@@ -159,7 +159,7 @@ func TestOpenURL(t *testing.T) {
 	}
 	for addr, want := range map[string]string{
 		"s3://":                                    "bucket",
-		"s3://bucket/x?sorcery=secret":             "unknown option; the options are acl, anonymous, endpoint, path_style, profile, region, requester_pays, sse, sse_customer_key_file, sse_kms_key_id, storage_class, unchecked",
+		"s3://bucket/x?sorcery=secret":             "unknown option; the options are acl, anonymous, endpoint, path_style, profile, region, requester_pays, single_writer, sse, sse_customer_key_file, sse_kms_key_id, storage_class, unchecked",
 		"s3://bucket/x?anonymous=secret":           "give true or false",
 		"s3://bucket/x?%zz=secret":                 "not a list of name=value",
 		"s3://bucket/x?endpoint=u:secret@host":     "the endpoint is not a URL",

@@ -28,7 +28,7 @@ type probe struct {
 
 // checkCondition returns an error if the server is known to ignore the condition of a commit.
 func (s *store) checkCondition(ctx context.Context, cond objstore.Condition, inParts bool) error {
-	if !s.at.custom || cond == (objstore.Condition{}) {
+	if !s.at.custom || s.opts.SingleWriter || cond == (objstore.Condition{}) {
 		return nil
 	}
 	if s.at.google {
@@ -43,6 +43,20 @@ func (s *store) checkCondition(ctx context.Context, cond objstore.Condition, inP
 	}
 	if cond.IfMatch != "" && p.match != nil {
 		return p.match
+	}
+	return nil
+}
+
+// checkWrites implements objstore.Traits.CheckWrites.
+func (s *store) checkWrites(ctx context.Context, inParts bool) error {
+	for _, cond := range []objstore.Condition{{IfNoneMatch: true}, {IfMatch: "any"}} {
+		err := s.checkCondition(ctx, cond, false)
+		if err == nil && inParts {
+			err = s.checkCondition(ctx, cond, true)
+		}
+		if err != nil {
+			return s.Fail("put", "", err)
+		}
 	}
 	return nil
 }
@@ -76,7 +90,7 @@ func (s *store) ask(ctx context.Context, inParts bool) (*probe, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, fmt.Errorf("test whether the server honours conditional puts: %w", err)
+		return nil, fmt.Errorf("test whether the server honours conditional puts: %w", s.Fail("put", name, err))
 	}
 	p.noneMatch, p.match, p.known = noneMatch, match, true
 	return p, nil

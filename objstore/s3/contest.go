@@ -71,7 +71,8 @@ func (c *contest) judge(ctx context.Context) (verdict, err error) {
 		what = fmt.Sprintf("lets %d of %d writers at once win under %s%s", won, c.writers, c.condition, c.where)
 	}
 	return fmt.Errorf("%w: it %s, so writers could replace each other's data unseen; nothing was published; "+
-		"use a server that honours it, or pack to a local directory and copy", ErrUnconditional, what), nil
+		"use a server that honours it, or pack to a local directory and copy; "+
+		"if nothing else writes below this address meanwhile, add single_writer=true to it", ErrUnconditional, what), nil
 }
 
 // body differs for every commit to the key: where ETags are digests, equal bodies would let a

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -18,16 +20,57 @@ import (
 // List requests pages of at most 1,000 keys, each when the page before it is used up. It leaves out
 // keys that are not valid names, such as the "dir/" that consoles create for folders.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
-	return s.Reader.List(ctx, s.Prefix, prefix, ranged.CheckName, s.page)
+	return s.list(ctx, prefix, ranged.CheckName)
 }
 
-// Traits returns the traits of all stores on networks, and ListAll.
+func (s *store) list(ctx context.Context, prefix string, check func(string) error) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		ask := s.page
+		if s.directory {
+			ask = s.unordered()
+		}
+		s.Reader.List(ctx, s.Prefix, prefix, check, ask)(yield)
+	}
+}
+
+// directoryBucket ends the names of directory buckets, which have one or more zones before it:
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/directory-bucket-naming-rules.html.
+const directoryBucket = "--x-s3"
+
+// unordered returns a [ranged.Pager] for a directory bucket. Those list keys in no order and accept
+// only prefixes that end in a slash, so the objects of all pages come sorted, as the last page:
+// https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html.
+func (s *store) unordered() ranged.Pager {
+	var all []objstore.Info
+	return func(ctx context.Context, prefix, token string) ([]objstore.Info, string, error) {
+		page, next, err := s.page(ctx, prefix[:strings.LastIndexByte(prefix, '/')+1], token)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, info := range page {
+			if strings.HasPrefix(info.Name, prefix) {
+				all = append(all, info)
+			}
+		}
+		if next != "" {
+			return nil, next, nil
+		}
+		slices.SortFunc(all, func(a, b objstore.Info) int { return strings.Compare(a.Name, b.Name) })
+		return all, "", nil
+	}
+}
+
+// Traits returns the traits of all stores on networks, ListAll, and the versions, which directory
+// buckets do not keep.
 func (s *store) Traits() objstore.Traits {
 	traits := s.Objects.Traits()
 	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
-		return s.Reader.List(ctx, s.Prefix, prefix, nil, s.page)
+		return s.list(ctx, prefix, nil)
 	}
-	traits.ListVersions, traits.DeleteVersion = s.listVersions, s.deleteVersion
+	traits.CheckWrites = s.checkWrites
+	if traits.Versions = !s.directory; traits.Versions {
+		traits.ListVersions, traits.DeleteVersion = s.listVersions, s.deleteVersion
+	}
 	return traits
 }
 

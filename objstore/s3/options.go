@@ -40,6 +40,10 @@ type Options struct {
 	// Unchecked disables objstore.SumOf, for servers whose checksums are wrong, or whose ETags look
 	// like MD5s of the content and are not.
 	Unchecked bool
+	// SingleWriter says that no other program writes below the prefix while this one does. Conditions
+	// of commits are then compared with what a HEAD finds before them, and the server need not know
+	// them. Writers at the same time would replace each other's data unseen.
+	SingleWriter bool
 	// RequestChecksums is when_supported or when_required: whether uploads send checksums that the
 	// operation does not require. The default is when_required for endpoints other than AWS,
 	// because not all servers support them, and the chain's setting otherwise. By default, parts of

@@ -60,6 +60,8 @@ type store struct {
 
 	segmentParts int // the constant, except in tests
 
+	directory bool // the bucket is a directory bucket
+
 	probe, partsProbe probe
 
 	// hashParts: parts are sent with a SHA-256, because the server does not verify CRC-32C.
@@ -91,7 +93,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Sto
 	if s.Bucket, err = ranged.NewBucket(base, "bucket", name, prefix); err != nil {
 		return nil, s.Fail("open", "", err)
 	}
-	s.Bucket.Bucket = bucket
+	s.Bucket.Bucket, s.directory = bucket, strings.HasSuffix(name, directoryBucket)
 	s.Address = cmp.Or(opts.Gateway, s.Address)
 	opts, err = opts.withDefaults()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
@@ -145,6 +146,11 @@ func (u *upload) Publish(ctx context.Context, _ int64, whole []byte) (objstore.I
 	if err != nil {
 		return objstore.Info{}, err
 	}
+	if u.store.opts.SingleWriter {
+		if err := u.compare(ctx); err != nil {
+			return objstore.Info{}, err
+		}
+	}
 	for attempt := 0; ; attempt++ {
 		info, err := u.commit(ctx, whole)
 		if err == nil && info.ETag == "" {
@@ -159,12 +165,31 @@ func (u *upload) Publish(ctx context.Context, _ int64, whole []byte) (objstore.I
 	}
 }
 
+// compare compares the condition with the object that is there, for the only writer.
+func (u *upload) compare(ctx context.Context) error {
+	if u.cond == (objstore.Condition{}) {
+		return nil
+	}
+	var there objstore.Info
+	err := u.store.Reader.Do(ctx, func(ctx context.Context) (err error) {
+		there, _, err = u.Describe(ctx)
+		return err
+	})
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case u.cond.IfNoneMatch && err == nil, u.cond.IfMatch != "" && (err != nil || there.ETag != u.cond.IfMatch):
+		return parts.ErrPrecondition
+	}
+	return nil
+}
+
 func (u *upload) commit(ctx context.Context, whole []byte) (info objstore.Info, err error) {
 	var noneMatch, match *string
-	if u.cond.IfNoneMatch {
+	if u.cond.IfNoneMatch && !u.store.opts.SingleWriter {
 		noneMatch = aws.String("*")
 	}
-	if u.cond.IfMatch != "" {
+	if u.cond.IfMatch != "" && !u.store.opts.SingleWriter {
 		match = aws.String(quoteTag(u.cond.IfMatch))
 	}
 	s := u.store

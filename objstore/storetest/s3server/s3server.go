@@ -6,6 +6,7 @@
 //	uploads       API/API_CreateMultipartUpload.html, API/API_CompleteMultipartUpload.html
 //	lists         API/API_ListObjectsV2.html, API/API_ListObjectVersions.html
 //	versions      userguide/Versioning.html, userguide/object-lock.html
+//	directories   API/API_CreateSession.html, API/API_ListObjectsV2.html
 //	errors        API/ErrorResponses.html
 package s3server
 
@@ -47,6 +48,7 @@ type Server struct {
 	AtCompletion  bool   // the conditions of completions alone are ignored
 	NotModified   bool   // completions under a condition are answered with 304, as S3Mock does
 	Checks        bool   // parts have a CRC-32C that is verified, and no MD5
+	Directory     bool   // it is the directory bucket DirectoryBucket
 	Torn          *Pairs // commits check the condition, give up the lock, and then write
 
 	// Versioned keeps in Versions what is put and deleted, the newest of a key first. Those that
@@ -113,9 +115,19 @@ func New(t testing.TB) *Server {
 	return s
 }
 
+// DirectoryBucket is the bucket of a server with Directory. Its lists go backwards.
+const DirectoryBucket = "bucket--use1-az4--x-s3"
+
+func (s *Server) bucket() string {
+	if s.Directory {
+		return DirectoryBucket
+	}
+	return "bucket"
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	if bucket != "bucket" {
+	if want := s.bucket(); bucket != want {
 		Refuse(w, r, http.StatusNotFound, "NoSuchBucket")
 		return
 	}
@@ -141,6 +153,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer release()
 	query := r.URL.Query()
 	switch {
+	case s.Directory && query.Has("session"):
+		fmt.Fprintf(w, `<CreateSessionResult><Credentials><SessionToken>token</SessionToken>`+
+			`<SecretAccessKey>secret</SecretAccessKey><AccessKeyId>key</AccessKeyId><Expiration>%s</Expiration>`+
+			`</Credentials></CreateSessionResult>`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	case s.Directory && key == "" && (query.Has("versions") || strings.TrimSuffix(query.Get("prefix"), "/")+"/" !=
+		query.Get("prefix") && query.Get("prefix") != ""):
+		Refuse(w, r, http.StatusBadRequest, "InvalidRequest")
 	case key == "" && query.Has("versions"):
 		s.listVersions(w, query)
 	case key == "":
@@ -302,8 +321,13 @@ func (s *Server) list(w http.ResponseWriter, query url.Values) {
 		}
 	}
 	out.EncodingType = query.Get("encoding-type")
-	for _, key := range slices.Sorted(maps.Keys(s.Objects)) {
-		if !strings.HasPrefix(key, prefix) || after != "" && key <= after {
+	keys := slices.Sorted(maps.Keys(s.Objects))
+	if s.Directory {
+		slices.Reverse(keys)
+	}
+	for _, key := range keys {
+		if !strings.HasPrefix(key, prefix) || after != "" && (key <= after) != s.Directory ||
+			s.Directory && key == after {
 			continue
 		}
 		if len(out.Contents) == page {

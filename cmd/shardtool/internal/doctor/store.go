@@ -184,8 +184,8 @@ func (v *visit) publish(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if probed, ok := v.store.(interface{ CheckConditional(context.Context) error }); ok {
-		if err := probed.CheckConditional(ctx); err != nil {
+	if check := objstore.TraitsOf(v.store).CheckWrites; check != nil {
+		if err := check(ctx, true); err != nil {
 			return err
 		}
 	}

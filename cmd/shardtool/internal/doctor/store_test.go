@@ -19,6 +19,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest/azserver"
 	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 	"github.com/shardtool/shardtool/objstore/storetest/hubserver"
+	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 )
 
 // examine examines the store at an address, and checks that the report has no secret.
@@ -84,6 +85,29 @@ func TestStorePublishes(t *testing.T) {
 	want(t, examine(t, strings.Replace(addr, "/set", "/ä b+c%2F", 1), true), []string{"read=skipped"}, "no objects", "it was deleted")
 	if len(s.Objects) != 2 {
 		t.Errorf("left: %d objects", len(s.Objects))
+	}
+}
+
+// TestStoreOfConditions has servers of S3 that ignore conditions, for all puts or for large objects
+// alone, and a directory bucket.
+func TestStoreOfConditions(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "marked-secret")
+	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
+	s := s3server.New(t)
+	at := func(bucket string) string { return "s3://" + bucket + "/set?endpoint=" + url.QueryEscape(s.URL) }
+	s.AtCompletion = true
+	want(t, examine(t, at("bucket"), true), []string{"read=skipped", "write=failed"}, "at the completion of an upload in parts",
+		"add single_writer=true")
+	s.AtCompletion, s.Unconditional = false, true
+	want(t, examine(t, at("bucket"), true), []string{"read=skipped", "write=failed"}, "ignores If-None-Match, so",
+		"add single_writer=true")
+	want(t, examine(t, at("bucket")+"&single_writer=true", true), []string{"read=skipped"}, "it was deleted")
+	s.Unconditional, s.Directory = false, true
+	want(t, examine(t, at(s3server.DirectoryBucket), true), []string{"read=skipped"}, "it was deleted")
+	if len(s.Objects) != 0 || len(s.Uploads) != 0 {
+		t.Errorf("left: %v and %v", s.Objects, s.Uploads)
 	}
 }
 
