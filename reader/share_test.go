@@ -172,17 +172,25 @@ func TestShareCloses(t *testing.T) {
 	for range 10 {
 		held = append(held, f.next(t))
 	}
+	memory := set.held()
 	set.Close()
-	_, err := f.Next(context.Background())
+	b, err := f.Next(context.Background())
 	for err == nil {
-		_, err = f.Next(context.Background())
+		b.Release()
+		b, err = f.Next(context.Background())
 	}
 	if !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("the stream ends with %v", err)
 	}
 	f.Close()
 	for _, e := range held {
+		if memory.Bytes() == 0 {
+			t.Fatal("the memory of a batch in hand was given back")
+		}
 		e.check(t)
 		e.Release()
+	}
+	if n := memory.Bytes(); n != 0 {
+		t.Errorf("%d bytes are kept after the last batch", n)
 	}
 }

@@ -30,6 +30,10 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	last := w.urgent && alone
 	switch n := p.Plan.Size; {
 	case p.Held != nil:
+		if !slices.Contains(w.held, p.Held) {
+			w.held = append(w.held, p.Held)
+			p.Held.join()
+		}
 		w.enter(p)
 		return Admitted
 	case u.Copied && last:

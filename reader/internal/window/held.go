@@ -19,6 +19,7 @@ type Held struct {
 
 	mu     sync.Mutex
 	pieces map[blocks]*held // nil when closed
+	users  int              // windows that may refer to pieces
 }
 
 // blocks are consecutive blocks of a shard.
@@ -42,15 +43,37 @@ func NewHeld(limit int64) *Held {
 	return h
 }
 
-// Close gives up the pieces. Those that windows use stay as they are for as long as anything refers
-// to the windows.
+// Close gives up the pieces. While windows use some, they stay as they are for as long as anything
+// refers to the windows, or until the last of these ends.
 func (h *Held) Close() {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.pieces = nil
-	h.mu.Unlock()
 	h.memory.mu.Lock()
 	defer h.memory.mu.Unlock()
-	h.memory.pool.Abandon()
+	if h.users > 0 {
+		h.memory.pool.Abandon()
+	} else {
+		h.memory.pool.Close()
+	}
+}
+
+// join notes that a window may refer to pieces, and leave that it does not any more.
+func (h *Held) join() {
+	h.mu.Lock()
+	h.users++
+	h.mu.Unlock()
+}
+
+func (h *Held) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.users--; h.users > 0 || h.pieces != nil {
+		return
+	}
+	h.memory.mu.Lock()
+	defer h.memory.mu.Unlock()
+	h.memory.pool.Close()
 }
 
 // Bytes returns how many bytes the pieces have; 0 for nil.

@@ -135,6 +135,7 @@ type Window struct {
 	spares   bool          // some piece may be spare
 	evicted  uint64        // blocks
 	most     int           // len(resident) at any time
+	held     []*Held       // that its pieces have
 	// These are kept for reuse. There are as many tables as pieces with memory at a time.
 	idle   []*Piece
 	tables []*block.Table
@@ -291,7 +292,7 @@ func (w *Window) Close(inHand bool) {
 				w.free(p)
 			}
 		}
-		w.pool.Close()
+		w.close()
 	}
 	w.pieces, w.resident, w.idle, w.tables, w.slots, w.uses = nil, nil, nil, nil, nil, nil
 }
@@ -301,5 +302,14 @@ func (w *Window) Close(inHand bool) {
 func (w *Window) Free() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.close()
+}
+
+// close frees the memory that the window refers to.
+func (w *Window) close() {
 	w.pool.Close()
+	for _, h := range w.held {
+		h.leave()
+	}
+	w.held = nil
 }
