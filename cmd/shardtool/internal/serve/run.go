@@ -201,10 +201,11 @@ func (r *run) ask(number uint64) {
 // awaited reports whether the parent waits for the next batch.
 func (r *run) awaited() bool { return r.asked.Load() > r.next.Load() }
 
-// run delivers all batches. Then it answers each request for another batch with how they ended.
+// run delivers all batches. Then it answers each request for another batch with how they ended. A
+// run that was stopped answers nothing.
 func (r *run) run(ctx context.Context) {
 	err := r.deliver(ctx)
-	for {
+	for ctx.Err() == nil {
 		for !r.awaited() {
 			select {
 			case <-r.token:
