@@ -117,7 +117,10 @@ func (s *Spec) choose(m *mix.Mix, data []sourceData, from *mix.Checkpoint) error
 	if s.Order.Shuffle {
 		var err error
 		memory := cmp.Or(s.Order.Memory, order.DefaultMemory)
-		if parts = mix.Fit(memory, needs); !s.Order.Host || parts == nil {
+		if s.Order.Host {
+			parts = mix.Fit(memory, needs)
+		}
+		if parts == nil {
 			if parts, err = mix.Divide(memory, needs); err != nil {
 				return &SpecError{Err: err}
 			}

@@ -49,14 +49,20 @@ func ServeHost(ctx context.Context, fd, listen int, o Options) error {
 		return err
 	}
 	h := &host{opts: o, data: o.Open, opened: map[string]*together{}}
-	h.opts.Parent, h.opts.GiveUp, h.opts.Open = 0, nil, h.openShared
-	h.begin(ctx, first, l)
+	h.opts.GiveUp, h.opts.Open = nil, h.openShared
+	if err := h.begin(ctx, first, l); err != nil {
+		return err
+	}
 	for {
 		sock, err := l.AcceptUnix()
-		if err != nil { // end has closed it
+		if errors.Is(err, net.ErrClosed) { // by the last conversation
 			break
 		}
-		h.begin(ctx, sock, l)
+		if err != nil { // such as too many open files: who connects waits meanwhile
+			time.Sleep(beat)
+			continue
+		}
+		_ = h.begin(ctx, sock, l) // who is refused reads alone, or finds another server
 	}
 	if o.GiveUp != nil {
 		defer time.AfterFunc(grace, o.GiveUp).Stop()
@@ -82,19 +88,24 @@ func listener(fd int) (*net.UnixListener, error) {
 	return u, nil
 }
 
-// begin begins a conversation. The last one that ends closes the listener.
-func (h *host) begin(ctx context.Context, sock *net.UnixConn, l *net.UnixListener) {
+// begin begins a conversation, or closes the socket. The last one that ends closes the listener.
+func (h *host) begin(ctx context.Context, sock *net.UnixConn, l *net.UnixListener) error {
 	other, err := processOf(sock)
+	if err != nil {
+		sock.Close()
+		return err
+	}
 	h.mu.Lock()
-	if err == nil && !h.over {
+	over := h.over
+	if !over {
 		h.open++
 		h.cpus.join(other)
 	}
-	refused := err != nil || h.over
 	h.mu.Unlock()
-	if refused { // it finds another server, or becomes one
+	if over {
+		other.close()
 		sock.Close()
-		return
+		return net.ErrClosed
 	}
 	h.talks.Go(func() {
 		defer other.close()
@@ -109,6 +120,7 @@ func (h *host) begin(ctx context.Context, sock *net.UnixConn, l *net.UnixListene
 			l.Close()
 		}
 	})
+	return nil
 }
 
 // openShared opens a data set, or joins those that have it open.

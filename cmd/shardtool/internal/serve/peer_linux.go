@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +59,7 @@ type affinity struct {
 	set unix.CPUSet
 }
 
-// join adds the processors of another process.
+// join adds the processors of another process. GOMAXPROCS follows with its OPEN.
 func (a *affinity) join(p process) {
 	var its, own unix.CPUSet
 	if unix.SchedGetaffinity(p.pid, &its) != nil || unix.SchedGetaffinity(0, &own) != nil {
@@ -79,5 +78,4 @@ func (a *affinity) join(p process) {
 			_ = unix.SchedSetaffinity(id, &a.set)
 		}
 	}
-	runtime.SetDefaultGOMAXPROCS()
 }

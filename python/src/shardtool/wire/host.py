@@ -34,23 +34,8 @@ _JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTA
     "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE")  # fmt: skip
 
 #: Beginnings of the variables that change what a child does: settings and credentials.
-_SETTINGS = (
-    "SHARDTOOL_",
-    "AWS_",
-    "GOOGLE_",
-    "AZURE_",
-    "HF_",
-    "HUGGING",
-    "GO",
-    "HTTP",
-    "http",
-    "NO_PROXY",
-    "no_proxy",
-    "SSL_",
-    "TMPDIR",
-    "HOME",
-    "XDG_",
-)
+_SETTINGS = ("SHARDTOOL_", "AWS_", "GOOGLE_", "AZURE_", "HF_", "HUGGING", "GO", "HTTP", "http", "NO_PROXY", "no_proxy", "SSL_", "TMPDIR",
+    "HOME", "XDG_")  # fmt: skip
 
 
 def environment() -> Dict[str, str]:
